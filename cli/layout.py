@@ -83,12 +83,13 @@ def layout_command(
     options = LayoutOptions.of(
         gpu, peer, cpu, ssd or [], page, adjacency_cache, access_costs, fit, edge_features, **old_names
     )
+    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, dry_run)
     if dry_run:
         forecast = pipeline.predict_layout(reordered, out, options, scores=scores, threads=threads, memory=memory)
         print_forecast(forecast, json)
         return
     layout = pipeline.layout(
         reordered, out, options, scores=scores, threads=threads, memory=memory, force=force, verify=not no_verify,
-        cluster=opts.cluster_options(executor, store, address, workers, task_memory, shards),
+        cluster=cluster,
     )  # fmt: skip
     print_artifact(layout, json)

@@ -142,6 +142,7 @@ def cluster_options(
     workers: int | None,
     task_memory: str | None,
     shards: int | None,
+    dry_run: bool,
 ) -> ClusterOptions | None:
     """What these options ask for; ``None`` where the command is to do the work itself."""
     given = {
@@ -151,6 +152,8 @@ def cluster_options(
         if useless := [name for name, value in given.items() if value is not None]:
             raise InputError(f"{useless[0]}: has no effect without --executor; add it, or leave {useless[0]} out")
         return None
+    if dry_run:
+        raise InputError("--dry-run: plans for one process, not for tasks; leave --executor out to see that plan")
     from tiering.cluster.session import ClusterOptions
 
     return ClusterOptions(executor, store, address, workers, task_memory=task_memory, shards=shards)

@@ -39,6 +39,7 @@ def reorder_command(
     """Renumber the nodes by score, hottest first: adjacency, labels, splits, edge data, and the way back."""
     from tiering import pipeline
 
+    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, dry_run)
     if dry_run:
         forecast = pipeline.predict_reorder(
             graph, scores, out, first=first, features=features, threads=threads, memory=memory
@@ -47,6 +48,6 @@ def reorder_command(
         return
     reordered = pipeline.reorder(
         graph, scores, out, first=first, features=features, memory=memory, threads=threads, force=force,
-        verify=not no_verify, cluster=opts.cluster_options(executor, store, address, workers, task_memory, shards),
+        verify=not no_verify, cluster=cluster,
     )  # fmt: skip
     print_artifact(reordered, json)

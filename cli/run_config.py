@@ -35,10 +35,10 @@ def run_command(
     """Run the whole chain from one file. Finished steps are kept: started again, it goes on where it stopped."""
     from tiering import pipeline
 
+    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, dry_run)
     if dry_run:
         print_forecast(pipeline.predict_run(config, threads=threads, memory=memory, force=force), json)
         return
-    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards)
     report = pipeline.run_config(
         config, threads=threads, memory=memory, force=force, verify=not no_verify, cluster=cluster
     )

@@ -75,10 +75,10 @@ def score_command(
     if "metapaths" in given:
         given["metapaths"] = opts.parse_metapaths(metapaths)
     asked = {"method": method, "scores": from_, "train": train, "threads": threads, "memory": memory, **given}
+    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, dry_run)
     if dry_run:
         print_forecast(pipeline.predict_score(graph, out, **asked), json)
     else:
-        cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards)
         print_artifact(pipeline.score(graph, out, force=force, verify=not no_verify, cluster=cluster, **asked), json)
 
 

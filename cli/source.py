@@ -93,10 +93,10 @@ def import_command(
         _refuse(context, ("self_loops",), "contradicts --drop-self-loops, or says the same")
         options["self_loops"] = "remove"
     asked = {"format": format_, "edge_ids": edge_ids, "memory": memory, "threads": threads, **options}
+    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, dry_run)
     if dry_run:
         print_forecast(pipeline.predict_import(source, out, **asked), json)
         return
-    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards)
     graph = pipeline.import_dataset(source, out, force=force, cluster=cluster, **asked)
     for warning in graph.manifest.body["changes"].get("warnings", []):
         note(f"note: {warning}")

@@ -128,6 +128,7 @@ def test_a_chain(tiering_cli, datasets, tmp_path):
         (["--executor", "local", "--task-memory", "1MiB"], ["task memory", "64MiB"]),
         (["--executor", "slurm"], ["executor", "local or ray", "slurm"]),
         (["--executor", "local", "--address", "auto"], ["address", "ray"]),
+        (["--executor", "local", "--dry-run"], ["--dry-run", "leave --executor out"]),
         (["--executor", "local", "--store", "ftp://host/a"], ["store", "ftp"]),
     ],
 )
@@ -144,6 +145,22 @@ def test_ids_out_of_range_are_named_as_by_one_process(tiering_cli, tmp_path):
     asked = ["import", tmp_path / "bad", "--out", tmp_path / "graph", "--num-nodes", "50"]
     alone = tiering_cli(*asked).refused("edge 333", "61")
     assert tiering_cli(*asked, "--executor", "local", "--shards", "4").refused("edge 333", "61") == alone
+
+
+def test_edges_that_lie_in_no_file_of_their_own(tiering_cli, tmp_path):
+    """Parquet and text are read by who leads, and handed to tasks."""
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    random = np.random.default_rng(1)
+    edges = random.integers(0, 90, (2, 1500))
+    columns = {"src": edges[0], "dst": edges[1], "weight": random.random(1500)}
+    parquet.write_table(pa.table(columns), tmp_path / "edges.parquet")
+    np.savetxt(tmp_path / "edges.txt", edges.T, fmt="%d")
+    for name in ("edges.parquet", "edges.txt"):
+        alone, found = tmp_path / f"{name}-alone", tmp_path / f"{name}-tasks"
+        tiering_cli("import", tmp_path / name, "--out", alone, "--edge-ids").ok()
+        more = ["--edge-ids", "--executor", "local", "--shards", "3"]
+        tiering_cli("import", tmp_path / name, "--out", found, *more).ok()
+        assert contents_of(found) == contents_of(alone)
 
 
 def empty_relations():

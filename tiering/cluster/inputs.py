@@ -23,7 +23,7 @@ from tiering.artifacts.checksum import (
 from tiering.artifacts.document import MANIFEST, document_problems
 from tiering.artifacts.manifest import CHECKSUMS, storage_dtype
 from tiering.cluster.stores import Store, open_store
-from tiering.errors import FormatError, InputError
+from tiering.errors import FormatError
 
 AnyArray = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -40,20 +40,19 @@ class FileArray:
     offset: int
 
     @classmethod
-    def of(cls, array: AnyArray, what: str) -> FileArray:
-        """The file behind a memory map or a view of one."""
+    def of(cls, array: AnyArray) -> FileArray | None:
+        """The file behind a memory map or a view of one; ``None`` if there is none with a name."""
         base: Any = array
         mapped = base if isinstance(base, np.memmap) else None
         while isinstance(base, np.ndarray):
             if isinstance(base, np.memmap) and getattr(base, "_mmap", None) is not None:
                 mapped = base
             base = base.base
-        if mapped is None or mapped.filename is None or array.size == 0 or min(array.strides) <= 0:
-            raise InputError(
-                f"{what}: expected values in a file, which tasks on other machines can open, found an array"
-            )
+        named = mapped is not None and mapped.filename is not None and Path(str(mapped.filename)).is_file()
+        if mapped is None or not named or array.size == 0 or min(array.strides) <= 0:
+            return None
         offset = mapped.offset + array.ctypes.data - mapped.ctypes.data
-        return cls(os.path.realpath(mapped.filename), array.dtype.str, array.shape, array.strides, offset)
+        return cls(os.path.realpath(str(mapped.filename)), array.dtype.str, array.shape, array.strides, offset)
 
     def read(self, begin: int, end: int) -> AnyArray:
         """Entries [begin, end) along the first axis, in memory and contiguous."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy.typing as npt
 import xxhash
 
 from tiering.cluster.executors import Executor, Finished
-from tiering.cluster.segments import Segment
+from tiering.cluster.segments import Columns, Segment
 from tiering.cluster.stores import Store, open_store
 from tiering.cluster.tasks import (
     Call,
@@ -100,7 +101,7 @@ class Job:
         self.store, self.name, self.executor, self.threads = store, name, executor, threads
         self.retry, self.counters = retry or RetryOptions(), counters or Counters()
         self._stages: dict[str, Stage] = {}
-        self._given: dict[str, Mapping[str, npt.NDArray[Any]]] = {}
+        self._given: dict[str, Columns] = {}
         self._tickets = 0
 
     def run(self, stage: Stage) -> list[Manifest]:
@@ -108,15 +109,19 @@ class Job:
         self._plan(stage)
         return self._run(stage, range(stage.tasks))
 
-    def give(self, name: str, columns: Mapping[str, npt.NDArray[Any]]) -> Stage:
-        """Hand arrays of who leads the job to its tasks: part 0 of task 0 of a stage that is run here, now."""
-        arrays = {key: np.ascontiguousarray(array) for key, array in columns.items()}
+    def give(self, name: str, columns: Columns, bounds: Sequence[int] = ()) -> Stage:
+        """Hand arrays of who leads the job to its tasks: the parts of task 0 of a stage that is run here, now.
+
+        `bounds`: where parts begin and end; all is one part unless told. Arrays stay with who leads, to be given again.
+        """
+        cuts = list(bounds) or [0, *{array.shape[0] for array in columns.values()}]
         digest = xxhash.xxh3_64()
-        for array in arrays.values():
-            digest.update(array.reshape(-1).view(np.uint8).data)
-        stage = Stage(name, "tiering.cluster.tasks:give", 1, {"digest": digest.hexdigest()})
+        for begin, end in pairwise(cuts):
+            for array in columns.values():
+                digest.update(np.ascontiguousarray(array[begin:end]).reshape(-1).view(np.uint8).data)
+        stage = Stage(name, "tiering.cluster.tasks:give", 1, {"digest": digest.hexdigest(), "bounds": cuts})
         self._plan(stage)
-        self._given[name] = arrays
+        self._given[name] = columns
         if read_manifest(self.store, self.name, name, 0) is None:
             self._write_given(stage)
         return stage

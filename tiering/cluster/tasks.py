@@ -14,6 +14,7 @@ import socket
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -166,8 +167,9 @@ def _digest(document: Any) -> str:
 
 
 def give(context: TaskContext) -> None:
-    """What who leads the job has given is the only part."""
-    context.add(**context.given)
+    """What who leads the job has given, in parts."""
+    for begin, end in pairwise(context.params["bounds"]):
+        context.add(**{name: array[begin:end] for name, array in context.given.items()})
 
 
 def run_attempt(

@@ -167,7 +167,8 @@ class RayExecutor:
         note(
             f"note: no task has begun for {SILENT_SECONDS:.0f} s: one of {call.stage.name} asks for {call.threads} "
             f"processors and {format_bytes(call.stage.memory)}; the cluster has {len(nodes)} machines for tasks, the "
-            f"largest of {cpus:.0f} processors and {format_bytes(int(memory))}, and {free:.0f} processors free; see `ray status`"
+            f"largest of {cpus:.0f} processors and {format_bytes(int(memory))}, and {free:.0f} processors free; "
+            "see `ray status`"
         )
 
     def _machines(self) -> list[Any]:

@@ -55,15 +55,16 @@ def write_relation(job: Job, writer: ArtifactWriter, name: str, plan: RelationPl
     edges, csc = plan.edges, plan.csc
     shift = max(0, (csc.num_dst - 1).bit_length() - _MOST_RUNS.bit_length() + 1)
     parts = grid.parts(task_bytes(plan))
-    values = {key: _described(array, key, plan) for key, array in zip(csc.values, plan.values(), strict=True)}
+    ends = {"src": edges.src, "dst": edges.dst}
+    values = {key: a for key, a in zip(csc.values, plan.values(), strict=True) if a is not None}
+    read = {key: _described(job, f"{name}.{key}", array, parts) for key, array in {**ends, **values}.items()}
+    given = tuple(one["given"] for one in read.values() if "given" in one)
     params = {
-        "src": FileArray.of(edges.src, f"{edges.where}: sources").to_json(),
-        "dst": FileArray.of(edges.dst, f"{edges.where}: destinations").to_json(),
-        "values": values, "parts": parts, "num_edges": csc.num_edges, "num_src": csc.num_src, "num_dst": csc.num_dst,
-        "shift": shift,
+        "read": read, "values": list(csc.values), "parts": parts, "num_edges": csc.num_edges,
+        "num_src": csc.num_src, "num_dst": csc.num_dst, "shift": shift,
     }  # fmt: skip
     chunk = -(-csc.num_edges // parts) * edge_bytes(plan)
-    stage = Stage(f"{name}.count", f"{_HERE}:count", parts, params, memory=chunk)
+    stage = Stage(f"{name}.count", f"{_HERE}:count", parts, params, given, chunk)
     counts = sum(
         (job.read(stage.name, index)["edges"] for index in range(len(job.run(stage)))),
         np.zeros(((csc.num_dst - 1) >> shift) + 1, np.int64),
@@ -72,7 +73,7 @@ def write_relation(job: Job, writer: ArtifactWriter, name: str, plan: RelationPl
     bounds = [min(run << shift, csc.num_dst) for run in runs]
     of_range = [int(counts[begin:end].sum()) for begin, end in pairwise(runs)]
     params = {**params, "bounds": bounds}
-    buckets = Stage(f"{name}.buckets", f"{_HERE}:buckets", parts, params, memory=chunk)
+    buckets = Stage(f"{name}.buckets", f"{_HERE}:buckets", parts, params, given, chunk)
     job.run(buckets)
     memory = max(of_range) * edge_bytes(plan) + 8 * max(np.diff(bounds).tolist())
     lists = Stage(f"{name}.lists", f"{_HERE}:lists", parts, {**params, "from": buckets.name}, (buckets.name,), memory)
@@ -81,9 +82,12 @@ def write_relation(job: Job, writer: ArtifactWriter, name: str, plan: RelationPl
     place_files(writer, job.run(files))
 
 
-def _described(array: AnyArray | None, key: str, plan: RelationPlan) -> dict[str, Any] | None:
-    """An array that runs along the edges as tasks open it; ``None`` for the number of the edge."""
-    return None if array is None else FileArray.of(array, f"{plan.edges.where}: {key}").to_json()
+def _described(job: Job, name: str, array: AnyArray, parts: int) -> dict[str, Any]:
+    """An array along the edges as tasks get at it: in the user's file, or as who leads the job hands it over."""
+    file = FileArray.of(array)
+    if file is not None:
+        return file.to_json()
+    return {"given": job.give(name, {"values": array}, even_bounds(array.shape[0], parts)).name}
 
 
 def _widest(plan: RelationPlan) -> int:
@@ -133,13 +137,12 @@ def buckets(context: TaskContext) -> None:
         "src": src[order].astype(f"i{id_bytes(params['num_src'])}", copy=False),
         "dst": local.astype(f"i{id_bytes(int(np.diff(bounds).max(initial=0)))}", copy=False),
     }
-    for key, described in params["values"].items():
-        if described is None:
-            columns[f"value {key}"] = order.astype(np.int64) + first
+    for key in params["values"]:
+        if key in params["read"]:
+            values = _chunk(context, key)[1][order]
+            columns[f"value {key}"] = values.astype(np.int64) if key == "edge_ids" else values
         else:
-            begin, end = _cuts(context)
-            values = FileArray.from_json(described).read(begin, end)
-            columns[f"value {key}"] = values[order].astype(np.int64) if key == "edge_ids" else values[order]
+            columns[f"value {key}"] = order.astype(np.int64) + first
     context.add_all(columns, np.cumsum(counts))
 
 
@@ -159,16 +162,14 @@ def lists(context: TaskContext) -> None:
         context.add(values=own if positions is None else take(own, positions, context.threads))
 
 
-def _cuts(context: TaskContext) -> tuple[int, int]:
-    """The first edge of a task's chunk, and the one behind its last."""
-    bounds = even_bounds(context.params["num_edges"], context.params["parts"])
-    return bounds[context.index], bounds[context.index + 1]
-
-
-def _chunk(context: TaskContext, end: str) -> tuple[int, AnyArray]:
-    """Number of a chunk's first edge, and one end of its edges."""
-    begin, stop = _cuts(context)
-    return begin, FileArray.from_json(context.params[end]).read(begin, stop)
+def _chunk(context: TaskContext, key: str) -> tuple[int, AnyArray]:
+    """Number of a chunk's first edge, and what an array along the edges has of it."""
+    params = context.params
+    bounds, described = even_bounds(params["num_edges"], params["parts"]), params["read"][key]
+    begin, end = bounds[context.index], bounds[context.index + 1]
+    if "given" in described:
+        return begin, context.part(described["given"], 0, context.index)["values"]
+    return begin, FileArray.from_json(described).read(begin, end)
 
 
 def _check_ids(ids: AnyArray, count: int, side: str, first: int) -> None:
