@@ -164,11 +164,11 @@ class RayExecutor:
         cpus = max((node["Resources"].get("CPU", 0) for node in nodes), default=0)
         memory = max((node["Resources"].get("memory", 0) for node in nodes), default=0)
         free = self._ray.available_resources().get("CPU", 0)
+        largest = f"the largest of {cpus:.0f} processors and {format_bytes(int(memory))}"
         note(
             f"note: no task has begun for {SILENT_SECONDS:.0f} s: one of {call.stage.name} asks for {call.threads} "
-            f"processors and {format_bytes(call.stage.memory)}; the cluster has {len(nodes)} machines for tasks, the "
-            f"largest of {cpus:.0f} processors and {format_bytes(int(memory))}, and {free:.0f} processors free; "
-            "see `ray status`"
+            f"processors and {format_bytes(call.stage.memory)}; the cluster has {len(nodes)} machines for tasks, "
+            f"{largest}, and {free:.0f} processors free; see `ray status`"
         )
 
     def _machines(self) -> list[Any]:
