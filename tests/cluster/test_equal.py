@@ -61,6 +61,7 @@ def run_all(cli, dataset: Path, work: Path, *more: str) -> dict[str, str]:
     for name, options in SCORES.items():
         cli("score", graph, "--out", work / name, *options, *more).ok()
     cli("reorder", graph, "--scores", work / "degree", "--out", reordered, *more).ok()
+    cli("reorder", graph, "--scores", work / "vip", "--out", work / "ranked", "--features", *more).ok()
     ssd = ["--ssd", work / "ssd0", "--ssd", work / "ssd1"]
     cli("layout", reordered, "--out", work / "layout", *TIERS, *ssd, "--page", "512", *more).ok()
     return contents(work)

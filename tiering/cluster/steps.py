@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from tiering.artifacts.manifest import Relation, relation_key
@@ -10,6 +12,7 @@ from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster.running import Job
 from tiering.cluster.session import Cluster
 from tiering.cluster.stages import accesses, degrees, inclusion, lists, pagerank, ranks, relabel, rows, sweeps
+from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.scores import Scores
 from tiering.graph.build import RelationMaker
@@ -52,7 +55,7 @@ class StageTasks:
         """The tiers and images of a layout."""
 
         def make(writer: ArtifactWriter, images: ImageSet, plan: LayoutPlan, graph: Graph) -> bool:
-            if self._cluster.grid.whole(rows.task_bytes(plan)):
+            if self._cluster.grid.whole(rows.task_bytes(plan.entries.values())):
                 return False
             rows.write_rows(self._cluster.job(writer), writer, images, plan, graph, self._cluster.grid)
             return True
@@ -129,4 +132,11 @@ class Reordering:
         job, name = self._cluster.job(writer), f"relation-{graph.relations.index(relation)}"
         order = str(writer.path / "order")
         relabel.write_relation(job, writer, name, graph, relation, order, self._cluster.grid)
+        return True
+
+    def features(self, part: ArtifactWriter, graph: Graph, tables: Mapping[str, FeatureTable], order: Path) -> bool:
+        entries = [rows.in_one_tier(name, table) for name, table in tables.items()]
+        if self._cluster.grid.whole(rows.task_bytes(entries)):
+            return False
+        rows.write_tables(self._cluster.job(part), part, graph, tables, str(order), self._cluster.grid)
         return True

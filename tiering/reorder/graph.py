@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -113,7 +114,11 @@ def reorder_graph(
             maps[node_type].inverse = None  # its memory is for rows now
             write_nodes(writer, graph, node_type, maps[node_type], windows)
         if features and tables:
-            _write_features(writer, tables, maps, provenance, windows)
+            part = writer.part("features", "features")
+            if elsewhere is None or not elsewhere.features(part, graph, tables, writer.path / "order"):
+                _write_features(part, tables, maps, windows, writer.path / "scratch")
+            made = {t: table.entry(row_order="rank", offset=0, file=f"tables/{t}") for t, table in tables.items()}
+            part.commit({"tables": made}, provenance)
         elif graph.features is not None:
             writer.adopt(graph.features, "features")
         if (names := graph.part("names")) is not None:
@@ -140,17 +145,16 @@ def _write_relation(
 
 
 def _write_features(
-    writer: ArtifactWriter,
+    part: ArtifactWriter,
     tables: Mapping[str, FeatureTable],
     maps: Mapping[str, RankMaps],
-    provenance: dict[str, Any],
     windows: NodeWindows,
+    scratch: Path,
 ) -> None:
-    """Write a features artifact with the rows of every table in rank order, each once and in sequence.
+    """Write the rows of every table in rank order, each once and in sequence.
 
     Space for all tables is reserved before the first row is read. A stopped run goes on from the last finished 64 MiB.
     """
-    part, entries = writer.part("features", "features"), {}
     total = sum(table.bytes for table in tables.values())
     with ExitStack() as stack, progress(total, "features", "B", scale=True) as bar:
         files = {
@@ -163,13 +167,11 @@ def _write_features(
             bar.update(start * table.row_bytes)
             with PermutedRows(
                 table, order.new_to_old, order.old_to_new, budget=rows_budget(windows.budget, table),
-                scratch=writer.path / "scratch", threads=windows.threads, sizes=windows.sizes.rows,
+                scratch=scratch, threads=windows.threads, sizes=windows.sizes.rows,
             ) as rows:  # fmt: skip
                 for first, chunk in rows.chunks(start, table.rows):
                     file.append(chunk, first * table.row_bytes)
                     bar.update(chunk.nbytes)
-            entries[node_type] = table.entry(row_order="rank", offset=0, file=f"tables/{node_type}")
-    part.commit({"tables": entries}, provenance)
 
 
 def rows_budget(budget: Budget, table: FeatureTable) -> Budget:

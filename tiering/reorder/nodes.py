@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,6 +15,7 @@ from tiering.artifacts.storage import open_raw
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, TieringError
 from tiering.formats.feature_rows import take
+from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
 from tiering.formats.order import FIRST
 from tiering.formats.scores import Scores
@@ -48,6 +50,9 @@ class ReorderMaker(Protocol):
 
     def relation(self, writer: ArtifactWriter, graph: Graph, relation: Relation) -> bool:
         """All files of a relation that has edges; the order of the graph is finished, in part ``order``."""
+
+    def features(self, part: ArtifactWriter, graph: Graph, tables: Mapping[str, FeatureTable], order: Path) -> bool:
+        """``tables/TYPE`` of each type, in rank order; `order` is the artifact of that."""
 
 
 def inverse_kept(num_types: int, nbytes: int, budget: Budget) -> int:

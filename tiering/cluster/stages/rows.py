@@ -10,7 +10,7 @@ comes, in order, and as it goes; and a block of 64 MiB at both ends of what is r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import gcd
@@ -29,9 +29,9 @@ from tiering.cluster.inputs import StoredArtifact
 from tiering.cluster.running import Job
 from tiering.cluster.stages.partition import partition
 from tiering.cluster.tasks import OutputFile, Stage, TaskContext
-from tiering.formats.features import EDGE_FEATURES
+from tiering.formats.features import EDGE_FEATURES, FeatureTable
 from tiering.formats.graph import Graph, relation_folder
-from tiering.formats.layout import MEMORY_TIERS, TypeLayout, page_sums, tier_file
+from tiering.formats.layout import MEMORY_TIERS, TIERS, SsdRows, TypeLayout, page_sums, tier_file
 from tiering.layout.images import ImageSet
 from tiering.layout.plan import LayoutPlan
 from tiering.layout.writer import as_pages
@@ -89,9 +89,30 @@ def write_rows(job: Job, writer: ArtifactWriter, images: ImageSet, plan: LayoutP
             images.take(file.name, file.at, bytes.fromhex(file.blocks))
 
 
-def task_bytes(plan: LayoutPlan) -> int:
+def task_bytes(entries: Iterable[TypeLayout]) -> int:
     """Bytes of a task that had all rows."""
-    return COPIES * sum(entry.num_nodes * entry.row_bytes for entry in plan.entries.values())
+    return COPIES * sum(entry.num_nodes * entry.row_bytes for entry in entries)
+
+
+def in_one_tier(node_type: str, table: FeatureTable) -> TypeLayout:
+    """A table whose rows all go to one file."""
+    ranges = {tier: (0, table.rows if tier == "cpu" else 0) for tier in TIERS}
+    return TypeLayout(node_type, table.rows, table.dim, table.dtype, ranges, SsdRows.plan(0, 0, table.row_bytes, 4096))
+
+
+def write_tables(
+    job: Job, writer: ArtifactWriter, graph: Graph, tables: Mapping[str, FeatureTable], order: str, grid: Grid
+) -> None:
+    """Have feature tables made in rank order, ``tables/TYPE``, and put in their place; `order`: the artifact."""
+    plan = LayoutPlan(tables, {name: in_one_tier(name, table) for name, table in tables.items()}, 4096, 0, ())
+    files, largest = [], 0
+    for number, (name, entry) in enumerate(plan.entries.items()):
+        table = _Table(f"table-{number}", entry, _source(graph, name), plan, grid, order)
+        table.run(job)
+        largest = max(largest, table.range_bytes)
+        parts = [part for file in table.tier_files() for part in file.parts]
+        files.append(JoinedFile(f"tables/{name}", entry.dtype, (entry.num_nodes, entry.dim), parts))
+    place_files(writer, job.run(join_stage("tables.files", writer.path, files, largest)))
 
 
 @dataclass(frozen=True)
