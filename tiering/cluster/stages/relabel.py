@@ -56,19 +56,8 @@ def write_relation(
         "num_src": graph.num_nodes(source), "num_dst": num_dst, "num_edges": num_edges, "parts": parts,
         "shift": shift, "values": values,
     }  # fmt: skip
-    even = -(-num_dst // parts) * _COLUMN_BYTES + 2 * BLOCK_BYTES
-    weigh = Stage(f"{name}.weigh", f"{_HERE}:weigh", parts, params, memory=even)
-    job.run(weigh)
-    weights = [job.read(weigh.name, task) for task in range(parts)]
-    runs: dict[str, AnyArray] = {
-        which: np.stack([one[which] for one in weights]).sum(0, np.int64) for which in ("old", "new")
-    }
-    # A column counts as much as its bytes: lists may be empty.
-    nodes = np.minimum(np.full(runs["old"].size, 1 << shift), num_dst - (np.arange(runs["old"].size) << shift))
-    cuts = {which: weighed_bounds(runs[which] * per_edge + nodes * _COLUMN_BYTES, parts) for which in runs}
-    bounds = {which: [min(run << shift, num_dst) for run in cuts[which]] for which in runs}
-    edges = {which: [int(runs[which][a:b].sum()) for a, b in pairwise(cuts[which])] for which in runs}
-    columns = max(max(np.diff(bounds[which]).tolist()) for which in runs)
+    bounds, edges = _ranges(job, name, params, per_edge)
+    columns = max(max(np.diff(bounds[which]).tolist()) for which in bounds)
     memory = max(*edges["old"], *edges["new"]) * per_edge + columns * _COLUMN_BYTES + 3 * BLOCK_BYTES
     params = {**params, "old": bounds["old"], "new": bounds["new"]}
     cut = Stage(f"{name}.cut", f"{_HERE}:cut", parts, params, memory=memory)
@@ -83,6 +72,25 @@ def write_relation(
     ]
     stage = join_stage(f"{name}.files", writer.path, files, max(edges["new"]) * max(widths))
     place_files(writer, job.run(stage))
+
+
+def _ranges(
+    job: Job, name: str, params: Mapping[str, Any], per_edge: int
+) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+    """Where ranges begin and end, of ``old`` ids and of ``new``, and the edges of each."""
+    num_dst, parts, shift = params["num_dst"], params["parts"], params["shift"]
+    even = -(-num_dst // parts) * _COLUMN_BYTES + 2 * BLOCK_BYTES
+    weigh = Stage(f"{name}.weigh", f"{_HERE}:weigh", parts, params, memory=even)
+    job.run(weigh)
+    weights = [job.read(weigh.name, task) for task in range(parts)]
+    runs: dict[str, AnyArray] = {
+        which: np.stack([one[which] for one in weights]).sum(0, np.int64) for which in ("old", "new")
+    }
+    # A column counts as much as its bytes: lists may be empty.
+    nodes = np.minimum(1 << shift, num_dst - (np.arange(runs["old"].size) << shift))
+    cuts = {which: weighed_bounds(of * per_edge + nodes * _COLUMN_BYTES, parts) for which, of in runs.items()}
+    bounds = {which: [min(run << shift, num_dst) for run in cut] for which, cut in cuts.items()}
+    return bounds, {which: [int(runs[which][a:b].sum()) for a, b in pairwise(cut)] for which, cut in cuts.items()}
 
 
 def task_bytes(graph: Graph, relation: Relation) -> int:
