@@ -83,7 +83,7 @@ class JoinedFile:
 def join_stage(name: str, folder: Path, joined: Sequence[JoinedFile], largest: int) -> Stage:
     """A stage that writes files from parts, one task each; `largest`: bytes of the largest part."""
     params = {"folder": str(folder), "files": [file.to_json() for file in joined]}
-    memory = 2 * largest + max(appending_memory(FileEntry(f.dtype, tuple(f.shape), "").bytes) for f in joined)
+    memory = 3 * largest + max(appending_memory(FileEntry(f.dtype, tuple(f.shape), "").bytes) for f in joined)
     reads = {parts.stage: None for file in joined for parts in file.parts}
     return Stage(name, "tiering.cluster.files:join", len(joined), params, tuple(reads), memory)
 

@@ -43,7 +43,7 @@ class Stage:
     reads: tuple[str, ...] = ()
     """Stages of the job whose segments the tasks read."""
     memory: int = 0
-    """Bytes that a task takes at the most, by the formula of its function's module."""
+    """Bytes that a task takes at the most, beside what its process holds: by the formula of its function's module."""
     written: int = 0
     """Bytes that all tasks write together, about: for forecasts and bars."""
 

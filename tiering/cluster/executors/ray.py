@@ -30,6 +30,8 @@ from tiering.version import __version__
 
 OBJECT_STORE_BYTES = 80 << 20
 """Of a cluster started here, about the least that Ray takes: nothing large goes through it."""
+WORKER_BYTES = 256 << 20
+"""That a worker holds beside what a task takes: the interpreter, and what it has loaded."""
 PROBE_SECONDS = 60.0
 """That a machine has to answer; most of it is the start of a worker."""
 SILENT_SECONDS = 30.0
@@ -87,7 +89,7 @@ class RayExecutor:
             self._quiet_since = time.monotonic()
         options: dict[str, Any] = {"num_cpus": call.threads, "scheduling_strategy": "SPREAD"}
         if call.stage.memory:
-            options["memory"] = call.stage.memory
+            options["memory"] = call.stage.memory + WORKER_BYTES
         self._attempts[ticket] = _Attempt(call, self._remote.options(**options).remote(call, __version__))
 
     def wait(self, tickets: Collection[int], seconds: float) -> list[Finished]:

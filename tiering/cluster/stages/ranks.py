@@ -7,7 +7,8 @@
 
 What is compared is the pair (score, id), a total order: a score that many nodes share is divided like any other, and
 the result depends neither on the splitters nor on who came first. A chunk gives four samples for each range, so a range
-has at most one and a half times the nodes of a chunk. Memory: `NODE_BYTES` for each of these.
+has at most one and a half times the nodes of a chunk. Memory: `NODE_BYTES` for each of these, and two blocks
+of 64 MiB, in which scores are read, or the sort's counters.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
+from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster.files import JoinedFile, Parts, join_stage, place_files
@@ -43,7 +45,7 @@ def write_order(
     """
     parts, wide = grid.parts(count * NODE_BYTES), f"int{8 * id_bytes(count)}"
     params = {"scores": scores, "node_type": node_type, "num_nodes": count, "parts": parts}
-    chunk = -(-count // parts) * NODE_BYTES
+    chunk = -(-count // parts) * NODE_BYTES + 2 * BLOCK_BYTES
     sample = Stage(f"{name}.sample", f"{_HERE}:sample", parts, params, memory=chunk)
     job.run(sample)
     samples = [job.read(sample.name, index) for index in range(parts)]
@@ -54,7 +56,7 @@ def write_order(
     cut = Stage(f"{name}.cut", f"{_HERE}:cut", parts, {**params, "splitters": splitters}, memory=chunk)
     rows = np.sum([manifest["facts"]["rows"] for manifest in job.run(cut)], axis=0)
     before = [0, *np.cumsum(rows).tolist()]
-    widest = int(rows.max()) * NODE_BYTES
+    widest = int(rows.max()) * NODE_BYTES + 2 * BLOCK_BYTES
     merge = Stage(
         f"{name}.merge", f"{_HERE}:merge", parts, {**params, "from": cut.name, "before": before}, (cut.name,), widest
     )
