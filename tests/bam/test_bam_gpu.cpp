@@ -114,11 +114,25 @@ void test_silent() {
   CHECK(part.arrived == 100);
 }
 
+/// Commands lie in memory of the GPU, and nothing else of a pair: a drive's completions come to the host, as its data do.
+void check_places(const cuda::NvmeReads& reads) {
+  cuda::NvmeQueue queue;
+  cuda::check(cudaMemcpy(&queue, reads.queues().queues, sizeof queue, cudaMemcpyDefault), "looking at a queue");
+  const auto kind = [](const void* place) {
+    cudaPointerAttributes found{};
+    cuda::check(cudaPointerGetAttributes(&found, place), "looking at memory");
+    return found.type;
+  };
+  CHECK(kind(queue.pair.commands) == cudaMemoryTypeDevice && kind(queue.pair.completions) == cudaMemoryTypeHost);
+  CHECK(kind(queue.places) == cudaMemoryTypeHost && kind(queue.pair.submit_bell) == cudaMemoryTypeHost);
+}
+
 /// Warps that read pages in the middle of a kernel.
 void test_rows() {
   TwoDrives both;
   cuda::NvmeReads reads(drive_server(both.images.set, {.max_read = kPage}, both.drives), both.images.set,
                         {.per_image = 2, .in_flight = 15, .max_read = kPage, .only_image = 0});
+  check_places(reads);
   const cuda::PinnedMemory pages(kRows * 8), offsets(kRows * 4), failures(kRows * 4), out(kRows * kRowBytes);
   for (uint32_t i = 0; i < kRows; ++i) {
     pages.as<uint64_t>()[i] = i * 7 % (both.first.size() / kPage);
