@@ -30,7 +30,8 @@ inline std::vector<std::byte> numbered(size_t bytes) {
 class EmulatedDrive {
  public:
   static constexpr size_t kRegisterBytes = 0x2000;
-  /// Bits of addresses that are the other way for the drive: pages come in another order, and no address is the process's.
+  /// Bits of addresses that are the other way for the drive: pages come in another order, and no address is the
+  /// process's.
   static constexpr uint64_t kFlipped = 0x0000'ffff'ffff'f000;
   struct Flaws {
     bool never_ready = false;

@@ -1,5 +1,5 @@
-// A drive that libnvm brings up, whose registers are emulated: identify, queues, reads that go round them many times, and
-// what goes wrong.
+// A drive that libnvm brings up, whose registers are emulated: identify, queues, reads that go round them many times,
+// and what goes wrong.
 #include <sys/wait.h>
 #include <unistd.h>
 

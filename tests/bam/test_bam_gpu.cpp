@@ -93,8 +93,8 @@ void test_failing() {
   CHECK(sink.arrived == 2);
 }
 
-/// A drive that falls silent in the middle: an error that says so, soon, and again for the next batch; the other drive and
-/// the GPU go on.
+/// A drive that falls silent in the middle: an error that says so, soon, and again for the next batch; the other drive
+/// and the GPU go on.
 void test_silent() {
   TwoDrives both;
   Comparison sink(both.images, 100, 4);
@@ -114,7 +114,8 @@ void test_silent() {
   CHECK(part.arrived == 100);
 }
 
-/// Commands lie in memory of the GPU, and nothing else of a pair: a drive's completions come to the host, as its data do.
+/// Commands lie in memory of the GPU, and nothing else of a pair: a drive's completions come to the host, as its data
+/// do.
 void check_places(const cuda::NvmeReads& reads) {
   cuda::NvmeQueue queue;
   cuda::check(cudaMemcpy(&queue, reads.queues().queues, sizeof queue, cudaMemcpyDefault), "looking at a queue");

@@ -33,7 +33,8 @@ void read_all(cuda::NvmeReads& reads, const std::vector<Read>& wanted, Check&& c
   }
 }
 
-/// Many rounds of every queue, completions in any order; reads of one page, of two and of lists; past the end are zeros.
+/// Many rounds of every queue, completions in any order; reads of one page, of two and of lists; past the end are
+/// zeros.
 void test_many_reads(const nvme::MediumMaker& medium, size_t num_images, const cuda::NvmeOptions& options,
                      size_t count) {
   const Images images(num_images);

@@ -1,5 +1,5 @@
-// Warps that read pages in the middle of what they do. How lanes work together is tested with warps of host threads, whose
-// lanes are threads that meet; then the kernel that reads rows, on a device. Without one it is skipped (exit 77).
+// Warps that read pages in the middle of what they do. How lanes work together is tested with warps of host threads,
+// whose lanes are threads that meet; then the kernel that reads rows, on a device. Without one it is skipped (exit 77).
 #include <array>
 #include <barrier>
 #include <chrono>

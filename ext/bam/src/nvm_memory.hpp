@@ -52,7 +52,8 @@ class NvmMemory final : public DriveMemory {
   const nvm_ctrl_t* controller_;  ///< whose addresses these are
 };
 
-/// What a mapping gave. The module pins as many pages as it can and says nothing of the rest, which have no address then.
+/// What a mapping gave. The module pins as many pages as it can and says nothing of the rest, which have no address
+/// then.
 inline Mapped whole(nvm_dma_t* made, const std::string& name) {
   Mapped map(made);
   const std::span<const uint64_t> pages{map->ioaddrs, map->n_ioaddrs};

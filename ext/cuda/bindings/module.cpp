@@ -1,5 +1,5 @@
-// The Python module of the CUDA part: converts, releases the GIL, calls. Memory crosses as addresses, streams as handles,
-// so that neither torch nor any other array library is linked.
+// The Python module of the CUDA part: converts, releases the GIL, calls. Memory crosses as addresses, streams as
+// handles, so that neither torch nor any other array library is linked.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>

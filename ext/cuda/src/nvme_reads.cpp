@@ -51,8 +51,8 @@ PinnedMemory no_abort() {
   return memory;
 }
 
-/// For as long as the process runs. Otherwise its last owner might be a controller's thread, which would free it by a call
-/// of CUDA.
+/// For as long as the process runs. Otherwise its last owner might be a controller's thread, which would free it by a
+/// call of CUDA.
 void keep(std::shared_ptr<PinnedMemory> memory) noexcept {
   static std::mutex mutex;
   static auto& kept = *new std::list<std::shared_ptr<PinnedMemory>>;

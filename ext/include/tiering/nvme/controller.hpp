@@ -60,7 +60,8 @@ struct PairsRequest {
   const ImageFile& file;
   std::vector<QueueMemory> pairs;  ///< where the entries of each lie, zeros
   std::vector<HeldMemory> memory;  ///< of the host: what those lie in, and what reads land in
-  /// Of a GPU, in pages of kGpuPageBytes: commands lie there, each pair's from a page of kPageBytes on; empty: in `pairs`.
+  /// Of a GPU, in pages of kGpuPageBytes: commands lie there, each pair's from a page of kPageBytes on; empty: in
+  /// `pairs`.
   HeldMemory commands{};
 };
 
@@ -76,8 +77,8 @@ struct ServedPairs {
 /// Serves the images of a set.
 struct PairServer {
   const char* name = nullptr;  ///< of the engine whose reads it serves
-  /// Whether a GPU has to have commands in memory of its own. Its writes to memory of the host may be overtaken by those
-  /// to a device's doorbells.
+  /// Whether a GPU has to have commands in memory of its own. Its writes to memory of the host may be overtaken by
+  /// those to a device's doorbells.
   bool commands_on_gpu = false;
   std::function<ServedPairs(const PairsRequest&)> serve{};
 };

@@ -1,5 +1,5 @@
-// Images that controllers made of software serve, and the engine softnvme: a thread of the host submits NVMe commands to
-// them, as a GPU would.
+// Images that controllers made of software serve, and the engine softnvme: a thread of the host submits NVMe commands
+// to them, as a GPU would.
 #pragma once
 
 #include <chrono>

@@ -54,20 +54,21 @@ class DrivePair {
   virtual bool remove() noexcept = 0;
 };
 
-/// A drive that is ours alone: no file system lies on it, and the kernel's own driver does not hold it. Nothing but reads
-/// is ever asked of its namespace. Memory and pairs may be asked for by any thread, and must not outlive it. In a forked
-/// child it is the parent's: a copy that is dropped there leaves the drive and what it knows alone.
+/// A drive that is ours alone: no file system lies on it, and the kernel's own driver does not hold it. Nothing but
+/// reads is ever asked of its namespace. Memory and pairs may be asked for by any thread, and must not outlive it. In a
+/// forked child it is the parent's: a copy that is dropped there leaves the drive and what it knows alone.
 ///
-/// libnvm waits as long as the drive says that it may take (CAP.TO: 0.5 to 127.5 s; sleeps of a millisecond are counted,
-/// not the clock): once for each command of its own, of which the first that is not answered is the last. A drive is
-/// switched off when it ends, or could not be made; where it stays on, memory of its admin queues is kept for good.
+/// libnvm waits as long as the drive says that it may take (CAP.TO: 0.5 to 127.5 s; sleeps of a millisecond are
+/// counted, not the clock): once for each command of its own, of which the first that is not answered is the last. A
+/// drive is switched off when it ends, or could not be made; where it stays on, memory of its admin queues is kept for
+/// good.
 class Drive {
  public:
   /// The drive that BaM's module shows as `path`, such as /dev/libnvm0: resets it and takes it over. `pairs`: pairs of
   /// queues wanted. Throws IoError.
   static std::unique_ptr<Drive> open(const std::string& path, uint32_t pairs);
-  /// An emulated drive, called `name`, whose registers lie at `registers`. It knows memory by its addresses in this process
-  /// with the bits of `flipped` the other way, so that pages may come in another order, as they do on a bus.
+  /// An emulated drive, called `name`, whose registers lie at `registers`. It knows memory by its addresses in this
+  /// process with the bits of `flipped` the other way, so that pages may come in another order, as they do on a bus.
   static std::unique_ptr<Drive> over(std::span<std::byte> registers, const std::string& name, uint32_t pairs,
                                      uint64_t flipped = 0);
 
@@ -78,13 +79,13 @@ class Drive {
   /// Lets the drive use whole pages of memory of the host, which a fork must not make the child's (AlignedBuffer,
   /// kept_from_forks). Throws IoError, InputError for other than whole pages.
   virtual std::unique_ptr<DriveMemory> share(std::span<std::byte> memory) = 0;
-  /// The same with memory of a GPU, whole pages of nvme::kGpuPageBytes, as the NVIDIA driver pins it; an emulated drive knows
-  /// memory of a simulated GPU.
+  /// The same with memory of a GPU, whole pages of nvme::kGpuPageBytes, as the NVIDIA driver pins it; an emulated drive
+  /// knows memory of a simulated GPU.
   virtual std::unique_ptr<DriveMemory> share_gpu(std::span<std::byte> memory) = 0;
-  /// Makes a pair of queues, whose entries (`depth` of each, zeros) lie in memory of this drive from a page's begin on, and
-  /// whose doorbells are registers of the drive. Queues of more than a page want memory whose pages follow each other
-  /// for the drive, too. Throws IoError with the status that the drive gave, InputError for a depth or memory that it
-  /// does not have.
+  /// Makes a pair of queues, whose entries (`depth` of each, zeros) lie in memory of this drive from a page's begin on,
+  /// and whose doorbells are registers of the drive. Queues of more than a page want memory whose pages follow each
+  /// other for the drive, too. Throws IoError with the status that the drive gave, InputError for a depth or memory
+  /// that it does not have.
   virtual std::unique_ptr<DrivePair> add_pair(const nvme::QueuePair& entries, const DriveMemory& commands,
                                               const DriveMemory& completions) = 0;
   /// Throws InputError unless the namespace has so many bytes and its blocks divide pages of `page_bytes`.

@@ -11,8 +11,8 @@ namespace tiering::bam {
 
 using Drives = std::vector<std::shared_ptr<Drive>>;
 
-/// Drive k serves image k, which it holds from its first block on (`tiering export --to raw --device`): of the image's own
-/// file, only name and size are looked at. Several engines may share drives, which take pairs of queues for each.
+/// Drive k serves image k, which it holds from its first block on (`tiering export --to raw --device`): of the image's
+/// own file, only name and size are looked at. Several engines may share drives, which take pairs of queues for each.
 /// A GPU's commands lie in its own memory; completions lie with what reads bring, which they cannot overtake then.
 nvme::PairServer drive_server(const ImageSet& images, const EngineOptions& options, Drives drives);
 

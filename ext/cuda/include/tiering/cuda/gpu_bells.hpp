@@ -10,8 +10,8 @@
 
 namespace tiering::cuda {
 
-/// Gives the current GPU the registers of a device, which are mapped into this process, for as long as it lives. A GPU can
-/// have them once: all that are made of the same registers share that. Ends with the same GPU as the current one.
+/// Gives the current GPU the registers of a device, which are mapped into this process, for as long as it lives. A GPU
+/// can have them once: all that are made of the same registers share that. Ends with the same GPU as the current one.
 /// Throws CudaError where the GPU cannot have them.
 class GpuBells {
  public:

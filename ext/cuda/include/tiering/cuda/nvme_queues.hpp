@@ -1,5 +1,5 @@
-// Pairs of NVMe queues as kernels see them: entries and doorbells in page-locked memory of the host, or, of a drive, commands
-// in memory of the GPU and doorbells among registers of the drive; the books in memory of the GPU.
+// Pairs of NVMe queues as kernels see them: entries and doorbells in page-locked memory of the host, or, of a drive,
+// commands in memory of the GPU and doorbells among registers of the drive; the books in memory of the GPU.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace tiering::cuda {
 
-/// What a controller calls a landing place: its first two pages, and the list of all but the first, which is written once
-/// and right for any length. 0: no read is so long.
+/// What a controller calls a landing place: its first two pages, and the list of all but the first, which is written
+/// once and right for any length. 0: no read is so long.
 struct PlaceAddress {
   uint64_t first = 0, second = 0, list = 0;
 

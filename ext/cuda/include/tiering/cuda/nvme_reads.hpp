@@ -34,11 +34,12 @@ struct NvmeResult {
 
 /// Pairs of queues, a controller for each image, and what kernels need to use them.
 ///
-/// Up to two waves are under way: while one is waited for, the next is being read. All kernels are put on one stream, and
-/// no thread of a controller calls CUDA. For one thread at a time, with the device current that it was made on.
+/// Up to two waves are under way: while one is waited for, the next is being read. All kernels are put on one stream,
+/// and no thread of a controller calls CUDA. For one thread at a time, with the device current that it was made on.
 ///
-/// Memory: per pair, page-locked, a place of `max_read` bytes for each entry of a queue, and 80 bytes; for reads of more
-/// than two pages another page. Of the GPU: 34 bytes per entry; 64 more where commands lie there.
+/// Memory: per pair, page-locked, a place of `max_read` bytes for each entry of a queue, and 80 bytes; for reads of
+/// more than two pages another page. Of the GPU: 34 bytes per entry; where commands lie there, whole blocks of
+/// DeviceMemory for them.
 class NvmeReads {
  public:
   /// `images` need not outlive it. Throws InputError for options that cannot be, OutOfMemory, CudaError.
@@ -57,8 +58,8 @@ class NvmeReads {
   void submit();
   /// Waves that are submitted and not taken.
   uint32_t under_way() const noexcept;
-  /// Has the GPU wait for as many completions as the oldest wave has commands; once for each wave, after later ones that
-  /// are to be read meanwhile were submitted.
+  /// Has the GPU wait for as many completions as the oldest wave has commands; once for each wave, after later ones
+  /// that are to be read meanwhile were submitted.
   void expect();
   /// Whether the GPU has done so.
   bool arrived() const;
@@ -70,8 +71,8 @@ class NvmeReads {
 
   /// Ends what kernels wait for. May be called by any thread.
   void abort() noexcept;
-  /// Waits for the kernels and stops the controllers. False: a read has not come back in time, and what it may land in is
-  /// kept for good.
+  /// Waits for the kernels and stops the controllers. False: a read has not come back in time, and what it may land in
+  /// is kept for good.
   bool stop(std::chrono::nanoseconds patience) noexcept;
 
   /// For kernels of others (nvme_warp.cuh), which must take turns with waves.
