@@ -24,7 +24,8 @@ _CACHED_BYTES, _MEMORY_BYTES = 16 << 20, 1 << 20
 _EXT = Path(__file__).parents[1] / "ext"
 _PROGRAM = Path(__file__).parent / "programs" / "nvme_queues.cpp"
 _SOURCES = [
-    "nvme/soft_controller.cpp", "nvme/usual_medium.cpp", "nvme/softnvme_engine.cpp", "nvme/engine_reads.cpp",
+    "nvme/soft_controller.cpp", "nvme/usual_medium.cpp", "nvme/softnvme_engine.cpp", "nvme/host_engine.cpp",
+    "nvme/engine_reads.cpp",
     "io/read_engine.cpp", "io/image_set.cpp", "io/uring_engine.cpp", "io/threads_engine.cpp", "io/mmap_engine.cpp",
     "fork_mutex.cpp", "parallel.cpp",
 ]  # fmt: skip

@@ -7,6 +7,7 @@
 #include <tiering/io/gather.hpp>
 #include <tiering/io/page_hash.hpp>
 #include <tiering/io/stream_reader.hpp>
+#include <tiering/nvme/softnvme_engine.hpp>
 
 #include "bound_table.hpp"
 #include "ndarray_types.hpp"
@@ -189,6 +190,9 @@ void bind_io(nb::module_& m) {
         return hashes;
       },
       "data"_a, "page_bytes"_a, Release());
+
+  m.def("softnvme_server",
+        [] { return capsule_of(nvme::PairServerMaker(nvme::usual_soft_server), nvme::kPairServerMakerName); });
 
   nb::class_<SsdReader>(m, "SsdReader")
       .def(nb::new_(&open_reader), "paths"_a, "page_bytes"_a, "engine"_a, "depth"_a, "direct"_a = "auto",

@@ -30,6 +30,9 @@ inline std::vector<std::byte> numbered(size_t bytes) {
 class EmulatedDrive {
  public:
   static constexpr size_t kRegisterBytes = 0x2000;
+  /// Bits of addresses that are the other way for the drive: pages come in another order, and no address is the
+  /// process's.
+  static constexpr uint64_t kFlipped = 0x0000'ffff'ffff'f000;
   struct Flaws {
     bool never_ready = false;
     bool refuses_queues = false;
@@ -70,6 +73,8 @@ class EmulatedDrive {
   }
   int queues() const { return queues_; }
   uint32_t administered() const { return administered_; }
+  /// From now on, no command is answered.
+  void fall_silent() { silent_ = true; }
   /// Writes to where the last identify command wanted its answer, as a drive may that is slow.
   void answer_late() { std::memset(answer_.load(), 0xff, 4096); }
 
@@ -87,6 +92,9 @@ class EmulatedDrive {
     std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(at(offset))).store(value, std::memory_order_release);
   }
 
+  /// What lies at an address of the drive.
+  static std::byte* memory(uint64_t address) { return reinterpret_cast<std::byte*>(address ^ kFlipped); }
+
   void serve() {
     const bool enabled = (load(0x14) & 1) != 0 || (flaws_.stays_on && enabled_);
     if (enabled != enabled_) {
@@ -102,14 +110,14 @@ class EmulatedDrive {
       }
       store(0x1c, enabled && !flaws_.never_ready ? 1 : 0);
     }
-    if (!enabled_ || flaws_.never_ready) return;
+    if (!enabled_ || flaws_.never_ready || silent_) return;
     for (uint32_t id = 0; id < 8; ++id) {
       const auto found = submissions_.find(id);
       if (found == submissions_.end()) continue;
       Queue& queue = found->second;
       for (const uint32_t tail = load(bell(2 * id)); queue.head != tail && !full(queue);) {
         uint32_t command[16];
-        std::memcpy(command, reinterpret_cast<const std::byte*>(queue.commands) + 64 * queue.head, 64);
+        std::memcpy(command, memory(queue.commands) + 64 * queue.head, 64);
         queue.head = (queue.head + 1) % queue.depth;
         uint32_t answer = 0;
         if (id == 0 && administered_++ >= flaws_.answers) continue;
@@ -131,7 +139,7 @@ class EmulatedDrive {
 
   void complete(uint32_t id, Queue& queue, uint32_t command, uint32_t status, uint32_t answer) {
     const uint32_t place = queue.written % queue.completions_depth;
-    auto* entry = reinterpret_cast<uint32_t*>(queue.completions + 16 * uint64_t{place});
+    auto* entry = reinterpret_cast<uint32_t*>(memory(queue.completions) + 16 * uint64_t{place});
     const uint32_t phase = (queue.written / queue.completions_depth + 1) & 1;
     entry[0] = answer;
     entry[1] = 0;
@@ -146,7 +154,7 @@ class EmulatedDrive {
     const uint32_t id = command[10] & 0xffff, entries = (command[10] >> 16) + 1;
     switch (command[0] & 0xff) {
       case 0x06:
-        identify(command[10] & 0xff, reinterpret_cast<std::byte*>(wide(command + 6)));
+        identify(command[10] & 0xff, memory(wide(command + 6)));
         return 0;
       case 0x09:
       case 0x0a:
@@ -205,12 +213,12 @@ class EmulatedDrive {
     const uint64_t first = wide(command + 6), second = wide(command + 8);
     const std::byte* from = image_.data() + block * block_bytes_;
     uint64_t done = std::min<uint64_t>(bytes, 4096 - first % 4096);
-    std::memcpy(reinterpret_cast<std::byte*>(first), from, done);
+    std::memcpy(memory(first), from, done);
     const bool listed = bytes - done > 4096;
     for (uint64_t page = 0; done < bytes; ++page) {
-      const uint64_t to = listed ? reinterpret_cast<const uint64_t*>(second)[page] : second;
+      const uint64_t to = listed ? reinterpret_cast<const uint64_t*>(memory(second))[page] : second;
       const uint64_t some = std::min<uint64_t>(4096, bytes - done);
-      std::memcpy(reinterpret_cast<std::byte*>(to), from + done, some);
+      std::memcpy(memory(to), from + done, some);
       done += some;
     }
     return 0;
@@ -221,7 +229,7 @@ class EmulatedDrive {
   uint32_t block_bytes_;
   Flaws flaws_;
   std::map<uint32_t, Queue> submissions_, completions_;
-  std::atomic<bool> stopping_ = false, enabled_ = false;
+  std::atomic<bool> stopping_ = false, enabled_ = false, silent_ = false;
   std::atomic<int> reads_ = 0, queues_ = 0;
   std::atomic<uint32_t> administered_ = 0;
   std::atomic<std::byte*> answer_ = nullptr;

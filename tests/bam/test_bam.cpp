@@ -1,6 +1,5 @@
-// A drive that libnvm brings up, whose registers are emulated: identify, queues, reads that go round them many times, and
-// what goes wrong.
-#include <sys/mman.h>
+// A drive that libnvm brings up, whose registers are emulated: identify, queues, reads that go round them many times,
+// and what goes wrong.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 
 #include "check.hpp"
 #include "emulated_drive.hpp"
+#include "images.hpp"
 
 using namespace tiering;
 using namespace tiering::bam;
@@ -26,7 +26,7 @@ namespace {
 constexpr uint32_t kDepth = 16, kPlace = 16384;
 
 std::unique_ptr<Drive> take_over(EmulatedDrive& emulated, uint32_t pairs = 2) {
-  return Drive::over(emulated.registers(), "emulated", pairs);
+  return Drive::over(emulated.registers(), "emulated", pairs, EmulatedDrive::kFlipped);
 }
 
 /// A pair of queues of a drive, with places that its reads land in.
@@ -35,7 +35,7 @@ struct Reader {
       : layout{nullptr, kDepth, kPlace}, memory(layout.bytes()), free_ids(kDepth), in_flight(kDepth) {
     layout.begin = memory.data();
     shared = drive.share({memory.data(), layout.bytes()});
-    added = drive.add_pair(layout, *shared);
+    added = drive.add_pair(layout.pair(), *shared, *shared);
     pair = added->queues();
     books = {free_ids.data(), in_flight.data()};
     reset(pair, books);
@@ -43,9 +43,7 @@ struct Reader {
   }
   void write(uint32_t ahead, uint32_t request, uint64_t block, uint32_t bytes) {
     const uint32_t number = books.submitted + ahead, place = place_of(pair, books, number);
-    const size_t offset = static_cast<size_t>(layout.place(place) - layout.begin);
-    const size_t list = (layout.queues_bytes() + size_t{place} * kPageBytes) / kPageBytes;
-    const Prps into = shared->prps(offset, bytes, reinterpret_cast<uint64_t*>(layout.begin + list * kPageBytes), list);
+    const Prps into = layout.landing().prps(place, bytes, [&](const std::byte* page) { return shared->address(page); });
     write_command(pair, books, number, request, {.block = block, .blocks = bytes / block_bytes, .into = into});
   }
   Reaped reap() {
@@ -170,11 +168,20 @@ void test_memory() {
   const auto all = share(0, 8 * kPageBytes), page = share(0, kPageBytes), rest = share(kPageBytes, 7 * kPageBytes);
   const auto theirs = stranger->share({memory.data(), 8 * kPageBytes});
   const QueueMemory where{memory.data(), kDepth, 0};
-  for (const auto* found : {&page, &rest, &theirs})
-    check_refused("expected 12288 bytes for queues at the begin of memory that emulated shares",
-                  [&] { drive->add_pair(where, **found); });
-  check_refused("expected a power of two from 2 to 256", [&] { drive->add_pair({memory.data(), 512, 0}, *all); });
-  drive->add_pair(where, *all);
+  const QueuePair entries = where.pair();
+  check_refused("expected 1024 bytes for commands in memory that emulated shares",
+                [&] { drive->add_pair(entries, *rest, *rest); });
+  check_refused("expected 256 bytes for completions in memory that emulated shares",
+                [&] { drive->add_pair(entries, *page, *page); });
+  check_refused("memory that emulated shares", [&] { drive->add_pair(entries, *theirs, *theirs); });
+  QueuePair within = entries;
+  within.commands += 1;
+  check_refused("from a page's begin on", [&] { drive->add_pair(within, *all, *all); });
+  check_refused("expected a power of two from 2 to 256",
+                [&] { drive->add_pair(QueueMemory{memory.data(), 512, 0}.pair(), *all, *all); });
+  check_refused("queues of more than a page want memory that is contiguous for emulated",
+                [&] { drive->add_pair(QueueMemory{memory.data(), 128, 0}.pair(), *all, *all); });
+  drive->add_pair(entries, *page, *rest);
 }
 
 /// Reads that fail say so, and take none with them.
@@ -223,33 +230,13 @@ void test_no_drives() {
 void test_engine() {
   const auto first = numbered(1 << 20), second = numbered((1 << 20) + 4096);
   EmulatedDrive one(first, 512, {}), other(second, 4096, {});
-  ImageSet images;
-  for (const auto* image : {&first, &second}) {
-    const int file = memfd_create("image", MFD_CLOEXEC);
-    CHECK(ftruncate(file, static_cast<off_t>(image->size())) == 0);  // only its size is looked at
-    images.add(ImageFile("image", file, 4096));
-    close(file);
-  }
-  struct Comparison final : ReadSink {
-    void ready(size_t index, const std::byte* data) noexcept override {
-      const Read& read = reads[index];
-      CHECK(std::memcmp(data, contents[read.image]->data() + read.offset, read.need) == 0);
-      ++arrived;
-    }
-    std::vector<Read> reads;
-    std::vector<const std::vector<std::byte>*> contents;
-    size_t arrived = 0;
-  } sink;
-  sink.contents = {&first, &second};
-  for (uint32_t i = 0; i < 1000; ++i) {
-    const uint32_t bytes = 4096 * (1 + i % 7);
-    sink.reads.push_back({int64_t{i} * 7 % 248 * 4096, bytes, bytes, i % 2, nullptr});
-  }
-  std::vector<std::shared_ptr<Drive>> drives;
+  const DriveImages images({&first, &second});
+  Comparison sink(images, 1000, 7);
+  Drives drives;
   for (EmulatedDrive* drive : {&one, &other}) drives.push_back(take_over(*drive, 4));
   {
-    const auto engine = make_bam_engine(images, {.depth = 24, .max_read = 65536}, drives);
-    const auto beside = make_bam_engine(images, {.depth = 4, .max_read = 65536}, drives);
+    const auto engine = make_bam_engine(images.set, {.depth = 24, .max_read = 65536}, drives);
+    const auto beside = make_bam_engine(images.set, {.depth = 4, .max_read = 65536}, drives);
     for (const auto& reader : {engine.get(), beside.get()}) {
       sink.arrived = 0;
       reader->start(sink.reads, sink);
@@ -259,7 +246,7 @@ void test_engine() {
     CHECK(one.queues() == 2 && other.queues() == 2 && one.reads() + other.reads() == 2000);
   }
   CHECK(one.queues() == 0 && other.queues() == 0);
-  auto later = make_bam_engine(images, {.depth = 24, .max_read = 65536}, drives);  // numbers are used again
+  auto later = make_bam_engine(images.set, {.depth = 24, .max_read = 65536}, drives);  // numbers are used again
   later->start(sink.reads, sink);
   later->finish();
   CHECK(sink.arrived == 2000);
@@ -274,8 +261,9 @@ void test_engine() {
   int status = 0;
   CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
   check_refused("drives: expected one for each of 2 images, found 1",
-                [&] { make_bam_engine(images, {}, {drives[0]}); });
-  check_refused("max_read: expected at most 65536", [&] { make_bam_engine(images, {.max_read = 1 << 20}, drives); });
+                [&] { make_bam_engine(images.set, {}, {drives[0]}); });
+  check_refused("max_read: expected at most 65536",
+                [&] { make_bam_engine(images.set, {.max_read = 1 << 20}, drives); });
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <random>
 #include <stdexcept>
 #include <tiering/cuda/nvme_engine.hpp>
+#include <tiering/nvme/softnvme_engine.hpp>
 #include <vector>
 
 #include "../cpp/check.hpp"
@@ -57,6 +58,12 @@ std::vector<Read> some_reads(const Images& images, size_t count, uint32_t most_b
 
 Read read_at(int64_t offset) { return {offset, 4096, 4096, 0, nullptr}; }
 
+std::unique_ptr<ReadEngine> make_engine(const Images& images, const EngineOptions& options,
+                                        const nvme::MediumMaker& medium,
+                                        std::chrono::nanoseconds patience = nvme::kPatience) {
+  return cuda::make_gpu_nvme_engine(nvme::soft_server(medium), images.set, options, patience);
+}
+
 /// The error of finish(), or none.
 IoError finish(ReadEngine& engine) {
   try {
@@ -74,7 +81,7 @@ bool says(const IoError& error, int code, const std::string& words) {
 /// Several batches, of any depth; reads come at once, or one by one, with looks in between.
 void test_reads(int depth, size_t num_images, uint32_t most_bytes, size_t at_once, const nvme::MediumMaker& medium) {
   const Images images(num_images);
-  const auto engine = cuda::make_gpu_nvme_engine(images.set, {.depth = depth, .max_read = most_bytes}, medium);
+  const auto engine = make_engine(images, {.depth = depth, .max_read = most_bytes}, medium);
   for (const size_t count : {size_t{150}, size_t{1}, size_t{0}, size_t{90}}) {
     Comparison sink(images, some_reads(images, count, most_bytes), at_once);
     engine->start({}, sink);
@@ -87,8 +94,8 @@ void test_reads(int depth, size_t num_images, uint32_t most_bytes, size_t at_onc
 /// A read that fails: the error says which and why, after the others have ended; the next batch works.
 void test_failing() {
   const Images images(2);
-  const auto engine = cuda::make_gpu_nvme_engine(
-      images.set, {.depth = 16, .max_read = 4096},
+  const auto engine = make_engine(
+      images, {.depth = 16, .max_read = 4096},
       harmful({.fate = [](const Read& read) { return read.offset == 8192 ? Fate::fails : Fate::arrives; }}));
   Comparison failing(images, {read_at(0), read_at(4096), read_at(8192), read_at(12288)});
   engine->start({}, failing);
@@ -113,8 +120,7 @@ void test_no_answer(bool stalled) {
                                    [=] {
                                      if (*harm && stalled) gate->wait();
                                    }});
-  const auto engine =
-      cuda::make_gpu_nvme_engine(images.set, {.depth = 16, .max_read = 4096}, medium, std::chrono::milliseconds(300));
+  const auto engine = make_engine(images, {.depth = 16, .max_read = 4096}, medium, std::chrono::milliseconds(300));
   const auto begin = std::chrono::steady_clock::now();
   Comparison lost(images, {read_at(0), read_at(4096)});
   engine->start({}, lost);
@@ -134,7 +140,7 @@ void test_ended() {
   const auto medium = harmful({.before_each = [=] {
     if (*harm) throw std::runtime_error("the medium is gone");
   }});
-  const auto engine = cuda::make_gpu_nvme_engine(images.set, {.depth = 16, .max_read = 4096}, medium);
+  const auto engine = make_engine(images, {.depth = 16, .max_read = 4096}, medium);
   Comparison lost(images, {read_at(0)});
   engine->start({}, lost);
   CHECK(says(finish(*engine), EIO, "image 0: its controller has ended: the medium is gone") && lost.arrived() == 0);
@@ -147,7 +153,7 @@ void test_ended() {
 /// A batch that is not awaited: nothing of it arrives later, and the next one works.
 void test_abandoned() {
   const Images images(1);
-  const auto engine = cuda::make_gpu_nvme_engine(images.set, {.depth = 16, .max_read = 4096}, harmful({}));
+  const auto engine = make_engine(images, {.depth = 16, .max_read = 4096}, harmful({}));
   {
     Comparison left(images, some_reads(images, 100, 4096));
     engine->start({}, left);
@@ -161,7 +167,7 @@ void test_abandoned() {
 /// A forked child says that it cannot read; the parent's batch is none of its business.
 void test_forked() {
   const Images images(1);
-  const auto engine = cuda::make_gpu_nvme_engine(images.set, {.depth = 16, .max_read = 4096}, harmful({}));
+  const auto engine = make_engine(images, {.depth = 16, .max_read = 4096}, harmful({}));
   Comparison sink(images, some_reads(images, 100, 4096));
   engine->start({}, sink);
   const pid_t child = fork();

@@ -5,6 +5,7 @@
 #include <iostream>
 #include <thread>
 #include <tiering/cuda/nvme_reads.hpp>
+#include <tiering/nvme/softnvme_engine.hpp>
 #include <vector>
 
 #include "../cpp/check.hpp"
@@ -32,11 +33,12 @@ void read_all(cuda::NvmeReads& reads, const std::vector<Read>& wanted, Check&& c
   }
 }
 
-/// Many rounds of every queue, completions in any order; reads of one page, of two and of lists; past the end are zeros.
+/// Many rounds of every queue, completions in any order; reads of one page, of two and of lists; past the end are
+/// zeros.
 void test_many_reads(const nvme::MediumMaker& medium, size_t num_images, const cuda::NvmeOptions& options,
                      size_t count) {
   const Images images(num_images);
-  cuda::NvmeReads reads(images.set, options, medium);
+  cuda::NvmeReads reads(nvme::soft_server(medium), images.set, options);
   std::mt19937 random(options.in_flight);
   std::vector<Read> wanted;
   for (size_t i = 0; i < count; ++i) wanted.push_back(images.random(random, options.max_read));
@@ -56,9 +58,8 @@ void test_many_reads(const nvme::MediumMaker& medium, size_t num_images, const c
 /// A status that is not success comes with its request; the others arrive.
 void test_failing_reads() {
   const Images images(1);
-  cuda::NvmeReads reads(
-      images.set, {.per_image = 2, .in_flight = 31, .max_read = 4096},
-      harmful({.fate = [](const Read& r) { return r.offset == 8192 ? Fate::fails : Fate::arrives; }}));
+  const auto medium = harmful({.fate = [](const Read& r) { return r.offset == 8192 ? Fate::fails : Fate::arrives; }});
+  cuda::NvmeReads reads(nvme::soft_server(medium), images.set, {.per_image = 2, .in_flight = 31, .max_read = 4096});
   std::vector<Read> wanted;
   for (uint32_t i = 0; i < 40; ++i) wanted.push_back({int64_t{i} * 4096, 4096, 4096, 0, nullptr});
   wanted.push_back({images.bytes + 8192, 4096, 4096, 0, nullptr});
@@ -76,9 +77,10 @@ void test_failing_reads() {
 /// What does not come back ends the wait after the patience; the others' data are there.
 void test_lost() {
   const Images images(1);
-  cuda::NvmeReads reads(images.set,
-                        {.per_image = 2, .in_flight = 31, .max_read = 4096, .patience = std::chrono::milliseconds(300)},
-                        harmful({.fate = [](const Read& r) { return r.offset == 8192 ? Fate::lost : Fate::arrives; }}));
+  const auto medium = harmful({.fate = [](const Read& r) { return r.offset == 8192 ? Fate::lost : Fate::arrives; }});
+  cuda::NvmeReads reads(
+      nvme::soft_server(medium), images.set,
+      {.per_image = 2, .in_flight = 31, .max_read = 4096, .patience = std::chrono::milliseconds(300)});
   std::vector<Read> wanted;
   for (uint32_t i = 0; i < 8; ++i) wanted.push_back({int64_t{i} * 4096, 4096, 4096, 0, nullptr});
   const auto begin = std::chrono::steady_clock::now();
@@ -100,7 +102,7 @@ void test_aborted() {
   auto gate = std::make_shared<Gate>();
   const auto medium = harmful({.before_each = [gate] { gate->wait(); }});
   {
-    cuda::NvmeReads reads(images.set, {.per_image = 1, .in_flight = 4, .max_read = 4096}, medium);
+    cuda::NvmeReads reads(nvme::soft_server(medium), images.set, {.per_image = 1, .in_flight = 4, .max_read = 4096});
     CHECK(reads.add({0, 4096, 4096, 0, nullptr}, 0));
     reads.submit();
     std::thread other([&] {
@@ -118,7 +120,9 @@ void test_aborted() {
 void test_refused() {
   const Images images(1);
   const auto medium = harmful({});
-  auto make = [&](const cuda::NvmeOptions& options) { cuda::NvmeReads(images.set, options, medium); };
+  auto make = [&](const cuda::NvmeOptions& options) {
+    cuda::NvmeReads(nvme::soft_server(medium), images.set, options);
+  };
   check_refused("per_image", [&] { make({.per_image = 0}); });
   check_refused("in_flight: expected 2 to 4095, found 1", [&] { make({.in_flight = 1}); });
   check_refused("max_read", [&] { make({.max_read = 4 << 20}); });

@@ -1,5 +1,5 @@
-// Warps that read pages in the middle of what they do. How lanes work together is tested with warps of host threads, whose
-// lanes are threads that meet; then the kernel that reads rows, on a device. Without one it is skipped (exit 77).
+// Warps that read pages in the middle of what they do. How lanes work together is tested with warps of host threads,
+// whose lanes are threads that meet; then the kernel that reads rows, on a device. Without one it is skipped (exit 77).
 #include <array>
 #include <barrier>
 #include <chrono>
@@ -13,6 +13,7 @@
 #include <tiering/cuda/page_rows.hpp>
 #include <tiering/nvme/host_link.hpp>
 #include <tiering/nvme/queue_memory.hpp>
+#include <tiering/nvme/softnvme_engine.hpp>
 #include <vector>
 
 #include "../cpp/check.hpp"
@@ -87,7 +88,7 @@ class ThreadWarp {
 struct HostQueues {
   HostQueues(const Images& images, uint32_t pairs, uint32_t depth, const TestMedium::Harm& harm,
              std::chrono::nanoseconds patience = kLong)
-      : free_ids(pairs * depth), in_flight(pairs * depth), queues(pairs) {
+      : free_ids(pairs * depth), in_flight(pairs * depth), addresses(pairs * depth), queues(pairs) {
     nvme::QueueMemory layout{nullptr, depth, kPage};
     memory = std::make_shared<nvme::SharedMemory>(pairs * layout.bytes());
     layout.begin = memory->buffer.data();
@@ -97,6 +98,9 @@ struct HostQueues {
       queues[q].books = {&free_ids[q * depth], &in_flight[q * depth]};
       queues[q].places = layout.place(0);
       queues[q].place_bytes = kPage;
+      queues[q].addresses = &addresses[q * depth];
+      for (uint32_t place = 0; place < depth; ++place)
+        addresses[q * depth + place] = {reinterpret_cast<uint64_t>(layout.place(place))};
       reset(queues[q].pair, queues[q].books);
       served.push_back(queues[q].pair);
     }
@@ -124,6 +128,7 @@ struct HostQueues {
   std::shared_ptr<nvme::SharedMemory> memory;
   std::vector<uint16_t> free_ids;
   std::vector<nvme::InFlight> in_flight;
+  std::vector<cuda::PlaceAddress> addresses;
   std::vector<cuda::NvmeQueue> queues;
   uint32_t abort = 0;
   cuda::NvmeQueues view;
@@ -226,7 +231,8 @@ void test_faults() {
 /// The kernel on a device: rows of any length at any place of their pages, pages interleaved over images.
 void test_rows(size_t num_images, uint32_t row_bytes, uint32_t page_bytes) {
   const Images images(num_images);
-  cuda::NvmeReads reads(images.set, {.per_image = 2, .in_flight = 15, .max_read = 8192}, harmful({.shuffled = true}));
+  cuda::NvmeReads reads(nvme::soft_server(harmful({.shuffled = true})), images.set,
+                        {.per_image = 2, .in_flight = 15, .max_read = 8192});
   constexpr size_t kRows = 150;
   std::mt19937 random(row_bytes);
   const auto of_image = static_cast<uint64_t>(images.bytes / page_bytes);
@@ -261,9 +267,10 @@ void test_rows(size_t num_images, uint32_t row_bytes, uint32_t page_bytes) {
 /// A page that does not come back: its row is left as it is and says so, and its pair of queues is not used any more.
 void test_lost_row() {
   const Images images(1);
-  cuda::NvmeReads reads(
-      images.set, {.per_image = 2, .in_flight = 15, .max_read = kPage, .patience = kSoon},
-      harmful({.fate = [](const Read& read) { return read.offset == 9 * kPage ? Fate::lost : Fate::arrives; }}));
+  const auto medium =
+      harmful({.fate = [](const Read& read) { return read.offset == 9 * kPage ? Fate::lost : Fate::arrives; }});
+  cuda::NvmeReads reads(nvme::soft_server(medium), images.set,
+                        {.per_image = 2, .in_flight = 15, .max_read = kPage, .patience = kSoon});
   constexpr size_t kRows = 12;
   const cuda::PinnedMemory pages(kRows * 8), offsets(kRows * 4), failures(kRows * 4), out(kRows * 8);
   for (size_t i = 0; i < kRows; ++i) {
@@ -291,7 +298,7 @@ void test_lost_row() {
 
 void test_refused() {
   const Images images(1);
-  cuda::NvmeReads reads(images.set, {.per_image = 1, .in_flight = 3, .max_read = 8192}, harmful({}));
+  cuda::NvmeReads reads(nvme::soft_server(harmful({})), images.set, {.per_image = 1, .in_flight = 3, .max_read = 8192});
   auto read = [&](uint32_t row_bytes, uint32_t page_bytes) {
     cuda::read_rows_in_kernel(reads.queues(), {.row_bytes = row_bytes, .page_bytes = page_bytes}, reads.stream());
   };

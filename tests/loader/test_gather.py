@@ -238,7 +238,7 @@ def test_bad_options(kit, build, option, message):
 
 def test_drives_that_are_not_there(kit, build):
     layout, _ = bytes_layout(kit, build, 512, tiers=(0, 0, 0))
-    if not hasattr(native, "bam_engine_maker"):
+    if not hasattr(native, "BamDrives"):
         with pytest.raises(CapabilityError, match=r"engine bam: this build has none; .* or use engine='softnvme'"):
             layout.features(engine="bam", drives=["/dev/no-drive"])
         return

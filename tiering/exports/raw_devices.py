@@ -12,10 +12,9 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,44 +26,12 @@ from tiering.artifacts.storage import fsync_directory, storage_errors
 from tiering.errors import CapabilityError, FormatError, InputError, StorageError
 from tiering.exports.block_devices import LOOK, READ, WRITE, BlockDevice, contents_of, describe_device, opened
 from tiering.formats.layout import Layout, image_name, page_sums
+from tiering.formats.raw_devices import RECORD, RawDevice, RawExport
 from tiering.progress import progress
 from tiering.units import format_bytes
 
-RECORD = "raw-devices.json"
 _PIECE = 8 << 20
 """Bytes that are copied, or read back, at a time."""
-
-
-@dataclass(frozen=True)
-class RawDevice:
-    """An image and the device that it goes to."""
-
-    image: int
-    device: str
-    """By a name that stays, where there is one."""
-    model: str
-    device_bytes: int
-    bytes: int
-    """Of the image, from the first byte of the device on."""
-    checksum: str
-    """Of the image."""
-    found: str
-    """What lay there before; empty: nothing that is known."""
-
-
-@dataclass(frozen=True)
-class RawExport:
-    """Devices that hold the SSD images of a layout, or would."""
-
-    layout: str
-    digest: str
-    """Of the layout."""
-    page_bytes: int
-    devices: tuple[RawDevice, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON types, as in ``raw-devices.json``."""
-        return {"format": "tiering.raw-devices", "version": "1.0", **asdict(self)}
 
 
 def predict_devices(

@@ -22,6 +22,7 @@ class RowKeywords(TypedDict, total=False):
     threads: int | str | None
     verify: bool
     drives: Sequence[str]
+    raw_devices: Any
     device: Any
     max_sms: int | str
     kvikio: str

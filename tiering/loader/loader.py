@@ -18,6 +18,7 @@ from tiering.formats.layout import Layout
 from tiering.loader.adapters import AdaptedBatches, BatchSource
 from tiering.loader.background import run_stages
 from tiering.loader.batches import EdgeRows, HostBatches
+from tiering.loader.drives import queue_server
 from tiering.loader.gather import FeatureRows, MemoryFeatures
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
@@ -302,7 +303,8 @@ class Loader(Described):
     def _engine_maker(self) -> Any:
         """Of engines whose reads a GPU submits; ``None`` where the host does."""
         index = self.options.device.index
-        return None if index is None else gpu_device.open_device(index).engine_maker(self.options.reading.engine)
+        server = None if index is None else queue_server(self.layout.artifact, self.options.reading)
+        return None if index is None or server is None else gpu_device.open_device(index).engine_maker(server)
 
     def _find_gpu_sampler(self) -> GpuSampler | None:
         """What samples on the GPU; ``None`` where the host samples."""

@@ -50,9 +50,14 @@ class ReadOptions:
     drives: Sequence[str] = ()
     """With ``engine="bam"``: drives that are bound to BaM's module (``/dev/libnvm0``), in the order of the ssd images
     that ``tiering export --to raw --device`` wrote onto them."""
+    raw_devices: str | None = None
+    """``raw-devices.json`` of that export, or its folder: the drives have to be those that it names, by size and serial
+    number, and what it wrote has to be this layout."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "drives", tuple(map(str, self.drives)))
+        if self.raw_devices is not None:
+            object.__setattr__(self, "raw_devices", str(self.raw_devices))
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from tiering.artifacts.held import shown
 from tiering.artifacts.storage import core_errors
 from tiering.errors import CapabilityError, FormatError, InputError, RefusedError
 from tiering.formats.layout import TIERS, Layout, TypeLayout, image_bytes, page_sums
+from tiering.loader.drives import open_drives
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import warn_once
 from tiering.loader.resident import ResidentRows, load_rows
@@ -47,11 +48,13 @@ def open_images(layout: Layout, entry: TypeLayout, reading: ReadOptions) -> nati
                 f"{shown(path)}: ssd image {index} of {layout.path} needs at least {needed} bytes, "
                 f"found {path.stat().st_size}; make the layout again"
             )
-    return open_reader(layout.image_places, layout.page_bytes, reading)
+    drives = open_drives(layout, reading)
+    maker = None if drives is None else drives.engine_maker()
+    return open_reader(layout.image_places, layout.page_bytes, reading, maker)
 
 
-def open_reader(images: Sequence[Path], page_bytes: int, reading: ReadOptions) -> native.SsdReader:
-    """`open_images` for files or block devices in stripe order."""
+def open_reader(images: Sequence[Path], page_bytes: int, reading: ReadOptions, maker: Any = None) -> native.SsdReader:
+    """`open_images` for files or block devices in stripe order. `maker`: of the engine, where it is not the core's."""
     engine, direct = reading.engine, reading.direct
     if engine not in ENGINES:
         raise InputError(f"engine: expected one of {', '.join(ENGINES)}, found {engine!r}")
@@ -62,7 +65,6 @@ def open_reader(images: Sequence[Path], page_bytes: int, reading: ReadOptions) -
     if engine == "io_uring" and (reason := native.uring_unavailable()):
         raise CapabilityError(f"engine io_uring: {reason}; engine='threads' works everywhere")
     with core_errors():
-        maker = drive_engines(reading, len(images))
         try:
             reader = native.SsdReader(
                 [str(path) for path in images], page_bytes, engine, int(reading.depth), direct, maker
@@ -92,35 +94,21 @@ def open_row_buffer(
 ) -> native.RowBuffer:
     """Open the images of a layout for reading ahead into `arena`, which holds the slots of `pools`.
 
-    `maker`: of the engines, where they are not the core's own.
+    `maker`: of the engines, where a GPU submits what they read.
     """
+    drives, longest = open_drives(layout, reading), MAX_READ
+    if drives is not None:
+        longest = min(longest, *(info.most_read for info in drives.infos))
+        maker = maker or drives.engine_maker()
     with core_errors():
-        maker = maker or drive_engines(reading, layout.num_images)
         buffer = native.RowBuffer(
             tables.rows, tables.begins, tables.page_bytes, [str(path) for path in layout.image_places], list(pools),
-            arena, reading.engine, reading.direct, int(reading.depth), MAX_READ,
+            arena, reading.engine, reading.direct, int(reading.depth), longest,
             [] if checks is None else checks.arrays, maker,
         )  # fmt: skip
     if buffer.note:
         warn_once(f"ssd rows are read through the page cache: {buffer.note}")
     return buffer
-
-
-def drive_engines(reading: ReadOptions, images: int) -> Any:
-    """What makes engines that read drives bound to BaM's module; ``None`` with any engine but ``bam``."""
-    if reading.engine != "bam":
-        return None
-    make = getattr(native, "bam_engine_maker", None)
-    if make is None:
-        raise CapabilityError(
-            "engine bam: this build has none; install it from the sources with "
-            "`pip install -C cmake.define.TIERING_BAM_ROOT=CHECKOUT .` (docs/gpu-ssd.md), or use engine='softnvme'"
-        )
-    if len(reading.drives) != images:
-        raise InputError(
-            f"drives: expected one for each of {images} ssd images, such as /dev/libnvm0, found {len(reading.drives)}"
-        )
-    return make([str(drive) for drive in reading.drives])
 
 
 def note_fallback(source: native.SsdReader | native.GatherStats) -> None:

@@ -19,20 +19,18 @@
 #include <tiering/io/read_engine.hpp>
 #include <utility>
 
+#include "nvm_memory.hpp"
+
 namespace tiering::bam {
 namespace {
 
 constexpr size_t kConfiguration = 0x14, kStatus = 0x1c, kBells = 0x1000;  // registers CC, CSTS and the first doorbell
 constexpr uint32_t kReady = 1;
-constexpr uint64_t kLeastPatience = 500;     // milliseconds: the unit of CAP.TO
-constexpr size_t kMostReadByte = 77;         // of what a drive answers: MDTS, 0 for any length
-constexpr size_t kGpuPageBytes = 64 * 1024;  // what the NVIDIA driver pins
+constexpr uint64_t kLeastPatience = 500;  // milliseconds: the unit of CAP.TO
+constexpr size_t kMostReadByte = 77;      // of what a drive answers: MDTS, 0 for any length
 
 struct FreeController {
   void operator()(nvm_ctrl_t* controller) const { nvm_ctrl_free(controller); }
-};
-struct Unmap {
-  void operator()(nvm_dma_t* map) const { nvm_dma_unmap(map); }
 };
 struct EndAdmin {
   void operator()(nvm_admin_reference* admin) const { nvm_aq_destroy(admin); }
@@ -40,7 +38,6 @@ struct EndAdmin {
 struct UnmapRegisters {
   void operator()(void* registers) const { munmap(registers, NVM_CTRL_MEM_MINSIZE); }
 };
-using Mapped = std::unique_ptr<nvm_dma_t, Unmap>;
 
 /// Text without the blanks that pad it.
 template <size_t N>
@@ -60,58 +57,12 @@ uint32_t load_register(const nvm_ctrl_t& controller, size_t offset) {
   return std::atomic_ref<uint32_t>(*register_at(controller, offset)).load(std::memory_order_acquire);
 }
 
-/// libnvm gives the status of a command as a negative number, else errno. Its words for them are not asked for, because
-/// it prints to the terminal then.
-void check(int code, const std::string& name, const std::string& what) {
-  if (code == 0) return;
-  const int error = code == ETIME ? ETIMEDOUT : code;
-  if (code > 0) throw IoError(error, name + ": " + what + ": " + std::strerror(error));
-  char status[16];
-  std::snprintf(status, sizeof status, "0x%x", static_cast<unsigned>(-code));
-  throw IoError(EIO, name + ": " + what + ": NVMe status " + status);
-}
-
-class Memory final : public DriveMemory {
- public:
-  Memory(Mapped map, const nvm_ctrl_t* controller) : map_(std::move(map)), controller_(controller) {}
-  std::span<const uint64_t> pages() const noexcept override { return {map_->ioaddrs, map_->n_ioaddrs}; }
-  const nvm_dma_t* map() const noexcept { return map_.get(); }
-  const nvm_ctrl_t* controller() const noexcept { return controller_; }
-
- private:
-  Mapped map_;
-  const nvm_ctrl_t* controller_;  ///< whose addresses these are
-};
-
-/// What a mapping gave. The module pins as many pages as it can and says nothing of the rest, which have no address then.
-Mapped whole(nvm_dma_t* made, const std::string& name) {
-  Mapped map(made);
-  const std::span<const uint64_t> pages{map->ioaddrs, map->n_ioaddrs};
-  if (std::find(pages.begin(), pages.end(), uint64_t{0}) != pages.end())
-    throw IoError(ENOMEM, name + ": BaM's module could not pin all of " + std::to_string(map->n_ioaddrs) + " pages");
-  return map;
-}
-
-Mapped map_memory(const nvm_ctrl_t* controller, const std::string& name, bool emulated, std::span<std::byte> memory) {
-  nvm_dma_t* made = nullptr;
-  if (emulated) {
-    std::vector<uint64_t> pages;
-    for (size_t p = 0; p * nvme::kPageBytes < memory.size(); ++p)
-      pages.push_back(reinterpret_cast<uint64_t>(memory.data()) + p * nvme::kPageBytes);
-    check(nvm_dma_map(&made, controller, memory.data(), nvme::kPageBytes, pages.size(), pages.data()), name,
-          "cannot share memory");
-  } else {
-    check(nvm_dma_map_host(&made, controller, memory.data(), memory.size()), name, "cannot share memory of the host");
-  }
-  return whole(made, name);
-}
-
 /// A drive that is switched on, with its admin queues; switched off when it ends, whatever came of it meanwhile.
 class Admin {
  public:
   static constexpr size_t kAnswer = 2;  ///< page that commands answer to, behind those of the queues
 
-  Admin(const nvm_ctrl_t& controller, const std::string& name, bool emulated)
+  Admin(const nvm_ctrl_t& controller, const std::string& name, Flipped emulated)
       : controller_(controller), memory_(std::make_unique<AlignedBuffer>(3 * nvme::kPageBytes, true)) {
     map_ = map_memory(&controller, name, emulated, {memory_->data(), 3 * nvme::kPageBytes});
     nvm_aq_ref made = nullptr;
@@ -174,7 +125,7 @@ class Pair final : public DrivePair {
 
 class NvmDrive final : public Drive {
  public:
-  NvmDrive(nvm_ctrl_t* controller, const std::string& name, bool emulated, uint32_t pairs)
+  NvmDrive(nvm_ctrl_t* controller, const std::string& name, Flipped emulated, uint32_t pairs)
       : controller_(controller), emulated_(emulated) {
     name_ = name;
     TIERING_EXPECT(pairs >= 1 && pairs <= kMostPairs, "pairs: expected 1 to " + std::to_string(kMostPairs) +
@@ -201,32 +152,34 @@ class NvmDrive final : public Drive {
 
   std::unique_ptr<DriveMemory> share(std::span<std::byte> memory) override {
     expect_pages(memory, nvme::kPageBytes);
-    return std::make_unique<Memory>(map_memory(controller_.get(), name_, emulated_, memory), controller_.get());
+    return std::make_unique<NvmMemory>(map_memory(controller_.get(), name_, emulated_, memory), controller_.get());
   }
 
   std::unique_ptr<DriveMemory> share_gpu(std::span<std::byte> memory) override {
-    expect_pages(memory, kGpuPageBytes);
-    TIERING_EXPECT(!emulated_, name_ +
-                                   ": expected a drive of BaM's module, which alone knows memory of GPUs, found "
-                                   "emulated registers");
+    expect_pages(memory, nvme::kGpuPageBytes);
+    if (emulated_) return share(memory);
     nvm_dma_t* made = nullptr;
     check(
         nvm_dma_map_device(&made, controller_.get(), memory.data(), memory.size()),
         "cannot use memory of a GPU: BaM's module was built without the NVIDIA driver's symbols, or BAR1 is too small");
-    return std::make_unique<Memory>(whole(made, name_), controller_.get());
+    return std::make_unique<NvmMemory>(whole(made, name_), controller_.get());
   }
 
-  std::unique_ptr<DrivePair> add_pair(const nvme::QueueMemory& where, const DriveMemory& memory) override {
-    const auto& shared = dynamic_cast<const Memory&>(memory);
+  std::unique_ptr<DrivePair> add_pair(const nvme::QueuePair& entries, const DriveMemory& commands,
+                                      const DriveMemory& completions) override {
     const std::lock_guard lock(mutex_);
-    expect_pair(where, shared);
-    const size_t completions_page = where.commands_bytes() / nvme::kPageBytes;
-    auto pair = std::make_unique<Pair>(*this, free_.back(), where.pair());
-    check(nvm_admin_cq_create(admin_->queues(), &pair->completions_, pair->number_, shared.map(), completions_page,
-                              where.depth),
+    expect_pair(entries.depth);
+    const size_t commands_bytes = entries.depth * sizeof(nvme::Command);
+    const size_t completions_bytes = entries.depth * sizeof(nvme::Completion);
+    const nvm_dma_t* const commands_map = expect_entries("commands", entries.commands, commands_bytes, commands);
+    const nvm_dma_t* const completions_map =
+        expect_entries("completions", entries.completions, completions_bytes, completions);
+    auto pair = std::make_unique<Pair>(*this, free_.back(), entries);
+    check(nvm_admin_cq_create(admin_->queues(), &pair->completions_, pair->number_, completions_map,
+                              completions.page_of(entries.completions), entries.depth),
           "cannot make a completion queue");
     const int code = nvm_admin_sq_create(admin_->queues(), &pair->submissions_, &pair->completions_, pair->number_,
-                                         shared.map(), 0, where.depth);
+                                         commands_map, commands.page_of(entries.commands), entries.depth);
     if (code < 0) nvm_admin_cq_delete(admin_->queues(), &pair->completions_);
     check(code, "cannot make a submission queue");
     pair->queues_.submit_bell = const_cast<uint32_t*>(pair->submissions_.db);
@@ -275,19 +228,25 @@ class NvmDrive final : public Drive {
                        " bytes into a page");
   }
 
-  void expect_pair(const nvme::QueueMemory& where, const Memory& shared) const {
-    TIERING_EXPECT(where.depth >= 2 && where.depth <= info_.most_entries && (where.depth & (where.depth - 1)) == 0,
+  void expect_pair(uint32_t depth) const {
+    TIERING_EXPECT(depth >= 2 && depth <= info_.most_entries && (depth & (depth - 1)) == 0,
                    "depth: expected a power of two from 2 to " + std::to_string(info_.most_entries) +
-                       ", as many entries as queues of " + name_ + " have, found " + std::to_string(where.depth));
+                       ", as many entries as queues of " + name_ + " have, found " + std::to_string(depth));
     TIERING_EXPECT(!free_.empty(),
                    "pairs: expected at most " + std::to_string(info_.most_pairs) + ", which is what " + name_ + " has");
-    const size_t there = shared.pages().size() * nvme::kPageBytes, needed = where.queues_bytes();
-    TIERING_EXPECT(shared.controller() == controller_.get() && shared.map()->vaddr == where.begin && needed <= there,
-                   "memory: expected " + std::to_string(needed) + " bytes for queues at the begin of memory that " +
-                       name_ + " shares, found other memory, or " + std::to_string(there) + " bytes");
-    const size_t completions_page = where.commands_bytes() / nvme::kPageBytes;
-    expect_contiguous(shared.pages().subspan(0, completions_page));
-    expect_contiguous(shared.pages().subspan(completions_page, where.completions_bytes() / nvme::kPageBytes));
+  }
+
+  /// libnvm's name for the memory that entries lie in.
+  const nvm_dma_t* expect_entries(const char* what, const void* entries, size_t bytes,
+                                  const DriveMemory& memory) const {
+    const auto& shared = dynamic_cast<const NvmMemory&>(memory);
+    const auto into_page = reinterpret_cast<uintptr_t>(entries) % nvme::kPageBytes;
+    TIERING_EXPECT(shared.controller() == controller_.get() && shared.holds(entries, bytes) && into_page == 0,
+                   "memory: expected " + std::to_string(bytes) + " bytes for " + what + " in memory that " + name_ +
+                       " shares, from a page's begin on, found other memory, or less of it");
+    const size_t pages = (bytes + nvme::kPageBytes - 1) / nvme::kPageBytes;
+    expect_contiguous(shared.pages().subspan(shared.page_of(entries), pages));
+    return shared.map();
   }
 
   void expect_contiguous(std::span<const uint64_t> pages) const {
@@ -323,7 +282,7 @@ class NvmDrive final : public Drive {
   }
 
   std::unique_ptr<nvm_ctrl_t, FreeController> controller_;
-  bool emulated_;
+  Flipped emulated_;
   std::unique_ptr<Admin> admin_;
   DriveInfo info_;
   std::mutex mutex_;            ///< held while pairs are made and removed
@@ -391,14 +350,15 @@ std::unique_ptr<Drive> Drive::open(const std::string& path, uint32_t pairs) {
   }
   close(file);
   check_registers(code, path);
-  return std::make_unique<NvmDrive>(made, path, false, pairs);
+  return std::make_unique<NvmDrive>(made, path, std::nullopt, pairs);
 }
 
-std::unique_ptr<Drive> Drive::over(std::span<std::byte> registers, const std::string& name, uint32_t pairs) {
+std::unique_ptr<Drive> Drive::over(std::span<std::byte> registers, const std::string& name, uint32_t pairs,
+                                   uint64_t flipped) {
   expect_answer(registers.data(), name);
   nvm_ctrl_t* made = nullptr;
   check_registers(nvm_raw_ctrl_init(&made, registers.data(), registers.size()), name);
-  return std::make_unique<NvmDrive>(made, name, true, pairs);
+  return std::make_unique<NvmDrive>(made, name, flipped, pairs);
 }
 
 void Drive::expect_room(uint64_t bytes, uint32_t page_bytes) const {

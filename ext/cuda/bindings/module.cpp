@@ -1,5 +1,5 @@
-// The Python module of the CUDA part: converts, releases the GIL, calls. Memory crosses as addresses, streams as handles,
-// so that neither torch nor any other array library is linked.
+// The Python module of the CUDA part: converts, releases the GIL, calls. Memory crosses as addresses, streams as
+// handles, so that neither torch nor any other array library is linked.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
@@ -251,15 +251,18 @@ NB_MODULE(TIERING_CUDA_MODULE, m) {
       .def_ro("coherent", &DeviceInfo::coherent);
   m.def(
       "nvme_engine_maker",
-      [](int device) {
-        auto maker = std::make_unique<EngineMaker>([device](const ImageSet& images, const EngineOptions& options) {
+      [](int device, const nb::capsule& server) {
+        TIERING_EXPECT(std::string(server.name()) == nvme::kPairServerMakerName,
+                       "server: expected a capsule of what makes servers of queues");
+        const auto make = *static_cast<const nvme::PairServerMaker*>(server.data());
+        auto maker = std::make_unique<EngineMaker>([=](const ImageSet& images, const EngineOptions& options) {
           const DeviceScope scope(device);
-          return make_gpu_nvme_engine(images, options, nvme::usual_medium(options.depth, options.max_read));
+          return make_gpu_nvme_engine(make(images, options), images, options);
         });
         return nb::capsule(maker.release(), kEngineMakerName,
                            [](void* made) noexcept { delete static_cast<EngineMaker*>(made); });
       },
-      "device"_a);
+      "device"_a, "server"_a);
   m.def("begin_thread", &begin_thread, "device"_a, Release());
   m.def("versions", [] { return std::pair(driver_version(), runtime_version()); });
   m.def("count_devices", &count_devices, Release());

@@ -25,7 +25,11 @@ NvmeOptions options_for(const EngineOptions& options, std::chrono::nanoseconds p
   const auto depth = std::max<uint32_t>(static_cast<uint32_t>(options.depth), 4);
   const uint32_t pairs = std::clamp<uint32_t>(depth / 4, 1, kPairs);
   const uint32_t entries = std::min(std::bit_ceil((depth + pairs - 1) / pairs), nvme::kMostEntries);
-  return {.per_image = pairs, .in_flight = entries - 1, .max_read = options.max_read, .patience = patience};
+  return {.per_image = pairs,
+          .in_flight = entries - 1,
+          .max_read = options.max_read,
+          .patience = patience,
+          .only_image = options.only_image};
 }
 
 int current_device() {
@@ -36,18 +40,18 @@ int current_device() {
 
 class NvmeEngine final : public ReadEngine {
  public:
-  NvmeEngine(const ImageSet& images, const EngineOptions& options, const nvme::MediumMaker& medium,
+  NvmeEngine(nvme::PairServer server, const ImageSet& images, const EngineOptions& options,
              std::chrono::nanoseconds patience)
-      : images_(images),
+      : server_(std::move(server)),
+        name_(std::string(server_.name) + "-gpu"),
+        images_(images),
         options_(options_for(options, patience)),
-        medium_(medium),
-        only_(options.only_image),
         device_(current_device()),
         owner_(getpid()),
         open_(std::max<size_t>(static_cast<size_t>(options.depth), 1)) {
     TIERING_EXPECT(options.max_read <= nvme::kMostReadBytes,
-                   "max_read: expected at most " + std::to_string(nvme::kMostReadBytes) +
-                       " bytes with the engine softnvme-gpu, found " + std::to_string(options.max_read));
+                   "max_read: expected at most " + std::to_string(nvme::kMostReadBytes) + " bytes with the engine " +
+                       name_ + ", found " + std::to_string(options.max_read));
   }
 
   ~NvmeEngine() override {
@@ -60,7 +64,7 @@ class NvmeEngine final : public ReadEngine {
     reads_.reset();
   }
 
-  const char* name() const noexcept override { return "softnvme-gpu"; }
+  const char* name() const noexcept override { return name_.c_str(); }
 
   void start(std::span<const Read> reads, ReadSink& sink) override {
     given_ = reads;
@@ -69,7 +73,7 @@ class NvmeEngine final : public ReadEngine {
     busy_ = !inherited();
     closed_ = false;
     error_ = nullptr;
-    if (inherited()) return fail(std::make_exception_ptr(IoError(EPERM, kForked)));
+    if (inherited()) return fail(std::make_exception_ptr(IoError(EPERM, "the engine " + name_ + kForked)));
     work([&] {
       if (!reads_) make();
       fill();
@@ -99,7 +103,7 @@ class NvmeEngine final : public ReadEngine {
 
  private:
   static constexpr const char* kForked =
-      "the engine softnvme-gpu cannot read in a forked process, where there is no CUDA: start workers by spawn, or use "
+      " cannot read in a forked process, where there is no CUDA: start workers by spawn, or use "
       "the engine io_uring there";
   struct Open {
     Read read{};
@@ -107,17 +111,11 @@ class NvmeEngine final : public ReadEngine {
   };
 
   /// Number of an image among those that there are queues of.
-  uint32_t number(uint32_t image) const noexcept { return only_ < 0 ? image : 0; }
+  uint32_t number(uint32_t image) const noexcept { return options_.only_image < 0 ? image : 0; }
   bool inherited() const noexcept { return owner_ != getpid(); }
 
   void make() {
-    if (only_ < 0) {
-      reads_ = std::make_unique<NvmeReads>(images_, options_, medium_);
-    } else {
-      const ImageFile& image = images_.images[static_cast<size_t>(only_)];
-      const ImageSet alone = ImageSet::of(ImageFile(image.path(), image.fd(), image.offset_alignment()));
-      reads_ = std::make_unique<NvmeReads>(alone, options_, medium_);
-    }
+    reads_ = std::make_unique<NvmeReads>(server_, images_, options_);
     free_.clear();
     for (size_t s = open_.size(); s-- > 0;) free_.push_back(static_cast<uint32_t>(s));
   }
@@ -129,7 +127,7 @@ class NvmeEngine final : public ReadEngine {
       const DeviceScope scope(device_);
       f();
     } catch (const CudaError& error) {
-      give_up(std::make_exception_ptr(IoError(EIO, std::string("the engine softnvme-gpu: ") + error.what())));
+      give_up(std::make_exception_ptr(IoError(EIO, "the engine " + name_ + ": " + error.what())));
     } catch (...) {
       give_up(std::current_exception());
     }
@@ -211,7 +209,8 @@ class NvmeEngine final : public ReadEngine {
   /// What a wait that was given up means.
   IoError explain(const NvmeResult& result) const {
     const uint32_t image = result.queue / options_.per_image;
-    const std::string path = images_.images[only_ < 0 ? image : static_cast<uint32_t>(only_)].path();
+    const int only = options_.only_image;
+    const std::string path = images_.images[only < 0 ? image : static_cast<uint32_t>(only)].path();
     const auto& controller = reads_->controller(image);
     if (result.outcome == nvme::Outcome::strange)
       return IoError(EPROTO, path + ": its controller completed a command that is not in flight");
@@ -233,10 +232,10 @@ class NvmeEngine final : public ReadEngine {
       });
   }
 
+  nvme::PairServer server_;
+  std::string name_;
   const ImageSet& images_;
   NvmeOptions options_;
-  nvme::MediumMaker medium_;
-  int only_;  ///< the image that is read; -1: all
   int device_;
   pid_t owner_;                       ///< process that made it
   std::unique_ptr<NvmeReads> reads_;  ///< null before the first batch and after reads were given up
@@ -254,9 +253,9 @@ class NvmeEngine final : public ReadEngine {
 
 }  // namespace
 
-std::unique_ptr<ReadEngine> make_gpu_nvme_engine(const ImageSet& images, const EngineOptions& options,
-                                                 const nvme::MediumMaker& medium, std::chrono::nanoseconds patience) {
-  return std::make_unique<NvmeEngine>(images, options, medium, patience);
+std::unique_ptr<ReadEngine> make_gpu_nvme_engine(nvme::PairServer server, const ImageSet& images,
+                                                 const EngineOptions& options, std::chrono::nanoseconds patience) {
+  return std::make_unique<NvmeEngine>(std::move(server), images, options, patience);
 }
 
 }  // namespace tiering::cuda

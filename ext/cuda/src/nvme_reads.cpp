@@ -5,6 +5,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <tiering/cuda/gpu_bells.hpp>
 #include <tiering/cuda/memory.hpp>
 #include <tiering/cuda/nvme_reads.hpp>
 #include <tiering/nvme/engine_reads.hpp>
@@ -50,13 +51,23 @@ PinnedMemory no_abort() {
   return memory;
 }
 
-/// For as long as the process runs. Otherwise its last owner might be a controller's thread, which would free it by a call
-/// of CUDA.
+/// For as long as the process runs. Otherwise its last owner might be a controller's thread, which would free it by a
+/// call of CUDA.
 void keep(std::shared_ptr<PinnedMemory> memory) noexcept {
   static std::mutex mutex;
   static auto& kept = *new std::list<std::shared_ptr<PinnedMemory>>;
   const std::lock_guard lock(mutex);
   kept.push_back(std::move(memory));
+}
+
+std::byte* aligned(std::byte* memory, size_t bytes) {
+  return reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(memory) + bytes - 1) / bytes * bytes);
+}
+
+/// Memory of the GPU that an image's commands take.
+int64_t commands_bytes(uint32_t pairs, const QueueMemory& layout) {
+  const size_t pages = (pairs * layout.commands_bytes() + nvme::kGpuPageBytes - 1) / nvme::kGpuPageBytes;
+  return static_cast<int64_t>(pages * nvme::kGpuPageBytes);
 }
 
 void expect_possible(const ImageSet& images, const NvmeOptions& options) {
@@ -74,11 +85,13 @@ void expect_possible(const ImageSet& images, const NvmeOptions& options) {
 }  // namespace
 
 struct NvmeReads::State {
-  State(const ImageSet& images, const NvmeOptions& options, const nvme::MediumMaker& medium);
+  State(const nvme::PairServer& server, const ImageSet& images, const NvmeOptions& options);
   bool stop(std::chrono::nanoseconds patience) noexcept;
 
   void make_queues();
-  void serve(const ImageSet& images, const nvme::MediumMaker& medium);
+  nvme::HeldMemory commands_of(uint32_t image) const;
+  void serve(const nvme::PairServer& server, uint32_t number, uint32_t image, const ImageFile& file);
+  void begin();
   WaveTables& oldest() { return *tables[taken % kWaves]; }
   Wave& building() { return tables[submitted % kWaves]->wave; }
 
@@ -90,18 +103,21 @@ struct NvmeReads::State {
   uint32_t submitted = 0, taken = 0;  ///< waves
   bool expected = false;              ///< the oldest one
   PinnedMemory abort_word = no_abort();
-  DeviceMemory device_queues, free_ids, in_flight;
-  std::vector<NvmeQueue> host_queues;    ///< as they were at first
-  std::shared_ptr<PinnedMemory> memory;  ///< queues and landing places of all
-  size_t queue_bytes;
-  std::vector<std::unique_ptr<nvme::SoftController>> controllers;
+  DeviceMemory device_queues, free_ids, in_flight, addresses;
+  std::vector<NvmeQueue> host_queues;      ///< as they were at first
+  std::vector<QueueMemory> layouts;        ///< of these
+  std::shared_ptr<PinnedMemory> memory;    ///< queues and landing places of all
+  std::shared_ptr<DeviceMemory> commands;  ///< of all, where the GPU has to have them
+  std::vector<std::unique_ptr<nvme::Controller>> controllers;
+  std::vector<std::unique_ptr<GpuBells>> bells;
   GpuStream stream;
   bool stopped = false;
 };
 
-NvmeReads::State::State(const ImageSet& images, const NvmeOptions& options, const nvme::MediumMaker& medium)
+NvmeReads::State::State(const nvme::PairServer& server, const ImageSet& images, const NvmeOptions& options)
     : depth(QueueMemory::depth_for(options.in_flight)), wave_commands(options.in_flight / kWaves) {
-  queues.images = static_cast<uint32_t>(images.images.size());
+  const bool one = options.only_image >= 0;
+  queues.images = one ? 1 : static_cast<uint32_t>(images.images.size());
   queues.per_image = options.per_image;
   queues.patience = static_cast<uint64_t>(options.patience.count());
   queues.abort = abort_word.as<uint32_t>();
@@ -109,23 +125,25 @@ NvmeReads::State::State(const ImageSet& images, const NvmeOptions& options, cons
   added.assign(queues.images, 0);
   QueueMemory layout{nullptr, depth, QueueMemory::whole_pages(options.max_read)};
   queues.place_bytes = layout.place_bytes;
-  queue_bytes = layout.bytes();
   // A page more: page-locked memory need not begin at a page's border.
-  memory = std::make_shared<PinnedMemory>(static_cast<int64_t>(queues.count() * queue_bytes + nvme::kPageBytes));
-  auto begin = (reinterpret_cast<uintptr_t>(memory->data()) + nvme::kPageBytes - 1) / nvme::kPageBytes;
-  layout.begin = reinterpret_cast<std::byte*>(begin * nvme::kPageBytes);
-  uint64_t lists = 0;
-  for (uint32_t q = 0; q < queues.count(); ++q, layout.begin += queue_bytes) {
+  memory = std::make_shared<PinnedMemory>(static_cast<int64_t>(queues.count() * layout.bytes() + nvme::kPageBytes));
+  layout.begin = aligned(memory->data(), nvme::kPageBytes);
+  for (uint32_t q = 0; q < queues.count(); ++q, layout.begin += layout.bytes()) {
     std::memset(layout.begin, 0, static_cast<size_t>(layout.place(0) - layout.begin));
-    for (uint32_t number = depth; number-- > 0;) lists = layout.prps(number, layout.place_bytes).second;
+    layouts.push_back(layout);
     NvmeQueue& queue = host_queues.emplace_back();
     queue.pair = layout.pair();
     queue.places = layout.place(0);
     queue.place_bytes = layout.place_bytes;
-    queue.lists = lists;
   }
   make_queues();
-  serve(images, medium);
+  if (server.commands_on_gpu)
+    commands = std::make_shared<DeviceMemory>((queues.images + 1) * commands_bytes(queues.per_image, layout), true);
+  for (uint32_t i = 0; i < queues.images; ++i) {
+    const uint32_t number = one ? static_cast<uint32_t>(options.only_image) : i;
+    serve(server, number, i, images.images[number]);
+  }
+  begin();
 }
 
 /// Books lie in memory of the GPU; their first state is made here.
@@ -135,35 +153,52 @@ void NvmeReads::State::make_queues() {
   std::vector<InFlight> flying(entries);
   free_ids = DeviceMemory(static_cast<int64_t>(entries * sizeof(uint16_t)));
   in_flight = DeviceMemory(static_cast<int64_t>(entries * sizeof(InFlight)));
+  addresses = DeviceMemory(static_cast<int64_t>(entries * sizeof(PlaceAddress)));
   for (uint32_t q = 0; q < queues.count(); ++q) {
     NvmeQueue& queue = host_queues[q];
     queue.books = {ids.data() + q * depth, flying.data() + q * depth};
     reset(queue.pair, queue.books);
     queue.books.free_ids = free_ids.as<uint16_t>() + q * depth;
     queue.books.in_flight = in_flight.as<InFlight>() + q * depth;
+    queue.addresses = addresses.as<PlaceAddress>() + q * depth;
   }
   copy_async(free_ids.data(), ids.data(), free_ids.size(), stream.get(), "filling books");
   copy_async(in_flight.data(), flying.data(), in_flight.size(), stream.get(), "filling books");
   stream.synchronize();
 }
 
-/// Begins to serve, and runs each kernel once with nothing to do: loading it later could wait for one that waits.
-void NvmeReads::State::serve(const ImageSet& images, const nvme::MediumMaker& medium) {
-  for (uint32_t i = 0; i < queues.images; ++i) {
-    NvmeQueue* const own = host_queues.data() + i * queues.per_image;
-    std::vector<nvme::QueuePair> pairs;
-    for (uint32_t q = 0; q < queues.per_image; ++q) pairs.push_back(own[q].pair);
-    const std::span<std::byte> reachable{reinterpret_cast<std::byte*>(own->pair.commands),
-                                         queues.per_image * queue_bytes};
-    controllers.push_back(std::make_unique<nvme::SoftController>(images.images[i], std::move(pairs),
-                                                                 std::vector{reachable},
-                                                                 std::vector<std::shared_ptr<void>>{memory}, medium));
-    for (uint32_t q = 0; q < queues.per_image; ++q) {
-      own[q].block_bytes = controllers.back()->block_bytes();
-      own[q].blocks = controllers.back()->blocks();
-    }
-    queues.block_bytes = std::max(queues.block_bytes, own->block_bytes);
+/// Memory of the GPU for an image's commands, in pages of its own.
+nvme::HeldMemory NvmeReads::State::commands_of(uint32_t image) const {
+  if (!commands) return {};
+  const auto bytes = static_cast<size_t>(commands_bytes(queues.per_image, layouts.front()));
+  return {{aligned(commands->data(), nvme::kGpuPageBytes) + image * bytes, bytes}, commands};
+}
+
+/// Has image `number` of the set served, which is `image` here.
+void NvmeReads::State::serve(const nvme::PairServer& server, uint32_t number, uint32_t image, const ImageFile& file) {
+  const uint32_t first = image * queues.per_image;
+  NvmeQueue* const own = host_queues.data() + first;
+  const std::vector<QueueMemory> where(layouts.begin() + first, layouts.begin() + first + queues.per_image);
+  const nvme::HeldMemory held{{where[0].begin, queues.per_image * where[0].bytes()}, memory};
+  nvme::ServedPairs served = server.serve({number, file, where, {held}, commands_of(image)});
+  controllers.push_back(std::move(served.controller));
+  if (!served.registers.empty()) bells.push_back(std::make_unique<GpuBells>(served.registers));
+  std::vector<PlaceAddress> known;
+  for (uint32_t q = 0; q < queues.per_image; ++q) {
+    own[q].pair = served.registers.empty() ? served.pairs[q] : bells.back()->of(served.pairs[q]);
+    own[q].block_bytes = controllers.back()->block_bytes();
+    own[q].blocks = controllers.back()->blocks();
+    for (uint32_t place = 0; place < depth; ++place)
+      known.push_back(PlaceAddress::of(where[q].landing(), place, served.prps));
   }
+  queues.block_bytes = std::max(queues.block_bytes, own->block_bytes);
+  copy_async(addresses.as<PlaceAddress>() + first * depth, known.data(),
+             static_cast<int64_t>(known.size() * sizeof(PlaceAddress)), stream.get(), "filling books");
+  stream.synchronize();
+}
+
+/// Runs each kernel once with nothing to do: loading it later could wait for one that waits.
+void NvmeReads::State::begin() {
   device_queues = DeviceMemory(static_cast<int64_t>(host_queues.size() * sizeof(NvmeQueue)));
   queues.queues = device_queues.as<NvmeQueue>();
   copy_async(queues.queues, host_queues.data(), device_queues.size(), stream.get(), "filling books");
@@ -185,9 +220,9 @@ bool NvmeReads::State::stop(std::chrono::nanoseconds patience) noexcept {
   return rest;
 }
 
-NvmeReads::NvmeReads(const ImageSet& images, const NvmeOptions& options, const nvme::MediumMaker& medium) {
+NvmeReads::NvmeReads(const nvme::PairServer& server, const ImageSet& images, const NvmeOptions& options) {
   expect_possible(images, options);
-  state_ = std::make_unique<State>(images, options, medium);
+  state_ = std::make_unique<State>(server, images, options);
 }
 
 NvmeReads::~NvmeReads() { state_->stop(kQuiet); }
@@ -256,6 +291,6 @@ void NvmeReads::abort() noexcept { nvme::HostLink::store_release(state_->abort_w
 bool NvmeReads::stop(std::chrono::nanoseconds patience) noexcept { return state_->stop(patience); }
 const NvmeQueues& NvmeReads::queues() const noexcept { return state_->queues; }
 cudaStream_t NvmeReads::stream() const noexcept { return state_->stream.get(); }
-const nvme::SoftController& NvmeReads::controller(uint32_t image) const { return *state_->controllers[image]; }
+const nvme::Controller& NvmeReads::controller(uint32_t image) const { return *state_->controllers[image]; }
 
 }  // namespace tiering::cuda

@@ -86,9 +86,9 @@ class Device:
         """For messages, such as ``cuda:0``."""
         return f"cuda:{self.index}"
 
-    def engine_maker(self, engine: str) -> Any:
-        """What makes engines whose reads this GPU submits; ``None`` where reads by `engine` are the host's."""
-        return cuda.nvme_engine_maker(self.index) if engine == "softnvme" else None
+    def engine_maker(self, server: Any) -> Any:
+        """What makes engines whose reads this GPU submits; see `tiering.loader.drives.queue_server`."""
+        return cuda.nvme_engine_maker(self.index, server)
 
     def free_bytes(self) -> int:
         """Memory of the GPU that no process has taken."""

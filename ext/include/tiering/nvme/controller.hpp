@@ -1,4 +1,5 @@
-// What serves the queues of one image: a controller made of software (soft_controller.hpp), or a drive (ext/bam).
+// What serves the queues of one image: a controller made of software (soft_controller.hpp), or a drive (ext/bam). Who
+// submits, a thread of the host or a GPU, asks for pairs of queues and need not know which.
 #pragma once
 
 #include <chrono>
@@ -6,11 +7,17 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <tiering/io/read_engine.hpp>
 #include <tiering/nvme/queue_memory.hpp>
+#include <utility>
+#include <vector>
 
 namespace tiering::nvme {
+
+/// Nothing came back for so long: reads are given up. As long as Linux waits for a drive.
+inline constexpr auto kPatience = std::chrono::seconds(30);
 
 class Controller {
  public:
@@ -35,24 +42,50 @@ struct SharedMemory {
   size_t size;
 };
 
-/// A pair of queues that is served.
-struct ServedPair {
-  std::unique_ptr<Controller> controller;
-  QueuePair pair;
-  /// Describes the first bytes of a landing place for the controller.
-  std::function<Prps(uint32_t place, uint32_t bytes)> prps;
+/// Whole pages of memory, kept until all who use them have let go of the owner.
+struct HeldMemory {
+  HeldMemory() = default;
+  HeldMemory(std::span<std::byte> bytes, std::shared_ptr<void> owner) : bytes(bytes), owner(std::move(owner)) {}
+  HeldMemory(const std::shared_ptr<SharedMemory>& memory) : HeldMemory({memory->buffer.data(), memory->size}, memory) {}
+
+  std::span<std::byte> bytes{};
+  std::shared_ptr<void> owner{};
 };
 
-/// Begins to serve a pair for image number `image` of a set: its entries, zeros, lie in `queues` (all of it) with `depth`
-/// of each, and its reads go to `landing`, which lies in `places`.
-struct PairRequest {
+inline constexpr size_t kGpuPageBytes = 64 << 10;  ///< memory of a GPU is given to devices in pages of this
+
+/// Pairs of queues that are wanted for image number `image` of a set.
+struct PairsRequest {
   uint32_t image;
   const ImageFile& file;
-  uint32_t depth;
-  std::shared_ptr<SharedMemory> queues;
-  Landing landing;
-  std::shared_ptr<SharedMemory> places;
+  std::vector<QueueMemory> pairs;  ///< where the entries of each lie, zeros
+  std::vector<HeldMemory> memory;  ///< of the host: what those lie in, and what reads land in
+  /// Of a GPU, in pages of kGpuPageBytes: commands lie there, each pair's from a page of kPageBytes on; empty: in
+  /// `pairs`.
+  HeldMemory commands{};
 };
-using PairServer = std::function<ServedPair(const PairRequest&)>;
+
+/// Pairs of queues that are served.
+struct ServedPairs {
+  std::unique_ptr<Controller> controller;
+  std::vector<QueuePair> pairs;
+  std::span<std::byte> registers{};  ///< of a device, doorbells among them; empty: these lie in the memory of entries
+  /// Describes the first bytes of a landing place, which lies in memory of the request, for the controller.
+  std::function<Prps(const Landing& landing, uint32_t place, uint32_t bytes)> prps;
+};
+
+/// Serves the images of a set.
+struct PairServer {
+  const char* name = nullptr;  ///< of the engine whose reads it serves
+  /// Whether a GPU has to have commands in memory of its own. Its writes to memory of the host may be overtaken by
+  /// those to a device's doorbells.
+  bool commands_on_gpu = false;
+  std::function<ServedPairs(const PairsRequest&)> serve{};
+};
+
+/// Makes what serves an engine with these options.
+using PairServerMaker = std::function<PairServer(const ImageSet& images, const EngineOptions& options)>;
+/// What a capsule of Python that points to a PairServerMaker is called.
+inline constexpr const char* kPairServerMakerName = "tiering.PairServerMaker";
 
 }  // namespace tiering::nvme

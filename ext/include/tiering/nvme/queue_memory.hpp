@@ -25,12 +25,19 @@ struct Landing {
   constexpr size_t bytes() const { return lists_bytes() + size_t{places} * place_bytes; }
   constexpr std::byte* place(uint32_t number) const { return begin + lists_bytes() + size_t{number} * place_bytes; }
 
-  /// Describes the first `bytes` of a place for a controller that knows the memory by this process's addresses.
+  constexpr std::byte* list(uint32_t number) const {
+    return begin + (lists_bytes() > 0 ? size_t{number} * kPageBytes : 0);
+  }
+
+  /// Describes the first `bytes` of a place for a controller, which knows the page at p by `address(p)`.
+  template <typename AddressOf>
+  Prps prps(uint32_t number, uint32_t bytes, AddressOf&& address) const {
+    return describe([&](uint32_t page) { return address(place(number) + size_t{page} * kPageBytes); }, 0, bytes,
+                    reinterpret_cast<uint64_t*>(list(number)), address(list(number)));
+  }
+  /// The same for one that knows the memory by this process's addresses.
   Prps prps(uint32_t number, uint32_t bytes) const {
-    auto* list = begin + (lists_bytes() > 0 ? size_t{number} * kPageBytes : 0);
-    const auto first = reinterpret_cast<uint64_t>(place(number));
-    return describe([&](uint32_t page) { return first + uint64_t{page} * kPageBytes; }, 0, bytes,
-                    reinterpret_cast<uint64_t*>(list), reinterpret_cast<uint64_t>(list));
+    return prps(number, bytes, [](const std::byte* page) { return reinterpret_cast<uint64_t>(page); });
   }
 };
 

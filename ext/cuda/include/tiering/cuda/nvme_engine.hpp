@@ -4,17 +4,17 @@
 #include <chrono>
 #include <memory>
 #include <tiering/io/read_engine.hpp>
-#include <tiering/nvme/softnvme_engine.hpp>
+#include <tiering/nvme/controller.hpp>
 
 namespace tiering::cuda {
 
-/// The engine "softnvme-gpu", on the device that is current. Queues and controllers are made with the first batch, and
-/// anew after reads were given up; what those land in is kept for good. In a forked child it reads nothing: finish()
-/// throws. Lent buffers are page-locked. Errors of CUDA come as IoError.
+/// On the device that is current, whoever serves; called as `server` is, with "-gpu". Queues and controllers are made
+/// with the first batch, and anew after reads were given up; what those land in is kept for good. In a forked child it
+/// reads nothing: finish() throws. Lent buffers are page-locked. Errors of CUDA come as IoError.
 ///
 /// `patience`: that the GPU has for half of the reads in flight.
-std::unique_ptr<ReadEngine> make_gpu_nvme_engine(const ImageSet& images, const EngineOptions& options,
-                                                 const nvme::MediumMaker& medium,
+std::unique_ptr<ReadEngine> make_gpu_nvme_engine(nvme::PairServer server, const ImageSet& images,
+                                                 const EngineOptions& options,
                                                  std::chrono::nanoseconds patience = nvme::kPatience);
 
 }  // namespace tiering::cuda

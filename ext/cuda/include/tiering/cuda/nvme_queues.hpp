@@ -1,13 +1,29 @@
-// Pairs of NVMe queues as kernels see them: entries and doorbells in page-locked memory of the host, the books in that
-// of the GPU.
+// Pairs of NVMe queues as kernels see them: entries and doorbells in page-locked memory of the host, or, of a drive,
+// commands in memory of the GPU and doorbells among registers of the drive; the books in memory of the GPU.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <tiering/nvme/prp.hpp>
 #include <tiering/nvme/queue.hpp>
+#include <tiering/nvme/queue_memory.hpp>
 
 namespace tiering::cuda {
+
+/// What a controller calls a landing place: its first two pages, and the list of all but the first, which is written
+/// once and right for any length. 0: no read is so long.
+struct PlaceAddress {
+  uint64_t first = 0, second = 0, list = 0;
+
+  /// As `prps(landing, place, bytes)` describes it, which writes the list.
+  template <typename PrpsOf>
+  static PlaceAddress of(const nvme::Landing& landing, uint32_t place, PrpsOf&& prps) {
+    PlaceAddress found{prps(landing, place, nvme::kPageBytes).first};
+    if (landing.place_bytes > nvme::kPageBytes) found.second = prps(landing, place, 2 * nvme::kPageBytes).second;
+    if (landing.place_bytes > 2 * nvme::kPageBytes) found.list = prps(landing, place, landing.place_bytes).second;
+    return found;
+  }
+};
 
 /// A pair of queues; lies in the memory of the GPU.
 struct NvmeQueue {
@@ -15,19 +31,18 @@ struct NvmeQueue {
   nvme::QueueBooks books;
   std::byte* places = nullptr;  ///< landing places, one for each entry of a queue
   uint32_t place_bytes = 0;
-  uint32_t block_bytes = 0;  ///< of a logical block
-  uint64_t blocks = 0;       ///< of the image
-  uint64_t lists = 0;        ///< address of lists of pages, one for each place, written once: right for any length
-  uint32_t spent = 0;        ///< not 0: a wait was given up, so that commands of nobody's may still be in flight
-  uint32_t held = 0;         ///< not 0: a warp has it for itself
+  uint32_t block_bytes = 0;                 ///< of a logical block
+  uint64_t blocks = 0;                      ///< of the image
+  const PlaceAddress* addresses = nullptr;  ///< of places, in memory of the GPU
+  uint32_t spent = 0;  ///< not 0: a wait was given up, so that commands of nobody's may still be in flight
+  uint32_t held = 0;   ///< not 0: a warp has it for itself
 
   constexpr std::byte* place(uint32_t number) const { return places + size_t{number} * place_bytes; }
   /// Describes the first `bytes` of a place.
   TIERING_NVME_FUNCTION nvme::Prps prps(uint32_t number, uint32_t bytes) const {
-    const auto first = reinterpret_cast<uint64_t>(place(number));
+    const PlaceAddress& known = addresses[number];
     const uint32_t pages = nvme::pages_touched(0, bytes);
-    if (pages == 1) return {first, 0};
-    return {first, pages == 2 ? first + nvme::kPageBytes : lists + uint64_t{number} * nvme::kPageBytes};
+    return {known.first, pages == 1 ? 0 : pages == 2 ? known.second : known.list};
   }
 };
 
