@@ -1,6 +1,7 @@
 // Bindings of ext/src/reorder.
 #include <nanobind/stl/unique_ptr.h>
 
+#include <tiering/key_parts.hpp>
 #include <tiering/reorder.hpp>
 
 #include "ndarray_types.hpp"
@@ -124,5 +125,12 @@ void bind_reorder(nb::module_& m) {
         tiering::gather_rows(table, ids, target_of(out, table), threads);
       },
       "table"_a, "ids"_a, "out"_a, "threads"_a = 1, Release());
+  m.def(
+      "partition",
+      [](const Ids<"keys">& keys, const Values<const int64_t, "bounds">& bounds, Threads threads) {
+        auto parts = tiering::partition_keys(keys, bounds, threads);
+        return std::pair(std::move(parts.order), std::move(parts.counts));
+      },
+      "keys"_a, "bounds"_a, "threads"_a = 1, Release());
   m.def("add_rows", &add_rows, "rows"_a, "nodes"_a, "neighbours"_a, "total"_a, "degree"_a, "threads"_a = 1, Release());
 }

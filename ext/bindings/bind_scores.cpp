@@ -166,7 +166,7 @@ void bind_scores(nb::module_& m) {
           "add",
           [](tiering::BlockSums& self, const Values<const uint32_t, "sources">& sources,
              const Values<const uint32_t, "columns">& columns, const std::optional<Doubles>& values, Threads threads) {
-            self.add(sources, columns, values ? values->get() : std::span<const double>{}, threads);
+            self.add(sources, columns, values ? std::optional(values->get()) : std::nullopt, threads);
           },
           "sources"_a, "columns"_a, "values"_a.none(), "threads"_a = 1, Release())
       .def("take", &tiering::BlockSums::take, Release());

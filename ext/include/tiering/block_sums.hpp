@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <tiering/buffer.hpp>
 #include <vector>
@@ -25,17 +26,19 @@ class BlockSums {
  public:
   /// Sums of `num_sources` sources, the first of which begins a bin of 2^shift. `bin_edges`: edges of each bin, of all
   /// relations; `all_edges`: of the whole graph, all types. A bin of more edges than max(min_piece, all_edges /
-  /// max_pieces) is summed in pieces; both are as in a sweep unless told.
+  /// max_pieces) is summed in pieces; both are as in a sweep unless told. Throws InputError for sizes that do not fit
+  /// together.
   BlockSums(int64_t num_sources, int shift, std::span<const int64_t> bin_edges, int64_t all_edges,
             int64_t min_piece = 0, int64_t max_pieces = 0);
 
   /// Adds values[columns[k]] to sources[k] for each edge k of a block, which is sorted by bin, and in a bin in the order
   /// of its columns. Without `values`, of a relation that adds nothing, edges only count for where pieces end. Throws
-  /// InputError for a source or column out of range, a block that is not sorted, or more edges than a bin has.
-  void add(std::span<const uint32_t> sources, std::span<const uint32_t> columns, std::span<const double> values,
-           int threads);
+  /// InputError for a source or column out of range, a block that is not sorted by bin, or more edges than a bin has;
+  /// the sums are then undefined.
+  void add(std::span<const uint32_t> sources, std::span<const uint32_t> columns,
+           const std::optional<std::span<const double>>& values, int threads);
 
-  /// The sums, once all edges were added; InputError before.
+  /// The sums, once all edges were added; InputError before, and if they were taken already.
   Buffer<double> take();
 
  private:
@@ -44,14 +47,22 @@ class BlockSums {
     std::vector<double> total;
   };
 
-  void add_to(int64_t bin, std::span<const uint32_t> sources, std::span<const uint32_t> columns,
-              std::span<const double> values);
+  /// Edges of one bin in a row, within a block.
+  struct Run {
+    std::span<const uint32_t> sources, columns;
+    int64_t first_edge;  ///< in the block
+  };
+
+  void add_to(int64_t bin, const Run& run, const std::optional<std::span<const double>>& values);
+  void check_sources(int64_t bin, const Run& run) const;
+  void add_values(const Run& run, std::span<const double> values);
   void end_piece(Bin& bin, double* own, int64_t size) const;
   int64_t size(int64_t bin) const;
 
   int shift_;
   Buffer<double> sums_;
   std::vector<Bin> bins_;
+  bool taken_ = false;
 };
 
 }  // namespace tiering

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from tiering import native
 from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster.files import JoinedFile, Parts, join_stage, place_files
 from tiering.cluster.grid import Grid, even_bounds
 from tiering.cluster.inputs import StoredArtifact
 from tiering.cluster.running import Job
-from tiering.cluster.stages.partition import partition
 from tiering.cluster.tasks import Stage, TaskContext
 from tiering.formats.graph import Graph, relation_folder
 
@@ -57,7 +57,7 @@ def cut(context: TaskContext) -> None:
     folder, begin, end = params["pieces"][context.index]
     sources = StoredArtifact(params["graph"]).read(f"{folder}/indices", begin, end)
     bounds = np.array(even_bounds(params["num_nodes"], params["ranges"]), np.int64)
-    order, counts = partition(sources, bounds, context.threads)
+    order, counts = native.partition(sources, bounds, context.threads)
     local = sources[order] - np.repeat(bounds[:-1], counts).astype(sources.dtype)
     context.add_all({"source": local.astype(np.uint32, copy=False)}, np.cumsum(counts))
 

@@ -25,7 +25,6 @@ from tiering.cluster.files import JoinedFile, Parts, join_stage, place_files
 from tiering.cluster.grid import Grid, even_bounds, weighed_bounds
 from tiering.cluster.inputs import FileArray
 from tiering.cluster.running import Job
-from tiering.cluster.stages.partition import partition
 from tiering.cluster.tasks import Stage, TaskContext
 from tiering.errors import RefusedError
 from tiering.formats.feature_rows import take
@@ -131,7 +130,7 @@ def buckets(context: TaskContext) -> None:
     _, src = _chunk(context, "src")
     _check_ids(src, params["num_src"], "source", first)
     bounds = np.array(params["bounds"], np.int64)
-    order, counts = partition(dst, bounds, context.threads)
+    order, counts = native.partition(dst, bounds, context.threads)
     local = dst[order] - np.repeat(bounds[:-1], counts).astype(dst.dtype)
     columns: dict[str, AnyArray] = {
         "src": src[order].astype(f"i{id_bytes(params['num_src'])}", copy=False),

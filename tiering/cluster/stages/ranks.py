@@ -24,7 +24,6 @@ from tiering.cluster.files import JoinedFile, Parts, join_stage, place_files
 from tiering.cluster.grid import Grid, even_bounds
 from tiering.cluster.inputs import StoredArtifact
 from tiering.cluster.running import Job
-from tiering.cluster.stages.partition import partition
 from tiering.cluster.tasks import Stage, TaskContext
 from tiering.errors import InputError
 from tiering.reorder.rank import descending_keys
@@ -103,7 +102,7 @@ def merge(context: TaskContext) -> None:
     context.add(scores=scores)
     ranks = np.arange(params["before"][context.index], params["before"][context.index + 1], dtype=ids.dtype)
     bounds = np.array(even_bounds(params["num_nodes"], params["parts"]), np.int64)
-    places, counts = partition(ids, bounds, context.threads)
+    places, counts = native.partition(ids, bounds, context.threads)
     context.add_all({"id": ids[places], "rank": ranks[places]}, np.cumsum(counts))
 
 

@@ -27,7 +27,6 @@ from tiering.cluster.files import JoinedFile, Parts, join_stage, place_files
 from tiering.cluster.grid import Grid, even_bounds
 from tiering.cluster.inputs import StoredArtifact
 from tiering.cluster.running import Job
-from tiering.cluster.stages.partition import partition
 from tiering.cluster.tasks import OutputFile, Stage, TaskContext
 from tiering.formats.features import EDGE_FEATURES, FeatureTable
 from tiering.formats.graph import Graph, relation_folder
@@ -211,11 +210,11 @@ def cut(context: TaskContext) -> None:
     rows = _read(params, begin, end)
     ranks = StoredArtifact(params["order"]).read(f"nodes/{params['node_type']}/old_to_new", begin, end)
     bounds = np.array([one["begin"] for one in params["ranges"]] + [params["rows"]], np.int64)
-    order, counts = partition(ranks, bounds, context.threads)
+    order, counts = native.partition(ranks, bounds, context.threads)
     places = ranks[order] - np.repeat(bounds[:-1], counts).astype(ranks.dtype)
     sorted_rows = np.empty_like(rows)
     if rows.size:
-        native.gather_rows(rows, order, sorted_rows, context.threads)
+        native.gather_rows(rows, order.astype(np.int64), sorted_rows, context.threads)
     context.add_all({"place": places, "row": sorted_rows}, np.cumsum(counts))
 
 

@@ -28,7 +28,6 @@ from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.cluster.grid import Grid, even_bounds, weighed_bounds
 from tiering.cluster.inputs import StoredArtifact
 from tiering.cluster.running import Job
-from tiering.cluster.stages.partition import by_part
 from tiering.cluster.tasks import Stage, TaskContext
 from tiering.formats.graph import Graph, relation_folder
 
@@ -204,7 +203,7 @@ def blocks(context: TaskContext) -> None:
     degrees, sources = _entries(context, relation, begin, end)
     shift, bins, cuts = params["shifts"][relation["src"]], _bins(params, relation["src"]), params["nodes"]
     low = np.repeat(degrees < relation["high"], degrees)
-    order, counts = by_part((sources >> shift) + low * bins, KINDS * bins)
+    order, counts = native.partition((sources >> shift) + low * bins, np.arange(KINDS * bins + 1), context.threads)
     columns = np.repeat(np.arange(end - begin, dtype=np.uint32), degrees)[order]
     sources = sources[order]
     ends = np.concatenate([[0], np.cumsum(counts)])

@@ -1,0 +1,151 @@
+// Positions of keys by the range in which the keys lie.
+//
+// Approach:   the span of all ranges is cut into cells of 2^shift keys, up to 16 for each part. A cell knows the parts
+//             of its first key and of its last: mostly one, else what lies between is searched. Keys are counted by part
+//             first; then each finds its part again, which costs less than to write the parts down, and its position
+//             goes to the part through two cache lines (line_writer.hpp).
+// Memory:     4 bytes per key, 8 from 2^32 keys on, which are the result; up to 1 MiB of cells; for each thread 152 bytes
+//             per part.
+// Parallelism: even parts of the keys, thread after thread within a part of the result: the same for any number of
+//             threads.
+#include <algorithm>
+#include <string>
+#include <tiering/errors.hpp>
+#include <tiering/key_parts.hpp>
+#include <tiering/line_writer.hpp>
+#include <tiering/parallel.hpp>
+#include <tiering/scan_columns.hpp>
+#include <utility>
+#include <vector>
+
+namespace tiering {
+namespace {
+
+constexpr int64_t kCellsPerPart = 16, kFewestCells = int64_t{1} << 12, kMostCells = int64_t{1} << 17;
+constexpr int64_t kKeysPerThread = int64_t{1} << 14;  ///< at the least: less is not worth a thread
+
+uint64_t distance(int64_t from, int64_t to) { return static_cast<uint64_t>(to) - static_cast<uint64_t>(from); }
+
+/// Finds the part of a key.
+class PartFinder {
+ public:
+  explicit PartFinder(std::span<const int64_t> bounds) : bounds_(bounds) {
+    TIERING_EXPECT(!bounds.empty(), "bounds: expected one entry more than there are parts, found none");
+    for (size_t j = 1; j < bounds.size(); ++j)
+      TIERING_EXPECT(bounds[j - 1] <= bounds[j], "bounds[" + std::to_string(j) + "]: expected " +
+                                                     std::to_string(bounds[j - 1]) + " or more, as before it, found " +
+                                                     std::to_string(bounds[j]));
+    width_ = distance(bounds.front(), bounds.back());
+    if (width_ > 0) make_cells();
+  }
+
+  int64_t parts() const { return static_cast<int64_t>(bounds_.size()) - 1; }
+
+  /// Calls f(position, part) for the keys at positions [begin, end) in order; throws for the first in no range.
+  template <typename Key, typename F>
+  void for_keys(std::span<const Key> keys, int64_t begin, int64_t end, F&& f) const {
+    const Key* const key = keys.data();
+    const int64_t first = bounds_.front();
+    auto ahead = [=](int64_t k) { prefetch_stream(key + k); };
+    for_stream(begin, end, ahead, [&, first](int64_t k) {
+      const uint64_t offset = distance(first, key[k]);
+      if (offset >= width_) refuse(k, key[k]);
+      const Cell& cell = cells_[static_cast<size_t>(offset >> shift_)];
+      f(k, cell.first == cell.last ? cell.first : search(cell, key[k]));
+    });
+  }
+
+ private:
+  struct Cell {
+    uint32_t first, last;  ///< parts of its first key and of its last
+  };
+
+  void make_cells() {
+    const auto wanted = static_cast<uint64_t>(std::clamp(kCellsPerPart * parts(), kFewestCells, kMostCells));
+    while ((width_ - 1) >> shift_ >= wanted) ++shift_;
+    cells_.resize(static_cast<size_t>((width_ - 1) >> shift_) + 1);
+    const Cell all{0, static_cast<uint32_t>(parts() - 1)};
+    for (size_t c = 0; c < cells_.size(); ++c) {
+      const uint64_t first = uint64_t{c} << shift_, last = std::min(first + ((uint64_t{1} << shift_) - 1), width_ - 1);
+      cells_[c] = {search(all, key_at(first)), search(all, key_at(last))};
+    }
+  }
+
+  int64_t key_at(uint64_t offset) const {
+    return static_cast<int64_t>(static_cast<uint64_t>(bounds_.front()) + offset);
+  }
+
+  /// The last part that does not begin behind the key, among those of a cell.
+  uint32_t search(Cell cell, int64_t key) const {
+    const auto begin = bounds_.begin() + 1 + cell.first;
+    return cell.first + static_cast<uint32_t>(std::upper_bound(begin, bounds_.begin() + 1 + cell.last, key) - begin);
+  }
+
+  [[noreturn, gnu::cold, gnu::noinline]] void refuse(int64_t position, int64_t key) const {
+    const std::string found = "keys[" + std::to_string(position) + "] is " + std::to_string(key);
+    if (width_ == 0) throw InputError(found + ": expected no keys, as bounds has no range that could hold one");
+    throw InputError(found + ", outside the ranges of bounds, " + std::to_string(bounds_.front()) + ".." +
+                     std::to_string(bounds_.back() - 1));
+  }
+
+  std::span<const int64_t> bounds_;
+  uint64_t width_ = 0;  ///< keys that the ranges span
+  int shift_ = 0;
+  std::vector<Cell> cells_;
+};
+
+/// Counts keys by thread and part.
+template <typename Key>
+std::vector<std::vector<int64_t>> count_keys(std::span<const Key> keys, const PartFinder& finder, int threads) {
+  std::vector<std::vector<int64_t>> counts(static_cast<size_t>(threads));
+  run_team(threads, [&](int t) {
+    const auto [begin, end] = even_cut(static_cast<int64_t>(keys.size()), threads, t);
+    std::vector<int64_t> own(static_cast<size_t>(finder.parts()), 0);
+    finder.for_keys(keys, begin, end, [counter = own.data()](int64_t, uint32_t part) { ++counter[part]; });
+    counts[static_cast<size_t>(t)] = std::move(own);
+  });
+  return counts;
+}
+
+/// Where each thread's positions of each part begin.
+template <typename Position>
+std::vector<std::vector<Position*>> places(const std::vector<std::vector<int64_t>>& counts, Position* at) {
+  std::vector<std::vector<Position*>> begins(counts.size());
+  for (size_t part = 0; part < counts.front().size(); ++part)
+    for (size_t t = 0; t < counts.size(); ++t) {
+      begins[t].push_back(at);
+      at += counts[t][part];
+    }
+  return begins;
+}
+
+template <typename Position, typename Key>
+KeyParts partition_into(std::span<const Key> keys, const PartFinder& finder, int threads) {
+  const auto counts = count_keys(keys, finder, threads);
+  Buffer<Position> order(static_cast<int64_t>(keys.size()));
+  auto begins = places(counts, order.data());
+  run_team(threads, [&](int t) {
+    const auto [begin, end] = even_cut(static_cast<int64_t>(keys.size()), threads, t);
+    LineWriter<Position> writer(std::move(begins[static_cast<size_t>(t)]));
+    finder.for_keys(keys, begin, end, [&](int64_t k, uint32_t part) { writer.put(part, static_cast<Position>(k)); });
+    writer.finish();
+  });
+  Buffer<int64_t> sums(finder.parts());
+  std::fill_n(sums.data(), sums.size(), 0);
+  for (const auto& own : counts)
+    for (int64_t part = 0; part < sums.size(); ++part) sums[part] += own[static_cast<size_t>(part)];
+  return {std::move(order), std::move(sums)};
+}
+
+}  // namespace
+
+KeyParts partition_keys(const IdSpan& keys, std::span<const int64_t> bounds, int threads, int64_t wide) {
+  const PartFinder finder(bounds);
+  const int64_t worth = keys.size / std::max(kKeysPerThread, finder.parts());
+  const auto team = static_cast<int>(std::clamp<int64_t>(worth, 1, threads));
+  return keys.visit([&](const auto& ids) {
+    return keys.size < wide ? partition_into<uint32_t>(ids, finder, team) : partition_into<int64_t>(ids, finder, team);
+  });
+}
+
+}  // namespace tiering
