@@ -31,10 +31,10 @@ class BlockSums {
   BlockSums(int64_t num_sources, int shift, std::span<const int64_t> bin_edges, int64_t all_edges,
             int64_t min_piece = 0, int64_t max_pieces = 0);
 
-  /// Adds values[columns[k]] to sources[k] for each edge k of a block, which is sorted by bin, and in a bin in the order
-  /// of its columns. Without `values`, of a relation that adds nothing, edges only count for where pieces end. Throws
-  /// InputError for a source or column out of range, a block that is not sorted by bin, or more edges than a bin has;
-  /// the sums are then undefined.
+  /// Adds values[columns[k]] to sources[k] for each edge k of a block, which is sorted by bin, and in a bin in the
+  /// order of its columns. Without `values`, of a relation that adds nothing, edges only count for where pieces end.
+  /// Throws InputError for a source or column out of range, a block that is not sorted by bin, or more edges than a bin
+  /// has; the sums are then undefined.
   void add(std::span<const uint32_t> sources, std::span<const uint32_t> columns,
            const std::optional<std::span<const double>>& values, int threads);
 

@@ -1,11 +1,11 @@
 // Positions of keys by the range in which the keys lie.
 //
 // Approach:   the span of all ranges is cut into cells of 2^shift keys, up to 16 for each part. A cell knows the parts
-//             of its first key and of its last: mostly one, else what lies between is searched. Keys are counted by part
-//             first; then each finds its part again, which costs less than to write the parts down, and its position
-//             goes to the part through two cache lines (line_writer.hpp).
-// Memory:     4 bytes per key, 8 from 2^32 keys on, which are the result; up to 1 MiB of cells; for each thread 152 bytes
-//             per part.
+//             of its first key and of its last: mostly one, else what lies between is searched. Keys are counted by
+//             part first; then each finds its part again, so that no memory holds the parts, and its position goes
+//             to the part through two cache lines (line_writer.hpp).
+// Memory:     4 bytes per key, 8 from 2^32 keys on, which are the result; up to 1 MiB of cells; for each thread 152
+//             bytes per part.
 // Parallelism: even parts of the keys, thread after thread within a part of the result: the same for any number of
 //             threads.
 #include <algorithm>
