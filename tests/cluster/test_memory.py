@@ -52,4 +52,4 @@ def test_tasks_stay_within_their_memory(tmp_path, watched):
     tiering.write_layout(ordered, tmp_path / "layout", cpu="20%", ssd=[tmp_path / "ssd"], cluster=cluster)
     over = {name: (taken, said) for name, (taken, said) in watched.items() if taken > said + SLACK}
     assert not over
-    assert sum(taken > 8 << 20 for taken, _ in watched.values()) > 8  # and some took something
+    assert sum(taken > 8 << 20 for taken, _ in watched.values()) > 4  # and some were seen to take something

@@ -20,7 +20,7 @@ from tiering.cluster.running import Counters, Job, RetryOptions
 from tiering.cluster.segments import Segment
 from tiering.cluster.stores import Store, open_store
 from tiering.cluster.stores.posix import PosixStore, PosixWriter
-from tiering.cluster.tasks import ConflictError, Stage, manifest_key, read_manifest, run_attempt
+from tiering.cluster.tasks import ConflictError, Stage, manifest_key, plan_digest, read_manifest, run_attempt
 from tiering.errors import InputError, StorageError
 
 ALL = MAPS + PARTS + 1
@@ -251,7 +251,7 @@ def test_a_crash_anywhere_in_a_commit(store: Store, executor: LocalExecutor, pla
 
     def work() -> None:
         setattr(owner, name, deed)
-        run_attempt(store, "job", stages()[0], 3, plan_digest=plan_digest(store, executor))
+        run_attempt(store, "job", stages()[0], 3, plan_digest=plan_digest(stages()[0]))
 
     with pytest.raises(AssertionError, match="ended with 7"):
         in_child(work)
@@ -260,10 +260,6 @@ def test_a_crash_anywhere_in_a_commit(store: Store, executor: LocalExecutor, pla
     counters = Counters()
     assert run_job(store, executor, counters=counters) == plain
     assert (counters.run, counters.skipped) == (ALL - left, left)
-
-
-def plan_digest(store: Store, executor: LocalExecutor) -> str:
-    return Job(store, "job", executor).call(stages()[0], 3).plan_digest
 
 
 # --- stragglers ----------------------------------------------------------------------------------------------------

@@ -120,7 +120,7 @@ def test_data_of_edges_without_ids_is_left_out_and_wrong_ids_refused(tmp_path: P
         (warning,) = data.notes["warnings"]
         assert "data of edges (weight), and have no ids (include_original_edge_id), so it is left out" in warning
     column = Column("w.npy", np.arange(4.0), "float64", source)
-    reading = Reading("graphbolt", ImportOptions(), Scratch(None, parse_memory("1GiB")))
+    reading = Reading("graphbolt", ImportOptions(), Scratch(None, parse_memory("8GiB")))
     for wrong in ([0, 1, 2, 4], [0, -1, 2, 3]):
         with pytest.raises(InputError, match=r"here: expected ids of edges in 0\.\.3, found others"):
             dataset._in_order(column, np.array(wrong), "here", reading)

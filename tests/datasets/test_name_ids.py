@@ -40,7 +40,7 @@ def by_name(names: list[str]) -> list[str]:
 def test_ids_are_places_among_the_sorted_names(
     edges: list[tuple[str, str]], block: int, run_bytes: int, range_bytes: int
 ) -> None:
-    ids = NameIds(Scratch(None, parse_memory("1GiB")), run_bytes=run_bytes, range_bytes=range_bytes)
+    ids = NameIds(Scratch(None, parse_memory("8GiB")), run_bytes=run_bytes, range_bytes=range_bytes)
     for first in range(0, len(edges), block):
         for place, end in enumerate(("src", "dst")):
             encoded = [edge[place].encode() for edge in edges[first : first + block]]

@@ -255,7 +255,7 @@ def test_a_download_is_recognised_by_the_sizes_of_its_files(tmp_path):
 
 def test_plans_are_made_from_a_specification_alone(tmp_path, tiering_cli):
     absent, out = tmp_path / "absent", tmp_path / "graph"
-    arguments = ["import", str(absent), "--spec", "igbh-tiny", "--out", str(out), "--memory", "1GiB", "--dry-run"]
+    arguments = ["import", str(absent), "--spec", "igbh-tiny", "--out", str(out), "--memory", "8GiB", "--dry-run"]
     stage = tiering_cli(*arguments, "--json").ok().json["stages"][0]
     steps = {step["name"]: step for step in stage["steps"]}
     edges = 2 * 8 * (447_416 + 471_443 + 718_445 + 325_410)

@@ -189,7 +189,7 @@ def test_what_the_core_reads_past_the_cache_is_compared(
 
     monkeypatch.setattr(manifest, "available_memory", lambda: 0)
     monkeypatch.setattr(sweeps, "past_the_cache", lambda *sizes: True)
-    options = {**(SAMPLING if method == "vip" else {}), "threads": 1, "memory": "1GiB"}
+    options = {**(SAMPLING if method == "vip" else {}), "threads": 1, "memory": "8GiB"}
     file = next(path for path in sorted((inputs / "graph").rglob("indices")) if path.stat().st_size)
     data = bytearray(file.read_bytes())
     seen: list[str] = []

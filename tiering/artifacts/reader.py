@@ -176,21 +176,37 @@ def _regions(arrays: Sequence[AnyArray], cached: bool = False) -> list[_Region]:
 
 def _region(k: int, array: AnyArray) -> _Region | None:
     """The file behind a view of a memory map that runs forwards; ``None`` for arrays in memory."""
+    mapped = mapped_file(array)
+    if mapped is None or array.ndim == 0 or array.size == 0:
+        return None
+    width = entry_width(array.itemsize, array.shape, array.strides)
+    if array.strides[0] < width or min(array.strides) <= 0:
+        return None
+    verifier = getattr(mapped, "verifier", None)
+    offset = offset_in(mapped, array)
+    return _Region(Path(str(mapped.filename)), offset, int(array.strides[0]), width, {k: 0}, verifier)
+
+
+def mapped_file(array: AnyArray) -> np.memmap[Any, Any] | None:
+    """The map of a file that an array is, or is a view of; ``None`` for arrays in memory."""
     base: Any = array
     mapped = base if isinstance(base, np.memmap) else None
     while isinstance(base, np.ndarray):
         if isinstance(base, np.memmap) and getattr(base, "_mmap", None) is not None:
             mapped = base
         base = base.base
-    if mapped is None or mapped.filename is None or array.ndim == 0 or array.size == 0:
-        return None
-    width = array.itemsize + sum((n - 1) * s for n, s in zip(array.shape[1:], array.strides[1:], strict=True))
-    if array.strides[0] < width or min(array.strides) <= 0:
-        return None
+    return None if mapped is None or mapped.filename is None else mapped
+
+
+def offset_in(mapped: np.memmap[Any, Any], array: AnyArray) -> int:
+    """Where in the file of a map a view of it begins, in bytes."""
     # An offset that is no multiple of the page is where numpy says all the same: its mapping begins earlier.
-    offset = mapped.offset + array.ctypes.data - mapped.ctypes.data
-    verifier = getattr(mapped, "verifier", None)
-    return _Region(Path(str(mapped.filename)), offset, int(array.strides[0]), width, {k: 0}, verifier)
+    return int(mapped.offset + array.ctypes.data - mapped.ctypes.data)
+
+
+def entry_width(itemsize: int, shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Bytes from the first to the last of an entry along the first axis."""
+    return itemsize + sum((n - 1) * s for n, s in zip(shape[1:], strides[1:], strict=True))
 
 
 def _cached(region: _Region, size: int) -> bool:

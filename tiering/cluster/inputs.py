@@ -22,6 +22,7 @@ from tiering.artifacts.checksum import (
 )
 from tiering.artifacts.document import MANIFEST, document_problems
 from tiering.artifacts.manifest import CHECKSUMS, storage_dtype
+from tiering.artifacts.reader import entry_width, mapped_file, offset_in
 from tiering.cluster.stores import Store, open_store
 from tiering.errors import FormatError
 
@@ -42,17 +43,11 @@ class FileArray:
     @classmethod
     def of(cls, array: AnyArray) -> FileArray | None:
         """The file behind a memory map or a view of one; ``None`` if there is none with a name."""
-        base: Any = array
-        mapped = base if isinstance(base, np.memmap) else None
-        while isinstance(base, np.ndarray):
-            if isinstance(base, np.memmap) and getattr(base, "_mmap", None) is not None:
-                mapped = base
-            base = base.base
-        named = mapped is not None and mapped.filename is not None and Path(str(mapped.filename)).is_file()
-        if mapped is None or not named or array.size == 0 or min(array.strides) <= 0:
+        mapped = mapped_file(array)
+        if mapped is None or not Path(str(mapped.filename)).is_file() or array.size == 0 or min(array.strides) <= 0:
             return None
-        offset = mapped.offset + array.ctypes.data - mapped.ctypes.data
-        return cls(os.path.realpath(str(mapped.filename)), array.dtype.str, array.shape, array.strides, offset)
+        path = os.path.realpath(str(mapped.filename))
+        return cls(path, array.dtype.str, array.shape, array.strides, offset_in(mapped, array))
 
     def read(self, begin: int, end: int) -> AnyArray:
         """Entries [begin, end) along the first axis, in memory and contiguous."""
@@ -61,7 +56,7 @@ class FileArray:
         if count == 0:
             return np.empty((0, *self.shape[1:]), self.dtype)
         dtype = np.dtype(self.dtype)
-        width = dtype.itemsize + sum((n - 1) * s for n, s in zip(self.shape[1:], self.strides[1:], strict=True))
+        width = entry_width(dtype.itemsize, self.shape, self.strides)
         nbytes = (count - 1) * self.strides[0] + width
         data = open_store(str(Path(self.path).parent)).read(Path(self.path).name, first, nbytes)
         view: AnyArray = np.ndarray((count, *self.shape[1:]), dtype, data.data, 0, self.strides)

@@ -31,6 +31,7 @@ from tiering.cluster.tasks import (
     TaskContext,
     canonical,
     manifest_key,
+    plan_digest,
     plan_key,
     read_manifest,
     run_attempt,
@@ -84,8 +85,8 @@ class _Attempt:
 class Job:
     """Stages of one job, run one after the other; their plans and manifests are in the store under the job's name.
 
-    `workers` are told nothing of each other. The name stands for what is computed, from what: two runs of the same
-    name are the same job, and the second goes on where the first was stopped.
+    The name stands for what is computed, from what: two runs of the same name are the same job, and the second goes on
+    where the first was stopped.
     """
 
     def __init__(
@@ -101,6 +102,8 @@ class Job:
         self.store, self.name, self.executor, self.threads = store, name, executor, threads
         self.retry, self.counters = retry or RetryOptions(), counters or Counters()
         self._stages: dict[str, Stage] = {}
+        self._plans: dict[str, str] = {}
+        """Digests of the stages' plans, which may be long."""
         self._given: dict[str, Columns] = {}
         self._tickets = 0
 
@@ -127,8 +130,8 @@ class Job:
         return stage
 
     def _write_given(self, stage: Stage) -> None:
-        call = self.call(stage, 0)
-        run_attempt(self.store, self.name, stage, 0, plan_digest=call.plan_digest, given=self._given[stage.name])
+        plan, given = self._plans[stage.name], self._given[stage.name]
+        run_attempt(self.store, self.name, stage, 0, plan_digest=plan, given=given)
 
     def read(self, stage: str, index: int, part: int = 0) -> dict[str, npt.NDArray[Any]]:
         """The columns of a part of a finished task, small ones, for who plans on; a lost one is made again."""
@@ -151,6 +154,7 @@ class Job:
                 "version of this package or an input that changed; remove the job's folder and run it again"
             )
         self._stages[stage.name] = stage
+        self._plans[stage.name] = plan_digest(stage)
 
     def _run(self, stage: Stage, wanted: Iterable[int]) -> list[Manifest]:
         manifests: dict[int, Manifest] = {}
@@ -203,8 +207,7 @@ class Job:
             self._run(stage, [lost.index])
 
     def call(self, stage: Stage, index: int) -> Call:
-        digest = "xxh3-64:" + xxhash.xxh3_64_hexdigest(canonical(stage.to_json()))
-        return Call(self.store.url, self.name, stage, index, digest, self.threads)
+        return Call(self.store.url, self.name, stage, index, self._plans[stage.name], self.threads)
 
     def ticket(self) -> int:
         self._tickets += 1

@@ -78,7 +78,7 @@ def padded_bytes(rows: int, columns: Sequence[Column]) -> int:
 
 @dataclass
 class SegmentWriter:
-    """Writes the parts of a segment in their order; a context manager, `finish` before its end."""
+    """Writes the parts of a segment in their order to an object, which the caller closes after `finish`."""
 
     key: str
     out: ObjectWriter
@@ -115,14 +115,6 @@ class SegmentWriter:
     def _write(self, data: npt.NDArray[np.uint8]) -> None:
         self.out.write(data)
         self.at += data.size
-
-
-def read_records(store: Store, segment: Segment) -> npt.NDArray[Any]:
-    """The records of all parts, compared with their checksum."""
-    records = store.read(segment.key, segment.records_at, segment.parts * RECORD.itemsize).view(RECORD)
-    if _digest(records) != segment.digest:
-        raise FormatError(f"{store.url}: {segment.key}: the records of its parts are not what was written")
-    return records
 
 
 def read_part(store: Store, segment: Segment, part: int) -> dict[str, npt.NDArray[Any]]:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tiering.cluster.segments import Columns, Segment, SegmentWriter, read_part, read_records
+from tiering.cluster.segments import Columns, Segment, SegmentWriter, read_part
 from tiering.cluster.stores import Store, open_store
 from tiering.errors import FormatError, InternalError, MissingError, RefusedError, StorageError, TieringError
 from tiering.version import __version__
@@ -44,16 +44,19 @@ class Stage:
     """Stages of the job whose segments the tasks read."""
     memory: int = 0
     """Bytes that a task takes at the most, beside what its process holds: by the formula of its function's module."""
-    written: int = 0
-    """Bytes that all tasks write together, about: for forecasts and bars."""
 
     def to_json(self) -> dict[str, Any]:
-        document = {key: value for key, value in vars(self).items() if key not in ("memory", "written")}
+        document = {key: value for key, value in vars(self).items() if key != "memory"}
         return {**document, "params": dict(self.params), "reads": list(self.reads), "package": __version__}
 
 
 def plan_key(job: str, stage: str) -> str:
     return f"{job}/plans/{stage}.json"
+
+
+def plan_digest(stage: Stage) -> str:
+    """What manifests name the plan by; it takes as long as the plan is."""
+    return "xxh3-64:" + xxhash.xxh3_64_hexdigest(canonical(stage.to_json()))
 
 
 def manifest_key(job: str, stage: str, index: int) -> str:
@@ -75,7 +78,6 @@ class TaskContext:
     index: int
     params: Mapping[str, Any]
     threads: int = 1
-    memory: int = 0
     file: OutputFile | None = None
     """The file of an artifact that the task has written, if it writes one."""
     given: Columns = field(default_factory=dict)
@@ -155,9 +157,7 @@ def read_manifest(store: Store, job: str, stage: str, index: int) -> Manifest | 
     try:
         document = json.loads(store.read(key).tobytes())
         digest = document.pop("digest")
-    except MissingError:
-        return None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (MissingError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return {**document, "digest": digest} if digest == _digest(document) else None
 
@@ -183,9 +183,9 @@ def run_attempt(
     given: Columns | None = None,
 ) -> Manifest:
     """Run a task once, in this process, and commit it; the manifest that is there afterwards."""
-    context = TaskContext(store, job, stage.name, index, stage.params, threads, stage.memory, given=given or {})
+    context = TaskContext(store, job, stage.name, index, stage.params, threads, given=given or {})
     key = f"{job}/{stage.name}/{index:06}-{uuid.uuid4().hex}.segment"
-    with store.writer(key, max(1, stage.written)) as out:
+    with store.writer(key, stage.memory) as out:
         context._writer = SegmentWriter(key, out)
         facts = resolve(stage.function)(context) or {}
         segment = context._writer.finish()
@@ -263,8 +263,3 @@ def attempt(call: Call) -> Outcome:
     except (TieringError, RefusedError) as error:
         return Outcome(error=error)
     return Outcome(manifest)
-
-
-def checked_records(store: Store, manifest: Manifest) -> None:
-    """Compare the records of a task's segment with what its manifest says; raises as `read_records`."""
-    read_records(store, Segment.from_json(manifest["segment"]))

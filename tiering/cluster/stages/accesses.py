@@ -158,8 +158,7 @@ def sample(context: TaskContext) -> None:
 def sums(context: TaskContext) -> dict[str, int]:
     """Counts of a range of a column: mean per epoch, sum, sum of squares of epochs; the sum of all, as a fact."""
     params = context.params
-    total = squares = np.zeros(_size(context), np.int64)
-    squares = total.copy()
+    total, squares = (np.zeros(_size(context), np.int64) for _ in range(2))
     for epoch in _by_epoch(context):
         total += epoch
         epoch *= epoch

@@ -70,4 +70,4 @@ def sums(context: TaskContext) -> None:
     counts = np.zeros(size, np.int64)
     for task in range(len(params["pieces"])):
         counts += np.bincount(context.part(params["from"], task, context.index)["source"], minlength=size)
-    context.add(degree=counts / 1)
+    context.add(degree=counts.astype(np.float64))

@@ -63,11 +63,10 @@ def write_order(
     inverse = Stage(f"{name}.inverse", f"{_HERE}:inverse", parts, {**params, "from": merge.name}, (merge.name,), chunk)
     job.run(inverse)
     folder = f"nodes/{node_type}"
-    by_rank, by_id = ([Parts(merge.name, 0, parts, part)] for part in (0, 1)), [Parts(inverse.name, 0, parts)]
     files = [
-        JoinedFile(f"{folder}/new_to_old", wide, (count,), next(by_rank)),
-        JoinedFile(f"{folder}/score", "float64", (count,), next(by_rank)),
-        JoinedFile(f"{folder}/old_to_new", wide, (count,), by_id),
+        JoinedFile(f"{folder}/new_to_old", wide, (count,), [Parts(merge.name, 0, parts)]),
+        JoinedFile(f"{folder}/score", "float64", (count,), [Parts(merge.name, 0, parts, 1)]),
+        JoinedFile(f"{folder}/old_to_new", wide, (count,), [Parts(inverse.name, 0, parts)]),
     ]
     place_files(writer, job.run(join_stage(f"{name}.files", writer.path, files, 8 * int(rows.max()))))
 

@@ -181,7 +181,7 @@ def weigh(context: TaskContext) -> None:
     """Edges of the lists of a range, by run."""
     relation, begin, end = Ranges(context.params).lists(context.index)
     shift = context.params["runs"][context.params["relations"].index(relation)]
-    indptr = _offsets(context, relation, begin, end)
+    indptr = _offsets(StoredArtifact(context.params["graph"]), relation, begin, end)
     native.check_indptr(indptr - indptr[0], int(indptr[-1] - indptr[0]), context.threads)
     edges = np.zeros(((relation["columns"] - 1) >> shift) + 1, np.int64)
     np.add.at(edges, np.arange(begin, end) >> shift, np.diff(indptr))
@@ -218,22 +218,23 @@ def _bin_at(node: int, shift: int) -> int:
     return -(-node // (1 << shift))
 
 
-def _offsets(context: TaskContext, relation: dict[str, Any], begin: int, end: int) -> AnyArray:
-    return StoredArtifact(context.params["graph"]).read(f"{relation['folder']}/indptr", begin, end + 1)
+def _offsets(graph: StoredArtifact, relation: dict[str, Any], begin: int, end: int) -> AnyArray:
+    return graph.read(f"{relation['folder']}/indptr", begin, end + 1)
 
 
 def _entries(context: TaskContext, relation: dict[str, Any], begin: int, end: int) -> tuple[AnyArray, AnyArray]:
     """In-degrees of lists [begin, end), and their entries."""
-    indptr = _offsets(context, relation, begin, end)
+    graph = StoredArtifact(context.params["graph"])
+    indptr = _offsets(graph, relation, begin, end)
     first, last = int(indptr[0]), int(indptr[-1])
-    sources = StoredArtifact(context.params["graph"]).read(f"{relation['folder']}/indices", first, last)
+    sources = graph.read(f"{relation['folder']}/indices", first, last)
     native.check_csc(indptr - first, sources, context.params["num_nodes"][relation["src"]], context.threads)
     return np.diff(indptr), sources
 
 
 def degrees_of(context: TaskContext, relation: dict[str, Any], begin: int, end: int) -> npt.NDArray[np.int64]:
     """In-degrees of lists [begin, end)."""
-    return np.diff(_offsets(context, relation, begin, end))
+    return np.diff(_offsets(StoredArtifact(context.params["graph"]), relation, begin, end))
 
 
 def summed(context: TaskContext, values: str, active: Sequence[bool]) -> Doubles:
