@@ -85,7 +85,9 @@ def layout_command(
     )
     cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, dry_run)
     if dry_run:
-        forecast = pipeline.predict_layout(reordered, out, options, scores=scores, threads=threads, memory=memory)
+        forecast = pipeline.predict_layout(
+            reordered, out, options, scores=scores, threads=threads, memory=memory, cluster=cluster
+        )
         print_forecast(forecast, json)
         return
     layout = pipeline.layout(

@@ -127,7 +127,12 @@ AddressOption = Annotated[
     _cluster("Ray cluster to join. Default: one of this machine alone.", "--address", metavar="auto|HOST:PORT"),
 ]
 WorkersOption = Annotated[
-    int | None, _cluster("Tasks side by side on this machine. Default: processors.", "--workers", metavar="N", min=1)
+    str | None,
+    _cluster(
+        "Tasks side by side on this machine. Default: processors. With --dry-run also machines, such as 8x64GiB.",
+        "--workers",
+        metavar="N",
+    ),
 ]
 TaskMemoryOption = Annotated[
     str | None, _cluster("What a task may take, about; decides how many there are.", "--task-memory", metavar="SIZE")
@@ -139,7 +144,7 @@ def cluster_options(
     executor: str | None,
     store: str | None,
     address: str | None,
-    workers: int | None,
+    workers: str | None,
     task_memory: str | None,
     shards: int | None,
     dry_run: bool,
@@ -152,11 +157,13 @@ def cluster_options(
         if useless := [name for name, value in given.items() if value is not None]:
             raise InputError(f"{useless[0]}: has no effect without --executor; add it, or leave {useless[0]} out")
         return None
-    if dry_run:
-        raise InputError("--dry-run: plans for one process, not for tasks; leave --executor out to see that plan")
     from tiering.cluster.session import ClusterOptions
 
-    return ClusterOptions(executor, store, address, workers, task_memory=task_memory, shards=shards)
+    many = int(workers) if workers is not None and workers.isdecimal() else workers
+    asked = ClusterOptions(executor, store, address, many, task_memory=task_memory, shards=shards)
+    if asked.machines is not None and not dry_run:
+        raise InputError(f"--workers {workers}: machines to plan for, with --dry-run; give a number")
+    return asked
 
 
 GraphArgument = Annotated[Path, typer.Argument(metavar="G", help="Graph.", show_default=False)]

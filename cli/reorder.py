@@ -42,7 +42,7 @@ def reorder_command(
     cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, dry_run)
     if dry_run:
         forecast = pipeline.predict_reorder(
-            graph, scores, out, first=first, features=features, threads=threads, memory=memory
+            graph, scores, out, first=first, features=features, threads=threads, memory=memory, cluster=cluster
         )
         print_forecast(forecast, json)
         return

@@ -37,7 +37,7 @@ def run_command(
 
     cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, dry_run)
     if dry_run:
-        print_forecast(pipeline.predict_run(config, threads=threads, memory=memory, force=force), json)
+        print_forecast(pipeline.predict_run(config, threads=threads, memory=memory, force=force, cluster=cluster), json)
         return
     report = pipeline.run_config(
         config, threads=threads, memory=memory, force=force, verify=not no_verify, cluster=cluster

@@ -77,7 +77,7 @@ def score_command(
     asked = {"method": method, "scores": from_, "train": train, "threads": threads, "memory": memory, **given}
     cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, dry_run)
     if dry_run:
-        print_forecast(pipeline.predict_score(graph, out, **asked), json)
+        print_forecast(pipeline.predict_score(graph, out, cluster=cluster, **asked), json)
     else:
         print_artifact(pipeline.score(graph, out, force=force, verify=not no_verify, cluster=cluster, **asked), json)
 

@@ -95,7 +95,7 @@ def import_command(
     asked = {"format": format_, "edge_ids": edge_ids, "memory": memory, "threads": threads, **options}
     cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, dry_run)
     if dry_run:
-        print_forecast(pipeline.predict_import(source, out, **asked), json)
+        print_forecast(pipeline.predict_import(source, out, cluster=cluster, **asked), json)
         return
     graph = pipeline.import_dataset(source, out, force=force, cluster=cluster, **asked)
     for warning in graph.manifest.body["changes"].get("warnings", []):

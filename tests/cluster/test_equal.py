@@ -129,7 +129,6 @@ def test_a_chain(tiering_cli, datasets, tmp_path):
         (["--executor", "local", "--task-memory", "1MiB"], ["task memory", "64MiB"]),
         (["--executor", "slurm"], ["executor", "local or ray", "slurm"]),
         (["--executor", "local", "--address", "auto"], ["address", "ray"]),
-        (["--executor", "local", "--dry-run"], ["--dry-run", "leave --executor out"]),
         (["--executor", "local", "--store", "ftp://host/a"], ["store", "ftp"]),
     ],
 )

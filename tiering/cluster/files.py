@@ -15,7 +15,7 @@ from tiering.artifacts.file_writer import FileWriter, appending_memory
 from tiering.artifacts.manifest import FileEntry
 from tiering.artifacts.storage import storage_errors
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.cluster.tasks import Manifest, OutputFile, Stage, TaskContext
+from tiering.cluster.tasks import Manifest, OutputFile, Stage, TaskContext, Traffic
 
 ATTEMPTS = ".attempts"
 """Folder, in that of an artifact in the making, of files that tasks have written."""
@@ -83,9 +83,10 @@ class JoinedFile:
 def join_stage(name: str, folder: Path, joined: Sequence[JoinedFile], largest: int) -> Stage:
     """A stage that writes files from parts, one task each; `largest`: bytes of the largest part."""
     params = {"folder": str(folder), "files": [file.to_json() for file in joined]}
-    memory = 3 * largest + max(appending_memory(FileEntry(f.dtype, tuple(f.shape), "").bytes) for f in joined)
+    sizes = [FileEntry(file.dtype, tuple(file.shape), "").bytes for file in joined]
     reads = {parts.stage: None for file in joined for parts in file.parts}
-    return Stage(name, "tiering.cluster.files:join", len(joined), params, tuple(reads), memory)
+    memory, traffic = 3 * largest + max(map(appending_memory, sizes)), Traffic(taken=sum(sizes), written=sum(sizes))
+    return Stage(name, "tiering.cluster.files:join", len(joined), params, tuple(reads), memory, traffic)
 
 
 def join(context: TaskContext) -> None:

@@ -19,6 +19,7 @@ from tiering.cluster.stores import open_store, store_kind
 from tiering.cluster.tasks import canonical
 from tiering.errors import InputError
 from tiering.progress import note
+from tiering.task_steps import Machines
 from tiering.units import parse_threads
 
 EXECUTORS = ("local", "ray")
@@ -34,8 +35,10 @@ class ClusterOptions:
     """Directory, seen by all machines under the same path, or ``s3://bucket/prefix``; default: beside the output."""
     address: str | None = None
     """Of a running Ray cluster, ``auto`` for the one this machine belongs to; ``None`` starts one on this machine."""
-    workers: int | None = None
-    """Tasks side by side, of an executor on this machine; default: as many as processors."""
+    workers: int | str | None = None
+    """Tasks side by side, of an executor on this machine; default: as many as processors. ``8x64GiB``: machines of a
+    cluster that is only planned for.
+    """
     threads: int = 1
     """Of a task."""
     task_memory: str | int | None = None
@@ -50,9 +53,17 @@ class ClusterOptions:
             raise InputError("address: only with executor ray; leave it out")
         if self.store is not None:
             store_kind(self.store)
-        if self.address is not None and self.workers is not None:
+        if isinstance(self.workers, int) and self.workers < 1:
+            raise InputError(f"workers: expected 1 or more, found {self.workers}")
+        if self.address is not None and isinstance(self.workers, int):
             raise InputError("workers: of an executor on this machine, not of a cluster that is joined; leave it out")
         Grid.of(self.task_memory, self.shards)
+        _ = self.machines
+
+    @property
+    def machines(self) -> Machines | None:
+        """Those that are planned for, if any are told."""
+        return Machines.parse(self.workers) if isinstance(self.workers, str) else None
 
 
 class Cluster:
@@ -91,7 +102,10 @@ class Cluster:
 
     def _begun(self) -> Executor:
         if self._executor is None:
-            options, workers = self.options, self.options.workers or parse_threads(None)
+            options = self.options
+            if isinstance(options.workers, str):
+                raise InputError(f"workers: {options.workers} is a cluster to plan for, with --dry-run; give a number")
+            workers = options.workers or parse_threads(None)
             if options.executor == "ray":
                 self._executor = RayExecutor(options.address, workers=workers, threads=options.threads)
             else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,10 @@ from tiering.cluster.stages import accesses, degrees, inclusion, lists, pagerank
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.scores import Scores
-from tiering.graph.build import RelationMaker
+from tiering.formats.shape import SizedGraph
 from tiering.graph.plan import RelationPlan
 from tiering.layout.images import ImageSet
 from tiering.layout.plan import LayoutPlan
-from tiering.layout.writer import RowsMaker
 from tiering.scores.hybrid import posterior, prior_weight, ranked_prior
 from tiering.scores.plan import ScorePlan
 from tiering.scores.vip import SAMPLERS
@@ -37,24 +36,14 @@ class StageTasks:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def relations(self) -> RelationMaker:
+    def importing(self) -> Importing:
         """The lists of the relations of an import."""
-        numbers: dict[str, int] = {}
+        return Importing(self._cluster)
 
-        def make(writer: ArtifactWriter, plan: RelationPlan) -> bool:
-            if self._cluster.grid.whole(lists.task_bytes(plan)):
-                return False
-            number = numbers.setdefault(relation_key(plan.edges.relation), len(numbers))
-            job = self._cluster.job(writer)
-            lists.write_relation(job, writer, f"relation-{number}", plan, self._cluster.grid)
-            return True
+    def rows(self) -> Callable[[ArtifactWriter, ImageSet, LayoutPlan, SizedGraph], bool]:
+        """The tiers and images of a layout: a `tiering.layout.writer.RowsMaker`."""
 
-        return make
-
-    def rows(self) -> RowsMaker:
-        """The tiers and images of a layout."""
-
-        def make(writer: ArtifactWriter, images: ImageSet, plan: LayoutPlan, graph: Graph) -> bool:
+        def make(writer: ArtifactWriter, images: ImageSet, plan: LayoutPlan, graph: SizedGraph) -> bool:
             if self._cluster.grid.whole(rows.task_bytes(plan.entries.values())):
                 return False
             rows.write_rows(self._cluster.job(writer), writer, images, plan, graph, self._cluster.grid)
@@ -71,19 +60,35 @@ class StageTasks:
         return Reordering(self._cluster)
 
 
+class Importing:
+    """A `tiering.graph.build.RelationMaker`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._numbers: dict[str, int] = {}
+
+    def takes(self, plan: RelationPlan) -> bool:
+        return not self._cluster.grid.whole(lists.task_bytes(plan))
+
+    def make(self, writer: ArtifactWriter, plan: RelationPlan) -> None:
+        number = self._numbers.setdefault(relation_key(plan.edges.relation), len(self._numbers))
+        job = self._cluster.job(writer)
+        lists.write_relation(job, writer, f"relation-{number}", plan, self._cluster.grid)
+
+
 class Scoring:
     """A `tiering.scores.score.ScoreMaker`."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def takes(self, graph: Graph, plan: ScorePlan) -> bool:
+    def takes(self, graph: SizedGraph, plan: ScorePlan) -> bool:
         cluster = self._cluster
         if plan.method.counts and cluster.options.executor == "ray" and cluster.grid.shards != 1:
             return True  # epochs take long on graphs of any size
         return plan.name in METHODS and not cluster.grid.whole(sweeps.task_bytes(graph))
 
-    def make(self, writer: ArtifactWriter, graph: Graph, plan: ScorePlan) -> tuple[list[str], dict[str, Any]]:
+    def make(self, writer: ArtifactWriter, graph: SizedGraph, plan: ScorePlan) -> tuple[list[str], dict[str, Any]]:
         job, grid = self._cluster.job(writer), self._cluster.grid
         features = [f"nodes/{node_type}/feature" for node_type in graph.node_types]
         if plan.name == "degree":
@@ -93,7 +98,7 @@ class Scoring:
         names = [column.file for column in accesses.columns_of(graph)]
         if plan.name == "vip":
             return names, inclusion.write_inclusion(job, writer, graph, plan, grid)
-        if plan.name == "hybrid":
+        if plan.name == "hybrid" and isinstance(graph, Graph):
             return names, self._weigh(job, writer, graph, plan)
         return names, accesses.write_presample(job, writer, graph, plan, grid)
 
@@ -119,15 +124,28 @@ class Reordering:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
+    def takes_order(self, count: int) -> bool:
+        """Whether tasks bring so many nodes into order."""
+        return count > 0 and not self._cluster.grid.whole(count * ranks.NODE_BYTES)
+
+    def takes_relation(self, graph: SizedGraph, relation: Relation) -> bool:
+        """Whether tasks bring its lists into order."""
+        nbytes = relabel.task_bytes(graph, relation, relabel.entry_files(graph, relation))
+        return graph.num_edges(relation) > 0 and not self._cluster.grid.whole(nbytes)
+
+    def takes_tables(self, tables: Mapping[str, FeatureTable]) -> bool:
+        """Whether tasks bring the rows of all tables into order."""
+        return not self._cluster.grid.whole(rows.task_bytes(rows.in_one_tier(*table) for table in tables.items()))
+
     def order(self, part: ArtifactWriter, scores: Scores, node_type: str, count: int) -> bool:
-        if self._cluster.grid.whole(count * ranks.NODE_BYTES):
+        if not self.takes_order(count):
             return False
         job, name = self._cluster.job(part), f"order-{scores.node_types.index(node_type)}"
         ranks.write_order(job, part, name, str(scores.path), node_type, count, self._cluster.grid)
         return True
 
     def relation(self, writer: ArtifactWriter, graph: Graph, relation: Relation) -> bool:
-        if self._cluster.grid.whole(relabel.task_bytes(graph, relation)):
+        if not self.takes_relation(graph, relation):
             return False
         job, name = self._cluster.job(writer), f"relation-{graph.relations.index(relation)}"
         order = str(writer.path / "order")
@@ -135,8 +153,7 @@ class Reordering:
         return True
 
     def features(self, part: ArtifactWriter, graph: Graph, tables: Mapping[str, FeatureTable], order: Path) -> bool:
-        entries = [rows.in_one_tier(name, table) for name, table in tables.items()]
-        if self._cluster.grid.whole(rows.task_bytes(entries)):
+        if not self.takes_tables(tables):
             return False
         rows.write_tables(self._cluster.job(part), part, graph, tables, str(order), self._cluster.grid)
         return True

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +35,18 @@ from tiering.version import __version__
 
 Csc = tuple[npt.NDArray[np.int64], npt.NDArray[Any], npt.NDArray[np.int64] | None]
 """``indptr``, ``indices`` and, if asked for, the place of each entry in the input."""
-RelationMaker = Callable[[ArtifactWriter, RelationPlan], bool]
+
+
+class RelationMaker(Protocol):
+    """Makes the files of relations."""
+
+    def takes(self, plan: RelationPlan) -> bool:
+        """Whether it has a way to make them, which is better than this process's."""
+
+    def make(self, writer: ArtifactWriter, plan: RelationPlan) -> None:
+        """Write them, and record them."""
+
+
 """Writes the files of a relation, and records them; false if that is better done by this process."""
 
 
@@ -98,7 +109,8 @@ def build_graph(
     states = {file: file_state(Path(file), sampled) for file, sampled in inputs.items()}
     identity = {**provenance, "inputs": states, "edge_ids": edge_ids, "package": __version__}
     with ArtifactWriter(out, "graph", force=force, identity=identity) as writer:
-        plan = plan_import(dataset, budget, edge_ids=edge_ids, sizes=sizes)
+        takes = None if elsewhere is None else elsewhere.takes
+        plan = plan_import(dataset, budget, edge_ids=edge_ids, sizes=sizes, elsewhere=takes)
         relations = []
         with progress(plan.shape.num_edges(), "graph", "edge", scale=True) as bar:
             for relation in plan.relations:
@@ -216,8 +228,8 @@ def write_relation(
     if not writer.has(*(f"{folder}/{file}" for file in ("indptr", "indices", *plan.csc.values))):
         if plan.copied:
             write_copied(writer, folder, plan)
-        elif elsewhere is not None and plan.csc.num_edges and elsewhere(writer, plan):
-            pass
+        elif elsewhere is not None and plan.elsewhere:
+            elsewhere.make(writer, plan)
         elif plan.buckets is not None:
             write_by_buckets(writer, folder, plan, plan.buckets, threads)
         else:

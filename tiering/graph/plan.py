@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -221,7 +221,9 @@ class RelationPlan:
     csc: CscSizes
     sizes: SortSizes
     buckets: BucketPlan | None
-    """``None``: in memory, or copied."""
+    """``None``: in memory, copied, or made elsewhere."""
+    elsewhere: bool = False
+    """Not by this process."""
 
     @property
     def copied(self) -> bool:
@@ -294,7 +296,7 @@ class ImportPlan:
 
     def stage(self, out: Path) -> StagePlan:
         """The steps, for an artifact at `out`."""
-        steps = [step for relation in self.relations for step in relation.steps()]
+        steps = [step for relation in self.relations if not relation.elsewhere for step in relation.steps()]
         features = list(self._features())
         left = {out: self.shape.graph_bytes() + sum(step.disk_written for step in features) + self._name_bytes()}
         return StagePlan("import", out, (*steps, self._nodes(), *features), left, held_memory(self.budget))
@@ -329,20 +331,34 @@ class ImportPlan:
 
 
 def plan_import(
-    dataset: Dataset, budget: Budget, *, edge_ids: bool = False, sizes: SortSizes = SIZES, out: Path | None = None
+    dataset: Dataset,
+    budget: Budget,
+    *,
+    edge_ids: bool = False,
+    sizes: SortSizes = SIZES,
+    out: Path | None = None,
+    elsewhere: Callable[[RelationPlan], bool] | None = None,
 ) -> ImportPlan:
-    """Plan an import, to `out`; raises `BudgetError` if a relation needs more memory than there is."""
+    """Plan an import, to `out`; raises `BudgetError` if a relation needs more memory than there is.
+
+    `elsewhere` says which relations are made elsewhere; those that are empty or only copied are not asked about.
+    """
     shape = GraphShape.of_dataset(dataset, edge_ids=edge_ids, path=out or Path())
-    relations = _relations(dataset, shape)
-    budget = budget.expecting(max((minimum_memory(csc, sizes) for _, csc in relations), default=0))
-    plans = tuple(plan_relation(csc, edges, budget, sizes) for edges, csc in relations)
+    made = [RelationPlan(edges, csc, sizes, None, elsewhere=True) for edges, csc in _relations(dataset, shape)]
+    taken = [elsewhere is not None and plan.csc.num_edges > 0 and not plan.copied and elsewhere(plan) for plan in made]
+    own = [minimum_memory(plan.csc, sizes) for plan, there in zip(made, taken, strict=True) if not there]
+    budget = budget.expecting(max(own, default=0))
+    plans = tuple(
+        plan if there else plan_relation(plan.csc, plan.edges, budget, sizes)
+        for plan, there in zip(made, taken, strict=True)
+    )
     for name, node in dataset.nodes.items():
         if isinstance(node.features, FeatureStream):
             needed = node.features.memory + appending_memory(shape.tables[name].bytes)
             budget.require(needed, f"features of {name}: rows on their way, and a file being written,")
     pairs = zip(shape.edges, plans, strict=True)
-    made = tuple(replace(sized, uncached=float(plan.buckets is not None)) for sized, plan in pairs)
-    return ImportPlan(dataset, replace(shape, edges=made), plans, budget)
+    edges = tuple(replace(sized, uncached=float(plan.elsewhere or plan.buckets is not None)) for sized, plan in pairs)
+    return ImportPlan(dataset, replace(shape, edges=edges), plans, budget)
 
 
 def least_memory(dataset: Dataset, *, sizes: SortSizes = SIZES) -> int:

@@ -93,14 +93,15 @@ class LayoutPlan:
         sums = [nbytes // self.page_bytes * SUM_BYTES for nbytes in self.images]
         return max(tiers, default=0) + sum(map(appending_memory, [*self.images, *sums]))
 
-    def stage(self, out: Path, budget: Budget, copied: int) -> StagePlan:
+    def stage(self, out: Path, budget: Budget, copied: int, *, elsewhere: bool = False) -> StagePlan:
         """What writing it takes: memory and disk, type by type.
 
-        `copied`: bytes of the graph where it cannot be hard-linked into the layout. Memory is that of the rows
-        (`tiering.reorder.rows.plan_rows`) and of the files being written.
+        `copied`: bytes of the graph where it cannot be hard-linked into the layout. `elsewhere`: the rows are.
+        Memory is that of the rows (`tiering.reorder.rows.plan_rows`) and of the files being written.
         """
         left = budget.without(self.writing_memory())
-        rows = [self._row_step(entry, self.tables[name], left) for name, entry in self.entries.items()]
+        own = {} if elsewhere else self.entries
+        rows = [self._row_step(entry, self.tables[name], left) for name, entry in own.items()]
         graph = Step("graph", "copied" if copied else "hard links", 0, copied, copied)
         places = self.places(out)
         places[out] += copied

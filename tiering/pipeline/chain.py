@@ -37,7 +37,7 @@ from tiering.progress import kept, note
 from tiering.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from tiering.cluster.session import Cluster
+    from tiering.cluster.session import Cluster, ClusterOptions
     from tiering.loader import TieredLayout
 
 A = TypeVar("A", bound=Artifact)
@@ -155,7 +155,12 @@ def _run(
 
 
 def predict_run(
-    path: str | os.PathLike[str], *, threads: Threads = None, memory: Memory = None, force: bool = False
+    path: str | os.PathLike[str],
+    *,
+    threads: Threads = None,
+    memory: Memory = None,
+    force: bool = False,
+    cluster: ClusterOptions | None = None,
 ) -> Forecast:
     """What `run_config` would take; a stage that would be skipped has no steps.
 
@@ -165,6 +170,7 @@ def predict_run(
     config = read_config(Path(path))
     chain = _Chain(config, force)
     common: dict[str, Any] = {"threads": threads, "memory": config.memory if memory is None else memory}
+    common["cluster"], machines = cluster, None if cluster is None else cluster.machines
     out = {name: chain.target(name) for name in FOLDERS}
     for target in out.values():
         replaceable(target)
@@ -184,13 +190,13 @@ def predict_run(
         reordered = chain.reordered(graph, scores)
     known = scores if config.layout.cache is not None else None
     if isinstance(reordered, Graph) and chain.layout(reordered, known) is not None:
-        return Forecast(tuple(plans.values()))
+        return Forecast(tuple(plans.values()), machines)
     if reordered is None:
         asked = {"first": config.first, "features": config.features}
         (plans["reorder"],) = predict_reorder(graph, scores, out["reorder"], **asked, **common).plans
         reordered = GraphShape.of(graph).reordered(out["reorder"], features=config.features)
     (plans["layout"],) = predict_layout(reordered, out["layout"], config.layout, scores=known, **common).plans
-    return Forecast(tuple(plans.values()))
+    return Forecast(tuple(plans.values()), machines)
 
 
 class _Chain:

@@ -141,7 +141,7 @@ def import_graph(
     with open_source(source, Path(out), format, memory, options) as dataset, tasks_of(cluster) as tasks:
         if "content" in dataset.notes:
             recorded["content"] = dataset.notes["content"]
-        made = None if tasks is None else tasks.relations()
+        made = None if tasks is None else tasks.importing()
         return build_graph(
             dataset, out, edge_ids=edge_ids, checksum_features=bool(options.get(CHECKSUM_FEATURES)), options=recorded,
             seed=seed, threads=threads, memory=memory, force=force, elsewhere=made,

@@ -40,20 +40,30 @@ from tiering.units import parse_threads
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tiering.cluster.foresight import Foresight
+    from tiering.cluster.session import ClusterOptions
     from tiering.datasets.sources import Source
     from tiering.exports import RawExport
     from tiering.layout import LayoutOptions
+    from tiering.task_steps import Machines
 
 PARSED = ("edgelist", "mtx", "parquet", "ldbc", "webgraph", "dgl")
 """Formats that are read as a whole when they are opened."""
 
 
-def predict_import(source: Pathlike, out: Pathlike, format: str = "auto", **options: Any) -> Forecast:  # noqa: A002
+def predict_import(
+    source: Pathlike,
+    out: Pathlike,
+    format: str = "auto",  # noqa: A002
+    *,
+    cluster: ClusterOptions | None = None,
+    **options: Any,
+) -> Forecast:
     """What `import_graph` would take.
 
     The dataset is opened as the import opens it: `PARSED` formats are read, into temporary files without names.
     """
-    return Forecast((import_plan(source, out, format, **options)[0],))
+    return Forecast((import_plan(source, out, format, cluster=cluster, **options)[0],), _machines(cluster))
 
 
 def import_plan(
@@ -64,6 +74,7 @@ def import_plan(
     edge_ids: bool = False,
     threads: Threads = None,
     memory: Memory = None,
+    cluster: ClusterOptions | None = None,
     **options: Any,
 ) -> tuple[StagePlan, GraphShape]:
     """Plan of an import, and the sizes of the graph it would make; of a published dataset that is not here, from the
@@ -81,10 +92,25 @@ def import_plan(
         else dataset_of_sizes(published, Path(source).absolute(), options.get("split"))
     ) as dataset:
         opening = _opening(dataset) if published is None else _future_opening(dataset)
-        plan = plan_import(dataset, parse_memory(memory), edge_ids=edge_ids, out=target)
+        foresight, budget = _foresight(cluster), parse_memory(memory)
+        elsewhere = None if foresight is None else foresight.takes_relation
+        plan = plan_import(dataset, budget, edge_ids=edge_ids, out=target, elsewhere=elsewhere)
         stage = plan.stage(target)
+        tasks = () if foresight is None else foresight.importing(plan.relations, target)
     steps = (opening, *stage.steps)
-    return replace(stage, steps=steps, threads=parse_threads(threads)), plan.shape
+    return replace(stage, steps=steps, threads=parse_threads(threads), tasks=tasks), plan.shape
+
+
+def _foresight(cluster: ClusterOptions | None) -> Foresight | None:
+    if cluster is None:
+        return None
+    from tiering.cluster.foresight import Foresight
+
+    return Foresight(cluster)
+
+
+def _machines(cluster: ClusterOptions | None) -> Machines | None:
+    return None if cluster is None else cluster.machines
 
 
 class SourceSizes(NamedTuple):
@@ -139,6 +165,7 @@ def predict_score(
     seed: int | None = None,
     threads: Threads = None,
     memory: Memory = None,
+    cluster: ClusterOptions | None = None,
     **options: Any,
 ) -> Forecast:
     """What `score_graph` would take."""
@@ -150,7 +177,10 @@ def predict_score(
     plan = plan_score(
         graph, method, scores=scores, train=train, seed=seed, threads=parse_threads(threads), memory=memory, **options
     )
-    return Forecast((plan.stage(graph, GraphShape.of(graph), Path(out).absolute()),))
+    target, foresight = Path(out).absolute(), _foresight(cluster)
+    if foresight is not None and (tasks := foresight.scoring(graph, plan, target)):
+        return Forecast((plan.led(graph, target, tasks),), _machines(cluster))
+    return Forecast((plan.stage(graph, GraphShape.of(graph), target),), _machines(cluster))
 
 
 def predict_reorder(
@@ -162,6 +192,7 @@ def predict_reorder(
     features: bool = False,
     threads: Threads = None,
     memory: Memory = None,
+    cluster: ClusterOptions | None = None,
 ) -> Forecast:
     """What `reorder_graph` would take; without `scores`, by any."""
     from tiering.reorder import check_scores, plan_reorder, read_first
@@ -177,7 +208,10 @@ def predict_reorder(
         uncached = sum(map(uncached_bytes, values)) / max(1, sum(array.nbytes for array in values))
     shape, budget, target = GraphShape.of(graph), parse_memory(memory), Path(out).absolute()
     chosen = () if first is None else tuple(read_first(graph, first))
-    return Forecast((plan_reorder(shape, target, budget, parse_threads(threads), features, uncached, chosen),))
+    foresight, tables = _foresight(cluster), shape.tables if features else {}
+    tasks, done = ((), set[str]()) if foresight is None else foresight.reordering(shape, tables, target, chosen)
+    plan = plan_reorder(shape, target, budget, parse_threads(threads), features, uncached, chosen, done)
+    return Forecast((replace(plan, tasks=tasks),), _machines(cluster))
 
 
 def predict_layout(
@@ -188,6 +222,7 @@ def predict_layout(
     scores: Scores | Pathlike | None = None,
     threads: Threads = None,
     memory: Memory = None,
+    cluster: ClusterOptions | None = None,
     **given: Any,
 ) -> Forecast:
     """What `write_layout` would take; how it would divide the GPU's memory stands among the notes.
@@ -211,8 +246,10 @@ def predict_layout(
         tables, budget = graph.tables, parse_memory(memory)
         tables |= dict(sorted(graph.edge_tables.items())) if asked.edge_features else {}
         plan = plan_future_layout(graph.path, tables, asked)
-    stage = plan.stage(target, budget, copied)
-    return Forecast((replace(stage, threads=parse_threads(threads)),))
+    foresight = _foresight(cluster)
+    tasks = () if foresight is None else foresight.laying_out(graph, plan, target)
+    stage = plan.stage(target, budget, copied, elsewhere=bool(tasks))
+    return Forecast((replace(stage, threads=parse_threads(threads), tasks=tasks),), _machines(cluster))
 
 
 def predict_devices(

@@ -29,25 +29,27 @@ def plan_reorder(
     features: bool = False,
     uncached: float = 0.0,
     first: Collection[str] = (),
+    elsewhere: Collection[str] = (),
 ) -> StagePlan:
     """Plan of a reorder; `uncached` is the share of the scores that the page cache does not hold.
 
-    `first`: node types of which the user puts some nodes first.
+    `first`: node types of which the user puts some nodes first. `elsewhere`: node types whose order, keys of relations
+    whose lists, and ``features``, if these are, that are made elsewhere.
 
     Memory: both maps of a type while they are made; per relation `RelabelSizes.in_memory`, or what the budget leaves;
     for arrays of the nodes a window, and for features (if they are written again) that of `tiering.reorder.rows`.
     """
     plan = _Plan(shape, budget, threads, uncached, first)
-    steps = [plan.ranking(name) for name in shape.node_types]
+    steps = [plan.ranking(name) for name in shape.node_types if name not in elsewhere]
     for name in shape.node_types:
-        steps += plan.order(name)
+        steps += plan.order(name) if name not in elsewhere else ()
     for edges in shape.edges:
-        steps += plan.relation(edges)
+        steps += plan.relation(edges) if relation_key(edges.relation) not in elsewhere else ()
     for name in shape.node_types:
         steps += plan.node_arrays(name)
     left = shape.graph_bytes() + shape.order_bytes()
     if features:
-        steps += plan.features()
+        steps += plan.features() if "features" not in elsewhere else ()
         left += sum(table.bytes for table in shape.tables.values())
     return StagePlan("reorder", out, tuple(steps), {out: left}, held_memory(budget), threads=threads)
 

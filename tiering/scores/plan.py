@@ -26,6 +26,7 @@ from tiering.scores.methods import AUTO, METHODS, OWN, Method, choose_method, us
 from tiering.scores.request import Need, ScoreOptions, ScoreRequest, TrainSet, check_options, list_nodes
 from tiering.scores.sweeps import past_the_cache, scratch_bytes
 from tiering.scores.vip import SAMPLERS
+from tiering.task_steps import TaskStep
 from tiering.units import parse_threads
 
 _DIGEST_STEP = 1 << 20
@@ -70,7 +71,7 @@ class ScorePlan:
         memory = min(self.need.sufficient, max(self.need.minimum, self.request.budget.left()))
         lists = list_nodes(graph) if "fanouts" in self.method.options else 0
         columns = 8 * (graph.num_nodes() + lists)
-        passing, unit = (1 + self.sweeps) * shape.num_edges() + _sampled_edges(graph, self), "edge"
+        passing, unit = (1 + self.sweeps) * shape.num_edges() + sampled_edges(graph, self), "edge"
         if not self.method.edges:
             passing, unit = shape.num_nodes(), "node"
         notes = list(self.notes)
@@ -82,6 +83,16 @@ class ScorePlan:
         )
         held = held_memory(self.request.budget)
         return StagePlan("score", out, steps, {out: columns}, held, tuple(notes), self.request.threads)
+
+    def led(self, graph: SizedGraph, out: Path, tasks: tuple[TaskStep, ...]) -> StagePlan:
+        """What the stage will take where tasks compute the columns."""
+        notes = [*self.notes, f"at most {self.sweeps} sweeps"] if self.name == "rpr" else self.notes
+        lists = list_nodes(graph) if "fanouts" in self.method.options else 0
+        left = {out: 8 * (graph.num_nodes() + lists)}
+        steps: tuple[Step, ...] = ()
+        if self.name == "hybrid":
+            steps = (Step("weighing", "in memory", 5 * left[out], 0, left[out], 0, graph.num_nodes(), "node"),)
+        return StagePlan("score", out, steps, left, held_memory(self.request.budget), tuple(notes), tasks=tasks)
 
     def _read_bytes(self, shape: GraphShape) -> int:
         """Bytes of the graph, or of the user's own scores, that are read from disk."""
@@ -208,7 +219,7 @@ def _is_share(train: Train) -> bool:
     return any(isinstance(value, str) and "%" in value for value in values)
 
 
-def _sampled_edges(graph: SizedGraph, plan: ScorePlan) -> int:
+def sampled_edges(graph: SizedGraph, plan: ScorePlan) -> int:
     """Edges that the epochs of a method sample at the most: every node of a batch so far asks in every hop."""
     if not plan.method.counts:
         return 0

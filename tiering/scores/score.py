@@ -92,7 +92,8 @@ def score_graph(
             f"{graph.path}: this graph is reordered; scores are kept in original ids: score the graph it was made from"
         )
     plan = plan_score(graph, method, scores=scores, train=train, seed=seed, threads=threads, memory=memory, **options)
-    plan.request.budget.require(plan.need.minimum, plan.need.what)
+    if elsewhere is None or not elsewhere.takes(graph, plan):
+        plan.request.budget.require(plan.need.minimum, plan.need.what)
     made = {"stage": "score", "options": plan.options, "inputs": plan.inputs, "seed": plan.seed}
     identity = {**made, "package": __version__}
     with ArtifactWriter(out, "scores", force=force, identity=identity, reads=(graph,)) as writer:

@@ -25,13 +25,12 @@ from tiering.cluster.stores import open_store
 from tiering.cluster.tasks import Call, Outcome, attempt
 from tiering.errors import CapabilityError, InputError, InternalError, TieringError
 from tiering.progress import note
+from tiering.task_steps import WORKER_BYTES
 from tiering.units import format_bytes
 from tiering.version import __version__
 
 OBJECT_STORE_BYTES = 80 << 20
 """Of a cluster started here, about the least that Ray takes: nothing large goes through it."""
-WORKER_BYTES = 256 << 20
-"""That a worker holds beside what a task takes: the interpreter, and what it has loaded."""
 PROBE_SECONDS = 60.0
 """That a machine has to answer; most of it is the start of a worker."""
 SILENT_SECONDS = 30.0

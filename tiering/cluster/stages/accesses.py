@@ -17,15 +17,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster.files import JoinedFile, Parts, join_stage, place_files
 from tiering.cluster.grid import Grid, even_bounds
 from tiering.cluster.running import Job
-from tiering.cluster.tasks import Manifest, Stage, TaskContext
+from tiering.cluster.tasks import Manifest, Stage, TaskContext, Traffic
 from tiering.formats.graph import Graph, relation_folder
+from tiering.formats.shape import SizedGraph
 from tiering.sampling import AccessCounts, SamplingOptions, make_sampler
 from tiering.sampling.plan import batches
-from tiering.scores.plan import ScorePlan
+from tiering.scores.plan import ScorePlan, sampled_edges
 from tiering.scores.presample import Tally
 
 _HERE = "tiering.cluster.stages.accesses"
@@ -58,7 +60,7 @@ class Counted:
         return Parts(self.stage.name, self.begins[column], self.begins[column + 1], part)
 
 
-def columns_of(graph: Graph) -> list[CountedColumn]:
+def columns_of(graph: SizedGraph) -> list[CountedColumn]:
     """All that is counted, in the order of the scores' files."""
     features = [CountedColumn(f"nodes/{name}/feature", graph.num_nodes(name)) for name in graph.node_types]
     lists = [
@@ -68,7 +70,7 @@ def columns_of(graph: Graph) -> list[CountedColumn]:
     return features + lists
 
 
-def count_epochs(job: Job, graph: Graph, plan: ScorePlan, grid: Grid) -> Counted:
+def count_epochs(job: Job, graph: SizedGraph, plan: ScorePlan, grid: Grid) -> Counted:
     """Have the epochs of a score counted."""
     request, options, sampling = plan.request, plan.request.options, plan.request.sampled
     train = job.give("train", {"ids": np.concatenate(list(request.train.values()))})
@@ -87,14 +89,20 @@ def count_epochs(job: Job, graph: Graph, plan: ScorePlan, grid: Grid) -> Counted
         "train": {name: int(ids.size) for name, ids in request.train.items()}, "given": train.name,
         "sizes": [column.size for column in columns], "parts": parts,
     }  # fmt: skip
-    sample = Stage("sample", f"{_HERE}:sample", len(runs), params, (train.name,), plan.need.minimum)
+    size = sum(column.size for column in columns)
+    # Pairs at the most, with what each task has counted apart; the adjacency once, machines keep what they have read.
+    pairs = min(len(runs) * size, 2 * sampled_edges(graph, plan) + options.epochs * request.train_size)
+    lists = [8 * graph.num_nodes(r[2]) + id_bytes(graph.num_nodes(r[0])) * graph.num_edges(r) for r in graph.relations]
+    traffic = Traffic(sum(lists), 8 * request.train_size * len(runs), 12 * pairs)
+    sample = Stage("sample", f"{_HERE}:sample", len(runs), params, (train.name,), plan.need.minimum, traffic)
     job.run(sample)
     largest = max((-(-c.size // p) for c, p in zip(columns, parts, strict=True) if p), default=0)
-    summed = Stage("sum", f"{_HERE}:sums", sum(parts), {**params, "from": "sample"}, ("sample",), largest * _SUM_BYTES)
+    params, traffic = {**params, "from": "sample"}, Traffic(taken=12 * pairs, left=24 * size)
+    summed = Stage("sum", f"{_HERE}:sums", sum(parts), params, ("sample",), largest * _SUM_BYTES, traffic)
     return Counted(summed, columns, [0, *np.cumsum(parts).tolist()], job.run(summed))
 
 
-def write_presample(job: Job, writer: ArtifactWriter, graph: Graph, plan: ScorePlan, grid: Grid) -> dict[str, Any]:
+def write_presample(job: Job, writer: ArtifactWriter, graph: SizedGraph, plan: ScorePlan, grid: Grid) -> dict[str, Any]:
     """Have the columns of ``presample`` made and put in their place; what the method says of itself."""
     counted = count_epochs(job, graph, plan, grid)
     files = [

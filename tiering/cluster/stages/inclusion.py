@@ -24,11 +24,13 @@ from tiering.cluster.stages.sweeps import (
     chosen_values,
     degrees_of,
     give_chosen,
+    hand_on,
     make_blocks,
     summed,
 )
-from tiering.cluster.tasks import Stage, TaskContext
-from tiering.formats.graph import Graph, relation_folder
+from tiering.cluster.tasks import Stage, TaskContext, Traffic
+from tiering.formats.graph import relation_folder
+from tiering.formats.shape import SizedGraph
 from tiering.sampling import resolve_fanouts
 from tiering.scores.plan import ScorePlan
 from tiering.scores.request import ScoreColumns
@@ -48,7 +50,7 @@ class Included:
     """Probability of a training node to be in a batch: what is found is divided by it, for an epoch."""
 
 
-def write_inclusion(job: Job, writer: ArtifactWriter, graph: Graph, plan: ScorePlan, grid: Grid) -> dict[str, Any]:
+def write_inclusion(job: Job, writer: ArtifactWriter, graph: SizedGraph, plan: ScorePlan, grid: Grid) -> dict[str, Any]:
     """Have the columns of ``vip`` made and put in their place."""
     made = include(job, graph, plan, grid)
     place_files(writer, job.run(join_columns("nodes.files", writer, graph, made.found, made.sweeps.ranges, made.share)))
@@ -56,39 +58,44 @@ def write_inclusion(job: Job, writer: ArtifactWriter, graph: Graph, plan: ScoreP
     return {}
 
 
-def include(job: Job, graph: Graph, plan: ScorePlan, grid: Grid) -> Included:
+def include(job: Job, graph: SizedGraph, plan: ScorePlan, grid: Grid) -> Included:
     """Have all hops made."""
     sampling = plan.request.sampled
     share = min(1.0, sampling.batch_size / plan.request.train_size)
     sweeps = make_blocks(job, graph, grid)
     fanouts = resolve_fanouts(graph.relations, sampling.fanouts)
     params = {
-        **sweeps.params, "chosen": give_chosen(job, graph, plan.request.train), "seed": share,
+        **sweeps.params, "chosen": give_chosen(job, graph, sweeps, plan.request.train), "seed": share,
         "only_new": sampling.frontier == "new", "replacement": sampling.sampler == "replacement",
     }  # fmt: skip
     tasks, lists = len(sweeps.ranges.node_tasks), len(sweeps.ranges.list_tasks)
-    found = Stage("start", f"{_HERE}:start", tasks, params, tuple(params["chosen"]), sweeps.node_memory)
+    both = 16 * sweeps.nodes
+    given, finding = Traffic(left=both), Traffic(0, sweeps.summing + both // 2, both)
+    found = Stage("start", f"{_HERE}:start", tasks, params, tuple(params["chosen"]), sweeps.node_memory, given)
     job.run(found)
     drawn: Stage | None = None
     for hop, numbers in enumerate(fanouts, 1):
         active = [any(earlier[r] for earlier in fanouts[:hop]) for r in range(len(graph.relations))]
         of = {**params, "found": found.name, "drawn": drawn and drawn.name, "fanouts": list(numbers), "active": active}
         reads = (found.name, *params["chosen"], *([drawn.name] if drawn else []))
-        drawn = Stage(f"draw-{hop}", f"{_HERE}:draw", lists, of, reads, sweeps.list_memory)
+        states = 24 * sweeps.columns
+        taken = 16 * sweeps.ranges.nodes_read() + (states if drawn else 0)
+        drawing = Traffic(8 * sweeps.columns, taken, sweeps.handed + states)
+        drawn = Stage(f"draw-{hop}", f"{_HERE}:draw", lists, of, reads, sweeps.list_memory, drawing)
         job.run(drawn)
         of, reads = {**of, "drawn": drawn.name}, (*reads, drawn.name, params["bins"], params["blocks"])
-        found = Stage(f"find-{hop}", f"{_HERE}:find", tasks, of, reads, sweeps.node_memory)
+        found = Stage(f"find-{hop}", f"{_HERE}:find", tasks, of, reads, sweeps.node_memory, finding)
         job.run(found)
     return Included(sweeps, found, drawn, share)
 
 
-def read_inclusion(job: Job, graph: Graph, plan: ScorePlan, grid: Grid) -> ScoreColumns:
+def read_inclusion(job: Job, graph: SizedGraph, plan: ScorePlan, grid: Grid) -> ScoreColumns:
     """The columns of ``vip`` in the memory of who leads the job."""
     made = include(job, graph, plan, grid)
     ranges, none = made.sweeps.ranges, np.zeros(0)
     nodes = [job.read(made.found.name, task)["found"] for task in range(len(ranges.node_tasks))]
     lists = [
-        job.read(made.drawn.name, k, 2)["reads"] if made.drawn else np.zeros(ranges.lists(k)[2] - ranges.lists(k)[1])
+        job.read(made.drawn.name, k, 3)["reads"] if made.drawn else np.zeros(ranges.lists(k)[2] - ranges.lists(k)[1])
         for k in range(len(ranges.list_tasks))
     ]
     feature = {
@@ -104,12 +111,12 @@ def read_inclusion(job: Job, graph: Graph, plan: ScorePlan, grid: Grid) -> Score
     return ScoreColumns(feature, adjacency)
 
 
-def _join_reads(writer: ArtifactWriter, graph: Graph, drawn: Stage | None, sweeps: Sweeps, share: float) -> Stage:
+def _join_reads(writer: ArtifactWriter, graph: SizedGraph, drawn: Stage | None, sweeps: Sweeps, share: float) -> Stage:
     """A stage that writes the expected reads of lists."""
     files, task = [], 0
     for number, relation in enumerate(graph.relations):
         ranges, count = len(sweeps.params["lists"][number]) - 1, graph.num_nodes(relation[2])
-        parts = [Parts(drawn.name, task, task + ranges, 2)] if drawn is not None and ranges else []
+        parts = [Parts(drawn.name, task, task + ranges, 3)] if drawn is not None and ranges else []
         task += ranges
         files.append(JoinedFile(f"{relation_folder(relation)}/adjacency", "float64", (count,), parts, divided_by=share))
     return join_stage("lists.files", writer.path, files, sweeps.list_memory)
@@ -129,17 +136,17 @@ def draw(context: TaskContext) -> None:
     nodes = ranges.read_nodes(context, params["found"], relation["dst"], begin, end)
     drawn, waiting, reads = (np.zeros(end - begin) for _ in range(3))
     if params["drawn"]:
-        state = context.part(params["drawn"], context.index, 1)
+        state = context.part(params["drawn"], context.index, 2)
         drawn, waiting = (np.ascontiguousarray(state[name]) for name in ("drawn", "waiting"))
-        reads = np.ascontiguousarray(context.part(params["drawn"], context.index, 2)["reads"])
+        reads = np.ascontiguousarray(context.part(params["drawn"], context.index, 3)["reads"])
     if fanout != 0:
         reads = reads + nodes["fresh" if params["only_new"] else "found"]
-    logs = np.zeros(end - begin)
+    logs, degrees = np.zeros(end - begin), degrees_of(context, relation, begin, end)
     native.draw_lists(
-        np.ascontiguousarray(nodes["fresh"]), degrees_of(context, relation, begin, end), drawn,
+        np.ascontiguousarray(nodes["fresh"]), degrees, drawn,
         None if params["only_new"] else waiting, fanout, params["replacement"], logs,
     )  # fmt: skip
-    context.add(value=logs)
+    hand_on(context, logs, degrees, relation)
     context.add(drawn=drawn, waiting=waiting)
     context.add(reads=reads)
 

@@ -25,10 +25,11 @@ from tiering.cluster.files import JoinedFile, Parts, join_stage, place_files
 from tiering.cluster.grid import Grid, even_bounds, weighed_bounds
 from tiering.cluster.inputs import FileArray
 from tiering.cluster.running import Job
-from tiering.cluster.tasks import Stage, TaskContext
+from tiering.cluster.tasks import Stage, TaskContext, Traffic
 from tiering.errors import RefusedError
 from tiering.formats.feature_rows import take
 from tiering.formats.graph import relation_folder
+from tiering.formats.shape import value_bytes
 from tiering.graph.plan import RelationPlan
 
 AnyArray = npt.NDArray[Any]
@@ -63,7 +64,9 @@ def write_relation(job: Job, writer: ArtifactWriter, name: str, plan: RelationPl
         "num_src": csc.num_src, "num_dst": csc.num_dst, "shift": shift,
     }  # fmt: skip
     chunk = -(-csc.num_edges // parts) * edge_bytes(plan)
-    stage = Stage(f"{name}.count", f"{_HERE}:count", parts, params, given, chunk)
+    runs_left = 8 * parts * (((csc.num_dst - 1) >> shift) + 1)
+    traffic = Traffic(value_bytes(edges.dst) * csc.num_edges, left=runs_left)
+    stage = Stage(f"{name}.count", f"{_HERE}:count", parts, params, given, chunk, traffic)
     counts = sum(
         (job.read(stage.name, index)["edges"] for index in range(len(job.run(stage)))),
         np.zeros(((csc.num_dst - 1) >> shift) + 1, np.int64),
@@ -72,10 +75,16 @@ def write_relation(job: Job, writer: ArtifactWriter, name: str, plan: RelationPl
     bounds = [min(run << shift, csc.num_dst) for run in runs]
     of_range = [int(counts[begin:end].sum()) for begin, end in pairwise(runs)]
     params = {**params, "bounds": bounds}
-    buckets = Stage(f"{name}.buckets", f"{_HERE}:buckets", parts, params, given, chunk)
+    handed = csc.id_bytes + id_bytes(max(np.diff(bounds).tolist())) + sum(csc.item_bytes)
+    width = sum(value_bytes(array) for array in (*ends.values(), *values.values()))
+    traffic = Traffic(width * csc.num_edges, left=handed * csc.num_edges, parts=parts**2)
+    buckets = Stage(f"{name}.buckets", f"{_HERE}:buckets", parts, params, given, chunk, traffic)
     job.run(buckets)
     memory = max(of_range) * edge_bytes(plan) + 8 * max(np.diff(bounds).tolist())
-    lists = Stage(f"{name}.lists", f"{_HERE}:lists", parts, {**params, "from": buckets.name}, (buckets.name,), memory)
+    traffic = Traffic(taken=buckets.traffic.left, left=sum(csc.written))
+    lists = Stage(
+        f"{name}.lists", f"{_HERE}:lists", parts, {**params, "from": buckets.name}, (buckets.name,), memory, traffic
+    )
     job.run(lists)
     files = join_stage(f"{name}.files", writer.path, _files(plan, lists, of_range), max(of_range) * _widest(plan))
     place_files(writer, job.run(files))

@@ -22,18 +22,19 @@ from tiering.cluster.stages.sweeps import (
     chosen_values,
     degrees_of,
     give_chosen,
+    hand_on,
     make_blocks,
     summed,
 )
-from tiering.cluster.tasks import Stage, TaskContext
-from tiering.formats.graph import Graph
+from tiering.cluster.tasks import Stage, TaskContext, Traffic
+from tiering.formats.shape import SizedGraph
 from tiering.scores.pagerank import MAX_SWEEPS
 from tiering.scores.plan import ScorePlan
 
 _HERE = "tiering.cluster.stages.pagerank"
 
 
-def write_ranks(job: Job, writer: ArtifactWriter, graph: Graph, plan: ScorePlan, grid: Grid) -> dict[str, Any]:
+def write_ranks(job: Job, writer: ArtifactWriter, graph: SizedGraph, plan: ScorePlan, grid: Grid) -> dict[str, Any]:
     """Have the columns of ``rpr`` or ``wrpr`` made and put in their place; what the method says of itself."""
     options, train, weighted = plan.request.options, plan.request.train, plan.name == "wrpr"
     nodes, mass = max(1, graph.num_nodes()), 1.0 - options.damping
@@ -44,20 +45,23 @@ def write_ranks(job: Job, writer: ArtifactWriter, graph: Graph, plan: ScorePlan,
     restart = (mass / nodes, mass / nodes) if options.teleport != "train" else (mass / plan.request.train_size, 0.0)
     sweeps = make_blocks(job, graph, grid)
     params = {
-        **sweeps.params, "damping": damping, "restart": restart, "chosen": give_chosen(job, graph, train),
+        **sweeps.params, "damping": damping, "restart": restart, "chosen": give_chosen(job, graph, sweeps, train),
         "start": (1.0 / plan.request.train_size if weighted else 0.0, 1.0 / nodes),
     }  # fmt: skip
     tasks, lists = len(sweeps.ranges.node_tasks), len(sweeps.ranges.list_tasks)
-    last = Stage("start", f"{_HERE}:start", tasks, params, tuple(params["chosen"]), sweeps.node_memory)
+    each, given = 8 * sweeps.nodes, Traffic(left=8 * sweeps.nodes)
+    last = Stage("start", f"{_HERE}:start", tasks, params, tuple(params["chosen"]), sweeps.node_memory, given)
     job.run(last)
+    handing = Traffic(8 * sweeps.columns, 8 * sweeps.ranges.nodes_read(), sweeps.handed)
+    summing = Traffic(0, sweeps.summing + each, each)
     done, residual = 0, 0.0
     while done < most:
         done += 1
         reads, of = (last.name, *params["chosen"]), {**params, "scores": last.name}
-        handed = Stage(f"contribute-{done}", f"{_HERE}:contribute", lists, of, reads, sweeps.list_memory)
+        handed = Stage(f"contribute-{done}", f"{_HERE}:contribute", lists, of, reads, sweeps.list_memory, handing)
         job.run(handed)
         of, reads = {**of, "handed": handed.name}, (*reads, handed.name, params["bins"], params["blocks"])
-        last = Stage(f"sweep-{done}", f"{_HERE}:sweep", tasks, of, reads, sweeps.node_memory)
+        last = Stage(f"sweep-{done}", f"{_HERE}:sweep", tasks, of, reads, sweeps.node_memory, summing)
         job.run(last)
         changes = np.concatenate([job.read(last.name, task, 1)["change"] for task in range(tasks)] or [np.zeros(0)])
         residual = float(np.cumsum(changes)[-1]) if changes.size else 0.0
@@ -68,7 +72,7 @@ def write_ranks(job: Job, writer: ArtifactWriter, graph: Graph, plan: ScorePlan,
 
 
 def join_columns(
-    name: str, writer: ArtifactWriter, graph: Graph, stage: Stage, ranges: Ranges, divided_by: float | None = None
+    name: str, writer: ArtifactWriter, graph: SizedGraph, stage: Stage, ranges: Ranges, divided_by: float | None = None
 ) -> Stage:
     """A stage that writes the scores of the features from tasks with nodes, part 0 of each."""
     files, first, largest = [], 0, 0
@@ -92,7 +96,7 @@ def contribute(context: TaskContext) -> None:
     relation, begin, end = ranges.lists(context.index)
     scores = ranges.read_nodes(context, context.params["scores"], relation["dst"], begin, end)["score"]
     degrees = degrees_of(context, relation, begin, end)
-    context.add(value=np.divide(scores, degrees, out=np.zeros(end - begin), where=degrees > 0))
+    hand_on(context, np.divide(scores, degrees, out=np.zeros(end - begin), where=degrees > 0), degrees, relation)
 
 
 def sweep(context: TaskContext) -> None:

@@ -24,7 +24,7 @@ from tiering.cluster.files import JoinedFile, Parts, join_stage, place_files
 from tiering.cluster.grid import Grid, even_bounds
 from tiering.cluster.inputs import StoredArtifact
 from tiering.cluster.running import Job
-from tiering.cluster.tasks import Stage, TaskContext
+from tiering.cluster.tasks import Stage, TaskContext, Traffic
 from tiering.errors import InputError
 from tiering.reorder.rank import descending_keys
 
@@ -42,27 +42,30 @@ def write_order(
 
     `scores`: the artifact of the scores.
     """
-    parts, wide = grid.parts(count * NODE_BYTES), f"int{8 * id_bytes(count)}"
+    parts, item = grid.parts(count * NODE_BYTES), id_bytes(count)
     params = {"scores": scores, "node_type": node_type, "num_nodes": count, "parts": parts}
     chunk = -(-count // parts) * NODE_BYTES + 2 * BLOCK_BYTES
-    sample = Stage(f"{name}.sample", f"{_HERE}:sample", parts, params, memory=chunk)
+    traffic = Traffic(8 * count, left=16 * parts * min(count, _SAMPLES * parts))
+    sample = Stage(f"{name}.sample", f"{_HERE}:sample", parts, params, memory=chunk, traffic=traffic)
     job.run(sample)
     samples = [job.read(sample.name, index) for index in range(parts)]
     keys, ids = (np.concatenate([one[column] for one in samples]) for column in ("key", "id"))
     order = np.lexsort((ids, keys))
     chosen = order[[order.size * part // parts for part in range(1, parts)]]
     splitters = {"keys": keys[chosen].tolist(), "ids": ids[chosen].tolist()}
-    cut = Stage(f"{name}.cut", f"{_HERE}:cut", parts, {**params, "splitters": splitters}, memory=chunk)
+    traffic, of = Traffic(8 * count, left=(8 + item) * count, parts=parts**2), {**params, "splitters": splitters}
+    cut = Stage(f"{name}.cut", f"{_HERE}:cut", parts, of, memory=chunk, traffic=traffic)
     rows = np.sum([manifest["facts"]["rows"] for manifest in job.run(cut)], axis=0)
     before = [0, *np.cumsum(rows).tolist()]
     widest = int(rows.max()) * NODE_BYTES + 2 * BLOCK_BYTES
-    merge = Stage(
-        f"{name}.merge", f"{_HERE}:merge", parts, {**params, "from": cut.name, "before": before}, (cut.name,), widest
-    )
+    of = {**params, "from": cut.name, "before": before}
+    traffic = Traffic(0, (8 + item) * count, (8 + 3 * item) * count, parts=parts * (2 + parts))
+    merge = Stage(f"{name}.merge", f"{_HERE}:merge", parts, of, (cut.name,), widest, traffic)
     job.run(merge)
-    inverse = Stage(f"{name}.inverse", f"{_HERE}:inverse", parts, {**params, "from": merge.name}, (merge.name,), chunk)
+    of, traffic = {**params, "from": merge.name}, Traffic(taken=2 * item * count, left=item * count)
+    inverse = Stage(f"{name}.inverse", f"{_HERE}:inverse", parts, of, (merge.name,), chunk, traffic)
     job.run(inverse)
-    folder = f"nodes/{node_type}"
+    folder, wide = f"nodes/{node_type}", f"int{8 * item}"
     files = [
         JoinedFile(f"{folder}/new_to_old", wide, (count,), [Parts(merge.name, 0, parts)]),
         JoinedFile(f"{folder}/score", "float64", (count,), [Parts(merge.name, 0, parts, 1)]),

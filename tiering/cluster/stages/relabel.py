@@ -25,11 +25,13 @@ from tiering.cluster.files import JoinedFile, Parts, join_stage, place_files
 from tiering.cluster.grid import Grid, even_bounds, weighed_bounds
 from tiering.cluster.inputs import StoredArtifact
 from tiering.cluster.running import Job
-from tiering.cluster.tasks import Stage, TaskContext
+from tiering.cluster.tasks import Stage, TaskContext, Traffic
 from tiering.formats.graph import Graph, relation_folder
+from tiering.formats.shape import SizedGraph
 from tiering.reorder.arrays import rows
 
 AnyArray = npt.NDArray[Any]
+Files = Mapping[str, FileEntry]
 _HERE = "tiering.cluster.stages.relabel"
 _MOST_RUNS = 1 << 16
 _COLUMN_BYTES = 64
@@ -37,7 +39,13 @@ _COLUMN_BYTES = 64
 
 
 def write_relation(
-    job: Job, writer: ArtifactWriter, name: str, graph: Graph, relation: Relation, order: str, grid: Grid
+    job: Job,
+    writer: ArtifactWriter,
+    name: str,
+    graph: SizedGraph,
+    relation: Relation,
+    order: str,
+    grid: Grid,
 ) -> None:
     """Have the files of a relation of a reordered graph made, and put them in their place.
 
@@ -45,11 +53,11 @@ def write_relation(
     """
     source, _, destination = relation
     folder, num_dst, num_edges = relation_folder(relation), graph.num_nodes(destination), graph.num_edges(relation)
-    described = _files(graph, relation)
+    described = entry_files(graph, relation)
     values = [key for key in described if key != "indices"]
     widths = [entry.bytes // max(1, num_edges) for entry in described.values()]
     per_edge = 3 * sum(widths)
-    parts = grid.parts(task_bytes(graph, relation))
+    parts = grid.parts(task_bytes(graph, relation, described))
     shift = max(0, (num_dst - 1).bit_length() - _MOST_RUNS.bit_length() + 1)
     params = {
         "graph": str(graph.path), "order": order, "folder": folder, "source": source, "destination": destination,
@@ -57,12 +65,18 @@ def write_relation(
         "shift": shift, "values": values,
     }  # fmt: skip
     bounds, edges = _ranges(job, name, params, per_edge)
-    columns = max(max(np.diff(bounds[which]).tolist()) for which in bounds)
+    columns, entries = max(max(np.diff(bounds[which]).tolist()) for which in bounds), num_edges * sum(widths)
+    ids_src, ids_dst = id_bytes(graph.num_nodes(source)) * graph.num_nodes(source), id_bytes(num_dst) * num_dst
+    handed = ids_dst + 8 * num_dst + entries
     memory = max(*edges["old"], *edges["new"]) * per_edge + columns * _COLUMN_BYTES + 3 * BLOCK_BYTES
     params = {**params, "old": bounds["old"], "new": bounds["new"]}
-    cut = Stage(f"{name}.cut", f"{_HERE}:cut", parts, params, memory=memory)
+    traffic = Traffic(
+        8 * num_dst + ids_dst + entries + parts * ids_src, left=handed, parts=parts**2 * (1 + len(widths))
+    )
+    cut = Stage(f"{name}.cut", f"{_HERE}:cut", parts, params, memory=memory, traffic=traffic)
     job.run(cut)
-    merge = Stage(f"{name}.merge", f"{_HERE}:merge", parts, {**params, "from": cut.name}, (cut.name,), memory)
+    params, traffic = {**params, "from": cut.name}, Traffic(taken=handed, left=8 * num_dst + entries)
+    merge = Stage(f"{name}.merge", f"{_HERE}:merge", parts, params, (cut.name,), memory, traffic)
     job.run(merge)
     before = [0, *np.cumsum(edges["new"])[:-1].tolist()]
     files = [JoinedFile(f"{folder}/indptr", "int64", (num_dst + 1,), [Parts(merge.name, 0, parts)], before, num_edges)]
@@ -80,12 +94,14 @@ def _ranges(
     """Where ranges begin and end, of ``old`` ids and of ``new``, and the edges of each."""
     num_dst, parts, shift = params["num_dst"], params["parts"], params["shift"]
     even = -(-num_dst // parts) * _COLUMN_BYTES + 2 * BLOCK_BYTES
-    weigh = Stage(f"{name}.weigh", f"{_HERE}:weigh", parts, params, memory=even)
+    count = ((num_dst - 1) >> shift) + 1
+    traffic = Traffic(num_dst * (8 + id_bytes(num_dst)), left=16 * parts * count)
+    weigh = Stage(f"{name}.weigh", f"{_HERE}:weigh", parts, params, memory=even, traffic=traffic)
     job.run(weigh)
-    weights = [job.read(weigh.name, task) for task in range(parts)]
-    runs: dict[str, AnyArray] = {
-        which: np.stack([one[which] for one in weights]).sum(0, np.int64) for which in ("old", "new")
-    }
+    runs = {which: np.zeros(count, np.int64) for which in ("old", "new")}
+    for task in range(parts):
+        for which, edges in job.read(weigh.name, task).items():
+            runs[which] += edges
     # A column counts as much as its bytes: lists may be empty.
     nodes = np.minimum(1 << shift, num_dst - (np.arange(runs["old"].size) << shift))
     cuts = {which: weighed_bounds(of * per_edge + nodes * _COLUMN_BYTES, parts) for which, of in runs.items()}
@@ -93,18 +109,21 @@ def _ranges(
     return bounds, {which: [int(runs[which][a:b].sum()) for a, b in pairwise(cut)] for which, cut in cuts.items()}
 
 
-def task_bytes(graph: Graph, relation: Relation) -> int:
+def task_bytes(graph: SizedGraph, relation: Relation, described: Files) -> int:
     """Bytes of a task that made the whole relation."""
-    return (
-        3 * sum(entry.bytes for entry in _files(graph, relation).values())
-        + graph.num_nodes(relation[2]) * _COLUMN_BYTES
-    )
+    return 3 * sum(entry.bytes for entry in described.values()) + graph.num_nodes(relation[2]) * _COLUMN_BYTES
 
 
-def _files(graph: Graph, relation: Relation) -> dict[str, FileEntry]:
-    """The files of a relation that run along its entries: ``indices``, then edge data by name."""
-    folder = relation_folder(relation)
-    return {key: graph.manifest.files[f"{folder}/{key}"] for key in ("indices", *sorted(graph.edge_data(relation)))}
+def entry_files(graph: SizedGraph, relation: Relation) -> Files:
+    """The files of a relation that run along its entries: ``indices``, then edge data by name; of a graph that does not
+    exist yet, bytes.
+    """
+    if isinstance(graph, Graph):
+        folder = relation_folder(relation)
+        return {key: graph.manifest.files[f"{folder}/{key}"] for key in ("indices", *sorted(graph.edge_data(relation)))}
+    edges = next(edges for edges in graph.edges if edges.relation == relation)
+    widths = {"indices": graph.nodes[relation[0]].id_bytes, **dict(sorted(edges.values.items()))}
+    return {key: FileEntry("uint8", (edges.num_edges, width), "") for key, width in widths.items()}
 
 
 def weigh(context: TaskContext) -> None:

@@ -21,16 +21,17 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.checksum import BLOCK_BYTES
-from tiering.artifacts.manifest import relation_key
+from tiering.artifacts.manifest import id_bytes, relation_key
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster.files import JoinedFile, Parts, join_stage, place_files
 from tiering.cluster.grid import Grid, even_bounds
 from tiering.cluster.inputs import StoredArtifact
 from tiering.cluster.running import Job
-from tiering.cluster.tasks import OutputFile, Stage, TaskContext
+from tiering.cluster.tasks import OutputFile, Stage, TaskContext, Traffic
 from tiering.formats.features import EDGE_FEATURES, FeatureTable
 from tiering.formats.graph import Graph, relation_folder
-from tiering.formats.layout import MEMORY_TIERS, TIERS, SsdRows, TypeLayout, page_sums, tier_file
+from tiering.formats.layout import MEMORY_TIERS, SUM_BYTES, TIERS, SsdRows, TypeLayout, page_sums, tier_file
+from tiering.formats.shape import SizedGraph
 from tiering.layout.images import ImageSet
 from tiering.layout.plan import LayoutPlan
 from tiering.layout.writer import as_pages
@@ -53,10 +54,12 @@ class RankRange:
     """Logical page that they begin with, on SSDs."""
 
 
-def write_rows(job: Job, writer: ArtifactWriter, images: ImageSet, plan: LayoutPlan, graph: Graph, grid: Grid) -> None:
+def write_rows(
+    job: Job, writer: ArtifactWriter, images: ImageSet, plan: LayoutPlan, graph: SizedGraph, grid: Grid
+) -> None:
     """Have the files of all tiers and the images made, and put them in their place."""
     made = [
-        _Table(f"rows-{number}", entry, _source(graph, name), plan, grid, str(graph.path / "order"))
+        _Table(f"rows-{number}", entry, _source(graph, name, plan.tables[name]), plan, grid, str(graph.path / "order"))
         for number, (name, entry) in enumerate(plan.entries.items())
         if entry.num_nodes
     ]
@@ -100,13 +103,13 @@ def in_one_tier(node_type: str, table: FeatureTable) -> TypeLayout:
 
 
 def write_tables(
-    job: Job, writer: ArtifactWriter, graph: Graph, tables: Mapping[str, FeatureTable], order: str, grid: Grid
+    job: Job, writer: ArtifactWriter, graph: SizedGraph, tables: Mapping[str, FeatureTable], order: str, grid: Grid
 ) -> None:
     """Have feature tables made in rank order, ``tables/TYPE``, and put in their place; `order`: the artifact."""
     plan = LayoutPlan(tables, {name: in_one_tier(name, table) for name, table in tables.items()}, 4096, 0, ())
     files, largest = [], 0
     for number, (name, entry) in enumerate(plan.entries.items()):
-        table = _Table(f"table-{number}", entry, _source(graph, name), plan, grid, order)
+        table = _Table(f"table-{number}", entry, _source(graph, name, tables[name]), plan, grid, order)
         table.run(job)
         largest = max(largest, table.range_bytes)
         parts = [part for file in table.tier_files() for part in file.parts]
@@ -125,7 +128,9 @@ class _Source:
     """By rank."""
 
 
-def _source(graph: Graph, table: str) -> _Source:
+def _source(graph: SizedGraph, table: str, rows: FeatureTable) -> _Source:
+    if not isinstance(graph, Graph):
+        return _Source(str(graph.path), table, rows.offset, rows.row_order == "rank")
     of_edges = {relation_key(relation): relation for relation in graph.relations}
     if table in of_edges and ":" in table:
         return _Source(str(graph.path), f"{relation_folder(of_edges[table])}/{EDGE_FEATURES}", 0, True)
@@ -172,13 +177,19 @@ class _Table:
             "stride": entry.ssd_rows.stride, "rows_per_page": entry.ssd_rows.rows_per_page,
         }  # fmt: skip
         chunk = -(-entry.num_nodes // self._chunks) * (entry.row_bytes * COPIES + 24) + 2 * BLOCK_BYTES
-        cut = Stage(f"{self.name}.cut", f"{_HERE}:cut", self._chunks, params, memory=chunk)
+        content = entry.num_nodes * entry.row_bytes
+        placed = content + entry.num_nodes * id_bytes(entry.num_nodes)
+        traffic = Traffic(placed, left=placed, parts=self._chunks * len(self.ranges))
+        cut = Stage(f"{self.name}.cut", f"{_HERE}:cut", self._chunks, params, memory=chunk, traffic=traffic)
         if not self._source.in_order:
             job.run(cut)
         need = self.range_bytes * COPIES + 2 * BLOCK_BYTES
         reads = () if self._source.in_order else (cut.name,)
+        pages = entry.ssd_rows.num_pages
+        left = (entry.num_nodes - entry.rows("ssd")) * entry.row_bytes + pages * (plan.page_bytes + SUM_BYTES)
+        traffic = Traffic(content, 0, left) if self._source.in_order else Traffic(0, placed, left)
         params = {**params, "from": cut.name}
-        job.run(Stage(f"{self.name}.merge", f"{_HERE}:merge", len(self.ranges), params, reads, need))
+        job.run(Stage(f"{self.name}.merge", f"{_HERE}:merge", len(self.ranges), params, reads, need, traffic))
 
     def _tasks(self, tier: str) -> tuple[int, int]:
         """The tasks of ``merge`` for a tier: the first, and the one behind the last."""

@@ -2,8 +2,8 @@
 
 ``weigh``   how many edges the lists of runs of nodes have.
 ``count``   how many edges of a range of lists have their source in each bin.
-``blocks``  the edges of a range of lists by range of sources: those of columns of high in-degree, then the others; in
-            each by bin, in a bin in their own order.
+``blocks``  the edges of a range of lists by range of sources: those of columns of high in-degree, numbered among
+            themselves, then the others; in each by bin, in a bin in their own order.
 
 What a method sums, it hands over by range of lists (a value for each list), and gets by range of sources. A bin is
 summed by one task, in the order in which one process sums it (``out_edge_sums.hpp``): relations in list order, columns
@@ -14,7 +14,7 @@ of a range of sources and 8 for each list of the largest range.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -25,11 +25,13 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.checksum import BLOCK_BYTES
+from tiering.artifacts.manifest import id_bytes
 from tiering.cluster.grid import Grid, even_bounds, weighed_bounds
 from tiering.cluster.inputs import StoredArtifact
 from tiering.cluster.running import Job
-from tiering.cluster.tasks import Stage, TaskContext
-from tiering.formats.graph import Graph, relation_folder
+from tiering.cluster.tasks import Stage, TaskContext, Traffic
+from tiering.formats.graph import relation_folder
+from tiering.formats.shape import SizedGraph
 
 AnyArray = npt.NDArray[Any]
 Doubles = npt.NDArray[np.float64]
@@ -73,12 +75,25 @@ class Ranges:
     def read_nodes(self, context: TaskContext, stage: str, node_type: int, begin: int, end: int) -> dict[str, AnyArray]:
         """Columns of nodes [begin, end) of a type, which tasks with nodes have left as their part 0."""
         parts = []
+        for task, low in self._with_some(node_type, begin, end):
+            columns = context.part(stage, task)
+            parts.append({key: a[max(0, begin - low) : max(0, end - low)] for key, a in columns.items()})
+        return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+
+    def _with_some(self, node_type: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        """Tasks that have some of nodes [begin, end) of a type, and their first node; one for none of them."""
         for task, (of_type, part) in enumerate(self.node_tasks):
             low, high = self.params["nodes"][of_type][part : part + 2]
-            if of_type == node_type and low <= end and begin <= high:
-                columns = context.part(stage, task)
-                parts.append({key: a[max(0, begin - low) : max(0, end - low)] for key, a in columns.items()})
-        return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+            if of_type == node_type and ((low < end and begin < high) or low <= begin == end < high):
+                yield task, low
+
+    def nodes_read(self) -> int:
+        """Nodes that `read_nodes` reads for all lists, each part whole."""
+        found = 0
+        for relation, begin, end in map(self.lists, range(len(self.list_tasks))):
+            for task, low in self._with_some(relation["dst"], begin, end):
+                found += self.nodes(task)[2] - low
+        return found
 
 
 @dataclass(frozen=True)
@@ -94,14 +109,37 @@ class Sweeps:
     def ranges(self) -> Ranges:
         return Ranges(self.params)
 
+    @property
+    def nodes(self) -> int:
+        return sum(map(int, self.params["num_nodes"]))
 
-def task_bytes(graph: Graph) -> int:
+    @property
+    def columns(self) -> int:
+        """Lists of all relations."""
+        return sum(int(relation["columns"]) for relation in self.params["relations"])
+
+    @property
+    def summing(self) -> int:
+        """Bytes that are read for sums over all edges: of the blocks, and of the values of the lists, which every range
+        of the sources of a relation reads.
+        """
+        cuts = [len(bounds) - 1 for bounds in self.params["nodes"]]
+        values = sum(_handed(relation) * cuts[relation["src"]] for relation in self.params["relations"])
+        return int(8 * self.params["all_edges"] + values)
+
+    @property
+    def handed(self) -> int:
+        """Bytes that `hand_on` leaves of all lists, at the most."""
+        return sum(map(_handed, self.params["relations"]))
+
+
+def task_bytes(graph: SizedGraph) -> int:
     """Bytes of a task that had all edges and nodes."""
     lists = sum(graph.num_nodes(relation[2]) for relation in graph.relations)
     return graph.num_edges() * EDGE_BYTES + 40 * lists + NODE_BYTES * graph.num_nodes()
 
 
-def make_blocks(job: Job, graph: Graph, grid: Grid) -> Sweeps:
+def make_blocks(job: Job, graph: SizedGraph, grid: Grid) -> Sweeps:
     """Have the edges of all relations brought into blocks."""
     types = list(graph.node_types)
     params: dict[str, Any] = {
@@ -119,7 +157,10 @@ def make_blocks(job: Job, graph: Graph, grid: Grid) -> Sweeps:
     }  # fmt: skip
     params["lists"], most = _cut_lists(job, params, grid)
     list_tasks = len(Ranges({**params, "nodes": []}).list_tasks)
-    count = Stage("count", f"{_HERE}:count", list_tasks, {**params, "nodes": []}, memory=most)
+    offsets = 8 * sum(relation["columns"] for relation in params["relations"])
+    read = offsets + sum(id_bytes(params["num_nodes"][r["src"]]) * r["edges"] for r in params["relations"])
+    traffic = Traffic(read, left=8 * sum(_bins(params, r["src"]) * len(c) for r, c in _with_cuts(params)))
+    count = Stage("count", f"{_HERE}:count", list_tasks, {**params, "nodes": []}, memory=most, traffic=traffic)
     job.run(count)
     bins = [np.zeros(_bins(params, t), np.int64) for t in range(len(types))]
     for task, (relation, _) in enumerate(Ranges({**params, "nodes": []}).list_tasks):
@@ -127,13 +168,23 @@ def make_blocks(job: Job, graph: Graph, grid: Grid) -> Sweeps:
     params["nodes"] = [_cut_nodes(params, t, edges, grid) for t, edges in enumerate(bins)]
     params["all_edges"] = sum(int(edges.sum()) for edges in bins)
     params["bins"] = job.give("bins", {"edges": np.concatenate([*bins, np.empty(0, np.int64)])}).name
-    blocks = Stage("blocks", f"{_HERE}:blocks", list_tasks, params, memory=most)
+    cuts = [len(bounds) - 1 for bounds in params["nodes"]]
+    traffic = Traffic(
+        read, left=8 * params["all_edges"], parts=KINDS * sum(len(c) * cuts[r["src"]] for r, c in _with_cuts(params))
+    )
+    blocks = Stage("blocks", f"{_HERE}:blocks", list_tasks, params, memory=most, traffic=traffic)
     job.run(blocks)
     params["blocks"] = blocks.name
     ranges = Ranges(params)
     widest = max((end - begin for t in range(list_tasks) for _, begin, end in [ranges.lists(t)]), default=0)
     nodes = max((end - begin for k in range(len(ranges.node_tasks)) for _, begin, end in [ranges.nodes(k)]), default=0)
     return Sweeps(params, 64 * widest + 2 * BLOCK_BYTES, NODE_BYTES * nodes + 8 * widest + most // 4)
+
+
+def _with_cuts(params: Any) -> Iterator[tuple[dict[str, Any], list[tuple[int, int]]]]:
+    """Relations, and the ranges of their lists."""
+    for relation, bounds in zip(params["relations"], params["lists"], strict=True):
+        yield relation, list(pairwise(bounds))
 
 
 def _bins(params: Any, node_type: int) -> int:
@@ -150,14 +201,17 @@ def _cut_lists(job: Job, params: dict[str, Any], grid: Grid) -> tuple[list[list[
     even = [even_bounds(r["columns"], p) if p else [0] for r, p in zip(params["relations"], parts, strict=True)]
     own = {**params, "nodes": [], "lists": even, "runs": shifts}
     largest = max((-(-r["columns"] // p) for r, p in zip(params["relations"], parts, strict=True) if p), default=0)
-    weigh = Stage("weigh", f"{_HERE}:weigh", sum(parts), own, memory=16 * largest + 2 * BLOCK_BYTES)
+    sizes = [((r["columns"] - 1) >> shift) + 1 for r, shift in zip(params["relations"], shifts, strict=True)]
+    left = 8 * sum(size * count for size, count in zip(sizes, parts, strict=True))
+    traffic = Traffic(8 * sum(r["columns"] for r in params["relations"]), left=left)
+    weigh = Stage("weigh", f"{_HERE}:weigh", sum(parts), own, memory=16 * largest + 2 * BLOCK_BYTES, traffic=traffic)
     job.run(weigh)
     cuts, most, task = [], 0, 0
-    for relation, count, shift in zip(params["relations"], parts, shifts, strict=True):
+    for relation, count, shift, size in zip(params["relations"], parts, shifts, sizes, strict=True):
         if not count:
             cuts.append([0])
             continue
-        edges = np.stack([job.read("weigh", task + part)["edges"] for part in range(count)]).sum(0)
+        edges = sum((job.read("weigh", task + part)["edges"] for part in range(count)), np.zeros(size, np.int64))
         task += count
         columns = np.minimum(1 << shift, relation["columns"] - (np.arange(edges.size) << shift))
         runs = weighed_bounds(edges * EDGE_BYTES + columns * 40, count)
@@ -202,15 +256,29 @@ def blocks(context: TaskContext) -> None:
     relation, begin, end = ranges.lists(context.index)
     degrees, sources = _entries(context, relation, begin, end)
     shift, bins, cuts = params["shifts"][relation["src"]], _bins(params, relation["src"]), params["nodes"]
-    low = np.repeat(degrees < relation["high"], degrees)
+    high = degrees >= relation["high"]
+    numbers = np.where(high, np.cumsum(high) - 1, np.arange(end - begin)).astype(np.uint32)
+    low = np.repeat(~high, degrees)
     order, counts = native.partition((sources >> shift) + low * bins, np.arange(KINDS * bins + 1), context.threads)
-    columns = np.repeat(np.arange(end - begin, dtype=np.uint32), degrees)[order]
+    columns = np.repeat(numbers, degrees)[order]
     sources = sources[order]
     ends = np.concatenate([[0], np.cumsum(counts)])
     for kind in range(KINDS):
         for first, stop in pairwise(cuts[relation["src"]]):
             a, b = (int(ends[kind * bins + _bin_at(node, shift)]) for node in (first, stop))
             context.add(source=(sources[a:b] - first).astype(np.uint32), column=columns[a:b])
+
+
+def _handed(relation: Mapping[str, Any]) -> int:
+    """Bytes of the values of a relation's lists, at the most: no more columns are of high degree than find edges."""
+    columns, edges, high = (int(relation[key]) for key in ("columns", "edges", "high"))
+    return 8 * (columns + min(columns, edges // max(1, high)))
+
+
+def hand_on(context: TaskContext, values: Doubles, degrees: AnyArray, relation: Mapping[str, Any]) -> None:
+    """Leave the values of a range of lists as the first parts: those of columns of high degree, then of all."""
+    context.add(value=values[degrees >= relation["high"]])
+    context.add(value=values)
 
 
 def _bin_at(node: int, shift: int) -> int:
@@ -238,7 +306,7 @@ def degrees_of(context: TaskContext, relation: dict[str, Any], begin: int, end: 
 
 
 def summed(context: TaskContext, values: str, active: Sequence[bool]) -> Doubles:
-    """Sums over the out-edges of a task's nodes of what stage `values` has for lists (part 0, column ``value``).
+    """Sums over the out-edges of a task's nodes of what stage `values` has for lists, by `hand_on`.
 
     `active`: relations that add anything.
     """
@@ -258,7 +326,7 @@ def summed(context: TaskContext, values: str, active: Sequence[bool]) -> Doubles
             for task in tasks:
                 block = context.part(params["blocks"], task, kind * cuts + part)
                 if block["source"].size:
-                    value = context.part(values, task)["value"] if active[number] else None
+                    value = context.part(values, task, kind)["value"] if active[number] else None
                     sums.add(block["source"], block["column"], value, context.threads)
     return sums.take()
 
@@ -268,19 +336,21 @@ def bin_sums(values: Doubles, shift: int) -> Doubles:
     return np.array([values[at : at + (1 << shift)].cumsum()[-1] for at in range(0, values.size, 1 << shift)])
 
 
-def give_chosen(job: Job, graph: Graph, chosen: Mapping[str, npt.NDArray[np.int64]]) -> list[str]:
-    """Hand nodes over by type, ascending: the stages that `chosen_values` reads."""
-    none = np.empty(0, np.int64)
-    return [
-        job.give(f"chosen-{number}", {"ids": np.sort(chosen.get(name, none))}).name
-        for number, name in enumerate(graph.node_types)
-    ]
+def give_chosen(job: Job, graph: SizedGraph, sweeps: Sweeps, chosen: Mapping[str, npt.NDArray[np.int64]]) -> list[str]:
+    """Hand nodes over by type and range, ascending: the stages that `chosen_values` reads."""
+    none, stages = np.empty(0, np.int64), []
+    for number, name in enumerate(graph.node_types):
+        ids = np.sort(chosen.get(name, none))
+        ends = np.searchsorted(ids, sweeps.params["nodes"][number]).tolist()
+        stages.append(job.give(f"chosen-{number}", {"ids": ids}, ends).name)
+    return stages
 
 
 def chosen_values(context: TaskContext, value: float, rest: float) -> Doubles:
     """`value` for those nodes of a task that were chosen, `rest` for the others."""
-    node_type, begin, end = Ranges(context.params).nodes(context.index)
-    ids = context.part(context.params["chosen"][node_type], 0)["ids"]
+    ranges = Ranges(context.params)
+    node_type, begin, end = ranges.nodes(context.index)
+    ids = context.part(context.params["chosen"][node_type], 0, ranges.node_tasks[context.index][1])["ids"]
     values = np.full(end - begin, rest)
-    values[ids[np.searchsorted(ids, begin) : np.searchsorted(ids, end)] - begin] = value
+    values[ids - begin] = value
     return values
