@@ -78,6 +78,8 @@ class StagePlan:
     threads: int = 1
     tasks: tuple[TaskStep, ...] = ()
     """What is cut into tasks, in place of steps of this process."""
+    store: int = 0
+    """Bytes of what tasks hand on when there is most of it."""
 
     @property
     def memory(self) -> int:
@@ -108,11 +110,6 @@ class StagePlan:
         moved = self.disk_read + self.disk_written + 2 * self.disk_scratch
         edges = sum(step.amount for step in self.steps if step.unit == "edge")
         return moved / DISK_RATE + edges * EDGE_SECONDS / self.threads
-
-    @property
-    def store(self) -> int:
-        """Bytes that tasks have handed on when the last has run."""
-        return sum(step.left for step in self.tasks)
 
     def needed(self) -> dict[Path, int]:
         """Bytes that must be free, by directory: what stays, and the largest scratch file beside `out`."""

@@ -35,7 +35,7 @@ class TaskStep:
     taken: int = 0
     """Of what earlier tasks have left."""
     left: int = 0
-    """That they hand on, and the store keeps until the artifact is there."""
+    """That they hand on."""
     written: int = 0
     """Of the artifact."""
     parts: int = 0

@@ -145,6 +145,31 @@ def test_only_what_is_lost_is_made_again(store: Store, executor: LocalExecutor, 
     assert any("task 4 of cut has to be run again" in error for error in counters.errors)
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+def test_what_nobody_reads_any_more_is_dropped(
+    store: Store, executor: LocalExecutor, plain: str, damaged: bool
+) -> None:
+    """It counts as done, and is made again if what was made of it is lost."""
+    run_job(store, executor)
+    cut, order, add = stages()
+    counters = Counters()
+    job = Job(store, "job", executor, retry=QUICK, counters=counters)
+    job.run(order if (job.run(cut) and damaged) else cut)
+    job.drop(cut)
+    assert not [name for name in files(store) if name.startswith("job/cut/") and name.endswith(".segment")]
+    if damaged:
+        flip(segment_file(store, "order", 0))
+        store.remove(manifest_key("job", "add", 0))
+    again = Job(store, "job", executor, retry=QUICK, counters=counters)
+    done = [again.run(stage) for stage in (cut, order, add)]
+    assert (counters.run, counters.recovered) == ((MAPS + 2, 2) if damaged else (0, 0))
+    if damaged:
+        whole = [
+            [read_manifest(store, "job", name, i) for i in range(n)] for name, n in (("cut", MAPS), ("order", PARTS))
+        ]
+        assert cluster_jobs.digest(store, [*whole, done[2]]) == plain
+
+
 @pytest.mark.parametrize("damage", ["cut short", "removed"])
 def test_a_run_after_sees_what_is_gone(store: Store, executor: LocalExecutor, plain: str, damage: str) -> None:
     run_job(store, executor)

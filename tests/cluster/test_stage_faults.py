@@ -112,13 +112,14 @@ def damage(how: str):
 
 @pytest.mark.parametrize("how", ["flipped", "cut", "removed", "manifest"])
 @pytest.mark.parametrize("step", ["import", "wrpr", "reorder", "layout"])
-def test_what_is_lost_is_made_again_and_nothing_else(prepared, tmp_path, step, how):
+def test_what_is_lost_is_made_again(prepared, tmp_path, step, how):
     harm = damage(how)
     with Watched(harm) as cluster:
         make(step, prepared, tmp_path / "out", cluster)
     assert_same(step, prepared, tmp_path / "out")
     assert harm.done
-    assert 0 < cluster.seen.recovered <= len(harm.done)
+    # Once each, with what it was made of, which may have been dropped by then.
+    assert len(harm.done) <= cluster.seen.recovered <= 4 * len(harm.done)
 
 
 def test_without_another_try_it_would_fail(prepared, tmp_path):

@@ -46,29 +46,36 @@ class ForeseenJob(Job):
     """After which scores no longer change."""
     stages: list[Stage] = field(default_factory=list)
     threads: int = 1
+    most: int = 0
+    """Bytes that the store holds at its fullest."""
+    _held: int = 0
 
     def run(self, stage: Stage) -> list[Manifest]:
         self.stages.append(stage)
+        self._held += stage.traffic.left
+        self.most = max(self.most, self._held)
         if stage.function == "tiering.cluster.files:join":
             return []  # no files to be put in their place
-        return [{"facts": _facts(stage, index)} for index in range(stage.tasks)]
+        return [{"facts": self._facts(stage, index)} for index in range(stage.tasks)]
+
+    def drop(self, *stages: Stage) -> None:
+        self._held -= sum(stage.traffic.left for stage in stages)
 
     def give(self, name: str, columns: Columns, bounds: Sequence[int] = ()) -> Stage:
         return Stage(name, "tiering.cluster.tasks:give", 1)
 
     def read(self, stage: str, index: int, part: int = 0) -> Read:
         found = next(one for one in self.stages if one.name == stage)
-        if found.function.endswith("pagerank:sweep"):
-            return {"change": np.array([0.0 if int(stage.rpartition("-")[2]) >= self.sweeps else 1.0])}
         return _READ[found.function.removeprefix("tiering.cluster.stages.")](found.params, index)
 
-
-def _facts(stage: Stage, index: int) -> dict[str, Any]:
-    """Of a task of a stage whose facts are planned with."""
-    if stage.function.endswith("ranks:cut"):
-        bounds = even_bounds(stage.params["num_nodes"], stage.params["parts"])
-        return {"rows": _shares(bounds[index + 1] - bounds[index], stage.params["parts"]).tolist()}
-    return {"accesses": 0}
+    def _facts(self, stage: Stage, index: int) -> dict[str, Any]:
+        """Of a task of a stage whose facts are planned with."""
+        if stage.function.endswith("ranks:cut"):
+            bounds = even_bounds(stage.params["num_nodes"], stage.params["parts"])
+            return {"rows": _shares(bounds[index + 1] - bounds[index], stage.params["parts"]).tolist()}
+        if stage.function.endswith("pagerank:sweep"):
+            return {"changes": [0.0 if int(stage.name.rpartition("-")[2]) >= self.sweeps else 1.0]}
+        return {"accesses": 0}
 
 
 def _shares(count: int, parts: int) -> npt.NDArray[np.int64]:
@@ -186,6 +193,11 @@ class Foresight(Cluster):
             if plan.request.sampled.sampler in SAMPLERS:
                 inclusion.include(self._job, graph, plan, self.grid)
         return _steps(stages)
+
+    @property
+    def store(self) -> int:
+        """Bytes that the store holds at its fullest, in the step that was planned last."""
+        return self._job.most
 
     def takes_relation(self, plan: RelationPlan) -> bool:
         """Whether tasks would make the lists of a relation."""

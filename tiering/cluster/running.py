@@ -30,11 +30,13 @@ from tiering.cluster.tasks import (
     Stage,
     TaskContext,
     canonical,
+    dropped_key,
     manifest_key,
     plan_digest,
     plan_key,
     read_manifest,
     run_attempt,
+    segments_folder,
 )
 from tiering.errors import InternalError, RefusedError, TieringError
 from tiering.progress import note, progress
@@ -112,6 +114,15 @@ class Job:
         self._plan(stage)
         return self._run(stage, range(stage.tasks))
 
+    def drop(self, *stages: Stage) -> None:
+        """Remove what the tasks of finished stages have left, which no stage to come reads; they still count as done.
+
+        Should something that was made of it be lost, they are run again.
+        """
+        for stage in stages:
+            self.store.claim(dropped_key(self.name, stage.name), b"dropped")
+            self.store.clear(segments_folder(self.name, stage.name))
+
     def give(self, name: str, columns: Columns, bounds: Sequence[int] = ()) -> Stage:
         """Hand arrays of who leads the job to its tasks: the parts of task 0 of a stage that is run here, now.
 
@@ -158,10 +169,10 @@ class Job:
 
     def _run(self, stage: Stage, wanted: Iterable[int]) -> list[Manifest]:
         manifests: dict[int, Manifest] = {}
-        order = list(wanted)
+        order, dropped = list(wanted), self.store.size(dropped_key(self.name, stage.name)) is not None
         for index in order:
             found = read_manifest(self.store, self.name, stage.name, index)
-            if found is not None and self._there(found):
+            if found is not None and (dropped or self._there(found)):
                 manifests[index] = found
             elif found is not None:
                 self.store.remove(manifest_key(self.name, stage.name, index))
@@ -201,8 +212,12 @@ class Job:
         note(f"note: {lost}")
         self.counters.recovered += 1
         self.store.remove(manifest_key(self.name, stage.name, lost.index))
+        mark = dropped_key(self.name, stage.name)
         if lost.stage in self._given:
             self._write_given(stage)
+        elif self.store.size(mark) is not None:
+            self.store.remove(mark)  # all of it is gone, and who reads one task's mostly reads the others' too
+            self._run(stage, range(stage.tasks))
         elif run:
             self._run(stage, [lost.index])
 

@@ -80,6 +80,15 @@ def manifest_key(job: str, stage: str, index: int) -> str:
     return f"{job}/{stage}/{index:06}.json"
 
 
+def dropped_key(job: str, stage: str) -> str:
+    """Of a mark that nobody needs any more what tasks of a stage have left."""
+    return f"{job}/{stage}/dropped"
+
+
+def segments_folder(job: str, stage: str) -> str:
+    return f"{job}/{stage}/segments"
+
+
 def canonical(document: Any) -> bytes:
     """JSON that is the same bytes for the same values."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
@@ -201,7 +210,7 @@ def run_attempt(
 ) -> Manifest:
     """Run a task once, in this process, and commit it; the manifest that is there afterwards."""
     context = TaskContext(store, job, stage.name, index, stage.params, threads, given=given or {})
-    key = f"{job}/{stage.name}/{index:06}-{uuid.uuid4().hex}.segment"
+    key = f"{segments_folder(job, stage.name)}/{index:06}-{uuid.uuid4().hex}.segment"
     with store.writer(key, stage.memory) as out:
         context._writer = SegmentWriter(key, out)
         facts = resolve(stage.function)(context) or {}

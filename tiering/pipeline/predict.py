@@ -96,9 +96,9 @@ def import_plan(
         elsewhere = None if foresight is None else foresight.takes_relation
         plan = plan_import(dataset, budget, edge_ids=edge_ids, out=target, elsewhere=elsewhere)
         stage = plan.stage(target)
-        tasks = () if foresight is None else foresight.importing(plan.relations, target)
-    steps = (opening, *stage.steps)
-    return replace(stage, steps=steps, threads=parse_threads(threads), tasks=tasks), plan.shape
+        if foresight is not None:
+            stage = replace(stage, tasks=foresight.importing(plan.relations, target), store=foresight.store)
+    return replace(stage, steps=(opening, *stage.steps), threads=parse_threads(threads)), plan.shape
 
 
 def _foresight(cluster: ClusterOptions | None) -> Foresight | None:
@@ -179,7 +179,8 @@ def predict_score(
     )
     target, foresight = Path(out).absolute(), _foresight(cluster)
     if foresight is not None and (tasks := foresight.scoring(graph, plan, target)):
-        return Forecast((plan.led(graph, target, tasks),), _machines(cluster))
+        led = replace(plan.led(graph, target), tasks=tasks, store=foresight.store)
+        return Forecast((led,), _machines(cluster))
     return Forecast((plan.stage(graph, GraphShape.of(graph), target),), _machines(cluster))
 
 
@@ -211,7 +212,8 @@ def predict_reorder(
     foresight, tables = _foresight(cluster), shape.tables if features else {}
     tasks, done = ((), set[str]()) if foresight is None else foresight.reordering(shape, tables, target, chosen)
     plan = plan_reorder(shape, target, budget, parse_threads(threads), features, uncached, chosen, done)
-    return Forecast((replace(plan, tasks=tasks),), _machines(cluster))
+    store = 0 if foresight is None else foresight.store
+    return Forecast((replace(plan, tasks=tasks, store=store),), _machines(cluster))
 
 
 def predict_layout(
@@ -249,7 +251,8 @@ def predict_layout(
     foresight = _foresight(cluster)
     tasks = () if foresight is None else foresight.laying_out(graph, plan, target)
     stage = plan.stage(target, budget, copied, elsewhere=bool(tasks))
-    return Forecast((replace(stage, threads=parse_threads(threads), tasks=tasks),), _machines(cluster))
+    store = 0 if foresight is None else foresight.store
+    return Forecast((replace(stage, threads=parse_threads(threads), tasks=tasks, store=store),), _machines(cluster))
 
 
 def predict_devices(

@@ -26,7 +26,6 @@ from tiering.scores.methods import AUTO, METHODS, OWN, Method, choose_method, us
 from tiering.scores.request import Need, ScoreOptions, ScoreRequest, TrainSet, check_options, list_nodes
 from tiering.scores.sweeps import past_the_cache, scratch_bytes
 from tiering.scores.vip import SAMPLERS
-from tiering.task_steps import TaskStep
 from tiering.units import parse_threads
 
 _DIGEST_STEP = 1 << 20
@@ -84,15 +83,15 @@ class ScorePlan:
         held = held_memory(self.request.budget)
         return StagePlan("score", out, steps, {out: columns}, held, tuple(notes), self.request.threads)
 
-    def led(self, graph: SizedGraph, out: Path, tasks: tuple[TaskStep, ...]) -> StagePlan:
-        """What the stage will take where tasks compute the columns."""
+    def led(self, graph: SizedGraph, out: Path) -> StagePlan:
+        """What the process that leads will take where tasks compute the columns."""
         notes = [*self.notes, f"at most {self.sweeps} sweeps"] if self.name == "rpr" else self.notes
         lists = list_nodes(graph) if "fanouts" in self.method.options else 0
         left = {out: 8 * (graph.num_nodes() + lists)}
         steps: tuple[Step, ...] = ()
         if self.name == "hybrid":
             steps = (Step("weighing", "in memory", 5 * left[out], 0, left[out], 0, graph.num_nodes(), "node"),)
-        return StagePlan("score", out, steps, left, held_memory(self.request.budget), tuple(notes), tasks=tasks)
+        return StagePlan("score", out, steps, left, held_memory(self.request.budget), tuple(notes))
 
     def _read_bytes(self, shape: GraphShape) -> int:
         """Bytes of the graph, or of the user's own scores, that are read from disk."""

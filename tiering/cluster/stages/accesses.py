@@ -99,7 +99,9 @@ def count_epochs(job: Job, graph: SizedGraph, plan: ScorePlan, grid: Grid) -> Co
     largest = max((-(-c.size // p) for c, p in zip(columns, parts, strict=True) if p), default=0)
     params, traffic = {**params, "from": "sample"}, Traffic(taken=12 * pairs, left=24 * size)
     summed = Stage("sum", f"{_HERE}:sums", sum(parts), params, ("sample",), largest * _SUM_BYTES, traffic)
-    return Counted(summed, columns, [0, *np.cumsum(parts).tolist()], job.run(summed))
+    manifests = job.run(summed)
+    job.drop(sample)
+    return Counted(summed, columns, [0, *np.cumsum(parts).tolist()], manifests)
 
 
 def write_presample(job: Job, writer: ArtifactWriter, graph: SizedGraph, plan: ScorePlan, grid: Grid) -> dict[str, Any]:

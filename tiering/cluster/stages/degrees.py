@@ -50,6 +50,7 @@ def write_degrees(job: Job, writer: ArtifactWriter, graph: SizedGraph, grid: Gri
         summed = Stage(f"type-{number}.sum", f"{_HERE}:sums", ranges, params, (cut.name,), most, traffic)
         job.run(cut)
         job.run(summed)
+        job.drop(cut)
         memory = max(memory, 8 * -(-count // max(1, ranges)))
         files.append(JoinedFile(f"nodes/{node_type}/feature", "float64", (count,), [Parts(summed.name, 0, ranges)]))
     place_files(writer, job.run(join_stage("files", writer.path, files, memory)))

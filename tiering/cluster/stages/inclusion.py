@@ -74,6 +74,7 @@ def include(job: Job, graph: SizedGraph, plan: ScorePlan, grid: Grid) -> Include
     found = Stage("start", f"{_HERE}:start", tasks, params, tuple(params["chosen"]), sweeps.node_memory, given)
     job.run(found)
     drawn: Stage | None = None
+    before: list[Stage] = []
     for hop, numbers in enumerate(fanouts, 1):
         active = [any(earlier[r] for earlier in fanouts[:hop]) for r in range(len(graph.relations))]
         of = {**params, "found": found.name, "drawn": drawn and drawn.name, "fanouts": list(numbers), "active": active}
@@ -86,6 +87,8 @@ def include(job: Job, graph: SizedGraph, plan: ScorePlan, grid: Grid) -> Include
         of, reads = {**of, "drawn": drawn.name}, (*reads, drawn.name, params["bins"], params["blocks"])
         found = Stage(f"find-{hop}", f"{_HERE}:find", tasks, of, reads, sweeps.node_memory, finding)
         job.run(found)
+        job.drop(*before)
+        before = [drawn, found]
     return Included(sweeps, found, drawn, share)
 
 

@@ -86,8 +86,10 @@ def write_relation(job: Job, writer: ArtifactWriter, name: str, plan: RelationPl
         f"{name}.lists", f"{_HERE}:lists", parts, {**params, "from": buckets.name}, (buckets.name,), memory, traffic
     )
     job.run(lists)
+    job.drop(buckets)
     files = join_stage(f"{name}.files", writer.path, _files(plan, lists, of_range), max(of_range) * _widest(plan))
     place_files(writer, job.run(files))
+    job.drop(lists)
 
 
 def _described(job: Job, name: str, array: AnyArray, parts: int) -> dict[str, Any]:

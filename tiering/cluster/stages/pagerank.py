@@ -55,16 +55,17 @@ def write_ranks(job: Job, writer: ArtifactWriter, graph: SizedGraph, plan: Score
     handing = Traffic(8 * sweeps.columns, 8 * sweeps.ranges.nodes_read(), sweeps.handed)
     summing = Traffic(0, sweeps.summing + each, each)
     done, residual = 0, 0.0
+    changes: list[float] = []
     while done < most:
         done += 1
         reads, of = (last.name, *params["chosen"]), {**params, "scores": last.name}
         handed = Stage(f"contribute-{done}", f"{_HERE}:contribute", lists, of, reads, sweeps.list_memory, handing)
         job.run(handed)
         of, reads = {**of, "handed": handed.name}, (*reads, handed.name, params["bins"], params["blocks"])
-        last = Stage(f"sweep-{done}", f"{_HERE}:sweep", tasks, of, reads, sweeps.node_memory, summing)
-        job.run(last)
-        changes = np.concatenate([job.read(last.name, task, 1)["change"] for task in range(tasks)] or [np.zeros(0)])
-        residual = float(np.cumsum(changes)[-1]) if changes.size else 0.0
+        before, last = last, Stage(f"sweep-{done}", f"{_HERE}:sweep", tasks, of, reads, sweeps.node_memory, summing)
+        changes = [change for manifest in job.run(last) for change in manifest["facts"]["changes"]]
+        job.drop(before, handed)
+        residual = float(np.cumsum(changes)[-1]) if changes else 0.0
         if tolerance > 0 and residual <= tolerance:
             break
     place_files(writer, job.run(join_columns("files", writer, graph, last, sweeps.ranges)))
@@ -99,12 +100,12 @@ def contribute(context: TaskContext) -> None:
     hand_on(context, np.divide(scores, degrees, out=np.zeros(end - begin), where=degrees > 0), degrees, relation)
 
 
-def sweep(context: TaskContext) -> None:
-    """The scores of a range of nodes after a sweep, and by how much those of each bin changed."""
+def sweep(context: TaskContext) -> dict[str, list[float]]:
+    """The scores of a range of nodes after a sweep; as facts, by how much those of each bin changed."""
     params, ranges = context.params, Ranges(context.params)
     node_type, _, _ = ranges.nodes(context.index)
     sums = summed(context, params["handed"], [True] * len(ranges.relations))
     after = chosen_values(context, *params["restart"]) + params["damping"] * sums
     before = context.part(params["scores"], context.index)["score"]
     context.add(score=after)
-    context.add(change=bin_sums(np.abs(after - before), params["shifts"][node_type]))
+    return {"changes": bin_sums(np.abs(after - before), params["shifts"][node_type]).tolist()}

@@ -62,6 +62,7 @@ def write_order(
     traffic = Traffic(0, (8 + item) * count, (8 + 3 * item) * count, parts=parts * (2 + parts))
     merge = Stage(f"{name}.merge", f"{_HERE}:merge", parts, of, (cut.name,), widest, traffic)
     job.run(merge)
+    job.drop(cut)
     of, traffic = {**params, "from": merge.name}, Traffic(taken=2 * item * count, left=item * count)
     inverse = Stage(f"{name}.inverse", f"{_HERE}:inverse", parts, of, (merge.name,), chunk, traffic)
     job.run(inverse)
@@ -72,6 +73,7 @@ def write_order(
         JoinedFile(f"{folder}/old_to_new", wide, (count,), [Parts(inverse.name, 0, parts)]),
     ]
     place_files(writer, job.run(join_stage(f"{name}.files", writer.path, files, 8 * int(rows.max()))))
+    job.drop(merge, inverse)
 
 
 def sample(context: TaskContext) -> None:

@@ -78,6 +78,7 @@ def write_relation(
     params, traffic = {**params, "from": cut.name}, Traffic(taken=handed, left=8 * num_dst + entries)
     merge = Stage(f"{name}.merge", f"{_HERE}:merge", parts, params, (cut.name,), memory, traffic)
     job.run(merge)
+    job.drop(cut)
     before = [0, *np.cumsum(edges["new"])[:-1].tolist()]
     files = [JoinedFile(f"{folder}/indptr", "int64", (num_dst + 1,), [Parts(merge.name, 0, parts)], before, num_edges)]
     files += [
@@ -86,6 +87,7 @@ def write_relation(
     ]
     stage = join_stage(f"{name}.files", writer.path, files, max(edges["new"]) * max(widths))
     place_files(writer, job.run(stage))
+    job.drop(merge)
 
 
 def _ranges(

@@ -190,6 +190,8 @@ class _Table:
         traffic = Traffic(content, 0, left) if self._source.in_order else Traffic(0, placed, left)
         params = {**params, "from": cut.name}
         job.run(Stage(f"{self.name}.merge", f"{_HERE}:merge", len(self.ranges), params, reads, need, traffic))
+        if reads:
+            job.drop(cut)
 
     def _tasks(self, tier: str) -> tuple[int, int]:
         """The tasks of ``merge`` for a tier: the first, and the one behind the last."""
