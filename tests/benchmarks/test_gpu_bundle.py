@@ -98,7 +98,7 @@ def results(bundle: Path, name: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    "cuda", [pytest.param("OFF", marks=pytest.mark.slow), pytest.param("ON", marks=pytest.mark.long)]
+    "cuda", [pytest.param("OFF", marks=pytest.mark.long), pytest.param("ON", marks=pytest.mark.long)]
 )
 def test_up_to_the_first_call_of_cuda(bundle, run, cuda):
     """Really built, without optimisation; with CUDA, whose kernels `make cuda` compiles in every run, it takes twice as
