@@ -11,7 +11,9 @@ from tiering.errors import CapabilityError, InputError, MissingError
 from tiering.units import parse_bytes, parse_fanouts, parse_threads
 
 from .options import (
+    AddressOption,
     BatchSizeOption,
+    ExecutorOption,
     FanoutsListOption,
     FrontierOption,
     GraphArgument,
@@ -23,9 +25,14 @@ from .options import (
     RestartOption,
     SamplerOption,
     SeedOption,
+    ShardsOption,
+    StoreOption,
+    TaskMemoryOption,
     ThreadsOption,
     TrainOption,
     WalkLengthOption,
+    WorkersOption,
+    cluster_options,
     given_walks,
 )
 from .output import note, print_json, print_line, print_parts
@@ -110,6 +117,12 @@ def evaluate_command(
     threads: ThreadsOption = "auto",
     memory: MemoryOption = "auto",
     no_verify: NoVerifyOption = False,
+    executor: ExecutorOption = None,
+    store: StoreOption = None,
+    address: AddressOption = None,
+    workers: WorkersOption = None,
+    task_memory: TaskMemoryOption = None,
+    shards: ShardsOption = None,
     json: JsonOption = False,
 ) -> None:
     """Count the reads of sampled epochs: what share would a cache of 1 to 40 % serve, filled by each score?
@@ -121,6 +134,7 @@ def evaluate_command(
     from tiering.formats.graph import Graph
     from tiering.formats.scores import Scores
     from tiering.layout import parse_capacities
+    from tiering.pipeline.commands import tasks_of
     from tiering.sampling import SamplingOptions
 
     if plot is not None:
@@ -153,7 +167,9 @@ def evaluate_command(
         **({} if shares is None else {"shares": _shares(shares)}),
     }
     hops = [parse_fanouts(text) for text in fanouts or ["10,10,10"]]
-    results = [evaluate(opened, named, SamplingOptions(fanout, **how), **asked) for fanout in hops]
+    with tasks_of(cluster_options(executor, store, address, workers, task_memory, shards, False)) as tasks:
+        asked["elsewhere"] = None if tasks is None else tasks.judging
+        results = [evaluate(opened, named, SamplingOptions(fanout, **how), **asked) for fanout in hops]
     for artifact in (opened, *judged):
         artifact.finish_reads()
     for text in notes_on(results):

@@ -163,14 +163,14 @@ class Foresight(Cluster):
 
     def __init__(self, options: ClusterOptions) -> None:
         super().__init__(options)
-        self._job = ForeseenJob()
+        self._planned = ForeseenJob()
 
     def job(self, writer: ArtifactWriter) -> Job:
-        return self._job
+        return self._planned
 
     def _begin(self, sweeps: int = 0) -> tuple[StageTasks, list[Stage]]:
-        self._job = ForeseenJob(sweeps)
-        return StageTasks(self), self._job.stages
+        self._planned = ForeseenJob(sweeps)
+        return StageTasks(self), self._planned.stages
 
     def importing(self, relations: Sequence[RelationPlan], out: Path) -> Steps:
         """Of those relations that are made elsewhere."""
@@ -189,15 +189,15 @@ class Foresight(Cluster):
         if plan.name != "hybrid":
             scoring.make(_FutureArtifact(out), graph, plan)
         else:  # who leads the job weighs, which is not foreseen
-            accesses.count_epochs(self._job, graph, plan, self.grid)
+            accesses.count_epochs(self._planned, graph, plan, self.grid)
             if plan.request.sampled.sampler in SAMPLERS:
-                inclusion.include(self._job, graph, plan, self.grid)
+                inclusion.include(self._planned, graph, plan, self.grid)
         return _steps(stages)
 
     @property
     def store(self) -> int:
         """Bytes that the store holds at its fullest, in the step that was planned last."""
-        return self._job.most
+        return self._planned.most
 
     def takes_relation(self, plan: RelationPlan) -> bool:
         """Whether tasks would make the lists of a relation."""
@@ -213,14 +213,14 @@ class Foresight(Cluster):
         done, target, reordering = set(), _FutureArtifact(out), tasks.reordering()
         for number, (name, node) in enumerate(shape.nodes.items()):
             if name not in first and reordering.takes_order(node.num_nodes):
-                ranks.write_order(self._job, target, f"order-{number}", "", name, node.num_nodes, self.grid)
+                ranks.write_order(self._planned, target, f"order-{number}", "", name, node.num_nodes, self.grid)
                 done.add(name)
         for number, relation in enumerate(shape.relations):
             if reordering.takes_relation(shape, relation):
-                relabel.write_relation(self._job, target, f"relation-{number}", shape, relation, "", self.grid)
+                relabel.write_relation(self._planned, target, f"relation-{number}", shape, relation, "", self.grid)
                 done.add(relation_key(relation))
         if tables and reordering.takes_tables(tables):
-            rows.write_tables(self._job, target, shape, tables, "", self.grid)
+            rows.write_tables(self._planned, target, shape, tables, "", self.grid)
             done.add("features")
         return _steps(stages), done
 

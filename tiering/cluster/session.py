@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -81,7 +82,14 @@ class Cluster:
         stage = str(writer.required_journal().identity["stage"])
         identity: Mapping[str, Any] = {**writer.required_journal().identity, "out": str(writer.root), **vars(self.grid)}
         name = f"{stage}-{xxhash.xxh3_64_hexdigest(canonical(identity))}"
-        store = open_store(self.options.store or str(writer.root.with_name(f".{writer.root.name}.tasks")))
+        return self._job(name, writer.root)
+
+    def question(self, about: Path, name: str) -> Job:
+        """A job that leaves no artifact; `name` stands for what is asked, about the artifact at `about`."""
+        return self._job(name, about)
+
+    def _job(self, name: str, beside: Path) -> Job:
+        store = open_store(self.options.store or str(beside.with_name(f".{beside.name}.tasks")))
         job = Job(store, name, self._begun(), threads=self.options.threads, retry=self.retry, counters=self.counters)
         self._jobs.append(job)
         return job

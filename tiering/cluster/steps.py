@@ -11,7 +11,8 @@ from tiering.artifacts.manifest import Relation, relation_key
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster.running import Job
 from tiering.cluster.session import Cluster
-from tiering.cluster.stages import accesses, degrees, inclusion, lists, pagerank, ranks, relabel, rows, sweeps
+from tiering.cluster.stages import accesses, degrees, inclusion, judging, lists, pagerank, ranks, relabel, rows, sweeps
+from tiering.evaluation.counting import JudgedEpochs
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.scores import Scores
@@ -54,6 +55,12 @@ class StageTasks:
     def scoring(self) -> Scoring:
         """The columns of scores."""
         return Scoring(self._cluster)
+
+    def judging(self, judged: JudgedEpochs, graph: Graph) -> JudgedEpochs:
+        """Epochs of an evaluation; like those of a score they take long on graphs of any size."""
+        if self._cluster.grid.shards == 1:
+            return judged
+        return judging.TaskEpochs(**vars(judged), whole=graph, cluster=self._cluster)
 
     def reordering(self) -> Reordering:
         """Orders and relations of a reorder."""

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tiering.artifacts.manifest import relation_key
 from tiering.evaluation.bootstrap import MAX_GROUPS, group_of
 from tiering.evaluation.line import CHUNK, IntArray
+from tiering.evaluation.traffic import SsdCounter
 from tiering.formats.graph import Graph
 from tiering.sampling import (
     AccessCounts,
@@ -114,15 +115,14 @@ class JudgedEpochs:
 
     def count(self, maps: Sequence[BucketMap]) -> Counted:
         """Count what they read, with a progress bar; and nodes by the buckets of some maps, batch by batch."""
-        counts, total = AccessCounts.zeros(self.graph), self._batches
+        counts, total = AccessCounts.zeros(self.graph), self.batches
         groups = group_of(np.arange(total), total)
         hits = np.zeros((len(maps), min(total, MAX_GROUPS), BUCKETS), np.int64)
         done = 0
         for plan, first, last in self._runs("sampling"):
             counted = self.judge.count(plan, first, last, counts, maps, self.threads)
-            own = groups[done : done + last - first]
-            starts = np.flatnonzero(np.diff(own, prepend=-1))
-            hits[:, own[starts]] += np.add.reduceat(counted, starts, axis=1)
+            own, sums = by_group(counted, groups[done : done + last - first])
+            hits[:, own] += sums
             done += last - first
         return Counted(counts, hits, total)
 
@@ -131,18 +131,28 @@ class JudgedEpochs:
         for plan, first, last in self._runs(doing):
             yield from self.judge.each(plan, first, last, see, self.threads)
 
-    def add_up(self, see: See, doing: str) -> IntArray:
-        """Sum over all batches of what `see` finds in each: arrays of one shape."""
-        return functools.reduce(np.add, self.each(see, doing))
+    def count_pages(self, counter: SsdCounter) -> IntArray:
+        """Sum over all batches of what a counter sees in each."""
+        return functools.reduce(np.add, self.each(counter.see, "counting pages"))
 
     @property
-    def _batches(self) -> int:
-        nodes = sum(np.asarray(ids).size for ids in self.train.values())
-        return -(-nodes // self.options.batch_size) * len(self.epochs)
+    def per_epoch(self) -> int:
+        """Batches of an epoch."""
+        return -(-sum(np.asarray(ids).size for ids in self.train.values()) // self.options.batch_size)
+
+    @property
+    def batches(self) -> int:
+        return self.per_epoch * len(self.epochs)
 
     def _runs(self, doing: str) -> Iterator[tuple[EpochPlan, int, int]]:
         how = self.options
         return runs_of_batches(self.train, how.batch_size, how.seed, self.epochs, self.threads, doing)
+
+
+def by_group(counted: IntArray, groups: IntArray) -> tuple[IntArray, IntArray]:
+    """Groups, ascending, of batches that follow each other, and the sums of what was counted in those of each."""
+    starts = np.flatnonzero(np.diff(groups, prepend=-1))
+    return groups[starts], np.add.reduceat(counted, starts, axis=1)
 
 
 @dataclass(frozen=True)

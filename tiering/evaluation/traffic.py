@@ -13,7 +13,7 @@ out: the loader cuts reads of more than 64 KiB, and such a cut may fall into a p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from tiering.errors import InputError
 from tiering.evaluation.bootstrap import Bootstrap, middle
-from tiering.evaluation.line import FloatArray, IntArray, Ranges, Ranking, Rows
+from tiering.evaluation.line import FloatArray, IntArray, Ranges, Rows
 from tiering.formats.layout import SECTOR_BYTES, TIERS, SsdRows
 from tiering.layout.tiers import parse_page
 from tiering.units import format_bytes, parse_bytes
@@ -73,29 +73,36 @@ def span_reads(begins: IntArray, ends: IntArray, units: SsdUnits) -> SsdReads:
 
 
 class SsdCounter:
-    """Counts, batch by batch, what the ssd tiers of some plans read; the rankings have `places`."""
+    """Counts, batch by batch, what the ssd tiers of some plans read.
 
-    def __init__(self, rows: Rows, rankings: Mapping[str, Ranking], units: SsdUnits) -> None:
-        self._rows, self._rankings, self._units = rows, rankings, units
-        sizes = zip(rows.counts, rows.row_bytes, strict=True)
+    `types`, `row_bytes`: of each node type; `places`: of each plan, of each type, where a row lies in the ssd tier (-1:
+    not there), as `tiering.evaluation.line.Ranking` has it.
+    """
+
+    def __init__(
+        self, types: Sequence[str], row_bytes: Sequence[int], places: Mapping[str, Sequence[IntArray]], units: SsdUnits
+    ) -> None:
+        self.types, self.row_bytes, self.places, self.units = types, row_bytes, places, units
+        counts = [of_type.size for of_type in next(iter(places.values()))]
+        sizes = zip(counts, row_bytes, strict=True)
         self._geometry = [SsdRows.plan(0, count, size, units.page_bytes) for count, size in sizes]
 
     def see(self, nodes: Mapping[str, npt.NDArray[np.int64]]) -> IntArray:
         """Reads of one batch, from its unique nodes per type: int64, shape (rankings, types, 2), bytes and pages."""
-        sums = np.zeros((len(self._rankings), len(self._rows.types), 2), np.int64)
-        for of_score, ranking in zip(sums, self._rankings.values(), strict=True):
-            for index, node_type in enumerate(self._rows.types):
-                places = ranking.places[index][nodes[node_type]]
-                begins = self._geometry[index].begins(np.sort(places[places >= 0]), self._units.page_bytes)
-                reads = span_reads(begins, begins + self._rows.row_bytes[index], self._units)
+        sums = np.zeros((len(self.places), len(self.types), 2), np.int64)
+        for of_score, of_plan in zip(sums, self.places.values(), strict=True):
+            for index, node_type in enumerate(self.types):
+                places = of_plan[index][nodes[node_type]]
+                begins = self._geometry[index].begins(np.sort(places[places >= 0]), self.units.page_bytes)
+                reads = span_reads(begins, begins + self.row_bytes[index], self.units)
                 of_score[index] = reads.bytes, reads.pages
         return sums
 
     def reads(self, sums: IntArray) -> dict[str, dict[str, SsdReads]]:
         """Per score and node type, from the sums of what was seen."""
         return {
-            name: {t: SsdReads(*pair.tolist()) for t, pair in zip(self._rows.types, of_score, strict=True)}
-            for name, of_score in zip(self._rankings, sums, strict=True)
+            name: {t: SsdReads(*pair.tolist()) for t, pair in zip(self.types, of_score, strict=True)}
+            for name, of_score in zip(self.places, sums, strict=True)
         }
 
 

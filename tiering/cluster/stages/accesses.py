@@ -11,7 +11,9 @@ each node of a range.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,7 +27,7 @@ from tiering.cluster.running import Job
 from tiering.cluster.tasks import Manifest, Stage, TaskContext, Traffic
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.shape import SizedGraph
-from tiering.sampling import AccessCounts, SamplingOptions, make_sampler
+from tiering.sampling import AccessCounts, EpochPlan, Sampler, SamplingOptions, make_sampler
 from tiering.sampling.plan import batches
 from tiering.scores.plan import ScorePlan, sampled_edges
 from tiering.scores.presample import Tally
@@ -70,20 +72,32 @@ def columns_of(graph: SizedGraph) -> list[CountedColumn]:
     return features + lists
 
 
+def runs_of(epochs: range, per_epoch: int, grid: Grid) -> list[list[int]]:
+    """Epoch, first batch and the one behind the last of each task that samples; as many tasks in each epoch."""
+    cuts = even_bounds(per_epoch, min(per_epoch, grid.shards or _TASKS))
+    return [[epoch, first, last] for epoch in epochs for first, last in pairwise(cuts)]
+
+
+def ranges_of(columns: list[CountedColumn], grid: Grid) -> list[int]:
+    """Into how many ranges each column is cut for its sums."""
+    return [grid.parts(column.size * _SUM_BYTES) if column.size else 0 for column in columns]
+
+
+def summing(params: dict[str, Any], traffic: Traffic) -> Stage:
+    """The stage ``sum`` of the counts that the stage ``sample`` of these params leaves."""
+    largest = max((-(-size // p) for size, p in zip(params["sizes"], params["parts"], strict=True) if p), default=0)
+    params = {**params, "from": "sample"}
+    return Stage("sum", f"{_HERE}:sums", sum(params["parts"]), params, ("sample",), largest * _SUM_BYTES, traffic)
+
+
 def count_epochs(job: Job, graph: SizedGraph, plan: ScorePlan, grid: Grid) -> Counted:
     """Have the epochs of a score counted."""
     request, options, sampling = plan.request, plan.request.options, plan.request.sampled
     train = job.give("train", {"ids": np.concatenate(list(request.train.values()))})
     per_epoch = -(-request.train_size // sampling.batch_size)
-    tasks = min(per_epoch, grid.shards or _TASKS)
-    cuts = even_bounds(per_epoch, tasks)
-    runs = [
-        [epoch, cuts[task], cuts[task + 1]]
-        for epoch in range(options.first_epoch, options.first_epoch + options.epochs)
-        for task in range(tasks)
-    ]
+    runs = runs_of(range(options.first_epoch, options.first_epoch + options.epochs), per_epoch, grid)
     columns = columns_of(graph)
-    parts = [grid.parts(column.size * _SUM_BYTES) if column.size else 0 for column in columns]
+    parts = ranges_of(columns, grid)
     params: dict[str, Any] = {
         "graph": str(graph.path), "sampling": sampling.to_json(), "runs": runs, "epochs": options.epochs,
         "train": {name: int(ids.size) for name, ids in request.train.items()}, "given": train.name,
@@ -96,9 +110,7 @@ def count_epochs(job: Job, graph: SizedGraph, plan: ScorePlan, grid: Grid) -> Co
     traffic = Traffic(sum(lists), 8 * request.train_size * len(runs), 12 * pairs)
     sample = Stage("sample", f"{_HERE}:sample", len(runs), params, (train.name,), plan.need.minimum, traffic)
     job.run(sample)
-    largest = max((-(-c.size // p) for c, p in zip(columns, parts, strict=True) if p), default=0)
-    params, traffic = {**params, "from": "sample"}, Traffic(taken=12 * pairs, left=24 * size)
-    summed = Stage("sum", f"{_HERE}:sums", sum(parts), params, ("sample",), largest * _SUM_BYTES, traffic)
+    summed = summing(params, Traffic(taken=12 * pairs, left=24 * size))
     manifests = job.run(summed)
     job.drop(sample)
     return Counted(summed, columns, [0, *np.cumsum(parts).tolist()], manifests)
@@ -121,6 +133,14 @@ def write_presample(job: Job, writer: ArtifactWriter, graph: SizedGraph, plan: S
 def read_tally(job: Job, graph: Graph, plan: ScorePlan, grid: Grid, *, squares: bool) -> Tally:
     """The counts of all epochs in the memory of who leads the job."""
     counted = count_epochs(job, graph, plan, grid)
+    total, squared = read_sums(job, graph, counted)
+    epochs = plan.request.options.epochs
+    per_epoch = -(-plan.request.train_size // plan.request.sampled.batch_size)
+    return Tally(total, squared if squares else None, epochs, epochs * per_epoch)
+
+
+def read_sums(job: Job, graph: Graph, counted: Counted) -> tuple[AccessCounts, AccessCounts]:
+    """Counts over all epochs, and sums of the squares of those of each, in the memory of who leads the job."""
     arrays: list[dict[str, npt.NDArray[np.int64]]] = []
     for number, column in enumerate(counted.columns):
         parts = counted.parts(number)
@@ -136,27 +156,38 @@ def read_tally(job: Job, graph: Graph, plan: ScorePlan, grid: Grid, *, squares: 
             dict(zip(types, values, strict=False)), dict(zip(graph.relations, values[len(types) :], strict=True))
         )
 
-    epochs = plan.request.options.epochs
-    per_epoch = -(-plan.request.train_size // plan.request.sampled.batch_size)
-    return Tally(of("total"), of("squares") if squares else None, epochs, epochs * per_epoch)
+    return of("total"), of("squares")
 
 
 def sample(context: TaskContext) -> None:
     """Count what some batches of an epoch read: of each range of each column, the nodes that were and how often."""
+    _, first, last = context.params["runs"][context.index]
+    with sampled_epoch(context) as (graph, sampler, plan):
+        counts = AccessCounts.zeros(graph)
+        sampler.count_accesses(plan, counts, first=first, last=last, threads=context.threads)
+    add_counts(context, counts)
+
+
+@contextmanager
+def sampled_epoch(context: TaskContext) -> Iterator[tuple[Graph, Sampler, EpochPlan]]:
+    """The graph, verified where it is read, its sampler, and the batches of the epoch that a task takes some of."""
     params = context.params
-    epoch, first, last = params["runs"][context.index]
     ids, begin = context.part(params["given"], 0)["ids"], 0
     train = {}
     for name, size in params["train"].items():
         train[name], begin = ids[begin : begin + size], begin + size
     options = SamplingOptions(**params["sampling"])
-    with_lists = Graph.open(params["graph"])
-    with_lists.verify_reads()
-    plan = batches(train, options.batch_size, epoch, seed=options.seed)
-    counts = AccessCounts.zeros(with_lists)
-    make_sampler(with_lists, options).count_accesses(plan, counts, first=first, last=last, threads=context.threads)
-    with_lists.finish_reads()
-    for column, parts in zip((*counts.features.values(), *counts.adjacency.values()), params["parts"], strict=True):
+    graph = Graph.open(params["graph"])
+    graph.verify_reads()
+    plan = batches(train, options.batch_size, params["runs"][context.index][0], seed=options.seed)
+    yield graph, make_sampler(graph, options), plan
+    graph.finish_reads()
+
+
+def add_counts(context: TaskContext, counts: AccessCounts) -> None:
+    """Leave counts, each range of each column as a part."""
+    columns = (*counts.features.values(), *counts.adjacency.values())
+    for column, parts in zip(columns, context.params["parts"], strict=True):
         nodes = np.flatnonzero(column)
         bounds = even_bounds(column.size, parts) if parts else []
         ends = np.searchsorted(nodes, bounds)
