@@ -7,11 +7,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tiering.artifacts.artifact import Artifact, Damage
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster.running import Job
 from tiering.cluster.session import Cluster
-from tiering.cluster.stages import accesses, degrees, inclusion, judging, lists, pagerank, ranks, relabel, rows, sweeps
+from tiering.cluster.stages import (
+    accesses,
+    comparing,
+    degrees,
+    inclusion,
+    judging,
+    lists,
+    pagerank,
+    ranks,
+    relabel,
+    rows,
+    sweeps,
+)
 from tiering.evaluation.counting import JudgedEpochs
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph, relation_folder
@@ -61,6 +74,10 @@ class StageTasks:
         if self._cluster.grid.shards == 1:
             return judged
         return judging.TaskEpochs(**vars(judged), whole=graph, cluster=self._cluster)
+
+    def comparing(self, artifact: Artifact) -> Damage:
+        """All files of an artifact with their checksums."""
+        return comparing.find_damage(self._cluster, artifact)
 
     def reordering(self) -> Reordering:
         """Orders and relations of a reorder."""
