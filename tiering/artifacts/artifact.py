@@ -258,8 +258,8 @@ class Artifact(Described):
 
 
 Damage: TypeAlias = "Mapping[tuple[str, str], list[int] | str]"
-"""By the absolute path of an artifact and the name of a file: blocks that are not what was written, or why that cannot be
-told.
+"""By the absolute path of an artifact and the name of a file: blocks that are not what was written, or why
+that is not known.
 """
 
 
