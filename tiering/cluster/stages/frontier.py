@@ -152,23 +152,14 @@ def _bounds(params: dict[str, Any], node_type: int, edges: Sequence[Int64Array],
 
 
 def _check_weights(params: dict[str, Any], pieces: Sequence[Sequence[int]], manifests: Sequence[Manifest]) -> None:
-    """Raise `InputError` for weights that cannot be drawn by, in the words of one process."""
-    if params["rule"] != "weighted":
-        return
+    """Raise `InputError` where all weights of a relation are 0, in the words of one process."""
     for number, relation in enumerate(params["relations"]):
-        own = [m["facts"] for (r, _, _), m in zip(pieces, manifests, strict=True) if r == number]
-        bad = [facts["bad"] for facts in own if facts["bad"] is not None]
-        if bad:
-            edge, weight = min(bad)
-            problem = f"expected finite weights of 0 or more, found {weight} at edge {edge}"
-        elif relation["edges"] and not any(facts["positive"] for facts in own):
-            problem = f"all {relation['edges']} are 0, so no edge can be drawn"
-        else:
-            continue
-        raise InputError(
-            f"{params['graph']}: weights of relation {relation['key']}: {problem}; correct the weights and import "
-            "again, or use another sampler"
-        )
+        own = [m["facts"]["positive"] for (r, _, _), m in zip(pieces, manifests, strict=True) if r == number]
+        if own and not any(own):
+            raise InputError(
+                f"{params['graph']}: weights of relation {relation['key']}: all {relation['edges']} are 0, so no edge "
+                "can be drawn; correct the weights and import again, or use another sampler"
+            )
 
 
 def _sum(job: Job, graph: Graph, params: dict[str, Any], needs: Needs) -> Counted:
@@ -186,8 +177,8 @@ def _sum(job: Job, graph: Graph, params: dict[str, Any], needs: Needs) -> Counte
     return Counted(stage, columns_of(graph), [0, *np.cumsum(parts).tolist()], job.run(stage))
 
 
-def cut(context: TaskContext) -> dict[str, Any]:
-    """Edges of some lists of a relation, by run; the first bad weight, and whether any is positive."""
+def cut(context: TaskContext) -> dict[str, bool]:
+    """Edges of some lists of a relation, by run; whether the rule can draw any, as a fact."""
     params = context.params
     number, begin, end = params["pieces"][context.index]
     relation, graph = params["relations"][number], StoredArtifact(params["graph"])
@@ -201,14 +192,9 @@ def cut(context: TaskContext) -> dict[str, Any]:
     edges[begin >> shift : ((end - 1) >> shift) + 1] = np.diff(cuts)
     context.add(edges=edges)
     if params["rule"] != "weighted":
-        return {}
-    positive = False
-    for at in range(first, last, _CHUNK):
-        weights = graph.read(f"{relation['folder']}/weight", at, min(last, at + _CHUNK))
-        if (bad := np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))).size:
-            return {"bad": [at + int(bad[0]), f"{weights[bad[0]]:g}"], "positive": True}
-        positive = positive or bool((weights > 0).any())
-    return {"bad": None, "positive": positive}
+        return {"positive": True}
+    steps = (graph.read(f"{relation['folder']}/weight", at, min(last, at + _CHUNK)) for at in range(first, last, _CHUNK))
+    return {"positive": any((weights > 0).any() for weights in steps)}
 
 
 def seeds(context: TaskContext) -> None:
