@@ -193,8 +193,8 @@ def cut(context: TaskContext) -> dict[str, bool]:
     context.add(edges=edges)
     if params["rule"] != "weighted":
         return {"positive": True}
-    steps = (graph.read(f"{relation['folder']}/weight", at, min(last, at + _CHUNK)) for at in range(first, last, _CHUNK))
-    return {"positive": any((weights > 0).any() for weights in steps)}
+    chunks = ((at, min(last, at + _CHUNK)) for at in range(first, last, _CHUNK))
+    return {"positive": any((graph.read(f"{relation['folder']}/weight", *chunk) > 0).any() for chunk in chunks)}
 
 
 def seeds(context: TaskContext) -> None:
@@ -287,7 +287,7 @@ def merge(context: TaskContext) -> None:
     _, begin, end = ranges.nodes(at)
     counts = np.zeros(end - begin, np.int64)
     for wave in range(len(waves(params))):
-        found = np.unique(np.concatenate([np.empty(0, np.int64), *_incoming(context, epoch, at, wave)]))
+        found = _distinct(np.concatenate([np.empty(0, np.int64), *_incoming(context, epoch, at, wave)]))
         for stage in params.get("known", ()):
             known = context.part(stage, context.index, wave)["pair"]
             places = np.minimum(np.searchsorted(known, found), max(0, known.size - 1))
@@ -295,6 +295,14 @@ def merge(context: TaskContext) -> None:
         context.add(pair=found)
         counts += np.bincount(found & ((1 << _NODE_BITS) - 1), minlength=counts.size)
     context.add(count=counts.astype(np.uint32))
+
+
+def _distinct(pairs: Int64Array) -> Int64Array:
+    """Pairs, ascending, each once; `pairs` are sorted in their place."""
+    pairs.sort()
+    first = np.ones(pairs.size, np.bool_)
+    np.not_equal(pairs[1:], pairs[:-1], out=first[1:])
+    return pairs[first]
 
 
 def _incoming(context: TaskContext, epoch: int, at: int, wave: int) -> Iterator[Int64Array]:

@@ -48,6 +48,7 @@ class Needs:
 
     ``seeds``  64 bytes for each training node, and 64 for each seed of a wave.
     ``hop``    24 bytes for each list of the range; for each of its edges a source, weighted also the weight and a sum;
+               of each file of these, what is read beyond the range to compare checksums, which are of blocks;
                for each batch of a wave 32 bytes for each node that samples and 72 for each that it reaches; for each
                thread 48, 80 and 16 for each node that samples, is reached, and each edge of a batch.
     ``merge``  for each batch of a wave 48 bytes for each pair that was drawn and 24 for each node that was known; 32
@@ -84,17 +85,12 @@ class Needs:
         return 64 * (sum(int(size) for _, size in self.params["train"]) + int(self.params["wave"]) * self.known[0])
 
     def hop(self, hop: int, wave: int, threads: int) -> int:
-        lists = max(
-            (
-                count * list_bytes(relation)
-                for relation, counts in zip(self.relations, self.edges, strict=True)
-                for count in counts
-            ),
-            default=0,
-        )
         asking, reached, drawn = self._of_lists(hop)
-        held = 2 * BLOCK_BYTES * (2 if self.params["rule"] == "weighted" else 1)
-        own = lists + self.LIST_BYTES * self.widest + held
+        blocks = 2 * BLOCK_BYTES * (2 if self.params["rule"] == "weighted" else 1)
+        held = [min(blocks, list_bytes(relation) * relation["edges"]) for relation in self.relations]
+        lists = [list_bytes(r) * max(counts, default=0) for r, counts in zip(self.relations, self.edges, strict=True)]
+        most: int = max((sum(of) for of in zip(held, lists, strict=True)), default=0)
+        own = most + self.LIST_BYTES * self.widest
         return own + wave * (32 * asking + 72 * reached) + threads * (48 * asking + 80 * reached + 16 * drawn)
 
     def merge(self, depth: int, wave: int) -> int:
