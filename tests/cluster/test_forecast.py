@@ -96,6 +96,17 @@ def test_score(graph, tmp_path, ran, method):
     compare(forecast, ran, most=most, sweeps=7 * (method == "rpr"))
 
 
+@pytest.mark.parametrize("frontier", ["all", "new"])
+def test_score_hop_by_hop(graph, tmp_path, ran, monkeypatch, frontier):
+    """Bounds alone: nobody knows what batches find."""
+    monkeypatch.setattr("tiering.cluster.stages.frontier.by_hop", lambda *_: True)
+    options = {**SCORES["presample"], "frontier": frontier}
+    tiering.score_graph(graph, tmp_path / "scores", "presample", cluster=CLUSTER, **options)
+    forecast = predict_score(graph, tmp_path / "scores", "presample", cluster=CLUSTER, **options)
+    compare(forecast, ran, most=("seeds", "merge", "hop", "sum"), sweeps=1)
+    assert {"seeds", "hop", "merge"} <= {step.name for step in forecast.plans[0].tasks}
+
+
 def test_reorder_and_layout(graph, tmp_path, ran):
     scores = tiering.score_graph(graph, tmp_path / "scores", "degree")
     ordered = tiering.reorder_graph(graph, scores, tmp_path / "ordered", features=True, cluster=CLUSTER)
