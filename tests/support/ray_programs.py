@@ -247,6 +247,37 @@ class _Program:
         finally:
             self.cluster.remove_node(node)
 
+    def step(
+        self,
+        step: str,
+        folder: str,
+        out: str,
+        hold: Mapping[str, Any] | None = None,
+        retry: Mapping[str, Any] = {},
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Run a step of the pipeline; `hold`: tasks of its stages; `options`: of the session."""
+        import real_steps
+        import stage_holds
+
+        from tiering.cluster.running import RetryOptions
+        from tiering.cluster.session import ClusterOptions
+
+        asked = ClusterOptions("ray", address="auto", **{"shards": 3, **options})
+        with (
+            stage_holds.held_calls(hold),
+            real_steps.Watched(retry=RetryOptions(**{"poll": 0.1, **retry}), options=asked) as cluster,
+        ):
+            real_steps.make(step, Path(folder), Path(out), cluster)
+        return asdict(cluster.seen)
+
+    def add_nodes(self, count: int) -> dict[str, Any]:
+        """In the place of those that were killed."""
+        for _ in range(count):
+            self.cluster.add_node(**_NODE, wait=False)
+        self.cluster.wait_for_nodes()
+        return {}
+
     def wide(self, store: str) -> dict[str, Any]:
         """What is said of an attempt that fits nowhere."""
         import contextlib
