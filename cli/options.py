@@ -133,6 +133,14 @@ TaskMemoryOption = Annotated[
     str | None, _cluster("What a task may take, about; decides how many there are.", "--task-memory", metavar="SIZE")
 ]
 ShardsOption = Annotated[int | None, _cluster("Parts of a graph, instead.", "--shards", metavar="N")]
+ExchangeOption = Annotated[
+    str | None,
+    _cluster(
+        "What tasks hand on: in the store, or in the memory of Ray's machines. Default: store.",
+        "--exchange",
+        metavar="store|ray",
+    ),
+]
 
 
 def cluster_options(
@@ -142,11 +150,13 @@ def cluster_options(
     workers: int | None,
     task_memory: str | None,
     shards: int | None,
+    exchange: str | None,
     dry_run: bool,
 ) -> ClusterOptions | None:
     """What these options ask for; ``None`` where the command is to do the work itself."""
     given = {
         "--store": store, "--address": address, "--workers": workers, "--task-memory": task_memory, "--shards": shards,
+        "--exchange": exchange,
     }  # fmt: skip
     if executor is None:
         if useless := [name for name, value in given.items() if value is not None]:
@@ -156,7 +166,9 @@ def cluster_options(
         raise InputError("--dry-run: plans for one process, not for tasks; leave --executor out to see that plan")
     from tiering.cluster.session import ClusterOptions
 
-    return ClusterOptions(executor, store, address, workers, task_memory=task_memory, shards=shards)
+    return ClusterOptions(
+        executor, store, address, workers, task_memory=task_memory, shards=shards, exchange=exchange or "store"
+    )
 
 
 GraphArgument = Annotated[Path, typer.Argument(metavar="G", help="Graph.", show_default=False)]

@@ -16,11 +16,12 @@ from cluster_jobs import MAPS, PARTS, run_job, stages
 
 from tiering.cluster import tasks as tasks_module
 from tiering.cluster.executors.local import LocalExecutor
+from tiering.cluster.manifests import manifest_key, read_manifest
 from tiering.cluster.running import Counters, Job, RetryOptions
 from tiering.cluster.segments import Segment
 from tiering.cluster.stores import Store, open_store
 from tiering.cluster.stores.posix import PosixStore, PosixWriter
-from tiering.cluster.tasks import ConflictError, Stage, manifest_key, plan_digest, read_manifest, run_attempt
+from tiering.cluster.tasks import ConflictError, Stage, plan_digest, run_attempt
 from tiering.errors import InputError, StorageError
 
 ALL = MAPS + PARTS + 1

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tiering
-from tiering.cluster import running, tasks
+from tiering.cluster import manifests, running, tasks
 from tiering.cluster.running import Job, RetryOptions
 from tiering.cluster.session import Cluster, ClusterOptions
 from tiering.errors import StorageError
@@ -103,7 +103,7 @@ def damage(how: str):
         elif how == "removed":
             path.unlink()
         elif how == "manifest":
-            manifest = Path(job.store.url) / tasks.manifest_key(job.name, stage.name, 0)
+            manifest = Path(job.store.url) / manifests.manifest_key(job.name, stage.name, 0)
             manifest.write_bytes(manifest.read_bytes()[:-5])
 
     harm.done = done
@@ -122,7 +122,7 @@ def test_what_is_lost_is_made_again_and_nothing_else(prepared, tmp_path, step, h
 
 
 def test_without_another_try_it_would_fail(prepared, tmp_path):
-    with Watched(damage("flipped"), RetryOptions(attempts=1)) as cluster, pytest.raises(tasks.LostError):
+    with Watched(damage("flipped"), RetryOptions(attempts=1)) as cluster, pytest.raises(manifests.LostError):
         make("reorder", prepared, tmp_path / "out", cluster)
     assert not (tmp_path / "out").exists()
 

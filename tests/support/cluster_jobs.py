@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from tiering.cluster.executors import Executor
+from tiering.cluster.manifests import Manifest
 from tiering.cluster.running import Counters, Job, RetryOptions
 from tiering.cluster.stores import Store, open_store
-from tiering.cluster.tasks import Manifest, Stage, TaskContext
+from tiering.cluster.tasks import Stage, TaskContext
 from tiering.errors import InputError, StorageError
 
 MAPS, PARTS, ROWS = 6, 3, 2000

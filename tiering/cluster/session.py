@@ -10,18 +10,20 @@ from typing import Any
 import xxhash
 
 from tiering.artifacts.writer import ArtifactWriter
+from tiering.cluster.exchanges.ray import RayExchange
 from tiering.cluster.executors import Executor
 from tiering.cluster.executors.local import LocalExecutor
 from tiering.cluster.executors.ray import RayExecutor
 from tiering.cluster.grid import Grid
+from tiering.cluster.manifests import canonical
 from tiering.cluster.running import Counters, Job, RetryOptions
 from tiering.cluster.stores import open_store, store_kind
-from tiering.cluster.tasks import canonical
 from tiering.errors import InputError
 from tiering.progress import note
 from tiering.units import parse_threads
 
 EXECUTORS = ("local", "ray")
+EXCHANGES = ("store", "ray")
 
 
 @dataclass(frozen=True)
@@ -42,10 +44,16 @@ class ClusterOptions:
     """What a task may take, about; see `tiering.cluster.grid.Grid`."""
     shards: int | None = None
     """Parts of a graph, in place of what follows from `task_memory`."""
+    exchange: str = "store"
+    """Through what tasks hand parts on: the store, or with ``ray`` the memory and disks of a Ray cluster's machines."""
 
     def __post_init__(self) -> None:
         if self.executor not in EXECUTORS:
             raise InputError(f"executor: expected {' or '.join(EXECUTORS)}, found {self.executor!r}")
+        if self.exchange not in EXCHANGES:
+            raise InputError(f"exchange: expected {' or '.join(EXCHANGES)}, found {self.exchange!r}")
+        if self.exchange == "ray" and self.executor != "ray":
+            raise InputError("exchange ray: only with executor ray; leave it out")
         if self.address is not None and self.executor != "ray":
             raise InputError("address: only with executor ray; leave it out")
         if self.store is not None:
@@ -71,7 +79,15 @@ class Cluster:
         identity: Mapping[str, Any] = {**writer.required_journal().identity, "out": str(writer.root), **vars(self.grid)}
         name = f"{stage}-{xxhash.xxh3_64_hexdigest(canonical(identity))}"
         store = open_store(self.options.store or str(writer.root.with_name(f".{writer.root.name}.tasks")))
-        job = Job(store, name, self._begun(), threads=self.options.threads, retry=self.retry, counters=self.counters)
+        job = Job(
+            store,
+            name,
+            self._begun(),
+            threads=self.options.threads,
+            retry=self.retry,
+            counters=self.counters,
+            exchange=RayExchange() if self.options.exchange == "ray" else None,
+        )
         self._jobs.append(job)
         return job
 
@@ -93,7 +109,8 @@ class Cluster:
         if self._executor is None:
             options, workers = self.options, self.options.workers or parse_threads(None)
             if options.executor == "ray":
-                self._executor = RayExecutor(options.address, workers=workers, threads=options.threads)
+                own = {"memory": None} if options.exchange == "ray" else {}
+                self._executor = RayExecutor(options.address, workers=workers, threads=options.threads, **own)
             else:
                 self._executor = LocalExecutor(workers)
         return self._executor
@@ -102,6 +119,8 @@ class Cluster:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
+        for job in self._jobs:
+            job.exchange.clear()
         if self._executor is not None:
             self._executor.close()
             self._executor = None

@@ -20,8 +20,9 @@ import numpy.typing as npt
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster.files import JoinedFile, Parts, join_stage, place_files
 from tiering.cluster.grid import Grid, even_bounds
+from tiering.cluster.manifests import Manifest
 from tiering.cluster.running import Job
-from tiering.cluster.tasks import Manifest, Stage, TaskContext
+from tiering.cluster.tasks import Stage, TaskContext
 from tiering.formats.graph import Graph, relation_folder
 from tiering.sampling import AccessCounts, SamplingOptions, make_sampler
 from tiering.sampling.plan import batches
