@@ -141,7 +141,7 @@ def test_only_what_is_lost_is_made_again(store: Store, executor: LocalExecutor, 
     done = [job.run(order), job.run(add)]
     again = [read_manifest(store, "job", "cut", index) for index in range(MAPS)]
     assert [index for index in range(MAPS) if again[index] != first[index]] == [4]
-    assert cluster_jobs.digest(store, [again, *done]) == plain
+    assert cluster_jobs.digest(job, [again, *done]) == plain
     assert (counters.recovered, counters.run, counters.retried >= 1) == (1, ALL + 1, True)
     assert any("task 4 of cut has to be run again" in error for error in counters.errors)
 

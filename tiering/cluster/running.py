@@ -194,7 +194,7 @@ class Job:
         if stage is None:
             raise InternalError(f"a task read {lost.stage}, which its stage does not name")
         found = read_manifest(self.store, self.name, stage.name, lost.index)
-        if found is not None and found["segment"]["key"] != lost.key:
+        if found is not None and found["segment"]["key"] != lost.key and self._there(found):
             return  # another consumer has noticed before
         note(f"note: {lost}")
         again = self.exchange.lost_with(stage.name, lost.index) if run else [lost.index]

@@ -182,7 +182,7 @@ class RayTaskExchange(Generic[Result]):
                 self._taken.put(True)
         finally:
             self._taken.put(False)  # a task whose parts nobody takes any more is not to wait for ever
-        yield from made
+        yield made[0]
 
     @contextmanager
     def writer(self, key: str, nbytes: int) -> Iterator[SegmentWriter]:
