@@ -89,14 +89,15 @@ def test_the_driver_is_killed(driver: Driver, plain: str, tmp_path: Path) -> Non
 def test_steps_of_the_pipeline(driver: Driver, tmp_path: Path) -> None:
     """A real import, wrpr and reorder: the artifacts are those of one process."""
     import tiering
+    from tiering.datasets.generated.synthetic import generate
 
     data, own, found = tmp_path / "data", tmp_path / "own", tmp_path / "found"
-    tiering.generate(data, nodes=600, edges=6000, dim=4)
+    generate(data, nodes=600, edges=6000, dim=4)
     tiering.import_graph(data, own / "graph")
-    tiering.score(own / "graph", own / "scores", "wrpr", train="10%")
-    tiering.reorder(own / "graph", own / "scores", own / "reordered")
+    tiering.score_graph(own / "graph", own / "scores", "wrpr", train="10%")
+    tiering.reorder_graph(own / "graph", own / "scores", own / "reordered")
     answer = driver.ask("steps", data=data, out=found, store=tmp_path / "store").answer()
-    assert answer.get("said") == "", answer
+    assert answer.get("parts", 0) > 50, answer
     for name in ("graph", "scores", "reordered"):
         assert tiering.open(found / name).digest == tiering.open(own / name).digest
     assert not list((tmp_path / "store").rglob("*"))

@@ -266,18 +266,26 @@ class _Program:
         return {"before": before, "after": len(count()), "given": kept}
 
     def steps(self, data: str, out: str, store: str) -> dict[str, Any]:
-        """Import, wrpr and reorder through Ray's memory."""
+        """Import, wrpr and reorder through Ray's memory; how many parts went that way."""
         import tiering
+        from tiering.cluster.exchanges.ray import RayExchange
         from tiering.cluster.session import ClusterOptions
 
+        kept, plain = [], RayExchange.keep
+
+        def keep(exchange: RayExchange, tasks: int, manifest: Mapping[str, Any], left: Any) -> None:
+            kept.append(len(left.parts))
+            plain(exchange, tasks, dict(manifest), left)
+
         cluster = ClusterOptions("ray", store, "auto", shards=3, exchange="ray")
-        with tempfile.TemporaryFile("w+") as said:
-            os.dup2(said.fileno(), 2)
+        RayExchange.keep = keep  # type: ignore[method-assign]
+        try:
             tiering.import_graph(data, f"{out}/graph", cluster=cluster)
-            tiering.score(f"{out}/graph", f"{out}/scores", "wrpr", train="10%", cluster=cluster)
-            tiering.reorder(f"{out}/graph", f"{out}/scores", f"{out}/reordered", cluster=cluster)
-            said.seek(0)
-            return {"said": said.read()}
+            tiering.score_graph(f"{out}/graph", f"{out}/scores", "wrpr", train="10%", cluster=cluster)
+            tiering.reorder_graph(f"{out}/graph", f"{out}/scores", f"{out}/reordered", cluster=cluster)
+        finally:
+            RayExchange.keep = plain  # type: ignore[method-assign]
+        return {"parts": sum(kept)}
 
     def stage(self, store: str, function: str, params: Mapping[str, Any], threads: int = 1) -> dict[str, Any]:
         from tiering.cluster.running import Counters, Job
