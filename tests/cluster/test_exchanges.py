@@ -11,6 +11,7 @@ import pytest
 from tiering.cluster.exchanges import Left
 from tiering.cluster.exchanges import ray as through_ray
 from tiering.cluster.exchanges.ray import RayExchange, RayTaskExchange
+from tiering.cluster.manifests import LostError
 from tiering.cluster.segments import SegmentWriter, part_digest
 from tiering.cluster.session import Cluster, ClusterOptions
 from tiering.cluster.stores import open_store
@@ -70,6 +71,8 @@ def test_what_counts_as_there() -> None:
     assert not exchange.there(manifest(1, 2))
     exchange.clear()
     assert not exchange.there(manifest(0, 2))
+    with pytest.raises(LostError, match="task 0 of cut has to be run again: .* held by a process that has ended"):
+        exchange.part("cut", 0, 1)
 
 
 def handed_on(exchange: RayTaskExchange[str], found: list[Any]) -> str:

@@ -67,7 +67,9 @@ class RayExchange:
         return {stage: self._table(stage) for stage in stages}
 
     def part(self, stage: str, index: int, part: int) -> Part:
-        held = self._held[stage][index]
+        held = self._held.get(stage, {}).get(index)
+        if held is None:
+            raise _not_held(stage, index)
         return _fetch(stage, index, part, held.key, held.parts[part])
 
     def lost_with(self, stage: str, index: int) -> list[int]:
@@ -75,7 +77,7 @@ class RayExchange:
         import ray
 
         gone = {node["NodeID"] for node in ray.nodes() if not node["Alive"]}
-        return sorted({index} | {task for task, held in self._held[stage].items() if held.node in gone})
+        return sorted({index} | {task for task, held in self._held.get(stage, {}).items() if held.node in gone})
 
     def clear(self) -> None:
         self._held.clear()
@@ -200,12 +202,18 @@ class RayTaskExchange(Generic[Result]):
         if stage not in self._opened:
             self._opened[stage] = _get(stage, index, f"the table of {stage}", "", self._tables[stage])
         keys, columns = self._opened[stage]
+        if index >= len(keys) or not keys[index]:
+            raise _not_held(stage, index)
         if (stage, part) not in self._columns:
             self._columns[stage, part] = _get(stage, index, f"the table of {stage}", "", columns[part])
         return _fetch(stage, index, part, keys[index], self._columns[stage, part][index])
 
     def remove(self, key: str) -> None:
         pass
+
+
+def _not_held(stage: str, index: int) -> LostError:
+    return LostError(stage, index, "what it has left was held by a process that has ended")
 
 
 def _fetch(stage: str, index: int, part: int, key: str, reference: Any) -> Part:
