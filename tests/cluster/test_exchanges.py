@@ -15,7 +15,7 @@ from tiering.cluster.manifests import LostError
 from tiering.cluster.segments import SegmentWriter, part_digest
 from tiering.cluster.session import Cluster, ClusterOptions
 from tiering.cluster.stores import open_store
-from tiering.errors import InputError, StorageError
+from tiering.errors import InputError, InternalError, StorageError
 
 
 def manifest(index: int, parts: int, key: str = "key") -> dict[str, Any]:
@@ -71,8 +71,28 @@ def test_what_counts_as_there() -> None:
     assert not exchange.there(manifest(1, 2))
     exchange.clear()
     assert not exchange.there(manifest(0, 2))
-    with pytest.raises(LostError, match="task 0 of cut has to be run again: .* held by a process that has ended"):
+    with pytest.raises(LostError, match=r"task 0 of cut has to be run again: .* held by a process that has ended"):
         exchange.part("cut", 0, 1)
+
+
+def test_a_task_finds_parts_by_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Objects of Ray's are here what they lead to."""
+    monkeypatch.setattr(through_ray, "_get", lambda stage, index, what, key, reference: reference)
+    parts = {(task, part): {"value": np.array([task, part])} for task in (0, 2) for part in (0, 1)}
+    whole = {where: (part_digest(columns), columns) for where, columns in parts.items()}
+    columns = [[whole[0, part], None, whole[2, part]] for part in (0, 1)]
+    exchange: RayTaskExchange[str] = RayTaskExchange({"cut": (["a", "", "c"], columns)})
+    for (task, part), expected in parts.items():
+        assert exchange.part("cut", task, part)["value"].tolist() == expected["value"].tolist()
+    for task in (1, 3):
+        with pytest.raises(LostError, match=f"task {task} of cut has to be run again"):
+            exchange.part("cut", task, 0)
+    with pytest.raises(InternalError, match="reads order, which its stage does not name"):
+        exchange.part("order", 0, 0)
+    parts[2, 1]["value"][0] ^= 1
+    with pytest.raises(LostError, match=r"task 2 of cut .*part 1 is not what was written \(checksum\)") as raised:
+        exchange.part("cut", 2, 1)
+    assert raised.value.key == "c"
 
 
 def handed_on(exchange: RayTaskExchange[str], found: list[Any]) -> str:
