@@ -13,7 +13,7 @@ import pytest
 import real_steps
 from real_steps import STEPS, Watched, assert_same, make, prepare
 
-from tiering.cluster import tasks
+from tiering.cluster import manifests, tasks
 from tiering.cluster.running import Job, RetryOptions
 from tiering.errors import StorageError
 
@@ -43,7 +43,7 @@ def damage(how: str):
         elif how == "removed":
             path.unlink()
         elif how == "manifest":
-            manifest = Path(job.store.url) / tasks.manifest_key(job.name, stage.name, 0)
+            manifest = Path(job.store.url) / manifests.manifest_key(job.name, stage.name, 0)
             manifest.write_bytes(manifest.read_bytes()[:-5])
 
     harm.done = done
@@ -63,7 +63,7 @@ def test_what_is_lost_is_made_again(prepared, tmp_path, step, how):
 
 
 def test_without_another_try_it_would_fail(prepared, tmp_path):
-    with Watched(damage("flipped"), RetryOptions(attempts=1)) as cluster, pytest.raises(tasks.LostError):
+    with Watched(damage("flipped"), RetryOptions(attempts=1)) as cluster, pytest.raises(manifests.LostError):
         make("reorder", prepared, tmp_path / "out", cluster)
     assert not (tmp_path / "out").exists()
 

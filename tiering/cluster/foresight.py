@@ -17,13 +17,14 @@ import numpy.typing as npt
 from tiering.artifacts.manifest import relation_key
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster.grid import even_bounds
+from tiering.cluster.manifests import Manifest
 from tiering.cluster.running import Job
 from tiering.cluster.segments import Columns
 from tiering.cluster.session import Cluster, ClusterOptions
 from tiering.cluster.stages import inclusion, ranks, relabel, rows
 from tiering.cluster.stages.sweeps import Ranges
 from tiering.cluster.steps import StageTasks
-from tiering.cluster.tasks import Manifest, Stage
+from tiering.cluster.tasks import Stage
 from tiering.formats.features import FeatureTable
 from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.graph.plan import RelationPlan

@@ -24,8 +24,9 @@ from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster.files import JoinedFile, Parts, join_stage, place_files
 from tiering.cluster.grid import Grid, even_bounds
+from tiering.cluster.manifests import Manifest
 from tiering.cluster.running import Job
-from tiering.cluster.tasks import Manifest, Stage, TaskContext, Traffic
+from tiering.cluster.tasks import Stage, TaskContext, Traffic
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.shape import SizedGraph
 from tiering.sampling import AccessCounts, EpochPlan, Sampler, SamplingOptions, make_sampler

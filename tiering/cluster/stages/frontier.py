@@ -32,11 +32,12 @@ import numpy.typing as npt
 from tiering import native
 from tiering.cluster.grid import Grid, even_bounds, weighed_bounds
 from tiering.cluster.inputs import StoredArtifact
+from tiering.cluster.manifests import Manifest
 from tiering.cluster.running import Job
 from tiering.cluster.stages.accesses import SUM_BYTES, Counted, add_epochs, columns_of
 from tiering.cluster.stages.frontier_needs import Needs, list_bytes, lists_bytes, relations_of, waves
 from tiering.cluster.stages.sweeps import Ranges
-from tiering.cluster.tasks import Manifest, Stage, TaskContext, Traffic
+from tiering.cluster.tasks import Stage, TaskContext, Traffic
 from tiering.errors import InputError
 from tiering.formats.shape import SizedGraph
 from tiering.progress import note
