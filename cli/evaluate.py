@@ -13,6 +13,7 @@ from tiering.units import parse_bytes, parse_fanouts, parse_threads
 from .options import (
     AddressOption,
     BatchSizeOption,
+    ExchangeOption,
     ExecutorOption,
     FanoutsListOption,
     FrontierOption,
@@ -123,6 +124,7 @@ def evaluate_command(
     workers: WorkersOption = None,
     task_memory: TaskMemoryOption = None,
     shards: ShardsOption = None,
+    exchange: ExchangeOption = None,
     json: JsonOption = False,
 ) -> None:
     """Count the reads of sampled epochs: what share would a cache of 1 to 40 % serve, filled by each score?
@@ -167,7 +169,7 @@ def evaluate_command(
         **({} if shares is None else {"shares": _shares(shares)}),
     }
     hops = [parse_fanouts(text) for text in fanouts or ["10,10,10"]]
-    with tasks_of(cluster_options(executor, store, address, workers, task_memory, shards, False)) as tasks:
+    with tasks_of(cluster_options(executor, store, address, workers, task_memory, shards, exchange, False)) as tasks:
         asked["elsewhere"] = None if tasks is None else tasks.judging
         results = [evaluate(opened, named, SamplingOptions(fanout, **how), **asked) for fanout in hops]
     for artifact in (opened, *judged):

@@ -89,7 +89,7 @@ def test_keywords_that_editors_know_are_those_that_are_taken() -> None:
     alone = {"node_type", "seeds"}
     assert keys(ImportKeywords) == of(ImportOptions) | {"checksum_features"}
     assert keys(ScoreKeywords) == set(OPTIONS)
-    assert keys(EvaluationKeywords) == sampling | named(evaluate) - {"graph", "scores", "sampling"}
+    assert keys(EvaluationKeywords) == sampling | named(evaluate) - {"graph", "scores", "sampling", "elsewhere"}
     assert keys(LayoutKeywords) == named(LayoutOptions.of)
     assert keys(keywords.RowKeywords) == rows
     assert keys(keywords.LoaderKeywords) == batches | {"fanouts"}

@@ -96,6 +96,17 @@ def test_score(graph, tmp_path, ran, method):
     compare(forecast, ran, most=most, sweeps=7 * (method == "rpr"))
 
 
+@pytest.mark.parametrize("frontier", ["all", "new"])
+def test_score_hop_by_hop(graph, tmp_path, ran, monkeypatch, frontier):
+    """Bounds alone: nobody knows what batches find."""
+    monkeypatch.setattr("tiering.cluster.stages.frontier.by_hop", lambda *_: True)
+    options = {**SCORES["presample"], "frontier": frontier}
+    tiering.score_graph(graph, tmp_path / "scores", "presample", cluster=CLUSTER, **options)
+    forecast = predict_score(graph, tmp_path / "scores", "presample", cluster=CLUSTER, **options)
+    compare(forecast, ran, most=("seeds", "merge", "hop", "sum"), sweeps=1)
+    assert {"seeds", "hop", "merge"} <= {step.name for step in forecast.plans[0].tasks}
+
+
 def test_reorder_and_layout(graph, tmp_path, ran):
     scores = tiering.score_graph(graph, tmp_path / "scores", "degree")
     ordered = tiering.reorder_graph(graph, scores, tmp_path / "ordered", features=True, cluster=CLUSTER)
@@ -110,14 +121,12 @@ def test_reorder_and_layout(graph, tmp_path, ran):
 def test_what_is_read_is_counted_as_often_as_it_is(graph, tmp_path, monkeypatch):
     """Bytes that sums take: of every part that their tasks read."""
     from tiering.cluster import tasks
-    from tiering.cluster.segments import Segment
 
     taken: dict[str, int] = defaultdict(int)
     whole = tasks.TaskContext.part
 
     def part(self, stage, index, number=0):
         columns = whole(self, stage, index, number)
-        assert Segment.from_json(self.manifest(stage, index)["segment"]).parts > number
         taken[self.stage.rpartition("-")[0] or self.stage] += sum(column.nbytes for column in columns.values())
         return columns
 

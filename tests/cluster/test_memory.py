@@ -48,6 +48,10 @@ def test_tasks_stay_within_their_memory(tmp_path, watched):
     graph = tiering.import_graph(tmp_path / "data", tmp_path / "graph", edge_ids=True, cluster=cluster)
     for method, options in (("wrpr", {"sweeps": 1}), ("vip", {"fanouts": [5]}), ("degree", {})):
         scores = tiering.score_graph(graph, tmp_path / method, method, cluster=cluster, **options)
+    small = ClusterOptions(shards=3, workers=1, task_memory="64MiB")  # too little for the adjacency and a sampler
+    by_hop = {"fanouts": [5, 5], "sampler": "weighted", "batch_size": 500}
+    tiering.score_graph(graph, tmp_path / "presample", "presample", cluster=small, **by_hop)
+    assert "hop-1" in watched
     ordered = tiering.reorder_graph(graph, scores, tmp_path / "ordered", cluster=cluster)
     tiering.write_layout(ordered, tmp_path / "layout", cpu="20%", ssd=[tmp_path / "ssd"], cluster=cluster)
     over = {name: (taken, said) for name, (taken, said) in watched.items() if taken > said + SLACK}

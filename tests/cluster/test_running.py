@@ -16,11 +16,12 @@ from cluster_jobs import MAPS, PARTS, run_job, stages
 
 from tiering.cluster import tasks as tasks_module
 from tiering.cluster.executors.local import LocalExecutor
+from tiering.cluster.manifests import manifest_key, read_manifest
 from tiering.cluster.running import Counters, Job, RetryOptions
 from tiering.cluster.segments import Segment
 from tiering.cluster.stores import Store, open_store
 from tiering.cluster.stores.posix import PosixStore, PosixWriter
-from tiering.cluster.tasks import ConflictError, Stage, manifest_key, plan_digest, read_manifest, run_attempt
+from tiering.cluster.tasks import ConflictError, Stage, plan_digest, run_attempt
 from tiering.errors import InputError, StorageError
 
 ALL = MAPS + PARTS + 1
@@ -140,7 +141,7 @@ def test_only_what_is_lost_is_made_again(store: Store, executor: LocalExecutor, 
     done = [job.run(order), job.run(add)]
     again = [read_manifest(store, "job", "cut", index) for index in range(MAPS)]
     assert [index for index in range(MAPS) if again[index] != first[index]] == [4]
-    assert cluster_jobs.digest(store, [again, *done]) == plain
+    assert cluster_jobs.digest(job, [again, *done]) == plain
     assert (counters.recovered, counters.run, counters.retried >= 1) == (1, ALL + 1, True)
     assert any("task 4 of cut has to be run again" in error for error in counters.errors)
 
@@ -167,7 +168,7 @@ def test_what_nobody_reads_any_more_is_dropped(
         whole = [
             [read_manifest(store, "job", name, i) for i in range(n)] for name, n in (("cut", MAPS), ("order", PARTS))
         ]
-        assert cluster_jobs.digest(store, [*whole, done[2]]) == plain
+        assert cluster_jobs.digest(again, [*whole, done[2]]) == plain
 
 
 @pytest.mark.parametrize("damage", ["cut short", "removed"])

@@ -10,77 +10,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import real_steps
+from real_steps import STEPS, Watched, assert_same, make, prepare
 
-import tiering
-from tiering.cluster import running, tasks
+from tiering.cluster import manifests, tasks
 from tiering.cluster.running import Job, RetryOptions
-from tiering.cluster.session import Cluster, ClusterOptions
 from tiering.errors import StorageError
-
-STEPS = ["import", "degree", "wrpr", "presample", "reorder", "layout"]
 
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    """A dataset, and what one process makes of it."""
-    folder = tmp_path_factory.mktemp("faults")
-    random = np.random.default_rng(5)
-    (folder / "data").mkdir()
-    np.save(folder / "data" / "edge_index.npy", random.integers(0, 400, (2, 3000)))
-    np.save(folder / "data" / "node_feat.npy", random.random((400, 9)).astype(np.float32))
-    np.save(folder / "data" / "train_idx.npy", random.permutation(400)[:60])
-    for step in STEPS:
-        make(step, folder, folder / f"{step}-expected")
-    return folder
-
-
-def make(step: str, folder: Path, out: Path, cluster: Cluster | None = None) -> None:
-    """One step, from what one process has made before it."""
-    graph, ordered = folder / "import-expected", folder / "reorder-expected"
-    if step == "import":
-        tiering.import_graph(folder / "data", out, edge_ids=True, cluster=cluster)
-    elif step == "reorder":
-        tiering.reorder_graph(graph, folder / "degree-expected", out, cluster=cluster)
-    elif step == "layout":
-        tiering.write_layout(ordered, out, gpu="5%", cpu="20%", ssd=[folder / "ssd"], cluster=cluster)
-    else:
-        options = {"wrpr": {"sweeps": 2}, "presample": {"fanouts": [3, 2], "batch_size": 16}}.get(step, {})
-        tiering.score_graph(graph, out, step, cluster=cluster, **options)
-
-
-def assert_same(step: str, folder: Path, out: Path) -> None:
-    """The files of both artifacts; layouts name their images by where they lie."""
-    expected = folder / f"{step}-expected"
-    for file in sorted(path for path in expected.rglob("*") if path.is_file()):
-        if step == "layout" and file.name in ("manifest.json", "checksums"):
-            continue
-        assert (out / file.relative_to(expected)).read_bytes() == file.read_bytes(), file
-    if step == "layout":
-        layouts = [tiering.open(one).artifact for one in (expected, out)]
-        images = [[path.read_bytes() for path in layout.images] for layout in layouts]
-        assert images[0] == images[1]
-
-
-class Watched(Cluster):
-    """A session whose counters outlive its stages, and that harms what stages have left."""
-
-    def __init__(self, harm=None, retry: RetryOptions | None = None) -> None:
-        super().__init__(ClusterOptions(shards=3, workers=2), retry)
-        self.harm, self.seen = harm, running.Counters()
-
-    def job(self, writer) -> Job:
-        job = super().job(writer)
-        job.counters = self.seen
-        run, harm = job.run, self.harm
-
-        def harmed(stage):
-            made = run(stage)
-            if harm is not None:
-                harm(job, stage, made)
-            return made
-
-        job.run = harmed
-        return job
+    return prepare(tmp_path_factory.mktemp("faults"))
 
 
 def damage(how: str):
@@ -103,7 +43,7 @@ def damage(how: str):
         elif how == "removed":
             path.unlink()
         elif how == "manifest":
-            manifest = Path(job.store.url) / tasks.manifest_key(job.name, stage.name, 0)
+            manifest = Path(job.store.url) / manifests.manifest_key(job.name, stage.name, 0)
             manifest.write_bytes(manifest.read_bytes()[:-5])
 
     harm.done = done
@@ -123,7 +63,7 @@ def test_what_is_lost_is_made_again(prepared, tmp_path, step, how):
 
 
 def test_without_another_try_it_would_fail(prepared, tmp_path):
-    with Watched(damage("flipped"), RetryOptions(attempts=1)) as cluster, pytest.raises(tasks.LostError):
+    with Watched(damage("flipped"), RetryOptions(attempts=1)) as cluster, pytest.raises(manifests.LostError):
         make("reorder", prepared, tmp_path / "out", cluster)
     assert not (tmp_path / "out").exists()
 
@@ -151,7 +91,7 @@ PROGRAM = """
 import os, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-import test_stage_faults as here
+import real_steps as here
 from tiering.cluster import tasks
 
 whole, count = tasks.run_attempt, [0]
@@ -170,7 +110,7 @@ with here.Watched() as cluster:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_killed_lead_goes_on(prepared, tmp_path, step):
-    here = str(Path(__file__).parent)
+    here = str(Path(real_steps.__file__).parent)
     command = [sys.executable, "-c", PROGRAM, here, step, str(prepared), str(tmp_path / "out"), "7"]
     died = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ""})
     assert died.returncode == -signal.SIGKILL, died.stderr

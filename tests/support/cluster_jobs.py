@@ -15,29 +15,31 @@ from typing import Any
 
 import numpy as np
 
+from tiering.cluster.exchanges import Exchange
 from tiering.cluster.executors import Executor
+from tiering.cluster.manifests import Manifest
 from tiering.cluster.running import Counters, Job, RetryOptions
 from tiering.cluster.stores import Store, open_store
-from tiering.cluster.tasks import Manifest, Stage, TaskContext
+from tiering.cluster.tasks import Stage, TaskContext
 from tiering.errors import InputError, StorageError
 
 MAPS, PARTS, ROWS = 6, 3, 2000
 NAME = "job"
 
 
-def values(index: int) -> np.ndarray:
+def values(index: int, rows: int = ROWS) -> np.ndarray:
     """What a map task begins with."""
-    return np.random.default_rng(index).integers(0, 1 << 40, ROWS)
+    return np.random.default_rng(index).integers(0, 1 << 40, rows)
 
 
 def cut(context: TaskContext) -> dict[str, Any]:
     """Map: values and their squares, in parts by the remainder."""
     _pause(context)
-    mine = values(context.index)
+    mine = values(context.index, context.params["rows"])
     for part in range(PARTS):
         chosen = mine[mine % PARTS == part]
         context.add(value=chosen, square=(chosen % 1000).astype(np.float32) ** 2)
-    return {"rows": ROWS}
+    return {"rows": mine.size}
 
 
 def order(context: TaskContext) -> None:
@@ -61,10 +63,10 @@ def expected() -> list[list[int]]:
     return [[value for value in everything if value % PARTS == part] for part in range(PARTS)]
 
 
-def stages(hold: Mapping[str, Any] | None = None) -> list[Stage]:
+def stages(hold: Mapping[str, Any] | None = None, rows: int = ROWS) -> list[Stage]:
     """The three stages; `hold`: what `_pause` is told."""
     return [
-        Stage("cut", "cluster_jobs:cut", MAPS, {"hold": hold}),
+        Stage("cut", "cluster_jobs:cut", MAPS, {"hold": hold, "rows": rows}),
         Stage("order", "cluster_jobs:order", PARTS, {"hold": hold}, ("cut",)),
         Stage("add", "cluster_jobs:add", 1, {"hold": hold}, ("order",)),
     ]
@@ -116,19 +118,22 @@ def run_job(
     *,
     retry: RetryOptions | None = None,
     counters: Counters | None = None,
+    exchange: Exchange | None = None,
+    rows: int = ROWS,
 ) -> str:
     """Run the three stages; the digest of all that is left."""
     store = open_store(str(store)) if isinstance(store, Path) else store
-    job = Job(store, NAME, executor, retry=retry, counters=counters)
-    return digest(store, [job.run(stage) for stage in stages(asked)])
+    job = Job(store, NAME, executor, retry=retry, counters=counters, exchange=exchange)
+    return digest(job, [job.run(stage) for stage in stages(asked, rows)])
 
 
-def digest(store: Store, done: list[list[Manifest]]) -> str:
-    """SHA-256 over the bytes of all segments, in their order."""
+def digest(job: Job, done: list[list[Manifest]]) -> str:
+    """SHA-256 over the columns of all parts, in their order."""
     state = hashlib.sha256()
-    for manifests in done:
-        for manifest in manifests:
-            state.update(store.read(manifest["segment"]["key"]).tobytes())
+    for manifest in (manifest for manifests in done for manifest in manifests):
+        for part in range(manifest["segment"]["parts"]):
+            for name, column in job.read(manifest["stage"], manifest["index"], part).items():
+                state.update(f"{name} {column.dtype.str} {column.shape}".encode() + column.tobytes())
     return state.hexdigest()
 
 

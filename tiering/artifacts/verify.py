@@ -86,6 +86,11 @@ class Verifier:
         begin, end = self.span(block)
         return f"bytes {begin} to {end}"
 
+    @property
+    def by_blocks(self) -> bool:
+        """Whether the checksum of each block is known, not only that of all."""
+        return self._blocks is not None
+
     def damaged(self, blocks: Iterable[int], threads: int | None = None, data: memoryview | None = None) -> list[int]:
         """Those of `blocks` that are not what was written; where only the file's checksum is known, all or none."""
         wanted = sorted(blocks)

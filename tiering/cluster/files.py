@@ -15,7 +15,8 @@ from tiering.artifacts.file_writer import FileWriter, appending_memory
 from tiering.artifacts.manifest import FileEntry
 from tiering.artifacts.storage import storage_errors
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.cluster.tasks import Manifest, OutputFile, Stage, TaskContext, Traffic
+from tiering.cluster.manifests import Manifest
+from tiering.cluster.tasks import OutputFile, Stage, TaskContext, Traffic
 
 ATTEMPTS = ".attempts"
 """Folder, in that of an artifact in the making, of files that tasks have written."""

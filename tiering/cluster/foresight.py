@@ -17,13 +17,14 @@ import numpy.typing as npt
 from tiering.artifacts.manifest import relation_key
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster.grid import even_bounds
+from tiering.cluster.manifests import Manifest
 from tiering.cluster.running import Job
 from tiering.cluster.segments import Columns
 from tiering.cluster.session import Cluster, ClusterOptions
-from tiering.cluster.stages import accesses, inclusion, ranks, relabel, rows
+from tiering.cluster.stages import inclusion, ranks, relabel, rows
 from tiering.cluster.stages.sweeps import Ranges
 from tiering.cluster.steps import StageTasks
-from tiering.cluster.tasks import Manifest, Stage
+from tiering.cluster.tasks import Stage
 from tiering.formats.features import FeatureTable
 from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.graph.plan import RelationPlan
@@ -75,7 +76,7 @@ class ForeseenJob(Job):
             return {"rows": _shares(bounds[index + 1] - bounds[index], stage.params["parts"]).tolist()}
         if stage.function.endswith("pagerank:sweep"):
             return {"changes": [0.0 if int(stage.name.rpartition("-")[2]) >= self.sweeps else 1.0]}
-        return {"accesses": 0}
+        return {"accesses": 0, "positive": True}
 
 
 def _shares(count: int, parts: int) -> npt.NDArray[np.int64]:
@@ -112,6 +113,16 @@ def _lists_counted(params: Mapping[str, Any], index: int) -> Read:
     return {"edges": _shares(edges[part + 1] - edges[part], bins)}
 
 
+def _piece_cut(params: Mapping[str, Any], index: int) -> Read:
+    number, begin, end = params["pieces"][index]
+    relation, shift = params["relations"][number], params["shifts"][params["relations"][number]["dst"]]
+    counts = np.zeros(((relation["columns"] - 1) >> shift) + 1, np.int64)
+    own = slice(begin >> shift, ((end - 1) >> shift) + 1)
+    edges = relation["edges"] * end // relation["columns"] - relation["edges"] * begin // relation["columns"]
+    counts[own] = _shares(edges, own.stop - own.start)
+    return {"edges": counts}
+
+
 def _sampled(params: Mapping[str, Any], index: int) -> Read:
     bounds = even_bounds(params["num_nodes"], params["parts"])
     count = min(bounds[index + 1] - bounds[index], 4 * params["parts"])
@@ -125,6 +136,7 @@ _READ: dict[str, Callable[[Mapping[str, Any], int], Read]] = {
     "sweeps:weigh": _lists_weighed,
     "sweeps:count": _lists_counted,
     "ranks:sample": _sampled,
+    "frontier:cut": _piece_cut,
 }
 """What tasks leave that is planned with, by their function."""
 
@@ -189,7 +201,7 @@ class Foresight(Cluster):
         if plan.name != "hybrid":
             scoring.make(_FutureArtifact(out), graph, plan)
         else:  # who leads the job weighs, which is not foreseen
-            accesses.count_epochs(self._planned, graph, plan, self.grid)
+            scoring.count(self._planned, graph, plan)
             if plan.request.sampled.sampler in SAMPLERS:
                 inclusion.include(self._planned, graph, plan, self.grid)
         return _steps(stages)

@@ -17,27 +17,21 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from tiering.cluster.exchanges import Exchange
+from tiering.cluster.exchanges.store import StoreExchange
 from tiering.cluster.executors import Executor, Finished
-from tiering.cluster.segments import Columns, Segment
-from tiering.cluster.stores import Store, open_store
-from tiering.cluster.tasks import (
-    Call,
-    ConflictError,
+from tiering.cluster.manifests import (
     LostError,
     Manifest,
-    Outcome,
-    OutputFile,
-    Stage,
-    TaskContext,
     canonical,
     dropped_key,
     manifest_key,
-    plan_digest,
     plan_key,
     read_manifest,
-    run_attempt,
-    segments_folder,
 )
+from tiering.cluster.segments import Columns
+from tiering.cluster.stores import Store, open_store
+from tiering.cluster.tasks import Call, ConflictError, Outcome, OutputFile, Stage, plan_digest, run_attempt
 from tiering.errors import InternalError, RefusedError, TieringError
 from tiering.progress import note, progress
 
@@ -100,7 +94,9 @@ class Job:
         threads: int = 1,
         retry: RetryOptions | None = None,
         counters: Counters | None = None,
+        exchange: Exchange | None = None,
     ) -> None:
+        self.exchange = exchange or StoreExchange(store, name)
         self.store, self.name, self.executor, self.threads = store, name, executor, threads
         self.retry, self.counters = retry or RetryOptions(), counters or Counters()
         self._stages: dict[str, Stage] = {}
@@ -121,7 +117,7 @@ class Job:
         """
         for stage in stages:
             self.store.claim(dropped_key(self.name, stage.name), b"dropped")
-            self.store.clear(segments_folder(self.name, stage.name))
+            self.exchange.drop(stage.name)
 
     def give(self, name: str, columns: Columns, bounds: Sequence[int] = ()) -> Stage:
         """Hand arrays of who leads the job to its tasks: the parts of task 0 of a stage that is run here, now.
@@ -136,22 +132,24 @@ class Job:
         stage = Stage(name, "tiering.cluster.tasks:give", 1, {"digest": digest.hexdigest(), "bounds": cuts})
         self._plan(stage)
         self._given[name] = columns
-        if read_manifest(self.store, self.name, name, 0) is None:
+        if self._found(name, 0) is None:
             self._write_given(stage)
         return stage
 
     def _write_given(self, stage: Stage) -> None:
         plan, given = self._plans[stage.name], self._given[stage.name]
-        run_attempt(self.store, self.name, stage, 0, plan_digest=plan, given=given)
+        exchange, left = self.exchange.giving()
+        manifest = run_attempt(self.store, self.name, stage, 0, plan_digest=plan, given=given, exchange=exchange)
+        self.exchange.keep(1, manifest, left)
 
     def read(self, stage: str, index: int, part: int = 0) -> dict[str, npt.NDArray[Any]]:
         """The columns of a part of a finished task, small ones, for who plans on; a lost one is made again."""
         for _ in range(self.retry.attempts):
             try:
-                return TaskContext(self.store, self.name, "", 0, {}).part(stage, index, part)
+                return self.exchange.part(stage, index, part)
             except LostError as error:
                 self.recover(error)
-        return TaskContext(self.store, self.name, "", 0, {}).part(stage, index, part)
+        return self.exchange.part(stage, index, part)
 
     def _plan(self, stage: Stage) -> None:
         """Write the plan down, or see that it is the one that was."""
@@ -171,11 +169,9 @@ class Job:
         manifests: dict[int, Manifest] = {}
         order, dropped = list(wanted), self.store.size(dropped_key(self.name, stage.name)) is not None
         for index in order:
-            found = read_manifest(self.store, self.name, stage.name, index)
-            if found is not None and (dropped or self._there(found)):
+            found = self._found(stage.name, index, dropped)
+            if found is not None:
                 manifests[index] = found
-            elif found is not None:
-                self.store.remove(manifest_key(self.name, stage.name, index))
         self.counters.skipped += len(manifests)
         missing = [index for index in order if index not in manifests]
         if missing:
@@ -184,10 +180,17 @@ class Job:
                 _StageRun(self, stage, missing, manifests, bar).run()
         return [manifests[index] for index in order]
 
+    def _found(self, stage: str, index: int, dropped: bool = False) -> Manifest | None:
+        """The manifest of a finished task; one of which nothing is left is removed, unless that was `dropped`."""
+        found = read_manifest(self.store, self.name, stage, index)
+        if found is None or dropped or self._there(found):
+            return found
+        self.store.remove(manifest_key(self.name, stage, index))
+        return None
+
     def _there(self, manifest: Manifest) -> bool:
         """Whether what a manifest stands for is there, by its size; content is compared where it is read."""
-        segment = Segment.from_json(manifest["segment"])
-        if self.store.size(segment.key) != segment.nbytes:
+        if not self.exchange.there(manifest):
             return False
         if manifest["file"] is None:
             return True
@@ -195,11 +198,12 @@ class Job:
         return open_store(file.folder).size(file.at) is not None
 
     def remove(self) -> None:
-        """Remove what the job has in the store, once its result is published."""
+        """Remove what tasks have left for each other, once the job's result is published."""
+        self.exchange.clear()
         self.store.clear(self.name)
 
     def recover(self, lost: LostError, *, run: bool = True) -> None:
-        """Run a task again whose manifest or segment is gone or damaged, with all that it needs.
+        """Run a task again whose manifest or segment is gone or damaged, with those lost by the same fault.
 
         `run`: whether that is done here, or by who calls, to whom that task belongs.
         """
@@ -207,11 +211,13 @@ class Job:
         if stage is None:
             raise InternalError(f"a task read {lost.stage}, which its stage does not name")
         found = read_manifest(self.store, self.name, stage.name, lost.index)
-        if found is not None and found["segment"]["key"] != lost.key:
+        if found is not None and found["segment"]["key"] != lost.key and self._there(found):
             return  # another consumer has noticed before
         note(f"note: {lost}")
-        self.counters.recovered += 1
-        self.store.remove(manifest_key(self.name, stage.name, lost.index))
+        again = self.exchange.lost_with(stage.name, lost.index) if run else [lost.index]
+        self.counters.recovered += len(again)
+        for index in again:
+            self.store.remove(manifest_key(self.name, stage.name, index))
         mark = dropped_key(self.name, stage.name)
         if lost.stage in self._given:
             self._write_given(stage)
@@ -219,10 +225,11 @@ class Job:
             self.store.remove(mark)  # all of it is gone, and who reads one task's mostly reads the others' too
             self._run(stage, range(stage.tasks))
         elif run:
-            self._run(stage, [lost.index])
+            self._run(stage, again)
 
     def call(self, stage: Stage, index: int) -> Call:
-        return Call(self.store.url, self.name, stage, index, self._plans[stage.name], self.threads)
+        carried = self.exchange.carried(stage.reads)
+        return Call(self.store.url, self.name, stage, index, self._plans[stage.name], self.threads, carried)
 
     def ticket(self) -> int:
         self._tickets += 1
@@ -269,6 +276,7 @@ class _StageRun:
         if attempt.begun is not None:
             self.seconds.append(time.monotonic() - attempt.begun)
         self.manifests[attempt.index] = outcome.manifest
+        self.job.exchange.keep(self.stage.tasks, outcome.manifest, finished.left)
         self.job.counters.run += 1
         self.bar.update(1)  # type: ignore[attr-defined]
         for ticket in [t for t, other in self.attempts.items() if other.index == attempt.index]:

@@ -7,7 +7,7 @@ task's manifest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,14 +95,9 @@ class SegmentWriter:
         if len(rows) != 1:
             raise InternalError(f"{self.key}: columns of {sorted(rows)} rows in one part")
         begin, state = self.at, xxhash.xxh3_64()
-        for array in columns.values():
-            data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        for data in _padded(columns):
             state.update(data.data)
             self._write(data)
-            if padding := -data.size % LINE:
-                zeros = np.zeros(padding, np.uint8)
-                state.update(zeros.data)
-                self._write(zeros)
         self.records.append((begin, rows.pop(), self.kinds.index(kind), state.intdigest()))
 
     def finish(self) -> Segment:
@@ -126,6 +121,7 @@ def read_part(store: Store, segment: Segment, part: int) -> dict[str, npt.NDArra
     if not kinds or offset + nbytes > segment.records_at:
         raise FormatError(f"{store.url}: {segment.key}: the record of part {part} is not what was written")
     data = store.read(segment.key, offset, nbytes)
+    data.flags.writeable = False  # as in every exchange: others may read the same memory
     if xxhash.xxh3_64_intdigest(data.data) != digest:
         raise FormatError(f"{store.url}: {segment.key}: part {part} is not what was written (checksum)")
     columns, begin = {}, 0
@@ -134,6 +130,23 @@ def read_part(store: Store, segment: Segment, part: int) -> dict[str, npt.NDArra
         columns[column.name] = values.reshape(rows, *column.tail)
         begin += -(-rows * column.row_bytes // LINE) * LINE
     return columns
+
+
+def part_digest(columns: Columns) -> int:
+    """The checksum of a part by its columns."""
+    state = xxhash.xxh3_64()
+    for data in _padded(columns):
+        state.update(data.data)
+    return state.intdigest()
+
+
+def _padded(columns: Columns) -> Iterator[npt.NDArray[np.uint8]]:
+    """The bytes of a part, column after column, each filled up to whole lines."""
+    for array in columns.values():
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        yield data
+        if padding := -data.size % LINE:
+            yield np.zeros(padding, np.uint8)
 
 
 def _digest(records: npt.NDArray[Any]) -> str:

@@ -11,19 +11,21 @@ from typing import Any
 import xxhash
 
 from tiering.artifacts.writer import ArtifactWriter
+from tiering.cluster.exchanges.ray import RayExchange
 from tiering.cluster.executors import Executor
 from tiering.cluster.executors.local import LocalExecutor
 from tiering.cluster.executors.ray import RayExecutor
 from tiering.cluster.grid import Grid
+from tiering.cluster.manifests import canonical
 from tiering.cluster.running import Counters, Job, RetryOptions
 from tiering.cluster.stores import open_store, store_kind
-from tiering.cluster.tasks import canonical
 from tiering.errors import InputError
 from tiering.progress import note
 from tiering.task_steps import Machines
 from tiering.units import parse_threads
 
 EXECUTORS = ("local", "ray")
+EXCHANGES = ("store", "ray")
 
 
 @dataclass(frozen=True)
@@ -46,10 +48,16 @@ class ClusterOptions:
     """What a task may take, about; see `tiering.cluster.grid.Grid`."""
     shards: int | None = None
     """Parts of a graph, in place of what follows from `task_memory`."""
+    exchange: str = "store"
+    """Through what tasks hand parts on: the store, or with ``ray`` the memory and disks of a Ray cluster's machines."""
 
     def __post_init__(self) -> None:
         if self.executor not in EXECUTORS:
             raise InputError(f"executor: expected {' or '.join(EXECUTORS)}, found {self.executor!r}")
+        if self.exchange not in EXCHANGES:
+            raise InputError(f"exchange: expected {' or '.join(EXCHANGES)}, found {self.exchange!r}")
+        if self.exchange == "ray" and self.executor != "ray":
+            raise InputError("exchange ray: only with executor ray; leave it out")
         if self.address is not None and self.executor != "ray":
             raise InputError("address: only with executor ray; leave it out")
         if self.store is not None:
@@ -89,8 +97,12 @@ class Cluster:
         return self._job(name, about)
 
     def _job(self, name: str, beside: Path) -> Job:
-        store = open_store(self.options.store or str(beside.with_name(f".{beside.name}.tasks")))
-        job = Job(store, name, self._begun(), threads=self.options.threads, retry=self.retry, counters=self.counters)
+        options, store = self.options, open_store(self.options.store or str(beside.with_name(f".{beside.name}.tasks")))
+        exchange = RayExchange() if options.exchange == "ray" else None
+        job = Job(
+            store, name, self._begun(), threads=options.threads, retry=self.retry, counters=self.counters,
+            exchange=exchange,
+        )  # fmt: skip
         self._jobs.append(job)
         return job
 
@@ -115,7 +127,8 @@ class Cluster:
                 raise InputError(f"workers: {options.workers} is a cluster to plan for, with --dry-run; give a number")
             workers = options.workers or parse_threads(None)
             if options.executor == "ray":
-                self._executor = RayExecutor(options.address, workers=workers, threads=options.threads)
+                own = {"memory": None} if options.exchange == "ray" else {}
+                self._executor = RayExecutor(options.address, workers=workers, threads=options.threads, **own)
             else:
                 self._executor = LocalExecutor(workers)
         return self._executor
@@ -124,6 +137,8 @@ class Cluster:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
+        for job in self._jobs:
+            job.exchange.clear()
         if self._executor is not None:
             self._executor.close()
             self._executor = None

@@ -7,11 +7,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tiering.artifacts.artifact import Artifact, Damage
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster.running import Job
 from tiering.cluster.session import Cluster
-from tiering.cluster.stages import accesses, degrees, inclusion, judging, lists, pagerank, ranks, relabel, rows, sweeps
+from tiering.cluster.stages import (
+    accesses,
+    comparing,
+    degrees,
+    frontier,
+    inclusion,
+    judging,
+    lists,
+    pagerank,
+    ranks,
+    relabel,
+    rows,
+    sweeps,
+)
 from tiering.evaluation.counting import JudgedEpochs
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph, relation_folder
@@ -62,6 +76,10 @@ class StageTasks:
             return judged
         return judging.TaskEpochs(**vars(judged), whole=graph, cluster=self._cluster)
 
+    def comparing(self, artifact: Artifact) -> Damage:
+        """All files of an artifact with their checksums."""
+        return comparing.find_damage(self._cluster, artifact)
+
     def reordering(self) -> Reordering:
         """Orders and relations of a reorder."""
         return Reordering(self._cluster)
@@ -107,12 +125,20 @@ class Scoring:
             return names, inclusion.write_inclusion(job, writer, graph, plan, grid)
         if plan.name == "hybrid" and isinstance(graph, Graph):
             return names, self._weigh(job, writer, graph, plan)
-        return names, accesses.write_presample(job, writer, graph, plan, grid)
+        return names, accesses.write_presample(job, writer, graph, plan, self.count(job, graph, plan))
+
+    def count(self, job: Job, graph: SizedGraph, plan: ScorePlan) -> accesses.Counted:
+        """Count what sampled epochs read: by batches, or hop by hop where the adjacency does not fit a task."""
+        grid = self._cluster.grid
+        if frontier.by_hop(graph, plan, grid):
+            return frontier.count_epochs(job, graph, plan, grid)
+        return accesses.count_epochs(job, graph, plan, grid)
 
     def _weigh(self, job: Job, writer: ArtifactWriter, graph: Graph, plan: ScorePlan) -> dict[str, Any]:
         """``hybrid``: tasks count and make the prior, who leads the job weighs both, in memory."""
         request, grid = plan.request, self._cluster.grid
-        tally = accesses.read_tally(job, graph, plan, grid, squares=prior_weight(request) is None)
+        counted = self.count(job, graph, plan)
+        tally = accesses.read_tally(job, graph, plan, counted, squares=prior_weight(request) is None)
         if request.sampled.sampler in SAMPLERS:
             prior = inclusion.read_inclusion(job, graph, plan, grid)
         else:

@@ -8,7 +8,6 @@ other content than its own has found bad memory or a function that is not pure: 
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import socket
 import uuid
@@ -19,14 +18,22 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
-from tiering.cluster.segments import Columns, Segment, SegmentWriter, read_part
+from tiering.cluster.exchanges import PartWriter, TaskExchange
+from tiering.cluster.exchanges.store import StoreTaskExchange
+from tiering.cluster.manifests import (
+    LostError,
+    Manifest,
+    canonical,
+    digest_of,
+    manifest_key,
+    read_manifest,
+    segments_folder,
+)
+from tiering.cluster.segments import Columns
 from tiering.cluster.stores import Store, open_store
-from tiering.errors import FormatError, InternalError, MissingError, RefusedError, StorageError, TieringError
+from tiering.errors import InternalError, RefusedError, StorageError, TieringError
 from tiering.version import __version__
-
-Manifest = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -67,39 +74,16 @@ class Stage:
         return {**document, "params": dict(self.params), "reads": list(self.reads), "package": __version__}
 
 
-def plan_key(job: str, stage: str) -> str:
-    return f"{job}/plans/{stage}.json"
-
-
 def plan_digest(stage: Stage) -> str:
     """What manifests name the plan by; it takes as long as the plan is."""
-    return "xxh3-64:" + xxhash.xxh3_64_hexdigest(canonical(stage.to_json()))
-
-
-def manifest_key(job: str, stage: str, index: int) -> str:
-    return f"{job}/{stage}/{index:06}.json"
-
-
-def dropped_key(job: str, stage: str) -> str:
-    """Of a mark that nobody needs any more what tasks of a stage have left."""
-    return f"{job}/{stage}/dropped"
-
-
-def segments_folder(job: str, stage: str) -> str:
-    return f"{job}/{stage}/segments"
-
-
-def canonical(document: Any) -> bytes:
-    """JSON that is the same bytes for the same values."""
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    return digest_of(stage.to_json())
 
 
 @dataclass
 class TaskContext:
     """What a task sees: its number, its parameters, segments of earlier stages, and where its own goes."""
 
-    store: Store
-    job: str
+    exchange: TaskExchange
     stage: str
     index: int
     params: Mapping[str, Any]
@@ -108,25 +92,13 @@ class TaskContext:
     """The file of an artifact that the task has written, if it writes one."""
     given: Columns = field(default_factory=dict)
     """Arrays of who leads the job, where this process does."""
-    _writer: SegmentWriter | None = None
-    _manifests: dict[tuple[str, int], Manifest] = field(default_factory=dict)
-
-    def manifest(self, stage: str, index: int) -> Manifest:
-        """The manifest of a task of an earlier stage; `LostError` if there is none."""
-        if (stage, index) not in self._manifests:
-            found = read_manifest(self.store, self.job, stage, index)
-            if found is None:
-                raise LostError(stage, index, "its manifest is not there")
-            self._manifests[stage, index] = found
-        return self._manifests[stage, index]
+    _writer: PartWriter | None = None
 
     def part(self, stage: str, index: int, part: int = 0) -> dict[str, npt.NDArray[Any]]:
-        """The columns of a part of a task of an earlier stage; `LostError` if they are not what was written."""
-        segment = Segment.from_json(self.manifest(stage, index)["segment"])
-        try:
-            return read_part(self.store, segment, part)
-        except (FormatError, MissingError) as error:
-            raise LostError(stage, index, str(error), segment.key) from error
+        """The columns of a part of a task of an earlier stage, not to be written to; `LostError` if they are gone, or
+        not what was written.
+        """
+        return self.exchange.part(stage, index, part)
 
     def add(self, **columns: npt.NDArray[Any]) -> None:
         """Write the next part of this task's segment."""
@@ -160,36 +132,8 @@ class OutputFile:
         return cls(**{**document, "shape": tuple(document["shape"])})
 
 
-class LostError(TieringError):
-    """What an earlier task has left is gone or damaged: that task is to be run again."""
-
-    def __init__(self, stage: str, index: int, why: str, key: str = "") -> None:
-        super().__init__(stage, index, why, key)
-        self.stage, self.index, self.why = stage, index, why
-        self.key = key
-        """Of the segment that cannot be used, if it is one."""
-
-    def __str__(self) -> str:
-        return f"task {self.index} of {self.stage} has to be run again: {self.why}"
-
-
 class ConflictError(TieringError, RuntimeError):
     """Two runs of a task made different bytes."""
-
-
-def read_manifest(store: Store, job: str, stage: str, index: int) -> Manifest | None:
-    """The manifest of a task, if it is there and whole."""
-    key = manifest_key(job, stage, index)
-    try:
-        document = json.loads(store.read(key).tobytes())
-        digest = document.pop("digest")
-    except (MissingError, ValueError, KeyError, TypeError, AttributeError):
-        return None
-    return {**document, "digest": digest} if digest == _digest(document) else None
-
-
-def _digest(document: Any) -> str:
-    return "xxh3-64:" + xxhash.xxh3_64_hexdigest(canonical(document))
 
 
 def give(context: TaskContext) -> None:
@@ -207,12 +151,16 @@ def run_attempt(
     threads: int = 1,
     plan_digest: str = "",
     given: Columns | None = None,
+    exchange: TaskExchange | None = None,
 ) -> Manifest:
-    """Run a task once, in this process, and commit it; the manifest that is there afterwards."""
-    context = TaskContext(store, job, stage.name, index, stage.params, threads, given=given or {})
+    """Run a task once, in this process, and commit it; the manifest that is there afterwards.
+
+    `exchange`: where parts go; the store, unless told.
+    """
+    exchange = exchange or StoreTaskExchange(store, job)
+    context = TaskContext(exchange, stage.name, index, stage.params, threads, given=given or {})
     key = f"{segments_folder(job, stage.name)}/{index:06}-{uuid.uuid4().hex}.segment"
-    with store.writer(key, stage.memory) as out:
-        context._writer = SegmentWriter(key, out)
+    with exchange.writer(key, stage.memory) as context._writer:
         facts = resolve(stage.function)(context) or {}
         segment = context._writer.finish()
     file = None if context.file is None else context.file.to_json()
@@ -221,19 +169,19 @@ def run_attempt(
         "segment": {**segment.to_json(), "key": ""}, "file": None if file is None else {**file, "at": ""},
     }  # fmt: skip
     document = {
-        **content, "segment": segment.to_json(), "file": file, "content": _digest(content),
+        **content, "segment": segment.to_json(), "file": file, "content": digest_of(content),
         "by": {"host": socket.gethostname(), "pid": os.getpid()},
     }  # fmt: skip
-    return _commit(store, job, {**document, "digest": _digest(document)})
+    return _commit(store, job, exchange, {**document, "digest": digest_of(document)})
 
 
-def _commit(store: Store, job: str, manifest: Manifest) -> Manifest:
+def _commit(store: Store, job: str, exchange: TaskExchange, manifest: Manifest) -> Manifest:
     """Claim the manifest; where another attempt was first, it must have made the same."""
     stage, index = manifest["stage"], manifest["index"]
     key = manifest_key(job, stage, index)
     if store.claim(key, canonical(manifest)) == canonical(manifest):
         return manifest
-    store.remove(manifest["segment"]["key"])
+    exchange.remove(manifest["segment"]["key"])
     if manifest["file"] is not None:
         open_store(manifest["file"]["folder"]).remove(manifest["file"]["at"])
     first = read_manifest(store, job, stage, index)
@@ -265,6 +213,8 @@ class Call:
     index: int
     plan_digest: str
     threads: int = 1
+    carried: Any = None
+    """What leads to parts of earlier tasks, if the store does not."""
 
 
 @dataclass(frozen=True)
@@ -277,12 +227,18 @@ class Outcome:
     """Whether another attempt may do better."""
 
 
-def attempt(call: Call) -> Outcome:
+def attempt(call: Call, exchange: TaskExchange | None = None) -> Outcome:
     """Make one attempt, wherever this process is; errors that are expected come back as outcomes."""
     store = open_store(call.store)
     try:
         manifest = run_attempt(
-            store, call.job, call.stage, call.index, threads=call.threads, plan_digest=call.plan_digest
+            store,
+            call.job,
+            call.stage,
+            call.index,
+            threads=call.threads,
+            plan_digest=call.plan_digest,
+            exchange=exchange,
         )
     except (LostError, StorageError) as error:
         return Outcome(error=error, again=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from tiering.cluster.exchanges import Left
 from tiering.cluster.tasks import Call, Outcome
 from tiering.errors import TieringError
 
@@ -20,6 +21,8 @@ class Finished:
 
     ticket: int
     outcome: Outcome
+    left: Left = field(default_factory=Left)
+    """What it has left outside the store."""
 
 
 class Executor(Protocol):

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import threading
 import time
 import traceback
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from tiering.cluster.exchanges import Left, TaskExchange
+from tiering.cluster.exchanges.ray import RayTaskExchange
 from tiering.cluster.executors.executor import Finished, LostWorkerError
 from tiering.cluster.executors.nodes import KEEPALIVE, LONGEST_MS, Answer, Question, check_answers, check_driver, probe
 from tiering.cluster.stores import open_store
@@ -30,7 +33,7 @@ from tiering.units import format_bytes
 from tiering.version import __version__
 
 OBJECT_STORE_BYTES = 80 << 20
-"""Of a cluster started here, about the least that Ray takes: nothing large goes through it."""
+"""Of a cluster started here, about the least that Ray takes: nothing large goes through it unless parts do."""
 PROBE_SECONDS = 60.0
 """That a machine has to answer; most of it is the start of a worker."""
 SILENT_SECONDS = 30.0
@@ -46,9 +49,13 @@ class _Attempt:
 
     call: Call
     answers: Any
-    """Ray's generator of two values: where it has begun, then its outcome."""
+    """Ray's generator of values: where it has begun, the parts of an exchange through Ray, its outcome."""
     where: str = ""
     """Process and machine, once it has begun."""
+    node: str = ""
+    """The machine, as Ray names it."""
+    said: list[Any] = field(default_factory=list)
+    """References to these values, so far."""
 
 
 class RayExecutor:
@@ -63,13 +70,22 @@ class RayExecutor:
         Attempts side by side, of a cluster that is started here.
     threads
         Processors that an attempt takes.
+    memory
+        Bytes of Ray's own memory, of a cluster that is started here; ``None``: as Ray chooses, for parts to lie there.
     """
 
-    def __init__(self, address: str | None = None, *, workers: int = 1, threads: int = 1) -> None:
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        workers: int = 1,
+        threads: int = 1,
+        memory: int | None = OBJECT_STORE_BYTES,
+    ) -> None:
         self._ray, self._threads = _import_ray(), threads
         self._own = not self._ray.is_initialized()
         if self._own:
-            _connect(self._ray, address, workers * threads)
+            _connect(self._ray, address, workers * threads, memory)
         self._remote = self._ray.remote(max_retries=0, num_returns="streaming")(_attempted)
         self._attempts: dict[int, _Attempt] = {}
         self._checked: set[tuple[str, str]] = set()
@@ -97,9 +113,8 @@ class RayExecutor:
         if not known:
             time.sleep(seconds)
         while known and not finished and (left := end - time.monotonic()) > 0:
-            if self._ray.wait(list(known), num_returns=1, timeout=left)[0]:
-                ready, _ = self._ray.wait(list(known), num_returns=len(known), timeout=0)
-                finished = [Finished(known[each], outcome) for each in ready for outcome in self._next(known[each])]
+            if self._ready(known, left):
+                finished = [ended for each in self._ready(known, 0, len(known)) for ended in self._hear(known[each])]
         self._tell_if_nothing_begins()
         return finished
 
@@ -123,20 +138,37 @@ class RayExecutor:
         if self._own:
             self._ray.shutdown()
 
-    def _next(self, ticket: int) -> Iterator[Outcome]:
-        """The outcome of an attempt that has something to say, if that is it."""
+    def _ready(self, answers: Iterable[Any], seconds: float, count: int = 1) -> list[Any]:
+        """Attempts that have something to say, wherever that lies."""
+        ready: list[Any] = self._ray.wait(list(answers), num_returns=count, timeout=seconds, fetch_local=False)[0]
+        return ready
+
+    def _hear(self, ticket: int) -> Iterator[Finished]:
+        """Take what an attempt has to say now; how it has ended, if that was all."""
         tried = self._attempts[ticket]
+        self._quiet_since = time.monotonic()
         try:
-            said = self._ray.get(next(tried.answers))
+            ended = self._listen(tried)
+            if not tried.where:
+                tried.where, tried.node = self._ray.get(tried.said[0])
+            if not ended:
+                return
+            outcome = self._ray.get(tried.said[-1])
         except self._ray.exceptions.RayError as error:
             here = isinstance(error, self._ray.exceptions.LocalRayletDiedError)
-            said = Outcome(error=self._lost(tried, error), again=not here)
-        if isinstance(said, Outcome):
-            del self._attempts[ticket]
-            yield said
-        else:
-            tried.where = said
-        self._quiet_since = time.monotonic()
+            outcome = Outcome(error=self._lost(tried, error), again=not here)
+        del self._attempts[ticket]
+        yield Finished(ticket, outcome, Left(tried.said[1:-1], tried.node))
+
+    def _listen(self, tried: _Attempt) -> bool:
+        """Note what an attempt has said, of which there is something; whether it has ended with that."""
+        try:
+            tried.said.append(next(tried.answers))
+            while self._ready([tried.answers], 0):
+                tried.said.append(next(tried.answers))
+        except StopIteration:
+            return True
+        return False
 
     def _lost(self, tried: _Attempt, error: Exception) -> LostWorkerError:
         errors = self._ray.exceptions
@@ -223,26 +255,33 @@ class RayExecutor:
         return answers
 
 
-def _attempted(call: Call, version: str) -> Iterator[str | Outcome]:
-    """Make one attempt: say where, then what came of it."""
-    import socket
+def _attempted(call: Call, version: str) -> Iterator[Any]:
+    """Make one attempt: say where, then what it hands on through Ray, then what came of it."""
+    import ray
 
-    yield f"process {os.getpid()} of {socket.gethostname()}"
+    yield f"process {os.getpid()} of {socket.gethostname()}", ray.get_runtime_context().get_node_id()
     if version != __version__:  # a machine that has joined since
         found = f"{socket.gethostname()}: expected tiering {version}, as its driver, found {__version__}"
         yield Outcome(error=CapabilityError(f"{found}; install that version there and start Ray again"))
-        return
+    elif call.carried is None:
+        yield _made(call, None)
+    else:
+        exchange = RayTaskExchange[Outcome](call.carried)
+        yield from exchange.run(lambda: _made(call, exchange))
+
+
+def _made(call: Call, exchange: TaskExchange | None) -> Outcome:
+    """What comes of an attempt; no error leaves it."""
     place = f"task {call.index} of {call.stage.name} on {socket.gethostname()}"
     try:
-        outcome = attempt(call)
+        return attempt(call, exchange)
     except TieringError as error:
-        outcome = Outcome(error=error)
+        return Outcome(error=error)
     except MemoryError as error:
         lost = LostWorkerError(f"{place}: no memory is left there ({error}); give tasks less (--task-memory)")
-        outcome = Outcome(error=lost, again=True)
+        return Outcome(error=lost, again=True)
     except Exception as error:
-        outcome = Outcome(error=InternalError(f"{place}: " + "".join(traceback.format_exception(error)).rstrip()))
-    yield outcome
+        return Outcome(error=InternalError(f"{place}: " + "".join(traceback.format_exception(error)).rstrip()))
 
 
 def _import_ray() -> Any:
@@ -259,7 +298,7 @@ def _import_ray() -> Any:
     return ray
 
 
-def _connect(ray: Any, address: str | None, processors: int) -> None:
+def _connect(ray: Any, address: str | None, processors: int, memory: int | None) -> None:
     """Join a cluster, or start one."""
     if address is not None and "://" in address:
         raise InputError(
@@ -270,7 +309,7 @@ def _connect(ray: Any, address: str | None, processors: int) -> None:
     own: dict[str, Any] = {}
     if address is None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        own = {"num_cpus": processors, "object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False}
+        own = {"num_cpus": processors, "object_store_memory": memory, "include_dashboard": False}
     try:
         ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **own)
     except Exception as error:

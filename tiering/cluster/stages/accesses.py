@@ -1,4 +1,5 @@
-"""Accesses counted in sampled epochs, in tasks, each of which has the whole adjacency.
+"""Accesses counted in sampled epochs, in tasks, each of which has the whole adjacency; where there is no room for it,
+`tiering.cluster.stages.frontier` counts.
 
 ``sample``  the batches of a part of an epoch: how often each node was read, as pairs (node, count), by range.
 ``sum``     the counts of a range of nodes over all tasks, per epoch: a mean, and if asked for sums of both powers.
@@ -23,8 +24,9 @@ from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster.files import JoinedFile, Parts, join_stage, place_files
 from tiering.cluster.grid import Grid, even_bounds
+from tiering.cluster.manifests import Manifest
 from tiering.cluster.running import Job
-from tiering.cluster.tasks import Manifest, Stage, TaskContext, Traffic
+from tiering.cluster.tasks import Stage, TaskContext, Traffic
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.shape import SizedGraph
 from tiering.sampling import AccessCounts, EpochPlan, Sampler, SamplingOptions, make_sampler
@@ -35,7 +37,8 @@ from tiering.scores.presample import Tally
 _HERE = "tiering.cluster.stages.accesses"
 _TASKS = 16
 """Of an epoch: each reads the adjacency, and leaves as much as it has counted."""
-_SUM_BYTES = 40
+SUM_BYTES = 40
+"""Of a task of ``sum``, for each node of its range."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +83,14 @@ def runs_of(epochs: range, per_epoch: int, grid: Grid) -> list[list[int]]:
 
 def ranges_of(columns: list[CountedColumn], grid: Grid) -> list[int]:
     """Into how many ranges each column is cut for its sums."""
-    return [grid.parts(column.size * _SUM_BYTES) if column.size else 0 for column in columns]
+    return [grid.parts(column.size * SUM_BYTES) if column.size else 0 for column in columns]
 
 
 def summing(params: dict[str, Any], traffic: Traffic) -> Stage:
     """The stage ``sum`` of the counts that the stage ``sample`` of these params leaves."""
     largest = max((-(-size // p) for size, p in zip(params["sizes"], params["parts"], strict=True) if p), default=0)
     params = {**params, "from": "sample"}
-    return Stage("sum", f"{_HERE}:sums", sum(params["parts"]), params, ("sample",), largest * _SUM_BYTES, traffic)
+    return Stage("sum", f"{_HERE}:sums", sum(params["parts"]), params, ("sample",), largest * SUM_BYTES, traffic)
 
 
 def count_epochs(job: Job, graph: SizedGraph, plan: ScorePlan, grid: Grid) -> Counted:
@@ -116,9 +119,10 @@ def count_epochs(job: Job, graph: SizedGraph, plan: ScorePlan, grid: Grid) -> Co
     return Counted(summed, columns, [0, *np.cumsum(parts).tolist()], manifests)
 
 
-def write_presample(job: Job, writer: ArtifactWriter, graph: SizedGraph, plan: ScorePlan, grid: Grid) -> dict[str, Any]:
-    """Have the columns of ``presample`` made and put in their place; what the method says of itself."""
-    counted = count_epochs(job, graph, plan, grid)
+def write_presample(
+    job: Job, writer: ArtifactWriter, graph: SizedGraph, plan: ScorePlan, counted: Counted
+) -> dict[str, Any]:
+    """Have the columns of ``presample`` put in their place; what the method says of itself."""
     files = [
         JoinedFile(column.file, "float64", (column.size,), [counted.parts(number)])
         for number, column in enumerate(counted.columns)
@@ -130,9 +134,8 @@ def write_presample(job: Job, writer: ArtifactWriter, graph: SizedGraph, plan: S
     return {"batches": batches_run, "accesses": accesses}
 
 
-def read_tally(job: Job, graph: Graph, plan: ScorePlan, grid: Grid, *, squares: bool) -> Tally:
+def read_tally(job: Job, graph: Graph, plan: ScorePlan, counted: Counted, *, squares: bool) -> Tally:
     """The counts of all epochs in the memory of who leads the job."""
-    counted = count_epochs(job, graph, plan, grid)
     total, squared = read_sums(job, graph, counted)
     epochs = plan.request.options.epochs
     per_epoch = -(-plan.request.train_size // plan.request.sampled.batch_size)
@@ -197,14 +200,18 @@ def add_counts(context: TaskContext, counts: AccessCounts) -> None:
 
 
 def sums(context: TaskContext) -> dict[str, int]:
-    """Counts of a range of a column: mean per epoch, sum, sum of squares of epochs; the sum of all, as a fact."""
-    params = context.params
-    total, squares = (np.zeros(_size(context), np.int64) for _ in range(2))
-    for epoch in _by_epoch(context):
+    """What `add_epochs` makes of the counts of a range of a column."""
+    return add_epochs(context, _size(context), _by_epoch(context), context.params["epochs"])
+
+
+def add_epochs(context: TaskContext, size: int, counts: Iterator[npt.NDArray[np.int64]], epochs: int) -> dict[str, int]:
+    """Leave the mean over the epochs of the counts of `size` nodes, their sum and sum of squares; the sum of all."""
+    total, squares = (np.zeros(size, np.int64) for _ in range(2))
+    for epoch in counts:
         total += epoch
         epoch *= epoch
         squares += epoch
-    context.add(mean=total / params["epochs"])
+    context.add(mean=total / epochs)
     context.add(total=total, squares=squares)
     return {"accesses": int(total.sum())}
 

@@ -140,7 +140,7 @@ def draw(context: TaskContext) -> None:
     drawn, waiting, reads = (np.zeros(end - begin) for _ in range(3))
     if params["drawn"]:
         state = context.part(params["drawn"], context.index, 2)
-        drawn, waiting = (np.ascontiguousarray(state[name]) for name in ("drawn", "waiting"))
+        drawn, waiting = (state[name].copy() for name in ("drawn", "waiting"))
         reads = np.ascontiguousarray(context.part(params["drawn"], context.index, 3)["reads"])
     if fanout != 0:
         reads = reads + nodes["fresh" if params["only_new"] else "found"]

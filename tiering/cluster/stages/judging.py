@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import xxhash
 
+from tiering.cluster.manifests import canonical
 from tiering.cluster.running import Job
 from tiering.cluster.session import Cluster
 from tiering.cluster.stages import accesses
-from tiering.cluster.tasks import Stage, TaskContext, Traffic, canonical
+from tiering.cluster.tasks import Stage, TaskContext, Traffic
 from tiering.evaluation.bootstrap import MAX_GROUPS, group_of
 from tiering.evaluation.counting import BUCKETS, BucketMap, Counted, JudgedEpochs, by_group
 from tiering.evaluation.line import IntArray
