@@ -66,13 +66,14 @@ format: $(VENV)/.dev
 	$(BIN)/clang-format -i $(CPP)
 
 # Configures and builds the C++ tests under $$sanitizer, in $$build. Checks of addresses and of undefined behaviour, at every
-# operation, compile a quarter faster with -Og, and run little slower; those of threads would gain nothing.
+# operation, compile a quarter faster with -Og, and run little slower; those of threads would gain nothing. The core's sources
+# are compiled by folders here, which is sooner, and one by one for the package.
 define SANITIZED_BUILD
 build=build/cpp-$${sanitizer%%,*}; \
 optimize=-Og; [ $$sanitizer != thread ] || optimize=-O1; \
 $(BIN)/cmake -S ext -B $$build -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
   -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_FLAGS="$$optimize -g1" -DTIERING_TESTS=ON -DTIERING_BINDINGS=OFF -DTIERING_WERROR=ON \
-  -DTIERING_CUDA=OFF -DTIERING_SIMULATOR=ON -DTIERING_SANITIZE=$$sanitizer >$$build.log 2>&1 || { cat $$build.log; exit 1; }; \
+  -DTIERING_CUDA=OFF -DTIERING_SIMULATOR=ON -DTIERING_UNITY=ON -DTIERING_SANITIZE=$$sanitizer >$$build.log 2>&1 || { cat $$build.log; exit 1; }; \
 $(BIN)/cmake --build $$build || exit 1
 endef
 

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm_processes
+from torch.distributed import TCPStore
 
 import tiering
 
@@ -67,20 +69,38 @@ def test_same_accuracy_as_in_memory(layouts, capsys, monkeypatch, example, graph
     assert least < last_figure(tiers) <= 1
 
 
+RANK = """
+import os, runpy, sys
+os.environ.update(pair.split("=") for pair in sys.argv.pop().split())
+import torch
+torch.set_num_threads(1)  # as torchrun has it
+sys.argv.pop(0)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def ranks_by_hand(*arguments: str) -> list[str]:
+    """What the first of two ranks prints that need no launcher: they meet in a store of this process."""
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    meeting = f"MASTER_ADDR=127.0.0.1 MASTER_PORT={store.port} WORLD_SIZE=2 LOCAL_WORLD_SIZE=2"
+    meeting += " TORCHELASTIC_USE_AGENT_STORE=True TORCHELASTIC_RESTART_COUNT=0"
+    ranks = [
+        warm_processes.Interpreter(RANK, *arguments, f"{meeting} RANK={rank} LOCAL_RANK={rank}") for rank in range(2)
+    ]
+    ended = [rank.wait(120) for rank in ranks]
+    assert [rank.returncode for rank in ended] == [0, 0], ended[0].stderr + ended[1].stderr
+    return ended[0].stdout.splitlines()
+
+
 @pytest.mark.slow
 def test_several_processes(layouts):
+    """The tiers as users run it, by torchrun; what it is compared with in processes that have torch loaded."""
     example = EXAMPLES / "ddp_graphsage.py"
     assert len(example.read_text().splitlines()) < 60
-
-    def lines(features: str) -> list[str]:
-        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-        done = subprocess.run(
-            [*launch, str(example), str(layouts["one"]), "--epochs", "2", "--features", features],
-            capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return done.stdout.splitlines()
-
-    tiers = lines("tiers")
-    assert len(tiers) == 3 and tiers == lines("memory")
+    arguments = [str(example), str(layouts["one"]), "--epochs", "2", "--features"]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run([*launch, *arguments, "tiers"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    tiers = done.stdout.splitlines()
+    assert len(tiers) == 3 and tiers == ranks_by_hand(*arguments, "memory")
     assert 0.5 < last_figure(tiers) <= 1

@@ -53,9 +53,11 @@ std::vector<std::byte> bytes_of(const std::vector<T>& values) {
 
 // A simulated device is slow, and slower under a sanitizer.
 #ifdef TIERING_SIMULATED
-constexpr size_t kIds = 150;
+constexpr size_t kIds = 60;
+constexpr int64_t kGpu = 20, kPeer = 51, kCpu = 100, kAll = 140, kPeers = 3;
 #else
 constexpr size_t kIds = 5000;
+constexpr int64_t kGpu = 100, kPeer = 251, kCpu = 500, kAll = 700, kPeers = 3;
 #endif
 
 struct Case {
@@ -66,7 +68,6 @@ struct Case {
 };
 
 void test_rows(const Case& c) {
-  constexpr int64_t kGpu = 100, kPeer = 251, kCpu = 500, kAll = 700, kPeers = 3;
   std::mt19937_64 random(static_cast<uint64_t>(c.row_bytes));
   const auto size = static_cast<size_t>(c.row_bytes);
   std::vector<std::byte> all(kAll * size);

@@ -22,7 +22,7 @@ int open_nameless(const std::string& folder, int flags) {
   return named;
 }
 
-[[noreturn]] void refused(int code, const std::string& folder) {
+[[noreturn]] void refuse(int code, const std::string& folder) {
   throw IoError(code, folder + ": " + std::system_category().message(code));
 }
 
@@ -42,7 +42,7 @@ ScratchFile::ScratchFile(const std::string& folder, int64_t bytes)
     direct_ = false;
     fd_ = open_nameless(folder, 0);
   }
-  if (fd_ < 0) refused(errno, folder);
+  if (fd_ < 0) refuse(errno, folder);
   if (bytes == 0 || fallocate(fd_, 0, 0, bytes) == 0) return;
   int code = errno;
   if (code == EOPNOTSUPP) {
@@ -51,7 +51,7 @@ ScratchFile::ScratchFile(const std::string& folder, int64_t bytes)
   }
   close(fd_);
   if (code == ENOSPC || code == EDQUOT || code == EFBIG) disk_full(folder, bytes);
-  refused(code, folder);
+  refuse(code, folder);
 }
 
 ScratchFile::~ScratchFile() { close(fd_); }
@@ -66,7 +66,7 @@ void ScratchFile::write(int64_t offset, int64_t bytes, const void* from) const {
         pwrite(fd_, static_cast<const char*>(from) + done, static_cast<size_t>(bytes - done), offset + done);
     if (moved < 0 && errno == EINTR) continue;
     if (moved < 0 && errno == ENOSPC) disk_full(folder_, bytes);
-    if (moved <= 0) refused(moved < 0 ? errno : EIO, folder_);
+    if (moved <= 0) refuse(moved < 0 ? errno : EIO, folder_);
     done += moved;
   }
 }

@@ -20,7 +20,7 @@
 namespace tiering::nvme {
 namespace {
 
-constexpr uint32_t kBusyTries = 2000;  // looks at doorbells before the thread sleeps between looks
+constexpr uint32_t kBusyLooks = 2000;  // looks at doorbells before the thread sleeps between looks
 constexpr uint32_t kPollTries = 256;   // looks at reads in flight before the thread sleeps between looks
 constexpr auto kPollSleep = std::chrono::microseconds(10);
 constexpr auto kLongestSleep = std::chrono::microseconds(200);
@@ -33,8 +33,8 @@ void wait_for_reads(uint32_t tries) {
 
 /// Without reads for a while, the thread leaves the processor to others: longer and longer, but not for long.
 void back_off(uint32_t tries) {
-  if (tries < kBusyTries) return HostLink::pause(tries);
-  const auto sleep = std::chrono::microseconds(10) * (1 + (tries - kBusyTries) / 16);
+  if (tries < kBusyLooks) return HostLink::pause(tries);
+  const auto sleep = std::chrono::microseconds(10) * (1 + (tries - kBusyLooks) / 16);
   std::this_thread::sleep_for(std::min<std::chrono::microseconds>(sleep, kLongestSleep));
 }
 

@@ -13,8 +13,8 @@
 namespace tiering {
 namespace {
 
-constexpr int64_t kAhead = 4;            // edges fetched ahead
-constexpr int64_t kPrefetchBytes = 512;  // of each row; the hardware follows on its own from there
+constexpr int64_t kEdgesAhead = 4;    // edges fetched ahead
+constexpr int64_t kBytesAhead = 512;  // of each row; the hardware follows on its own from there
 constexpr uint32_t kHalfInfinity = 0x0f800000;
 
 /// Bits of float16 as float, by whole numbers and one exact multiplication, so that compilers make vectors of it.
@@ -36,7 +36,7 @@ struct Brain {
 };
 
 void prefetch_row(const void* row, int64_t bytes) {
-  for (int64_t at = 0; at < std::min(bytes, kPrefetchBytes); at += 64)
+  for (int64_t at = 0; at < std::min(bytes, kBytesAhead); at += 64)
     __builtin_prefetch(static_cast<const std::byte*>(row) + at);
 }
 
@@ -58,9 +58,9 @@ void add_share(const NumberRows& rows, const Ends<Id>& ends, const RowSums& out,
   const T* const table = static_cast<const T*>(rows.data);
   const int64_t dim = rows.dim;
   for (int64_t edge = begin; edge < end; ++edge) {
-    if (edge + kAhead < end) {
-      prefetch_row(table + ends.neighbour(edge + kAhead) * dim, dim * static_cast<int64_t>(sizeof(T)));
-      prefetch_row(out.total + ends.node(edge + kAhead) * dim, dim * static_cast<int64_t>(sizeof(float)));
+    if (edge + kEdgesAhead < end) {
+      prefetch_row(table + ends.neighbour(edge + kEdgesAhead) * dim, dim * static_cast<int64_t>(sizeof(T)));
+      prefetch_row(out.total + ends.node(edge + kEdgesAhead) * dim, dim * static_cast<int64_t>(sizeof(float)));
     }
     const int64_t node = ends.node(edge);
     add_row(out.total + node * dim, table + ends.neighbour(edge) * dim, dim);

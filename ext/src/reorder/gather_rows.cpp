@@ -13,7 +13,7 @@
 namespace tiering {
 namespace {
 
-constexpr int64_t kAhead = 8;            // rows fetched ahead
+constexpr int64_t kRowsAhead = 8;        // rows fetched ahead
 constexpr int64_t kPrefetchBytes = 512;  // of each; the hardware follows on its own from there
 
 void prefetch_row(const std::byte* row, int64_t bytes) {
@@ -24,8 +24,8 @@ template <typename Id>
 void gather_share(const RowsView& table, std::span<const Id> ids, const RowsTarget& out, int64_t begin, int64_t end) {
   const auto rows = static_cast<uint64_t>(table.num_rows);
   for (int64_t i = begin; i < end; ++i) {
-    if (i + kAhead < end) {
-      const auto ahead = static_cast<uint64_t>(ids[static_cast<size_t>(i + kAhead)]);
+    if (i + kRowsAhead < end) {
+      const auto ahead = static_cast<uint64_t>(ids[static_cast<size_t>(i + kRowsAhead)]);
       if (ahead < rows) prefetch_row(table.data + static_cast<int64_t>(ahead) * table.row_bytes, table.row_bytes);
     }
     const int64_t id = ids[static_cast<size_t>(i)];

@@ -27,7 +27,7 @@ namespace tiering {
 namespace {
 
 constexpr int64_t kBlock = int64_t{1} << 17;  ///< entries that a thread takes at a time
-constexpr int64_t kAhead = 48;                ///< places of the source map asked for ahead
+constexpr int64_t kPlacesAhead = 48;          ///< places of the source map asked for ahead
 
 template <size_t kCount, typename T>
 void copy_ends(T* to, const T* from, int64_t count) {
@@ -131,8 +131,8 @@ template <typename Id, typename SrcMap>
 void rename(Id* ids, int64_t begin, int64_t end, const SrcMap* map, int64_t num_src) {
   TIERING_EXPECT(all_below(ids, begin, end, num_src), "the window holds an entry that is no source");
   int64_t i = begin;
-  for (; i + kAhead < end; ++i) {
-    __builtin_prefetch(map + ids[i + kAhead]);
+  for (; i + kPlacesAhead < end; ++i) {
+    __builtin_prefetch(map + ids[i + kPlacesAhead]);
     ids[i] = static_cast<Id>(map[ids[i]]);
   }
   for (; i < end; ++i) ids[i] = static_cast<Id>(map[ids[i]]);
