@@ -23,7 +23,7 @@ pytestmark = [
 NODES = 4
 HELD = {
     "import": "relation-0.lists-1", "degree": "type-0.sum-1", "wrpr": "sweep-1-2", "vip": "find-1-1",
-    "presample": "sample-1", "reorder": "relation-0.merge-0", "layout": "rows-0.merge-1",
+    "presample": "sum-1", "reorder": "relation-0.merge-0", "layout": "rows-0.merge-1",
 }  # fmt: skip
 """A task of each step that is held while something dies: it has read what earlier tasks have left."""
 
@@ -49,7 +49,7 @@ def begin(driver: Driver, step: str, prepared: Path, tmp_path: Path, **more: obj
     """Have a step run; the process that is held in its task."""
     asked = hold(tmp_path / "held", HELD[step])
     driver.ask("step", step=step, folder=prepared, out=tmp_path / "out", hold=asked, **more)
-    return held(tmp_path / "held", HELD[step])
+    return held(tmp_path / "held", HELD[step], 0, 60)
 
 
 @pytest.mark.parametrize("step", some(STEPS, "import"))
