@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -15,6 +16,8 @@ from real_steps import STEPS, Watched, assert_same, make, prepare
 
 from tiering.cluster import manifests, tasks
 from tiering.cluster.running import Job, RetryOptions
+from tiering.cluster.session import ClusterOptions
+from tiering.cluster.stores.posix import PosixWriter
 from tiering.errors import StorageError
 
 
@@ -178,3 +181,49 @@ def test_mutants_are_caught(prepared, tmp_path, monkeypatch, mutant, step):
         make(step, prepared, tmp_path / "out", cluster)
     with pytest.raises(AssertionError):
         assert_same(step, prepared, tmp_path / "out")
+
+
+@pytest.fixture
+def small_store(tmp_path):
+    """A store on a file system of 40 KiB, which `grow` makes larger."""
+    store = tmp_path / "store"
+    store.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40k", "tmpfs", str(store)], capture_output=True).returncode:
+        pytest.skip("mounting a small tmpfs needs root")
+    yield store
+    subprocess.run(["umount", str(store)], check=True)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_store_that_fills_up(prepared, tmp_path, small_store, step):
+    """One error that says so; with more room the same run goes on."""
+    options = ClusterOptions(shards=3, workers=2, store=str(small_store))
+    with Watched(options=options) as cluster, pytest.raises(StorageError, match=r"no space left: .* needed, .* free"):
+        make(step, prepared, tmp_path / "out", cluster)
+    assert not (tmp_path / "out").exists()
+    subprocess.run(["mount", "-o", "remount,size=64m", str(small_store)], check=True)
+    with Watched(options=options) as cluster:
+        make(step, prepared, tmp_path / "out", cluster)
+    assert_same(step, prepared, tmp_path / "out")
+    assert cluster.seen.retried == 0
+    assert cluster.seen.skipped > 0
+    assert not list(small_store.iterdir())
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_an_error_of_the_disk_below_the_store(prepared, tmp_path, monkeypatch, step):
+    """One write of a segment in sixty fails, in the midst of it."""
+    whole, count = PosixWriter.write, [55]
+
+    def write(self, data):
+        count[0] += 1
+        if count[0] % 60 == 0:
+            whole(self, data[: data.size // 2])
+            raise StorageError(errno.EIO, f"{self._path}: Input/output error")
+        whole(self, data)
+
+    monkeypatch.setattr(PosixWriter, "write", write)
+    with Watched() as cluster:
+        make(step, prepared, tmp_path / "out", cluster)
+    assert_same(step, prepared, tmp_path / "out")
+    assert cluster.seen.retried > 0

@@ -160,7 +160,7 @@ def run_attempt(
     exchange = exchange or StoreTaskExchange(store, job)
     context = TaskContext(exchange, stage.name, index, stage.params, threads, given=given or {})
     key = f"{segments_folder(job, stage.name)}/{index:06}-{uuid.uuid4().hex}.segment"
-    with exchange.writer(key, stage.memory) as context._writer:
+    with exchange.writer(key, -(-stage.traffic.left // max(1, stage.tasks))) as context._writer:
         facts = resolve(stage.function)(context) or {}
         segment = context._writer.finish()
     file = None if context.file is None else context.file.to_json()
