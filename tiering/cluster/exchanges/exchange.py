@@ -34,7 +34,7 @@ class TaskExchange(Protocol):
     """An exchange as one attempt at a task uses it."""
 
     def writer(self, key: str, nbytes: int) -> AbstractContextManager[PartWriter]:
-        """Begin the parts of an attempt, under a key of its own; `nbytes` that they will have, about; 0 if not known."""
+        """Begin the parts of an attempt, under a key of its own; of about `nbytes`, 0 if not known."""
 
     def part(self, stage: str, index: int, part: int) -> Part:
         """A part of a task of an earlier stage; `LostError` if it is not there, or not what was written."""

@@ -49,7 +49,7 @@ class Store(Protocol):
         """
 
     def writer(self, key: str, nbytes: int) -> ObjectWriter:
-        """Begin an object under a key that nobody else uses; `nbytes` that it will have, about; 0 where that is not known."""
+        """Begin an object under a key that nobody else uses; of about `nbytes`, 0 where that is not known."""
 
     def claim(self, key: str, data: bytes) -> bytes:
         """Put a small object unless there is one; what is there then, `data` or what another put before.
