@@ -20,7 +20,6 @@ pytestmark = [
         importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install 'tiering[ray]'"
     ),
 ]
-NODES = 4
 HELD = {
     "import": "relation-0.lists-1", "degree": "type-0.sum-1", "wrpr": "sweep-1-2", "vip": "find-1-1",
     "presample": "sum-1", "reorder": "relation-0.merge-0", "layout": "rows-0.merge-1",
@@ -30,8 +29,15 @@ HELD = {
 
 @pytest.fixture(scope="module")
 def driver() -> Iterator[Driver]:
-    """A cluster of four nodes of one processor, and who leads jobs there."""
-    with Driver(nodes=NODES) as begun:
+    """A cluster of two nodes of one processor, and who leads jobs there."""
+    with Driver(nodes=2) as begun:
+        yield begun
+
+
+@pytest.fixture(scope="module")
+def four() -> Iterator[Driver]:
+    """A cluster of four."""
+    with Driver(nodes=4) as begun:
         yield begun
 
 
@@ -69,18 +75,29 @@ def test_without_another_try_it_fails(driver: Driver, prepared: Path, tmp_path: 
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("step", some(STEPS, "reorder"))
-def test_two_of_four_nodes_are_killed(driver: Driver, prepared: Path, tmp_path: Path, step: str) -> None:
+@pytest.mark.long
+@pytest.mark.parametrize("step", STEPS)
+def test_two_of_four_nodes_are_killed(four: Driver, prepared: Path, tmp_path: Path, step: str) -> None:
     """The node of the task that is held; then that of its second attempt."""
     asked = hold(tmp_path / "held", HELD[step], times=2)
-    driver.ask("step", step=step, folder=prepared, out=tmp_path / "out", hold=asked)
+    four.ask("step", step=step, folder=prepared, out=tmp_path / "out", hold=asked)
     for number in range(2):
         kill_node(held(tmp_path / "held", HELD[step], number, 60))
-    found = driver.answer(120)
-    driver.ask("add_nodes", count=2).answer(60)
+    found = four.answer(120)
+    four.ask("add_nodes", count=2).answer(60)
     assert_same(step, prepared, tmp_path / "out")
     assert found["retried"] >= 2
     assert found["recovered"] == 0
+    assert any("Ray there, is gone" in error for error in found["errors"]), found["errors"]
+
+
+@pytest.mark.parametrize("step", some(STEPS, "reorder"))
+def test_a_node_is_killed(driver: Driver, prepared: Path, tmp_path: Path, step: str) -> None:
+    kill_node(begin(driver, step, prepared, tmp_path))
+    found = driver.answer(120)
+    driver.ask("add_nodes", count=1).answer(60)
+    assert_same(step, prepared, tmp_path / "out")
+    assert (found["retried"] > 0, found["recovered"]) == (True, 0)
     assert any("Ray there, is gone" in error for error in found["errors"]), found["errors"]
 
 
