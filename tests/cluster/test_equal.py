@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
 import pytest
+from folders import contents, contents_of
 
 SCORES = {
     "degree": ["--method", "degree"],
@@ -15,16 +15,6 @@ SCORES = {
 }
 """The first orders nodes: many have the same score."""
 TIERS = ["--gpu", "5%", "--peer", "3x2%", "--cpu", "30%"]
-
-
-def contents(*folders: Path) -> dict[str, str]:
-    """Digests of all files below some folders, by their path."""
-    return {
-        str(file): hashlib.sha256(file.read_bytes()).hexdigest()
-        for folder in folders
-        for file in sorted(folder.rglob("*"))
-        if file.is_file()
-    }
 
 
 def write_odd_dataset(folder: Path) -> Path:
@@ -205,11 +195,6 @@ def test_types_and_relations_of_nothing(tmp_path, method, options):
         assert contents_of(found.path) == contents_of(scores.path)
         found = tiering.reorder_graph(graph, scores, tmp_path / f"ordered-{shards}", cluster=cluster)
         assert contents_of(found.path) == contents_of(ordered.path)
-
-
-def contents_of(folder: Path) -> dict[str, str]:
-    """Digests of the files of an artifact, by their path in it."""
-    return {str(Path(name).relative_to(folder)): digest for name, digest in contents(folder).items()}
 
 
 def test_a_real_graph_of_many_columns(tiering_cli, shared_data, tmp_path):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from folders import contents_of
 
 import tiering
 from tiering.cluster import steps
@@ -95,17 +96,13 @@ def types(tmp_path_factory):
     return tiering.import_graph(folder, folder / "graph")
 
 
-def contents(scores) -> dict[str, bytes]:
-    return {str(f.relative_to(scores.path)): f.read_bytes() for f in scores.path.rglob("*") if f.is_file()}
-
-
 def both(graph, folder: Path, shards: int, method: str = "presample", memory: int = LEAST, **options):
     """What one process makes, and what tasks make."""
     options = {**OPTIONS, **options}
     alone = tiering.score_graph(graph, folder / "alone", method, **options)
     cluster = ClusterOptions(shards=shards, task_memory=memory, workers=2, threads=1 + shards % 2)
     found = tiering.score_graph(graph, folder / "found", method, cluster=cluster, **options)
-    return contents(alone), contents(found)
+    return contents_of(alone.path), contents_of(found.path)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +194,7 @@ def test_mistakes_are_caught(odd, tmp_path, monkeypatch):
 
     mistakes = [(frontier, "_distinct", np.sort), (frontier, "merge", forgetful), (frontier, "draw", eager)]
     mistakes.append((frontier.native, "Sampler", shifted))
-    alone = contents(tiering.score_graph(odd, tmp_path / "alone", "presample", fanouts=[3, 3], **OPTIONS))
+    alone = contents_of(tiering.score_graph(odd, tmp_path / "alone", "presample", fanouts=[3, 3], **OPTIONS).path)
     for number, mistake in enumerate(mistakes):
         with monkeypatch.context() as patched:
             patched.setattr(*mistake)
@@ -205,7 +202,7 @@ def test_mistakes_are_caught(odd, tmp_path, monkeypatch):
             found = tiering.score_graph(
                 odd, tmp_path / f"found-{number}", "presample", cluster=cluster, fanouts=[3, 3], **OPTIONS
             )
-        assert contents(found) != alone, mistake
+        assert contents_of(found.path) != alone, mistake
 
 
 @pytest.mark.parametrize("weights", [None, np.zeros(EDGES, np.float32)])

@@ -24,6 +24,7 @@ from tiering.artifacts.document import MANIFEST, document_problems
 from tiering.artifacts.manifest import CHECKSUMS, storage_dtype
 from tiering.artifacts.reader import entry_width, mapped_file, offset_in
 from tiering.cluster.stores import Store, open_store
+from tiering.datasets.parquet_columns import ParquetColumn
 from tiering.errors import FormatError
 
 AnyArray = npt.NDArray[Any]
@@ -69,6 +70,20 @@ class FileArray:
     def from_json(cls, document: Mapping[str, Any]) -> FileArray:
         shape, strides = tuple(document["shape"]), tuple(document["strides"])
         return replace(cls(**document), shape=shape, strides=strides)
+
+
+Ranges = FileArray | ParquetColumn
+"""An array of the user's that tasks read ranges of."""
+
+
+def ranges_of(array: AnyArray | ParquetColumn) -> Ranges | None:
+    """An array as tasks read it; ``None`` if it lies in no file that they could open."""
+    return array if isinstance(array, ParquetColumn) else FileArray.of(array)
+
+
+def ranges_from_json(document: Mapping[str, Any]) -> Ranges:
+    """What `ranges_of` gave, from the JSON of a plan."""
+    return ParquetColumn.from_json(document) if "files" in document else FileArray.from_json(document)
 
 
 class StoredArtifact:

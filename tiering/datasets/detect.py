@@ -126,6 +126,7 @@ def open_dataset(
     format: str = "auto",  # noqa: A002 - the name the command line has
     *,
     memory: str | int | Budget | None = None,
+    in_place: bool = False,
     **options: Any,
 ) -> Dataset:
     """Open a dataset of the user's, checked and described, its large arrays left where they are.
@@ -139,6 +140,9 @@ def open_dataset(
         ``ogb``, ``reddit``, ``wikikg``, ``ldbc``, ``webgraph``, ``pyg``, ``dgl`` or ``graphbolt``.
     memory
         What to stay within, as `tiering.memory.parse_memory` takes it: what is larger goes to temporary files.
+    in_place
+        Leave columns of numbers in their parquet files, for who reads them by ranges
+        (`tiering.formats.protocols.EdgeData.decode`), where their footers say what is to be known beforehand.
     **options
         See `tiering.datasets.options.ImportOptions`; ``None`` is the default of each.
 
@@ -180,7 +184,8 @@ def open_dataset(
     if ".." in source.parts:  # shorter in messages and records; otherwise symbolic links keep their names
         source = source.resolve()
     _refuse_options(given, chosen)
-    reading = Reading(chosen, parsed, Scratch(parsed.work_dir, parse_memory(memory)), source_spec)
+    scratch, in_place = Scratch(parsed.work_dir, parse_memory(memory)), in_place and not parsed.changes_edges
+    reading = Reading(chosen, parsed, scratch, source_spec, in_place)
     reading.notes.update(format=chosen, source=str(source), options=given)
 
     def opened() -> Dataset:

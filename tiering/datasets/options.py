@@ -186,6 +186,11 @@ class ImportOptions:
     work_dir: str | os.PathLike[str] | None = None
     """Where temporary files go."""
 
+    @property
+    def changes_edges(self) -> bool:
+        """Whether edges are written again, in other numbers or with other ids."""
+        return self.compact_ids or self.self_loops != "keep" or self.reverse_edges or self.deduplicate
+
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> ImportOptions:
         """Check loose options (from Python or a command line) and convert them; ``None`` is the default of each."""

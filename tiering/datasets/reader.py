@@ -27,6 +27,8 @@ class Reading:
     scratch: Scratch
     published: Source | None = None
     """The published dataset that it is said to be."""
+    in_place: bool = False
+    """Whether columns may stay in their files where only ranges of them can be read: see `EdgeData.decode`."""
     notes: dict[str, Any] = field(default_factory=dict)
     """See `Dataset.notes`: ``inferred``, ``warnings``, ``ignored_files``, ``changes``, ``splits``..."""
     files: dict[str, Fingerprint] = field(default_factory=dict)

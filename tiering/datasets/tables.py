@@ -18,7 +18,9 @@ from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.units import format_bytes
 
 _NAMES = (("src", "dst"), ("source", "target"), ("source", "destination"), ("from", "to"), ("head", "tail"), ("u", "v"))
-_ENDS = {"src": "source", "dst": "destination"}
+ENDS = {"src": "source", "dst": "destination"}
+DTYPES = {"src": "<i8", "dst": "<i8", "weight": "<f8"}
+"""What a column of a table of edges holds, and its dtype after it was read."""
 _SPARSE = 8
 _TABLE_FACTOR = 16
 
@@ -82,12 +84,19 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:200]
 
 
+def check_values(values: npt.NDArray[Any], where: str, first: int, held: str) -> LargestId:
+    """Refuse what no edge can have, in values of which the first has number `first`; the largest of them, if ids."""
+    if held == "weight":
+        check_weights(values, where, first)
+        return LargestId()
+    return largest_id(values, where, ENDS[held], first)
+
+
 class TableSink:
     """Takes blocks of columns, checks them and ends as a dataset; the columns lie in temporary files."""
 
     def __init__(self, scratch: Scratch, weighted: bool) -> None:
-        dtypes = {"src": "<i8", "dst": "<i8", **({"weight": "<f8"} if weighted else {})}
-        self._columns = {name: scratch.growing_file(dtype) for name, dtype in dtypes.items()}
+        self._columns = {name: scratch.growing_file(DTYPES[name]) for name in DTYPES if name != "weight" or weighted}
         self._largest = LargestId()
 
     def rows(self, name: str = "src") -> int:
@@ -98,11 +107,8 @@ class TableSink:
         """Add to a column; `where` the values come from, for messages."""
         column = self._columns[name]
         values = values.astype(column.dtype, copy=False)
-        if name == "weight":
-            check_weights(values, where, column.count)
-        else:
-            largest = largest_id(values, where, _ENDS[name], column.count)
-            self._largest = max(self._largest, largest, key=lambda one: one.id)
+        largest = check_values(values, where, column.count, name)
+        self._largest = max(self._largest, largest, key=lambda one: one.id)
         try:
             column.append(values)
         except StorageError as error:
@@ -113,19 +119,25 @@ class TableSink:
         return {name: column.finish() for name, column in self._columns.items()}
 
     def finish(self, path: Path, reading: Reading, stated: int | None = None) -> Dataset:
-        """Count the nodes, of which the file may have `stated` the number, make ids dense if asked to, and describe the
-        result.
-        """
-        arrays = self.arrays()
-        edges = EdgeData(RELATION, arrays.pop("src"), arrays.pop("dst"), where=str(path), data=arrays)
-        if stated is not None:
-            nodes = _stated(edges, stated, reading)
-        elif reading.options.compact_ids:
-            nodes = _compacted(edges, reading)
-        else:
-            nodes = _counted(edges, self._largest, reading)
-        reading.notes["node_types"] = [NODE]
-        return reading.dataset(path.name.split(".")[0], {NODE: nodes}, [edges])
+        """What `described` says of the columns."""
+        return described(path, self.arrays(), self._largest, reading, stated)
+
+
+def described(
+    path: Path, columns: dict[str, Any], largest: LargestId, reading: Reading, stated: int | None = None
+) -> Dataset:
+    """Count the nodes, of which the file may have `stated` the number, make ids dense if asked to, and describe the
+    result.
+    """
+    edges = EdgeData(RELATION, columns.pop("src"), columns.pop("dst"), where=str(path), data=columns)
+    if stated is not None:
+        nodes = _stated(edges, stated, reading)
+    elif reading.options.compact_ids:
+        nodes = _compacted(edges, reading)
+    else:
+        nodes = _counted(edges, largest, reading)
+    reading.notes["node_types"] = [NODE]
+    return reading.dataset(path.name.split(".")[0], {NODE: nodes}, [edges])
 
 
 def _stated(edges: EdgeData, count: int, reading: Reading) -> NodeData:

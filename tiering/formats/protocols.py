@@ -110,7 +110,8 @@ class EdgeData:
     src: npt.NDArray[Any]
     """Shape (E,), int32 or int64, any stride (a column or row of a memory-mapped file).
 
-    Of edges in lists, one of both ends is a `tiering.formats.column_ids.ColumnIds`.
+    Of edges in lists, one of both ends is a `tiering.formats.column_ids.ColumnIds`; of edges with `decode`, all columns
+    are of a type that reads ranges.
     """
     dst: npt.NDArray[Any]
     """Like `src`. The range of the ids is checked where the graph is built, not before."""
@@ -120,6 +121,14 @@ class EdgeData:
     """Per-edge arrays of shape (E,), e.g. ``weight`` (float), ``type`` (int)."""
     edge_ids: npt.NDArray[np.int64] | None = None
     """Shape (E,): the user's own edge ids; ``None``: the position in the input."""
+    decode: Callable[[], dict[str, npt.NDArray[Any]]] | None = None
+    """Of columns that lie in files which only tasks read by ranges: reads them whole, ``src``, ``dst``, and `data`."""
+
+    def bring(self) -> None:
+        """Have arrays in the place of such columns, mapped or in memory."""
+        if self.decode is not None:
+            columns, self.decode = self.decode(), None
+            self.src, self.dst, self.data = columns.pop("src"), columns.pop("dst"), columns
 
     @property
     def num_edges(self) -> int:

@@ -138,7 +138,10 @@ def import_graph(
 
     seed = int(options.get("split_seed") or 0) if options.get("split") else None
     recorded = import_options(source, format, edge_ids, options)
-    with open_source(source, Path(out), format, memory, options) as dataset, tasks_of(cluster) as tasks:
+    with (
+        open_source(source, Path(out), format, memory, options, in_place=cluster is not None) as dataset,
+        tasks_of(cluster) as tasks,
+    ):
         if "content" in dataset.notes:
             recorded["content"] = dataset.notes["content"]
         made = None if tasks is None else tasks.importing()
@@ -173,13 +176,21 @@ def tasks_of(cluster: Workers) -> Iterator[StageTasks | None]:
         running.finish()
 
 
-def open_source(source: Pathlike | Any, out: Path, format: str, memory: Memory, options: Mapping[str, Any]) -> Dataset:  # noqa: A002
+def open_source(
+    source: Pathlike | Any,
+    out: Path,
+    format: str,  # noqa: A002
+    memory: Memory,
+    options: Mapping[str, Any],
+    *,
+    in_place: bool = False,
+) -> Dataset:
     """The dataset of an import; temporary files go to the disk that has room for the graph."""
     from tiering.datasets import open_dataset
 
     given = {"work_dir": nearest_folder(out.absolute().parent), **options}
     given.pop(CHECKSUM_FEATURES, None)
-    return open_dataset(source, format=format, memory=memory, **given)
+    return open_dataset(source, format=format, memory=memory, in_place=in_place, **given)
 
 
 def import_options(source: Pathlike | Any, format: str, edge_ids: bool, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: A002

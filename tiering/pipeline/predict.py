@@ -87,7 +87,7 @@ def import_plan(
     if spec not in (None, "none") and not Path(source).exists():
         published = find_source(str(spec))
     with (
-        open_source(source, target, format, memory, options)
+        open_source(source, target, format, memory, options, in_place=cluster is not None)
         if published is None
         else dataset_of_sizes(published, Path(source).absolute(), options.get("split"))
     ) as dataset:
@@ -138,7 +138,8 @@ def predict_source(source: Source) -> SourceSizes | None:
 
 def _opening(dataset: Dataset) -> Step:
     """Opening the dataset: done just now."""
-    read = sum(file.bytes for file in dataset.files.values()) if dataset.format in PARSED else 0
+    in_place = any(edges.decode for edges in dataset.edges)
+    read = sum(file.bytes for file in dataset.files.values()) if dataset.format in PARSED and not in_place else 0
     arrays = [array for edges in dataset.edges for array in (edges.src, edges.dst, *edges.data.values())]
     nameless = [array for array in arrays if isinstance(array, np.memmap) and array.filename is None]
     return Step("open", "done now", 0, read, 0, sum(array.nbytes for array in nameless))

@@ -6,7 +6,7 @@
 ``files``    a file of the relation each: ``indptr``, ``indices``, the arrays that run along the edges.
 
 Ranges have about the same number of edges, by ``count``; a single node is never divided. Memory: a chunk or range of n
-edges takes n times `edge_bytes`, and two blocks of 64 MiB of a file that is written.
+edges takes n times `edge_bytes`, two blocks of 64 MiB of a file that is written, and what decoding parquet takes.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster.files import JoinedFile, Parts, join_stage, place_files
 from tiering.cluster.grid import Grid, even_bounds, weighed_bounds
-from tiering.cluster.inputs import FileArray
+from tiering.cluster.inputs import ranges_from_json, ranges_of
 from tiering.cluster.running import Job
 from tiering.cluster.tasks import Stage, TaskContext, Traffic
+from tiering.datasets.parquet_columns import DECODING_BYTES, ParquetColumn
 from tiering.errors import RefusedError
 from tiering.formats.feature_rows import take
 from tiering.formats.graph import relation_folder
@@ -63,7 +64,8 @@ def write_relation(job: Job, writer: ArtifactWriter, name: str, plan: RelationPl
         "read": read, "values": list(csc.values), "parts": parts, "num_edges": csc.num_edges,
         "num_src": csc.num_src, "num_dst": csc.num_dst, "shift": shift,
     }  # fmt: skip
-    chunk = -(-csc.num_edges // parts) * edge_bytes(plan)
+    decoded = any(isinstance(array, ParquetColumn) for array in edges.arrays)
+    chunk = -(-csc.num_edges // parts) * edge_bytes(plan) + decoded * DECODING_BYTES
     runs_left = 8 * parts * (((csc.num_dst - 1) >> shift) + 1)
     traffic = Traffic(value_bytes(edges.dst) * csc.num_edges, left=runs_left)
     stage = Stage(f"{name}.count", f"{_HERE}:count", parts, params, given, chunk, traffic)
@@ -94,9 +96,9 @@ def write_relation(job: Job, writer: ArtifactWriter, name: str, plan: RelationPl
 
 def _described(job: Job, name: str, array: AnyArray, parts: int) -> dict[str, Any]:
     """An array along the edges as tasks get at it: in the user's file, or as who leads the job hands it over."""
-    file = FileArray.of(array)
-    if file is not None:
-        return file.to_json()
+    ranges = ranges_of(array)
+    if ranges is not None:
+        return ranges.to_json()
     return {"given": job.give(name, {"values": array}, even_bounds(array.shape[0], parts)).name}
 
 
@@ -179,7 +181,7 @@ def _chunk(context: TaskContext, key: str) -> tuple[int, AnyArray]:
     begin, end = bounds[context.index], bounds[context.index + 1]
     if "given" in described:
         return begin, context.part(described["given"], 0, context.index)["values"]
-    return begin, FileArray.from_json(described).read(begin, end)
+    return begin, ranges_from_json(described).read(begin, end)
 
 
 def _check_ids(ids: AnyArray, count: int, side: str, first: int) -> None:

@@ -2,36 +2,31 @@
 
 Files of a directory are read in the order of their names: the order of edges over files is defined nowhere else.
 Columns of text are names (`tiering.datasets.name_ids`). Cost: one pass, 16 bytes of temporary disk per edge (24 with
-weights), memory for a million rows.
+weights), memory for a million rows; none of it where tasks read the files, by ranges of rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pa_parquet
 
 from tiering.artifacts.regular import entries, is_folder, is_there, require_file
+from tiering.datasets.edges import LargestId
 from tiering.datasets.name_ids import NameSink, is_text
 from tiering.datasets.options import COLUMN_OPTIONS
+from tiering.datasets.parquet_columns import ParquetColumn, batches, largest_in_footers, numbers, open_parquet
 from tiering.datasets.reader import Reader, Reading, Sign
-from tiering.datasets.scratch import CHUNK
-from tiering.datasets.tables import TableSink, choose_columns, one_line, require_once
+from tiering.datasets.tables import ENDS, TableSink, choose_columns, described, require_once
 from tiering.errors import InputError
 from tiering.formats.npy_file import read_start
 from tiering.formats.protocols import Dataset
 from tiering.progress import progress
 
 SUFFIXES = (".parquet", ".pq")
-BUFFER_BYTES = 1 << 20
 _WHAT = "a parquet file of edges"
-_DAMAGES = (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, OverflowError)
-"""What a damaged file may come to: its numbers may ask for more memory than there is, its names may be no text."""
+S = TypeVar("S", TableSink, NameSink)
 
 
 def _files_inside(path: Path) -> list[Path]:
@@ -44,24 +39,49 @@ def _open_parquet(path: Path, reading: Reading) -> Dataset:
     files = _files_inside(path) if folder else [path]
     for file in files or [path / "*.parquet"]:
         require_file(file, _WHAT)
-    chosen, total, named = _describe(files, reading)
-    sink = (NameSink if named else TableSink)(reading.scratch, "weight" in chosen)
-    with progress(total, "reading edges", "edge", scale=True) as bar:
-        for file in files:
-            reading.used(file)
-            for batch in _batches(file, list(chosen.values())):
-                for name, column in chosen.items():
-                    where = f"{file}: column {column}"
-                    values = batch.column(column)
-                    if name == "weight" or not named:
-                        values = _numbers(values, where, sink.rows(name), name)
-                    sink.append(name, values, where)
-                bar.update(batch.num_rows)
+    chosen, rows, named = _describe(files, reading)
+    for file in files:
+        reading.used(file)
     if folder:
         reading.ignored(entries(path))
-    if sink.rows() == 0:
+    if sum(rows) == 0:
         raise InputError(f"{path}: expected edges, found none in {', '.join(file.name for file in files[:8])}")
-    return sink.finish(path, reading)
+    if named:
+        return _filled(NameSink(reading.scratch, "weight" in chosen), files, chosen, sum(rows)).finish(path, reading)
+
+    def decoded() -> TableSink:
+        return _filled(TableSink(reading.scratch, "weight" in chosen), files, chosen, sum(rows))
+
+    largest = _largest(files, chosen) if reading.in_place else None
+    if largest is None:
+        return decoded().finish(path, reading)
+    names = tuple(map(str, files))
+    columns = {held: ParquetColumn(names, tuple(rows), column, held) for held, column in chosen.items()}
+    dataset = described(path, columns, largest, reading)
+    dataset.edges[0].decode = lambda: decoded().arrays()
+    return dataset
+
+
+def _filled(sink: S, files: list[Path], chosen: dict[str, str], total: int) -> S:
+    """A sink with all rows of the files."""
+    with progress(total, "reading edges", "edge", scale=True) as bar:
+        for file in files:
+            for _, batch in batches(file, list(chosen.values())):
+                for held, column in chosen.items():
+                    where = f"{file}: column {column}"
+                    values = batch.column(column)
+                    if held == "weight" or isinstance(sink, TableSink):
+                        values = numbers(values, where, sink.rows(held), held)
+                    sink.append(held, values, where)
+                bar.update(batch.num_rows)
+    return sink
+
+
+def _largest(files: list[Path], chosen: dict[str, str]) -> LargestId | None:
+    """The largest id of both ends, if the footers say it and nothing that is to be refused."""
+    ends = [largest_in_footers(files, chosen[held], held) for held in ENDS]
+    known = [end for end in ends if end is not None]
+    return max(known, key=lambda one: one.id) if len(known) == len(ends) else None
 
 
 READER = Reader(
@@ -75,32 +95,23 @@ READER = Reader(
 )
 
 
-def _describe(files: list[Path], reading: Reading) -> tuple[dict[str, str], int, bool]:
-    """The columns to read, checked in all files, the number of rows, and whether ids are names; one file is open at a
+def _describe(files: list[Path], reading: Reading) -> tuple[dict[str, str], list[int], bool]:
+    """The columns to read, checked in all files, the rows of each, and whether ids are names; one file is open at a
     time.
     """
     chosen: dict[str, str] = {}
-    total, named = 0, False
+    rows, named = [], False
     for file in files:
-        with _open(file) as table:
+        with open_parquet(file) as table:
             names = list(table.schema_arrow.names)
             if file == files[0]:
                 chosen = {name: names[i] for name, i in choose_columns(names, reading.options, str(file)).items()}
                 first = chosen["src"]
                 named = names.count(first) == 1 and is_text(table.schema_arrow.field(first).type)
             _check_columns(file, table.schema_arrow, chosen, named)
-            total += table.metadata.num_rows
+            rows.append(table.metadata.num_rows)
     reading.notes["columns"] = chosen
-    return chosen, total, named
-
-
-def _open(file: Path) -> Any:
-    try:
-        return pa_parquet.ParquetFile(file, buffer_size=BUFFER_BYTES, page_checksum_verification=True)
-    except _DAMAGES as error:
-        raise InputError(
-            f"{file}: expected a parquet file, found it damaged ({one_line(error)}); get the file again"
-        ) from error
+    return chosen, rows, named
 
 
 def _check_columns(file: Path, schema: Any, chosen: dict[str, str], named: bool) -> None:
@@ -122,33 +133,3 @@ def _check_columns(file: Path, schema: Any, chosen: dict[str, str], named: bool)
                 f"{file}: column {column}: expected ids as {wanted}, found {kind}; convert it, or name the id columns "
                 "with --src-column and --dst-column"
             )
-
-
-def _batches(file: Path, columns: list[str]) -> Iterator[Any]:
-    """A file in pieces of its row groups: a small file may hold any number of rows."""
-    with _open(file) as table:
-        for group in range(table.num_row_groups):
-            rows = 0
-            try:
-                for batch in table.iter_batches(CHUNK, row_groups=[group], columns=columns):
-                    rows += batch.num_rows
-                    yield batch
-            except _DAMAGES as error:
-                raise InputError(
-                    f"{file}: row group {group} is damaged ({one_line(error)}); get the file again"
-                ) from error
-            expected = table.metadata.row_group(group).num_rows
-            if rows != expected:
-                raise InputError(
-                    f"{file}: row group {group}: expected {expected} rows, found {rows}; get the file again"
-                )
-
-
-def _numbers(column: Any, where: str, first: int, name: str) -> npt.NDArray[Any]:
-    if column.null_count:
-        row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-        raise InputError(f"{where}: expected a number in each row, found null at edge {first + row}; fill or remove it")
-    values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    if name != "weight" and values.dtype == np.uint64 and int(values.max(initial=0)) >= 2**63:
-        raise InputError(f"{where}: expected ids below 2^63, found {int(values.max())}; map the ids to 0, 1, 2...")
-    return values

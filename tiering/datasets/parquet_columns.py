@@ -1,0 +1,154 @@
+"""Columns of numbers in parquet files: read front to back, or where they lie by ranges of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pa_parquet
+
+from tiering.datasets.edges import LargestId
+from tiering.datasets.scratch import CHUNK
+from tiering.datasets.tables import DTYPES, ENDS, check_values, one_line
+from tiering.errors import InputError
+
+BUFFER_BYTES = 1 << 20
+DECODING_BYTES = 96 << 20
+"""What decoding takes beside the rows that are asked for: pages, dictionaries, a piece of `CHUNK` rows twice."""
+_DAMAGES = (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, OverflowError)
+"""What a damaged file may come to: its numbers may ask for more memory than there is, its names may be no text."""
+
+
+@dataclass(frozen=True)
+class ParquetColumn:
+    """A column of the edges of a relation, in files that every machine sees under the same path.
+
+    It stands for an array of shape (rows,) in `tiering.formats.protocols.EdgeData`; tasks read ranges of it.
+    """
+
+    files: tuple[str, ...]
+    rows: tuple[int, ...]
+    """Of each file."""
+    column: str
+    held: str
+    """One of `tiering.datasets.tables.DTYPES`."""
+
+    ndim = 1
+
+    @property
+    def shape(self) -> tuple[int]:
+        return (sum(self.rows),)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(DTYPES[self.held])
+
+    def read(self, begin: int, end: int) -> npt.NDArray[Any]:
+        """Rows [begin, end), checked. Cost: row groups that begin earlier are decoded up to the row where it begins."""
+        values = np.empty(end - begin, self.dtype)
+        for (first, last), name, rows in zip(
+            pairwise(accumulate(self.rows, initial=0)), self.files, self.rows, strict=True
+        ):
+            if begin >= last or end <= first:
+                continue
+            for row, batch in batches(Path(name), [self.column], max(begin - first, 0), min(end, last) - first, rows):
+                where = f"{name}: column {self.column}"
+                part = numbers(batch.column(self.column), where, first + row, self.held)
+                part = part.astype(self.dtype, copy=False)
+                check_values(part, where, first + row, self.held)
+                values[first + row - begin :][: part.size] = part
+        return values
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "files": list(self.files), "rows": list(self.rows)}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> ParquetColumn:
+        return cls(tuple(document["files"]), tuple(document["rows"]), document["column"], document["held"])
+
+
+def open_parquet(file: Path) -> Any:
+    try:
+        return pa_parquet.ParquetFile(file, buffer_size=BUFFER_BYTES, page_checksum_verification=True)
+    except _DAMAGES as error:
+        raise InputError(
+            f"{file}: expected a parquet file, found it damaged ({one_line(error)}); get the file again"
+        ) from error
+
+
+def batches(
+    file: Path, columns: list[str], begin: int = 0, end: int | None = None, rows: int | None = None
+) -> Iterator[tuple[int, Any]]:
+    """Rows [begin, end) of a file, all unless told, in pieces of its row groups: a small file may hold any number.
+
+    Yields the first row of a piece, and the piece. `rows`: how many the file had when it was described.
+    """
+    with open_parquet(file) as table:
+        found = table.metadata.num_rows
+        if rows not in (None, found):
+            raise InputError(
+                f"{file}: expected {rows} rows, as when it was opened, found {found}; run the import again"
+            )
+        end = found if end is None else end
+        last = 0
+        for group in range(table.num_row_groups):
+            first, last = last, last + table.metadata.row_group(group).num_rows
+            if last <= begin or first >= end:
+                continue
+            row = first
+            try:
+                for batch in table.iter_batches(CHUNK, row_groups=[group], columns=columns):
+                    low, high = max(begin, row), min(end, row + batch.num_rows)
+                    if low < high:
+                        yield low, batch.slice(low - row, high - low)
+                    row += batch.num_rows
+                    if row >= end:
+                        break
+            except _DAMAGES as error:
+                raise InputError(
+                    f"{file}: row group {group} is damaged ({one_line(error)}); get the file again"
+                ) from error
+            if row < min(last, end) or row > last:
+                raise InputError(
+                    f"{file}: row group {group}: expected {last - first} rows, found {row - first}; get the file again"
+                )
+
+
+def numbers(column: Any, where: str, first: int, held: str) -> npt.NDArray[Any]:
+    """Values of a piece of a column, of which the first has number `first`; `where` they come from, for messages."""
+    if column.null_count:
+        row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+        raise InputError(f"{where}: expected a number in each row, found null at edge {first + row}; fill or remove it")
+    values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    if held != "weight" and values.dtype == np.uint64 and int(values.max(initial=0)) >= 2**63:
+        raise InputError(f"{where}: expected ids below 2^63, found {int(values.max())}; map the ids to 0, 1, 2...")
+    return values
+
+
+def largest_in_footers(files: Sequence[Path], column: str, held: str) -> LargestId | None:
+    """The largest id of a column by what the files' footers say; ``None`` if they do not say it, or something is wrong.
+
+    Cost: the footers.
+    """
+    largest = LargestId()
+    for file in files:
+        with open_parquet(file) as table:
+            for group in range(table.num_row_groups):
+                described = table.metadata.row_group(group)
+                if described.num_rows == 0:
+                    continue
+                own = [described.column(at) for at in range(described.num_columns)]
+                known = next((chunk.statistics for chunk in own if chunk.path_in_schema == column), None)
+                if known is None or not known.has_min_max or not known.has_null_count or known.null_count:
+                    return None
+                if known.min < 0 or known.max >= 2**63:
+                    return None
+                place = f"{file}: row group {group}: {ENDS[held]} id {known.max}"
+                largest = max(largest, LargestId(int(known.max), place), key=lambda one: one.id)
+    return largest
