@@ -83,11 +83,13 @@ cpp-test: $(VENV)/.dev
 	  $(BIN)/ctest --test-dir $$build -j 2 --output-on-failure || exit 1; \
 	done
 
-# In the package's build folder, which has the core already; for the GPUs that servers have where there is none here.
+# In the package's build folder, which has the core already; for GPUS, such as 90, or the GPUs of this machine, or those that
+# servers have where there is none here.
 cuda: $(VENV)/.dev
 	@if command -v nvcc >/dev/null; then \
 	  build=$(PACKAGE_BUILD); \
-	  { $(BIN)/cmake -DTIERING_CUDA=ON -DTIERING_CUDA_TESTS=ON $$build && \
+	  gpus=$(if $(GPUS),-DCMAKE_CUDA_ARCHITECTURES=$(GPUS),-UCMAKE_CUDA_ARCHITECTURES); \
+	  { $(BIN)/cmake -DTIERING_CUDA=ON -DTIERING_CUDA_TESTS=ON $$gpus $$build && \
 	    $(BIN)/cmake --build $$build; } >$$build.log 2>&1 || { cat $$build.log; exit 1; }; \
 	  $(BIN)/python -c "import sys; sys.path[0] = '$$build/cuda'; import _cuda; print('kernels for', _cuda.architectures)" && \
 	  $(BIN)/ctest --test-dir $(PACKAGE_BUILD) -R '^cuda_' --no-tests=error --output-on-failure; \

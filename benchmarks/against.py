@@ -5,7 +5,8 @@ ratio above 1 means that this checkout is faster. The processors' time (user and
 on a machine that does other things too; a row where it is more than 5 % worse, and worse in every turn, says so.
 
 `--no-verify` compares this checkout's stages without the comparing of checksums ("here") with those that compare
-("there"): ratios are what verification costs.
+("there"): ratios are what verification costs. `--tasks N` compares its steps as tasks of N parts, side by side in
+threads, with those of one process: ratios are what cutting costs.
 """
 
 from __future__ import annotations
@@ -85,8 +86,10 @@ WORKS = {
     "sample ladies": "sample {here}/graph ladies 2000,4000 5",
 }  # fmt: skip
 """Rows of works that are prepared once, by `prepare` in `benchmarks/programs/checkout.py`, and run in each turn."""
-VERIFYING = ("score", "transpose", "reorder", "layout")
+VERIFYING: tuple[str, ...] = ("score", "transpose", "reorder", "layout")
 """Commands that have --no-verify."""
+CUT = ("import", "score", "reorder", "layout", "evaluate")
+"""Commands whose work tasks share."""
 
 
 def rows(small: str) -> dict[str, str]:
@@ -113,7 +116,7 @@ def write_inputs(sizes: Sizes, data: Path) -> None:
 class Checkout:
     """One side: its interpreter, its folder."""
 
-    def __init__(self, python: Path, folder: Path, data: Path, sizes: Sizes, *options: str) -> None:
+    def __init__(self, python: Path, folder: Path, data: Path, sizes: Sizes, options: Sequence[str] = ()) -> None:
         self._python, self._folder, self._data, self._options = python, folder, data, options
         self._task = json.dumps({"scale": sizes.scale, "edges": sizes.edges, "threads": sizes.threads})
         self._threads = ["--threads", str(sizes.threads)]
@@ -136,7 +139,7 @@ class Checkout:
         if name in WORKS:
             worker.turn("prepare", *words)
             return worker.work("run", words[0])
-        words += [*([] if words[0] == "check" else self._threads), *self._options]
+        words += [*([] if words[0] == "check" else self._threads), *self._options]  # the last of an option counts
 
         def turn() -> Spent:
             for place in self._folder.glob("out*"):
@@ -150,22 +153,22 @@ class Checkout:
         return [word.format(here=self._folder, data=self._data, out=self._folder / "out") for word in line.split()]
 
 
-def measure(sizes: Sizes, other: Path | None, chosen: Sequence[str]) -> Iterator[Comparison]:
+def measure(
+    sizes: Sizes, other: Path | None, chosen: Sequence[str], options: Sequence[str] = (), having: Sequence[str] = ()
+) -> Iterator[Comparison]:
     """Each row that has one of `chosen` in its name (all rows if none), as it is done.
 
-    Without an `other` interpreter: rows that compare checksums, beside themselves with ``--no-verify``.
+    Without an `other` interpreter: rows of commands that are `having` the options, beside themselves without these.
     """
     wanted = {
         name: line for name, line in rows(sizes.memory).items() if not chosen or any(part in name for part in chosen)
     }
-    options = []
     if other is None:
-        other, options = Path(sys.executable), ["--no-verify"]
-        verifying = {name for name, line in COMMANDS.items() if line.split()[0] in VERIFYING}
-        wanted = {name: line for name, line in wanted.items() if name in verifying}
+        other = Path(sys.executable)
+        wanted = {n: line for n, line in wanted.items() if n in COMMANDS and line.split()[0] in having}
     with bench_folder(sizes) as folder:
         write_inputs(sizes, folder / "data")
-        ours = Checkout(Path(sys.executable), folder / "ours", folder / "data", sizes, *options)
+        ours = Checkout(Path(sys.executable), folder / "ours", folder / "data", sizes, options)
         theirs = Checkout(other, folder / "theirs", folder / "data", sizes)
         names = [side.prepare() for side in (ours, theirs)]
         for name, line in wanted.items():
@@ -211,15 +214,22 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("rows", nargs="*", metavar="PART", help="only rows with one of these in their names")
     parser.add_argument("--against", type=Path, metavar="DIR", help="another checkout, built")
     parser.add_argument("--no-verify", action="store_true", help="beside this checkout without comparing checksums")
+    parser.add_argument(
+        "--tasks", type=int, metavar="N", help="this checkout's steps cut into N parts, beside one process"
+    )
     Sizes.options(parser, "scale", "edges", "repeats", "threads", "memory", "folder")
     parser.set_defaults(scale=20, edges=12 << 20, memory="320MiB", row_bytes=512)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     given = parser.parse_args(argv)
     sizes, results = Sizes.given(given), []
-    if (given.against is None) != given.no_verify:
-        parser.error("expected --against DIR or --no-verify")
+    if [given.against is None, not given.no_verify, given.tasks is None].count(False) != 1:
+        parser.error("expected one of --against DIR, --no-verify and --tasks N")
+    options, having = ["--no-verify"] if given.no_verify else [], VERIFYING
+    if given.tasks is not None:
+        tasks = ["--executor", "local", "--shards", given.tasks, "--workers", sizes.threads, "--threads", 1]
+        options, having = list(map(str, tasks)), CUT
     try:
-        for result in measure(sizes, given.against and find_python(given.against), given.rows):
+        for result in measure(sizes, given.against and find_python(given.against), given.rows, options, having):
             results.append(result.to_json())
             print("  ".join(filter(None, cells(results[-1]))), file=sys.stderr, flush=True)
     except TieringError as error:

@@ -97,9 +97,8 @@ def results(bundle: Path, name: str) -> dict[str, str]:
     return {step["step"]: step["result"] for step in json.loads((bundle / f"out/{name}.json").read_text())["steps"]}
 
 
-@pytest.mark.parametrize(
-    "cuda", [pytest.param("OFF", marks=pytest.mark.long), pytest.param("ON", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("cuda", ["OFF", "ON"])
 def test_up_to_the_first_call_of_cuda(bundle, run, cuda):
     """Really built, without optimisation; with CUDA, whose kernels `make cuda` compiles in every run, it takes twice as
     long.

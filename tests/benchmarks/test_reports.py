@@ -47,9 +47,10 @@ def test_stages_and_kernels_beside_another_checkout(tmp_path, capsys, parts):
 
 
 @pytest.mark.long
-def test_what_verification_costs(tmp_path):
+@pytest.mark.parametrize("cost", [["--no-verify"], ["--tasks", "3"]])
+def test_what_verification_and_cutting_cost(tmp_path, cost):
     out = tmp_path / "figures.json"
-    options = ["--no-verify", "--scale", "8", "--edges", "900", "--repeats", "1", "--dir", str(tmp_path)]
+    options = [*cost, "--scale", "8", "--edges", "900", "--repeats", "1", "--dir", str(tmp_path)]
     assert program.main(["stages", "layout of", "degree", *options, "--json", str(out)]) == 0
     results = json.loads(out.read_text())["results"]
     assert [each["name"] for each in results] == ["score degree", "layout of ranked rows"]

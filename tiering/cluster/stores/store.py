@@ -16,8 +16,8 @@ Bytes = npt.NDArray[np.uint8]
 class ObjectWriter(Protocol):
     """An object being written, front to back; a context manager.
 
-    The object is there, durable and whole, once the context has ended well; after an error it is not there, or is
-    something that nothing refers to.
+    The object is there and whole, for every machine, once the context has ended well; after an error it is not there,
+    or is something that nothing refers to. A power cut may take it: what matters has checksums.
     """
 
     def write(self, data: np.ndarray[Any, Any]) -> None:
