@@ -48,8 +48,8 @@ def ran(monkeypatch):
     """Stages that were run, and what their tasks left: parts, bytes of these, bytes of files."""
     seen, whole = [], Job.run
 
-    def run(self, stage):
-        manifests = whole(self, stage)
+    def run(self, stage, only=None):
+        manifests = whole(self, stage, only)
         left = sum(manifest["segment"]["records_at"] for manifest in manifests)
         files = [OutputFile.from_json(manifest["file"]) for manifest in manifests if manifest["file"]]
         written = sum(int(np.prod(file.shape)) * np.dtype(file.dtype).itemsize for file in files)
@@ -162,10 +162,10 @@ def test_a_chain_of_a_dataset_that_is_not_here(tiering_cli, tmp_path, method):
     (tmp_path / "chain.toml").write_text(CHAIN.format(method=method))
     found = tiering_cli("run", tmp_path / "chain.toml", *RAY, "--workers", "8x64GiB", "--json").ok().json
     cluster, stages = found["cluster"], found["stages"]
-    assert [len(stage["tasks"]) > 3 for stage in stages] == [True] * 4
+    assert [len(stage["tasks"]) > 2 for stage in stages] == [True] * 4
     steps = [step for stage in stages for step in stage["tasks"]]
     moved = sum(step[key] for step in steps for key in ("read", "taken", "left", "written"))
-    assert cluster["moved"] == moved > 4 * 269_346_174 * 4096  # rows are read, handed on twice, written
+    assert cluster["moved"] == moved > 4 * 269_346_174 * 4096  # rows are read, handed on, taken, written
     assert cluster["seconds_at_least"] == pytest.approx(moved / 8e9, rel=0.01)
     assert cluster["side_by_side"] == int(0.7 * (64 << 30)) // (cluster["task_memory"] + (256 << 20))
     assert cluster["store"] == max(stage["store"] for stage in stages)

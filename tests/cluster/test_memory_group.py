@@ -65,15 +65,15 @@ def graph(dataset):
 
 
 @pytest.mark.parametrize(
-    ("make", "name", "index"), [(lists, "relation-0.lists", 1), (score, "blocks", 0), (layout, "rows-0.merge", 2)]
+    ("make", "name", "index"), [(lists, "relation-0.lists", 1), (score, "blocks", 0), (layout, "rows.files", 1)]
 )
 def test_a_task_in_a_memory_group(graph, monkeypatch, make, name, index):
     folder = graph.path.parent / name
     folder.mkdir()
     whole, calls = Job.run, []
 
-    def run(self, stage):
-        manifests = whole(self, stage)
+    def run(self, stage, only=None):
+        manifests = whole(self, stage, only)
         if stage.name == name:
             calls.append(self.call(stage, index))
             raise CaughtError

@@ -68,8 +68,8 @@ class Watched(Cluster):
         job.counters = self.seen
         run, harm = job.run, self.harm
 
-        def harmed(stage):
-            made = run(stage)
+        def harmed(stage, only=None):
+            made = run(stage, only)
             if harm is not None:
                 harm(job, stage, made)
             return made

@@ -6,7 +6,7 @@ shared unevenly has the same tasks with the same sums; the largest takes more wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,11 +51,11 @@ class ForeseenJob(Job):
     """Bytes that the store holds at its fullest."""
     _held: int = 0
 
-    def run(self, stage: Stage) -> list[Manifest]:
+    def run(self, stage: Stage, only: Iterable[int] | None = None) -> list[Manifest]:
         self.stages.append(stage)
         self._held += stage.traffic.left
         self.most = max(self.most, self._held)
-        if stage.function == "tiering.cluster.files:join":
+        if stage.function in ("tiering.cluster.files:join", "tiering.cluster.stages.rows:write"):
             return []  # no files to be put in their place
         return [{"facts": self._facts(stage, index)} for index in range(stage.tasks)]
 
@@ -150,6 +150,9 @@ class _FutureArtifact(ArtifactWriter):
     @property
     def path(self) -> Path:  # type: ignore[override]
         return self._at
+
+    def has(self, *names: str) -> bool:
+        return False
 
 
 class _FutureImages(ImageSet):

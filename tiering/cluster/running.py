@@ -105,10 +105,10 @@ class Job:
         self._given: dict[str, Columns] = {}
         self._tickets = 0
 
-    def run(self, stage: Stage) -> list[Manifest]:
-        """Run what is missing of a stage; the manifests of all its tasks, in their order."""
+    def run(self, stage: Stage, only: Iterable[int] | None = None) -> list[Manifest]:
+        """Run what is missing of a stage; the manifests of all its tasks, or of those in `only`, in their order."""
         self._plan(stage)
-        return self._run(stage, range(stage.tasks))
+        return self._run(stage, range(stage.tasks) if only is None else only)
 
     def drop(self, *stages: Stage) -> None:
         """Remove what the tasks of finished stages have left, which no stage to come reads; they still count as done.

@@ -1,18 +1,19 @@
 """Feature rows from the order of their ids to the files of tiers, in tasks.
 
-``cut``     the rows of a chunk of a table by range of ranks; not of a table that lies in rank order already.
-``merge``   the rows of a range of ranks, as they go to each file of their tier: those of a peer, pages of an image.
-``files``   a file of a tier, or an image, each; ranges follow each other in it.
+``cut``    the rows of a chunk of a table, by range of ranks, and in it by the file that has them.
+``files``  a file of a tier, or an image, each, whole: range after range, from all chunks. Of an image, the checksums of
+           its pages are left, which become files of their own.
 
-Ranges do not cross tiers, and begin where a page begins. Memory: a chunk or range takes `COPIES` times its bytes: as it
-comes, in order, and as it goes; and a block of 64 MiB at both ends of what is read, which is compared with checksums.
+Ranges do not cross tiers, and begin where a page begins. Of a tier of several files (peers, images) a range is as large
+as a task has room for what one of them has of it. Memory: a chunk, or what a file has of a range, takes `COPIES` times
+its bytes: as it comes, in order, and as it goes; and a block of 64 MiB at both ends of what is read, which is compared
+with checksums.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
@@ -21,16 +22,20 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.checksum import BLOCK_BYTES
+from tiering.artifacts.file_writer import appending_memory
 from tiering.artifacts.manifest import id_bytes, relation_key
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.cluster.files import JoinedFile, Parts, join_stage, place_files
+from tiering.cluster.files import JoinedFile, Parts, join_stage, output_file, place_files
 from tiering.cluster.grid import Grid, even_bounds
 from tiering.cluster.inputs import StoredArtifact
+from tiering.cluster.manifests import Manifest
 from tiering.cluster.running import Job
+from tiering.cluster.stages.dealing import Dealing, deal_rows
 from tiering.cluster.tasks import OutputFile, Stage, TaskContext, Traffic
+from tiering.errors import InternalError
 from tiering.formats.features import EDGE_FEATURES, FeatureTable
 from tiering.formats.graph import Graph, relation_folder
-from tiering.formats.layout import MEMORY_TIERS, SUM_BYTES, TIERS, SsdRows, TypeLayout, page_sums, tier_file
+from tiering.formats.layout import SUM_BYTES, TIERS, SsdRows, TypeLayout, page_sums, tier_file
 from tiering.formats.shape import SizedGraph
 from tiering.layout.images import ImageSet
 from tiering.layout.plan import LayoutPlan
@@ -38,55 +43,42 @@ from tiering.layout.writer import as_pages
 
 _HERE = "tiering.cluster.stages.rows"
 COPIES = 4
+_ROW_BYTES = 96
+"""Of a row in a task that cuts: its rank, where it goes, and what that is made of."""
 Bytes = npt.NDArray[np.uint8]
-
-
-@dataclass(frozen=True)
-class RankRange:
-    """Ranks [begin, end) of a tier of a table."""
-
-    tier: str
-    begin: int
-    end: int
-    first: int
-    """Rank that the tier begins with."""
-    page: int = 0
-    """Logical page that they begin with, on SSDs."""
 
 
 def write_rows(
     job: Job, writer: ArtifactWriter, images: ImageSet, plan: LayoutPlan, graph: SizedGraph, grid: Grid
 ) -> None:
     """Have the files of all tiers and the images made, and put them in their place."""
-    made = [
+    tables = [
         _Table(f"rows-{number}", entry, _source(graph, name, plan.tables[name]), plan, grid, str(graph.path / "order"))
         for number, (name, entry) in enumerate(plan.entries.items())
         if entry.num_nodes
     ]
-    for table in made:
-        table.run(job)
-    tiers = [file for table in made for file in table.tier_files()]
-    largest = max((table.range_bytes for table in made), default=0)
-    if tiers:
-        place_files(writer, job.run(join_stage("tiers.files", writer.path, tiers, largest)))
-    if not plan.folders:
-        return
-    count, sums = len(plan.folders), []
-    for image, nbytes in enumerate(plan.images):
-        parts = [part for table in made for part in table.image_parts(image)]
-        shape = (nbytes // plan.page_bytes,)
-        sums.append(JoinedFile(page_sums(image), "uint32", shape, [replace(p, part=p.part + count) for p in parts]))
-    place_files(writer, job.run(join_stage("sums.files", writer.path, sums, largest)))
-    pages = [
-        JoinedFile(
-            images.name(image), "uint8", (nbytes,), [p for table in made for p in table.image_parts(image)],
-            folder=str(images.folder(image)),
-        )
-        for image, nbytes in enumerate(plan.images)
-        if image in images.missing()
-    ]  # fmt: skip
-    if pages:
-        for manifest in job.run(join_stage("images.files", writer.path, pages, largest)):
+    tiers = [file for number, table in enumerate(tables) for file in table.tier_files(number, str(writer.path))]
+    pages = [_image(image, nbytes, images, tables) for image, nbytes in enumerate(plan.images)]
+    stage = _files_stage("rows.files", tables, [*tiers, *pages], plan.page_bytes)
+    named = [page_sums(image) for image in range(len(pages))]
+    summed = writer.has(*named)
+    wanted = [index for index, file in enumerate(tiers) if not writer.has(file["name"])]
+    wanted += range(len(tiers), stage.tasks) if images.missing() or not summed else []
+    made = _make(job, tables, stage, wanted)
+    place_files(writer, [one for one in made if one["index"] < len(tiers)])
+    if named and not summed:
+        parts = range(sum(table.dealing["ssd"].num_ranges for table in tables if "ssd" in table.dealing))
+        sums = [
+            JoinedFile(
+                name, "uint32", (plan.images[image] // plan.page_bytes,),
+                [Parts(stage.name, len(tiers) + image, len(tiers) + image + 1, part) for part in parts],
+            )
+            for image, name in enumerate(named)
+        ]  # fmt: skip
+        largest = max(table.most("ssd") for table in tables) // plan.page_bytes * SUM_BYTES
+        place_files(writer, job.run(join_stage("sums.files", writer.path, sums, largest)))
+    for manifest in made:
+        if manifest["index"] >= len(tiers):
             file = OutputFile.from_json(manifest["file"])
             images.take(file.name, file.at, bytes.fromhex(file.blocks))
 
@@ -107,14 +99,15 @@ def write_tables(
 ) -> None:
     """Have feature tables made in rank order, ``tables/TYPE``, and put in their place; `order`: the artifact."""
     plan = LayoutPlan(tables, {name: in_one_tier(name, table) for name, table in tables.items()}, 4096, 0, ())
-    files, largest = [], 0
-    for number, (name, entry) in enumerate(plan.entries.items()):
-        table = _Table(f"table-{number}", entry, _source(graph, name, tables[name]), plan, grid, order)
-        table.run(job)
-        largest = max(largest, table.range_bytes)
-        parts = [part for file in table.tier_files() for part in file.parts]
-        files.append(JoinedFile(f"tables/{name}", entry.dtype, (entry.num_nodes, entry.dim), parts))
-    place_files(writer, job.run(join_stage("tables.files", writer.path, files, largest)))
+    made = [
+        _Table(f"table-{number}", entry, _source(graph, name, tables[name]), plan, grid, order)
+        for number, (name, entry) in enumerate(plan.entries.items())
+    ]
+    files = [file for number, table in enumerate(made) for file in table.tier_files(number, str(writer.path))]
+    named = [{**file, "name": f"tables/{name}"} for file, name in zip(files, plan.entries, strict=True)]
+    stage = _files_stage("tables.files", made, named, plan.page_bytes)
+    wanted = [index for index, file in enumerate(named) if not writer.has(file["name"])]
+    place_files(writer, _make(job, made, stage, wanted))
 
 
 @dataclass(frozen=True)
@@ -141,126 +134,156 @@ def _source(graph: SizedGraph, table: str, rows: FeatureTable) -> _Source:
 
 
 class _Table:
-    """The stages of the rows of one table."""
+    """How the rows of one table go to files."""
 
     def __init__(self, name: str, entry: TypeLayout, source: _Source, plan: LayoutPlan, grid: Grid, order: str) -> None:
         self.name, self.entry, self._source, self._plan, self._order = name, entry, source, plan, order
-        nbytes = entry.num_nodes * entry.row_bytes
-        self._chunks = grid.parts(nbytes * COPIES)
-        self.ranges = list(self._cut_ranges(grid))
-        self.range_bytes = max((r.end - r.begin for r in self.ranges), default=0) * entry.row_bytes
+        self._chunks = grid.parts(entry.num_nodes * entry.row_bytes * COPIES)
+        self.dealing = {tier: self._deal(tier, grid) for tier in TIERS if entry.rows(tier)}
 
-    def _cut_ranges(self, grid: Grid) -> Sequence[RankRange]:
-        """Ranges of ranks, in their order."""
-        ranges, entry, page_bytes = [], self.entry, self._plan.page_bytes
-        for tier, (first, end) in entry.ranges.items():
-            rows, multiple, pages = end - first, 1, 0
-            if not rows:
-                continue
-            if tier == "ssd":
-                place = entry.ssd_rows
-                multiple = place.rows_per_page or page_bytes // gcd(page_bytes, place.stride)
-                pages = 1 if place.rows_per_page else multiple * place.stride // page_bytes
-            groups = -(-rows // multiple)
-            parts = min(groups, grid.parts(rows * entry.row_bytes * COPIES))
-            for low, high in pairwise(even_bounds(groups, parts)):
-                page = entry.ssd_rows.first_page + low * pages
-                ranges.append(RankRange(tier, first + low * multiple, min(end, first + high * multiple), first, page))
-        return ranges
-
-    def run(self, job: Job) -> None:
+    def _deal(self, tier: str, grid: Grid) -> Dealing:
+        """How the rows of a tier are cut into ranges, and dealt out over its files."""
         entry, plan = self.entry, self._plan
-        params: dict[str, Any] = {
-            "source": vars(self._source), "order": self._order, "node_type": entry.node_type, "rows": entry.num_nodes,
-            "row_bytes": entry.row_bytes, "chunks": self._chunks, "ranges": [vars(one) for one in self.ranges],
-            "peers": plan.num_peers, "images": len(plan.folders), "page_bytes": plan.page_bytes,
-            "stride": entry.ssd_rows.stride, "rows_per_page": entry.ssd_rows.rows_per_page,
+        nbytes = entry.rows(tier) * entry.row_bytes * COPIES
+        if tier == "peer":
+            return Dealing.plan(*entry.ranges[tier], grid.parts(nbytes // plan.num_peers), files=plan.num_peers)
+        if tier != "ssd":
+            return Dealing.plan(*entry.ranges[tier], grid.parts(nbytes))
+        place, files = entry.ssd_rows, len(plan.folders)
+        parts = grid.parts(nbytes // files)
+        if place.rows_per_page:
+            return Dealing.plan(*entry.ranges[tier], parts, files, place.rows_per_page, first_page=place.first_page)
+        # A row that is larger than a page goes in pieces, none of which crosses the end of one.
+        piece = gcd(place.stride, plan.page_bytes)
+        pieces = place.stride // piece, plan.page_bytes // piece
+        return Dealing.plan(*entry.ranges[tier], parts, files, pieces[1], pieces[0], first_page=place.first_page)
+
+    def width(self, tier: str) -> int:
+        """Bytes of what is dealt out of a tier: a row, or a piece of one."""
+        per_row = self.dealing[tier].per_row
+        return self.entry.row_bytes if per_row == 1 else self.entry.ssd_rows.stride // per_row
+
+    def most(self, tier: str) -> int:
+        """Bytes that a file of a tier has of a range, at the most."""
+        dealing = self.dealing.get(tier)
+        if dealing is None:
+            return 0
+        pages = self._plan.page_bytes // dealing.per_page if tier == "ssd" else 0
+        return dealing.most * max(self.width(tier), pages)
+
+    def params(self) -> dict[str, Any]:
+        entry, plan = self.entry, self._plan
+        return {
+            "name": self.name, "source": vars(self._source), "order": self._order, "node_type": entry.node_type,
+            "rows": entry.num_nodes, "row_bytes": entry.row_bytes, "chunks": self._chunks,
+            "stride": entry.ssd_rows.stride, "page_bytes": plan.page_bytes,
+            "dealing": {tier: {**dealt.to_json(), "width": self.width(tier)} for tier, dealt in self.dealing.items()},
         }  # fmt: skip
-        chunk = -(-entry.num_nodes // self._chunks) * (entry.row_bytes * COPIES + 24) + 2 * BLOCK_BYTES
+
+    def cut(self) -> Stage:
+        """The stage that cuts it."""
+        entry = self.entry
+        memory = -(-entry.num_nodes // self._chunks) * (entry.row_bytes * COPIES + _ROW_BYTES) + 2 * BLOCK_BYTES
         content = entry.num_nodes * entry.row_bytes
-        placed = content + entry.num_nodes * id_bytes(entry.num_nodes)
-        traffic = Traffic(placed, left=placed, parts=self._chunks * len(self.ranges))
-        cut = Stage(f"{self.name}.cut", f"{_HERE}:cut", self._chunks, params, memory=chunk, traffic=traffic)
-        if not self._source.in_order:
-            job.run(cut)
-        need = self.range_bytes * COPIES + 2 * BLOCK_BYTES
-        reads = () if self._source.in_order else (cut.name,)
-        pages = entry.ssd_rows.num_pages
-        left = (entry.num_nodes - entry.rows("ssd")) * entry.row_bytes + pages * (plan.page_bytes + SUM_BYTES)
-        traffic = Traffic(content, 0, left) if self._source.in_order else Traffic(0, placed, left)
-        params = {**params, "from": cut.name}
-        job.run(Stage(f"{self.name}.merge", f"{_HERE}:merge", len(self.ranges), params, reads, need, traffic))
-        if reads:
-            job.drop(cut)
+        ids = 0 if self._source.in_order else entry.num_nodes * id_bytes(entry.num_nodes)
+        left, parts = content, self._chunks * sum(dealing.num_parts for dealing in self.dealing.values())
+        for tier, dealing in self.dealing.items():
+            left += entry.rows(tier) * (dealing.place_bytes * dealing.per_row)
+            left += entry.rows(tier) * (self.width(tier) * dealing.per_row - entry.row_bytes)
+        traffic = Traffic(content + ids, left=left, parts=parts)
+        return Stage(f"{self.name}.cut", f"{_HERE}:cut", self._chunks, self.params(), memory=memory, traffic=traffic)
 
-    def _tasks(self, tier: str) -> tuple[int, int]:
-        """The tasks of ``merge`` for a tier: the first, and the one behind the last."""
-        own = [number for number, one in enumerate(self.ranges) if one.tier == tier]
-        return (own[0], own[-1] + 1) if own else (0, 0)
-
-    def tier_files(self) -> Sequence[JoinedFile]:
-        """The files of the memory tiers."""
-        files, entry, peers = [], self.entry, self._plan.num_peers
-        for tier in MEMORY_TIERS:
-            rows = entry.file_rows(tier, peers)
+    def tier_files(self, number: int, folder: str) -> list[dict[str, Any]]:
+        """The files of the memory tiers; `number`: of the table."""
+        files, entry = [], self.entry
+        for tier in self.dealing:
+            rows = entry.file_rows(tier, self._plan.num_peers) if tier != "ssd" else []
             for part, count in enumerate(rows):
                 if count:
                     name = tier_file(entry.node_type, tier, part, len(rows))
-                    parts = [Parts(f"{self.name}.merge", *self._tasks(tier), part)]
-                    files.append(JoinedFile(name, entry.dtype, (count, entry.dim), parts))
+                    shape = [count, entry.dim]
+                    files.append({
+                        "name": name, "folder": folder, "dtype": entry.dtype, "shape": shape, "tables": [number],
+                        "tier": tier, "number": part, "bytes": count * entry.row_bytes, "most": self.most(tier),
+                    })  # fmt: skip
         return files
 
-    def image_parts(self, image: int) -> Sequence[Parts]:
-        """What an image has of the table."""
-        first, end = self._tasks("ssd")
-        return [Parts(f"{self.name}.merge", first, end, image)] if end > first else []
+
+def _image(image: int, nbytes: int, images: ImageSet, tables: Sequence[_Table]) -> dict[str, Any]:
+    """The file of an image: pages of each table that has rows on SSDs."""
+    return {
+        "name": images.name(image), "folder": str(images.folder(image)), "dtype": "uint8", "shape": [nbytes],
+        "tables": [number for number, table in enumerate(tables) if "ssd" in table.dealing], "tier": "ssd",
+        "number": image, "bytes": nbytes, "most": max((table.most("ssd") for table in tables), default=0),
+    }  # fmt: skip
+
+
+def _files_stage(name: str, tables: Sequence[_Table], files: Sequence[Mapping[str, Any]], page_bytes: int) -> Stage:
+    """The stage that writes files, from what the tables' chunks have left."""
+    cuts = [table.cut() for table in tables]
+    written = sum(file["bytes"] for file in files)
+    sums = sum(file["bytes"] // page_bytes * SUM_BYTES for file in files if file["tier"] == "ssd")
+    memory = max(((COPIES - 1) * file["most"] + appending_memory(file["bytes"]) for file in files), default=0)
+    traffic = Traffic(taken=sum(cut.traffic.left for cut in cuts), left=sums, written=written)
+    params = {"tables": [table.params() for table in tables], "files": list(files)}
+    return Stage(name, f"{_HERE}:write", len(files), params, tuple(cut.name for cut in cuts), memory, traffic)
+
+
+def _make(job: Job, tables: Sequence[_Table], stage: Stage, wanted: Sequence[int]) -> list[Manifest]:
+    """Have the files made that are `wanted`."""
+    if not wanted:
+        return []
+    cuts = [table.cut() for table in tables]
+    for cut in cuts:
+        job.run(cut)
+    made = job.run(stage, wanted)
+    job.drop(*cuts)
+    return made
 
 
 def cut(context: TaskContext) -> None:
-    """The rows of a chunk by range of ranks, each with its place in the range."""
+    """The rows of a chunk, each with its place: tier by tier, range by range, file by file."""
     params = context.params
     begin, end = even_bounds(params["rows"], params["chunks"])[context.index : context.index + 2]
-    rows = _read(params, begin, end)
-    ranks = StoredArtifact(params["order"]).read(f"nodes/{params['node_type']}/old_to_new", begin, end)
-    bounds = np.array([one["begin"] for one in params["ranges"]] + [params["rows"]], np.int64)
-    order, counts = native.partition(ranks, bounds, context.threads)
-    places = ranks[order] - np.repeat(bounds[:-1], counts).astype(ranks.dtype)
-    sorted_rows = np.empty_like(rows)
-    if rows.size:
-        native.gather_rows(rows, order.astype(np.int64), sorted_rows, context.threads)
-    context.add_all({"place": places, "row": sorted_rows}, np.cumsum(counts))
-
-
-def merge(context: TaskContext) -> None:
-    """The rows of a range of ranks as each file of the tier has them; on SSDs pages, then their checksums."""
-    params, own = context.params, RankRange(**context.params["ranges"][context.index])
-    if params["source"]["in_order"]:
-        rows = _read(params, own.begin, own.end)
-    else:
-        rows = np.empty((own.end - own.begin, params["row_bytes"]), np.uint8)
-        for chunk in range(params["chunks"]):
-            part = context.part(params["from"], chunk, context.index)
-            if part["row"].size:
-                native.scatter_rows(part["row"], part["place"], 0, rows, context.threads)
-    if own.tier != "ssd":
-        files = params["peers"] if own.tier == "peer" else 1
-        for peer in range(files):
-            context.add(rows=rows[(peer - (own.begin - own.first)) % files :: files])
-        return
-    pages = as_pages(rows, params["stride"], params["rows_per_page"], params["page_bytes"])
-    count = params["images"]
-    images = [np.ascontiguousarray(pages[(image - own.page) % count :: count]) for image in range(count)]
-    for image in images:
-        context.add(pages=image)
-    for image in images:
-        sums = native.page_hashes(image.reshape(-1), params["page_bytes"]) if image.size else np.empty(0, np.uint32)
-        context.add(sums=sums.astype("<u4", copy=False))
-
-
-def _read(params: Mapping[str, Any], begin: int, end: int) -> Bytes:
-    """Rows [begin, end) of a table as it lies there, shape (rows, row_bytes)."""
     source, width = _Source(**params["source"]), params["row_bytes"]
-    data = StoredArtifact(source.artifact).read_bytes(
-        source.name, source.offset + begin * width, source.offset + end * width
-    )
-    return data.reshape(end - begin, width)
+    first, last = source.offset + begin * width, source.offset + end * width
+    rows = StoredArtifact(source.artifact).read_bytes(source.name, first, last).reshape(end - begin, width)
+    if source.in_order:
+        ranks = np.arange(begin, end)
+    else:
+        ranks = StoredArtifact(params["order"]).read(f"nodes/{params['node_type']}/old_to_new", begin, end)
+    for document in params["dealing"].values():
+        deal_rows(context, Dealing.from_json(document), ranks, rows, params["stride"])
+
+
+def write(context: TaskContext) -> None:
+    """A file: what each table has for it, range by range; of pages, also their checksums."""
+    own = context.params["files"][context.index]
+    with output_file(context, own["folder"], own["name"], own["dtype"], own["shape"]) as file:
+        for number in own["tables"]:
+            table, pages = context.params["tables"][number], own["tier"] == "ssd"
+            dealing, before = _find_dealing(table, own["tier"])
+            for part in range(own["number"], dealing.num_parts, dealing.files):
+                rows = np.empty((dealing.counts[part], table["dealing"][own["tier"]]["width"]), np.uint8)
+                for chunk in range(table["chunks"]):
+                    found = context.part(f"{table['name']}.cut", chunk, before + part)
+                    if found["row"].size:
+                        native.scatter_rows(found["row"], found["place"], 0, rows, context.threads)
+                if pages:
+                    stride = table["stride"] if dealing.per_row == 1 else rows.shape[1]
+                    rows = as_pages(rows, stride, dealing.per_page, table["page_bytes"])
+                    empty = np.empty(0, np.uint32)
+                    sums = native.page_hashes(rows.reshape(-1), table["page_bytes"]) if rows.size else empty
+                    context.add(sums=sums.astype("<u4", copy=False))
+                file.append(rows)
+
+
+def _find_dealing(table: Mapping[str, Any], tier: str) -> tuple[Dealing, int]:
+    """How rows of a tier are dealt out, and how many parts a chunk has of the tiers before."""
+    before = 0
+    for name, document in table["dealing"].items():
+        dealing = Dealing.from_json(document)
+        if name == tier:
+            return dealing, before
+        before += dealing.num_parts
+    raise InternalError(f"{table['name']}: no rows in tier {tier}")

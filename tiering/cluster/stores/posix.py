@@ -101,8 +101,8 @@ class PosixStore:
 class PosixWriter:
     """A file being written: whole for every machine when the context has ended well, gone after an error.
 
-    It is not flushed to disk: after a power cut it may be gone or torn, which whoever reads it sees by its checksums, and
-    most of what tasks leave is read and removed before it ever needs a disk.
+    It is not flushed to disk: after a power cut it may be gone or torn, which whoever reads it sees by its checksums,
+    and most of what tasks leave is read and removed before it ever needs a disk.
     """
 
     def __init__(self, path: Path, nbytes: int) -> None:
