@@ -165,7 +165,7 @@ def measure(
     }
     if other is None:
         other = Path(sys.executable)
-        wanted = {n: line for n, line in wanted.items() if n in COMMANDS and line.split()[0] in having}
+        wanted = {n: line for n, line in wanted.items() if n not in WORKS and line.split()[0] in having}
     with bench_folder(sizes) as folder:
         write_inputs(sizes, folder / "data")
         ours = Checkout(Path(sys.executable), folder / "ours", folder / "data", sizes, options)

@@ -109,8 +109,12 @@ class TaskSums:
 
     @property
     def seconds(self) -> float:
-        """That storage takes for what is moved, at `STORE_RATE`: no cluster is faster than that."""
-        return self.moved / STORE_RATE / (self.machines.count if self.machines else 1)
+        """That storage takes for what is moved, at `STORE_RATE`: no cluster is faster than that.
+
+        A step keeps no more machines busy than it has tasks.
+        """
+        count = self.machines.count if self.machines else 1
+        return sum(step.moved / STORE_RATE / max(1, min(step.tasks, count)) for step in self.steps)
 
     @property
     def fit(self) -> bool:
