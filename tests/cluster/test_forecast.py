@@ -138,8 +138,16 @@ def test_what_is_read_is_counted_as_often_as_it_is(graph, tmp_path, monkeypatch)
     assert taken["contribute"] == pytest.approx(foreseen["contribute"], rel=0.1)
 
 
+@pytest.mark.parametrize(
+    ("options", "uncut"),
+    [({}, True), ({"shards": 2}, False), ({"task_memory": "1GiB"}, False), ({"executor": "ray"}, False)],
+)
+def test_this_machine_alone_cuts_nothing_unasked(options, uncut):
+    assert ClusterOptions(**options).grid.whole(1 << 50) == uncut
+
+
 def test_what_is_one_part_is_planned_for_who_leads(dataset, tmp_path):
-    (plan,) = predict_import(dataset, tmp_path / "graph", cluster=ClusterOptions()).plans
+    (plan,) = predict_import(dataset, tmp_path / "graph", cluster=ClusterOptions("ray")).plans
     assert (plan.tasks, len(plan.steps)) == ((), 3)
 
 

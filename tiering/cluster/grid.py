@@ -21,6 +21,8 @@ class Grid:
     """Bytes that a task may take, about: parts of the graph are as large as that allows."""
     shards: int | None = None
     """So many parts, in place of what follows from `task_memory`."""
+    uncut: bool = False
+    """Whether all is left to who leads the job."""
 
     @classmethod
     def of(cls, task_memory: str | int | None = None, shards: int | None = None) -> Grid:
@@ -34,7 +36,7 @@ class Grid:
 
     def whole(self, nbytes: int) -> bool:
         """Whether something of which a task may hold all its memory is one part: then who leads the job makes it."""
-        return self.parts(nbytes) == 1
+        return self.uncut or self.parts(nbytes) == 1
 
     def parts(self, nbytes: int) -> int:
         """Into how many parts something is cut of which a task may hold all its memory."""

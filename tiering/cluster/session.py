@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -66,8 +66,16 @@ class ClusterOptions:
             raise InputError(f"workers: expected 1 or more, found {self.workers}")
         if self.address is not None and isinstance(self.workers, int):
             raise InputError("workers: of an executor on this machine, not of a cluster that is joined; leave it out")
-        Grid.of(self.task_memory, self.shards)
-        _ = self.machines
+        _ = self.grid, self.machines
+
+    @property
+    def grid(self) -> Grid:
+        """How work is cut: not at all where only this machine is meant and nothing is said, for one process is faster
+        there than tasks, which move what they hand on through files.
+        """
+        grid = Grid.of(self.task_memory, self.shards)
+        told = (self.task_memory, self.shards, self.machines) != (None, None, None)
+        return grid if told or self.executor == "ray" else replace(grid, uncut=True)
 
     @property
     def machines(self) -> Machines | None:
@@ -79,7 +87,7 @@ class Cluster:
     """Runs jobs; a context manager. The executor begins with the first job."""
 
     def __init__(self, options: ClusterOptions, retry: RetryOptions | None = None) -> None:
-        self.options, self.grid = options, Grid.of(options.task_memory, options.shards)
+        self.options, self.grid = options, options.grid
         self.retry = retry
         self.counters = Counters()
         self._executor: Executor | None = None

@@ -45,7 +45,7 @@ METHODS = ("degree", "rpr", "wrpr", "vip", "presample", "hybrid")
 class StageTasks:
     """Makers of the files of artifacts, by tasks of one session.
 
-    What is one part by the grid is left to the stage, in the process that leads: tasks would move it for nothing.
+    What is not cut by the grid is left to the stage, in the process that leads: tasks would move it for nothing.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -72,7 +72,7 @@ class StageTasks:
 
     def judging(self, judged: JudgedEpochs, graph: Graph) -> JudgedEpochs:
         """Epochs of an evaluation; like those of a score they take long on graphs of any size."""
-        if self._cluster.grid.shards == 1:
+        if self._cluster.grid.uncut or self._cluster.grid.shards == 1:
             return judged
         return judging.TaskEpochs(**vars(judged), whole=graph, cluster=self._cluster)
 
