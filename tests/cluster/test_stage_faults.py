@@ -14,6 +14,7 @@ import pytest
 import real_steps
 from real_steps import STEPS, Watched, assert_same, make, prepare
 
+from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster import manifests, tasks
 from tiering.cluster.running import Job, RetryOptions
 from tiering.cluster.session import ClusterOptions
@@ -123,6 +124,26 @@ def test_a_killed_lead_goes_on(prepared, tmp_path, step):
     assert_same(step, prepared, tmp_path / "out")
     assert cluster.seen.skipped >= 4
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_files_in_their_place_are_not_made_again(prepared, tmp_path, monkeypatch, step):
+    """Interrupted when all tasks had ended: the next run has none run."""
+    commit = ArtifactWriter.commit
+
+    def interrupted(writer, *arguments, **more):
+        if not writer.prefix:
+            raise KeyboardInterrupt
+        return commit(writer, *arguments, **more)
+
+    with monkeypatch.context() as patched, Watched() as cluster, pytest.raises(KeyboardInterrupt):
+        patched.setattr(ArtifactWriter, "commit", interrupted)
+        make(step, prepared, tmp_path / "out", cluster)
+    assert cluster.seen.run > 0
+    with Watched() as cluster:
+        make(step, prepared, tmp_path / "out", cluster)
+    assert_same(step, prepared, tmp_path / "out")
+    assert cluster.seen.run == 0
 
 
 def arrival_order(monkeypatch) -> None:

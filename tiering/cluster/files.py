@@ -16,6 +16,7 @@ from tiering.artifacts.manifest import FileEntry
 from tiering.artifacts.storage import storage_errors
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster.manifests import Manifest
+from tiering.cluster.running import Job
 from tiering.cluster.tasks import OutputFile, Stage, TaskContext, Traffic
 
 ATTEMPTS = ".attempts"
@@ -46,6 +47,12 @@ def place_files(writer: ArtifactWriter, manifests: Iterable[Manifest]) -> None:
         writer.record(file.name, FileEntry.of(file.dtype, file.shape, bytes.fromhex(file.blocks)))
 
 
+def make_files(job: Job, writer: ArtifactWriter, stage: Stage) -> None:
+    """Have those files of a `join_stage` made that an earlier run has not put in their place, and put them there."""
+    missing = [index for index, file in enumerate(stage.params["files"]) if not writer.has(file["name"])]
+    place_files(writer, job.run(stage, missing))
+
+
 @dataclass(frozen=True)
 class Parts:
     """The first column of one part of each task of a stage, [first, end) of them, one after the other."""
@@ -70,8 +77,6 @@ class JoinedFile:
     """A value behind them all."""
     divided_by: float | None = None
     """What values are divided by, if they are."""
-    folder: str = ""
-    """Of the artifact in the making, if it is another than that of the stage."""
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "shape": list(self.shape), "parts": [vars(part) for part in self.parts]}
@@ -93,8 +98,7 @@ def join_stage(name: str, folder: Path, joined: Sequence[JoinedFile], largest: i
 def join(context: TaskContext) -> None:
     """Write one of the files of a `join_stage`."""
     joined, number = JoinedFile.from_json(context.params["files"][context.index]), 0
-    folder = joined.folder or context.params["folder"]
-    with output_file(context, folder, joined.name, joined.dtype, joined.shape) as file:
+    with output_file(context, context.params["folder"], joined.name, joined.dtype, joined.shape) as file:
         for parts in joined.parts:
             for task in range(parts.first, parts.end):
                 values = next(iter(context.part(parts.stage, task, parts.part).values()))

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.cluster.files import JoinedFile, Parts, join_stage, place_files
+from tiering.cluster.files import JoinedFile, Parts, join_stage, make_files
 from tiering.cluster.grid import Grid, even_bounds
 from tiering.cluster.manifests import Manifest
 from tiering.cluster.running import Job
@@ -127,7 +127,7 @@ def write_presample(
         JoinedFile(column.file, "float64", (column.size,), [counted.parts(number)])
         for number, column in enumerate(counted.columns)
     ]
-    place_files(writer, job.run(join_stage("files", writer.path, files, counted.stage.memory)))
+    make_files(job, writer, join_stage("files", writer.path, files, counted.stage.memory))
     of_features = counted.manifests[: counted.begins[len(graph.node_types)]]
     accesses = sum(manifest["facts"]["accesses"] for manifest in of_features)
     batches_run = plan.request.options.epochs * -(-plan.request.train_size // plan.request.sampled.batch_size)

@@ -17,7 +17,7 @@ from tiering import native
 from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.cluster.files import JoinedFile, Parts, join_stage, place_files
+from tiering.cluster.files import JoinedFile, Parts, join_stage, make_files
 from tiering.cluster.grid import Grid, even_bounds
 from tiering.cluster.inputs import StoredArtifact
 from tiering.cluster.running import Job
@@ -53,7 +53,7 @@ def write_degrees(job: Job, writer: ArtifactWriter, graph: SizedGraph, grid: Gri
         job.drop(cut)
         memory = max(memory, 8 * -(-count // max(1, ranges)))
         files.append(JoinedFile(f"nodes/{node_type}/feature", "float64", (count,), [Parts(summed.name, 0, ranges)]))
-    place_files(writer, job.run(join_stage("files", writer.path, files, memory)))
+    make_files(job, writer, join_stage("files", writer.path, files, memory))
     return {}
 
 

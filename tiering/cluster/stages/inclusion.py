@@ -14,7 +14,7 @@ import numpy as np
 
 from tiering import native
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.cluster.files import JoinedFile, Parts, join_stage, place_files
+from tiering.cluster.files import JoinedFile, Parts, join_stage, make_files
 from tiering.cluster.grid import Grid
 from tiering.cluster.running import Job
 from tiering.cluster.stages.pagerank import join_columns
@@ -53,8 +53,8 @@ class Included:
 def write_inclusion(job: Job, writer: ArtifactWriter, graph: SizedGraph, plan: ScorePlan, grid: Grid) -> dict[str, Any]:
     """Have the columns of ``vip`` made and put in their place."""
     made = include(job, graph, plan, grid)
-    place_files(writer, job.run(join_columns("nodes.files", writer, graph, made.found, made.sweeps.ranges, made.share)))
-    place_files(writer, job.run(_join_reads(writer, graph, made.drawn, made.sweeps, made.share)))
+    make_files(job, writer, join_columns("nodes.files", writer, graph, made.found, made.sweeps.ranges, made.share))
+    make_files(job, writer, _join_reads(writer, graph, made.drawn, made.sweeps, made.share))
     return {}
 
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from tiering import native
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.cluster.files import JoinedFile, Parts, join_stage, place_files
+from tiering.cluster.files import JoinedFile, Parts, join_stage, make_files
 from tiering.cluster.grid import Grid, even_bounds, weighed_bounds
 from tiering.cluster.inputs import ranges_from_json, ranges_of
 from tiering.cluster.running import Job
@@ -90,7 +90,7 @@ def write_relation(job: Job, writer: ArtifactWriter, name: str, plan: RelationPl
     job.run(lists)
     job.drop(buckets)
     files = join_stage(f"{name}.files", writer.path, _files(plan, lists, of_range), max(of_range) * _widest(plan))
-    place_files(writer, job.run(files))
+    make_files(job, writer, files)
     job.drop(lists)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.cluster.files import JoinedFile, Parts, join_stage, place_files
+from tiering.cluster.files import JoinedFile, Parts, join_stage, make_files
 from tiering.cluster.grid import Grid
 from tiering.cluster.running import Job
 from tiering.cluster.stages.sweeps import (
@@ -68,7 +68,7 @@ def write_ranks(job: Job, writer: ArtifactWriter, graph: SizedGraph, plan: Score
         residual = float(np.cumsum(changes)[-1]) if changes else 0.0
         if tolerance > 0 and residual <= tolerance:
             break
-    place_files(writer, job.run(join_columns("files", writer, graph, last, sweeps.ranges)))
+    make_files(job, writer, join_columns("files", writer, graph, last, sweeps.ranges))
     return {"sweeps": done, "residual": residual, "damping": damping}
 
 

@@ -20,7 +20,7 @@ from tiering import native
 from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.cluster.files import JoinedFile, Parts, join_stage, place_files
+from tiering.cluster.files import JoinedFile, Parts, join_stage, make_files
 from tiering.cluster.grid import Grid, even_bounds
 from tiering.cluster.inputs import StoredArtifact
 from tiering.cluster.running import Job
@@ -72,7 +72,7 @@ def write_order(
         JoinedFile(f"{folder}/score", "float64", (count,), [Parts(merge.name, 0, parts, 1)]),
         JoinedFile(f"{folder}/old_to_new", wide, (count,), [Parts(inverse.name, 0, parts)]),
     ]
-    place_files(writer, job.run(join_stage(f"{name}.files", writer.path, files, 8 * int(rows.max()))))
+    make_files(job, writer, join_stage(f"{name}.files", writer.path, files, 8 * int(rows.max())))
     job.drop(merge, inverse)
 
 

@@ -21,7 +21,7 @@ from tiering import native
 from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.artifacts.manifest import FileEntry, Relation, id_bytes
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.cluster.files import JoinedFile, Parts, join_stage, place_files
+from tiering.cluster.files import JoinedFile, Parts, join_stage, make_files
 from tiering.cluster.grid import Grid, even_bounds, weighed_bounds
 from tiering.cluster.inputs import StoredArtifact
 from tiering.cluster.running import Job
@@ -86,7 +86,7 @@ def write_relation(
         for part, (key, entry) in enumerate(described.items(), 1)
     ]
     stage = join_stage(f"{name}.files", writer.path, files, max(edges["new"]) * max(widths))
-    place_files(writer, job.run(stage))
+    make_files(job, writer, stage)
     job.drop(merge)
 
 

@@ -25,7 +25,7 @@ from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.artifacts.file_writer import appending_memory
 from tiering.artifacts.manifest import id_bytes, relation_key
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.cluster.files import JoinedFile, Parts, join_stage, output_file, place_files
+from tiering.cluster.files import JoinedFile, Parts, join_stage, make_files, output_file, place_files
 from tiering.cluster.grid import Grid, even_bounds
 from tiering.cluster.inputs import StoredArtifact
 from tiering.cluster.manifests import Manifest
@@ -76,7 +76,7 @@ def write_rows(
             for image, name in enumerate(named)
         ]  # fmt: skip
         largest = max(table.most("ssd") for table in tables) // plan.page_bytes * SUM_BYTES
-        place_files(writer, job.run(join_stage("sums.files", writer.path, sums, largest)))
+        make_files(job, writer, join_stage("sums.files", writer.path, sums, largest))
     for manifest in made:
         if manifest["index"] >= len(tiers):
             file = OutputFile.from_json(manifest["file"])
