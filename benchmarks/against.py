@@ -90,6 +90,8 @@ VERIFYING: tuple[str, ...] = ("score", "transpose", "reorder", "layout")
 """Commands that have --no-verify."""
 CUT = ("import", "score", "reorder", "layout", "evaluate")
 """Commands whose work tasks share."""
+TOUCHED_PER_EDGE_BY_TASKS = 128
+"""What tasks hand on lies in the page cache for a while."""
 
 
 def rows(small: str) -> dict[str, str]:
@@ -154,7 +156,12 @@ class Checkout:
 
 
 def measure(
-    sizes: Sizes, other: Path | None, chosen: Sequence[str], options: Sequence[str] = (), having: Sequence[str] = ()
+    sizes: Sizes,
+    other: Path | None,
+    chosen: Sequence[str],
+    options: Sequence[str] = (),
+    having: Sequence[str] = (),
+    touched: int = TOUCHED_PER_EDGE,
 ) -> Iterator[Comparison]:
     """Each row that has one of `chosen` in its name (all rows if none), as it is done.
 
@@ -182,7 +189,7 @@ def measure(
                 result = compare(
                     name, mine, {names[1]: peer}, amount=sizes.edges, unit="edges", repeats=sizes.repeats,
                     parameters={"scale": sizes.scale, "edges": sizes.edges, "threads": sizes.threads},
-                    memory=TOUCHED_PER_EDGE * sizes.edges, warm_up=False,
+                    memory=touched * sizes.edges, warm_up=False,
                 )  # fmt: skip
                 result.ours.name = names[0]
                 yield result
@@ -224,12 +231,13 @@ def main(argv: Sequence[str]) -> int:
     sizes, results = Sizes.given(given), []
     if [given.against is None, not given.no_verify, given.tasks is None].count(False) != 1:
         parser.error("expected one of --against DIR, --no-verify and --tasks N")
-    options, having = ["--no-verify"] if given.no_verify else [], VERIFYING
+    options, having, touched = ["--no-verify"] if given.no_verify else [], VERIFYING, TOUCHED_PER_EDGE
     if given.tasks is not None:
         tasks = ["--executor", "local", "--shards", given.tasks, "--workers", sizes.threads, "--threads", 1]
-        options, having = list(map(str, tasks)), CUT
+        options, having, touched = list(map(str, tasks)), CUT, TOUCHED_PER_EDGE_BY_TASKS
     try:
-        for result in measure(sizes, given.against and find_python(given.against), given.rows, options, having):
+        other = None if given.against is None else find_python(given.against)
+        for result in measure(sizes, other, given.rows, options, having, touched):
             results.append(result.to_json())
             print("  ".join(filter(None, cells(results[-1]))), file=sys.stderr, flush=True)
     except TieringError as error:

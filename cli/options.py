@@ -112,7 +112,11 @@ def _cluster(text: str, *names: str, **more: Any) -> Any:
 
 ExecutorOption = Annotated[
     str | None,
-    _cluster("Cut the work into tasks, for threads (local) or a Ray cluster.", "--executor", metavar="local|ray"),
+    _cluster(
+        "Cut the work into tasks, for a Ray cluster, or for threads (local) as --shards or --task-memory say.",
+        "--executor",
+        metavar="local|ray",
+    ),
 ]
 StoreOption = Annotated[
     str | None,
