@@ -16,7 +16,7 @@ from cluster_jobs import MAPS, PARTS, run_job, stages
 
 from tiering.cluster import tasks as tasks_module
 from tiering.cluster.executors.local import LocalExecutor
-from tiering.cluster.manifests import manifest_key, read_manifest
+from tiering.cluster.manifests import manifest_key, plan_key, read_manifest
 from tiering.cluster.running import Counters, Job, RetryOptions
 from tiering.cluster.segments import Segment
 from tiering.cluster.stores import Store, open_store
@@ -188,6 +188,17 @@ def test_a_damaged_manifest_is_made_again(store: Store, executor: LocalExecutor,
     assert run_job(store, executor, counters=counters) == plain
     assert (counters.run, counters.skipped) == (1, ALL - 1)
     assert len(list(Path(store.url).glob("job/cut/*.json"))) == MAPS
+
+
+@pytest.mark.parametrize("torn", [b"", b"\0" * 40, b'{"fun'])
+def test_a_plan_that_a_power_cut_has_torn_is_written_again(
+    store: Store, executor: LocalExecutor, plain: str, torn: bytes
+) -> None:
+    run_job(store, executor)
+    (Path(store.url) / plan_key("job", "order")).write_bytes(torn)
+    counters = Counters()
+    assert run_job(store, executor, counters=counters) == plain
+    assert (counters.run, counters.skipped) == (0, ALL)
 
 
 def test_a_reader_has_a_lost_part_made_again(store: Store, executor: LocalExecutor) -> None:

@@ -6,6 +6,7 @@ Everything that decides between attempts is here, for every executor; a task kno
 
 from __future__ import annotations
 
+import json
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -156,10 +157,14 @@ class Job:
         unknown = [name for name in stage.reads if name not in self._stages]
         if unknown or self._stages.get(stage.name, stage) != stage:
             raise InternalError(f"stage {stage.name}: reads {unknown}, or is planned twice")
-        plan = canonical(stage.to_json())
-        if self.store.claim(plan_key(self.name, stage.name), plan) != plan:
+        plan, key = canonical(stage.to_json()), plan_key(self.name, stage.name)
+        found = self.store.claim(key, plan)
+        if not _is_json(found):  # torn by a power cut
+            self.store.remove(key)
+            found = self.store.claim(key, plan)
+        if found != plan:
             raise ConflictError(
-                f"{self.store.url}: {plan_key(self.name, stage.name)} is another plan of the same job, by another "
+                f"{self.store.url}: {key} is another plan of the same job, by another "
                 "version of this package or an input that changed; remove the job's folder and run it again"
             )
         self._stages[stage.name] = stage
@@ -234,6 +239,14 @@ class Job:
     def ticket(self) -> int:
         self._tickets += 1
         return self._tickets
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        json.loads(data)
+    except ValueError:
+        return False
+    return True
 
 
 class _StageRun:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tiering.artifacts.storage import fsync_directory, storage_errors
+from tiering.artifacts.storage import storage_errors
 from tiering.cluster.stores.store import Bytes
 from tiering.errors import FormatError, MissingError, StorageError
 
@@ -24,7 +24,9 @@ _TURN = 1 << 30
 class PosixStore:
     """Objects are files; a claim is a hard link, which the file system makes once only.
 
-    File systems of clusters (NFS, Lustre, GPFS) have hard links; where there are none, claims say so.
+    File systems of clusters (NFS, Lustre, GPFS) have hard links; where there are none, claims say so. Nothing is
+    flushed to disk: after a power cut objects may be gone or torn, which whoever reads them sees by their checksums,
+    and most of what tasks leave is read and removed before it ever needs a disk.
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
@@ -72,10 +74,7 @@ class PosixStore:
             try:
                 with own.open("xb") as file:
                     file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
                 os.link(own, path)
-                fsync_directory(path.parent)
                 return data
             except FileExistsError:
                 return path.read_bytes()
@@ -99,11 +98,7 @@ class PosixStore:
 
 
 class PosixWriter:
-    """A file being written: whole for every machine when the context has ended well, gone after an error.
-
-    It is not flushed to disk: after a power cut it may be gone or torn, which whoever reads it sees by its checksums,
-    and most of what tasks leave is read and removed before it ever needs a disk.
-    """
+    """A file being written: whole for every machine when the context has ended well, gone after an error."""
 
     def __init__(self, path: Path, nbytes: int) -> None:
         self._path, self._nbytes = path, nbytes
