@@ -41,9 +41,9 @@ def ran(monkeypatch):
     """The stages that were run, by name."""
     stages, run = {}, Job.run
 
-    def noted(job, stage):
+    def noted(job, stage, only=None):
         stages[stage.name] = stage
-        return run(job, stage)
+        return run(job, stage, only)
 
     monkeypatch.setattr(Job, "run", noted)
     return stages
