@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
@@ -18,7 +19,7 @@ from fresh_process import in_fresh_process
 from warm_processes import Interpreter
 
 from tiering.cluster.stores import Store, open_store
-from tiering.errors import CapabilityError, FormatError, InputError, MissingError
+from tiering.errors import CapabilityError, FormatError, InputError, MissingError, StorageError
 
 MIB = 1 << 20
 Open = Callable[[str], Store]
@@ -121,6 +122,21 @@ def test_an_aborted_writer_leaves_no_object(store: Store, size: int) -> None:
         out.write(np.ones(size, np.uint8))
         raise KeyError
     assert store.size("job/aborted") is None
+
+
+def test_a_file_system_that_fails_when_a_file_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """File systems of clusters say then what they could not write."""
+    close = os.close
+
+    def failing(fd: int) -> None:
+        close(fd)
+        raise OSError(errno.EIO, "Input/output error")
+
+    store = open_store(str(tmp_path))
+    with pytest.raises(StorageError, match=r"job/closed: Input/output error"), store.writer("job/closed", 9) as out:
+        out.write(np.ones(9, np.uint8))
+        monkeypatch.setattr(os, "close", failing)
+    assert store.size("job/closed") is None
 
 
 def test_the_first_claim_stands(store: Store) -> None:

@@ -82,7 +82,8 @@ def include(job: Job, graph: SizedGraph, plan: ScorePlan, grid: Grid) -> Include
         states = 24 * sweeps.columns
         taken = 16 * sweeps.ranges.nodes_read() + (states if drawn else 0)
         drawing = Traffic(8 * sweeps.columns, taken, sweeps.handed + states)
-        drawn = Stage(f"draw-{hop}", f"{_HERE}:draw", lists, of, reads, sweeps.list_memory, drawing)
+        memory = 2 * sweeps.list_memory  # of a list: what it hands on, and its state, as it was and as it is
+        drawn = Stage(f"draw-{hop}", f"{_HERE}:draw", lists, of, reads, memory, drawing)
         job.run(drawn)
         of, reads = {**of, "drawn": drawn.name}, (*reads, drawn.name, params["bins"], params["blocks"])
         found = Stage(f"find-{hop}", f"{_HERE}:find", tasks, of, reads, sweeps.node_memory, finding)

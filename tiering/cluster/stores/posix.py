@@ -116,12 +116,14 @@ class PosixWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
-        if kind is not None:
-            os.close(self._fd)
-            self._path.unlink(missing_ok=True)
-            return
-        with storage_errors(self._path, self._nbytes):
-            os.close(self._fd)  # file systems of clusters say here what they could not write
+        whole = False
+        try:
+            with storage_errors(self._path, self._nbytes):
+                os.close(self._fd)  # file systems of clusters say here what they could not write
+            whole = kind is None
+        finally:
+            if not whole:
+                self._path.unlink(missing_ok=True)
 
 
 def _read_all(fd: int, out: memoryview, begin: int) -> None:
