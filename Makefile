@@ -77,7 +77,7 @@ $(BIN)/cmake -S ext -B $$build -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/n
 $(BIN)/cmake --build $$build || exit 1
 endef
 
-cpp-test: $(VENV)/.dev
+cpp-test: $(VENV)/.base
 	@for sanitizer in address,undefined thread; do \
 	  $(SANITIZED_BUILD); \
 	  $(BIN)/ctest --test-dir $$build -j 2 --output-on-failure || exit 1; \
