@@ -45,3 +45,7 @@ def test_tables(tmp_path, monkeypatch):
         for line in rows(predict_run(name, cluster=cluster)):
             assert line in page.splitlines(), line
         assert f"--workers {machines} --task-memory {memory}" in page
+    many = ", ".join(f'"ssd{number}"' for number in range(64))
+    (tmp_path / "big.toml").write_text(re.sub(r"(?m)^ssd = .*", f"ssd = [{many}]", (tmp_path / "big.toml").read_text()))
+    found = predict_run("big.toml", cluster=cluster).tasks
+    assert found is not None and f"with 64 directories of `--ssd` it is {format_seconds(found.seconds)}." in page

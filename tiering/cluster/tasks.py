@@ -11,7 +11,9 @@ import importlib
 import os
 import socket
 import uuid
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -34,6 +36,9 @@ from tiering.cluster.segments import Columns
 from tiering.cluster.stores import Store, open_store
 from tiering.errors import InternalError, RefusedError, StorageError, TieringError
 from tiering.version import __version__
+
+READERS = 8
+"""Parts that a task reads at a time."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,20 @@ class TaskContext:
         not what was written.
         """
         return self.exchange.part(stage, index, part)
+
+    def parts(self, stage: str, places: Iterable[tuple[int, int]]) -> Iterator[dict[str, npt.NDArray[Any]]]:
+        """Parts, given by task and number, in their order; the next ones are read meanwhile, for stores are far away.
+
+        For tasks that have room for all of them: `READERS` parts are held beside the one that is used.
+        """
+        with ThreadPoolExecutor(READERS) as pool:
+            coming: deque[Future[dict[str, npt.NDArray[Any]]]] = deque()
+            for index, part in places:
+                coming.append(pool.submit(self.part, stage, index, part))
+                if len(coming) > READERS:
+                    yield coming.popleft().result()
+            while coming:
+                yield coming.popleft().result()
 
     def add(self, **columns: npt.NDArray[Any]) -> None:
         """Write the next part of this task's segment."""

@@ -161,7 +161,7 @@ def buckets(context: TaskContext) -> None:
 def lists(context: TaskContext) -> None:
     """The lists of a range of destinations: a part with offsets, one with sources, one for each value."""
     params, bounds = context.params, context.params["bounds"]
-    chunks = [context.part(params["from"], chunk, context.index) for chunk in range(params["parts"])]
+    chunks = list(context.parts(params["from"], ((chunk, context.index) for chunk in range(params["parts"]))))
     joined = {key: np.concatenate([chunk.pop(key) for chunk in chunks]) for key in list(chunks[0])}
     columns = bounds[context.index + 1] - bounds[context.index]
     values = [key for key in joined if key.startswith("value ")]

@@ -97,7 +97,7 @@ def cut(context: TaskContext) -> dict[str, list[int]]:
 def merge(context: TaskContext) -> None:
     """The nodes of a range of ranks in order: ids, scores, then (id, rank) by range of original ids."""
     params = context.params
-    parts = [context.part(params["from"], task, context.index) for task in range(params["parts"])]
+    parts = list(context.parts(params["from"], ((task, context.index) for task in range(params["parts"]))))
     ids, scores = (np.concatenate([part[column] for part in parts]) for column in ("id", "score"))
     # Chunks follow each other by id, and each is sorted: of equal scores the smaller id stands before the larger.
     order = native.sort_by_score(scores, context.threads)
@@ -115,8 +115,7 @@ def inverse(context: TaskContext) -> None:
     params = context.params
     begin, end = even_bounds(params["num_nodes"], params["parts"])[context.index : context.index + 2]
     out = np.full(end - begin, -1, f"i{id_bytes(params['num_nodes'])}")
-    for task in range(params["parts"]):
-        part = context.part(params["from"], task, 2 + context.index)
+    for part in context.parts(params["from"], ((task, 2 + context.index) for task in range(params["parts"]))):
         out[part["id"] - begin] = part["rank"]
     context.add(ranks=out)
 

@@ -177,16 +177,17 @@ def merge(context: TaskContext) -> None:
     """The lists of a range of new ids: offsets in the range, entries, values."""
     params = context.params
     begin, source, each = params["new"][context.index], params["from"], 2 + len(params["values"])
-    columns = [context.part(source, task, context.index * each) for task in range(params["parts"])]
+    tasks = range(params["parts"])
+    columns = list(context.parts(source, ((task, context.index * each) for task in tasks)))
     places = np.concatenate([part["column"] for part in columns]) - begin
     degrees = np.concatenate([part["degree"] for part in columns])
     own = np.concatenate([[0], np.cumsum(degrees)])
     files = [
-        np.concatenate([
-            context.part(source, task, context.index * each + number)["values"] for task in range(params["parts"])
-        ])
-        for number in range(1, each)
-    ]  # fmt: skip
+        np.concatenate(
+            [part["values"] for part in context.parts(source, ((t, context.index * each + n) for t in tasks))]
+        )
+        for n in range(1, each)
+    ]
     starts, arrays = _in_order(own, places, files, params["num_src"], context.threads)
     context.add(indptr=starts[:-1])
     for array in arrays:

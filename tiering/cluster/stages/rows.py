@@ -265,8 +265,8 @@ def write(context: TaskContext) -> None:
             dealing, before = _find_dealing(table, own["tier"])
             for part in range(own["number"], dealing.num_parts, dealing.files):
                 rows = np.empty((dealing.counts[part], table["dealing"][own["tier"]]["width"]), np.uint8)
-                for chunk in range(table["chunks"]):
-                    found = context.part(f"{table['name']}.cut", chunk, before + part)
+                places = ((chunk, before + part) for chunk in range(table["chunks"]))
+                for found in context.parts(f"{table['name']}.cut", places):
                     if found["row"].size:
                         native.scatter_rows(found["row"], found["place"], 0, rows, context.threads)
                 if pages:
