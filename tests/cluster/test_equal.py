@@ -208,3 +208,30 @@ def test_a_real_graph_of_many_columns(tiering_cli, shared_data, tmp_path):
         graph, tmp_path / "found", "wrpr", train="1%", sweeps=2, cluster=ClusterOptions(shards=4)
     )
     assert contents_of(found.path) == contents_of(scores.path)
+
+
+@pytest.mark.parametrize(
+    ("dim", "page"), [(350, 512), (1250, 4096), (1024, 4096), (60, 512), (2100, 512)]
+)  # more than a page, with padding and without; a page; several to a page
+def test_rows_and_pages(tmp_path, dim, page):
+    import tiering
+    from tiering.cluster.session import ClusterOptions
+
+    random = np.random.default_rng(dim)
+    (tmp_path / "data").mkdir()
+    np.save(tmp_path / "data" / "edge_index.npy", random.integers(0, 203, (2, 900)))
+    np.save(tmp_path / "data" / "node_feat.npy", random.random((203, dim), np.float32))
+    graph = tiering.import_graph(tmp_path / "data", tmp_path / "graph")
+    ordered = tiering.reorder_graph(graph, tiering.score_graph(graph, tmp_path / "s", "degree"), tmp_path / "ordered")
+    made = []
+    for number, shards in enumerate((None, 2, 5)):
+        cluster = None if shards is None else ClusterOptions(shards=shards)
+        places = {"ssd": [tmp_path / f"ssd{number}-{disk}" for disk in range(3)], "page": page}
+        out = tmp_path / f"layout{number}"
+        tiering.write_layout(ordered, out, gpu="5%", peer="2x10%", cpu="15%", cluster=cluster, **places)
+        images = [path.read_bytes() for path in tiering.open(out).artifact.images]
+        files = {
+            name: digest for name, digest in contents_of(out).items() if name not in ("manifest.json", "checksums")
+        }
+        made.append((images, files))
+    assert all(one == made[0] for one in made)

@@ -261,21 +261,30 @@ def write(context: TaskContext) -> None:
     own = context.params["files"][context.index]
     with output_file(context, own["folder"], own["name"], own["dtype"], own["shape"]) as file:
         for number in own["tables"]:
-            table, pages = context.params["tables"][number], own["tier"] == "ssd"
+            table = context.params["tables"][number]
             dealing, before = _find_dealing(table, own["tier"])
             for part in range(own["number"], dealing.num_parts, dealing.files):
-                rows = np.empty((dealing.counts[part], table["dealing"][own["tier"]]["width"]), np.uint8)
-                places = ((chunk, before + part) for chunk in range(table["chunks"]))
-                for found in context.parts(f"{table['name']}.cut", places):
-                    if found["row"].size:
-                        native.scatter_rows(found["row"], found["place"], 0, rows, context.threads)
-                if pages:
+                rows = _gathered(context, table, before + part, dealing.counts[part], own["tier"])
+                if own["tier"] == "ssd":
                     stride = table["stride"] if dealing.per_row == 1 else rows.shape[1]
                     rows = as_pages(rows, stride, dealing.per_page, table["page_bytes"])
-                    empty = np.empty(0, np.uint32)
-                    sums = native.page_hashes(rows.reshape(-1), table["page_bytes"]) if rows.size else empty
-                    context.add(sums=sums.astype("<u4", copy=False))
+                    context.add(sums=_page_sums(rows))
                 file.append(rows)
+
+
+def _gathered(context: TaskContext, table: Mapping[str, Any], part: int, count: int, tier: str) -> Bytes:
+    """What all chunks of a table have in a part, in its order."""
+    rows = np.empty((count, table["dealing"][tier]["width"]), np.uint8)
+    for found in context.parts(f"{table['name']}.cut", ((chunk, part) for chunk in range(table["chunks"]))):
+        if found["row"].size:
+            native.scatter_rows(found["row"], found["place"], 0, rows, context.threads)
+    return rows
+
+
+def _page_sums(pages: Bytes) -> npt.NDArray[np.uint32]:
+    if pages.size == 0:
+        return np.empty(0, "<u4")
+    return native.page_hashes(pages.reshape(-1), pages.shape[1]).astype("<u4", copy=False)
 
 
 def _find_dealing(table: Mapping[str, Any], tier: str) -> tuple[Dealing, int]:
