@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(abspath build/bytecode)
 CPP    := $(shell find ext tests benchmarks -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' 2>/dev/null)
 
-.PHONY: help demo test slow-test long-test gates format cpp-build cpp-test cuda gpu-test gpu-bench gpu-bundle bench wheel docs browser clean
+.PHONY: help demo test slow-test long-test gates format cpp-test cuda gpu-test gpu-bench gpu-bundle bench wheel docs browser clean
 help:
 	@echo "make demo       generate data, prepare it, train from the tiers; leaves demo-out/"
 	@echo "make test       the tests"
@@ -77,11 +77,9 @@ $(BIN)/cmake -S ext -B $$build -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/n
 $(BIN)/cmake --build $$build || exit 1
 endef
 
-cpp-build: $(VENV)/.base
-	@for sanitizer in address,undefined thread; do $(SANITIZED_BUILD); done
-
-cpp-test: cpp-build
-	@for build in build/cpp-address build/cpp-thread; do \
+cpp-test: $(VENV)/.base
+	@for sanitizer in address,undefined thread; do \
+	  $(SANITIZED_BUILD); \
 	  $(BIN)/ctest --test-dir $$build -j 2 --output-on-failure || exit 1; \
 	done
 
