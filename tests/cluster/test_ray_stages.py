@@ -58,7 +58,7 @@ def begin(driver: Driver, step: str, prepared: Path, tmp_path: Path, **more: obj
     return held(tmp_path / "held", HELD[step], 0, 60)
 
 
-@pytest.mark.parametrize("step", some(STEPS, "import"))
+@pytest.mark.parametrize("step", some(STEPS, "reorder"))
 def test_a_worker_is_killed(driver: Driver, prepared: Path, tmp_path: Path, step: str) -> None:
     pid = begin(driver, step, prepared, tmp_path)
     os.kill(pid, signal.SIGKILL)
@@ -91,7 +91,7 @@ def test_two_of_four_nodes_are_killed(four: Driver, prepared: Path, tmp_path: Pa
     assert any("Ray there, is gone" in error for error in found["errors"]), found["errors"]
 
 
-@pytest.mark.parametrize("step", some(STEPS, "reorder"))
+@pytest.mark.parametrize("step", some(STEPS, "import"))
 def test_a_node_is_killed(driver: Driver, prepared: Path, tmp_path: Path, step: str) -> None:
     kill_node(begin(driver, step, prepared, tmp_path))
     found = driver.answer(120)
