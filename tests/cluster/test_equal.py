@@ -81,7 +81,7 @@ def empty(work: Path) -> None:
 
 
 ALL = [(name, shards, workers) for name in ("odd", "types") for shards in (1, 2, 3, 8, 16) for workers in (1, 2, 4)]
-SOME = [("odd", 1, 2), ("odd", 3, 1), ("odd", 8, 4), ("types", 2, 1), ("types", 5, 2)]
+SOME = [("odd", 3, 1), ("odd", 8, 4), ("types", 5, 2)]
 
 
 @pytest.mark.parametrize(
