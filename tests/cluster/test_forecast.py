@@ -170,7 +170,8 @@ def test_a_chain_of_a_dataset_that_is_not_here(tiering_cli, tmp_path, method):
     (tmp_path / "chain.toml").write_text(CHAIN.format(method=method))
     found = tiering_cli("run", tmp_path / "chain.toml", *RAY, "--workers", "8x64GiB", "--json").ok().json
     cluster, stages = found["cluster"], found["stages"]
-    assert [len(stage["tasks"]) > 2 for stage in stages] == [True] * 4
+    least = {"import": 4, "score": 4, "reorder": 4, "layout": 3}
+    assert all(len(stage["tasks"]) >= least[name] for name, stage in zip(least, stages, strict=True))
     steps = [step for stage in stages for step in stage["tasks"]]
     moved = sum(step[key] for step in steps for key in ("read", "taken", "left", "written"))
     assert cluster["moved"] == moved > 4 * 269_346_174 * 4096  # rows are read, handed on, taken, written

@@ -47,10 +47,14 @@ def place_files(writer: ArtifactWriter, manifests: Iterable[Manifest]) -> None:
         writer.record(file.name, FileEntry.of(file.dtype, file.shape, bytes.fromhex(file.blocks)))
 
 
+def missing_files(writer: ArtifactWriter, stage: Stage) -> list[int]:
+    """Tasks of a stage that writes ``files``, those whose file no earlier run has put in its place."""
+    return [index for index, file in enumerate(stage.params["files"]) if not writer.has(file["name"])]
+
+
 def make_files(job: Job, writer: ArtifactWriter, stage: Stage) -> None:
-    """Have those files of a `join_stage` made that an earlier run has not put in their place, and put them there."""
-    missing = [index for index, file in enumerate(stage.params["files"]) if not writer.has(file["name"])]
-    place_files(writer, job.run(stage, missing))
+    """Have those files of a `join_stage` made that are not in their place, and put them there."""
+    place_files(writer, job.run(stage, missing_files(writer, stage)))
 
 
 @dataclass(frozen=True)

@@ -188,8 +188,8 @@ class ImportOptions:
 
     @property
     def changes_edges(self) -> bool:
-        """Whether edges are written again, in other numbers or with other ids."""
-        return self.compact_ids or self.self_loops != "keep" or self.reverse_edges or self.deduplicate
+        """Whether edges are added or removed."""
+        return self.self_loops != "keep" or self.reverse_edges or self.deduplicate
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> ImportOptions:

@@ -131,24 +131,29 @@ def numbers(column: Any, where: str, first: int, held: str) -> npt.NDArray[Any]:
     return values
 
 
-def largest_in_footers(files: Sequence[Path], column: str, held: str) -> LargestId | None:
-    """The largest id of a column by what the files' footers say; ``None`` if they do not say it, or something is wrong.
+def largest_in_footers(files: Sequence[Path], columns: Mapping[str, str]) -> LargestId | None:
+    """The largest id of both ends by what the files' footers say; ``None`` if they do not, or something is wrong.
 
-    Cost: the footers.
+    `columns`: by what they hold. Cost: the footers.
     """
     largest = LargestId()
     for file in files:
         with open_parquet(file) as table:
-            for group in range(table.num_row_groups):
-                described = table.metadata.row_group(group)
-                if described.num_rows == 0:
-                    continue
-                own = [described.column(at) for at in range(described.num_columns)]
-                known = next((chunk.statistics for chunk in own if chunk.path_in_schema == column), None)
-                if known is None or not known.has_min_max or not known.has_null_count or known.null_count:
+            groups = [table.metadata.row_group(group) for group in range(table.num_row_groups)]
+        for group, described in enumerate(groups):
+            own = {(chunk := described.column(at)).path_in_schema: chunk for at in range(described.num_columns)}
+            for held, end in ENDS.items() if described.num_rows else ():
+                found = _id_in_footer(own.get(columns[held]))
+                if found is None:
                     return None
-                if known.min < 0 or known.max >= 2**63:
-                    return None
-                place = f"{file}: row group {group}: {ENDS[held]} id {known.max}"
-                largest = max(largest, LargestId(int(known.max), place), key=lambda one: one.id)
+                place = f"{file}: row group {group}: {end} id {found}"
+                largest = max(largest, LargestId(found, place), key=lambda one: one.id)
     return largest
+
+
+def _id_in_footer(chunk: Any) -> int | None:
+    """The largest id of a column in a row group; ``None`` if its statistics do not say it, or anything not an id."""
+    known = None if chunk is None else chunk.statistics
+    if known is None or not known.has_min_max or not known.has_null_count or known.null_count:
+        return None
+    return int(known.max) if known.min >= 0 and known.max < 2**63 else None

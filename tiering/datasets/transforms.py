@@ -45,7 +45,7 @@ def transform(dataset: Dataset, reading: Reading) -> None:
     Ids are checked before: changed edges no longer have the place they had in the file.
     """
     options = reading.options
-    if options.self_loops == "keep" and not options.reverse_edges and not options.deduplicate:
+    if not options.changes_edges:
         return
     for edge in dataset.edges:
         _check_range(edge, dataset)

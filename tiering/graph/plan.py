@@ -346,10 +346,11 @@ def plan_import(
     shape = GraphShape.of_dataset(dataset, edge_ids=edge_ids, path=out or Path())
     made = [RelationPlan(edges, csc, sizes, None, elsewhere=True) for edges, csc in _relations(dataset, shape)]
     taken = [elsewhere is not None and plan.csc.num_edges > 0 and not plan.copied and elsewhere(plan) for plan in made]
-    for plan, there in zip(made, taken, strict=True):
-        if not there:
-            plan.edges.bring()
-    made = [replace(plan, csc=csc) for plan, (_, csc) in zip(made, _relations(dataset, shape), strict=True)]
+    brought = [plan.edges for plan, there in zip(made, taken, strict=True) if not there and plan.edges.decode]
+    for unread in brought:
+        unread.bring()
+    if brought:
+        made = [replace(plan, csc=csc) for plan, (_, csc) in zip(made, _relations(dataset, shape), strict=True)]
     own = [minimum_memory(plan.csc, sizes) for plan, there in zip(made, taken, strict=True) if not there]
     budget = budget.expecting(max(own, default=0))
     plans = tuple(

@@ -48,8 +48,7 @@ def test_rows_are_read_once_for_all_ranks(layout: Any, options: dict[str, Any], 
         ranks.all("epoch", 0)
         counters = ranks.all("counters")
         assert counters[0]["whole"]["rows_read"] == len(union) < counters[0]["whole"]["rows"]
-        # A rank's share is of what had been done for all when it took its last rows: others may have had some to take.
-        assert sum(c["own"]["rows_read"] for c in counters) == pytest.approx(len(union), rel=0.02)
+        assert abs(sum(c["own"]["rows_read"] for c in counters) - len(union)) <= 1
         ranks.all("epoch", 0)
         assert ranks.all("counters")[0]["whole"]["rows_read"] == len(union)
 

@@ -25,7 +25,7 @@ from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.artifacts.file_writer import appending_memory
 from tiering.artifacts.manifest import id_bytes, relation_key
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.cluster.files import JoinedFile, Parts, join_stage, make_files, output_file, place_files
+from tiering.cluster.files import JoinedFile, Parts, join_stage, make_files, missing_files, output_file, place_files
 from tiering.cluster.grid import Grid, even_bounds
 from tiering.cluster.inputs import StoredArtifact
 from tiering.cluster.manifests import Manifest
@@ -59,12 +59,12 @@ def write_rows(
     ]
     tiers = [file for number, table in enumerate(tables) for file in table.tier_files(number, str(writer.path))]
     pages = [_image(image, nbytes, images, tables) for image, nbytes in enumerate(plan.images)]
-    stage = _files_stage("rows.files", tables, [*tiers, *pages], plan.page_bytes)
+    cuts = [table.cut() for table in tables]
+    stage = _files_stage("rows.files", tables, cuts, [*tiers, *pages], plan.page_bytes)
     named = [page_sums(image) for image in range(len(pages))]
     summed = writer.has(*named)
-    wanted = [index for index, file in enumerate(tiers) if not writer.has(file["name"])]
-    wanted += range(len(tiers), stage.tasks) if images.missing() or not summed else []
-    made = _make(job, tables, stage, wanted)
+    pending = bool(images.missing()) or not summed
+    made = _make(job, cuts, stage, [i for i in missing_files(writer, stage) if i < len(tiers) or pending])
     place_files(writer, [one for one in made if one["index"] < len(tiers)])
     if named and not summed:
         parts = range(sum(table.dealing["ssd"].num_ranges for table in tables if "ssd" in table.dealing))
@@ -105,9 +105,9 @@ def write_tables(
     ]
     files = [file for number, table in enumerate(made) for file in table.tier_files(number, str(writer.path))]
     named = [{**file, "name": f"tables/{name}"} for file, name in zip(files, plan.entries, strict=True)]
-    stage = _files_stage("tables.files", made, named, plan.page_bytes)
-    wanted = [index for index, file in enumerate(named) if not writer.has(file["name"])]
-    place_files(writer, _make(job, made, stage, wanted))
+    cuts = [table.cut() for table in made]
+    stage = _files_stage("tables.files", made, cuts, named, plan.page_bytes)
+    place_files(writer, _make(job, cuts, stage, missing_files(writer, stage)))
 
 
 @dataclass(frozen=True)
@@ -186,10 +186,9 @@ class _Table:
         memory = -(-entry.num_nodes // self._chunks) * (entry.row_bytes * COPIES + _ROW_BYTES) + 2 * BLOCK_BYTES
         content = entry.num_nodes * entry.row_bytes
         ids = 0 if self._source.in_order else entry.num_nodes * id_bytes(entry.num_nodes)
-        left, parts = content, self._chunks * sum(dealing.num_parts for dealing in self.dealing.values())
+        left, parts = 0, self._chunks * sum(dealing.num_parts for dealing in self.dealing.values())
         for tier, dealing in self.dealing.items():
-            left += entry.rows(tier) * (dealing.place_bytes * dealing.per_row)
-            left += entry.rows(tier) * (self.width(tier) * dealing.per_row - entry.row_bytes)
+            left += entry.rows(tier) * dealing.per_row * (self.width(tier) + dealing.place_bytes)
         traffic = Traffic(content + ids, left=left, parts=parts)
         return Stage(f"{self.name}.cut", f"{_HERE}:cut", self._chunks, self.params(), memory=memory, traffic=traffic)
 
@@ -218,9 +217,10 @@ def _image(image: int, nbytes: int, images: ImageSet, tables: Sequence[_Table]) 
     }  # fmt: skip
 
 
-def _files_stage(name: str, tables: Sequence[_Table], files: Sequence[Mapping[str, Any]], page_bytes: int) -> Stage:
+def _files_stage(
+    name: str, tables: Sequence[_Table], cuts: Sequence[Stage], files: Sequence[Mapping[str, Any]], page_bytes: int
+) -> Stage:
     """The stage that writes files, from what the tables' chunks have left."""
-    cuts = [table.cut() for table in tables]
     written = sum(file["bytes"] for file in files)
     sums = sum(file["bytes"] // page_bytes * SUM_BYTES for file in files if file["tier"] == "ssd")
     memory = max(((COPIES - 1) * file["most"] + appending_memory(file["bytes"]) for file in files), default=0)
@@ -229,11 +229,10 @@ def _files_stage(name: str, tables: Sequence[_Table], files: Sequence[Mapping[st
     return Stage(name, f"{_HERE}:write", len(files), params, tuple(cut.name for cut in cuts), memory, traffic)
 
 
-def _make(job: Job, tables: Sequence[_Table], stage: Stage, wanted: Sequence[int]) -> list[Manifest]:
+def _make(job: Job, cuts: Sequence[Stage], stage: Stage, wanted: Sequence[int]) -> list[Manifest]:
     """Have the files made that are `wanted`."""
     if not wanted:
         return []
-    cuts = [table.cut() for table in tables]
     for cut in cuts:
         job.run(cut)
     made = job.run(stage, wanted)
@@ -263,12 +262,13 @@ def write(context: TaskContext) -> None:
         for number in own["tables"]:
             table = context.params["tables"][number]
             dealing, before = _find_dealing(table, own["tier"])
-            for part in range(own["number"], dealing.num_parts, dealing.files):
-                rows = _gathered(context, table, before + part, dealing.counts[part], own["tier"])
+            counts = dealing.counts
+            for part in range(own["number"], len(counts), dealing.files):
+                rows = _gathered(context, table, before + part, counts[part], own["tier"])
                 if own["tier"] == "ssd":
                     stride = table["stride"] if dealing.per_row == 1 else rows.shape[1]
                     rows = as_pages(rows, stride, dealing.per_page, table["page_bytes"])
-                    context.add(sums=_page_sums(rows))
+                    context.add(sums=_hash_pages(rows))
                 file.append(rows)
 
 
@@ -281,7 +281,7 @@ def _gathered(context: TaskContext, table: Mapping[str, Any], part: int, count: 
     return rows
 
 
-def _page_sums(pages: Bytes) -> npt.NDArray[np.uint32]:
+def _hash_pages(pages: Bytes) -> npt.NDArray[np.uint32]:
     if pages.size == 0:
         return np.empty(0, "<u4")
     return native.page_hashes(pages.reshape(-1), pages.shape[1]).astype("<u4", copy=False)

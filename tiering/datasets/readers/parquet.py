@@ -13,12 +13,11 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from tiering.artifacts.regular import entries, is_folder, is_there, require_file
-from tiering.datasets.edges import LargestId
 from tiering.datasets.name_ids import NameSink, is_text
 from tiering.datasets.options import COLUMN_OPTIONS
 from tiering.datasets.parquet_columns import ParquetColumn, batches, largest_in_footers, numbers, open_parquet
 from tiering.datasets.reader import Reader, Reading, Sign
-from tiering.datasets.tables import ENDS, TableSink, choose_columns, described, require_once
+from tiering.datasets.tables import TableSink, choose_columns, described, require_once
 from tiering.errors import InputError
 from tiering.formats.npy_file import read_start
 from tiering.formats.protocols import Dataset
@@ -52,7 +51,7 @@ def _open_parquet(path: Path, reading: Reading) -> Dataset:
     def decoded() -> TableSink:
         return _filled(TableSink(reading.scratch, "weight" in chosen), files, chosen, sum(rows))
 
-    largest = _largest(files, chosen) if reading.in_place else None
+    largest = largest_in_footers(files, chosen) if reading.in_place else None
     if largest is None:
         return decoded().finish(path, reading)
     names = tuple(map(str, files))
@@ -75,13 +74,6 @@ def _filled(sink: S, files: list[Path], chosen: dict[str, str], total: int) -> S
                     sink.append(held, values, where)
                 bar.update(batch.num_rows)
     return sink
-
-
-def _largest(files: list[Path], chosen: dict[str, str]) -> LargestId | None:
-    """The largest id of both ends, if the footers say it and nothing that is to be refused."""
-    ends = [largest_in_footers(files, chosen[held], held) for held in ENDS]
-    known = [end for end in ends if end is not None]
-    return max(known, key=lambda one: one.id) if len(known) == len(ends) else None
 
 
 READER = Reader(
