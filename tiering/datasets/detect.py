@@ -184,11 +184,8 @@ def open_dataset(
     if ".." in source.parts:  # shorter in messages and records; otherwise symbolic links keep their names
         source = source.resolve()
     _refuse_options(given, chosen)
-    scratch, in_place = (
-        Scratch(parsed.work_dir, parse_memory(memory)),
-        in_place and not (parsed.changes_edges or parsed.compact_ids),
-    )
-    reading = Reading(chosen, parsed, scratch, source_spec, in_place)
+    in_place = in_place and not (parsed.changes_edges or parsed.compact_ids)
+    reading = Reading(chosen, parsed, Scratch(parsed.work_dir, parse_memory(memory)), source_spec, in_place)
     reading.notes.update(format=chosen, source=str(source), options=given)
 
     def opened() -> Dataset:
