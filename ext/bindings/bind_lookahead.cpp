@@ -36,10 +36,12 @@ std::vector<SlotPool> slot_pools(const Pools& pools) {
   return made;
 }
 
-void expect_rows(const SsdRows& rows, std::span<const uint32_t> batch) {
+std::vector<uint32_t> checked_rows(const SsdRows& rows, std::span<const uint32_t> given) {
+  std::vector<uint32_t> batch(given.begin(), given.end());
   for (const uint32_t row : batch)
     TIERING_EXPECT(row < rows.count(), "batches: expected rows of 0.." + std::to_string(int64_t{rows.count()} - 1) +
                                            ", found " + std::to_string(row));
+  return batch;
 }
 
 /// The rows of the ssd tier among the ids of each table; those from `begins` on lie there.
@@ -49,7 +51,8 @@ std::vector<uint32_t> rows_among(const SsdRows& rows, const std::vector<std::spa
   std::vector<uint32_t> found;
   for (size_t t = 0; t < ids.size(); ++t) {
     const int64_t past = begins[t] + rows.tables()[t].rows;
-    for (const int64_t id : ids[t]) {
+    for (const int64_t& given : ids[t]) {
+      const int64_t id = read_once(given);
       TIERING_EXPECT(id >= 0 && id < past,
                      "ids: expected ranks of 0.." + std::to_string(past - 1) + ", found " + std::to_string(id));
       if (id >= begins[t]) found.push_back(rows.first(t) + static_cast<uint32_t>(id - begins[t]));
@@ -130,7 +133,8 @@ std::vector<GatherStats> gather_from_slots(const Values<const std::byte, "arena"
                                            bool first, const std::vector<const BoundTable*>& tables, const IdLists& ids,
                                            const std::vector<Argument<RowsTarget, "out">>& outs, Threads threads) {
   const std::span<const std::byte> memory = arena;
-  const RowBuffer::PartSlots part{.slots = slots, .places = places, .batch_rows = batch_rows};
+  const auto own_slots = copied(slots.get()), own_places = copied(places.get());
+  const RowBuffer::PartSlots part{.slots = own_slots.span(), .places = own_places.span(), .batch_rows = batch_rows};
   const SlotArena known(memory.data(), slot_pools(pools));
   TIERING_EXPECT(static_cast<int64_t>(memory.size()) >= known.bytes(),
                  "arena: expected " + std::to_string(known.bytes()) + " bytes, found " + std::to_string(memory.size()));
@@ -169,15 +173,10 @@ void spread(const RowBuffer::PartSlots& part, const std::vector<int64_t>& begins
 void spread_slots(const Values<const uint32_t, "slots">& slots, const Values<const uint32_t, "places">& places,
                   size_t batch_rows, const std::vector<int64_t>& begins, const std::vector<uint32_t>& firsts,
                   const IdLists& ids, const std::vector<Argument<Slots, "out">>& outs) {
-  const RowBuffer::PartSlots part{.slots = slots, .places = places, .batch_rows = batch_rows};
+  const auto own_slots = copied(slots.get()), own_places = copied(places.get());
+  const RowBuffer::PartSlots part{.slots = own_slots.span(), .places = own_places.span(), .batch_rows = batch_rows};
   check_part(part, kNoSlot);
   spread(part, begins, firsts, ids, outs);
-}
-
-Buffer<uint32_t> copied(std::span<const uint32_t> values) {
-  Buffer<uint32_t> copy(static_cast<int64_t>(values.size()));
-  std::copy(values.begin(), values.end(), copy.data());
-  return copy;
 }
 
 /// A buffer together with the arrays it points to.
@@ -189,11 +188,7 @@ struct BoundBuffer {
 
   bool add(const IdLists& ids) { return buffer->add(rows_among(buffer->rows(), all(ids), begins)); }
 
-  bool add_rows(const Values<const uint32_t, "rows">& rows) {
-    const std::span<const uint32_t> given = rows;
-    expect_rows(buffer->rows(), given);
-    return buffer->add({given.begin(), given.end()});
-  }
+  bool add_rows(const Values<const uint32_t, "rows">& rows) { return buffer->add(checked_rows(buffer->rows(), rows)); }
 
   /// Throws InputError where tables are not those of the rows.
   void check(const std::vector<const BoundTable*>& tables) const {
@@ -279,9 +274,7 @@ Shaped<Buffer<int64_t>, 2> simulate_rounds(const Tables& tables, int64_t page_by
     }
   };
   for (const auto& batch : batches) {
-    const std::span<const uint32_t> given = batch;
-    expect_rows(rows, given);
-    plan.add({given.begin(), given.end()});
+    plan.add(checked_rows(rows, batch));
     take();
   }
   plan.end();
@@ -295,18 +288,16 @@ Shaped<Buffer<int64_t>, 2> simulate_rounds(const Tables& tables, int64_t page_by
 /// The parts in which a buffer with such slots takes a batch.
 std::vector<Buffer<uint32_t>> cut_rows(const Tables& tables, int64_t page_bytes, const Pools& pools,
                                        const Values<const uint32_t, "batch">& batch) {
-  const std::span<const uint32_t> given = batch;
   const SsdRows rows = ssd_rows(tables, page_bytes, 1);
-  expect_rows(rows, given);
   std::vector<Buffer<uint32_t>> parts;
-  for (const BatchPart& part : cut_batch(rows, slot_pools(pools), {given.begin(), given.end()}))
-    parts.push_back(copied(part.rows));
+  for (const BatchPart& part : cut_batch(rows, slot_pools(pools), checked_rows(rows, batch)))
+    parts.push_back(copied<const uint32_t>(part.rows));
   return parts;
 }
 
 Buffer<uint32_t> ssd_rows_among(const Tables& tables, int64_t page_bytes, const std::vector<int64_t>& begins,
                                 const IdLists& ids) {
-  return copied(rows_among(ssd_rows(tables, page_bytes, 1), all(ids), begins));
+  return copied<const uint32_t>(rows_among(ssd_rows(tables, page_bytes, 1), all(ids), begins));
 }
 
 }  // namespace

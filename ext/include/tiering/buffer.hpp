@@ -7,6 +7,7 @@
 #include <malloc.h>
 #endif
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -54,6 +55,20 @@ class Buffer {
   std::unique_ptr<T, Free> data_;
   int64_t size_ = 0;
 };
+
+/// A value that another thread may change meanwhile: the compiler reads it once, so what is checked is what is used.
+template <typename T>
+T read_once(const T& value) {
+  return *static_cast<const volatile T*>(&value);
+}
+
+/// A copy of values that another thread may change meanwhile, to be checked and used.
+template <typename T>
+Buffer<std::remove_const_t<T>> copied(std::span<T> values) {
+  Buffer<std::remove_const_t<T>> copy(static_cast<int64_t>(values.size()));
+  std::copy(values.begin(), values.end(), copy.data());
+  return copy;
+}
 
 /// Hands what malloc keeps after it was freed (pieces of up to 32 MiB, with glibc) to the system: a budget counts it.
 inline void give_free_memory_back() {

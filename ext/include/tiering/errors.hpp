@@ -26,6 +26,11 @@ class InputError : public std::runtime_error {
   int relation_;
 };
 
+/// For kernels that pass over values twice: what the first pass found is not what the second one finds.
+[[noreturn, gnu::cold, gnu::noinline]] inline void changed_meanwhile() {
+  throw InputError("an array or file changed while it was read; run again when nothing writes to it");
+}
+
 /// A system call that failed; `code` is errno.
 class IoError : public std::runtime_error {
  public:

@@ -10,7 +10,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <tiering/buffer.hpp>
+#include <tiering/errors.hpp>
 #include <utility>
 #include <vector>
 
@@ -41,9 +43,14 @@ class LineWriter {
   static constexpr uintptr_t kBytes = 2 * kLineBytes, kSlots = kBytes / sizeof(Record);
 
  public:
-  /// Buckets begin at `begins`, aligned to records.
-  explicit LineWriter(std::vector<Record*> begins)
-      : begins_(std::move(begins)), next_(begins_), lines_(static_cast<int64_t>(begins_.size() * kSlots)) {}
+  /// Buckets begin at `begins`, aligned to records, and get `counts` records each.
+  LineWriter(std::vector<Record*> begins, std::span<const int64_t> counts)
+      : begins_(std::move(begins)),
+        next_(begins_),
+        ends_(begins_),
+        lines_(static_cast<int64_t>(begins_.size() * kSlots)) {
+    for (size_t bucket = 0; bucket < ends_.size(); ++bucket) ends_[bucket] += counts[bucket];
+  }
 
   void put(size_t bucket, const Record& record) {
     Record* const at = next_[bucket]++;
@@ -56,6 +63,7 @@ class LineWriter {
   /// Writes the lines that did not fill up. Call once, after the last put.
   void finish() {
     for (size_t bucket = 0; bucket < next_.size(); ++bucket) {
+      if (next_[bucket] != ends_[bucket]) changed_meanwhile();
       const uintptr_t slot = (reinterpret_cast<uintptr_t>(next_[bucket]) & (kBytes - 1)) / sizeof(Record);
       Record* const first = std::max(next_[bucket] - slot, begins_[bucket]);
       const Record* const line = &lines_[static_cast<int64_t>(bucket * kSlots)];
@@ -67,13 +75,14 @@ class LineWriter {
  private:
   /// A first line that others share is written in part.
   void flush(size_t bucket, Record* to, const Record* line) {
+    if (next_[bucket] > ends_[bucket]) changed_meanwhile();
     if (to >= begins_[bucket])
       stream_lines(to, line, kBytes);
     else
       std::copy(line + (begins_[bucket] - to), line + kSlots, begins_[bucket]);
   }
 
-  std::vector<Record*> begins_, next_;
+  std::vector<Record*> begins_, next_, ends_;
   Buffer<Record> lines_;
 };
 

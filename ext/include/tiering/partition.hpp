@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <span>
 #include <tiering/buffer.hpp>
+#include <tiering/errors.hpp>
 #include <tiering/line_writer.hpp>
 #include <tiering/parallel.hpp>
 #include <utility>
@@ -126,19 +127,26 @@ class BucketWriter {
 
  public:
   BucketWriter(const Partition<Record>& partition, Sink sink, int chunk)
-      : shift_(partition.grid().shift),
+      : grid_(partition.grid()),
         sink_(std::move(sink)),
-        lines_(partition.grid().num_buckets() * kLine),
-        cursors_(partition.grid().num_buckets()) {
-    for (int64_t b = 0; b < cursors_.size(); ++b) cursors_[b] = partition.begin(b, chunk);
+        lines_(grid_.num_buckets() * kLine),
+        cursors_(grid_.num_buckets()),
+        ends_(grid_.num_buckets()) {
+    for (int64_t b = 0; b < cursors_.size(); ++b) {
+      cursors_[b] = partition.begin(b, chunk);
+      ends_[b] = cursors_[b] + partition.count(b, chunk);
+    }
   }
 
   /// Appends a record to the bucket of `key`.
   void put(int64_t key, const Record& record) {
-    const int64_t bucket = key >> shift_, at = cursors_[bucket]++, slot = at & (kLine - 1);
+    if (static_cast<uint64_t>(key) >= static_cast<uint64_t>(grid_.num_keys)) changed_meanwhile();
+    const int64_t bucket = key >> grid_.shift, at = cursors_[bucket]++, slot = at & (kLine - 1);
     Record* line = &lines_[bucket * kLine];
     line[slot] = record;
-    if (slot == kLine - 1) sink_.line(bucket, at - slot, line);
+    if (slot != kLine - 1) return;
+    if (at >= ends_[bucket]) changed_meanwhile();
+    sink_.line(bucket, at - slot, line);
   }
 
   /// Per bucket, where in the partition's records the next one goes.
@@ -147,6 +155,7 @@ class BucketWriter {
   /// Writes the lines that did not fill up. Call once, after the last put.
   void finish() {
     for (int64_t b = 0; b < cursors_.size(); ++b) {
+      if (cursors_[b] != ends_[b]) changed_meanwhile();
       const int64_t rest = cursors_[b] & (kLine - 1);
       if (rest != 0) sink_.rest(b, cursors_[b] - rest, &lines_[b * kLine], rest);
     }
@@ -154,10 +163,10 @@ class BucketWriter {
   }
 
  private:
-  int shift_;
+  BucketGrid grid_;
   Sink sink_;
   Buffer<Record> lines_;
-  Buffer<int64_t> cursors_;
+  Buffer<int64_t> cursors_, ends_;
 };
 
 /// Counts the records of each chunk (pass 1) and gives them their places. Chunks are cut evenly; keys as in
@@ -177,7 +186,7 @@ void count_by_key(Partition<Record>& partition, int64_t num_items, ScanKeys&& ke
 ///
 /// keys(begin, end, f) calls f(key) for the items [begin, end) in order; records(chunk, begin, end, writer)
 /// calls writer.put(key, record). Every key must be in [0, grid.num_keys): the callers check that in `keys`,
-/// and throw from there.
+/// and throw from there. Where the second pass finds other keys than the first, that is refused.
 template <typename Record, typename ScanKeys, typename ScanRecords>
 Partition<Record> partition_by_key(int64_t num_items, BucketGrid grid, int threads, ScanKeys&& keys,
                                    ScanRecords&& records) {

@@ -36,6 +36,7 @@ void scan_columns(std::span<const int64_t> indptr, int64_t begin, int64_t end, F
   if (begin >= end) return;
   int64_t column = std::upper_bound(indptr.begin(), indptr.end(), begin) - indptr.begin() - 1;
   for (int64_t at = begin; at < end; ++column) {
+    if (static_cast<uint64_t>(column) + 1 >= indptr.size()) changed_meanwhile();
     const int64_t stop = std::min(end, indptr[static_cast<size_t>(column) + 1]);
     if (at < stop) f(column, at, stop);
     at = stop;

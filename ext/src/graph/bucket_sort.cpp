@@ -40,6 +40,13 @@ struct Share {
   int64_t first;       ///< items of buckets below are dropped
   int shift;
   std::span<const int64_t> places;  ///< of the thread's first item of each bucket, in items
+  std::span<const int64_t> counts;  ///< of its items of each bucket
+
+  std::vector<int64_t> kept() const {
+    std::vector<int64_t> kept(counts.begin(), counts.end());
+    std::fill_n(kept.begin(), first, 0);
+    return kept;
+  }
 };
 
 /// Sends item(k) of every edge k to its bucket.
@@ -47,10 +54,11 @@ template <typename Item, typename Dst, typename ItemOf>
 void send(const Dst& dst, const Share& share, std::span<std::byte> out, ItemOf&& item) {
   std::vector<Item*> begins;
   for (const int64_t place : share.places) begins.push_back(reinterpret_cast<Item*>(out.data()) + place);
-  LineWriter<Item> writer(std::move(begins));
+  LineWriter<Item> writer(std::move(begins), share.kept());
   for (int64_t k = share.begin; k < share.end; ++k) {
     const Item value = item(k);
     const int64_t bucket = dst[k] >> share.shift;
+    if (static_cast<size_t>(bucket) >= share.places.size()) changed_meanwhile();
     if (bucket >= share.first) writer.put(static_cast<size_t>(bucket), value);
   }
   writer.finish();
@@ -61,9 +69,11 @@ template <typename Dst>
 void send_bytes(const Dst& dst, const Share& share, std::span<std::byte> out, const EdgeValues& values) {
   std::vector<std::byte*> next;
   for (const int64_t place : share.places) next.push_back(out.data() + place * values.item_bytes);
+  std::vector<int64_t> left = share.kept();
   for (int64_t k = share.begin; k < share.end; ++k) {
     const int64_t bucket = dst[k] >> share.shift;
-    if (bucket < share.first) continue;
+    if (bucket >= 0 && bucket < share.first) continue;
+    if (static_cast<size_t>(bucket) >= left.size() || left[static_cast<size_t>(bucket)]-- == 0) changed_meanwhile();
     std::byte*& to = next[static_cast<size_t>(bucket)];
     std::memcpy(to, values.data + k * values.stride_bytes, static_cast<size_t>(values.item_bytes));
     to += values.item_bytes;
@@ -133,7 +143,10 @@ void sort_records(std::span<const Piece<Id>> pieces, bool note, int64_t first_en
                   std::vector<uint32_t>& cursors) {
   cursors.assign(indptr.size(), 0);
   for (const auto& piece : pieces)
-    for (const auto& record : piece.records) ++cursors[record.local];
+    for (const auto& record : piece.records) {
+      if (record.local >= cursors.size()) changed_meanwhile();
+      ++cursors[record.local];
+    }
   uint32_t next = 0;
   for (size_t v = 0; v < indptr.size(); ++v) {
     indptr[v] = first_entry + next;
@@ -269,7 +282,8 @@ void scatter_edges(const EdgeChunk& chunk, int64_t num_src, const BucketGrid& gr
     run_team(threads, [&](int t) {
       const auto [begin, end] = even_cut(chunk.dst.size, threads, t);
       const auto own = static_cast<size_t>(num_buckets);
-      const Share share{begin, end, first, grid.shift, std::span(places).subspan(static_cast<size_t>(t) * own, own)};
+      const size_t at = static_cast<size_t>(t) * own;
+      const Share share{begin, end, first, grid.shift, std::span(places).subspan(at, own), counts.subspan(at, own)};
       if (needs_wide_ids(num_src))
         send_records<int64_t>(chunk, dst, num_src, share, parts[0]);
       else

@@ -16,6 +16,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <tiering/buffer.hpp>
 #include <tiering/io/gather.hpp>
 #include <tiering/io/read_plan.hpp>
 #include <tiering/lookahead/slot_arena.hpp>
@@ -78,15 +79,17 @@ void for_row_blocks(int64_t rows, int64_t bytes, int threads, Block&& block, Pol
   });
 }
 
-/// Checks every id and counts the tiers.
-void classify(const TieredTable& table, std::span<const int64_t> ids, GatherStats& stats) {
-  for (size_t i = 0; i < ids.size(); ++i) {
+/// Copies the ids, checks them and counts the tiers. Another thread may write to the caller's while rows are gathered.
+Buffer<int64_t> checked_ids(const TieredTable& table, std::span<const int64_t> given, GatherStats& stats) {
+  Buffer<int64_t> ids = copied(given);
+  for (int64_t i = 0; i < ids.size(); ++i) {
     TIERING_EXPECT(ids[i] >= 0 && ids[i] < table.ranges.num_rows, "ids[" + std::to_string(i) + "] is " +
                                                                       std::to_string(ids[i]) + ", outside 0.." +
                                                                       std::to_string(table.ranges.num_rows - 1));
     ++stats.rows[static_cast<size_t>(table.ranges.tier_of(ids[i]))];
   }
   for (size_t t = 0; t < kNumTiers; ++t) stats.bytes[t] = stats.rows[t] * table.row_bytes;
+  return ids;
 }
 
 void fill_plan(const TieredTable& table, std::span<const int64_t> ids, int64_t rows, ReadPlan& plan) {
@@ -175,9 +178,10 @@ void SsdReader::fall_back(const RingError& error) {
   name_ = engine_->name();
 }
 
-GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::byte* out, int threads) {
+GatherStats gather(const TieredTable& table, std::span<const int64_t> given, std::byte* out, int threads) {
   GatherStats stats;
-  classify(table, ids, stats);
+  const Buffer<int64_t> own = checked_ids(table, given, stats);
+  const auto ids = own.span();
   const int64_t ssd_rows = table.memory.ssd == nullptr ? stats.rows[static_cast<size_t>(Tier::ssd)] : 0;
   std::optional<ReadPlan> plan;
   std::optional<Flight> flight;
@@ -203,10 +207,11 @@ GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::
   return stats;
 }
 
-GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::span<const uint32_t> slots,
+GatherStats gather(const TieredTable& table, std::span<const int64_t> given, std::span<const uint32_t> slots,
                    const SlotArena& arena, std::byte* out, int threads) {
   GatherStats stats;
-  classify(table, ids, stats);
+  const Buffer<int64_t> own = checked_ids(table, given, stats);
+  const auto ids = own.span();
   TIERING_EXPECT(slots.empty() || stats.rows[static_cast<size_t>(Tier::ssd)] == static_cast<int64_t>(slots.size()),
                  "ids: expected those that the batch was planned with");
   const int64_t start = now(), rows = static_cast<int64_t>(ids.size());

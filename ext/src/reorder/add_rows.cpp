@@ -49,21 +49,23 @@ void add_row(float* __restrict total, const T* __restrict row, int64_t dim) {
 template <typename Id>
 struct Ends {
   std::span<const Id> nodes, neighbours;
-  int64_t node(int64_t edge) const { return nodes[static_cast<size_t>(edge)]; }
-  int64_t neighbour(int64_t edge) const { return neighbours[static_cast<size_t>(edge)]; }
+  int64_t node(int64_t edge) const { return read_once(nodes[static_cast<size_t>(edge)]); }
+  int64_t neighbour(int64_t edge) const { return read_once(neighbours[static_cast<size_t>(edge)]); }
 };
 
 template <typename T, typename Id>
 void add_share(const NumberRows& rows, const Ends<Id>& ends, const RowSums& out, int64_t begin, int64_t end) {
   const T* const table = static_cast<const T*>(rows.data);
   const int64_t dim = rows.dim;
+  const auto nodes = static_cast<uint64_t>(out.num_nodes), count = static_cast<uint64_t>(rows.num_rows);
   for (int64_t edge = begin; edge < end; ++edge) {
     if (edge + kEdgesAhead < end) {
       prefetch_row(table + ends.neighbour(edge + kEdgesAhead) * dim, dim * static_cast<int64_t>(sizeof(T)));
       prefetch_row(out.total + ends.node(edge + kEdgesAhead) * dim, dim * static_cast<int64_t>(sizeof(float)));
     }
-    const int64_t node = ends.node(edge);
-    add_row(out.total + node * dim, table + ends.neighbour(edge) * dim, dim);
+    const int64_t node = ends.node(edge), neighbour = ends.neighbour(edge);
+    if (static_cast<uint64_t>(node) >= nodes || static_cast<uint64_t>(neighbour) >= count) changed_meanwhile();
+    add_row(out.total + node * dim, table + neighbour * dim, dim);
     out.degree[node] += 1;
   }
 }

@@ -126,7 +126,7 @@ KeyParts partition_into(std::span<const Key> keys, const PartFinder& finder, int
   auto begins = places(counts, order.data());
   run_team(threads, [&](int t) {
     const auto [begin, end] = even_cut(static_cast<int64_t>(keys.size()), threads, t);
-    LineWriter<Position> writer(std::move(begins[static_cast<size_t>(t)]));
+    LineWriter<Position> writer(std::move(begins[static_cast<size_t>(t)]), counts[static_cast<size_t>(t)]);
     finder.for_keys(keys, begin, end, [&](int64_t k, uint32_t part) { writer.put(part, static_cast<Position>(k)); });
     writer.finish();
   });

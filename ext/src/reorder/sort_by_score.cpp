@@ -216,11 +216,12 @@ class SorterOf final : public ScoreSorter {
       auto& counts = places[static_cast<size_t>(t)];
       for (int64_t i = begin; i < end; ++i) ++counts[bucket(scores[static_cast<size_t>(i)])];
     });
+    const auto counts = places;
     for (size_t b = 0; b < ends_.size(); ++b)
-      for (auto& counts : places) next_[b] += std::exchange(counts[b], next_[b]);
+      for (auto& begins : places) next_[b] += std::exchange(begins[b], next_[b]);
     for (size_t b = 0; b < ends_.size(); ++b)
-      TIERING_EXPECT(next_[b] <= ends_[b], "the scores changed while they were sorted");
-    run_team(threads_, [&](int t) { put(scores, places[static_cast<size_t>(t)], t); });
+      if (next_[b] > ends_[b]) changed_meanwhile();
+    run_team(threads_, [&](int t) { put(scores, places[static_cast<size_t>(t)], counts[static_cast<size_t>(t)], t); });
     placed_ += size;
   }
 
@@ -266,15 +267,16 @@ class SorterOf final : public ScoreSorter {
 
   size_t bucket(double score) const { return bucket_of_[prefix(descending_key(score))]; }
 
-  void put(std::span<const double> scores, const std::vector<int64_t>& places, int t) {
+  void put(std::span<const double> scores, const std::vector<int64_t>& places, const std::vector<int64_t>& counts,
+           int t) {
     std::vector<uint64_t*> keys;
     std::vector<Id*> ids;
     for (const int64_t place : places) {
       keys.push_back(pairs_.keys.data() + place);
       ids.push_back(pairs_.ids.data() + place);
     }
-    LineWriter<uint64_t> key_writer(std::move(keys));
-    LineWriter<Id> id_writer(std::move(ids));
+    LineWriter<uint64_t> key_writer(std::move(keys), counts);
+    LineWriter<Id> id_writer(std::move(ids), counts);
     const auto [begin, end] = even_cut(static_cast<int64_t>(scores.size()), threads_, t);
     for (int64_t i = begin; i < end; ++i) {
       const uint64_t key = descending_key(scores[static_cast<size_t>(i)]);

@@ -32,7 +32,8 @@ bool sum_column(const WeightArray& weights, int64_t begin, int64_t end, uint64_t
   uint64_t sum = 0;
   for (int64_t e = begin; e < end; ++e) {
     const double weight = weights[e];
-    if (weight > 0) sum += std::max<uint64_t>(1, static_cast<uint64_t>(std::ldexp(weight / heaviest, 62 - bits)));
+    if (weight > 0)
+      sum += std::max<uint64_t>(1, static_cast<uint64_t>(std::ldexp(std::min(1.0, weight / heaviest), 62 - bits)));
     sums[e] = sum;
   }
   return true;
@@ -73,6 +74,7 @@ Buffer<uint64_t> cumulative_weights(const RelationView& relation, int64_t num_co
     const int64_t end = edge_cut(relation.indptr, num_columns, threads, t + 1);
     for (int64_t v = edge_cut(relation.indptr, num_columns, threads, t); v < end; ++v) {
       const int64_t begin = relation.indptr[v], column_end = relation.indptr[v + 1];
+      if (begin < 0 || column_end > edges) changed_meanwhile();
       if (begin < column_end) any |= sum_column(weights, begin, column_end, sums.data());
     }
     if (any) positive = true;

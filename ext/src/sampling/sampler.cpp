@@ -133,10 +133,11 @@ void Sampler::Workspace::add_seeds(size_t type, SeedView seeds) {
   TIERING_EXPECT(seeds.size < INT32_MAX, "seeds: at most 2^31 - 1 per batch");
   tables[type].make_room(seeds.size);
   for (int64_t i = 0; i < seeds.size; ++i) {
-    TIERING_EXPECT(seeds.ids[i] >= 0 && seeds.ids[i] < config.num_nodes[type],
-                   "seed " + std::to_string(i) + " of type " + config.type_name(type) + ": id " +
-                       std::to_string(seeds.ids[i]) + " is outside 0.." + std::to_string(config.num_nodes[type] - 1));
-    tables[type].insert(seeds.ids[i]);
+    const int64_t id = read_once(seeds.ids[i]);
+    TIERING_EXPECT(id >= 0 && id < config.num_nodes[type],
+                   "seed " + std::to_string(i) + " of type " + config.type_name(type) + ": id " + std::to_string(id) +
+                       " is outside 0.." + std::to_string(config.num_nodes[type] - 1));
+    tables[type].insert(id);
   }
 }
 
@@ -277,17 +278,16 @@ template <typename Visit>
 void Sampler::for_batches(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
                           const AccessCounts* counts, int threads, Visit&& visit) {
   const size_t types = config_.num_nodes.size();
-  TIERING_EXPECT(seeds.ids.size() == types && seeds.offsets.size() == types && seeds.num_batches.size() == types,
-                 "seeds: expected one list per node type");
-  for (const int64_t batches : seeds.num_batches)
-    TIERING_EXPECT(
-        first >= 0 && first <= last && last <= batches,
-        "batches " + std::to_string(first) + " to " + std::to_string(last) + " of " + std::to_string(batches));
+  TIERING_EXPECT(seeds.ids.size() == types && seeds.offsets.size() == types, "seeds: expected one list per node type");
+  for (const auto& offsets : seeds.offsets)
+    TIERING_EXPECT(first >= 0 && first <= last && last < offsets.size(), "batches " + std::to_string(first) + " to " +
+                                                                             std::to_string(last) + " of " +
+                                                                             std::to_string(offsets.size() - 1));
   for_blocks(threads, last - first, [&](int64_t block) {
     const int64_t b = first + block;
     std::vector<SeedView> of_batch;
     for (size_t t = 0; t < types; ++t) {
-      const int64_t* offsets = seeds.offsets[t];
+      const auto& offsets = seeds.offsets[t];
       of_batch.push_back({seeds.ids[t] + offsets[b], offsets[b + 1] - offsets[b]});
     }
     Lease workspace(*this);

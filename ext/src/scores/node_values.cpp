@@ -26,8 +26,12 @@ void NodeValues::write(int64_t first, std::span<double> values) const {
   }
   std::fill(values.begin(), values.end(), rest);
   const int64_t end = first + static_cast<int64_t>(values.size());
-  for (auto id = std::lower_bound(ids.begin(), ids.end(), first); id != ids.end() && *id < end; ++id)
-    values[static_cast<size_t>(*id - first)] = chosen;
+  for (auto at = std::lower_bound(ids.begin(), ids.end(), first); at != ids.end(); ++at) {
+    const int64_t id = read_once(*at);
+    if (id >= end) break;
+    if (id < first) changed_meanwhile();
+    values[static_cast<size_t>(id - first)] = chosen;
+  }
 }
 
 Buffer<double> NodeValues::to_vector(int64_t num_nodes, int threads) const {

@@ -80,8 +80,7 @@ class HostStore:
         """Row numbers where the table of places lies: int64, shape (n,)."""
         import torch
 
-        wanted = as_ids(ids)
-        return torch.from_numpy(wanted if wanted.flags.writeable else wanted.copy())
+        return torch.from_numpy(as_ids(ids).copy())  # what is checked is what is used, whatever others write to `ids`
 
     def has(self, out: torch.Tensor) -> bool:
         """Whether rows can be gathered into `out`."""
