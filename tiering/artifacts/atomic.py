@@ -13,19 +13,24 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from tiering.artifacts import external_directories
-from tiering.artifacts.journal import JOURNAL, Journal
+from tiering.artifacts.journal import JOURNAL, JOURNAL_BEGIN, Journal
+from tiering.artifacts.overlap import refuse_overlap
+from tiering.artifacts.replaceable import refuse_foreign
 from tiering.artifacts.storage import exchange, fsync_directory, storage_errors
 from tiering.errors import BusyError, ExistsError, InputError
 from tiering.progress import kept, note
+
+_LOCK = re.compile(rb"\d+ \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\n")
 
 
 class OutputDirectory:
@@ -35,7 +40,8 @@ class OutputDirectory:
     digest)... With it the run can be resumed: what an earlier run of the same identity left is taken over with its
     `journal`, and after an error that is not the input's fault (a full disk, Ctrl-C) `suspend` leaves it to the next.
     Without `force`, an `out` that exists is refused, and so is one that was left unfinished if an input has changed
-    since; with it, the old directory stays in place until `commit`.
+    since. With `force`, the old directory stays in place until `commit`; one that holds a file which no stage has
+    written is refused. `out` may not overlap the inputs `reads` (`tiering.artifacts.overlap.refuse_overlap`).
     """
 
     path: Path
@@ -43,18 +49,26 @@ class OutputDirectory:
     """Of the run; ``None`` without an identity."""
 
     def __init__(
-        self, out: str | os.PathLike[str], *, force: bool = False, identity: Mapping[str, Any] | None = None
+        self,
+        out: str | os.PathLike[str],
+        *,
+        force: bool = False,
+        identity: Mapping[str, Any] | None = None,
+        reads: Iterable[Path] = (),
     ) -> None:
         self._set_places(out)
+        self._force = force
+        refuse_overlap(self.out, reads)
         if not self._is_unfinished():
-            self._refuse_existing(force)
+            self._refuse_existing()
         with storage_errors(self.out):
             make_folders(self.out.parent)
         self._lock = self._acquire()
         try:
             self._recover()
-            self._refuse_existing(force)
-            self.journal = self._begin(None if identity is None else json.loads(json.dumps(dict(identity))), force)
+            self._refuse_existing()
+            self._journal = self._begin(None if identity is None else json.loads(json.dumps(dict(identity))))
+            self.journal = None if identity is None else self._journal
         except BaseException:
             self._release()
             raise
@@ -77,28 +91,43 @@ class OutputDirectory:
             raise InputError(f"output {self.out}: expected the name of a directory to create")
         hidden = self.out.parent / f".{self.out.name}"
         self.path = hidden.with_name(f"{hidden.name}.partial")
-        self.journal = None
         self._old = hidden.with_name(f"{hidden.name}.old")
         self._lock_path = hidden.with_name(f"{hidden.name}.lock")
         self._lock, self._named = -1, False
 
     def _is_unfinished(self) -> bool:
         """Whether somebody is writing, or was killed at the very end."""
-        return any(path.exists() for path in (self.out / JOURNAL, self._old, self._lock_path))
+        return self._has_name() or self._old.exists() or self._lock_path.exists()
 
-    def _refuse_existing(self, force: bool) -> None:
-        if (self.out.exists() or self.out.is_symlink()) and not force:
-            raise ExistsError(f"{self.out}: already exists; give --force to replace it, or another --out")
+    def _has_name(self) -> bool:
+        """Return whether a run was killed between naming its output and removing the journal in it."""
+        with suppress(OSError), (self.out / JOURNAL).open("rb") as file:
+            return file.read(len(JOURNAL_BEGIN)) == JOURNAL_BEGIN
+        return False
+
+    def _refuse_existing(self) -> None:
+        """Refuse to replace what is at `out`, and what a user has under the hidden names beside it."""
+        if os.path.lexists(self.out):
+            if not self._force:
+                raise ExistsError(f"{self.out}: already exists; give --force to replace it, or another --out")
+            refuse_foreign(self.out)
+        if os.path.lexists(self._old):
+            refuse_foreign(self._old)
+        if os.path.lexists(self.path) and not (self.path / JOURNAL).is_file():  # every run begins with one
+            refuse_foreign(self.path, lambda _: False)
 
     def _recover(self) -> None:
         """Bring what a run killed during its commit has left into order."""
+        returns = self._old.exists() and not self.out.exists()
+        if returns:
+            refuse_foreign(self._old)
         with storage_errors(self.out):
-            if (self.out / JOURNAL).exists():
+            if self._has_name():
                 self._end(Journal.reopen(self.out / JOURNAL))
-            elif self._old.exists() and not self.out.exists():
+            elif returns:
                 self._old.rename(self.out)
 
-    def _begin(self, identity: dict[str, Any] | None, force: bool) -> Journal | None:
+    def _begin(self, identity: dict[str, Any] | None) -> Journal:
         """Take over what an earlier run left, or begin with an empty directory."""
         earlier = Journal.reopen(self.path / JOURNAL)
         if earlier is not None and earlier.identity == identity:
@@ -107,8 +136,8 @@ class OutputDirectory:
             return earlier
         if earlier is not None:
             earlier.close()
-            if not force:
-                self._refuse_changed(earlier.identity, identity or {})
+            if identity is not None and not self._force:
+                self._refuse_changed(earlier.identity, identity)
             if earlier.done:
                 note(f"note: {self.out}: what an unfinished run with other options or inputs has left is removed")
         with storage_errors(self.path):
@@ -116,7 +145,7 @@ class OutputDirectory:
                 external_directories.give_up(earlier, self.out)
             _remove(self.path)
             self.path.mkdir()
-        return None if identity is None else Journal.begin(self.path, identity)
+        return Journal.begin(self.path, identity or {})
 
     def _refuse_changed(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         """Raise if the same was begun, with the same options, from inputs that have changed since."""
@@ -132,10 +161,14 @@ class OutputDirectory:
     def _acquire(self) -> int:
         with storage_errors(self._lock_path):
             fd = os.open(self._lock_path, os.O_CREAT | os.O_RDWR, 0o666)
+        text = os.pread(fd, 64, 0)
+        if text and not _LOCK.fullmatch(text):
+            os.close(fd)
+            raise ExistsError(f"{self._lock_path}: expected a lock file or none, found another file; move it away")
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            pid, _, begun = os.read(fd, 64).decode(errors="replace").strip().partition(" ")
+            pid, _, begun = text.decode().strip().partition(" ")
             os.close(fd)
             raise BusyError(
                 f"{self.out}: process {pid or 'unknown'} is writing it{begun and f', since {begun}'}; "
@@ -154,12 +187,17 @@ class OutputDirectory:
             raise
         return fd
 
-    def commit(self) -> None:
-        """Sync what was written and rename it to `out`, replacing an older directory there; the journal goes."""
+    def commit(self, keep: Iterable[Path] = ()) -> None:
+        """Sync what was written and rename it to `out`, replacing an older directory there; the journal goes.
+
+        Stripe files of an older layout there go too, except those in `keep`.
+        """
+        self._refuse_existing()  # a user may have put something there since the run began
+        external_directories.record_replaced(self.out, keep, self._journal)
         with storage_errors(self.out):
             for folder, _, _ in os.walk(self.path):
                 fsync_directory(Path(folder))
-            replaced = self.out.exists() or self.out.is_symlink()
+            replaced = os.path.lexists(self.out)
             if not (replaced and exchange(self.path, self.out)):
                 if replaced:
                     _remove(self._old)
@@ -167,7 +205,7 @@ class OutputDirectory:
                 self.path.rename(self.out)
             self._named = True
             fsync_directory(self.out.parent)
-            self._end(self.journal)
+            self._end(self._journal)
         self._release()
 
     def _end(self, journal: Journal | None) -> None:
@@ -189,12 +227,10 @@ class OutputDirectory:
     def discard(self) -> None:
         """Remove everything written; `out` itself is untouched."""
         if self._lock >= 0:
-            if self.journal is not None:
-                self.journal.close()
+            self._journal.close()
             if not self._named:
                 with suppress(OSError):  # what cannot be removed now is left to the next run, with the journal
-                    if self.journal is not None:
-                        external_directories.give_up(self.journal, self.out)
+                    external_directories.give_up(self._journal, self.out)
                     _remove(self.path)
             self._release()
 
@@ -216,9 +252,13 @@ class OutputDirectory:
 
 
 def _remove(path: Path) -> None:
+    """Remove what is at `path`, the journal last: with it, the rest of a directory is known to be ours."""
     if path.is_symlink() or path.is_file():
         path.unlink()
     elif path.exists():
+        for entry in path.iterdir():
+            if entry.name != JOURNAL:
+                shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
         shutil.rmtree(path)
 
 

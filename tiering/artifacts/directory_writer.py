@@ -44,7 +44,8 @@ class DirectoryWriter:
         self._files: dict[str, FileEntry] = {}
         self._output: OutputDirectory | None = None
         if parent is None:
-            self._output = OutputDirectory(out, force=force, identity=identity)
+            read = [artifact.path for artifact in reads if artifact is not None]
+            self._output = OutputDirectory(out, force=force, identity=identity, reads=read)
             self.path, self.out = self._output.path, self._output.out
             self.root = self.out
             """What appears whole or not at all: this directory, or the one that it is a part of."""

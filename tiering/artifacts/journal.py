@@ -16,6 +16,8 @@ from typing import Any
 from tiering.artifacts.storage import fsync_directory, storage_errors
 
 JOURNAL = "journal.jsonl"
+JOURNAL_BEGIN = b'{"identity":'
+"""First bytes of every journal."""
 OUTSIDE = "outside "
 """Keys of notes on what lies outside the output begin with this; see `tiering.artifacts.external_directories`."""
 

@@ -76,7 +76,7 @@ class ArtifactWriter(DirectoryWriter):
         if self._artifact is not None:
             self._artifact._parts[self.path.name] = manifest.digest
         if self._output is not None:
-            self._output.commit()
+            self._output.commit(file.path for file in self.external.values())
             manifest.path = self.out
         return manifest
 

@@ -11,8 +11,6 @@ What is made and replaced here is noted in the layout's journal, which clears it
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -26,16 +24,13 @@ from tiering import native
 from tiering.artifacts import external_directories
 from tiering.artifacts.atomic import make_folders, missing_folders
 from tiering.artifacts.checksum import DIGEST_BYTES, combine_digests, digest_bytes, num_blocks
-from tiering.artifacts.document import document_problems, open_directory, parse_document, read_document
 from tiering.artifacts.file_writer import FileWriter, block_key
 from tiering.artifacts.journal import Journal
 from tiering.artifacts.manifest import External
 from tiering.artifacts.storage import fsync_directory, storage_errors
-from tiering.errors import FormatError, MissingError
 from tiering.formats.layout import SUM_BYTES, image_name
 from tiering.layout.plan import LayoutPlan
 
-_FOLDER = re.compile(r"\.[0-9a-f]{12}$")
 _PUBLISHING = "publishing images"
 """Recorded, with their token, when all are whole: from here on one that is not under its hidden name has its own."""
 
@@ -77,13 +72,15 @@ class ImageSet:
         return self._places[image].parent
 
     def missing(self) -> list[int]:
-        """Images that `take` has not taken over, in this run or an earlier one; before `open`."""
-        return [
-            image
-            for image, path in enumerate(self._places)
-            if not path.is_file()
-            or len(self._journal.keys(block_key(self._key(image)))) < num_blocks(self._sizes[image])
-        ]
+        """Images that `take` has not taken over, in this run or an earlier one, or that are damaged; before `open`."""
+        return [image for image, path in enumerate(self._places) if not self._is_whole(image, path)]
+
+    def _is_whole(self, image: int, path: Path) -> bool:
+        key, size = self._key(image), self._sizes[image]
+        if not path.is_file() or len(self._journal.keys(block_key(key))) < num_blocks(size):
+            return False
+        with FileWriter(path, size, self._journal, key) as file:
+            return not file.missing()
 
     def take(self, name: str, at: str, digests: bytes) -> None:
         """Take over an image that others have written whole, at the path `at` in its `folder`; before `open`."""
@@ -175,20 +172,3 @@ class ImageSet:
 
     def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
         self._stack.close()
-
-
-def drop_replaced_images(out: Path, keep: Sequence[Path], journal: Journal) -> None:
-    """Note that the images of the layout at `out`, which is replaced, are to go with it, but for those in `keep`."""
-    try:
-        directory = open_directory(out)
-        document, data = read_document(directory)
-    except (FormatError, MissingError):  # no layout, or none that can be read now
-        return
-    if document_problems(document, "layout"):
-        return
-    kept = {os.path.realpath(path) for path in keep}
-    for external in parse_document(directory, document, data).external.values():
-        folder = external.path.parent
-        ours = folder.name.startswith(f"{out.name}.") and _FOLDER.search(folder.name)
-        if ours and os.path.realpath(external.path) not in kept:
-            external_directories.will("drop", journal, folder)

@@ -22,7 +22,7 @@ from tiering.formats.layout import EDGE_TABLES, MEMORY_TIERS, Layout, TypeLayout
 from tiering.formats.order import Order
 from tiering.formats.refusals import graph_errors
 from tiering.formats.scores import Scores
-from tiering.layout.images import ImageSet, drop_replaced_images
+from tiering.layout.images import ImageSet
 from tiering.layout.options import LayoutOptions
 from tiering.layout.plan import LayoutPlan, order_of, plan_layout
 from tiering.memory import Budget, parse_memory
@@ -113,7 +113,6 @@ def write_layout(
                 _write_rows(writer, images, plan, order, left, workers)
             writer.adopt(graph, "graph")
             writer.external.update(images.publish())
-        drop_replaced_images(writer.out, [image.path for image in writer.external.values()], journal)
         writer.commit(body, provenance, (EDGE_TABLES,) if EDGE_TABLES in body else ())
     return Layout.open(writer.out)
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.atomic import OutputDirectory
 from tiering.artifacts.checksum import sampled_digest
-from tiering.artifacts.document import KINDS, open_directory, read_document
-from tiering.errors import ExistsError, TieringError
+from tiering.artifacts.replaceable import refuse_foreign
+from tiering.errors import TieringError
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.formats.scores import Scores
@@ -24,11 +24,13 @@ from tiering.pipeline.commands import (
     Threads,
     Workers,
     begun,
-    import_graph,
+    check_output,
     import_options,
+    import_to,
     layout,
     reorder_graph,
     score_graph,
+    scratch_of,
 )
 from tiering.pipeline.config import ChainConfig, read_config
 from tiering.pipeline.predict import import_plan, predict_layout, predict_reorder, predict_score
@@ -115,8 +117,10 @@ def run_config(
     Which stage runs, and how long each took, goes to standard error. A stage that is stopped goes on from what it has
     finished when the same chain is run again.
     """
+    config = read_config(Path(path))
+    _check_outputs(config, cluster)
     with begun(cluster) as running:
-        return _run(read_config(Path(path)), running, threads, memory, force, verify)
+        return _run(config, running, threads, memory, force, verify)
 
 
 def _run(
@@ -142,7 +146,7 @@ def _run(
         report.append({"stage": name, "done": was_there is None, "seconds": round(seconds, 3), "path": str(target)})
         return artifact
 
-    imported = partial(import_graph, config.source, format=config.format, edge_ids=config.edge_ids, **config.dataset)
+    imported = partial(import_to, config.source, format=config.format, edge_ids=config.edge_ids, **config.dataset)
     graph = stage("import", chain.graph, imported)
     scored = partial(score_graph, graph, verify=verify, **config.score)
     scores = stage("score", partial(chain.scores, graph), scored)
@@ -168,6 +172,7 @@ def predict_run(
     `run_config` does before its first stage, and `BudgetError` where a stage would.
     """
     config = read_config(Path(path))
+    _check_outputs(config, cluster)
     chain = _Chain(config, force)
     common: dict[str, Any] = {"threads": threads, "memory": config.memory if memory is None else memory}
     common["cluster"], machines = cluster, None if cluster is None else cluster.machines
@@ -197,6 +202,13 @@ def predict_run(
         reordered = GraphShape.of(graph).reordered(out["reorder"], features=config.features)
     (plans["layout"],) = predict_layout(reordered, out["layout"], config.layout, scores=known, **common).plans
     return Forecast(tuple(plans.values()), machines)
+
+
+def _check_outputs(config: ChainConfig, cluster: Workers) -> None:
+    """Refuse outputs of the stages that overlap the dataset, stripe files or the store, before the first stage runs."""
+    for folder in FOLDERS.values():
+        around = [(config.source, "holds the dataset"), *scratch_of(config.dataset)]  # which may hold the chain's file
+        check_output(config.out / folder, [], cluster, config.layout.folders, around)
 
 
 class _Chain:
@@ -283,14 +295,8 @@ def _made(artifact: Artifact, seconds: float) -> str:
 
 
 def replaceable(target: Path) -> bool:
-    """Whether there is something at `target` that may be replaced; `ExistsError` unless it is an artifact."""
+    """Return whether something is at `target`; `ExistsError` if it may not be replaced."""
     if not target.exists():
         return False
-    try:
-        document, _ = read_document(open_directory(target))
-        ours = str(document["format"]).removeprefix("tiering.") in KINDS
-    except (TieringError, OSError, KeyError, TypeError):
-        ours = False
-    if not ours:
-        raise ExistsError(f"{target}: exists and is no artifact of this package; move it away, or set [output] dir")
+    refuse_foreign(target)
     return True

@@ -10,13 +10,14 @@ threads or for the workers of a Ray cluster; the result is the same bytes.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.checksum import digest_bytes
+from tiering.artifacts.overlap import refuse_overlap
 from tiering.artifacts.storage import nearest_folder
 from tiering.errors import FormatError, InputError, RefusedError
 from tiering.formats.graph import Graph
@@ -28,7 +29,7 @@ from tiering.formats.scores import Scores
 from tiering.formats.shape import GraphShape
 from tiering.formats.train_set import Train
 from tiering.memory import Budget, parse_memory
-from tiering.units import parse_fanouts
+from tiering.units import parse_fanouts, parse_threads
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -134,6 +135,25 @@ def import_graph(
     Graph
         The artifact at `out`, opened.
     """
+    check_import_output(source, out, cluster, options)
+    return import_to(
+        source, out, format, edge_ids=edge_ids, threads=threads, memory=memory, force=force, cluster=cluster, **options
+    )
+
+
+def import_to(
+    source: Pathlike | Any,
+    out: Pathlike,
+    format: str,  # noqa: A002
+    *,
+    edge_ids: bool,
+    threads: Threads,
+    memory: Memory,
+    force: bool,
+    cluster: Workers,
+    **options: Unpack[ImportKeywords],
+) -> Graph:
+    """Do what `import_graph` does, to an `out` that was checked."""
     from tiering.graph import build_graph
 
     seed = int(options.get("split_seed") or 0) if options.get("split") else None
@@ -149,6 +169,31 @@ def import_graph(
             dataset, out, edge_ids=edge_ids, checksum_features=bool(options.get(CHECKSUM_FEATURES)), options=recorded,
             seed=seed, threads=threads, memory=memory, force=force, elsewhere=made,
         )  # fmt: skip
+
+
+def check_output(
+    out: Pathlike,
+    reads: Iterable[Any],
+    cluster: Workers,
+    ssd: Iterable[Path] = (),
+    around: Iterable[tuple[Path, str]] = (),
+) -> None:
+    """Refuse an output that overlaps what the command reads (artifacts, paths) or where else it writes."""
+    paths = [Path(getattr(one, "path", one)) for one in reads if one is not None]
+    options: Any = getattr(cluster, "options", cluster)
+    stores = [] if options is None or "://" in (options.store or "://") else [Path(options.store)]
+    refuse_overlap(Path(out).absolute(), paths, [*ssd, *stores], around)
+
+
+def check_import_output(source: Pathlike | Any, out: Pathlike, cluster: Workers, options: Mapping[str, Any]) -> None:
+    """Do for an import what `check_output` does."""
+    reads = [source] if isinstance(source, str | os.PathLike) else []
+    check_output(out, reads, cluster, around=scratch_of(options))
+
+
+def scratch_of(options: Mapping[str, Any]) -> list[tuple[Path, str]]:
+    """Return the directory of an import's temporary files, if one is given."""
+    return [(Path(options["work_dir"]), "holds temporary files of the command")] if options.get("work_dir") else []
 
 
 @contextmanager
@@ -298,7 +343,8 @@ def score_graph(
     """
     from tiering.scores import score_graph as score
 
-    with reading(graph := opened(graph, Graph, verify)), tasks_of(cluster) as tasks:
+    check_output(out, [graph := opened(graph, Graph, verify)], cluster)
+    with reading(graph), tasks_of(cluster) as tasks:
         return score(
             graph, method, out, scores=scores, train=train, seed=seed, threads=threads, memory=memory, force=force,
             elsewhere=None if tasks is None else tasks.scoring(), **options,
@@ -376,17 +422,20 @@ def reorder_graph(
     Graph
         The artifact at `out`, opened: ids are ranks, and `Graph.new_to_old` leads back.
     """
-    from tiering.reorder import expected_memory, order_nodes, read_first
+    from tiering.reorder import order_nodes, read_first, require_memory
     from tiering.reorder import reorder_graph as reorder
 
     graph, scores = opened(graph, Graph, verify), opened(scores, Scores, verify)
     refuse_reordered(graph)
+    check_output(out, [graph, scores], cluster)
     with reading(graph, scores), tasks_of(cluster) as tasks:
-        budget = parse_memory(memory).expecting(expected_memory(GraphShape.of(graph), features))
+        budget, workers = parse_memory(memory), parse_threads(threads)
         chosen = None if first is None else read_first(graph, first)
-        order = order_nodes(graph, scores, threads, budget, first=chosen)
+        if tasks is None:
+            require_memory(budget, GraphShape.of(graph), features, workers, chosen or ())
+        order = order_nodes(graph, scores, workers, budget, first=chosen)
         return reorder(
-            graph, scores, order, out, first=chosen, features=features, threads=threads, memory=budget, force=force,
+            graph, scores, order, out, first=chosen, features=features, threads=workers, memory=budget, force=force,
             elsewhere=None if tasks is None else tasks.reordering(),
         )  # fmt: skip
 
@@ -461,6 +510,7 @@ def layout(
     asked = LayoutOptions.given(options, given)
     known = None if scores is None else opened(scores, Scores, verify)
     read = (graph := opened(graph, Graph, verify), *(() if known is None else (known,)))
+    check_output(out, read, cluster, asked.folders)
     with reading(*read), tasks_of(cluster) as tasks:
         asked = fitted(asked, graph, known, memory)
         made = None if tasks is None else tasks.rows()

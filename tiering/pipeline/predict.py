@@ -28,6 +28,8 @@ from tiering.pipeline.commands import (
     Memory,
     Pathlike,
     Threads,
+    check_import_output,
+    check_output,
     exported,
     exported_images,
     open_source,
@@ -63,6 +65,7 @@ def predict_import(
 
     The dataset is opened as the import opens it: `PARSED` formats are read, into temporary files without names.
     """
+    check_import_output(source, out, cluster, options)
     return Forecast((import_plan(source, out, format, cluster=cluster, **options)[0],), _machines(cluster))
 
 
@@ -172,7 +175,7 @@ def predict_score(
     """What `score_graph` would take."""
     from tiering.scores import plan_score
 
-    graph = _sized(graph)
+    check_output(out, [graph := _sized(graph)], cluster)
     if isinstance(graph, Graph) and graph.order is not None:
         raise InputError(f"{graph.path}: this graph is reordered; score the graph it was made from")
     plan = plan_score(
@@ -200,6 +203,7 @@ def predict_reorder(
     from tiering.reorder import check_scores, plan_reorder, read_first
 
     graph, uncached = _sized(graph), 0.0
+    check_output(out, [graph, scores], cluster)
     if isinstance(graph, Graph):
         refuse_reordered(graph)
         if features:
@@ -238,6 +242,7 @@ def predict_layout(
 
     graph, target, copied = _sized(graph), Path(out).absolute(), 0
     known, asked = None if scores is None else opened(scores, Scores), LayoutOptions.given(options, given)
+    check_output(out, [graph, known], cluster, asked.folders)
     if isinstance(graph, Graph):
         asked = fitted(asked, graph, known, memory)
         tables, shape = checked_tables(graph), GraphShape.of(graph)
@@ -277,6 +282,7 @@ def predict_export(
     """What `export_layout` would take."""
     from tiering.exports import Source, checked_kind, plan_export
 
-    source = Source(exported(layout), original=original_order)
+    check_output(out, [artifact := exported(layout)], None)
+    source = Source(artifact, original=original_order)
     kind, target = checked_kind(source, to), Path(out).absolute()
     return Forecast((plan_export(source, kind, target, parse_memory(memory), parse_threads(threads)),))

@@ -28,7 +28,7 @@ from tiering.datasets.sources.source import (
     source_of,
 )
 from tiering.datasets.splits import OGB_SPLITS
-from tiering.errors import ExistsError, InputError, StorageError
+from tiering.errors import InputError, StorageError
 from tiering.progress import Progress, progress
 from tiering.units import format_bytes
 
@@ -75,10 +75,6 @@ def replicate(
         raise InputError(f"--like {like}: no replica can be made of it; see `tiering datasets` for others")
     crawl = Crawl(source.nodes["node"], source.edges[EDGES], seed) if source.format == "webgraph" else None
     target = Path(out).absolute()
-    if force and target.is_dir() and any(target.iterdir()) and not (target / SPECIFICATION).is_file():
-        raise ExistsError(
-            f"{target}: holds something that tiering generate did not write; remove it yourself or choose another OUT"
-        )
     with OutputDirectory(target, force=force) as output:
         free, needed = disk_free(output.path), source.bytes if crawl is None else crawl.edges * BYTES_PER_EDGE
         if needed > free:

@@ -34,7 +34,7 @@ from tiering.datasets.features import narrowed
 from tiering.datasets.generated.communities import EDGE_BLOCK, FEATURE_BLOCK, Population, Shuffle, draw_edges
 from tiering.datasets.options import split_shares
 from tiering.datasets.scratch import chunks
-from tiering.errors import ExistsError, InputError, StorageError
+from tiering.errors import InputError, StorageError
 from tiering.progress import Progress, progress
 from tiering.units import format_bytes
 
@@ -170,10 +170,6 @@ def generate(
     """
     plan = Plan(nodes, edges, dim, classes, seed, hetero, dtype, split, featureless)
     target = Path(out).absolute()
-    if force and target.is_dir() and any(target.iterdir()) and not (target / "processed" / "meta.json").is_file():
-        raise ExistsError(
-            f"{target}: holds something that tiering generate did not write; remove it yourself or choose another OUT"
-        )
     with OutputDirectory(target, force=force) as output:
         free = disk_free(output.path)
         if plan.bytes > free:

@@ -1,0 +1,239 @@
+"""Where commands may write: never onto, into or above what they read, and never over a user's files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tiering
+from tiering.artifacts.journal import JOURNAL
+from tiering.errors import ExistsError, InputError
+
+
+@pytest.fixture
+def chain(tiering_cli, tmp_path, tiny_dataset, monkeypatch):
+    """A working directory with a dataset, graph, scores, reordered graph and layout, and a directory of a user's."""
+    monkeypatch.chdir(tmp_path)
+    tiny_dataset.rename("data")
+    tiering_cli("import", "data", "--out", "graph").ok()
+    tiering_cli("score", "graph", "--out", "scores").ok()
+    tiering_cli("reorder", "graph", "--scores", "scores", "--out", "reordered").ok()
+    tiering_cli("layout", "reordered", "--cpu", "20%", "--ssd", "ssd", "--out", "layout").ok()
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/thesis.txt").write_text("years of work")
+    return tmp_path
+
+
+def content(folder: Path) -> dict[str, bytes | None]:
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+TASKS = "--executor local --shards 2 --store"
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("import data --out data --force", "data, which the command reads"),
+        ("import data --out data/graph", "data, which the command reads"),
+        ("import data --out . --force", "working directory"),
+        ("import data --out .. --force", "working directory"),
+        (f"import data --out x {TASKS} x", "writes to"),
+        (f"import data --out x {TASKS} data/tasks", "lies in data"),
+        ("score graph --out graph --force", "graph, which the command reads"),
+        ("score graph --out graph/scores", "graph, which the command reads"),
+        ("score graph --out graph/scores --dry-run", "graph, which the command reads"),
+        ("score layout/graph --out layout --force", "layout/graph, which the command reads"),
+        (f"score graph --out x {TASKS} x/tasks", "writes to"),
+        (f"score graph --out tasks/x {TASKS} tasks", "writes to"),
+        ("reorder graph --scores scores --out scores --force", "scores, which the command reads"),
+        ("reorder graph --scores scores --out graph --force", "graph, which the command reads"),
+        ("export layout --to raw --out layout --force", "layout, which the command reads"),
+        ("export layout --to raw --out layout/raw --dry-run", "layout, which the command reads"),
+        ("layout reordered --cpu 10% --ssd x/ssd --out x", "writes to"),
+        ("layout reordered --cpu 10% --ssd x/ssd --out x --dry-run", "writes to"),
+        ("layout reordered --cpu 10% --ssd x --out x", "writes to"),
+        ("layout reordered --cpu 10% --ssd .x.partial --out x", "writes to"),
+        ("layout reordered --cpu 10% --ssd ssd --out ssd/x", "writes to"),
+        ("layout reordered --cpu 10% --ssd reordered/ssd --out x", "lies in"),
+        ("score graph --out home --force", "home/thesis.txt, which tiering did not write"),
+        ("score graph --out home/thesis.txt --force", "found a file"),
+        ("export layout --to raw --out home --force", "home/thesis.txt, which tiering did not write"),
+        ("generate home --nodes 100 --edges 100 --force", "home/thesis.txt, which tiering did not write"),
+        ("generate . --nodes 100 --edges 100 --force", "working directory"),
+    ],
+)
+def test_what_would_destroy_files_is_refused(tiering_cli, chain, command, words):
+    before = content(chain)
+    tiering_cli(*command.split()).refused(words, "choose another")
+    assert content(chain) == before
+
+
+@pytest.mark.parametrize(
+    ("output", "ssd"), [(".", "layout"), (".", "graph"), (".", "scores/stripes"), ("out", "out/.layout.partial")]
+)
+def test_a_chain_is_refused_before_its_first_stage(tiering_cli, chain, output, ssd):
+    folder = chain / "chain"
+    folder.mkdir()
+    (folder / "chain.toml").write_text(
+        f'[dataset]\npath = "../data"\n[layout]\ncpu = "10%"\nssd = ["{ssd}"]\n[output]\ndir = "{output}"\n'
+    )
+    before = content(chain)
+    for more in ((), ("--dry-run",), ("--force",)):
+        tiering_cli("run", folder / "chain.toml", *more).refused("chain", ssd, "writes to")
+    assert content(chain) == before
+
+
+@pytest.fixture
+def bound(tmp_path: Path) -> Iterator[Path]:
+    """A second name of the directory ``data``, by a bind mount."""
+    folder = tmp_path / "a mount"
+    folder.mkdir()
+    if subprocess.run(["mount", "--bind", tmp_path / "data", folder], capture_output=True).returncode:
+        pytest.skip("bind mounts are not permitted here")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_symbolic_links_are_followed(tiering_cli, chain):
+    for link, target in (("to-data", "data"), ("to-all", "."), ("data/back", "../home")):
+        (chain / link).symlink_to(target)
+    before = content(chain / "data")
+    for source, out in (
+        ("data", "to-data"),
+        ("to-data", "data/x"),
+        ("to-all/data", "to-data/x"),
+        ("data", "to-all/data"),
+    ):
+        tiering_cli("import", source, "--out", out, "--force").refused("which the command reads")
+    assert content(chain / "data") == before
+    tiering_cli("import", "data", "--out", "to-all/x").ok()
+    tiering_cli("score", "graph", "--out", "data/back/scores").ok()  # not in data, as the system sees it
+
+
+def test_bind_mounts_are_followed(tiering_cli, chain, bound):
+    (bound / "inner").mkdir()
+    before = content(chain / "data")
+    for source, out in (
+        ("data", bound),
+        (bound, "data"),
+        ("data", bound / "x"),
+        (bound / "inner", "data"),
+        (bound, "data/inner"),
+    ):
+        tiering_cli("import", source, "--out", out, "--force").refused("which the command reads")
+    assert content(chain / "data") == before
+
+
+def test_a_bind_mount_of_a_directory_in_the_input(tiering_cli, chain):
+    (chain / "data/inner").mkdir()
+    (chain / "mount").mkdir()
+    if subprocess.run(["mount", "--bind", "data/inner", "mount"], capture_output=True).returncode:
+        pytest.skip("bind mounts are not permitted here")
+    try:
+        tiering_cli("import", "data", "--out", "mount/x").refused("data, which the command reads")
+    finally:
+        subprocess.run(["umount", "mount"], check=True)
+
+
+def test_files_of_a_users_in_an_artifact_stay(tiering_cli, chain):
+    for out, command in (
+        ("graph", "import data"),
+        ("layout", "layout reordered --cpu auto"),
+        ("exported", "export layout --to graphbolt"),
+        ("made", "generate made --nodes 100 --edges 300"),
+    ):
+        arguments = [*command.split(), *(() if "generate" in command else ("--out", out))]
+        if not (chain / out).exists():
+            tiering_cli(*arguments).ok()
+        tiering_cli(*arguments, "--force").ok()
+        inner = next(path for path in sorted((chain / out).rglob("*")) if path.is_dir()) / "thesis.txt"
+        for file in (chain / out / "notes.md", inner):
+            file.write_text("years of work")
+            tiering_cli(*arguments, "--force").refused(str(file), "did not write")
+            assert file.read_text() == "years of work"
+            file.unlink()
+        (chain / out / "link").symlink_to(chain / "home")
+        tiering_cli(*arguments, "--force").refused("link", "did not write")
+        (chain / out / "link").unlink()
+
+
+def test_what_is_recognisably_an_artifact_is_replaced(tiering_cli, chain):
+    manifest = chain / "graph/manifest.json"
+    whole = manifest.read_bytes()
+    flipped = bytearray(whole)
+    flipped[whole.index(b'"files"')] ^= 1
+    for damaged in (b"", whole[:100], whole[: len(whole) // 2], bytes(flipped), b"\0" * len(whole)):
+        manifest.write_bytes(damaged)
+        (chain / "graph/thesis.txt").write_text("years of work")
+        tiering_cli("import", "data", "--out", "graph", "--force").refused("thesis.txt")
+        (chain / "graph/thesis.txt").unlink()
+        tiering_cli("import", "data", "--out", "graph", "--force").ok()
+        assert manifest.read_bytes() == whole
+    (chain / "empty").mkdir()
+    tiering_cli("import", "data", "--out", "empty", "--force").ok()
+
+
+def test_a_manifest_of_another_program_is_no_artifact(tiering_cli, chain):
+    (chain / "app").mkdir()
+    (chain / "app/manifest.json").write_text(
+        '{"name": "app", "format": "webapp", "files": {}, "external": {}, "parts": {}}'
+    )
+    tiering_cli("score", "graph", "--out", "app", "--force").refused("app/manifest.json", "did not write")
+    assert (chain / "app/manifest.json").exists()
+
+
+def test_an_output_that_comes_while_a_run_works_is_not_replaced(chain, monkeypatch):
+    from tiering.artifacts.directory_writer import DirectoryWriter
+
+    def finish_reads(writer: DirectoryWriter) -> None:
+        (chain / "x").mkdir(exist_ok=True)
+        (chain / "x/thesis.txt").write_text("years of work")
+
+    monkeypatch.setattr(DirectoryWriter, "finish_reads", finish_reads)
+    with pytest.raises(ExistsError, match="already exists"):
+        tiering.score_graph("graph", "x")
+    with pytest.raises(ExistsError, match=r"thesis\.txt, which tiering did not write"):
+        tiering.score_graph("graph", "x", force=True)
+    assert (chain / "x/thesis.txt").read_text() == "years of work"
+
+
+@pytest.mark.parametrize("name", [".x.partial", ".x.old", ".x.lock", "x"])
+def test_a_users_files_under_names_that_runs_use(tiering_cli, chain, name):
+    """Also a file of a user's that is called as the journal is."""
+    if name.endswith("lock"):
+        kept = chain / name
+    else:
+        kept = chain / name / ("thesis.txt" if name.startswith(".") else JOURNAL)
+        kept.parent.mkdir()
+    kept.write_text("years\nof\nwork")
+    for more in ((), ("--force",)):
+        tiering_cli("score", "graph", "--out", "x", *more).refused("x")
+        assert kept.read_text() == "years\nof\nwork"
+
+
+def test_stripe_files_go_with_a_layout_that_another_artifact_replaces(tiering_cli, chain):
+    folder = next((chain / "ssd").iterdir())
+    (folder / "thesis.txt").write_text("years of work")
+    tiering_cli("score", "graph", "--out", "layout", "--force").ok()
+    assert [file.name for file in folder.iterdir()] == ["thesis.txt"]
+
+
+def test_temporary_files(chain):
+    for out, folder in (("x", "x/tmp"), ("x", ".x.partial/tmp"), ("x", "x")):
+        with pytest.raises(InputError, match="holds temporary files"):
+            tiering.import_graph("data", out, work_dir=folder)
+    tiering.import_graph("data", "tmp/x", work_dir="tmp")
+
+
+def test_stages_guard_their_inputs_too(chain):
+    from tiering.formats.graph import Graph
+    from tiering.scores import score_graph
+
+    with pytest.raises(InputError, match="which the command reads"):
+        score_graph(Graph.open("graph"), "degree", "graph", force=True)
+    assert not os.path.lexists(".graph.partial")

@@ -1,0 +1,83 @@
+"""Paths of one command that must not overlap: its output, what it reads, and other directories it writes to."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from tiering.errors import InputError
+
+
+def refuse_overlap(
+    out: Path, reads: Iterable[Path], writes: Iterable[Path] = (), around: Iterable[tuple[Path, str]] = ()
+) -> None:
+    """Refuse an output that would change or be changed by other files of the same command.
+
+    Parameters
+    ----------
+    out
+        Directory or file to create. It may not lie in, be, or hold any of `reads` and `writes`, nor be or hold the
+        working directory or any of `around`. Its hidden neighbours (``.OUT.partial``) count as `out`.
+    reads
+        Files and directories that the command reads.
+    writes
+        Directories for other outputs, such as those of stripe files. They may hold `reads`, but not lie in them.
+    around
+        Directories that may hold `out`, and for the message what the command does with each.
+
+    Raises
+    ------
+    InputError
+        Names both paths. Symbolic links and bind mounts are followed; nothing is written.
+    """
+    own = [out, *(out.parent / f".{out.name}.{suffix}" for suffix in ("partial", "old", "lock"))]
+    for path, what in ((Path.cwd(), "is the working directory"), *around):
+        if any(_lies_in(path, place) for place in own):
+            raise InputError(f"{out}: expected a path apart from {path}, which {what}; choose another --out")
+    read, written = tuple(reads), tuple(writes)
+    for path, what in (*((path, "reads") for path in read), *((path, "writes to") for path in written)):
+        if any(_lies_in(path, place) for place in own) or _lies_in(out, path):
+            raise InputError(
+                f"{out}: expected a path apart from {path}, which the command {what}; choose another --out"
+            )
+    for path in written:
+        for source in read:
+            if _lies_in(path, source):
+                raise InputError(f"{path}: lies in {source}, which the command reads; choose another directory")
+
+
+def _lies_in(path: Path, folder: Path) -> bool:
+    """Return whether `path` is `folder` or lies in it, under any name of the two; they need not exist."""
+    around = {(system, parent) for system, place in _places(path) for parent in (place, *place.parents)}
+    same = any(not system and _is_same(parent, folder) for system, parent in around)
+    return same or not around.isdisjoint(_places(folder))
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
+
+
+def _places(path: Path) -> set[tuple[str, Path]]:
+    """Return the resolved path, and the path within its file system, which all bind mounts of it have in common."""
+    path, mounts = Path(os.path.realpath(path)), dict[Path, tuple[str, str]]()
+    try:
+        lines = os.fsdecode(Path("/proc/self/mountinfo").read_bytes()).split("\n")[:-1]
+    except OSError:
+        lines = []
+    for _, _, system, root, mounted, *_ in map(str.split, lines):
+        mounts[Path(_unescaped(mounted))] = system, _unescaped(root)
+    point = next((parent for parent in (path, *path.parents) if parent in mounts), None)
+    if point is None:
+        return {("", path)}
+    system, root = mounts[point]
+    return {("", path), (system, Path(root) / path.relative_to(point))}
+
+
+def _unescaped(text: str) -> str:
+    """Return a path as it is, of which ``mountinfo`` writes blanks and backslashes in octal."""
+    return re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), text)
