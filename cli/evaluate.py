@@ -140,7 +140,7 @@ def evaluate_command(
     from tiering.sampling import SamplingOptions
 
     if plot is not None:
-        _check_plot(plot)
+        _check_plot(plot, [graph, *(scores or [])])
     speed = _ssd_model(ssd_model)
     opened, judged = Graph.open(graph), [Scores.open(path) for path in scores or []]
     for artifact in (opened, *judged):
@@ -227,10 +227,13 @@ def _ssd_model(model: str | None) -> DiskSpeed | str | None:
     return DiskSpeed(figures["reads_per_second"], figures["bytes_per_second"])
 
 
-def _check_plot(plot: Path) -> None:
-    """Refuse now what would fail after minutes of sampling."""
+def _check_plot(plot: Path, reads: list[Path]) -> None:
+    """Refuse now what would fail after minutes of sampling, and a file in an artifact that is read."""
     from importlib.util import find_spec
 
+    from tiering.artifacts.overlap import refuse_overlap
+
+    refuse_overlap(plot.absolute(), reads)
     if plot.suffix.lower() not in _PLOT_FORMATS:
         raise InputError(f"--plot {plot}: expected a file name ending in {', '.join(_PLOT_FORMATS)}")
     if not plot.absolute().parent.is_dir():

@@ -33,7 +33,7 @@ def _sampling(text: str, *names: str, **more: Any) -> Any:
 
 
 OutOption = Annotated[Path, option("Artifact to write.", "--out", "-o", metavar="DIR")]
-ForceOption = Annotated[bool, _common("Replace an existing output.", "--force")]
+ForceOption = Annotated[bool, _common("Replace an existing output, if tiering wrote all that it holds.", "--force")]
 JsonOption = Annotated[bool, _common("Print one JSON document instead of text.", "--json")]
 ThreadsOption = Annotated[
     str,

@@ -60,6 +60,7 @@ TASKS = "--executor local --shards 2 --store"
         ("layout reordered --cpu 10% --ssd .x.partial --out x", "writes to"),
         ("layout reordered --cpu 10% --ssd ssd --out ssd/x", "writes to"),
         ("layout reordered --cpu 10% --ssd reordered/ssd --out x", "lies in"),
+        ("evaluate graph --fanouts 5 --plot graph/curves.png", "graph, which the command reads"),
         ("score graph --out home --force", "home/thesis.txt, which tiering did not write"),
         ("score graph --out home/thesis.txt --force", "found a file"),
         ("export layout --to raw --out home --force", "home/thesis.txt, which tiering did not write"),
