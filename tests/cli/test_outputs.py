@@ -23,6 +23,7 @@ def chain(tiering_cli, tmp_path, tiny_dataset, monkeypatch):
     tiering_cli("score", "graph", "--out", "scores").ok()
     tiering_cli("reorder", "graph", "--scores", "scores", "--out", "reordered").ok()
     tiering_cli("layout", "reordered", "--cpu", "20%", "--ssd", "ssd", "--out", "layout").ok()
+    tiering_cli("export", "layout", "--to", "graphbolt", "--out", "exported").ok()
     (tmp_path / "home").mkdir()
     (tmp_path / "home/thesis.txt").write_text("years of work")
     return tmp_path
@@ -51,6 +52,11 @@ TASKS = "--executor local --shards 2 --store"
         (f"score graph --out x {TASKS} x/tasks", "writes to"),
         (f"score graph --out tasks/x {TASKS} tasks", "writes to"),
         ("reorder graph --scores scores --out scores --force", "scores, which the command reads"),
+        (
+            "reorder graph --scores scores --first exported/nodes/node/train_idx.npy --out exported --force",
+            "train_idx.npy, which the command reads",
+        ),
+        ("score graph --train node=graph/nodes/node/split-val --out graph/x", "graph, which the command reads"),
         ("reorder graph --scores scores --out graph --force", "graph, which the command reads"),
         ("export layout --to raw --out layout --force", "layout, which the command reads"),
         ("export layout --to raw --out layout/raw --dry-run", "layout, which the command reads"),

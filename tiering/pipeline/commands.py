@@ -10,6 +10,7 @@ threads or for the workers of a Ray cluster; the result is the same bytes.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -178,17 +179,29 @@ def check_output(
     ssd: Iterable[Path] = (),
     around: Iterable[tuple[Path, str]] = (),
 ) -> None:
-    """Refuse an output that overlaps what the command reads (artifacts, paths) or where else it writes."""
-    paths = [Path(getattr(one, "path", one)) for one in reads if one is not None]
+    """Refuse an output that overlaps what the command reads or where else it writes.
+
+    `reads` are artifacts, paths, mappings to paths, texts such as ``paper=ids.npy,author=1%``, or arrays.
+    """
     options: Any = getattr(cluster, "options", cluster)
     stores = [] if options is None or "://" in (options.store or "://") else [Path(options.store)]
-    refuse_overlap(Path(out).absolute(), paths, [*ssd, *stores], around)
+    refuse_overlap(Path(out).absolute(), _paths(reads), [*ssd, *stores], around)
+
+
+def _paths(reads: Iterable[Any]) -> Iterator[Path]:
+    for one in reads:
+        if isinstance(one, Mapping):
+            yield from _paths(one.values())
+        elif isinstance(one, str | os.PathLike):
+            texts = (os.fsdecode(one), *re.split("[,=]", os.fsdecode(one)))
+            yield from (Path(text) for text in texts if text and Path(text).exists())
+        elif hasattr(one, "path"):
+            yield Path(one.path)
 
 
 def check_import_output(source: Pathlike | Any, out: Pathlike, cluster: Workers, options: Mapping[str, Any]) -> None:
     """Do for an import what `check_output` does."""
-    reads = [source] if isinstance(source, str | os.PathLike) else []
-    check_output(out, reads, cluster, around=scratch_of(options))
+    check_output(out, [source], cluster, around=scratch_of(options))
 
 
 def scratch_of(options: Mapping[str, Any]) -> list[tuple[Path, str]]:
@@ -343,7 +356,7 @@ def score_graph(
     """
     from tiering.scores import score_graph as score
 
-    check_output(out, [graph := opened(graph, Graph, verify)], cluster)
+    check_output(out, [graph := opened(graph, Graph, verify), scores, train], cluster)
     with reading(graph), tasks_of(cluster) as tasks:
         return score(
             graph, method, out, scores=scores, train=train, seed=seed, threads=threads, memory=memory, force=force,
@@ -427,7 +440,7 @@ def reorder_graph(
 
     graph, scores = opened(graph, Graph, verify), opened(scores, Scores, verify)
     refuse_reordered(graph)
-    check_output(out, [graph, scores], cluster)
+    check_output(out, [graph, scores, first], cluster)
     with reading(graph, scores), tasks_of(cluster) as tasks:
         budget, workers = parse_memory(memory), parse_threads(threads)
         chosen = None if first is None else read_first(graph, first)

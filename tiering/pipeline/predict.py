@@ -175,7 +175,7 @@ def predict_score(
     """What `score_graph` would take."""
     from tiering.scores import plan_score
 
-    check_output(out, [graph := _sized(graph)], cluster)
+    check_output(out, [graph := _sized(graph), scores, train], cluster)
     if isinstance(graph, Graph) and graph.order is not None:
         raise InputError(f"{graph.path}: this graph is reordered; score the graph it was made from")
     plan = plan_score(
@@ -203,7 +203,7 @@ def predict_reorder(
     from tiering.reorder import check_scores, plan_reorder, read_first
 
     graph, uncached = _sized(graph), 0.0
-    check_output(out, [graph, scores], cluster)
+    check_output(out, [graph, scores, first], cluster)
     if isinstance(graph, Graph):
         refuse_reordered(graph)
         if features:
