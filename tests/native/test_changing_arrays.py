@@ -1,4 +1,4 @@
-"""Another thread changes an array while the core reads it: what was checked is what is used, or the change is refused."""
+"""Another thread changes an array while the core reads it: what was checked is used, or the change is refused."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tiering import native
+from tiering import native, tiered
 from tiering.artifacts.direct_io import aligned_bytes
 from tiering.errors import TieringError
-from tiering import tiered
 from tiering.loader.gather import MemoryFeatures
 
 Race = tuple[np.ndarray[Any, Any], Any, Callable[[], Any]]

@@ -37,14 +37,25 @@ def combine_digests(digests: bytes) -> str:
     return PREFIX + xxhash.xxh3_64(digests).hexdigest()
 
 
-def block_digests(path: str | os.PathLike[str], blocks: Iterable[int], threads: int = 1) -> list[bytes]:
-    """Digests of some blocks of a file. Cost: reads them, 1 MiB at a time in each thread."""
+def split_digests(digests: bytes) -> dict[int, bytes]:
+    """The digest of each block by its number, from the digests of all, one after the other."""
+    return {at // DIGEST_BYTES: digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES)}
+
+
+def block_digests(
+    path: str | os.PathLike[str], blocks: Iterable[int], threads: int = 1, header: int = 0
+) -> list[bytes]:
+    """Digests of some blocks of a file, which begin behind `header` bytes.
+
+    Cost: reads the blocks, 1 MiB at a time in each thread.
+    """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size = os.fstat(fd).st_size
 
         def digest(block: int) -> bytes:
-            begin, end = block * BLOCK_BYTES, min(size, (block + 1) * BLOCK_BYTES)
+            begin = header + block * BLOCK_BYTES
+            end = min(size, begin + BLOCK_BYTES)
             buffer, hasher = memoryview(bytearray(min(_PIECE, end - begin))), xxhash.xxh3_64()
             while begin < end:
                 read = os.preadv(fd, [buffer[: end - begin]], begin)

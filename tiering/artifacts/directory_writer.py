@@ -12,11 +12,12 @@ import numpy as np
 
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.atomic import OutputDirectory
-from tiering.artifacts.file_writer import PIECE_BYTES, FileWriter
+from tiering.artifacts.checksum import split_digests
+from tiering.artifacts.file_writer import PIECE_BYTES, FileWriter, block_key, damaged_blocks
 from tiering.artifacts.journal import JOURNAL, Journal
 from tiering.artifacts.manifest import FileEntry, storage_dtype
 from tiering.artifacts.storage import storage_errors
-from tiering.errors import InputError, InternalError
+from tiering.errors import CapabilityError, InputError, InternalError
 
 Self = TypeVar("Self", bound="DirectoryWriter")
 
@@ -57,6 +58,8 @@ class DirectoryWriter:
             self.journal, self.prefix, self.root = parent.journal, f"{parent.prefix}{out}/", parent.root
             with storage_errors(self.path):
                 self.path.mkdir(exist_ok=True)
+        if self.journal is not None and reads and not any(one is not None and one.manifest.verify for one in reads):
+            self.journal.unproven.clear()  # as inputs are, what an earlier run has left is taken as it is
 
     def header(self, name: str, dtype: str, shape: tuple[int, ...]) -> bytes:
         """What stands before the content of a file; of a multiple of 4096 bytes."""
@@ -93,19 +96,29 @@ class DirectoryWriter:
         )  # fmt: skip
 
     def has(self, *names: str) -> bool:
-        """Whether an earlier run of the same identity finished all these files; they are taken over then."""
-        entries = {}
-        for name in names:
-            facts = None if self.journal is None else self.journal.get(f"file {self.prefix}{name}")
-            if facts is None or "blocks" not in facts:
+        """Whether an earlier run of the same identity finished all these files; they are taken over then.
+
+        Files of an earlier run are compared with their digests, once; one that is damaged is not there. Cost: reads
+        these files.
+        """
+        return all(map(self._has, names))
+
+    def _has(self, name: str) -> bool:
+        key, file = f"file {self.prefix}{name}", self.path / name
+        journal, facts = self.journal, None if self.journal is None else self.journal.get(key)
+        if journal is None or facts is None or "blocks" not in facts or not file.is_file():
+            return False
+        blocks = bytes.fromhex(facts["blocks"])
+        entry = FileEntry.of(facts["dtype"], tuple(facts["shape"]), blocks)
+        header = self.header(name, entry.dtype, entry.shape)
+        with storage_errors(file), file.open("rb") as stream:
+            if file.stat().st_size != len(header) + entry.bytes or stream.read(len(header)) != header:
                 return False
-            entry = FileEntry.of(facts["dtype"], tuple(facts["shape"]), bytes.fromhex(facts["blocks"]))
-            file = self.path / name
-            size = len(self.header(name, entry.dtype, entry.shape)) + entry.bytes
-            if not file.is_file() or file.stat().st_size != size:
-                return False
-            entries[name] = entry
-        self._files.update(entries)
+        if key in journal.unproven and (wrong := damaged_blocks(file, split_digests(blocks), len(header))):
+            journal.forget(key, *(f"{block_key(self.prefix + name)}{block}" for block in wrong))
+            return False
+        journal.unproven.discard(key)
+        self._files[name] = entry
         return True
 
     def required_journal(self) -> Journal:
@@ -130,10 +143,10 @@ class DirectoryWriter:
             os.fsync(stream.fileno())
 
     def finish_reads(self) -> None:
-        """Verify what was read of the inputs, to the end."""
+        """Verify what was read of the inputs, to the end, and their arrays of nodes, whether they were read or not."""
         for artifact in self._reads:
             if artifact is not None:
-                artifact.finish_reads()
+                artifact.finish_reads("nodes/")
 
     def sweep(self, keep: Collection[Path] = (), parts: Collection[Path] = ()) -> None:
         """Remove what was not recorded: scratch files, also of a killed run that this one has not needed again.
@@ -159,7 +172,8 @@ class DirectoryWriter:
         if self._output is None:
             return
         # Python's own errors are bugs: the next run is not to stumble over them at the same place.
-        if isinstance(value, (KeyboardInterrupt, OSError, MemoryError)) and not isinstance(value, InputError):
+        passing = (KeyboardInterrupt, OSError, MemoryError, CapabilityError)
+        if isinstance(value, passing) and not isinstance(value, InputError):
             self._output.suspend()
         else:
             self._output.discard()

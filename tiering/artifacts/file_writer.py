@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +24,8 @@ from tiering.artifacts.direct_io import ALIGNMENT, aligned_bytes, open_direct, w
 from tiering.artifacts.journal import Journal
 from tiering.artifacts.storage import reserve, storage_errors
 from tiering.errors import InternalError
+from tiering.progress import note
+from tiering.units import parse_threads
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -47,10 +49,24 @@ def block_key(key: str) -> str:
     return f"blocks {key} "
 
 
+def damaged_blocks(path: Path, digests: Mapping[int, bytes], header: int = 0) -> list[int]:
+    """Return the blocks of a file of an earlier run that do not have their digests, and say so in a note.
+
+    The blocks begin behind `header` bytes. Cost: reads the blocks, with all processors.
+    """
+    with storage_errors(path):
+        found = checksum.block_digests(path, digests, parse_threads("auto"), header)
+    wrong = [block for block, digest in zip(digests, found, strict=True) if digest != digests[block]]
+    if wrong:
+        note(f"note: {path}: {len(wrong)} of {len(digests)} blocks from an earlier run are damaged, and made again")
+    return wrong
+
+
 class FileWriter:
     """A file of `nbytes`, reserved at once, that is being written; a context manager that closes it.
 
-    Blocks are recorded in the `journal`, if there is one, under `key`: what an earlier run made is kept then.
+    Blocks are recorded in the `journal`, if there is one, under `key`: what an earlier run made is kept then, once it
+    was compared with its digests (`damaged_blocks`).
     `finished` is called with the digests of all blocks when the context ends well. `piece_bytes`, a power of two, is
     what appended bytes are written in. A `header`, of a multiple of 4096 bytes, stands before the blocks: offsets,
     sizes and digests are those of what follows it.
@@ -84,22 +100,26 @@ class FileWriter:
         self._appended = _Appended(self, self.done, min(piece_bytes, self.block_bytes))
 
     def _take_over(self) -> None:
-        """Believe what an earlier run has journalled of the file, or begin it anew."""
-        known = [] if self._journal is None else self._journal.keys(self._key)
-        size = len(self._header) + self.nbytes
-        if known and self.path.is_file() and self.path.stat().st_size == size:
-            for key in known:
-                facts = (self._journal and self._journal.get(key)) or {}
-                self._digests[int(key.removeprefix(self._key))] = bytes.fromhex(facts["digest"])
+        """Keep what an earlier run has journalled of the file, if it is what that has written, or begin it anew."""
+        journal, size = self._journal, len(self._header) + self.nbytes
+        known = [] if journal is None else journal.keys(self._key)
+        if journal is not None and known and self.path.is_file() and self.path.stat().st_size == size:
+            blocks = {key: int(key.removeprefix(self._key)) for key in known}
+            self._digests = {block: bytes.fromhex((journal.get(key) or {})["digest"]) for key, block in blocks.items()}
+            unproven = {block: self._digests[block] for key, block in blocks.items() if key in journal.unproven}
+            for block in damaged_blocks(self.path, unproven, len(self._header)):
+                del self._digests[block]
+                journal.forget(f"{self._key}{block}")
+            journal.unproven.difference_update(known)
         else:
-            if self._journal is not None:
-                self._journal.forget(*known)
+            if journal is not None:
+                journal.forget(*known)
             reserve(self.path, size)
-            if self._header:
-                with storage_errors(self.path, size), self.path.open("r+b") as file:
-                    file.write(self._header)
-                    file.flush()
-                    os.fsync(file.fileno())
+        if self._header:
+            with storage_errors(self.path, size), self.path.open("r+b") as file:
+                file.write(self._header)
+                file.flush()
+                os.fsync(file.fileno())
 
     def missing(self) -> list[int]:
         """Blocks that are still to be written, ascending."""

@@ -1,7 +1,7 @@
 """What is done already, in a directory that is being written: lets a killed run go on.
 
-One JSON document per line, appended and synced. The first line says which run it is; a line that a kill or a power cut
-tore ends what is read.
+One JSON document per line, followed by a tab and its checksum, appended and synced. The first line says which run it
+is; a line that a kill or a power cut tore, or that is damaged, ends what is read.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import xxhash
 
 from tiering.artifacts.storage import fsync_directory, storage_errors
 
@@ -28,6 +30,8 @@ class Journal:
     def __init__(self, path: Path, identity: Mapping[str, Any], facts: dict[str, dict[str, Any]]) -> None:
         self.path, self.identity = path, identity
         self._facts, self._lock = facts, threading.Lock()
+        self.unproven = set(facts)
+        """Keys that an earlier run has recorded, of bytes that were not compared since."""
         with storage_errors(path):
             self._file = path.open("ab", buffering=0)
 
@@ -78,6 +82,7 @@ class Journal:
         """Record that `key` is done. Call only when what it wrote is on disk: the line is synced."""
         with self._lock:
             self._facts[key] = facts
+            self.unproven.discard(key)
             self._append({"key": key, "facts": facts})
 
     def forget(self, *keys: str) -> None:
@@ -91,7 +96,8 @@ class Journal:
         self._file.close()
 
     def _append(self, document: dict[str, Any]) -> None:
-        line = json.dumps(document, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        text = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
+        line = text + b"\t" + xxhash.xxh3_64(text).hexdigest().encode() + b"\n"
         with storage_errors(self.path, len(line)):
             written = self._file.write(line)
             if written != len(line):  # a full disk may take a part
@@ -101,14 +107,14 @@ class Journal:
 
 
 def _whole_lines(data: bytes) -> tuple[list[dict[str, Any]], int]:
-    """The documents before the first torn line, and the bytes they take."""
+    """The documents before the first torn or damaged line, and the bytes they take."""
     documents: list[dict[str, Any]] = []
     length = 0
     for line in data.splitlines(keepends=True):
-        try:
-            document = json.loads(line) if line.endswith(b"\n") else None
-        except ValueError:
+        text, _, digest = line.partition(b"\t")
+        if digest != xxhash.xxh3_64(text).hexdigest().encode() + b"\n":
             break
+        document = json.loads(text)
         if not isinstance(document, dict) or not ({"key", "facts"} if documents else {"identity"}) <= set(document):
             break
         documents.append(document)

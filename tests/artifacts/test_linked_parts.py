@@ -1,0 +1,123 @@
+"""Parts that a stage takes over as they are, and arrays that it does not read: damage in them is refused."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from toy_datasets import toy_dataset
+
+from tiering import pipeline
+from tiering.artifacts import checksum, held, manifest
+from tiering.artifacts.verify import Verifier
+from tiering.errors import FormatError
+from tiering.formats.names import NameTable
+from tiering.graph import build_graph
+
+Stage = Callable[..., object]
+STAGES: dict[str, Stage] = {
+    "score": lambda folder, out, **options: pipeline.score(folder / "graph", out, "degree", **options),
+    "transpose": lambda folder, out, **options: pipeline.transpose(folder / "graph", out, **options),
+    "reorder": lambda folder, out, **options: pipeline.reorder(folder / "graph", folder / "scores", out, **options),
+    "layout": lambda folder, out, **options: pipeline.layout(
+        folder / "reordered", out, cpu="10%", ssd=[out.with_name("ssd")], **options
+    ),
+}
+LINKED = {
+    "score": ["names/nodes/paper/bytes", "nodes/paper/split-train", "nodes/author/label"],
+    "transpose": ["names/nodes/paper/bytes", "names/nodes/paper/offsets", "names/checksums"],
+    "reorder": ["names/nodes/paper/bytes", "names/nodes/paper/offsets", "names/checksums"],
+    "layout": [
+        "names/nodes/paper/bytes", "order/nodes/paper/old_to_new", "order/nodes/paper/new_to_old",
+        "nodes/paper/split-train", "nodes/venue/original_id", "order/checksums", "indptr", "indices",
+    ],
+}  # fmt: skip
+CASES = [(stage, name) for stage, names in LINKED.items() for name in names]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A graph whose papers have names, its scores, and the graph in order."""
+    folder = tmp_path_factory.mktemp("linked")
+    toy = toy_dataset(folder / "data", 9, min_nodes=30, featureless=0)
+    papers = toy.dataset.nodes["paper"]
+    names = [f"paper {number:03}".encode() for number in range(papers.num_nodes)]
+    offsets = np.concatenate(([0], np.cumsum([len(name) for name in names]))).astype(np.int64)
+    papers.names = NameTable(offsets, np.frombuffer(b"".join(names), np.uint8))
+    graph = build_graph(toy.dataset, folder / "graph")
+    pipeline.reorder(graph, pipeline.score(graph, folder / "scores", "degree"), folder / "reordered")
+    return folder
+
+
+@contextmanager
+def flipped(file: Path) -> Iterator[None]:
+    """One bit of a file is another meanwhile."""
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 8
+    file.write_bytes(data)
+    try:
+        yield
+    finally:
+        data[len(data) // 2] ^= 8
+        file.write_bytes(data)
+
+
+def input_of(folder: Path, stage: str, name: str) -> Path:
+    """A file of the graph that a stage reads, by its name or the end of it."""
+    graph = folder / ("reordered" if stage == "layout" else "graph")
+    return next(
+        path for path in sorted(graph.rglob(Path(name).name)) if str(path).endswith(name) and path.stat().st_size
+    )
+
+
+@pytest.mark.parametrize("memory", ["fits", "streamed"])
+@pytest.mark.parametrize(("stage", "name"), CASES)
+def test_a_flipped_bit_is_refused(
+    folder: Path, tmp_path: Path, stage: str, name: str, memory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if memory == "streamed":
+        monkeypatch.setattr(manifest, "available_memory", lambda: 0)
+    with flipped(input_of(folder, stage, name)), pytest.raises(FormatError, match="damaged"):
+        STAGES[stage](folder, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == [], "something was left"
+
+
+@pytest.mark.parametrize(("stage", "name"), [("reorder", "names/nodes/paper/bytes"), ("layout", "nodes/paper/bytes")])
+def test_copies_are_compared_as_links_are(
+    folder: Path, tmp_path: Path, stage: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(held.os, "link", refuse)
+    with flipped(input_of(folder, stage, name)), pytest.raises(FormatError, match="damaged"):
+        STAGES[stage](folder, tmp_path / "out")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_without_verification_nothing_is_compared(folder: Path, tmp_path: Path, stage: str) -> None:
+    with flipped(input_of(folder, stage, "names/nodes/paper/bytes")):
+        STAGES[stage](folder, tmp_path / "out", verify=False)
+        shutil.rmtree(tmp_path / "out")
+
+
+def test_each_block_is_read_once(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was compared when it was used is not read again when the part that it lies in is published."""
+    compared: list[str] = []
+    plain = Verifier.damaged
+
+    def damaged(self: Verifier, blocks: Any, *rest: Any) -> list[int]:
+        wanted = list(blocks)
+        compared.extend(f"{self.path} {block}" for block in wanted)
+        return plain(self, wanted, *rest)
+
+    monkeypatch.setattr(Verifier, "damaged", damaged)
+    STAGES["layout"](folder, tmp_path / "out")
+    sizes = [path.stat().st_size for path in (folder / "reordered").rglob("*") if path.name != "manifest.json"]
+    assert len(compared) == len(set(compared)) >= sum(size > 0 for size in sizes) / 2
+    assert max(sizes) < checksum.BLOCK_BYTES
