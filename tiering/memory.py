@@ -52,16 +52,20 @@ class Budget:
 
     def require(self, needed: int, what: str) -> None:
         """Raise `BudgetError` unless `needed` more bytes are left; `what` says for the message what needs them."""
-        if needed <= self.left():
+        if self.held + self.taken + needed <= self.limit:
             return
-        whole = self.held + max(self.taken + needed, self.expected) + _SLACK
         beside = f"{format_bytes(self.held)} held already"
         if self.taken > 0:
             beside += f" and {format_bytes(self.taken)} for other things"
         raise BudgetError(
             f"memory: {what} need {format_bytes(needed)} beside the {beside}, found "
-            f"{self.text} ({format_bytes(self.limit)}); give --memory {-(-whole // (1 << 20))}MiB or more"
+            f"{self.text} ({format_bytes(self.limit)}); give --memory {self.advised(needed)} or more"
         )
+
+    def advised(self, needed: int) -> str:
+        """The memory to ask for where `needed` more bytes are, such as ``84MiB``."""
+        whole = self.held + max(self.taken + needed, self.expected) + _SLACK
+        return f"{-(-whole // (1 << 20))}MiB"
 
 
 def parse_memory(memory: str | int | Budget | None, held: int | None = None) -> Budget:

@@ -150,7 +150,7 @@ def memory_of_a_relation(folder: str, edges: int, scale: int) -> int:
 
 def test_too_little_memory(tmp_path: Path) -> None:
     graph, scores = big_graph(tmp_path, 1_000_000, 18)
-    with pytest.raises(BudgetError, match=r"ranking nodes of type 'node' in pieces need .* give --memory \d+MiB"):
+    with pytest.raises(BudgetError, match=r"nodes, edges and rows, in pieces of 64 MiB, need .* give --memory \d+MiB"):
         pipeline.reorder(graph, scores, tmp_path / "out", memory=own_memory() + 4 * MIB)
     order = {"node": np.random.default_rng(0).permutation(1 << 18)}
     with pytest.raises(BudgetError, match=r"262,144 columns, 262,144 sources, .* give --memory \d+MiB") as told:

@@ -180,5 +180,5 @@ def require_room(node_type: str, count: int, origin: str, edges: list[EdgeData],
         raise BudgetError(
             f"{origin}; the adjacency of {count} nodes of type {node_type} needs {format_bytes(needed)} of memory for "
             f"indptr (8 bytes each), found {budget.text} ({format_bytes(budget.limit)}); if there are so many, give "
-            "more --memory"
+            f"--memory {budget.advised(needed)} or more"
         )

@@ -17,7 +17,7 @@ from tiering.errors import InputError
 from tiering.formats.feature_rows import CHUNK_BYTES
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
-from tiering.formats.layout import EDGE_TABLES, MEMORY_TIERS, SUM_BYTES, SsdRows, TypeLayout, image_bytes
+from tiering.formats.layout import EDGE_TABLES, MEMORY_TIERS, SUM_BYTES, TIERS, SsdRows, TypeLayout, image_bytes
 from tiering.formats.order import Order
 from tiering.formats.scores import Scores
 from tiering.layout.adjacency_cache import CacheSplit, check_ordered_by, divide_gpu, split_memory
@@ -93,6 +93,18 @@ class LayoutPlan:
         sums = [nbytes // self.page_bytes * SUM_BYTES for nbytes in self.images]
         return max(tiers, default=0) + sum(map(appending_memory, [*self.images, *sums]))
 
+    def least_memory(self) -> int:
+        """Memory with which the rows of every type can be moved at all."""
+        rows = [
+            minimum_memory(table, table.row_order == "rank", copies=self.copies(self.entries[name]))
+            for name, table in self.tables.items()
+        ]
+        return self.writing_memory() + max(rows, default=0)
+
+    def require(self, budget: Budget) -> None:
+        """Raise `BudgetError` unless the memory suffices for the rows of every type."""
+        budget.require(self.least_memory(), "rows on their way, and files being written,")
+
     def stage(self, out: Path, budget: Budget, copied: int, *, elsewhere: bool = False) -> StagePlan:
         """What writing it takes: memory and disk, type by type.
 
@@ -101,6 +113,8 @@ class LayoutPlan:
         """
         left = budget.without(self.writing_memory())
         own = {} if elsewhere else self.entries
+        if own:
+            self.require(budget)
         rows = [self._row_step(entry, self.tables[name], left) for name, entry in own.items()]
         graph = Step("graph", "copied" if copied else "hard links", 0, copied, copied)
         places = self.places(out)
@@ -111,12 +125,11 @@ class LayoutPlan:
 
     def _row_step(self, entry: TypeLayout, table: FeatureTable, left: Budget) -> Step:
         """The rows of a type: read in rank order, copied into pieces, hashed, written in the background."""
-        rows = plan_rows(table, table.row_order == "rank", left)
-        copies = 0 if rows.windows else self._copies(entry)
+        rows = plan_rows(table, table.row_order == "rank", left, copies=self.copies(entry))
         return Step(
             f"rows of {entry.node_type}",
             rows.how,
-            rows.memory + self.writing_memory() + copies,
+            rows.memory + self.writing_memory(),
             rows.disk_read(table),
             _memory_tier_bytes(entry) + entry.ssd_rows.num_pages * (self.page_bytes + SUM_BYTES),
             rows.bytes_scratch,
@@ -124,7 +137,7 @@ class LayoutPlan:
             "row",
         )
 
-    def _copies(self, entry: TypeLayout) -> int:
+    def copies(self, entry: TypeLayout) -> int:
         """Bytes that are copied of a chunk before they are written: rows of one peer, pages, pages of one image."""
         chunk = min(CHUNK_BYTES, entry.num_nodes * entry.row_bytes)
         peers = chunk // self.num_peers if self.num_peers > 1 and entry.rows("peer") else 0
@@ -206,10 +219,14 @@ def plan_future_layout(where: Path, tables: Mapping[str, FeatureTable], options:
 
 
 def _expected_memory(tables: Mapping[str, FeatureTable], options: LayoutOptions) -> int:
-    """Memory that will do for the rows, however they are divided."""
-    minimum = max((minimum_memory(table, table.row_order == "rank") for table in tables.values()), default=0)
-    files = max(1, options.capacities.num_peers) + len(options.folders)
-    return minimum + files * appending_memory(sum(table.bytes for table in tables.values()))
+    """Memory that suffices for the rows, however they are divided: as if all of them lay in every tier."""
+    entries = {}
+    for name, table in tables.items():
+        ranges = dict.fromkeys(TIERS, (0, table.rows))
+        ssd_rows = SsdRows.plan(0, table.rows, table.row_bytes, options.page_bytes)
+        entries[name] = TypeLayout(name, table.rows, table.dim, table.dtype, ranges, ssd_rows)
+    peers = options.capacities.num_peers
+    return LayoutPlan(tables, entries, options.page_bytes, peers, options.folders).least_memory()
 
 
 def _place_rows(

@@ -80,7 +80,7 @@ def write_layout(
     StorageError
         If a disk is full: all space is reserved before the first row is read.
     BudgetError
-        If less than eight chunks of 32 MiB are left.
+        If the memory is less than what moving the rows takes; asked before anything is written.
 
     Notes
     -----
@@ -91,6 +91,8 @@ def write_layout(
     budget, workers = parse_memory(memory), parse_threads(threads)
     order, tables = order_of(graph), checked_tables(graph)
     plan = plan_layout(graph, tables, options, scores, budget)
+    if elsewhere is None:
+        plan.require(budget)
     recorded = {"graph": graph.digest, **({} if scores is None else {"scores": scores.digest})}
     provenance = {"stage": "layout", "options": options.recorded, "inputs": recorded}
     # The graph's digest covers the content of the feature files at the import.
@@ -147,7 +149,9 @@ def _write_rows(
         for name, entry in plan.entries.items():
             table = plan.tables[name]
             maps = (None, None) if table.row_order == "rank" else (order.new_to_old(name), order.old_to_new(name))
-            with PermutedRows(table, *maps, budget=budget, scratch=writer.path / SCRATCH, threads=threads) as source:
+            with PermutedRows(
+                table, *maps, budget=budget, scratch=writer.path / SCRATCH, threads=threads, copies=plan.copies(entry)
+            ) as source:
                 for tier in MEMORY_TIERS:
                     if files[name, tier]:
                         write_range(source, *entry.ranges[tier], files[name, tier], bar)

@@ -2,17 +2,17 @@
 
 from tiering.reorder.first import first_digests, read_first
 from tiering.reorder.graph import reorder_graph
-from tiering.reorder.plan import expected_memory, plan_reorder
+from tiering.reorder.plan import plan_reorder, require_memory
 from tiering.reorder.rank import check_scores, order_nodes
 from tiering.reorder.sizes import Sizes
 
 __all__ = [
     "Sizes",
     "check_scores",
-    "expected_memory",
     "first_digests",
     "order_nodes",
     "plan_reorder",
     "read_first",
     "reorder_graph",
+    "require_memory",
 ]

@@ -202,6 +202,7 @@ class _Entries:
         desc = f"{file.path.name} {blocks.start + 1}-{blocks.stop} of {file.num_blocks}"
         for column, starts in self._starts(window.columns, self._room - out.size):
             self._place((window.first, column, starts, out), desc)
+            del starts  # before the next are made
         if self._values is None:
             self._rename(out)
         file.write(blocks.start, out[window.begin - window.first * item : window.stop - window.first * item])
@@ -215,7 +216,7 @@ class _Entries:
         """First column and starts of the columns of a window, in parts if they do not fit the room."""
         step = len(columns)
         if isinstance(self._indptr, np.memmap):
-            step = min(step, max(self._sizes.block, room) // 8)
+            step = min(step, max(self._sizes.block, room - 3 * 8 * self._sizes.nodes) // 8)  # read in pieces
         for column in range(columns.start, columns.stop, max(1, step)):
             yield column, in_memory(self._indptr[column : min(columns.stop, column + step)], self._sizes)
 

@@ -16,7 +16,7 @@ from tiering.reorder.adjacency import RelabelSizes
 from tiering.reorder.arrays import NodeWindows
 from tiering.reorder.graph import rows_budget
 from tiering.reorder.nodes import inverse_kept
-from tiering.reorder.rank import ranked_together, sort_bytes
+from tiering.reorder.rank import least_ranking, ranked_together, sort_bytes
 from tiering.reorder.rows import minimum_memory, plan_rows
 from tiering.reorder.sizes import SIZES
 
@@ -40,6 +40,8 @@ def plan_reorder(
     for arrays of the nodes a window, and for features (if they are written again) that of `tiering.reorder.rows`.
     """
     plan = _Plan(shape, budget, threads, uncached, first)
+    if not elsewhere:
+        require_memory(budget, shape, features, threads, first)
     steps = [plan.ranking(name) for name in shape.node_types if name not in elsewhere]
     for name in shape.node_types:
         steps += plan.order(name) if name not in elsewhere else ()
@@ -55,11 +57,22 @@ def plan_reorder(
 
 
 def expected_memory(shape: GraphShape, features: bool) -> int:
-    """Bytes with which relations and rows can be brought into order at all."""
+    """Bytes with which relations, rows, and scores and other arrays of the nodes can be brought into order at all."""
     relations = [_relabel_sizes(edges, shape).minimum() for edges in shape.edges]
     tables = shape.tables.values() if features else ()
     rows = [minimum_memory(table, False) + appending_memory(table.bytes) for table in tables]
-    return max([*relations, *rows], default=0)
+    nodes = [max(8 * node.num_nodes, 0, *node.arrays.values()) for node in shape.nodes.values()]
+    arrays = [min(nbytes, SIZES.block) + min(SIZES.node_piece, 4 * nbytes) for nbytes in nodes]
+    return max([*relations, *rows, *arrays], default=0)
+
+
+def require_memory(
+    budget: Budget, shape: GraphShape, features: bool, threads: int, first: Collection[str] = ()
+) -> None:
+    """Raise `BudgetError` unless the memory suffices for every step of a reorder; arguments as of `plan_reorder`."""
+    counts = [(shape.num_nodes(name), name in first) for name in shape.node_types]
+    ranking = max((least_ranking(count, threads) + count * marked for count, marked in counts), default=0)
+    budget.require(max(ranking, expected_memory(shape, features)), "nodes, edges and rows, in pieces of 64 MiB,")
 
 
 def _relabel_sizes(edges: EdgeShape, shape: GraphShape) -> RelabelSizes:

@@ -28,7 +28,8 @@ def _open_dgl(path: Path, reading: Reading) -> Dataset:
     if needed > budget.left():
         raise BudgetError(
             f"{path}: DGL reads its files into memory as a whole, {format_bytes(needed)}, found {budget.text} "
-            f"({format_bytes(budget.limit)}); give more --memory, or save the arrays with numpy.save and import those"
+            f"({format_bytes(budget.limit)}); give --memory {budget.advised(needed)} or more, or save the arrays with "
+            "numpy.save and import those"
         )
     graphs, labels = _load(path)
     if len(graphs) != 1:

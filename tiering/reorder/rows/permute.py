@@ -27,7 +27,8 @@ class PermutedRows:
     """Rows by rank; a context manager that removes its scratch files.
 
     `new_to_old` and `old_to_new` are the row of the table for each rank and the other way round; ``None`` if the table
-    is in rank order. `scratch` is a directory for files that are needed for a while; made and removed here.
+    is in rank order. `scratch` is a directory for files that are needed for a while; made and removed here. `copies`:
+    bytes that the caller copies of a chunk.
     """
 
     def __init__(
@@ -40,12 +41,13 @@ class PermutedRows:
         scratch: Path,
         threads: int,
         sizes: RowSizes | None = None,
+        copies: int = 0,
     ) -> None:
         none = np.empty(0, np.int64)
         self.table, self._in_order = table, new_to_old is None or old_to_new is None
         self._new_to_old = none if new_to_old is None else new_to_old
         self._old_to_new = none if old_to_new is None else old_to_new
-        self.plan = plan_rows(table, self._in_order, budget, sizes)
+        self.plan = plan_rows(table, self._in_order, budget, sizes, copies)
         """How the rows are brought into order."""
         self._threads = threads
         self._windows = Windows(table, self.plan, self._old_to_new, scratch, threads) if self.plan.windows else None

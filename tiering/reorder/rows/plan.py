@@ -11,6 +11,7 @@ from tiering.artifacts.reader import bytes_on_disk, uncached_bytes
 from tiering.formats.feature_rows import CHUNK_BYTES, RowStream, map_rows
 from tiering.formats.features import FeatureTable
 from tiering.memory import Budget, available_memory
+from tiering.units import format_bytes
 
 LINE_BYTES = 64
 """Rows of a segment of a scratch file begin at a multiple of this."""
@@ -63,6 +64,7 @@ class RowPlan:
     window_rows: int
     """Ranks filled together; all where there are no windows."""
     memory: int
+    """Bytes at the peak, copies that the caller makes of a chunk included."""
     bytes_scratch: int = 0
     """Bytes written to disk for a while, besides the result."""
     passes: int = 1
@@ -71,7 +73,7 @@ class RowPlan:
 
     @property
     def windows(self) -> bool:
-        """Whether rows come from windows; then chunks that the caller copies are counted in `memory`."""
+        """Whether rows come from windows."""
         return self.strategy in ("passes", "scatter")
 
     @property
@@ -89,27 +91,29 @@ class RowPlan:
         return self.passes * bytes_on_disk([rows]) if self.windows else uncached_bytes(rows)
 
 
-def minimum_memory(table: Rows, in_order: bool, sizes: RowSizes | None = None) -> int:
+def minimum_memory(table: Rows, in_order: bool, sizes: RowSizes | None = None, copies: int = 0) -> int:
     """Bytes with which rows can be brought into rank order at all; arguments as of `plan_rows`."""
     sizes = sizes or SIZES
     chunk = max(sizes.chunk, table.row_bytes)
     if in_order or sizes.cached(table):
-        return WHOLE_BUFFERS * min(chunk, table.bytes)
+        return WHOLE_BUFFERS * min(chunk, table.bytes) + copies
     return (BUFFERS + 1) * chunk
 
 
-def plan_rows(table: Rows, in_order: bool, budget: Budget, sizes: RowSizes | None = None) -> RowPlan:
+def plan_rows(
+    table: Rows, in_order: bool, budget: Budget, sizes: RowSizes | None = None, copies: int = 0
+) -> RowPlan:
     """Choose how to bring the rows of a table into rank order; `in_order`: it lies in rank order.
 
-    Memory: 2 chunks, or tables if they are smaller, without windows; else 7 chunks (and 8, of 32 MiB or of one row
-    where rows are larger, at the least), and with ``passes`` a window of what is left, with ``scatter`` two of half the
-    size.
+    Memory: 2 chunks, or tables if they are smaller, and the caller's `copies` (bytes) without windows; else 7 chunks
+    (and 8, of 32 MiB or of one row where rows are larger, at the least), and with ``passes`` a window of what is left,
+    with ``scatter`` two of half the size. `BudgetError` if the budget has no room for that.
     """
     sizes = sizes or SIZES
-    chunk, minimum = max(sizes.chunk, table.row_bytes), minimum_memory(table, in_order, sizes)
+    chunk, minimum = max(sizes.chunk, table.row_bytes), minimum_memory(table, in_order, sizes, copies)
+    budget.require(minimum, f"rows of {table.path.name}, in chunks of {format_bytes(min(chunk, table.bytes))},")
     if in_order or sizes.cached(table):
         return RowPlan("in order" if in_order else "gather", max(1, table.rows), minimum, sizes=sizes)
-    budget.require(minimum, f"rows of {table.path.name}: eight chunks of {chunk >> 20} MiB")
     window = max(1, min(table.rows, (budget.left() - BUFFERS * chunk) // table.row_bytes))
     count = -(-table.rows // window)
     held = BUFFERS * min(chunk, table.bytes)  # what small tables take is less than what is asked for
