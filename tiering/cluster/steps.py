@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import xxhash
+
 from tiering.artifacts.artifact import Artifact, Damage
-from tiering.artifacts.manifest import Relation, relation_key
+from tiering.artifacts.manifest import Relation
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster.running import Job
 from tiering.cluster.session import Cluster
@@ -90,15 +92,15 @@ class Importing:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._numbers: dict[str, int] = {}
 
     def takes(self, plan: RelationPlan) -> bool:
         return not self._cluster.grid.whole(lists.task_bytes(plan))
 
     def make(self, writer: ArtifactWriter, plan: RelationPlan) -> None:
-        number = self._numbers.setdefault(relation_key(plan.edges.relation), len(self._numbers))
-        job = self._cluster.job(writer)
-        lists.write_relation(job, writer, f"relation-{number}", plan, self._cluster.grid)
+        # By its key: a run that goes on makes fewer relations, under the same names. Names of files have a limit.
+        name = "__".join(plan.edges.relation)
+        name = name if len(name) <= 100 else f"{name[:80]}-{xxhash.xxh3_64_hexdigest(name.encode())}"
+        lists.write_relation(self._cluster.job(writer), writer, name, plan, self._cluster.grid)
 
 
 class Scoring:
