@@ -26,7 +26,10 @@ ATTEMPTS = ".attempts"
 @contextmanager
 def output_file(context: TaskContext, folder: str, name: str, dtype: str, shape: Sequence[int]) -> Iterator[FileWriter]:
     """The file `name` of the artifact that is being made in `folder`, to be written whole by this task."""
-    at = f"{ATTEMPTS}/{name.replace('/', '+')}-{uuid.uuid4().hex}"
+    own = f"{context.stage}-{context.index:06}-"
+    for stale in Path(folder, ATTEMPTS).glob(f"{own}*") if context.alone else ():
+        stale.unlink(missing_ok=True)
+    at = f"{ATTEMPTS}/{own}{uuid.uuid4().hex}"
     entry = FileEntry(dtype, tuple(shape), "")
 
     def finished(blocks: bytes) -> None:

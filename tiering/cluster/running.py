@@ -12,12 +12,16 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from tiering.artifacts.checksum import split_digests
+from tiering.artifacts.file_writer import damaged_blocks
+from tiering.artifacts.manifest import FileEntry
 from tiering.cluster.exchanges import Exchange
 from tiering.cluster.exchanges.store import StoreExchange
 from tiering.cluster.executors import Executor, Finished
@@ -31,7 +35,7 @@ from tiering.cluster.manifests import (
     read_manifest,
 )
 from tiering.cluster.segments import Columns
-from tiering.cluster.stores import Store, open_store
+from tiering.cluster.stores import Store
 from tiering.cluster.tasks import Call, ConflictError, Outcome, OutputFile, Stage, plan_digest, run_attempt
 from tiering.errors import InternalError, RefusedError, TieringError
 from tiering.progress import note, progress
@@ -194,13 +198,19 @@ class Job:
         return None
 
     def _there(self, manifest: Manifest) -> bool:
-        """Whether what a manifest stands for is there, by its size; content is compared where it is read."""
+        """Whether what a manifest stands for is there: a file as it was written, a segment by its size.
+
+        Content of segments is compared where it is read. Cost: reads the file.
+        """
         if not self.exchange.there(manifest):
             return False
         if manifest["file"] is None:
             return True
         file = OutputFile.from_json(manifest["file"])
-        return open_store(file.folder).size(file.at) is not None
+        path, size = Path(file.folder, file.at), FileEntry(file.dtype, tuple(file.shape), "").bytes
+        if not path.is_file() or path.stat().st_size != size:
+            return False
+        return not damaged_blocks(path, split_digests(bytes.fromhex(file.blocks)))
 
     def remove(self) -> None:
         """Remove what tasks have left for each other, once the job's result is published."""
@@ -232,9 +242,9 @@ class Job:
         elif run:
             self._run(stage, again)
 
-    def call(self, stage: Stage, index: int) -> Call:
+    def call(self, stage: Stage, index: int, alone: bool) -> Call:
         carried = self.exchange.carried(stage.reads)
-        return Call(self.store.url, self.name, stage, index, self._plans[stage.name], self.threads, carried)
+        return Call(self.store.url, self.name, stage, index, self._plans[stage.name], self.threads, alone, carried)
 
     def ticket(self) -> int:
         self._tickets += 1
@@ -273,10 +283,10 @@ class _StageRun:
                 executor.drop(ticket)
 
     def _submit(self, index: int) -> None:
-        ticket = self.job.ticket()
+        ticket, alone = self.job.ticket(), all(attempt.index != index for attempt in self.attempts.values())
         self.attempts[ticket] = _Attempt(index)
         self.tries[index] = self.tries.get(index, 0) + 1
-        self.job.executor.submit(ticket, self.job.call(self.stage, index))
+        self.job.executor.submit(ticket, self.job.call(self.stage, index, alone))
 
     def _finish(self, finished: Finished) -> None:
         attempt = self.attempts.pop(finished.ticket, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import xxhash
 
+from tiering.artifacts import external_directories
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster.exchanges.ray import RayExchange
 from tiering.cluster.executors import Executor
@@ -98,14 +100,21 @@ class Cluster:
         stage = str(writer.required_journal().identity["stage"])
         identity: Mapping[str, Any] = {**writer.required_journal().identity, "out": str(writer.root), **vars(self.grid)}
         name = f"{stage}-{xxhash.xxh3_64_hexdigest(canonical(identity))}"
+        url = self._store_url(writer.root)
+        if store_kind(url) == "directory":  # removed with the journal that knows of it, however the run ends
+            folder = Path(os.path.abspath(url)) / name  # noqa: PTH100 - keep symbolic links in the name as given
+            external_directories.claim_temporary(folder, writer.root, writer.required_journal())
         return self._job(name, writer.root)
 
     def question(self, about: Path, name: str) -> Job:
         """A job that leaves no artifact; `name` stands for what is asked, about the artifact at `about`."""
         return self._job(name, about)
 
+    def _store_url(self, beside: Path) -> str:
+        return self.options.store or str(beside.with_name(f".{beside.name}.tasks"))
+
     def _job(self, name: str, beside: Path) -> Job:
-        options, store = self.options, open_store(self.options.store or str(beside.with_name(f".{beside.name}.tasks")))
+        options, store = self.options, open_store(self._store_url(beside))
         exchange = RayExchange() if options.exchange == "ray" else None
         job = Job(
             store, name, self._begun(), threads=options.threads, retry=self.retry, counters=self.counters,

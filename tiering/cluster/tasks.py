@@ -93,6 +93,8 @@ class TaskContext:
     index: int
     params: Mapping[str, Any]
     threads: int = 1
+    alone: bool = False
+    """Whether no other attempt at the task may still run: what earlier ones have left is removed."""
     file: OutputFile | None = None
     """The file of an artifact that the task has written, if it writes one."""
     given: Columns = field(default_factory=dict)
@@ -171,14 +173,18 @@ def run_attempt(
     plan_digest: str = "",
     given: Columns | None = None,
     exchange: TaskExchange | None = None,
+    alone: bool = False,
 ) -> Manifest:
     """Run a task once, in this process, and commit it; the manifest that is there afterwards.
 
-    `exchange`: where parts go; the store, unless told.
+    `exchange`: where parts go; the store by default. `alone`: see `TaskContext`.
     """
     exchange = exchange or StoreTaskExchange(store, job)
-    context = TaskContext(exchange, stage.name, index, stage.params, threads, given=given or {})
-    key = f"{segments_folder(job, stage.name)}/{index:06}-{uuid.uuid4().hex}.segment"
+    context = TaskContext(exchange, stage.name, index, stage.params, threads, alone, given=given or {})
+    folder = f"{segments_folder(job, stage.name)}/{index:06}"
+    if alone:
+        store.clear(folder)
+    key = f"{folder}/{uuid.uuid4().hex}.segment"
     with exchange.writer(key, -(-stage.traffic.left // max(1, stage.tasks))) as context._writer:
         facts = resolve(stage.function)(context) or {}
         segment = context._writer.finish()
@@ -204,8 +210,9 @@ def _commit(store: Store, job: str, exchange: TaskExchange, manifest: Manifest) 
     if manifest["file"] is not None:
         open_store(manifest["file"]["folder"]).remove(manifest["file"]["at"])
     first = read_manifest(store, job, stage, index)
-    if first is None:
-        raise LostError(stage, index, f"{key} is damaged")
+    file = None if first is None else first["file"]
+    if first is None or (file is not None and open_store(file["folder"]).size(file["at"]) is None):
+        raise LostError(stage, index, f"{key} is damaged, or the file that it names is gone")
     if first["content"] != manifest["content"]:
         raise ConflictError(
             f"{store.url}: task {index} of {stage} was run twice and made different bytes ({first['content']} on "
@@ -232,6 +239,7 @@ class Call:
     index: int
     plan_digest: str
     threads: int = 1
+    alone: bool = False
     carried: Any = None
     """What leads to parts of earlier tasks, if the store does not."""
 
@@ -258,6 +266,7 @@ def attempt(call: Call, exchange: TaskExchange | None = None) -> Outcome:
             threads=call.threads,
             plan_digest=call.plan_digest,
             exchange=exchange,
+            alone=call.alone,
         )
     except (LostError, StorageError) as error:
         return Outcome(error=error, again=True)

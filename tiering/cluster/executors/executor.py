@@ -8,11 +8,11 @@ from typing import Protocol
 
 from tiering.cluster.exchanges import Left
 from tiering.cluster.tasks import Call, Outcome
-from tiering.errors import TieringError
+from tiering.errors import CapabilityError
 
 
-class LostWorkerError(TieringError, RuntimeError):
-    """The process or machine that ran an attempt is gone."""
+class LostWorkerError(CapabilityError):
+    """The process or machine that ran an attempt, or the cluster, is gone; finished tasks stay for the next run."""
 
 
 @dataclass(frozen=True)
