@@ -29,14 +29,14 @@ def gather(out: bool) -> Race:
     features = MemoryFeatures("node", np.ones((2000, 64), np.float32))
     ids = random_ids(2000, 100_000)
     rows = np.empty((ids.size, 64), np.float32) if out else None
-    return ids, FAR, lambda: features.gather_numpy(ids, rows)
+    return ids, -FAR, lambda: features.gather_numpy(ids, rows)
 
 
 def gather_tensors() -> Race:
     torch = pytest.importorskip("torch")
     features, ids = MemoryFeatures("node", np.ones((2000, 64), np.float32)), random_ids(2000, 100_000)
     out, wanted = torch.empty((ids.size, 64)), torch.from_numpy(ids)
-    return ids, FAR, lambda: features.gather(wanted, out)
+    return ids, -FAR, lambda: features.gather(wanted, out)
 
 
 def tiered_tensor() -> Race:
@@ -44,7 +44,7 @@ def tiered_tensor() -> Race:
     order = np.random.default_rng(1).random(2000)
     rows, ids = tiered(torch.ones((2000, 64)), order=order, device="cpu"), random_ids(2000, 100_000)
     wanted = torch.from_numpy(ids)
-    return ids, FAR, lambda: rows[wanted]
+    return ids, -FAR, lambda: rows[wanted]
 
 
 def seeds() -> Race:
