@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tiering.errors import InputError
+from tiering.errors import InputError, shown
 
 _FACTORS = {
     "": 1,
@@ -201,7 +201,9 @@ def _fanout(value: Any, what: str, least: int) -> int:
             f"{what}: expected whole numbers separated by commas such as 10,10,10, found {value!r}"
         ) from None
     if number != -1 and not least <= number < 2**31:
-        raise InputError(f"{what}: each entry is at least {least}, or -1 for all neighbours; found {number}")
+        raise InputError(
+            f"{what}: each entry is at least {least}, or -1 for all neighbours, and below 2^31; found {shown(number)}"
+        )
     return number
 
 

@@ -29,6 +29,9 @@ HETERO = ToyGraph(
         ([3, {"a:x:b": 2}], "hop 1: expected a number for each of 2 relations, none for b:y:a"),
         ([{"a:x:b": 2, "y": 1, "z": 1}], "no single relation 'z'; relations: a:x:b, b:y:a"),
         ([{"a:x:b": -5, "y": 1}], "relation 'a:x:b': expected 0 or more"),
+        ([2**31], r"hop 0: expected 1 or more, or -1 for all neighbours, and below 2\^31, found 2147483648"),
+        ([5, {"a:x:b": 2**31, "y": 1}], r"hop 1, relation 'a:x:b': expected 0 or more, .* and below 2\^31"),
+        ([2**200], "found a number of 201 bits"),
     ],
 )
 def test_fanouts(fanouts: Any, words: str) -> None:
