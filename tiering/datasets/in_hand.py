@@ -5,8 +5,6 @@ Tensors on a GPU are copied into memory; others are read where they lie.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ import xxhash
 
 from tiering.artifacts.manifest import relation_key
 from tiering.datasets.reader import NODE, RELATION, Reading
-from tiering.datasets.readers.pyg import stores_of
+from tiering.datasets.readers.pyg import put_pyg
 from tiering.datasets.scratch import chunks
 from tiering.datasets.stores import Column, EdgeStore, NodeStore, Stores, dataset_of
 from tiering.errors import InputError
@@ -25,10 +23,16 @@ HASHED_ROWS_BYTES = 8 << 20
 
 
 def open_in_hand(graph: Any, reading: Reading) -> Dataset:
-    """The graph as a dataset; `Dataset.notes` records a digest of its arrays as ``content``."""
-    stores = in_hand(graph)
+    """The graph as a dataset; `Dataset.notes` records a digest of what was read as ``content``."""
+    name = type(graph).__name__
+    stores = Stores(name, f"the {name}", Path(name), reading.scratch)
+    if format_of(graph) == "dgl":
+        put_dgl(graph, stores)
+    else:
+        put_pyg(graph.to_dict(), stores)
+    dataset = dataset_of(stores, reading)
     reading.notes["content"] = _digest(stores)
-    return dataset_of(stores, reading)
+    return dataset
 
 
 def format_of(graph: Any) -> str:
@@ -45,84 +49,30 @@ def format_of(graph: Any) -> str:
     )
 
 
-def in_hand(graph: Any) -> Stores:
-    """The named arrays of a graph in hand."""
-    name = type(graph).__name__
-    if format_of(graph) == "dgl":
-        return dgl_stores(graph, name, f"the {name}", Path(name))
-    return stores_of(_arrays(graph.to_dict()), name, f"the {name}", Path(name))
-
-
-def dgl_stores(graph: Any, name: str, where: str, path: Path) -> Stores:
-    """The named arrays of a DGLGraph; of one type of nodes and edges under the names that other formats have."""
+def put_dgl(graph: Any, stores: Stores) -> Stores:
+    """Put a DGLGraph into `stores`; of one type of nodes and edges under the names that other formats have."""
     plain = len(graph.ntypes) == 1 and len(graph.canonical_etypes) == 1
-    stores = Stores(name, where, {}, [])
     for node_type in graph.ntypes:
         called = NODE if plain else node_type
-        arrays = _columns(graph.nodes[node_type].data, f"{where}: {{}} of {called}", path)
+        arrays = stores.named(graph.nodes[node_type].data, called)
         stores.nodes[called] = NodeStore(arrays, int(graph.num_nodes(node_type)))
     for relation in graph.canonical_etypes:
         called = RELATION if plain else tuple(relation)
-        text = f"{where}: {{}} of {relation_key(called)}"
-        src, dst = (_array(ids)[0] for ids in graph.edges(etype=relation, order="eid"))
-        arrays = _columns(graph.edges[relation].data, text, path)
-        stores.edges.append(EdgeStore(called, src, dst, text.format("edges"), arrays))
+        where, arrays = f"{stores.where}: edges of {relation_key(called)}", graph.edges[relation].data
+        ends = graph.edges(etype=relation, order="eid")
+        src, dst = (Column.of(ids, where, stores.path, stores.scratch) for ids in ends)
+        stores.columns += [src, dst]
+        stores.edges.append(EdgeStore(called, src.array, dst.array, where, stores.named(arrays, relation_key(called))))
     return stores
 
 
-def _columns(data: Mapping[str, Any], where: str, path: Path) -> dict[str, Column]:
-    made = {}
-    for name, value in data.items():
-        array, dtype = _array(value)
-        made[name] = Column(where.format(name), array, dtype, path)
-    return made
-
-
-def _arrays(parts: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Tensors as arrays, in dictionaries of dictionaries; what else there is stays."""
-    made: dict[Any, Any] = {}
-    for key, value in parts.items():
-        if isinstance(value, Mapping):
-            made[key] = _arrays(value)
-        elif _is_tensor(value):
-            array, dtype = _array(value)
-            made[key] = array if dtype != "bfloat16" else array.view("V2")  # numpy's features of two raw bytes
-        else:
-            made[key] = value
-    return made
-
-
-def _is_tensor(value: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor) and value.layout is torch.strided
-
-
-def _array(value: Any) -> tuple[np.ndarray[Any, Any], str]:
-    """A tensor as array and the name of its dtype; ``bfloat16`` as ``uint16``."""
-    torch, tensor = sys.modules["torch"], value.detach().cpu()
-    if tensor.dtype is torch.bfloat16:
-        return tensor.view(torch.int16).numpy().view(np.uint16), "bfloat16"
-    array: np.ndarray[Any, Any] = tensor.numpy()
-    return array, array.dtype.name
-
-
 def _digest(stores: Stores) -> str:
-    """Of all arrays, so that an import that was stopped goes on with the same graph only."""
-    digest = xxhash.xxh3_128()
-
-    def take(name: str, array: np.ndarray[Any, Any]) -> None:
-        digest.update(f"{name} {array.dtype.str} {array.shape};".encode())
+    """Of all that was read, so that an import that was stopped goes on with the same graph only."""
+    digest = xxhash.xxh3_128(repr(sorted((t, nodes.num_nodes) for t, nodes in stores.nodes.items())).encode())
+    for column in stores.columns:
+        array = column.array
+        digest.update(f"{column.where} {column.dtype} {array.shape};".encode())
         if array.ndim:
             for part in chunks(array.shape[0], max(1, HASHED_ROWS_BYTES // max(1, array[:1].nbytes))):
                 digest.update(np.ascontiguousarray(array[part]).view(np.uint8).data)
-
-    for node_type, nodes in sorted(stores.nodes.items()):
-        digest.update(f"{node_type} {nodes.num_nodes};".encode())
-        for name, column in sorted(nodes.arrays.items()):
-            take(name, column.array)
-    for edges in sorted(stores.edges, key=lambda store: store.relation):
-        take(f"src of {relation_key(edges.relation)}", edges.src)
-        take("dst", edges.dst)
-        for name, column in sorted(edges.arrays.items()):
-            take(name, column.array)
     return f"xxh3-128:{digest.hexdigest()}"

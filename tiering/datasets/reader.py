@@ -12,6 +12,7 @@ from tiering.datasets.scratch import Scratch
 from tiering.datasets.sources.source import Source
 from tiering.formats.npy_file import NpyFile, open_npy, refuse_archives
 from tiering.formats.protocols import Dataset, EdgeData, Fingerprint, NodeData, fingerprint
+from tiering.progress import note
 
 NODE = "node"
 RELATION = (NODE, "to", NODE)
@@ -55,11 +56,21 @@ class Reading:
         self.notes.setdefault("warnings", []).append(text)
 
     def ignored(self, paths: Iterable[Path]) -> None:
-        """Record those of the files that are not known; archives in place of numpy files are refused."""
+        """Record those of the files that are not known; archives in place of numpy files are refused.
+
+        Of a directory of numpy files those are named on standard error, too; of IGB's labels, ``--label`` chooses.
+        """
         unused = [path for path in paths if path not in self.known]
         refuse_archives(unused)
         if unused:
             self.notes.setdefault("ignored_files", []).extend(map(str, unused))
+        arrays = [str(path) for path in unused if path.suffix == ".npy" and not path.match("node_label_*")]
+        if arrays and self.format in ("npy", "csc", "csr", "igb", "webgraph"):
+            note(
+                f"note: not imported: {', '.join(arrays)}; read are node_feat.npy, node_label.npy, train_idx.npy, "
+                "val_idx.npy, test_idx.npy of nodes, edge_feat.npy, edge_weight.npy, edge_type.npy, edge_id.npy of "
+                "edges: rename what is one of these"
+            )
 
     def dataset(self, name: str, nodes: dict[str, NodeData], edges: list[EdgeData]) -> Dataset:
         """What a reader returns: nodes by type, edges by relation, and what was recorded."""

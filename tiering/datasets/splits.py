@@ -48,14 +48,21 @@ def read_splits(folder: Path, num_nodes: int, reading: Reading) -> dict[str, Ids
 
 
 def _read_split(path: Path, num_nodes: int, reading: Reading) -> Ids:
-    file = reading.open_npy(path, "node ids or a mask")
-    values = file.column("biu", SPLIT_WORDS)
-    if values.dtype.kind != "b" and "mask" in path.name:
-        raise InputError(
-            f"{path}: expected a boolean mask, found {file.described}; convert with array.astype(bool), or name a "
-            f"file of node ids {path.name.replace('mask', 'idx')}"
-        )
+    values = reading.open_npy(path, "node ids or a mask").column("biu", SPLIT_WORDS)
+    if "mask" in path.name:
+        values = as_mask(values, str(path), num_nodes)
     return split_ids(values, str(path), num_nodes)
+
+
+def as_mask(values: npt.NDArray[Any], where: str, count: int) -> npt.NDArray[np.bool_]:
+    """Return what has the name of a mask as booleans: `count` whole numbers are a mask if each is 0 or 1."""
+    wrong = values.shape[0] != count or first_wrong(values, lambda block: (block != 0) & (block != 1)) is not None
+    if values.dtype.kind != "b" and wrong:
+        raise InputError(
+            f"{where}: expected a boolean mask, or 0 or 1 for each of {count} nodes, found {values.dtype} "
+            f"{values.shape}; correct it, or if these are node ids, name them idx in the place of mask"
+        )
+    return values.astype(bool, copy=False)
 
 
 def split_ids(values: npt.NDArray[Any], where: str, num_nodes: int) -> Ids:

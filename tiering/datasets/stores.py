@@ -1,33 +1,36 @@
 """Datasets that come as named arrays by node type and relation, as PyG and DGL keep them: to nodes and edges.
 
 The names are theirs: ``x`` or ``feat`` are features, ``y`` or ``label`` labels, ``train_mask`` or ``train_idx`` splits;
-of edges ``edge_attr`` or ``feat`` are features, ``edge_weight`` or ``weight`` weights. Others are recorded as ignored.
+of edges ``edge_attr`` or ``feat`` are features, ``edge_weight`` or ``weight`` weights. Others are recorded as ignored,
+and named on standard error. A value that is no dense array is made one when it is read (`tiering.datasets.dense`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.manifest import Relation, relation_key, storage_dtype
+from tiering.datasets.dense import dense_array, widened
 from tiering.datasets.edges import check_weights, listed_counts
 from tiering.datasets.features import feature_dtype
 from tiering.datasets.labels import make_labels
 from tiering.datasets.nodes import agreed_count
 from tiering.datasets.options import node_count
 from tiering.datasets.reader import Reading
-from tiering.datasets.scratch import chunks
-from tiering.datasets.splits import SPLIT_WORDS, are_made, check_splits, make_splits, split_ids
+from tiering.datasets.scratch import Scratch, chunks
+from tiering.datasets.splits import SPLIT_WORDS, are_made, as_mask, check_splits, make_splits, split_ids
 from tiering.errors import InputError, MissingError
 from tiering.formats.features import EDGE_FEATURES, FEATURE_DTYPES, FeatureTable
 from tiering.formats.npy_file import as_column
 from tiering.formats.protocols import Dataset, EdgeData, FeatureStream, GraphSoFar, NodeData
 from tiering.formats.torch_file import TorchTensor
+from tiering.progress import note
 
 FEATURES, LABELS = ("x", "feat", "features"), ("y", "label", "labels")
 SPLITS = {
@@ -57,22 +60,31 @@ class Column:
     """Bytes of the file before row 0, if the rows lie there one behind the other."""
 
     @classmethod
-    def of(cls, value: Any, where: str, path: Path) -> Column | None:
-        """A column of what a file holds; ``None`` if that is no array."""
-        if isinstance(value, TorchTensor):
-            offset = value.offset if value.contiguous else None
-            return cls(where, value.array(), value.dtype, value.path, offset)
-        if isinstance(value, np.ndarray):
-            return cls(where, value, value.dtype.name, path)
-        return None
+    def of(cls, value: Any, where: str, path: Path, scratch: Scratch) -> Column:
+        """A value of a file, or in memory, as a dense array; see `tiering.datasets.dense.dense_array`."""
+        array, dtype = dense_array(value, where, scratch)
+        in_file = isinstance(value, TorchTensor) and value.contiguous
+        return cls(where, array, dtype, path, value.offset if in_file else None)
+
+    def numbers(self, what: str, kinds: str, words: str) -> npt.NDArray[Any]:
+        """Return the array as one column of numbers: see `tiering.formats.npy_file.as_column`."""
+        return as_column(widened(self.array, self.dtype), self.where, what, kinds, words)
+
+
+class NamedValue(NamedTuple):
+    """A value as the dataset holds it: a tensor, a sparse matrix, a list or anything else; its name for messages."""
+
+    where: str
+    value: Any
 
 
 @dataclass
 class NodeStore:
     """What is known of the nodes of a type."""
 
-    arrays: dict[str, Column] = field(default_factory=dict)
-    num_nodes: int | None = None
+    arrays: dict[str, Any] = field(default_factory=dict)
+    """Name -> `Column` or `NamedValue`; what is read is taken out."""
+    num_nodes: Any = None
     """Stated by the dataset; ``None`` if it states none."""
 
 
@@ -84,7 +96,7 @@ class EdgeStore:
     src: npt.NDArray[Any]
     dst: npt.NDArray[Any]
     where: str
-    arrays: dict[str, Column] = field(default_factory=dict)
+    arrays: dict[str, Any] = field(default_factory=dict)
     edge_ids: npt.NDArray[np.int64] | None = None
 
 
@@ -95,17 +107,41 @@ class Stores:
     name: str
     where: str
     """The file, or what the caller gave, for messages."""
-    nodes: dict[str, NodeStore]
-    edges: list[EdgeStore]
+    path: Path
+    """The file, or what stands for it."""
+    scratch: Scratch
+    nodes: dict[str, NodeStore] = field(default_factory=dict)
+    edges: list[EdgeStore] = field(default_factory=list)
+    columns: list[Column] = field(default_factory=list)
+    """Those that were read."""
+    ignored: list[str] = field(default_factory=list)
+    """Names of values that are not read."""
+
+    def named(self, values: Mapping[Any, Any], owner: str) -> dict[str, NamedValue]:
+        """The values of a node type or relation, `owner`, by name; ``None`` is no value."""
+        return {
+            str(name): NamedValue(f"{self.where}: {name} of {owner}", value)
+            for name, value in values.items()
+            if value is not None
+        }
+
+    def take(self, arrays: dict[str, Any], names: tuple[str, ...]) -> tuple[str, Column | None]:
+        """Take the first of `names` out of `arrays`: its name and the column; ``None`` if there is none."""
+        name = next((name for name in names if name in arrays), "")
+        column = arrays.pop(name, None)
+        if isinstance(column, NamedValue):
+            column = Column.of(column.value, column.where, self.path, self.scratch)
+        self.columns += [column] if column is not None else []
+        return name, column
 
 
 def edge_ends(index: Column) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Sources and destinations of edges of shape (2, E)."""
-    array = index.array
+    array = index.array.astype(np.int64) if index.array.shape == (2, 0) else index.array
     if array.dtype.str not in ("<i4", "<i8") or array.ndim != 2 or array.shape[0] != 2:
         raise InputError(
             f"{index.where}: expected edges of shape (2, E), int32 or int64, found {index.dtype} {array.shape}; "
-            "convert them"
+            "convert or transpose them"
         )
     return array[0], array[1]
 
@@ -115,11 +151,21 @@ def dataset_of(stores: Stores, reading: Reading) -> Dataset:
     chosen = _chosen(stores, reading.options.relations)
     if not chosen and not stores.nodes:
         raise InputError(f"{stores.where}: expected a graph, found neither nodes nor edges")
-    edges = [_edges(store, reading) for store in chosen]
+    edges = [_edges(store, stores, reading) for store in chosen]
     ends = {t for store in chosen for t in (store.relation[0], store.relation[2])}
     types = sorted(ends if reading.options.relations else ends | set(stores.nodes))
     reading.notes["node_types"] = types
     nodes = {t: _nodes(t, stores.nodes.get(t, NodeStore()), edges, stores, reading) for t in types}
+    stores.ignored += [value.where for store in chosen for value in store.arrays.values()]
+    stores.ignored += [value.where for t in types if t in stores.nodes for value in stores.nodes[t].arrays.values()]
+    if stores.ignored:
+        reading.notes["ignored_arrays"] = stores.ignored
+        names = ", ".join(where.removeprefix(f"{stores.where}: ") for where in stores.ignored)
+        note(
+            f"note: {stores.where}: not imported: {names}; a graph takes x or feat, y or label, train_mask, val_mask, "
+            "test_mask of nodes, edge_attr or feat, edge_weight, edge_type of edges: rename what is one of these, and "
+            "keep the rest in files of your own"
+        )
     return reading.dataset(stores.name, nodes, edges)
 
 
@@ -131,16 +177,13 @@ def _chosen(stores: Stores, wanted: tuple[str, ...]) -> list[EdgeStore]:
     return [store for key, store in known.items() if not wanted or key in wanted]
 
 
-def _edges(store: EdgeStore, reading: Reading) -> EdgeData:
+def _edges(store: EdgeStore, stores: Stores, reading: Reading) -> EdgeData:
     edges = EdgeData(store.relation, store.src, store.dst, store.where, edge_ids=store.edge_ids)
-    arrays, count = store.arrays, edges.num_edges
-    used = set()
+    count = edges.num_edges
     for held, names in {EDGE_FEATURES: EDGE_ROWS, **EDGE_VALUES}.items():
-        name = next((name for name in names if name in arrays), None)
-        if name is None:
+        _, column = stores.take(store.arrays, names)
+        if column is None:
             continue
-        used.add(name)
-        column = arrays[name]
         if column.array.shape[:1] != (count,):
             raise InputError(
                 f"{column.where}: expected one row for each of {count} edges, found {column.dtype} "
@@ -151,34 +194,30 @@ def _edges(store: EdgeStore, reading: Reading) -> EdgeData:
             edges.data[held] = _compact(rows.view(storage_dtype(_dtype(column))), reading)
         else:
             kinds = ("iuf", "numbers") if held == "weight" else ("iu", "whole numbers")
-            edges.data[held] = as_column(column.array, column.where, "one value per edge", *kinds)
+            edges.data[held] = column.numbers("one value per edge", *kinds)
         if held == "weight":
             check_weights(edges.data[held], column.where)
-    _ignore(arrays, used, reading)
     return edges
 
 
-def _ignore(arrays: dict[str, Column], used: set[str], reading: Reading) -> None:
-    unused = [column.where for name, column in arrays.items() if name not in used]
-    if unused:
-        reading.notes.setdefault("ignored_arrays", []).extend(unused)
-
-
 def _nodes(node_type: str, store: NodeStore, edges: list[EdgeData], stores: Stores, reading: Reading) -> NodeData:
-    def first(names: tuple[str, ...]) -> Column | None:
-        return next((store.arrays[name] for name in names if name in store.arrays), None)
-
-    features, labels = first(FEATURES), first(LABELS)
-    masks = {split: column for split, names in SPLITS.items() if (column := first(names)) is not None}
-    used = [column for column in (features, labels, *masks.values()) if column is not None]
-    _ignore(store.arrays, {name for name, column in store.arrays.items() if column in used}, reading)
+    _, features = stores.take(store.arrays, FEATURES)
+    _, labels = stores.take(store.arrays, LABELS)
+    masks: dict[str, Column] = {}
+    for split, names in SPLITS.items():
+        name, column = stores.take(store.arrays, names)
+        if column is not None:
+            values = column.numbers("node ids or a mask", "biu", SPLIT_WORDS)
+            masks[split] = replace(
+                column, array=as_mask(values, column.where, values.size) if "mask" in name else values
+            )
     count = _count(node_type, store, [c for c in (features, labels) if c is not None], masks, edges, stores, reading)
     nodes = NodeData(count, None if features is None else _features(features))
     if labels is not None:
-        values = as_column(labels.array, labels.where, "one label per node", "iufb", "labels as whole numbers")
+        values = labels.numbers("one label per node", "iufb", "labels as whole numbers")
         nodes.labels, nodes.num_classes = make_labels(values, labels.where, count, reading)
     for split, column in masks.items():
-        nodes.splits[split] = split_ids(_mask(column, count), column.where, count)
+        nodes.splits[split] = split_ids(column.array, column.where, count)
     if are_made(nodes.labels, reading):
         if nodes.splits:
             reading.notes["splits_replaced"] = sorted(column.where for column in masks.values())
@@ -208,17 +247,9 @@ def _count(
         where = f"{stores.where}: num_nodes of {node_type}"
         counts.append((where, node_count(store.num_nodes, where)))
     counts += [(column.where, int(column.array.shape[0])) for column in rows if column.array.ndim]
-    counts += [(c.where, int(c.array.shape[0])) for c in masks.values() if c.array.dtype == np.bool_ and c.array.ndim]
+    counts += [(c.where, int(c.array.shape[0])) for c in masks.values() if c.array.dtype == np.bool_]
     counts += listed_counts(node_type, edges)
     return agreed_count(node_type, counts, edges, reading)
-
-
-def _mask(column: Column, count: int) -> npt.NDArray[Any]:
-    """Ids or a mask; of bytes, as torch before 1.2 had masks."""
-    values = as_column(column.array, column.where, "node ids or a mask", "biu", SPLIT_WORDS)
-    if column.dtype == "uint8" and values.shape[0] == count and int(values.max(initial=0)) <= 1:
-        return values.astype(bool)
-    return values
 
 
 def _dtype(column: Column) -> str:

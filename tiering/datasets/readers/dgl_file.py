@@ -10,9 +10,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from tiering.datasets.in_hand import dgl_stores
+from tiering.datasets.in_hand import put_dgl
 from tiering.datasets.reader import Reader, Reading, Sign
-from tiering.datasets.stores import dataset_of
+from tiering.datasets.stores import Stores, dataset_of
 from tiering.errors import BudgetError, CapabilityError, InputError
 from tiering.formats.npy_file import read_start
 from tiering.formats.protocols import Dataset
@@ -37,9 +37,9 @@ def _open_dgl(path: Path, reading: Reading) -> Dataset:
             f"{path}: expected one graph, found {len(graphs)}; save the one that is meant with save_graphs"
         )
     reading.used(path)
-    if labels:
-        reading.notes["ignored_arrays"] = [f"{path}: {name} of the file" for name in labels]
-    return dataset_of(dgl_stores(graphs[0], path.stem, str(path), path), reading)
+    stores = put_dgl(graphs[0], Stores(path.stem, str(path), path, reading.scratch))
+    stores.ignored += [f"{path}: {name} of the file" for name in labels]
+    return dataset_of(stores, reading)
 
 
 def _load(path: Path) -> tuple[list[Any], dict[str, Any]]:

@@ -36,6 +36,7 @@ from tiering.datasets.tables import one_line
 from tiering.errors import InputError, MissingError
 from tiering.formats.features import EDGE_FEATURES
 from tiering.formats.protocols import Dataset, EdgeData, FeatureStream, GraphSoFar, NodeData
+from tiering.progress import note
 
 DATA, LABELS, EDGES = "data.npz", "node-label.npz", "edge.csv.gz"
 READ = frozenset({"num_nodes_list", "num_edges_list", "edge_index", "node_feat", "edge_feat"})
@@ -94,7 +95,8 @@ def _archives(raw: Path, reading: Reading) -> tuple[EdgeData, NodeData]:
         edges.data[EDGE_FEATURES] = member.store(reading, member.dtype).reshape(shape).view(stored)
     unread = [member.where for name, member in members.items() if name not in READ]
     if unread:
-        reading.notes.setdefault("ignored_arrays", []).extend(unread)
+        reading.notes["ignored_arrays"] = unread
+        note(f"note: not imported: {', '.join(unread)}; keep in files of your own what you need of it")
     return edges, nodes
 
 

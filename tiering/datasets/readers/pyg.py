@@ -13,16 +13,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tiering.artifacts.manifest import relation_key
 from tiering.artifacts.regular import is_folder, is_there
+from tiering.datasets.dense import is_sparse
 from tiering.datasets.reader import NODE, RELATION, Reader, Reading, Sign
-from tiering.datasets.stores import Column, EdgeStore, NodeStore, Stores, dataset_of, edge_ends
+from tiering.datasets.stores import EdgeStore, NodeStore, Stores, dataset_of, edge_ends
 from tiering.errors import InputError, MissingError, shown
 from tiering.formats.npy_file import read_start
 from tiering.formats.protocols import Dataset
 from tiering.formats.torch_file import StoredObject, TorchTensor, read_torch
 
 FILES = ("data.pt", "geometric_data_processed.pt")
+GLOBAL = "_global_store"
+"""Values of a HeteroData that belong to no node type and no relation."""
 WHAT = "a graph of PyG (Data or HeteroData)"
 OLD_FORMAT = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 """What files of torch before 1.6 begin with; they are recognised to be refused in words."""
@@ -55,7 +60,7 @@ def _open_pyg(path: Path, reading: Reading) -> Dataset:
     reading.used(file)
     folder = file.parent.parent if file.parent.name == "processed" else file.parent
     name = file.stem if file == path else folder.name
-    return dataset_of(stores_of(contents(value, str(file)), name, str(file), file), reading)
+    return dataset_of(put_pyg(contents(value, str(file)), Stores(name, str(file), file, reading.scratch)), reading)
 
 
 def contents(value: Any, where: str) -> Mapping[Any, Any]:
@@ -68,7 +73,8 @@ def contents(value: Any, where: str) -> Mapping[Any, Any]:
     if isinstance(value, StoredObject):
         state = value.state
         if value.name.endswith(".HeteroData"):
-            return {**_mapping(state, "_node_store_dict", where), **_mapping(state, "_edge_store_dict", where)}
+            nodes, edges = (_mapping(state, f"_{kind}_store_dict", where) for kind in ("node", "edge"))
+            return {**nodes, **edges, GLOBAL: state.get(GLOBAL) or {}}
         if value.name.endswith(".Data"):
             return _mapping(state, "_store", where) if "_store" in state else state
     if isinstance(value, dict) and any(name == "edge_index" or isinstance(name, tuple) for name in value):
@@ -94,57 +100,54 @@ def _require_one(slices: Any, where: str) -> None:
         raise InputError(f"{where}: expected one graph, found {graphs}; save the one that is meant with torch.save")
 
 
-def stores_of(parts: Mapping[Any, Any], name: str, where: str, path: Path) -> Stores:
-    """Named arrays of `Data.to_dict` or `HeteroData.to_dict`."""
-    stores = Stores(name, where, {}, [])
+def put_pyg(parts: Mapping[Any, Any], stores: Stores) -> Stores:
+    """Put what `Data.to_dict` or `HeteroData.to_dict` gives into `stores`."""
     typed = any(isinstance(key, tuple) for key in parts) or "edge_index" not in parts
     if not typed:
         edges = {key: value for key, value in parts.items() if str(key).startswith("edge")}
         nodes = {key: value for key, value in parts.items() if key not in edges}
-        _put_nodes(stores, NODE, nodes, path)
-        _put_edges(stores, RELATION, edges, path)
+        _put_nodes(stores, NODE, nodes)
+        _put_edges(stores, RELATION, edges)
         return stores
     if "adj_t" in parts or not any(isinstance(value, Mapping) for value in parts.values()):
-        raise _no_edges(where, parts)
+        raise _no_edges(stores.where, parts)
     for key, values in parts.items():
-        if not isinstance(values, Mapping) or key == "_global_store":
+        if not isinstance(values, Mapping) or key == GLOBAL:
+            others = values if key == GLOBAL else [key]
+            stores.ignored += [f"{stores.where}: {text} of the graph" for text in others]
             continue
         if isinstance(key, tuple) and len(key) == 3 and all(isinstance(part, str) for part in key):
-            _put_edges(stores, key, values, path)
+            _put_edges(stores, key, values)
         elif isinstance(key, str):
-            _put_nodes(stores, key, values, path)
+            _put_nodes(stores, key, values)
         else:
-            raise InputError(f"{where}: expected node types as text and relations as three texts, found {shown(key)}")
+            raise InputError(
+                f"{stores.where}: expected node types as text, relations as three texts, found {shown(key)}"
+            )
     return stores
 
 
 def _no_edges(where: str, parts: Mapping[Any, Any]) -> InputError:
-    names = ", ".join(map(str, list(parts)[:8])) or "nothing"
+    names = ", ".join("a sparse " * is_sparse(value) + str(key) for key, value in list(parts.items())[:8])
     return InputError(
-        f"{where}: expected edge_index, found {names}; of a sparse adj_t, row, col, _ = adj_t.t().coo() and "
-        "edge_index = torch.stack([row, col])"
+        f"{where}: expected edge_index, found {names or 'nothing'}; of a sparse adj_t, row, col, _ = adj_t.t().coo() "
+        "and edge_index = torch.stack([row, col])"
     )
 
 
-def _put_nodes(stores: Stores, node_type: str, values: Mapping[Any, Any], path: Path) -> None:
-    number = values.get("num_nodes")
-    stores.nodes[node_type] = NodeStore(
-        _columns(values, f"{stores.where}: {{}} of {node_type}", path), number if type(number) is int else None
-    )
+def _put_nodes(stores: Stores, node_type: str, values: Mapping[Any, Any]) -> None:
+    arrays = stores.named(values, node_type)
+    _, number = stores.take(arrays, ("num_nodes",))
+    stores.nodes[node_type] = NodeStore(arrays, None if number is None else np.squeeze(number.array).tolist())
 
 
-def _put_edges(stores: Stores, relation: tuple[str, str, str], values: Mapping[Any, Any], path: Path) -> None:
-    where = f"{stores.where}: {{}} of {relation_key(relation)}"
-    columns = _columns(values, where, path)
-    index = columns.pop("edge_index", None)
+def _put_edges(stores: Stores, relation: tuple[str, str, str], values: Mapping[Any, Any]) -> None:
+    key = relation_key(relation)
+    arrays = stores.named(values, key)
+    index = None if is_sparse(values.get("edge_index")) else stores.take(arrays, ("edge_index",))[1]
     if index is None:
-        raise _no_edges(f"{stores.where}: {relation_key(relation)}", values)
-    stores.edges.append(EdgeStore(relation, *edge_ends(index), index.where, columns))
-
-
-def _columns(values: Mapping[Any, Any], where: str, path: Path) -> dict[str, Column]:
-    made = {str(name): Column.of(value, where.format(name), path) for name, value in values.items()}
-    return {name: column for name, column in made.items() if column is not None}
+        raise _no_edges(f"{stores.where}: {key}", values)
+    stores.edges.append(EdgeStore(relation, *edge_ends(index), index.where, arrays))
 
 
 READER = Reader(

@@ -43,7 +43,7 @@ def _open_graphbolt(path: Path, reading: Reading) -> Dataset:
         missing = next((str(e.path) for m in metas for e in m.edges.values() if not e.path.exists()), "any edges")
         raise MissingError(f"{root}: expected {missing} as {files[0]} says, found nothing; get the dataset again")
     reading.used(meta.path)
-    stores = Stores(meta.name, str(root), {}, [])
+    stores = Stores(meta.name, str(root), root, reading.scratch)
     for node_type, number in meta.nodes.items():
         stores.nodes[node_type] = NodeStore(num_nodes=number)
     if meta.edges:
@@ -154,6 +154,8 @@ def _seeds(entry: SetEntry, reading: Reading) -> Column | None:
     if file is None:
         return None
     column = file.column(f"the {entry.split} nodes of {entry.node_type}", reading)
+    if column.array.ndim == 1:
+        column.numbers("node ids", "iu", "node ids as whole numbers")
     return column if column.array.ndim == 1 else None
 
 
@@ -169,8 +171,8 @@ def _put_labels(store: NodeStore, sets: list[tuple[SetEntry, Column]], reading: 
     labels[:] = np.nan
     for file, seeds in labelled:
         values, ids = file.column("labels", reading), seeds.array
-        flat = values.array.reshape(-1) if values.array.ndim == 2 and 1 in values.array.shape else values.array
-        if flat.shape != ids.shape or flat.dtype.kind not in "iufb":
+        flat = values.numbers("one label for each seed", "iufb", "labels as whole numbers")
+        if flat.shape != ids.shape:
             raise InputError(
                 f"{values.where}: expected one label for each of {ids.shape[0]} seeds, found {values.dtype} "
                 f"{values.array.shape}; correct it"
@@ -184,6 +186,6 @@ def _put_labels(store: NodeStore, sets: list[tuple[SetEntry, Column]], reading: 
 
 READER = Reader(
     _open_graphbolt,
-    takes=frozenset({"relations", "delimiter", "header"}),
+    takes=frozenset({"relations", "delimiter", "header", "quoted_newlines", "comment"}),
     directory=Sign(f"{META} (graphbolt)", lambda path: bool(_places(path)[1])),
 )

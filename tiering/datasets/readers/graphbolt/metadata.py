@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tiering.artifacts.manifest import Relation
 from tiering.artifacts.regular import require_file
 from tiering.datasets.options import node_count
@@ -18,7 +16,7 @@ from tiering.datasets.reader import NODE, RELATION, Reading
 from tiering.datasets.stores import Column
 from tiering.errors import CapabilityError, InputError, shown
 from tiering.formats.npy_file import read_start
-from tiering.formats.torch_file import TorchTensor, read_torch
+from tiering.formats.torch_file import read_torch
 
 META, PREPROCESSED = "metadata.yaml", "preprocessed"
 LONGEST = 1 << 22
@@ -43,12 +41,7 @@ class FileEntry:
             return Column(str(self.path), file.array(), file.dtype.name, self.path, inside)
         value = read_torch(self.path, where)
         reading.used(self.path)
-        column = Column.of(value, str(self.path), self.path)
-        if column is None or not isinstance(value, (TorchTensor, np.ndarray)):
-            raise InputError(
-                f"{self.path}: expected {where}, a tensor alone, found {type(value).__name__}; save it again"
-            )
-        return column
+        return Column.of(value, str(self.path), self.path, reading.scratch)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,422 @@
+"""Values of graphs of PyG and DGL that are no dense arrays, or have names that are not read: taken, refused or said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tiering
+from tiering.datasets import open_dataset
+from tiering.datasets.dense import dense_array
+from tiering.datasets.scratch import Scratch
+from tiering.errors import BudgetError, InputError
+from tiering.formats.graph import Graph
+from tiering.memory import parse_memory
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # torch says that sparse and nested tensors are new
+torch = pytest.importorskip("torch")
+sparse = pytest.importorskip("scipy.sparse")
+
+EDGES = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 3]])
+BY_DESTINATION = np.array([2, 0, 1, 3])
+"""Positions of the edges of `EDGES` in the order of their destinations."""
+ROWS = np.array([[1.0, 0], [0, 2.5], [0, 0], [-3, 4]], np.float32)
+COLUMN = np.array([2, 0, 0, 1])
+
+
+class TorchSparse:
+    """A sparse matrix with the conversion that the matrices of torch_sparse have."""
+
+    def to_torch_sparse_coo_tensor(self) -> Any:
+        return torch.from_numpy(ROWS).to_sparse()
+
+    def nnz(self) -> int:
+        return 4
+
+
+SPARSE: dict[str, Callable[[Any], Any]] = {
+    "coo": lambda a: torch.from_numpy(a).to_sparse(),
+    "csr": lambda a: torch.from_numpy(a).to_sparse_csr(),
+    "csc": lambda a: torch.from_numpy(a).to_sparse_csc(),
+    "bsr": lambda a: torch.from_numpy(a).to_sparse_bsr((2, 2)),
+    "bsc": lambda a: torch.from_numpy(a).to_sparse_bsc((2, 2)),
+    "hybrid": lambda a: torch.from_numpy(a).to_sparse(1),
+    "with a gradient": lambda a: torch.from_numpy(a).to_sparse().requires_grad_(),
+    "scipy csr": lambda a: sparse.csr_matrix(a),
+    "scipy coo": lambda a: sparse.coo_array(a),
+    "scipy lil": lambda a: sparse.lil_matrix(a),
+}
+LISTED: dict[str, Callable[[Any], Any]] = {
+    "list": lambda a: a.tolist(),
+    "tuple": lambda a: tuple(map(tuple, a.tolist())) if a.ndim == 2 else tuple(a.tolist()),
+    "tensors": lambda a: list(torch.from_numpy(a)),
+    "arrays": lambda a: list(a),
+    "objects": lambda a: a.astype(object),
+    "big-endian": lambda a: a.astype(a.dtype.newbyteorder(">")),
+}
+
+
+@pytest.fixture
+def pyg() -> Any:
+    return pytest.importorskip("torch_geometric.data")
+
+
+@pytest.fixture
+def dgl() -> Any:
+    return pytest.importorskip("dgl")
+
+
+def hetero(pyg: Any, nodes: dict[str, Any], edges: dict[str, Any]) -> Any:
+    data = pyg.HeteroData()
+    data["node"].update(nodes)
+    data["node", "to", "node"].update({"edge_index": EDGES, **edges})
+    return data
+
+
+def imported(source: Any, out: Path) -> Graph:
+    graph = tiering.import_graph(source, out, force=True)
+    assert tiering.check(graph.path, "full") == []
+    return graph
+
+
+def same(graph: Graph, rows: bool = True) -> None:
+    """The graph holds `ROWS` as features of nodes and edges, and `COLUMN` as labels, types and weights."""
+    relation = graph.relations[0]
+    if rows:
+        np.testing.assert_array_equal(graph.feature_table("node").open(), ROWS)
+        np.testing.assert_array_equal(graph.edge_data(relation)["feat"], ROWS[BY_DESTINATION])
+    np.testing.assert_array_equal(graph.labels("node"), COLUMN)
+    np.testing.assert_array_equal(graph.edge_data(relation)["weight"], COLUMN[BY_DESTINATION])
+    np.testing.assert_array_equal(graph.edge_data(relation)["type"], COLUMN[BY_DESTINATION])
+    np.testing.assert_array_equal(graph.split("train", "node"), [0, 3])
+
+
+@pytest.mark.parametrize("kind", [*SPARSE, *LISTED])
+def test_values_that_are_no_dense_arrays_are_made_ones(pyg: Any, tmp_path: Path, kind: str) -> None:
+    make = {**SPARSE, **LISTED}[kind]
+    flat = make if kind in (*LISTED, "coo") else lambda a: a.tolist()  # most sparse ones have two axes
+    nodes = {"x": make(ROWS), "y": flat(COLUMN), "train_mask": flat(np.array([True, False, False, True]))}
+    edges = {"edge_attr": make(ROWS), "edge_weight": flat(COLUMN), "edge_type": flat(COLUMN)}
+    for source in (pyg.Data(edge_index=EDGES, **nodes, **edges), hetero(pyg, nodes, edges)):
+        same(imported(source, tmp_path / "graph"))
+
+
+def test_sparse_values_of_dgl_are_made_dense(dgl: Any, tmp_path: Path) -> None:
+    graph = dgl.graph(tuple(EDGES))
+    graph.ndata.update(feat=SPARSE["coo"](ROWS), label=SPARSE["coo"](COLUMN), train_idx=torch.tensor([0, 3, 1, 2]))
+    graph.edata.update(feat=SPARSE["csr"](ROWS), weight=SPARSE["coo"](COLUMN), type=torch.from_numpy(COLUMN))
+    graph.ndata["train_mask"] = torch.tensor([1, 0, 0, 1])
+    same(imported(graph, tmp_path / "graph"))
+
+
+@pytest.mark.parametrize("kind", ["list", "tuple", "tensors", "arrays"])
+def test_lists_in_files_are_taken(pyg: Any, tmp_path: Path, kind: str) -> None:
+    make = LISTED[kind]
+    nodes = {"x": make(ROWS), "y": make(COLUMN), "train_idx": [0, 3]}
+    edges = {"edge_attr": make(ROWS), "edge_weight": make(COLUMN), "edge_type": make(COLUMN)}
+    graphs = {
+        "data": pyg.Data(edge_index=EDGES, **nodes, **edges),
+        "hetero": hetero(pyg, nodes, edges),
+        "dict": {"edge_index": make(EDGES.numpy()), **nodes, **edges},
+    }
+    for name, value in graphs.items():
+        torch.save(value, tmp_path / f"{name}.pt")
+        same(imported(tmp_path / f"{name}.pt", tmp_path / "graph"))
+
+
+@pytest.mark.xfail(strict=True, reason="until .pt files are read by torch.load")
+@pytest.mark.parametrize("kind", ["coo", "csr", "csc", "hybrid"])
+def test_sparse_values_in_files_are_made_dense(pyg: Any, tmp_path: Path, kind: str) -> None:
+    make, path = SPARSE[kind], tmp_path / "a.pt"
+    torch.save({"edge_index": EDGES, "x": make(ROWS), "edge_attr": make(ROWS)}, path)
+    np.testing.assert_array_equal(imported(path, tmp_path / "graph").feature_table("node").open(), ROWS)
+
+
+def test_a_matrix_of_torch_sparse_is_made_dense(pyg: Any, tmp_path: Path) -> None:
+    graph = imported(pyg.Data(edge_index=EDGES, x=TorchSparse()), tmp_path / "graph")
+    np.testing.assert_array_equal(graph.feature_table("node").open(), ROWS)
+
+
+def test_equal_entries_of_a_sparse_value_are_added(pyg: Any, tmp_path: Path) -> None:
+    value = torch.sparse_coo_tensor(torch.tensor([[3, 3], [1, 1]]), torch.tensor([1.0, 2.0]), (4, 2))
+    graph = imported(pyg.Data(edge_index=EDGES, x=value), tmp_path / "graph")
+    np.testing.assert_array_equal(graph.feature_table("node").open(), [[0, 0], [0, 0], [0, 0], [0, 3]])
+
+
+def test_a_sparse_value_that_fits_no_memory_is_refused_by_its_name(pyg: Any) -> None:
+    wide = torch.sparse_coo_tensor(torch.tensor([[0], [0]]), torch.ones(1), (4, 2**40))
+    for name, value in (("x", wide), ("edge_attr", wide), ("x", sparse.coo_matrix((4, 2**40)))):
+        with pytest.raises(BudgetError, match=rf"{name} of node.*, a sparse matrix, made dense need .* give --memory"):
+            open_dataset(pyg.Data(edge_index=EDGES, **{name: value}))
+
+
+def test_sparse_values_share_one_budget() -> None:
+    scratch = Scratch(None, parse_memory("1GiB"))
+    value, left = sparse.coo_matrix((1000, 1000)), scratch.budget.left()
+    dense_array(value, "x", scratch)
+    assert scratch.budget.left() == left - 8_000_000
+
+
+@pytest.mark.parametrize("how", ["file", "in memory", "dgl"])
+def test_bfloat16_counts_as_the_numbers_it_stands_for(pyg: Any, dgl: Any, tmp_path: Path, how: str) -> None:
+    numbers = torch.tensor([0.5, 0, 2, 1]).bfloat16()
+    source: Any = pyg.Data(edge_index=EDGES, y=torch.from_numpy(COLUMN).bfloat16(), edge_weight=numbers)
+    if how == "file":
+        torch.save(source, tmp_path / "a.pt")
+        source = tmp_path / "a.pt"
+    elif how == "dgl":
+        source = dgl.graph(tuple(EDGES))
+        source.ndata["label"], source.edata["weight"] = torch.from_numpy(COLUMN).bfloat16(), numbers
+    graph = imported(source, tmp_path / "graph")
+    np.testing.assert_array_equal(graph.labels("node"), COLUMN)
+    np.testing.assert_array_equal(graph.edge_data(graph.relations[0])["weight"], numbers.float()[BY_DESTINATION])
+
+
+def unusual_tensors() -> dict[str, tuple[Any, str]]:
+    """Tensors that no dense array can stand for -> what is said of them."""
+    ragged = [torch.ones(2), torch.ones(3)]
+    return {
+        "float8": (torch.ones(4, 2).to(torch.float8_e4m3fn), r"tensor of float8_e4m3fn; give tensor\.to\("),
+        "half complex": (torch.ones(4, 2, dtype=torch.complex32), "tensor of complex32"),
+        "quantised": (torch.quantize_per_tensor(torch.ones(4, 2), 0.1, 0, torch.qint8), r"qint8; .*dequantize\(\)"),
+        "meta": (torch.ones(4, 2, device="meta"), "a meta tensor of float32; give its values"),
+        "nested": (torch.nested.nested_tensor(ragged), "a nested tensor of float32; .*to_padded_tensor"),
+        "jagged": (torch.nested.nested_tensor(ragged, layout=torch.jagged), "a nested tensor of float32"),
+        "complex": (torch.ones(4, dtype=torch.complex64), "complex64"),
+        "conjugate": (torch.ones(4, dtype=torch.complex64).conj(), "complex64"),
+    }
+
+
+@pytest.mark.parametrize("name", ["x", "y", "train_mask", "edge_attr", "edge_weight", "edge_index", "feat", "time"])
+def test_tensors_that_no_array_can_stand_for_are_named(pyg: Any, name: str) -> None:
+    for value, words in unusual_tensors().values():
+        nodes = {} if name.startswith("edge") else {name: value}
+        edges = {name: value} if name.startswith("edge") else {}
+        for source in (pyg.Data(**{"edge_index": EDGES, **nodes, **edges}), hetero(pyg, nodes, edges)):
+            if name == "time":  # nobody reads it
+                assert open_dataset(source).notes["ignored_arrays"]
+                continue
+            with pytest.raises(InputError, match=f"{name} of node.*: expected .*{words}"):
+                open_dataset(source)
+
+
+def test_a_negated_view_is_taken_as_what_it_shows(pyg: Any, tmp_path: Path) -> None:
+    value = torch.complex(torch.ones(4, 2), torch.from_numpy(-ROWS)).conj().imag
+    graph = imported(pyg.Data(edge_index=EDGES, x=value), tmp_path / "graph")
+    np.testing.assert_array_equal(graph.feature_table("node").open(), ROWS)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"x": [[1.0], [1.0, 2.0], [1.0], [1.0]]}, "x of node: expected numbers as a dense array, found list"),
+        ({"x": list("abcd")}, "x of node: expected numbers as a dense array, found str"),
+        ({"y": [0, None, 1, 1]}, "y of node: expected numbers as a dense array"),
+        ({"y": {0: 1}}, "y of node: expected numbers as a dense array, found dict"),
+        ({"y": "cora"}, "y of node: expected numbers"),
+        ({"y": 3}, "y of node: expected one label per node"),
+        ({"y": np.ma.masked_array(COLUMN, COLUMN == 2)}, r"y of node: expected a value in every place.*filled\(\)"),
+        ({"edge_weight": np.ones(4, np.longdouble)}, "edge_weight of node:to:node: expected numbers"),
+        ({"edge_weight": [1.0, 2.0]}, "edge_weight of node:to:node: expected one row for each of 4 edges"),
+        ({"num_nodes": "5"}, "num_nodes of node: expected numbers"),
+        ({"num_nodes": [4, 5]}, "num_nodes of node: expected a whole number"),
+        ({"edge_index": [(0, 1), (1, 2), (2, 0)]}, r"edge_index of .*shape \(2, E\).*int64 \(3, 2\).*transpose"),
+        ({"edge_index": [[0, 1], [1]]}, "edge_index of node:to:node: expected numbers as a dense array"),
+        ({"edge_index": "0 1"}, "edge_index of node:to:node: expected numbers"),
+        ({"edge_index": [[0.0], [1.0]]}, r"edge_index of .*found float64 \(2, 1\)"),
+        ({"edge_index": torch.eye(4).to_sparse()}, "expected edge_index, found a sparse edge_index; of a sparse adj_t"),
+        ({"edge_index": sparse.eye(4)}, "expected edge_index, found a sparse edge_index"),
+    ],
+)
+def test_values_without_numbers_are_refused_by_their_name(pyg: Any, values: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        open_dataset(pyg.Data(**{"edge_index": EDGES, **values}))
+
+
+@pytest.mark.parametrize("make", [list, tuple, np.array])
+def test_edges_in_lists_are_taken(pyg: Any, tmp_path: Path, make: Callable[[Any], Any]) -> None:
+    index = make(EDGES.tolist())
+    torch.save({"edge_index": index}, tmp_path / "a.pt")
+    expected = imported(pyg.Data(edge_index=EDGES), tmp_path / "expected").csc(("node", "to", "node"))
+    for source in (pyg.Data(edge_index=index), tmp_path / "a.pt", pyg.Data(edge_index=make(tuple(EDGES)))):
+        if isinstance(index, np.ndarray) and not isinstance(source, Path):
+            continue
+        graph = imported(source, tmp_path / "graph")
+        for one, other in zip(graph.csc(graph.relations[0]), expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert imported(pyg.Data(edge_index=[[], []], num_nodes=2), tmp_path / "graph").num_nodes("node") == 2
+
+
+@pytest.mark.parametrize("number", [6, np.int64(6), torch.tensor(6), torch.tensor([6]), [6]])
+def test_the_number_of_nodes_counts_in_any_form(pyg: Any, tmp_path: Path, number: Any) -> None:
+    torch.save({"edge_index": EDGES, "num_nodes": number}, tmp_path / "a.pt")
+    for source in (pyg.Data(edge_index=EDGES, num_nodes=number), tmp_path / "a.pt"):
+        with open_dataset(source) as dataset:
+            assert dataset.nodes["node"].num_nodes == 6
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool])
+def test_a_mask_of_zeros_and_ones_is_a_mask(pyg: Any, dgl: Any, dtype: Any) -> None:
+    mask = torch.tensor([1, 0, 0, 1]).to(dtype)
+    graph = dgl.graph(tuple(EDGES))
+    graph.ndata["train_mask"] = mask
+    for source in (pyg.Data(edge_index=EDGES, train_mask=mask), graph):
+        with open_dataset(source) as dataset:
+            assert dataset.nodes["node"].splits["train"].tolist() == [0, 3]
+    with pytest.raises(InputError, match=r"train_mask of node: expected 4 nodes .* found 3"):
+        open_dataset(pyg.Data(edge_index=EDGES, num_nodes=4, train_mask=mask[:3]), num_nodes=4)
+
+
+def test_ids_under_the_name_of_a_mask_are_refused(pyg: Any) -> None:
+    for ids in ([2, 0, 1, 3], [-1, 0, 1, 1]):
+        with pytest.raises(
+            InputError, match=r"train_mask of node: expected a boolean mask, or 0 or 1 .* name them idx"
+        ):
+            open_dataset(pyg.Data(edge_index=EDGES, train_mask=torch.tensor(ids)))
+    with open_dataset(pyg.Data(edge_index=EDGES, train_idx=torch.tensor([1, 0]))) as dataset:
+        assert dataset.nodes["node"].splits["train"].tolist() == [1, 0]
+
+
+NOT_READ = {
+    "time": torch.arange(4),
+    "pos": torch.rand(4, 2),
+    "year": list(range(4)),
+    "text": list("abcd"),
+    "name": "toy",
+    "n_id": sparse.eye(4),
+    "feat": torch.ones(4, 3),
+}
+
+
+@pytest.mark.parametrize("how", ["data", "hetero", "data file", "hetero file", "dict file"])
+def test_what_is_not_read_is_named_on_standard_error(
+    pyg: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    nodes = {"x": torch.ones(4, 2), **NOT_READ}
+    if how.endswith("file"):
+        del nodes["n_id"]  # which the reader of such files refuses
+    data = (
+        hetero(pyg, nodes, {"edge_time": [0] * 4})
+        if "hetero" in how
+        else pyg.Data(edge_index=EDGES, **nodes, edge_time=[0] * 4)
+    )
+    if "hetero" in how:
+        data.owner = "me"
+    source: Any = data
+    if how.endswith("file"):
+        source = tmp_path / "a.pt"
+        torch.save(data.to_dict() if how == "dict file" else data, source)
+    with open_dataset(source) as dataset:
+        ignored = dataset.notes["ignored_arrays"]
+    (line,) = capsys.readouterr().err.splitlines()
+    expected = {f"{name} of node" for name in nodes if name != "x"} | {"edge_time of node:to:node"}
+    expected |= {"owner of the graph"} if "hetero" in how else set()
+    assert {name.rpartition(": ")[2] for name in ignored} == expected
+    assert all(name in line for name in expected) and line.startswith("note: ") and "rename" in line
+
+
+def test_what_dgl_has_besides_is_named_on_standard_error(
+    dgl: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = dgl.graph(tuple(EDGES))
+    graph.ndata["year"], graph.edata["when"] = torch.arange(4), torch.arange(4)
+    dgl.save_graphs(str(tmp_path / "a.bin"), [graph], {"glabel": torch.tensor([1])})
+    for source, more in ((graph, ""), (tmp_path / "a.bin", "glabel of the file")):
+        open_dataset(source).close()
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "year of node" in line and "when of node:to:node" in line and more in line
+
+
+def test_where_all_is_read_nothing_is_said(pyg: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    data = pyg.Data(edge_index=EDGES, x=torch.ones(4, 2), y=torch.zeros(4), train_mask=torch.ones(4) > 0, val_mask=None)
+    with open_dataset(data) as dataset:
+        assert "ignored_arrays" not in dataset.notes
+    assert capsys.readouterr().err == ""
+
+
+def test_the_digest_tells_lists_apart(pyg: Any) -> None:
+    digests = []
+    for value in ([0, 1, 1, 0], [0, 1, 1, 0], [0, 1, 1, 1]):
+        with open_dataset(pyg.Data(edge_index=EDGES, y=value, time=torch.rand(4))) as dataset:
+            digests.append(dataset.notes["content"])
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_braces_in_paths_are_no_places_for_names(pyg: Any, tmp_path: Path) -> None:
+    path = tmp_path / "{x}{}.pt"
+    torch.save(pyg.Data(edge_index=EDGES, time=torch.arange(4)), path)
+    with open_dataset(path) as dataset:
+        assert dataset.notes["ignored_arrays"] == [f"{path}: time of node"]
+
+
+@pytest.mark.parametrize("name", ["node_features.npy", "x.npy", "labels.npy", "time.npy"])
+def test_numpy_files_of_other_names_are_said(tmp_path: Path, tiering_cli: Callable[..., Any], name: str) -> None:
+    folder = tmp_path / "toy"
+    folder.mkdir()
+    np.save(folder / "edge_index.npy", EDGES.numpy())
+    assert tiering_cli("import", folder, "--out", tmp_path / "first").ok().err == ""
+    np.save(folder / name, ROWS)
+    said = tiering_cli("import", folder, "--out", tmp_path / "graph").ok().err
+    assert said.startswith(
+        f"note: not imported: {folder / name}; read are node_feat.npy, node_label.npy, train_idx.npy"
+    )
+    assert len(said.splitlines()) == 1
+
+
+def test_numpy_files_of_other_names_in_a_tree_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in ("paper", "paper__cites__paper"):
+        (tmp_path / folder).mkdir()
+    np.save(tmp_path / "paper__cites__paper/edge_index.npy", EDGES.numpy().T)
+    np.save(tmp_path / "paper__cites__paper/weights.npy", COLUMN)
+    np.save(tmp_path / "paper/node_features.npy", ROWS)
+    for label in ("19", "2K"):
+        np.save(tmp_path / f"paper/node_label_{label}.npy", COLUMN)
+    open_dataset(tmp_path).close()
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2 and "cites__paper/weights.npy" in said[0] and "paper/node_features.npy" in said[1]
+
+
+def test_a_numpy_mask_of_zeros_and_ones_is_a_mask(tmp_path: Path) -> None:
+    np.save(tmp_path / "edge_index.npy", EDGES.numpy())
+    np.save(tmp_path / "train_mask.npy", np.array([1, 0, 0, 1]))
+    with open_dataset(tmp_path) as dataset:
+        assert dataset.nodes["node"].splits["train"].tolist() == [0, 3]
+    for ids in ([3, 0], [0, 1], [1, 0, 0, 2]):
+        np.save(tmp_path / "train_mask.npy", np.array(ids))
+        with pytest.raises(
+            InputError, match=r"train_mask\.npy: expected a boolean mask, or 0 or 1 for each of 4 nodes"
+        ):
+            open_dataset(tmp_path)
+
+
+def graphbolt(folder: Path, labels: Any, seeds: Any) -> Path:
+    """A dataset of GraphBolt with labels and seeds in files of torch, and an array that is not read."""
+    torch.save(EDGES, folder / "edges.pt")
+    torch.save(labels, folder / "labels.pt")
+    torch.save(seeds, folder / "seeds.pt")
+    torch.save(list(range(4)), folder / "year.pt")
+    entries = [{"name": name, "format": "torch", "path": f"{name}.pt"} for name in ("seeds", "labels")]
+    meta = {
+        "graph": {"nodes": [{"num": 4}], "edges": [{"format": "torch", "path": "edges.pt"}]},
+        "feature_data": [{"domain": "node", "name": "year", "format": "torch", "path": "year.pt"}],
+        "tasks": [{"train_set": [{"data": entries}]}],
+    }
+    (folder / "metadata.yaml").write_text(json.dumps(meta))
+    return folder
+
+
+def test_values_of_graphbolt_are_taken_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for labels, seeds in (([2, 1], [3, 0]), (torch.tensor([2.0, 1]).bfloat16(), torch.tensor([3, 0]))):
+        with open_dataset(graphbolt(tmp_path, labels, seeds)) as dataset:
+            assert dataset.nodes["node"].labels.tolist() == [1, -1, -1, 2]
+            assert dataset.nodes["node"].splits["train"].tolist() == [3, 0]
+        assert "year.pt" in capsys.readouterr().err
+    with pytest.raises(InputError, match=r"seeds\.pt: expected node ids as whole numbers, found float64"):
+        open_dataset(graphbolt(tmp_path, [2, 1], [3.0, 0.0]))
+    with pytest.raises(InputError, match=r"labels\.pt: expected numbers as a dense array, found str"):
+        open_dataset(graphbolt(tmp_path, ["a", "b"], [3, 0]))
