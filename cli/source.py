@@ -63,6 +63,8 @@ def import_command(
     delimiter: Annotated[str | None, _table("Delimiter of text.", metavar="CHAR")] = None,
     header: Annotated[bool | None, _table("Header line?", "--header/--no-header")] = None,
     string_ids: Annotated[bool, _table("Ids in text are names.", "--string-ids")] = False,
+    quoted_newlines: Annotated[bool, _table("Quoted text may hold line breaks.", "--quoted-newlines")] = False,
+    comment: Annotated[str | None, _table("What begins a comment on any line.", metavar="CHAR|none")] = None,
     compact_ids: Annotated[bool, _table("Make sparse ids dense.", "--compact-ids")] = False,
     self_loops: Annotated[str, _change("Self loops.", metavar="keep|remove|add")] = "keep",
     drop_self_loops: Annotated[bool, _change("The same as --self-loops remove.", "--drop-self-loops")] = False,
@@ -79,6 +81,7 @@ def import_command(
     task_memory: opts.TaskMemoryOption = None,
     shards: opts.ShardsOption = None,
     exchange: opts.ExchangeOption = None,
+    resources: opts.ResourcesOption = None,
     memory: opts.MemoryOption = "auto",
     threads: opts.ThreadsOption = "auto",
     force: opts.ForceOption = False,
@@ -94,7 +97,7 @@ def import_command(
         _refuse(context, ("self_loops",), "contradicts --drop-self-loops, or says the same")
         options["self_loops"] = "remove"
     asked = {"format": format_, "edge_ids": edge_ids, "memory": memory, "threads": threads, **options}
-    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, exchange, dry_run)
+    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, exchange, resources, dry_run)
     if dry_run:
         print_forecast(pipeline.predict_import(source, out, cluster=cluster, **asked), json)
         return

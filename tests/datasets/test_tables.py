@@ -56,7 +56,7 @@ def test_text_round_trip(
     path.write_bytes(gzip.compress(text) if zipped else text)
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block)
     assert detect(path) == "edgelist"
-    with open_dataset(path, work_dir=folder, num_nodes=13) as data:
+    with open_dataset(path, work_dir=folder, num_nodes=13, comment="#" if comments else None) as data:
         edges = data.edges[0]
         assert list(zip(edges.src.tolist(), edges.dst.tolist(), strict=True)) == pairs
         assert data.notes["text"]["header"] == header
@@ -170,7 +170,7 @@ def test_sparse_ids(tmp_path: Path) -> None:
         ("", {}, "expected edges, found none"),
         ("# only\n# comments\n", {}, "expected edges, found none"),
         ("src,dst\n", {}, "expected edges, found none"),
-        ("0 1\n# c\n2 x\n", {}, "line 3: expected a whole number as destination id, found 'x'; .*--string-ids"),
+        ("0 1\n\n2 x\n", {}, "line 3: expected a whole number as destination id, found 'x'; .*--string-ids"),
         ("0 1\n1.5 2\n", {}, "line 2: expected a whole number as source id, found '1.5'"),
         ("0,1\n1,\n", {}, "line 2: expected a whole number as destination id, found ''"),
         ("0 1\n1 2 3\n", {}, "line 2: expected 2 fields, found 3: '1 2 3'"),

@@ -79,7 +79,9 @@ def _of_text(data: bytes) -> Pairs:
     if b'"' in data:
         raise Unsure
     texts = [line.decode(errors="replace").strip() for line in data.split(b"\n")]
-    texts = [line for line in texts if line and line[0] not in "#%"]
+    texts = [line for line in texts if line]
+    while texts and texts[0][0] in "#%":
+        texts.pop(0)
     if not texts:
         raise Refuse
     delimiter = next((mark for mark in ",;|" if mark in texts[0]), None)

@@ -18,7 +18,7 @@ MAX_NODES = 1 << 48
 """More than any machine holds 8 bytes each of."""
 
 COLUMN_OPTIONS = frozenset({"src_column", "dst_column", "weight_column", "compact_ids"})
-TEXT_OPTIONS = frozenset({"delimiter", "header", "string_ids"})
+TEXT_OPTIONS = frozenset({"delimiter", "header", "string_ids", "quoted_newlines", "comment"})
 RAW_OPTIONS = frozenset({"feature_dim", "feature_dtype", "num_labelled"})
 TREE_OPTIONS = frozenset({"label", "relations", "mean_features"})
 FORMAT_OPTIONS = COLUMN_OPTIONS | TEXT_OPTIONS | RAW_OPTIONS | TREE_OPTIONS
@@ -83,6 +83,19 @@ def _dim(value: Any, what: str) -> int:
     return number
 
 
+NO_COMMENT = "none"
+
+
+def _character(*words: str) -> Parser[str]:
+    def parse(value: Any, what: str) -> str:
+        text = {"tab": "\t", "\\t": "\t", " ": "space"}.get(str(value), str(value))
+        if text not in words and (len(text) != 1 or not text.isascii() or text in '0123456789+-."\r\n\0'):
+            raise InputError(f"{what}: expected one character, {' or '.join(words)}, found {value!r}")
+        return text
+
+    return parse
+
+
 SPLIT_RULES: Mapping[str, tuple[float, ...]] = {"official": (), "igb": (0.6, 0.2, 0.2), "mlperf": (0.6, 0.005)}
 """Splits by name: those of the dataset's files; as IGB's loader and MLPerf's reference make them, with their shares."""
 
@@ -130,7 +143,9 @@ _PARSERS: dict[str, Parser[Any]] = {
     "split_seed": _count,
     "self_loops": _one_of("keep", "remove", "add"),
     "spec": lambda value, what: str(value),
-    **dict.fromkeys(("src_column", "dst_column", "weight_column", "delimiter"), lambda value, what: str(value)),
+    "delimiter": _character("tab", "space"),
+    "comment": _character(NO_COMMENT),
+    **dict.fromkeys(("src_column", "dst_column", "weight_column"), lambda value, what: str(value)),
 }
 """Option -> what turns a loose value into the one wanted; the others are taken as they are."""
 _NOTHING_SAID: PerType[Any] = PerType()
@@ -175,6 +190,11 @@ class ImportOptions:
     """Whether text has a header line; ``None`` finds out."""
     string_ids: bool = False
     """Ids in text are names, numbered in ascending order."""
+    quoted_newlines: bool = False
+    """Fields of text that are in quotes may hold line breaks."""
+    comment: str | None = None
+    """Character that begins a comment on any line of text; ``None``: lines before the first edge that begin with ``#``
+    or ``%`` are comments; ``none``: there are no comments."""
     compact_ids: bool = False
     """Make sparse ids dense: 0..n-1 in ascending order of the ids that occur."""
     self_loops: str = "keep"
@@ -222,6 +242,8 @@ class ImportKeywords(TypedDict, total=False):
     delimiter: str | None
     header: bool | None
     string_ids: bool
+    quoted_newlines: bool
+    comment: str | None
     compact_ids: bool
     self_loops: str | None
     reverse_edges: bool

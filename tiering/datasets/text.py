@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import codecs
-import csv
 import gzip
 import io
 import re
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -24,12 +24,19 @@ from tiering.progress import progress
 BLOCK_BYTES = 16 * 1024 * 1024
 _PARSED_BYTES = 1024 * 1024
 """Of a block, parsed at a time, side by side; lines are shorter."""
-BLANK = "blanks"
+_SAMPLE_BYTES = 64 * 1024
+"""Of the first lines of data, looked at to guess the delimiter."""
+MAX_COLUMNS = 10_000
+BLANK = "space"
 """Delimiter: any number of spaces and tabs."""
-_COMMENT = re.compile(rb"^[ \t]*[#%][^\n]*\n?", re.MULTILINE)
 _BLANKS = re.compile(rb" {2,}")
 _EDGE_BLANKS = re.compile(rb"^ | (?=\r?\n|\Z)", re.MULTILINE)
 _TAB_TO_SPACE = bytes.maketrans(b"\t", b" ")
+_BLANK_TOKEN = re.compile(rb'(?<![^ \t\n])(?:("(?:[^"\n]|"")*"(?![^ \t\r\n]))|("[^ \t\r\n]*))|[ \t]+')
+_LOOSE = re.compile(rb"[ \t]*\d+(?! *\t *\d)[ \t]+\d")
+"""Two numbers that something else than one tab separates."""
+_MOST = 0.9  # of the lines: the others may be damaged
+_EMPTY_LINE = re.compile(rb"^\r?\n", re.MULTILINE)
 _HEX = re.compile(b"0[xX]")
 _LONE_RETURN = re.compile(rb"\r(?!\n|\Z)")
 _OTHERS = {
@@ -53,21 +60,130 @@ _WANTED = {
 """Column -> what belongs in it, and what to do where something else is."""
 
 
+class TextSyntax:
+    """Delimiter, whether fields in quotes may hold line breaks, and the character that begins comments, if any does."""
+
+    def __init__(self, delimiter: str, newlines: bool = False, comment: str = "") -> None:
+        self.blanks, self.newlines = delimiter == BLANK, newlines
+        self.delimiter = " " if self.blanks else delimiter
+        self.quotes = delimiter not in ("\t", BLANK)
+        self._mark, mark = comment.encode() or b"\0", re.escape(self.delimiter.encode())  # no text holds NUL
+        comment_line = rb"^%s%s[^\n]*\n?" % (rb"[ \t]*" * self.blanks, re.escape(self._mark))
+        self._comment = re.compile(comment_line, re.MULTILINE)
+        self._token = re.compile(rb'(%s)|(?:^|%s)"[^"]*(?:""[^"]*)*("|\Z)' % (comment_line, mark), re.MULTILINE)
+        self._field = re.compile(rb'(?:"([^"]*(?:""[^"]*)*)")?([^%s]*)%s' % (mark, mark))
+
+    def fields(self, record: bytes) -> list[str]:
+        """Fields of a record, without blanks around them; at most one more than `MAX_COLUMNS`."""
+        record = record.removesuffix(b"\r")
+        if self.delimiter == "\t":
+            parts = iter(record.split(b"\t"))
+        else:
+            found = self._field.finditer(self.single_blanks(record) + self.delimiter.encode())
+            parts = ((field[1] or b"").replace(b'""', b'"') + field[2] for field in found)
+        return [part.decode(errors="replace").strip() for part in islice(parts, MAX_COLUMNS + 1)]
+
+    def single_blanks(self, text: bytes) -> bytes:
+        """Text as pyarrow takes it: one space where `BLANK` separates fields, and quotes as in CSV."""
+        if not self.blanks:
+            return text
+        if b'"' in text:
+            text = _BLANK_TOKEN.sub(_as_csv, text)
+        else:
+            text = text.translate(_TAB_TO_SPACE)
+            text = _BLANKS.sub(b" ", text) if b"  " in text else text
+        if text[:1] == b" " or text[-1:] == b" " or any(mark in text for mark in (b" \n", b" \r", b"\n ")):
+            text = _EDGE_BLANKS.sub(b"", text)
+        return text
+
+    def masked(self, text: bytes) -> bytes:
+        """Text of the same size whose line ends are those of records: quotes in the place of fields in quotes."""
+        if not (self.newlines and b'"' in text):
+            return text
+        return self._token.sub(lambda token: token[0] if token[1] else b'"' * len(token[0]), text)
+
+    def without_comments(self, text: bytes) -> tuple[bytes, int]:
+        """Text without comments, and their number."""
+        comments = list(self._comment.finditer(self.masked(text))) if self._mark in text else []
+        cuts = [0, *(place for comment in comments for place in comment.span()), len(text)]
+        return b"".join(text[cuts[k] : cuts[k + 1]] for k in range(0, len(cuts), 2)), len(comments)
+
+    def records(self, text: bytes, line: int) -> Iterator[tuple[int, bytes]]:
+        """Number of the first line, and text without line end, of each record that is neither empty nor a comment."""
+        begin = 0
+        for masked in self.masked(text).split(b"\n"):
+            record = text[begin : begin + len(masked)]
+            if record.strip(b" \t\r" if self.blanks else b"\r") and not self._comment.match(record):
+                yield line, record
+            line, begin = line + record.count(b"\n") + 1, begin + len(masked) + 1
+
+    def open_quote(self, text: bytes) -> int | None:
+        """Where the first field in quotes begins that does not close; on its line, where it may hold no line breaks."""
+        tokens = self._token.finditer(text) if self.quotes and b'"' in text else iter(())
+        wrong = (t for t in tokens if not t[1] and not (t[2] and (self.newlines or b"\n" not in t[0])))
+        return next((token.start() + (token[0][:1] != b'"') for token in wrong), None)
+
+    def refuse_open_quote(self, text: bytes, path: Path, line: int) -> None:
+        """Refuse a field in quotes that does not close; `line` is the number of the first line of `text`."""
+        if (at := self.open_quote(text)) is not None:
+            number, found = line + text.count(b"\n", 0, at), text[at : at + 80].split(b"\n")[0].decode(errors="replace")
+            remedy = "" if self.newlines else ", or say --quoted-newlines if fields hold line breaks"
+            raise InputError(
+                f"{path}: line {number}: expected a quote to close{'' if self.newlines else ' on its line'}, found "
+                f"{found!r}; correct the line{remedy}"
+            )
+
+
+def _as_csv(token: re.Match[bytes]) -> bytes:
+    """One space, a field in quotes as it is, and in quotes of CSV one that begins with an ordinary quote."""
+    return token[1] or (b'"' + token[2].replace(b'"', b'""') + b'"' if token[2] else b" ")
+
+
+def guess_delimiter(sample: bytes, named: bool, newlines: bool, where: str) -> str:
+    """Guess by the first lines of a text: the tab where every line has one, else the comma, semicolon or ``|`` that
+    most lines have outside quotes, or the first line. Blanks separate numbers only: names may hold them.
+    """
+    plain = re.sub(rb'"[^"]*(?:"|\Z)' if newlines else rb'"[^"\n]*"', b"", sample)
+
+    def fraction(mark: bytes, text: bytes) -> float:
+        lines = [line for line in text.split(b"\n") if line.strip()]
+        return sum(mark in line for line in lines) / max(1, len(lines))
+
+    tabs = fraction(b"\t", sample)
+    marks = [mark for mark in ",;|" if fraction(mark.encode(), plain) > _MOST]
+    first, counts = sample.split(b"\n")[0], {line.count(b"\t") for line in sample.split(b"\n") if line.strip()}
+    if tabs == 1 and not named and (_LOOSE.match(sample) or len(counts) > 1):
+        return BLANK
+    if tabs == 1 and (not marks or fraction(b"\t", plain) == 1):
+        return "\t"
+    if named and len(marks) + (tabs > _MOST) > 1:
+        both = " and ".join(["tabs"] * (tabs > _MOST) + marks)
+        raise InputError(f"{where}: expected one delimiter, found {both} in most lines; name the --delimiter")
+    marks += [mark for mark in "\t,;|"[not named :] if mark.encode() in plain.split(b"\n")[0]]
+    if not marks and not named and len(first.split()) >= 2:
+        return BLANK
+    if not marks:
+        what, blanks = ("names", ", such as space where no name holds one") if named else ("ids", "")
+        raise InputError(
+            f"{where}: expected two {what} per line separated by {'' if named else 'space, '}tab, comma, semicolon or "
+            f"|, found {first[:80].decode(errors='replace')!r}; name the --delimiter{blanks}"
+        )
+    return marks[0]
+
+
 @dataclass(frozen=True)
 class Block:
     """Whole lines of a file."""
 
     raw: bytes
-    line: int
+    line: int = 1
     """Number of its first line in the file, from 1."""
-
-    def body(self) -> bytes:
-        """It without comments."""
-        return _COMMENT.sub(b"", self.raw) if b"#" in self.raw or b"%" in self.raw else self.raw
+    offset: int = 0
+    """Position of its first byte in the file, unpacked."""
 
     def after(self, size: int) -> Block:
         """It without the first `size` bytes, which are whole lines."""
-        return Block(self.raw[size:], self.line + self.raw.count(b"\n", 0, size))
+        return Block(self.raw[size:], self.line + self.raw.count(b"\n", 0, size), self.offset + size)
 
 
 def starts_with(path: Path, start: bytes) -> bool:
@@ -79,15 +195,43 @@ def starts_with(path: Path, start: bytes) -> bool:
         return False
 
 
-def read_blocks(path: Path, what: str) -> Iterator[Block]:
-    """A text file, plain or gzip, block by block; `what` is being read, for the bar of progress."""
-    line = 1
+def read_blocks(
+    path: Path, what: str, start: Block | None = None, syntax: TextSyntax | None = None, strict: bool = True
+) -> Iterator[Block]:
+    """Read a text file, plain or gzip, block by block.
+
+    `what` is being read, for the bar of progress; `start` is where; blocks end with records of `syntax`, with lines by
+    default; unless `strict`, carriage returns alone are not refused.
+    """
+    syntax, start = syntax or TextSyntax("\t"), start or Block(b"")
+    line, offset = start.line, start.offset
     with _open(path) as file, progress(path.stat().st_size, what, "B", scale=True) as bar:
-        for raw in _blocks(file, path):
-            _refuse_lone_returns(raw, path, line)
-            yield Block(raw, line)
+        file.seek(offset)
+        for raw in _blocks(file, path, line, syntax):
+            if offset == 0 and raw.startswith(codecs.BOM_UTF8):
+                raw, offset = raw.removeprefix(codecs.BOM_UTF8), len(codecs.BOM_UTF8)
+            if strict:
+                _refuse_lone_returns(raw, path, line, syntax)
+            yield Block(raw, line, offset)
             line += raw.count(b"\n")
+            offset += len(raw)
             bar.update(len(raw))
+
+
+def find_data(path: Path, start: Block, comments: bytes, strict: bool) -> tuple[Block, int]:
+    """Find the first line from `start` on that is neither empty nor a comment, and count the comments before. The
+    block ends after some 64 KiB, and is empty if there is no such line. `comments`: a pattern of how they begin.
+    """
+    skipped = re.compile(rb"[ \t\r]*(?:\n|\Z)|(%s[^\n]*(?:\n|\Z))" % comments)
+    sample, number = Block(b""), 0
+    for block in read_blocks(path, "reading edges", start, strict=strict):
+        at = 0
+        while not sample.raw and at < len(block.raw) and (line := skipped.match(block.raw, at)) is not None:
+            at, number = line.end(), number + (line[1] is not None)
+        sample = Block(sample.raw + block.raw, sample.line, sample.offset) if sample.raw else block.after(at)
+        if len(sample.raw) >= _SAMPLE_BYTES:
+            break
+    return replace(sample, raw=sample.raw[: sample.raw.rfind(b"\n", 0, _SAMPLE_BYTES) + 1] or sample.raw), number
 
 
 def _open(path: Path) -> BinaryIO:
@@ -95,9 +239,9 @@ def _open(path: Path) -> BinaryIO:
     return cast(BinaryIO, gzip.open(path, "rb")) if packed else path.open("rb")
 
 
-def _blocks(file: BinaryIO, path: Path) -> Iterator[bytes]:
-    """Blocks that end at the end of a line."""
-    rest, first = b"", True
+def _blocks(file: BinaryIO, path: Path, line: int, syntax: TextSyntax) -> Iterator[bytes]:
+    """Blocks that end at the end of a record; `line` is the number of the first."""
+    rest, first = b"", file.tell() == 0
     while True:
         try:
             data = file.read(BLOCK_BYTES)
@@ -107,18 +251,24 @@ def _blocks(file: BinaryIO, path: Path) -> Iterator[bytes]:
             break
         if first:
             _require_text(data, path)
-            data, first = data.removeprefix(codecs.BOM_UTF8), False
+            first = False
         if b"\0" in data:
             raise InputError(f"{path}: expected text, found binary data; check the path and --format")
-        end = data.rfind(b"\n") + 1
-        if end:
-            yield rest + data[:end]
-            rest = data[end:]
+        if b"\n" not in data and len(rest) + len(data) <= 4 * BLOCK_BYTES:
+            rest += data
             continue
-        rest += data
+        data = rest + data
+        end = syntax.masked(data).rfind(b"\n") + 1
+        if end:
+            yield data[:end]
+            line += data.count(b"\n", 0, end)
+        rest = data[end:]
         if len(rest) > 4 * BLOCK_BYTES:
+            syntax.refuse_open_quote(rest, path, line)
             raise InputError(f"{path}: expected lines of text, found none in {len(rest)} bytes; check the path")
     if rest:
+        if syntax.newlines:
+            syntax.refuse_open_quote(rest, path, line)
         yield rest
 
 
@@ -128,11 +278,11 @@ def _require_text(start: bytes, path: Path) -> None:
             raise InputError(f"{path}: expected text, found {what}; unpack or convert it first, or choose its --format")
 
 
-def _refuse_lone_returns(block: bytes, path: Path, line: int) -> None:
+def _refuse_lone_returns(block: bytes, path: Path, line: int, syntax: TextSyntax) -> None:
     """A carriage return alone ended lines long ago; comments and numbers of lines would go wrong."""
     if b"\r" not in block or block.count(b"\r") == block.count(b"\r\n"):
         return
-    alone = _LONE_RETURN.search(block)
+    alone = _LONE_RETURN.search(syntax.masked(block))
     if alone is not None:
         number = line + block.count(b"\n", 0, alone.start())
         raise InputError(
@@ -144,36 +294,29 @@ def _refuse_lone_returns(block: bytes, path: Path, line: int) -> None:
 class ColumnParser:
     """Makes arrays of the columns of a text: ids, and weights."""
 
-    def __init__(self, path: Path, delimiter: str) -> None:
-        self.path, self.blanks = path, delimiter == BLANK
-        self.delimiter = " " if self.blanks else delimiter
-        self.width, self.columns, self.header, self.named = 0, dict[str, int](), False, False
+    def __init__(
+        self, path: Path, syntax: TextSyntax, columns: dict[str, int], width: int, named: bool = False
+    ) -> None:
+        """`columns` (``src``, ``dst``, ``weight``) of `width` are wanted; `named`: ids are names."""
+        if width > MAX_COLUMNS:
+            raise InputError(f"{path}: expected at most {MAX_COLUMNS} columns, found more; check --delimiter")
+        self.path, self.syntax, self.columns, self.width, self.named = path, syntax, columns, width, named
+        self.comments = self.first = 0
+        """Comments that were left out; number of the line that might be a header, and is taken for data."""
 
-    def choose(self, columns: dict[str, int], width: int, header: bool, named: bool = False) -> None:
-        """Say which columns (``src``, ``dst``, ``weight``) of how many are wanted, and what is in the file."""
-        self.columns, self.width, self.header, self.named = columns, width, header, named
-        self._skip = header
-
-    def fields(self, line: str) -> list[str]:
-        """Fields of a line."""
-        if self.blanks:
-            line = " ".join(line.split())
-        try:
-            parts = next(csv.reader([line], delimiter=self.delimiter), [])
-        except csv.Error:  # a field of more than 128 KiB
-            parts = line.split(self.delimiter)
-        return [part.strip() for part in parts]
-
-    def parse(self, block: Block, body: bytes) -> dict[str, Any]:
-        """Columns of a block as numpy arrays, names as pyarrow arrays; `body` is the block without comments."""
-        text = body if body.endswith(b"\n") else body + b"\n"  # pyarrow cannot skip a header without
+    def parse(self, block: Block) -> dict[str, Any]:
+        """Columns of a block as numpy arrays, names as pyarrow arrays; empty if it has no records."""
+        text, comments = self.syntax.without_comments(block.raw)
+        self.comments += comments
+        if not text.strip(b" \t\r\n" if self.syntax.blanks else b"\r\n"):
+            return {}
+        text = text if text.endswith(b"\n") else text + b"\n"
         table = self._parse_single_blanks(text)
         if table is None:
-            text = _single_blanks(text) if self.blanks else text
+            text = self.syntax.single_blanks(text)
             table = self._parse_whole(text, block)
         if not self.named and (b"x" in text or b"X" in text) and _HEX.search(text):  # pyarrow reads 0x1F as 31
             self._find_damage(block)
-        self._skip = False
         columns = {name: table.column(str(i)) for name, i in self.columns.items()}
         return {
             name: column if self.named and name != "weight" else column.to_numpy() for name, column in columns.items()
@@ -183,7 +326,7 @@ class ColumnParser:
         """The table of a text with a single blank between fields, which most are: to look first takes longer than to
         parse. ``None``: it is another text, or has columns that are not looked at and may hide what is wrong.
         """
-        if not self.blanks or self.named or len(self.columns) != self.width:
+        if not self.syntax.blanks or self.named or len(self.columns) != self.width or b'"' in text:
             return None
         try:
             return self._parse(text, "\t" if b"\t" in text[: text.index(b"\n")] else " ")
@@ -192,25 +335,31 @@ class ColumnParser:
 
     def _parse_whole(self, text: bytes, block: Block) -> pa.Table:
         """The table of a text; raises what is wrong with it."""
-        try:
-            return self._parse(text, self.delimiter)
-        except pa.ArrowException:  # perhaps for a long line alone
-            pass
-        try:
-            return self._parse(text, self.delimiter, len(text))
-        except pa.ArrowException as error:
-            self._find_damage(block)
-            raise InputError(f"{self.path}: lines from {block.line} on: {one_line(error)}; correct the file") from error
+        problem = ""
+        for size in (_PARSED_BYTES, len(text)):  # perhaps a long line alone is in the way
+            try:
+                table = self._parse(text, self.syntax.delimiter, size)
+            except pa.ArrowException as error:
+                problem = one_line(error)
+                continue
+            if not self.syntax.quotes or self.syntax.newlines or b'"' not in text:
+                return table
+            last, lines = text.rstrip(b"\r\n"), text.count(b"\n") - len(_EMPTY_LINE.findall(text))
+            if table.num_rows == lines and self.syntax.open_quote(last[last.rfind(b"\n") + 1 :]) is None:
+                return table
+            problem = f"{table.num_rows} rows"
+        self._find_damage(block)
+        raise InputError(f"{self.path}: lines from {block.line} on: {problem}; correct the file")
 
     def _parse(self, text: bytes, delimiter: str, block_size: int = _PARSED_BYTES) -> pa.Table:
-        ids = pa.string() if self.named else pa.int64()
+        ids, quoted = pa.string() if self.named else pa.int64(), delimiter != "\t" and b'"' in text
         kinds = {str(i): pa.float64() if name == "weight" else ids for name, i in self.columns.items()}
         return pa_csv.read_csv(
             io.BytesIO(text),
             pa_csv.ReadOptions(
-                column_names=[str(i) for i in range(self.width)], skip_rows=int(self._skip), block_size=block_size
+                column_names=[str(i) for i in range(self.width)], block_size=len(text) + 1 if quoted else block_size
             ),
-            pa_csv.ParseOptions(delimiter=delimiter, ignore_empty_lines=True),
+            pa_csv.ParseOptions(delimiter=delimiter, quote_char='"' if quoted else False, newlines_in_values=quoted),
             pa_csv.ConvertOptions(
                 include_columns=list(kinds), column_types=kinds, null_values=[], strings_can_be_null=False
             ),
@@ -218,38 +367,23 @@ class ColumnParser:
 
     def _find_damage(self, block: Block) -> None:
         """Name the first line that is damaged: pyarrow names rows of the block, at best."""
-        skip, first = self._skip, block.line == 1 and not self.header
-        for number, raw in enumerate(block.raw.split(b"\n"), start=block.line):
-            text = raw.decode(errors="replace").strip()
-            if not text or text[0] in "#%":
-                continue
-            if skip:
-                skip = False
-                continue
-            fields = self.fields(text)
+        if not self.syntax.newlines:
+            self.syntax.refuse_open_quote(block.raw, self.path, block.line)
+        for number, record in self.syntax.records(block.raw, block.line):
+            fields, start = self.syntax.fields(record), record[:80].strip().decode(errors="replace")
+            remark = f"; if it is a comment, say --comment '{start[0]}'" if start[:1] in ("#", "%") else ""
             if len(fields) != self.width:
                 raise InputError(
-                    f"{self.path}: line {number}: expected {self.width} fields, found {len(fields)}: {text[:80]!r}; "
-                    "correct the line, or name the --delimiter"
+                    f"{self.path}: line {number}: expected {self.width} fields, found {len(fields)}: {start!r}; "
+                    f"correct the line, or name the --delimiter{remark}"
                 )
             for name, i in self.columns.items():
                 if (name == "weight" or not self.named) and not _fits(fields[i], name):
                     wanted, remedy = _WANTED[name]
-                    hint = "; if this line is a header, say --header" if first else ""
+                    remark = remark or ("; if this line is a header, say --header" if number == self.first else "")
                     raise InputError(
-                        f"{self.path}: line {number}: expected {wanted}, found {shown(fields[i])}; {remedy}{hint}"
+                        f"{self.path}: line {number}: expected {wanted}, found {shown(fields[i])}; {remedy}{remark}"
                     )
-            first = False
-
-
-def _single_blanks(text: bytes) -> bytes:
-    """Fields separated by one space each: pyarrow takes one character as delimiter. Cheap where it is so already."""
-    text = text.translate(_TAB_TO_SPACE)
-    if b"  " in text:
-        text = _BLANKS.sub(b" ", text)
-    if text[:1] == b" " or text[-1:] == b" " or any(mark in text for mark in (b" \n", b" \r", b"\n ")):
-        text = _EDGE_BLANKS.sub(b"", text)
-    return text
 
 
 def _fits(text: str, name: str) -> bool:

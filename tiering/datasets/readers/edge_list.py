@@ -1,9 +1,10 @@
 """Format ``edgelist``: one edge per line, as SNAP, KONECT and CSV files have it; plain or gzip, streamed.
 
-Lines that start with ``#`` or ``%`` are comments. Fields are separated by tabs, spaces (any number), commas,
-semicolons or ``|``. A first line neither of whose ids begins like a number is a header. With option ``string_ids`` ids
-are names (`tiering.datasets.name_ids`). Cost: one pass over the text, 16 bytes of temporary disk per edge (24 with
-weights), memory for one block.
+Fields are separated by tabs, spaces (any number), commas, semicolons or ``|``; with option ``quoted_newlines`` those in
+quotes may hold line breaks (`tiering.datasets.text`). Lines before the first edge that begin with ``#`` or ``%``
+are comments, and with option ``comment`` those that begin with its character, wherever they stand. A first line neither
+of whose ids begins like a number is a header. With option ``string_ids`` ids are names (`tiering.datasets.name_ids`).
+Cost: one pass over the text, 16 bytes of temporary disk per edge (24 with weights), memory for one block.
 """
 
 from __future__ import annotations
@@ -13,18 +14,17 @@ from pathlib import Path
 
 from tiering.artifacts.regular import require_file
 from tiering.datasets.name_ids import NameSink
-from tiering.datasets.options import COLUMN_OPTIONS, TEXT_OPTIONS, ImportOptions
+from tiering.datasets.options import COLUMN_OPTIONS, NO_COMMENT, TEXT_OPTIONS, ImportOptions
 from tiering.datasets.reader import Reader, Reading, Sign
 from tiering.datasets.tables import TableSink, choose_columns, named_ends
-from tiering.datasets.text import BLANK, ColumnParser, read_blocks
+from tiering.datasets.text import Block, ColumnParser, TextSyntax, find_data, guess_delimiter, read_blocks, starts_with
 from tiering.errors import InputError
 from tiering.formats.npy_file import read_start
 from tiering.formats.protocols import Dataset
+from tiering.progress import note
 
 SUFFIXES = (".txt", ".csv", ".tsv", ".edges", ".edgelist", ".el")
-MAX_COLUMNS = 10_000
-_NUMERIC = re.compile(r"[+-]?(\.?\d.*|nan|inf|infinity)", re.IGNORECASE | re.DOTALL)
-_DELIMITERS = {"tab": "\t", "\\t": "\t", "space": BLANK, " ": BLANK}
+_NUMERIC = re.compile(r"\"?[+-]?(\.?\d.*|nan|inf|infinity)", re.IGNORECASE | re.DOTALL)
 
 
 def _open_edge_list(path: Path, reading: Reading) -> Dataset:
@@ -32,25 +32,19 @@ def _open_edge_list(path: Path, reading: Reading) -> Dataset:
 
 
 def read_text(path: Path, reading: Reading) -> TableSink | NameSink:
-    """The columns of a text file of edges, in temporary files."""
+    """The columns of a text file of edges, in temporary files; says how many lines were left out as comments."""
     require_file(path, "a text file of edges")
     reading.used(path)
-    parser: ColumnParser | None = None
-    sink: TableSink | NameSink | None = None
-    for block in read_blocks(path, "reading edges"):
-        if block.line == 1 and block.raw.startswith(b"%%MatrixMarket"):
-            raise InputError(
-                f"{path}: expected edges, found a Matrix Market file, which counts from 1; give --format mtx"
-            )
-        body = block.body()
-        if body.strip():
-            if parser is None or sink is None:
-                parser = _parser(path, body, reading)
-                sink = (NameSink if parser.named else TableSink)(reading.scratch, "weight" in parser.columns)
-            for name, values in parser.parse(block, body).items():
-                sink.append(name, values, str(path))
-    if sink is None or sink.rows() == 0:
-        raise InputError(f"{path}: expected edges, found none; was a download interrupted?")
+    if starts_with(path, b"%%MatrixMarket"):
+        raise InputError(f"{path}: expected edges, found a Matrix Market file, which counts from 1; give --format mtx")
+    start, parser = _begin(path, reading)
+    sink = (NameSink if parser.named else TableSink)(reading.scratch, "weight" in parser.columns)
+    for block in read_blocks(path, "reading edges", start, parser.syntax):
+        for name, values in parser.parse(block).items():
+            sink.append(name, values, str(path))
+    if parser.comments:
+        note(f"note: {path}: lines left out as comments: {parser.comments} (--comment none takes them for edges)")
+    _require_edges(sink.rows(), path, parser.comments)
     return sink
 
 
@@ -66,28 +60,58 @@ READER = Reader(
 )
 
 
-def _parser(path: Path, first: bytes, reading: Reading) -> ColumnParser:
-    """Delimiter, header and columns, found in the first block."""
-    options = reading.options
-    line = first.lstrip().split(b"\n", 1)[0].decode(errors="replace").strip()
-    delimiter = _delimiter(line, options.delimiter, str(path))
-    parser = ColumnParser(path, delimiter)
-    fields = parser.fields(line)
-    width = len(fields)
-    if width > MAX_COLUMNS:
-        raise InputError(f"{path}: expected at most {MAX_COLUMNS} columns, found {width}; check --delimiter")
+def _begin(path: Path, reading: Reading) -> tuple[Block, ColumnParser]:
+    """Find where the data begin, and make the parser for their delimiter, header and columns, by the first lines."""
+    options, newlines = reading.options, reading.options.quoted_newlines
+    comment = (options.comment or "").replace(NO_COMMENT, "")
+    # A name may begin with any character: then the one that the user says is the only one that begins comments.
+    names = options.string_ids or options.src_column is not None or options.dst_column is not None
+    marks = comment + "#%" * (options.comment is None or (comment != "" and not names))
+    indent = rb"" if options.string_ids and options.delimiter != "space" else rb"[ \t]*"
+    leading = indent + b"[%s]" % re.escape(marks or "\0").encode()
+    start, comments = find_data(path, Block(b""), leading, not newlines)
+    _require_edges(len(start.raw), path, comments)
+    sample, _ = TextSyntax("\t", comment=comment).without_comments(start.raw)
+    delimiter = options.delimiter or guess_delimiter(sample, options.string_ids, newlines, str(path))
+    syntax = TextSyntax(delimiter, newlines, comment)
+    if newlines and not syntax.quotes:
+        raise InputError(
+            f"{path}: --quoted-newlines: expected a delimiter such as a comma, found {delimiter!r}, where quotes close "
+            "on their line; leave it out, or name the --delimiter"
+        )
+    first = next(read_blocks(path, "reading edges", start, syntax)) if newlines else start
+    _, record = next(syntax.records(first.raw, first.line))
+    syntax.refuse_open_quote(record, path, first.line)
+    parser, header = _parser(path, syntax, syntax.fields(record), reading)
+    if header:
+        start, more = find_data(path, first.after(len(record) + 1), leading, not newlines)
+        comments += more
+        _require_edges(len(start.raw), path, comments)
+    parser.comments, parser.first = comments, 0 if header else start.line
+    return start, parser
+
+
+def _parser(path: Path, syntax: TextSyntax, fields: list[str], reading: Reading) -> tuple[ColumnParser, bool]:
+    """The parser of the columns, chosen by the fields of the first record, and whether that is a header."""
+    options, width = reading.options, len(fields)
     header = _has_header(fields, options)
     names = fields if header else list(map(str, range(width)))
-    parser.choose(choose_columns(names, options, str(path)), width, header, options.string_ids)
+    columns = choose_columns(names, options, str(path))
     shown_as = fields if header else range(width)
-    unused = [shown_as[i] for i in range(width) if i not in parser.columns.values()]
+    unused = [shown_as[i] for i in range(width) if i not in columns.values()]
     reading.notes["text"] = {
-        "delimiter": delimiter,
+        "delimiter": "blanks" if syntax.blanks else syntax.delimiter,
         "header": header,
-        "columns": {name: shown_as[i] for name, i in parser.columns.items()},
+        "columns": {name: shown_as[i] for name, i in columns.items()},
         **({"ignored_columns": unused} if unused else {}),
     }
-    return parser
+    return ColumnParser(path, syntax, columns, width, options.string_ids), header
+
+
+def _require_edges(size: int, path: Path, comments: int) -> None:
+    if size == 0:
+        besides = f" but {comments} comments (--comment none takes them for edges)" if comments else ""
+        raise InputError(f"{path}: expected edges, found none{besides}; was a download interrupted?")
 
 
 def _has_header(fields: list[str], options: ImportOptions) -> bool:
@@ -104,21 +128,3 @@ def _has_header(fields: list[str], options: ImportOptions) -> bool:
         return named_ends(fields) is not None
     ends = [position if column is None else int(column[:9]) for position, column in enumerate(asked)]
     return not any(_NUMERIC.fullmatch(fields[end]) for end in ends if end < len(fields))
-
-
-def _delimiter(line: str, wanted: str | None, where: str) -> str:
-    """One character, or `BLANK` for any number of spaces and tabs."""
-    if wanted is not None:
-        delimiter = _DELIMITERS.get(wanted, wanted)
-        if delimiter != BLANK and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '0123456789+-."\r\n'):
-            raise InputError(f"--delimiter: expected one character, tab or space, found {wanted!r}")
-        return delimiter
-    for candidate in (",", ";", "|"):
-        if candidate in line:
-            return candidate
-    if len(line.split()) >= 2:
-        return BLANK
-    raise InputError(
-        f"{where}: expected two ids per line separated by tab, space, comma, semicolon or |, found {line[:80]!r}; "
-        "name the --delimiter"
-    )

@@ -19,7 +19,7 @@ from tiering.artifacts.regular import require_file
 from tiering.datasets.options import node_count
 from tiering.datasets.reader import Reader, Reading, Sign
 from tiering.datasets.tables import TableSink
-from tiering.datasets.text import BLANK, Block, ColumnParser, read_blocks, starts_with
+from tiering.datasets.text import BLANK, Block, ColumnParser, TextSyntax, read_blocks, starts_with
 from tiering.errors import InputError, shown
 from tiering.formats.protocols import Dataset
 
@@ -104,13 +104,12 @@ class _Entries:
     def __init__(self, path: Path, header: _Header, reading: Reading) -> None:
         self._path, self._header, self._taken = path, header, 0
         self._sides: set[str] = set()
-        self._parser = ColumnParser(path, BLANK)
         width, asked = 2 if header.field == "pattern" else 3, reading.options.weight_column
         if asked is not None and (asked not in VALUE_COLUMN or width == 2):
             has = "this one has no values: leave it out" if width == 2 else "say value"
             raise InputError(f"{path}: --weight-column: expected value, found {shown(asked)}; {has}")
         columns = {"src": 0, "dst": 1, **({} if asked is None else {"weight": 2})}
-        self._parser.choose(columns, width, header=False)
+        self._parser = ColumnParser(path, TextSyntax(BLANK, comment="%"), columns, width)
         self._sink = TableSink(reading.scratch, asked is not None)
         ignored = {"ignored_columns": ["value"]} if width == 3 and asked is None else {}
         reading.notes["matrix"] = {
@@ -121,10 +120,9 @@ class _Entries:
         }
 
     def take(self, block: Block) -> None:
-        body = block.body()
-        if not body.strip():
+        columns = self._parser.parse(block)
+        if not columns:
             return
-        columns = self._parser.parse(block, body)
         for name, what in _ENDS.items():
             self._check(columns[name], what)
         self._taken += columns["src"].shape[0]

@@ -1,0 +1,175 @@
+"""Text of edges: quotes, line breaks in quotes, comments, guessed delimiters. Oracles: Python's csv module, pyarrow."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from generated_text import BLOCK_SIZES, generate_text
+
+import tiering.datasets.text as text_blocks
+from tiering.datasets import open_dataset
+from tiering.errors import InputError
+
+Edges = list[tuple[str, str]]
+NAMES = {"string_ids": True}
+
+
+def edges_of(path: Path, **options: Any) -> Edges:
+    """Edges that an import reads, by name or by decimal id."""
+    with open_dataset(path, "edgelist", work_dir=path.parent, **options) as data:
+        edges, names = data.edges[0], data.nodes["node"].names
+
+        def name(node: int) -> str:
+            return str(node) if names is None else names.encoded(node).decode()
+
+        return [(name(u), name(v)) for u, v in zip(edges.src.tolist(), edges.dst.tolist(), strict=True)]
+
+
+def read(folder: Path, text: str | bytes, **options: Any) -> Edges:
+    path = folder / "e.csv"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return edges_of(path, **options)
+
+
+def test_generated_texts_have_the_edges_of_pythons_csv_module_and_of_pyarrow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few of the campaign's (tests/faults), each read in blocks of two sizes."""
+    for seed in range(40):
+        rng = random.Random(seed)
+        made = generate_text(rng)
+        for size in rng.sample(BLOCK_SIZES, 2):
+            monkeypatch.setattr(text_blocks, "BLOCK_BYTES", size)
+            if made.expected is None:
+                assert made.error is not None
+                with pytest.raises(InputError, match=made.error):
+                    read(tmp_path, made.data, **made.options)
+                continue
+            assert read(tmp_path, made.data, **made.options) == made.expected, (seed, size)
+            if made.delimiter != " ":
+                assert made.arrow_edges() == made.expected, seed
+
+
+def test_tabs_know_no_quoting(tmp_path: Path) -> None:
+    assert read(tmp_path, '0\t1\t"abc\n1\t2\t"def\n2\t0\tx\n') == [("0", "1"), ("1", "2"), ("2", "0")]
+    count = 60_000
+    lines = (f"{i}\t{i + 1}\t{chr(34) * (i % 1000 == 0)}x\n" for i in range(count))
+    assert len(read(tmp_path, "".join(lines))) == count
+    assert read(tmp_path, '"Ada" x\t"Bob"\n"Ada\tBob\n', **NAMES) == [('"Ada" x', '"Bob"'), ('"Ada', "Bob")]
+    with pytest.raises(InputError, match="line 1: expected a whole number as source id, found '\"0\"'"):
+        read(tmp_path, '"0"\t"1"\n1\t2\n')
+
+
+def test_a_quoted_field_between_blanks_keeps_its_blanks_and_other_quotes_are_ordinary(tmp_path: Path) -> None:
+    asked = {**NAMES, "delimiter": "space"}
+    assert read(tmp_path, '"a  b" c\n"a b"   d\n', **asked) == [("a  b", "c"), ("a b", "d")]
+    assert read(tmp_path, '"a\t b"\tc\n"""x"" y" z\n', **asked) == [("a\t b", "c"), ('"x" y', "z")]
+    assert read(tmp_path, '"abc x\n5" "6\n "a"b  c\n', **asked) == [('"abc', "x"), ('5"', '"6'), ('"a"b', "c")]
+    assert read(tmp_path, '0 1 "abc\n1 2 "def\n2 0 "x y"\n') == [("0", "1"), ("1", "2"), ("2", "0")]
+
+
+BROKEN = "".join(f'{i},{i + 1},"text\n{i},{i + 2},x"\n' for i in range(60_000))
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_line_breaks_in_quotes_are_read_if_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Any
+) -> None:
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 1 << 18)
+    text = pack(BROKEN.encode())
+    edges = read(tmp_path, text, quoted_newlines=True)
+    assert edges == [(str(i), str(i + 1)) for i in range(60_000)]
+    with pytest.raises(InputError, match=r"line 1: expected a quote to close on its line.*--quoted-newlines"):
+        read(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ('0,1,x\n1,2,"y\n2,3,z\n', {}, "line 2: expected a quote to close on its line, found '\"y'"),
+        ('0,1,x\n1,2,y\n2,3,"z\n', {}, "line 3: expected a quote to close on its line"),
+        ('0,1,x\n1,2,y\n2,3,"z', {}, "line 3: expected a quote to close on its line"),
+        ('0,1,"x\n1,2,y"\n', {}, "line 1: expected a quote to close on its line"),
+        ('"src,dst\n0,1\n', {}, "line 1: expected a quote to close on its line"),
+        ('a;"b\nc;d"\n', NAMES, "line 1: expected a quote to close on its line"),
+        ('a,b\n"c\n\n",d\n', NAMES, "line 2: expected a quote to close on its line"),
+        ('0,1,"a\nb"\n1,2,"y\n2,3,z\n', {"quoted_newlines": True}, "line 3: expected a quote to close, found '\"y'"),
+        ('0,1,"a\nb"\n1,x,y\n', {"quoted_newlines": True}, "line 3: expected a whole number as destination"),
+        ('0,1,"a\rb"\n1,2,y\rz\n', {"quoted_newlines": True}, "line 2: expected lines that end in a line feed"),
+        ("0\t1\n", {"quoted_newlines": True}, "--quoted-newlines: expected a delimiter such as a comma"),
+        ("0,1\n# c\n", {}, "line 2: expected 2 fields, found 1: '# c'; .* say --comment '#'"),
+        ("0,1\n#,5\n", {}, "line 2: expected a whole number as source id, found '#'; .* say --comment '#'"),
+        ("0,1\n%,5\n", {"comment": "#"}, "line 2: .* say --comment '%'"),
+        ("#cats,#dogs\n", NAMES, r"found none but 1 comments \(--comment none takes them for edges\)"),
+        ("0,1\n", {"comment": "ab"}, "--comment: expected one character, none, found 'ab'"),
+        ("0,1\n", {"comment": "1"}, "--comment: expected one character, none, found '1'"),
+        ("Ada B\nC D\n", NAMES, "expected two names per line .* --delimiter, such as space"),
+        ("Paris, F;London, U\nx, a;y, b\n", NAMES, "expected one delimiter, found , and ; in most lines; name the"),
+        ("a\tb\nc d\n", NAMES, "line 2: expected 2 fields, found 1: 'c d'"),
+    ],
+)
+def test_text_that_is_refused(tmp_path: Path, text: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read(tmp_path, text, **options)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "edges", "comments"),
+    [
+        ("# a\n\n  % b\n0 1\n1 2\n", {}, [("0", "1"), ("1", "2")], 2),
+        ("# a\nsrc,dst\n% b\n0,1\n", {}, [("0", "1")], 2),
+        ("#cats,#dogs\na,b\n#c,%d\n", NAMES, [("a", "b"), ("#c", "%d")], 1),
+        ("#cats,#dogs\na,b\n", {**NAMES, "comment": "none"}, [("#cats", "#dogs"), ("a", "b")], 0),
+        ("#cats,#dogs\n% x\na,b\n%", {**NAMES, "comment": "%"}, [("#cats", "#dogs"), ("a", "b")], 2),
+        ("x,0,1\n#y,1,2\n", {"src_column": 1, "dst_column": 2}, [("0", "1"), ("1", "2")], 0),
+        ("% a\n# b\n0 1\n # c\n1 2\n#", {"comment": "#"}, [("0", "1"), ("1", "2")], 4),
+        ('!,"\n0,1,\'\n!"\n1,2,"\n!x"\n', {"comment": "!", "quoted_newlines": True}, [("0", "1"), ("1", "2")], 2),
+        ("c x\n0 1\nc y z\n1 2\n", {"comment": "c"}, [("0", "1"), ("1", "2")], 2),
+    ],
+)
+def test_comments(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, options: dict[str, Any], edges: Edges, comments: int
+) -> None:
+    assert read(tmp_path, text, num_nodes=None if "string_ids" in options else 3, **options) == edges
+    said = re.findall(r"note: .*e\.csv: lines left out as comments: (\d+)", capsys.readouterr().err)
+    assert said == [str(comments)] * (comments > 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "edges"),
+    [
+        ("Ada Lovelace\tCharles Babbage\nx\ty\n", NAMES, [("Ada Lovelace", "Charles Babbage"), ("x", "y")]),
+        ("Paris, France\tLondon, UK\nx, y\tz, w\n", NAMES, [("Paris, France", "London, UK"), ("x, y", "z, w")]),
+        ('"Paris, F";"London, U"\n"x, a";"y, b"\n', NAMES, [("Paris, F", "London, U"), ("x, a", "y, b")]),
+        ('"x\ty"\tz\n"a\tb"\tc\n', {**NAMES, "dst_column": "2"}, [('"x', "z"), ('"a', "c")]),
+        ("Ada L|Bob\nx|y, z\n", NAMES, [("Ada L", "Bob"), ("x", "y, z")]),
+        ("0\t1\tNew York, NY\n1\t2\tx\n", {}, [("0", "1"), ("1", "2")]),
+        ("1 2\t0.5\n2 3\t0.25\n", {"weight_column": "2"}, [("1", "2"), ("2", "3")]),
+        ("1\t\t2\n 2  3\n", {}, [("1", "2"), ("2", "3")]),
+        ("1\t2\n2\t3\t\n", {}, [("1", "2"), ("2", "3")]),
+    ],
+)
+def test_guessed_delimiters(tmp_path: Path, text: str, options: dict[str, Any], edges: Edges) -> None:
+    assert read(tmp_path, text, **options) == edges
+
+
+def test_comments_are_said_by_the_import_its_dry_run_tasks_and_chains(tmp_path: Path, tiering_cli: Any) -> None:
+    (tmp_path / "e.csv").write_text('# head\n0,1,"a\nb"\n# between\n1,2,x\n')
+    (tmp_path / "chain.toml").write_text(
+        '[dataset]\npath = "e.csv"\ncomment = "#"\nquoted_newlines = true\n[score]\nmethod = "degree"\n'
+        '[layout]\ncpu = "100%"\n[output]\ndir = "chain"\n'
+    )
+    asked = ("import", tmp_path / "e.csv", "--out", tmp_path / "g", "--quoted-newlines", "--comment", "#", "--force")
+    for command in (
+        asked,
+        (*asked, "--dry-run"),
+        (*asked, "--executor", "local", "--shards", "2"),
+        ("run", tmp_path / "chain.toml", "--dry-run"),
+        ("run", tmp_path / "chain.toml"),
+    ):
+        assert f"{tmp_path}/e.csv: lines left out as comments: 2" in tiering_cli(*command).ok().err, command
