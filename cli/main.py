@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from tiering import progress
+from tiering.errors import BudgetError
+from tiering.memory import require_floor
 
 from . import signals
 
@@ -31,6 +33,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = "--debug" in arguments or os.environ.get("TIERING_DEBUG", "") not in ("", "0")
     arguments = [argument for argument in arguments if argument != "--debug"]
     progress.kept.clear()
+    try:
+        require_floor(next((word for word in arguments if not word.startswith("-")), "tiering"))
+    except BudgetError as error:  # nothing that tells errors apart can be loaded either
+        progress.note(f"error: {error}")
+        return error.exit_code
     try:
         from .commands import commands
 

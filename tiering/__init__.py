@@ -73,6 +73,9 @@ def __getattr__(name: str) -> Any:
     if name == "tiered":
         return importlib.import_module("tiering.loader.tiered_tensor.tensor").tiered
     if name in __all__:
+        from tiering.memory import require_floor
+
+        require_floor(name.partition("_")[0])
         return getattr(importlib.import_module("tiering.pipeline"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
@@ -93,6 +96,9 @@ def open(path: str | os.PathLike[str]) -> Any:
     tiering.errors.FormatError
         If it is damaged or of a version this package cannot read.
     """
+    from tiering.memory import require_floor
+
+    require_floor("open")
     from tiering.formats.layout import Layout
     from tiering.formats.registry import open_artifact
 
@@ -116,6 +122,9 @@ def check(
     sample
         At level ``full``: share of the blocks of 64 MiB of each file that is compared.
     """
+    from tiering.memory import require_floor
+
+    require_floor("check")
     from tiering.formats.registry import check_artifact
 
     return check_artifact(path, level, threads, sample)

@@ -17,6 +17,10 @@ AUTO_SHARE = 0.8
 """Share of the memory available that ``auto`` takes."""
 _SLACK = 8 << 20
 """Bytes by which what a process holds differs from run to run: what is advised has room for them."""
+FLOOR = 40 << 20
+"""Bytes that a command holds, as measured, before it knows what its input needs."""
+FLOORS = {**dict.fromkeys(("import", "generate", "datasets", "run"), 64 << 20), "trace": 192 << 20}
+"""The same of commands that load more: pyarrow, or torch."""
 _UNLIMITED = 1 << 60
 """Limits of a control group above this are none."""
 
@@ -87,6 +91,21 @@ def parse_memory(memory: str | int | Budget | None, held: int | None = None) -> 
     if limit <= 0:
         raise InputError(f"memory: expected more than nothing, such as 8GiB, 50% or auto, found {size.text!r}")
     return Budget(limit, size.text, held)
+
+
+def require_floor(command: str) -> None:
+    """Raise `BudgetError` if what a command loads does not fit the memory that this process may hold: before it does.
+
+    `command` is its name on the command line. The kernel would end the process, without a word, in a control group that
+    is too small.
+    """
+    needed, room = FLOORS.get(command, FLOOR), own_memory() + available_memory()
+    if room < needed:
+        raise BudgetError(
+            f"memory: {command}: expected at least {format_bytes(needed)}, which its modules and the interpreter take, "
+            f"found {format_bytes(room)} that this process may hold; raise the limit of its container (control group), "
+            "or free memory"
+        )
 
 
 def own_memory() -> int:

@@ -1,0 +1,92 @@
+"""A command that is given too little memory names one figure, before it writes anything, and that figure suffices."""
+
+from __future__ import annotations
+
+import io
+import re
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import peaks
+import pytest
+from fresh_process import in_warm_process
+
+from tiering.cli.main import main
+
+MIB = 1 << 20
+COMMANDS = {
+    "import": "import data",
+    "import with edge ids": "import data --edge-ids",
+    "transpose": "transpose graph",
+    "score": "score graph --method wrpr",
+    "reorder": "reorder graph --scores scores",
+    "reorder with features": "reorder graph --scores scores --features --first first.npy",
+    "layout": "layout reordered --cpu 10% --ssd ssd",
+    "layout over peers": "layout reordered --gpu 5% --peer 2x10% --cpu 10% --ssd ssd --ssd ssd1",
+    "layout in rank order": "layout permuted --cpu 10% --ssd ssd",
+    "export of a layout": "export layout --to raw",
+    "export in original order": "export layout --to raw --original-order",
+    "export of a graph": "export reordered --to graphbolt",
+    "evaluate": "evaluate graph --scores scores --fanouts 5,5",
+}
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset with 25 MB of rows, and what the stages make of it."""
+    folder = tmp_path_factory.mktemp("chain")
+    (folder / "data").mkdir()
+    random, count = np.random.default_rng(0), 25_000
+    np.save(folder / "data" / "edge_index.npy", random.integers(0, count, (2, 100_000)))
+    np.save(folder / "data" / "node_feat.npy", random.random((count, 250), np.float32))
+    np.save(folder / "data" / "train_idx.npy", np.arange(2000))
+    np.save(folder / "first.npy", np.arange(100))
+    for name, line in {
+        "graph": "import data",
+        "scores": "score graph --method degree",
+        "reordered": "reorder graph --scores scores",
+        "permuted": "reorder graph --scores scores --features",
+        "layout": f"layout reordered --cpu 10% --ssd {folder}/images",
+    }.items():
+        assert run(folder, line, "--out", str(folder / name)) == (0, "")
+    return folder
+
+
+def run(folder: Path, line: str, *more: str) -> tuple[int, str]:
+    """Exit code and standard error of a command; words of it that name files of `folder` are paths."""
+    command, *words = line.split()
+    paths = [str(folder / word) if (folder / word).exists() else word for word in words]
+    errors = io.StringIO()
+    with redirect_stdout(io.StringIO()), redirect_stderr(errors):
+        code = main([command, *paths, *more])
+    return code, errors.getvalue().strip()
+
+
+def advised_and_taken(line: str, folder: str, out: str) -> list[Any]:
+    """Messages of a command and of its dry run, given 1 MiB; how it ends with what they ask for, and what it takes."""
+    ssd = [word for name in ("ssd", "ssd1") if f"--ssd {name}" in line for word in ("--ssd", f"{out}/{name}")]
+    line, own = line.partition(" --ssd")[0], [*ssd, *([] if "evaluate" in line else ["--out", f"{out}/out"])]
+    dry = [] if line.startswith(("evaluate", "transpose")) else ["--dry-run"]
+    said = [run(Path(folder), line, *own, *more, "--memory", "1MiB") for more in ([], dry)]
+    left = sorted(path.name for path in Path(out).iterdir())
+    memory = re.search(r"--memory (\d+MiB)", said[0][1])
+    with peaks.peak_memory() as peak:
+        code, errors = run(Path(folder), line, *own, "--memory", memory[1] if memory else "1MiB")
+    return [said, left, code, errors, peak.bytes]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_one_figure_suffices(chain: Path, tmp_path: Path, name: str) -> None:
+    said, left, code, errors, peak = in_warm_process(advised_and_taken, COMMANDS[name], chain, tmp_path)
+    figures = []
+    for refused, message in said:
+        assert refused == 1, message
+        told = re.fullmatch(r"error: memory: .* found 1MiB \(1 MiB\); give --memory (\d+)MiB or more", message)
+        assert told is not None, message
+        figures.append(int(told[1]))
+    assert abs(figures[0] - figures[1]) <= 2, "a dry run asks for the same"
+    assert left == [], "nothing is written before"
+    assert code == 0, errors
+    assert peak <= figures[0] * MIB
