@@ -19,6 +19,7 @@ from tiering.errors import InputError, MissingError, TieringError
 from tiering.formats.pickled import MAX_DEPTH, Allowed, unpickle
 from tiering.formats.pickled_numpy import Name
 from tiering.formats.torch_file import StoredObject, TorchTensor, read_torch
+from tiering.formats.zip_file import compare_members
 
 torch = pytest.importorskip("torch")
 
@@ -324,3 +325,53 @@ def test_a_file_with_any_flipped_byte_is_read_or_refused(path: Path, tmp_path: P
             value["x"].array().sum()
             read += 1
     assert 0 < read < len(good)  # padding and the values of tensors have no checksum that is looked at
+
+
+def test_a_flipped_bit_in_a_tensor_is_refused(path: Path) -> None:
+    """The archive's checksum tells, before the tensor is mapped."""
+    torch.save({"x": torch.arange(50_000), "y": torch.arange(9)}, path)
+    data = bytearray(path.read_bytes())
+    place = data.index(torch.arange(100).numpy().tobytes()) + 8 * 777
+    data[place] ^= 16
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"some.pt: expected a graph, found a damaged archive: \S*/data/0 \(Bad"):
+        read_torch(path, "a graph")
+    with pytest.raises(InputError, match="Bad CRC-32"):
+        compare_members(path, "a graph")
+
+
+@pytest.mark.parametrize("packed", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_any_flipped_bit_of_a_member_is_refused(path: Path, packed: int) -> None:
+    with zipfile.ZipFile(path, "w", packed) as archive:
+        for name in ("a", "b"):
+            archive.writestr(name, np.random.default_rng(0).bytes(3000))
+        ends = [info.header_offset + 31 + info.compress_size for info in archive.infolist()]
+    sound = path.read_bytes()
+    compare_members(path, "an archive")
+    for bit in range(8 * (ends[0] - 3000 + 10), 8 * (ends[0] - 10), 501):
+        data = bytearray(sound)
+        data[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(data)
+        with pytest.raises(InputError, match=r"damaged archive: a \("):
+            compare_members(path, "an archive")
+
+
+def test_members_without_checksums_are_not_compared(path: Path) -> None:
+    """``torch.serialization.set_crc32_options(False)`` leaves 0 in their place."""
+    if not hasattr(torch.serialization, "set_crc32_options"):
+        pytest.skip("this torch writes checksums in any case")
+    torch.serialization.set_crc32_options(False)
+    try:
+        torch.save({"x": torch.arange(50_000)}, path)
+    finally:
+        torch.serialization.set_crc32_options(True)
+    compare_members(path, "a graph")
+
+
+def test_members_are_compared_without_being_held(path: Path) -> None:
+    torch.save({"x": torch.zeros(8 << 20)}, path)
+    tracemalloc.start()
+    compare_members(path, "a graph")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 << 20

@@ -24,6 +24,7 @@ from tiering.errors import InputError, TieringError, shown
 from tiering.formats.npy_file import read_start
 from tiering.formats.pickled import Allowed, unpickle
 from tiering.formats.pickled_numpy import Name, named
+from tiering.formats.zip_file import compare_members
 
 MAX_PICKLE = 256 << 20
 """Bytes of ``data.pkl`` that are read: numpy arrays lie in it, tensors do not."""
@@ -135,6 +136,7 @@ def read_torch(path: Path, what: str = "a file of torch.save", limit: int = MAX_
         )
     if start != _ZIP:
         raise InputError(f"{path}: expected {what}, found no zip archive; was it saved with torch.save?")
+    compare_members(path, what)
     try:
         with storage_errors(path), zipfile.ZipFile(path) as archive:
             members = _Members(path, archive)
