@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tiering import native
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import FormatError, RefusedError
 from tiering.formats.graph import Graph
@@ -32,14 +33,47 @@ def of_ranks(
     values: np.ndarray[Any, Any], graph: Graph, node_type: str, begin: int = 0, end: int | None = None
 ) -> np.ndarray[Any, Any]:
     """`values` of original nodes, for the ranks [begin, end) of a reordered graph."""
-    ids = graph.new_to_old(node_type)[begin:end]
-    if (wrong := np.flatnonzero((ids < 0) | (ids >= values.shape[0]))).size:
-        raise FormatError(
-            f"{graph.path}: order of node type {node_type!r}: rank {begin + wrong[0]} holds id {ids[wrong[0]]}, "
-            f"outside 0..{values.shape[0] - 1}; {damaged(graph.path)}"
-        )
+    order = f"order of node type {node_type!r}"
+    ids = checked_range(graph.new_to_old(node_type)[begin:end], values.shape[0], graph, order, begin=begin)
     ranked: np.ndarray[Any, Any] = values[ids]
     return ranked
+
+
+def checked_range(
+    values: np.ndarray[Any, Any], end: int, graph: Graph, what: str, *, least: int = 0, begin: int = 0
+) -> np.ndarray[Any, Any]:
+    """Return values that a graph's file holds from entry `begin` on; `FormatError` if one is not in [least, end).
+
+    Cost: one pass over the values.
+    """
+    if values.size and not least <= values.min() <= values.max() < end:
+        at = np.flatnonzero((values < least) | (values >= end))[0]
+        raise FormatError(
+            f"{graph.path}: {what}: entry {begin + at} is {values[at]}, expected {least}..{end - 1}; "
+            f"{damaged(graph.path)}"
+        )
+    return values
+
+
+def checked_split(graph: Graph, split: str, node_type: str | None = None) -> np.ndarray[Any, Any]:
+    """Return the ids of a split, each of them a node."""
+    ids = graph.split(split, node_type)
+    owner = node_type or next(owner for owner in graph.node_types if split in graph.splits(owner))
+    return checked_range(ids, graph.num_nodes(owner), graph, f"split {split!r} of node type {owner!r}")
+
+
+def checked_labels(graph: Graph, node_type: str) -> np.ndarray[Any, Any] | None:
+    """Return the class of each node, -1 for none; ``None`` if the type has no labels."""
+    labels, what = graph.labels(node_type), f"labels of node type {node_type!r}"
+    return None if labels is None else checked_range(labels, graph.num_classes(node_type) or 0, graph, what, least=-1)
+
+
+def checked_lists(graph: Graph, relation: Relation) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return `Graph.csc`, the offsets in order; `FormatError` if they are not. Cost: one pass over the offsets."""
+    indptr, indices = graph.csc(relation)
+    with graph_errors(graph, relation):
+        native.check_indptr(indptr, indices.shape[0])
+    return indptr, indices
 
 
 def damaged(path: object) -> str:

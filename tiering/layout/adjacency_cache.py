@@ -19,7 +19,7 @@ from tiering.errors import InputError
 from tiering.formats.adjacency_prefix import AdjacencyPrefix, ListBytes
 from tiering.formats.graph import Graph
 from tiering.formats.order import Order
-from tiering.formats.refusals import of_ranks
+from tiering.formats.refusals import checked_lists, of_ranks
 from tiering.formats.scores import Scores
 from tiering.layout.access_costs import AccessCosts
 from tiering.layout.options import LayoutOptions
@@ -174,7 +174,7 @@ def adjacency_lists(graph: Graph, scores: Scores) -> list[AdjacencyLists]:
     return [
         AdjacencyLists(
             relation_key(relation),
-            graph.csc(relation)[0],
+            checked_lists(graph, relation)[0],
             ListBytes.of_graph(graph, relation, weights=sampler == "weighted"),
             partial(of_ranks, scores.adjacency(relation), graph, relation[2]),
             partial(list_read_places, sampler=sampler, fanouts=[hop[index] for hop in hops]),

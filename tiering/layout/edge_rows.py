@@ -19,7 +19,7 @@ from tiering.errors import InputError
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
 from tiering.formats.order import Order
-from tiering.formats.refusals import of_ranks
+from tiering.formats.refusals import checked_lists, of_ranks
 from tiering.formats.scores import Scores
 from tiering.layout.prefix_benefit import Grain, block_ends, block_sums, falling_rates
 from tiering.layout.tiers import Table
@@ -90,7 +90,7 @@ def edge_tables_to_place(
     for key, table in tables.items():
         relation = graph.relation(key)
         reads, entries = _reads(graph, order, relation, scores)
-        own = EdgeScores.of(graph.csc(relation)[0], reads, entries)
+        own = EdgeScores.of(checked_lists(graph, relation)[0], reads, entries)
         placed.append(Table(key, table.rows, table.row_bytes, own))
     return placed
 

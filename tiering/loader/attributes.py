@@ -15,6 +15,7 @@ from tiering.artifacts.manifest import Relation
 from tiering.errors import InputError
 from tiering.formats.features import EDGE_FEATURES
 from tiering.formats.graph import Graph
+from tiering.formats.refusals import checked_labels, checked_range, checked_split
 from tiering.loader.gpu.device import Device
 from tiering.loader.gpu.rows import GpuRows
 from tiering.loader.options import Gatherable
@@ -66,16 +67,19 @@ class NodeAttributes:
 
     With splits a node's class and splits are one number, so that each node costs two reads of memory, not three.
     Memory: 4 bytes per node for these (8 where they need it); on a GPU all tables lie in page-locked host memory.
+    `FormatError` names an id or a class that is out of range. Cost: one pass over each array.
     """
 
     def __init__(self, graph: Graph, node_type: str, device: Device | None, splits: bool) -> None:
-        keys, labels = graph.node_keys(node_type), graph.labels(node_type)
+        keys, labels, count = graph.node_keys(node_type), checked_labels(graph, node_type), graph.num_nodes(node_type)
+        if keys is not None:
+            keys = checked_range(keys, count, graph, f"order of node type {node_type!r}")
         self._original = None if keys is None else Lookup(keys, device)
         self._splits = graph.splits(node_type) if splits else []
         self._labelled = labels is not None
         if self._splits:
-            chosen = [graph.split(split, node_type) for split in self._splits]
-            self._known = Lookup(packed(labels, chosen, graph.num_nodes(node_type)), device)
+            chosen = [checked_split(graph, split, node_type) for split in self._splits]
+            self._known = Lookup(packed(labels, chosen, count), device)
         elif labels is not None:
             self._known = Lookup(labels, device)
 

@@ -15,6 +15,7 @@ from tiering.artifacts.manifest import Relation, relation_key
 from tiering.description import Described, Fields, Part
 from tiering.errors import CapabilityError, InputError
 from tiering.formats.layout import Layout
+from tiering.formats.refusals import checked_labels
 from tiering.loader.adapters import AdaptedBatches, BatchSource
 from tiering.loader.background import run_stages
 from tiering.loader.batches import EdgeRows, HostBatches
@@ -105,7 +106,7 @@ class Loader(Described):
         """Reads rows of the ssd tier ahead of the batches; ``None`` where all rows lie in memory."""
         self.features = self._find_features()
         """Where each node type's rows come from; types without features are absent."""
-        labels = graph.labels(self.node_type) if options.links is None else None
+        labels = checked_labels(graph, self.node_type) if options.links is None else None
         if verify:
             graph.finish_reads()  # what is too large to be compared before it is used
         self._batches = self._find_source(labels)

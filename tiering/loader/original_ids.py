@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from tiering.errors import InputError
 from tiering.formats.graph import Graph
+from tiering.formats.refusals import checked_range
 
 Ids = npt.NDArray[np.int64]
 _MEANING = {"original": "original ids", "rank": "ranks"}
@@ -35,11 +36,18 @@ class NodeIds:
 
     def to_ranks(self, node_type: str, originals: Ids) -> Ids:
         """Ranks of ids of the source, which are not checked."""
-        return self._graph.old_to_new(node_type)[originals].astype(np.int64) if self._ordered else originals
+        return self._looked_up("old_to_new", node_type, originals)
 
     def originals(self, node_type: str, ranks: Ids) -> Ids:
         """Ids of the source of ranks, which are not checked."""
-        return self._graph.new_to_old(node_type)[ranks].astype(np.int64) if self._ordered else ranks
+        return self._looked_up("new_to_old", node_type, ranks)
+
+    def _looked_up(self, name: str, node_type: str, ids: Ids) -> Ids:
+        """What a map of the graph's order says of ids; `FormatError` if that is no node."""
+        if not self._ordered:
+            return ids
+        found = getattr(self._graph, name)(node_type)[ids].astype(np.int64)
+        return checked_range(found, self._graph.num_nodes(node_type), self._graph, f"{name} of node type {node_type!r}")
 
     def _checked(self, node_type: str, given: Any, what: str) -> Ids:
         array = np.asarray(given.detach().cpu().numpy() if hasattr(given, "detach") else given)

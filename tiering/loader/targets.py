@@ -8,6 +8,7 @@ import numpy as np
 
 from tiering.errors import InputError
 from tiering.formats.graph import Graph
+from tiering.formats.refusals import checked_lists, checked_split
 from tiering.loader.options import LinkOptions, SeedOptions
 from tiering.loader.original_ids import Ids, NodeIds
 from tiering.sampling import EpochPlan, LinkPlan, Links, SamplingOptions, batches
@@ -62,7 +63,7 @@ class LinkTargets:
         num_nodes = graph.num_nodes(relation[0]), graph.num_nodes(relation[2])
         ids_of = NodeIds(graph).to_ranks
         if links.pairs is None:
-            self.links = Links.of_csc(relation, *graph.csc(relation), num_nodes[0], ids_of)
+            self.links = Links.of_csc(relation, *checked_lists(graph, relation), num_nodes[0], ids_of)
         else:
             src, dst = _ends(links.pairs)
             self.links = Links.of_ids(relation, src, dst, num_nodes, ids_of)
@@ -96,7 +97,7 @@ def _find_seeds(graph: Graph, options: SeedOptions) -> tuple[str, Ids]:
         if node_type is None:
             owners = [known for known in graph.node_types if split in graph.splits(known)]
             node_type = owners[0] if len(owners) == 1 else None
-        ids = graph.split(split, node_type)
+        ids = checked_split(graph, split, node_type)
         what = f"split {split!r}"
     node_type = node_type or graph.node_types[0]
     if ids.size == 0:

@@ -15,6 +15,7 @@ from torch_geometric.data.graph_store import EdgeLayout
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import CapabilityError, InputError, MissingError
 from tiering.formats.graph import Graph
+from tiering.formats.refusals import checked_lists
 from tiering.loader.attributes import NodeAttributes
 from tiering.loader.loader import OpenLayout
 from tiering.loader.options import DeviceOptions, ReadOptions
@@ -177,7 +178,7 @@ class TieredGraphStore(GraphStore):  # type: ignore[misc] # PyG has no types
                 f"{relation_key(relation)}: adjacency is stored as csc, found a request for {layout}; "
                 f"graph_store.{layout}() converts it"
             )
-        indptr, indices = self._graph.csc(relation)
+        indptr, indices = checked_lists(self._graph, relation)
         if self._ids.kind == "rank":
             return torch.from_numpy(indices.astype(np.int64)), torch.from_numpy(indptr.copy())
         return self._renumbered(relation, indptr, indices)
