@@ -18,12 +18,12 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(abspath build/bytecode)
 CPP    := $(shell find ext tests benchmarks -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' 2>/dev/null)
 
-.PHONY: help demo test slow-test long-test gates format cpp-test cuda gpu-test gpu-bench gpu-bundle bench wheel docs browser clean
+.PHONY: help demo test slow-test long-test fuzz-program gates format cpp-test cuda gpu-test gpu-bench gpu-bundle bench wheel docs browser clean
 help:
 	@echo "make demo       generate data, prepare it, train from the tiers; leaves demo-out/"
 	@echo "make test       the tests"
 	@echo "make slow-test  tests on graphs of millions of edges, notebooks, benchmarks, kills and full disks; some minutes"
-	@echo "make long-test  campaigns of kills, faults, power cuts and damage at thousands of random places; four hours"
+	@echo "make long-test  campaigns of kills, faults, power cuts and damage at random; one of them: make long-test NAMES=kills"
 	@echo "make gates      ruff, mypy, import contracts, clang-format"
 	@echo "make cpp-test   C++ tests under address, undefined-behaviour and thread sanitizers"
 	@echo "make cuda       build the CUDA part's tests where nvcc is found, and run them where there is a GPU"
@@ -48,10 +48,14 @@ test: $(VENV)/.dev
 slow-test:
 	@$(MAKE) test TESTS="slow and not long"
 
-# Every campaign prints a line of counts; docs/reliability.md quotes the last run's.
+# Campaigns by name, all without names: make long-test NAMES="kills flips" COUNT=20 SEED=7. Each ends within 45 minutes and
+# prints a line of counts, which is a row of the table in docs/reliability.md.
 long-test: $(VENV)/.dev
-	@$(BIN)/python -m pytest -m long -s
-	@sanitizer=address,undefined; $(SANITIZED_BUILD); TIERING_FUZZ_SECONDS=3600 $$build/tests/fuzz_adjacency
+	@$(if $(COUNT),TIERING_CAMPAIGN_COUNT=$(COUNT)) $(if $(SEED),TIERING_CAMPAIGN_SEED=$(SEED)) \
+	  $(if $(TRIAL),TIERING_CAMPAIGN_TRIAL=$(TRIAL)) $(BIN)/python tests/campaigns.py $(NAMES)
+
+fuzz-program: $(VENV)/.base
+	@sanitizer=address,undefined; $(SANITIZED_BUILD)
 
 gates: $(VENV)/.dev
 	$(BIN)/ruff check .

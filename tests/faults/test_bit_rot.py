@@ -6,15 +6,17 @@ it had, so that a check of the result finds it.
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import shutil
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from campaign import Campaign
 from toy_datasets import chain, toy_dataset, tree_bytes
 
 import tiering
@@ -78,12 +80,16 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=["fits", "streamed"])
-def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Whether files are compared before they are used, or as they are streamed and before anything is committed."""
+def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are compared before they are used, or as they are streamed and before anything is committed."""
     if request.param == "streamed":
-        monkeypatch.setattr(manifest, "available_memory", lambda: 0)
-        monkeypatch.setattr(reader, "_cached", lambda region, size: False)
-    return str(request.param)
+        stream_everything(monkeypatch)
+
+
+def stream_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file fits in memory, and none is in the page cache."""
+    monkeypatch.setattr(manifest, "available_memory", lambda: 0)
+    monkeypatch.setattr(reader, "_cached", lambda region, size: False)
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -91,54 +97,115 @@ def content(folder: Path) -> dict[str, bytes]:
     return {name: data for name, data in tree_bytes(folder).items() if not name.endswith(("manifest.json", "layout"))}
 
 
-def rot(name: str, inputs: Path, folder: Path, luck: random.Random, most: int) -> Counter[str]:
-    """Flip a bit of one file after the other, `most` at most, and run a stage each time."""
-    stage, reads = STAGES[name]
-    stage(inputs, folder / "expected")
-    expected, outcomes = content(folder / "expected"), Counter[str]()
-    files = [path for folder in reads for path in sorted((inputs / folder).rglob("*"))]
-    files = [path for path in files if path.is_file() and path.name != "manifest.json" and path.stat().st_size]
-    for number, file in enumerate(luck.sample(files, min(most, len(files)))):
-        data, out = bytearray(file.read_bytes()), folder / f"out-{number}"
+def files_of(*folders: Path) -> list[Path]:
+    """Files with content below some folders, but for manifests."""
+    files = [path for folder in folders for path in sorted(folder.rglob("*"))]
+    return [path for path in files if path.is_file() and path.name != "manifest.json" and path.stat().st_size]
+
+
+@contextmanager
+def damaged(file: Path, data: bytes) -> Iterator[None]:
+    """A file with another content and its old time of change, for a while."""
+    before, found = file.read_bytes(), file.stat()
+    try:
+        file.write_bytes(data)
+        os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns))
+        yield
+    finally:
+        file.write_bytes(before)
+        os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
+def flipped(data: bytes, bit: int) -> bytes:
+    """The same bytes but for a bit."""
+    found = bytearray(data)
+    found[bit // 8] ^= 1 << bit % 8
+    return bytes(found)
+
+
+class Launderer:
+    """A stage, and what it makes of undamaged inputs."""
+
+    def __init__(self, name: str, inputs: Path, folder: Path) -> None:
+        (self.stage, reads), self.inputs, self.folder = STAGES[name], inputs, folder
+        self.files = files_of(*(inputs / each for each in reads))
+        self.stage(inputs, folder / "expected")
+        self.expected = content(folder / "expected")
+
+    def flip(self, luck: random.Random, file: Path) -> str:
+        """Flip a bit of a file and run the stage; return how it ended."""
+        data, out = file.read_bytes(), self.folder / "out"
         bit = luck.randrange(8 * len(data))
-        before = file.stat()
-        try:
-            data[bit // 8] ^= 1 << bit % 8
-            file.write_bytes(data)
-            os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-            stage(inputs, out)
-        except TieringError:
-            outcomes["refused"] += 1
-            assert not out.is_dir() or not (out / "manifest.json").exists()
-        else:
-            same = content(out) == expected
-            assert same or tiering.check(out, "full"), f"{file}, bit {bit}: laundered"
-            outcomes["same" if same else "passed on with its checksum"] += 1
-        finally:
-            data[bit // 8] ^= 1 << bit % 8
-            file.write_bytes(data)
-            os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-            shutil.rmtree(out, ignore_errors=True)
-    return outcomes
+        with damaged(file, flipped(data, bit)):
+            try:
+                self.stage(self.inputs, out)
+            except TieringError:
+                assert not (out / "manifest.json").exists()
+                return "refused"
+            else:
+                if content(out) == self.expected:
+                    return "the same output"
+                assert tiering.check(out, "full"), f"{file}, bit {bit}: laundered"
+                return "passed on with its checksum"
+            finally:
+                for folder in (out, self.folder / "ssd"):
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("memory")
 @pytest.mark.parametrize("name", STAGES)
-def test_nothing_is_laundered(inputs: Path, tmp_path: Path, name: str, memory: str) -> None:
-    outcomes = rot(name, inputs, tmp_path, random.Random(name), 12)
-    assert outcomes["refused"], outcomes
+def test_nothing_is_laundered(inputs: Path, tmp_path: Path, name: str) -> None:
+    launderer, luck = Launderer(name, inputs, tmp_path), random.Random(name)
+    files = luck.sample(launderer.files, min(12, len(launderer.files)))
+    outcomes = [launderer.flip(luck, file) for file in files]
+    assert "refused" in outcomes, outcomes
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", STAGES)
-def test_nothing_is_laundered_often(inputs: Path, tmp_path: Path, name: str, memory: str) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
-    sums = Counter[str]()
-    for number in range(5):
-        (tmp_path / str(number)).mkdir()
-        sums += rot(name, inputs, tmp_path / str(number), random.Random(seed + number), 1000)
-    print(f"campaign bit rot, {name}, {memory}: {sum(sums.values())} flipped, {dict(sums)}, 0 laundered")
+def test_laundering(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @functools.cache
+    def begin(name: str) -> Launderer:
+        (tmp_path / name).mkdir()
+        return Launderer(name, inputs, tmp_path / name)
+
+    def trial(luck: random.Random) -> str:
+        launderer = begin(luck.choice(list(STAGES)))
+        with monkeypatch.context() as patch:
+            if luck.random() < 0.5:
+                stream_everything(patch)
+            return launderer.flip(luck, luck.choice(launderer.files))
+
+    Campaign("laundering").run(trial)
+
+
+@pytest.mark.long
+def test_flips(inputs: Path, tmp_path: Path) -> None:
+    """Any byte of any artifact, stripe files and feature files with recorded checksums included."""
+    folder = tmp_path / "artifacts"
+    for artifact in ("graph", "scores", "reordered", "ranked"):
+        shutil.copytree(inputs / artifact, folder / artifact)
+    pipeline.layout(inputs / "reordered", folder / "layout", gpu="20%", cpu="20%", ssd=[folder / "disk"])
+    exported = {folder / "disk": folder / "layout"}
+    pairs = [
+        (path, exported.get(owner, owner))
+        for owner in sorted(folder.iterdir())
+        for path in sorted(owner.rglob("*"))
+        if path.is_file() and not path.is_symlink() and path.stat().st_size
+    ]
+
+    def trial(luck: random.Random) -> str:
+        file, artifact = luck.choice(pairs)
+        data, kind = file.read_bytes(), luck.choice(["flipped"] * 8 + ["cut", "longer"])
+        at = luck.randrange(8 * len(data))
+        changed = {"flipped": flipped(data, at), "cut": data[: at // 8], "longer": data + luck.randbytes(1 + at % 9)}
+        with damaged(file, changed[kind]):
+            problems = tiering.check(artifact, "full")
+            assert problems, f"{file} {kind} at bit {at} of {8 * len(data)} passes"
+            assert any(file.name in str(problem) for problem in problems), f"{file} {kind} at bit {at}: {problems}"
+        return kind
+
+    Campaign("flips").run(trial)
 
 
 def test_every_block_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

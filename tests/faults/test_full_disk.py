@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import random
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from campaign import Campaign
 from crash_injection import CrashInjection
 from trials import STAGES, Trials
 
@@ -61,37 +64,44 @@ FILLING = [
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", FILLING)
 def test_goes_on_when_there_is_room(crash_injection: CrashInjection, inputs: Path, disk: Path, stage: str) -> None:
-    fill(Trials(crash_injection, STAGES[stage], inputs, disk / "run"), disk, (0.02, 0.7))
+    trials = Trials(crash_injection, STAGES[stage], inputs, disk / "run")
+    needed = space_of(trials.folder)
+    kept = [fill(trials, disk, int(share * needed)) for share in (0.02, 0.7)]
+    assert any(kept) or stage.startswith("layout"), "no work was kept"  # a layout reserves all before it begins
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("stage", FILLING)
-def test_goes_on_from_any_room(crash_injection: CrashInjection, inputs: Path, disk: Path, stage: str) -> None:
-    shares = [k / 20 for k in range(19)]
-    fill(Trials(crash_injection, STAGES[stage], inputs, disk / "run"), disk, shares)
-    print(f"campaign full disks, {stage}: {len(shares)} trials, 0 lost, 0 wrong")
+def test_full_disks(crash_injection: CrashInjection, inputs: Path, disk: Path) -> None:
+    @functools.cache
+    def begin(stage: str) -> tuple[Trials, int]:
+        trials = Trials(crash_injection, STAGES[stage], inputs, disk / "run")
+        return trials, space_of(trials.folder)
+
+    def trial(luck: random.Random) -> str:
+        trials, needed = begin(luck.choice(FILLING))
+        return "refused, work kept" if fill(trials, disk, luck.randrange(int(0.9 * needed))) else "refused"
+
+    Campaign("full-disks").run(trial)
 
 
-def fill(trials: Trials, disk: Path, shares: Sequence[float]) -> None:
-    """Run a stage on a disk with room for a share of what it needs, then with room for all."""
-    stage = trials.stage
-    needed = sum({found.st_ino: found.st_blocks * 512 for found in map(Path.stat, trials.folder.rglob("*"))}.values())
-    kept = 0
-    for share in shares:
-        trials.begin()
-        leave(disk, int(share * needed))
-        answer = trials.run()
-        story = f"{share} of {needed}: {answer}"
-        assert answer["code"] == 1, story
-        lines = [line for line in str(answer["err"]).splitlines() if not line.startswith(("note: ", "["))]
-        assert len(lines) == 1, story
-        assert re.match(
-            r"error: .*: no space left: \S+ \w+ needed, \S+ \w+ free; make room or choose another", lines[0]
-        )
-        kept += any((trials.folder / place).exists() for place in (f".{trials.stage.out}.partial", "made"))
-        trials.whole()
-        (disk / "filler").unlink()
-        trials.finish(story, 2)
-    assert kept or stage.argv.startswith("layout"), (
-        "some of the work was kept"
-    )  # a layout reserves all before it begins
+def space_of(folder: Path) -> int:
+    """Bytes of disk that the files below a folder take."""
+    return sum({found.st_ino: found.st_blocks * 512 for found in map(Path.stat, folder.rglob("*"))}.values())
+
+
+def fill(trials: Trials, disk: Path, room: int) -> bool:
+    """Run a stage on a disk with so much room, then with room for all; return whether the first run left work."""
+    trials.begin()
+    leave(disk, room)
+    answer = trials.run()
+    story = f"room for {room} bytes: {answer}"
+    assert answer["code"] == 1, story
+    lines = [line for line in str(answer["err"]).splitlines() if not line.startswith(("note: ", "["))]
+    assert len(lines) == 1, story
+    words = r"error: .*: no space left: \S+ \w+ needed, \S+ \w+ free; make room or choose another"
+    assert re.match(words, lines[0]), story
+    kept = any((trials.folder / place).exists() for place in (f".{trials.stage.out}.partial", "made"))
+    trials.whole(story)
+    (disk / "filler").unlink()
+    trials.finish(story, 2)
+    return kept

@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable
 
 import pytest
+from campaign import Campaign
 from trials import STAGES, Trials
 
 
-def kill(trials: Trials, luck: random.Random, rounds: int) -> int:
-    """Kill some runs after each other, then let one live; how many were killed."""
+def kill(trials: Trials, luck: random.Random) -> int:
+    """Kill some runs after each other, then let one live; return how many were killed."""
     killed = 0
-    for number in range(rounds):
-        trials.begin()
-        story = f"trial {number}"
-        for _ in range(luck.randint(1, 3)):
-            at, where = luck.randrange(trials.calls), luck.choice(["before", "after", "half"])
-            threads = luck.choice([1, 2, 7])
-            answer = trials.run("--threads", str(threads), fault="kill", at=at, where=where)
-            story += f", {threads} threads killed {where} call {at} {answer['last']}"
-            assert answer["code"] in (0, 1, -9), f"{story}: {answer}"
-            trials.whole()
-            if answer["code"] >= 0:
-                break
-            killed += 1
-        trials.finish(story, luck.choice([1, 3]))
+    trials.begin()
+    story = ""
+    for _ in range(luck.randint(1, 3)):
+        at, where = luck.randrange(trials.calls), luck.choice(["before", "after", "half"])
+        threads = luck.choice([1, 2, 7])
+        answer = trials.run("--threads", str(threads), fault="kill", at=at, where=where)
+        story += f"{threads} threads killed {where} call {at} {answer['last']}, "
+        assert answer["code"] in (0, 1, -9), f"{story}: {answer}"
+        trials.whole(story)
+        if answer["code"] >= 0:
+            break
+        killed += 1
+    trials.finish(story, luck.choice([1, 3]))
     return killed
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", STAGES)
 def test_killed_at_some_calls(start: Callable[..., Trials], stage: str) -> None:
-    kill(start(stage), random.Random(f"some calls of {stage}"), 2)
+    trials, luck = start(stage), random.Random(f"some calls of {stage}")
+    for _ in range(2):
+        kill(trials, luck)
 
 
 @pytest.mark.slow
@@ -52,21 +55,17 @@ def test_killed_while_it_replaces_itself(start: Callable[..., Trials]) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("stage", STAGES)
-def test_killed_all_over(start: Callable[..., Trials], stage: str) -> None:
-    trials, seed = start(stage), random.randrange(1 << 32)
-    print(f"seed {seed}")
-    luck = random.Random(seed)
-    killed = 0
-    for at in range(luck.randrange(5), trials.calls, 5):
-        trials.begin()
-        where = luck.choice(["before", "half"])
-        answer = trials.run("--threads", "1", fault="kill", at=at, where=where)
-        trials.whole()
-        trials.finish(f"killed {where} call {at} {answer['last']}", 2)
-        killed += answer["code"] == -9
-    killed += kill(trials, luck, 20)
-    print(f"campaign kills, {stage}: {killed} killed, 0 lost, 0 wrong")
+def test_kills(start: Callable[..., Trials]) -> None:
+    stages = functools.cache(start)
+
+    def trial(luck: random.Random) -> str:
+        stage = stages(luck.choice(list(STAGES)))
+        killed = 0
+        while not killed:
+            killed = kill(stage, luck)
+        return f"killed {killed} times"
+
+    Campaign("kills").run(trial)
 
 
 @pytest.mark.slow

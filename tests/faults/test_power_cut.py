@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from calls import read_log
+from calls import Change, read_log
+from campaign import Campaign
 from power import Disk
 from trials import STAGES, Trials
 
 
-def cut(trials: Trials, log: Path, seed: int, rounds: int) -> str:
-    """Cut a recorded run short somewhere, then run the same command; returns the counts."""
-    print(f"seed {seed}")
-    trials.record(log)
-    luck, changes, absent = random.Random(seed), list(read_log(log)), 0
-    named = max(at for at, change in enumerate(changes) if change.kind in "RX")
-    moments = [luck.randrange(1, len(changes) + 1) for _ in range(rounds // 2)]
-    moments += [min(len(changes), max(1, named + luck.randint(-15, 25))) for _ in range(rounds - len(moments))]
-    trials.begin()
-    disk, at = Disk(trials.folder), 0
-    for end in sorted(moments):
-        for change in changes[at:end]:
+class Recorded:
+    """A stage and the log of all changes that it makes."""
+
+    def __init__(self, trials: Trials, log: Path) -> None:
+        self.trials = trials
+        trials.record(log)
+        self.changes: list[Change] = list(read_log(log))
+        self.named = max(at for at, change in enumerate(self.changes) if change.kind in "RX")
+
+    def cut(self, luck: random.Random) -> bool:
+        """Cut the run short somewhere, then run the same command; return whether there was an output before."""
+        trials, changes = self.trials, self.changes
+        near = self.named + luck.randint(-15, 25) if luck.random() < 0.5 else luck.randint(1, len(changes))
+        end = min(len(changes), max(1, near))
+        trials.begin()
+        disk = Disk(trials.folder)
+        for change in changes[:end]:
             disk.apply(change)
-        at = end
         disk.cut(luck)
-        story = f"seed {seed}, cut after change {at} of {len(changes)}: {changes[at - 1].kind} {changes[at - 1].path}"
-        absent += not (trials.folder / trials.stage.out).exists()
+        story = f"cut after change {end} of {len(changes)}: {changes[end - 1].kind} {changes[end - 1].path}"
+        output = (trials.folder / trials.stage.out).exists()
         for path in artifacts(trials.folder):
             trials.check(path, story)
         trials.whole(story)
         trials.finish(story, luck.choice([1, 3]))
-    return f"{rounds} trials over {len(changes)} changes, {absent} without an output, 0 wrong"
+        return output
 
 
 def artifacts(folder: Path) -> Iterator[Path]:
@@ -48,11 +54,16 @@ def artifacts(folder: Path) -> Iterator[Path]:
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["import by buckets", "layout", "layout in place of another"])
 def test_power_cut(start_watched: Callable[..., Trials], tmp_path: Path, stage: str) -> None:
-    print(f"campaign power cut, {stage}: {cut(start_watched(stage), tmp_path / 'log', 1, 6)}")
+    recorded, luck = Recorded(start_watched(stage), tmp_path / "log"), random.Random(1)
+    for _ in range(6):
+        recorded.cut(luck)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("stage", STAGES)
-def test_power_cuts(start_watched: Callable[..., Trials], tmp_path: Path, stage: str) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"campaign power cut, {stage}: {cut(start_watched(stage), tmp_path / 'log', seed, 60)}")
+def test_power_cuts(start_watched: Callable[..., Trials], tmp_path: Path) -> None:
+    stages = functools.cache(lambda stage: Recorded(start_watched(stage), tmp_path / "log"))
+
+    def trial(luck: random.Random) -> str:
+        return "with an output" if stages(luck.choice(list(STAGES))).cut(luck) else "without an output"
+
+    Campaign("power-cuts").run(trial)

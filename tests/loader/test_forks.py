@@ -6,6 +6,7 @@ import random
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from tiering.loader.process import ForkLock
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
 
+from campaign import Campaign
 from child_process import Child, in_child
+from row_buffers import ENGINES
 from row_datasets import Epochs, LayoutRows, Rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
@@ -28,6 +31,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:
 
 @pytest.fixture
 def table(kit, build, engine) -> Any:
+    return open_table(kit, build, engine)
+
+
+def open_table(kit: Any, build: Any, engine: str) -> Any:
     """An open table, most of it on ssd, and the truth beside it."""
     rows = kit.random_table(2000, 1024)
     data = kit.Dataset({"node": kit.Nodes(2000, rows, "uint8", tiers=(10, 20, 30))}, images=2)
@@ -47,7 +54,13 @@ def check_gathers(table: Any, seed: int, rounds: int) -> int:
 
 @pytest.fixture
 def busy(table) -> Iterator[Any]:
-    """The table, while two threads of this process gather from it without a pause."""
+    with gathering(table):
+        yield table
+
+
+@contextmanager
+def gathering(table: Any) -> Iterator[None]:
+    """Two threads of this process gather from a table without a pause."""
     stop, failed = threading.Event(), []
 
     def gather(seed: int) -> None:
@@ -60,10 +73,12 @@ def busy(table) -> Iterator[Any]:
     threads = [threading.Thread(target=gather, args=(seed,)) for seed in range(2)]
     for thread in threads:
         thread.start()
-    yield table
-    stop.set()
-    for thread in threads:
-        thread.join()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
     assert not failed, failed
 
 
@@ -182,39 +197,45 @@ def test_data_loader_workers(kit, build, engine, context, workers):
     assert all(torch.equal(each, there) for each, there in zip(found, expected, strict=True))
 
 
-def fork_at_random(table: Any, luck: random.Random, trials: int) -> None:
-    """Children of a process that gathers or not, which read, fork again, close, or do nothing."""
-    children = 0
-    for number in range(trials):
-        works = []
-        for _ in range(luck.randint(1, 3)):
-            seed = luck.randrange(1 << 32)
-            works.append(
-                luck.choice(
-                    [
-                        lambda seed=seed: check_gathers(table, seed, 3),
-                        lambda seed=seed: in_child(lambda: check_gathers(table, seed, 2)) + 1,
-                        lambda: (table.close(), 3)[1],
-                        lambda: 3,
-                    ]
-                )
+def fork_at_random(table: Any, luck: random.Random) -> int:
+    """Children of a process that gathers or not, which read, fork again, close, or do nothing; return their number."""
+    works = []
+    for _ in range(luck.randint(1, 3)):
+        seed = luck.randrange(1 << 32)
+        works.append(
+            luck.choice(
+                [
+                    lambda seed=seed: check_gathers(table, seed, 3),
+                    lambda seed=seed: in_child(lambda: check_gathers(table, seed, 2)) + 1,
+                    lambda: (table.close(), 3)[1],
+                    lambda: 3,
+                ]
             )
-        running = [Child(work) for work in works]
-        check_gathers(table, number, luck.randint(0, 4))
-        assert [child.result() for child in running] == [3] * len(running)
-        children += len(running)
-    print(f"campaign forks over {table.engine}: {trials} trials, {children} children, 0 wrong, 0 hung, 0 crashed")
+        )
+    running = [Child(work) for work in works]
+    check_gathers(table, luck.randrange(1 << 32), luck.randint(0, 4))
+    assert [child.result() for child in running] == [3] * len(running)
+    return len(running)
 
 
 def test_forks_at_random(busy):
-    fork_at_random(busy, random.Random("forks"), 10)
+    luck = random.Random("forks")
+    for _ in range(10):
+        fork_at_random(busy, luck)
 
 
 @pytest.mark.long
-def test_forks_at_random_for_long(busy):
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
-    fork_at_random(busy, random.Random(seed), 300)
+def test_forks_for_long(kit, build):
+    tables = [open_table(kit, build, engine) for engine in ENGINES]
+    for table in tables:
+        check_gathers(table, 0, 1)  # numpy.testing is loaded: children would wait for a thread that loads it
+
+    def trial(luck: random.Random) -> str:
+        table = luck.choice(tables)
+        with gathering(table):
+            return f"with {fork_at_random(table, luck)} children over {table.engine}"
+
+    Campaign("forks").run(trial)
 
 
 def test_reads_under_way_are_the_parents(tmp_path):
