@@ -190,8 +190,8 @@ def check_output(
 
 def _paths(reads: Iterable[Any]) -> Iterator[Path]:
     for one in reads:
-        if isinstance(one, Mapping):
-            yield from _paths(one.values())
+        if isinstance(one, Mapping | list | tuple):
+            yield from _paths(one.values() if isinstance(one, Mapping) else one)
         elif isinstance(one, str | os.PathLike):
             texts = (os.fsdecode(one), *re.split("[,=]", os.fsdecode(one)))
             yield from (Path(text) for text in texts if text and Path(text).exists())
