@@ -21,7 +21,7 @@ from tiering.artifacts.document import (
 from tiering.artifacts.held import HeldDirectory
 from tiering.artifacts.manifest import CHECKSUMS, External, Manifest
 from tiering.artifacts.problems import Problem, raise_problems
-from tiering.artifacts.storage import storage_errors
+from tiering.artifacts.storage import storage_errors, unless_replaced
 from tiering.description import Described, Fields, Part
 from tiering.errors import FormatError, InternalError, MissingError, StorageError
 from tiering.units import format_bytes
@@ -66,9 +66,13 @@ class Artifact(Described):
         """Open the artifact at `path`, checked at level ``header``. Cost: reads the manifest, opens each file.
 
         `MissingError`: there is nothing, or no manifest. `FormatError`: it is another kind of artifact, damaged, or of
-        a version this package cannot read.
+        a version this package cannot read. `BusyError`: it is replaced whenever it is opened.
         """
         where = Path(path)
+        return unless_replaced(where, lambda: cls._open(where))
+
+    @classmethod
+    def _open(cls: type[Self], where: Path) -> Self:
         artifact = cls._load(open_directory(where))
         if isinstance(artifact, Artifact):
             raise_problems(where, artifact._header_problems())

@@ -6,16 +6,19 @@ import ctypes
 import errno
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tiering.artifacts.held import shown
-from tiering.errors import StorageError, TieringError
+from tiering.errors import BusyError, FormatError, MissingError, StorageError, TieringError
 from tiering.units import format_bytes
+
+T = TypeVar("T")
 
 
 def disk_free(path: Path) -> int:
@@ -105,6 +108,34 @@ def open_raw(path: Path | str, dtype: np.dtype[Any], shape: tuple[int, ...], off
             return np.memmap(path, dtype=dtype, mode="r", shape=shape, offset=offset)
         except ValueError as error:  # numpy's word for a file that has become shorter
             raise StorageError(errno.EIO, f"{shown(path)}: the file was cut while it was open ({error})") from error
+
+
+def unless_replaced(path: Path, work: Callable[[], T], failed: Callable[[T], object] = lambda _: False) -> T:
+    """Return what `work` makes of the artifact at `path`; once more where it fails while the artifact is replaced.
+
+    It fails by `FormatError` or `MissingError`, or if `failed` says so of its result. `BusyError`: it fails whenever it
+    is tried, and the artifact is another one each time.
+    """
+    for pause in (0.0, 0.02, 0.1):
+        time.sleep(pause)
+        before = _state(path)
+        try:
+            result = work()
+            if not failed(result) or _state(path) == before:
+                return result
+        except (FormatError, MissingError):
+            if _state(path) == before:
+                raise
+    raise BusyError(f"{path}: is being replaced; open it again when the run that writes it has ended")
+
+
+def _state(path: Path) -> object:
+    """What changes whenever another directory gets the name `path`."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError):  # none, or no name of a file
+        return None
+    return status.st_dev, status.st_ino, status.st_ctime_ns
 
 
 def fsync_directory(path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from tiering.artifacts.artifact import Artifact, Coverage, Damage
 from tiering.artifacts.document import MANIFEST, document_problems, open_directory, read_document
 from tiering.artifacts.problems import Problem, raise_problems
+from tiering.artifacts.storage import unless_replaced
 from tiering.errors import FormatError
 from tiering.formats.features import Features
 from tiering.formats.graph import Graph
@@ -23,9 +24,13 @@ TYPES: dict[str, type[Artifact]] = {t.kind: t for t in (Graph, Features, Scores,
 def open_artifact(path: str | os.PathLike[str]) -> Artifact:
     """Open whatever artifact lies at `path`, checked at level ``header``."""
     where = Path(path)
-    kind, problems = _kind(where)
-    raise_problems(where, problems)
-    return TYPES[kind].open(where)
+
+    def opened() -> Artifact:
+        kind, problems = _kind(where)
+        raise_problems(where, problems)
+        return TYPES[kind].open(where)
+
+    return unless_replaced(where, opened)
 
 
 def _kind(where: Path) -> tuple[str, list[Problem]]:
@@ -51,8 +56,15 @@ def check_artifact(
     `elsewhere` compares the files with their checksums, at level ``full``, in another way than this process.
     """
     where = Path(path)
-    kind, problems = _kind(where)
-    if not problems and elsewhere is not None and level == "full" and not TYPES[kind].check(where, "header"):
-        coverage = coverage or Coverage()
-        coverage.damage = elsewhere(TYPES[kind].open(where))
-    return problems or TYPES[kind].check(where, level, threads, sample, coverage)
+
+    def problems() -> list[Problem]:
+        compared = Coverage()
+        kind, problems = _kind(where)
+        if not problems and elsewhere is not None and level == "full" and not TYPES[kind].check(where, "header"):
+            compared.damage = elsewhere(TYPES[kind].open(where))
+        problems = problems or TYPES[kind].check(where, level, threads, sample, compared)
+        if coverage is not None:  # of the last time that it was tried
+            vars(coverage).update(vars(compared))
+        return problems
+
+    return unless_replaced(where, problems, bool)

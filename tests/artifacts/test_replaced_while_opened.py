@@ -1,0 +1,123 @@
+"""An artifact that is replaced while it is opened is the old one or the new one, or one line says what goes on."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tiering
+from tiering import pipeline
+from tiering.artifacts.held import HeldDirectory
+from tiering.errors import BusyError, FormatError, MissingError
+from tiering.formats.graph import Graph
+from tiering.formats.layout import Layout
+from tiering.formats.scores import Scores
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tmp_path = tmp_path_factory.mktemp("chain")
+    pipeline.generate_dataset(tmp_path / "data", nodes=200, edges=500, dim=8)
+    pipeline.import_graph(tmp_path / "data", tmp_path / "graph")
+    pipeline.score_graph(tmp_path / "graph", tmp_path / "scores", "degree")
+    pipeline.reorder_graph(tmp_path / "graph", tmp_path / "scores", tmp_path / "reordered")
+    place(tmp_path)
+    return tmp_path
+
+
+def place(folder: Path, cpu: str = "10%") -> Layout:
+    return pipeline.layout(folder / "reordered", folder / "layout", cpu=cpu, ssd=[folder / "ssd"], force=True)
+
+
+READS: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "graph": (Graph.open, "graph"),
+    "any graph": (tiering.open, "graph"),
+    "scores": (Scores.open, "scores"),
+    "layout": (tiering.open, "layout"),
+    "layout itself": (Layout.open, "layout"),
+    "check": (tiering.check, "layout"),
+    "full check": (lambda path: tiering.check(path, "full"), "layout"),
+}
+
+
+def make(folder: Path, name: str, turn: int) -> None:
+    """Replace an artifact by another one."""
+    if name == "graph":
+        pipeline.import_graph(folder / "data", folder / "graph", edge_ids=bool(turn % 2), force=True)
+    elif name == "scores":
+        pipeline.score_graph(folder / "graph", folder / "scores", "random", seed=turn, force=True)
+    else:
+        place(folder, f"{10 + turn % 5}%")
+
+
+@pytest.fixture
+def replacing(chain: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, int], None]]:
+    """``replacing(name, times)``: an artifact is replaced whenever its manifest was read, so many times."""
+    state = {"name": "", "left": 0}
+    read = HeldDirectory.read
+
+    def replaced(self: HeldDirectory, name: str) -> bytes:
+        data = read(self, name)
+        if state["left"] and self.path == chain / str(state["name"]):
+            state["left"] = int(state["left"]) - 1
+            left, state["left"] = state["left"], 0  # what replaces it reads artifacts, too
+            make(chain, str(state["name"]), int(left))
+            state["left"] = left
+        return data
+
+    monkeypatch.setattr(HeldDirectory, "read", replaced)
+    yield lambda name, times: state.update(name=name, left=times)
+
+
+@pytest.mark.parametrize("name", READS)
+def test_replaced_once(chain: Path, replacing: Callable[[str, int], None], name: str) -> None:
+    read, which = READS[name]
+    replacing(which, 1)
+    found = read(chain / which)
+    assert found == [] if "check" in name else found.digest == tiering.open(chain / which).digest
+
+
+@pytest.mark.parametrize("name", READS)
+def test_replaced_again_and_again(chain: Path, replacing: Callable[[str, int], None], name: str) -> None:
+    read, which = READS[name]
+    replacing(which, 1000)
+    with pytest.raises(BusyError, match=rf"/{which}: is being replaced; open it again when the run"):
+        read(chain / which)
+
+
+def test_damage_is_no_replacement(chain: Path) -> None:
+    pipeline.layout(chain / "reordered", chain / "damaged", cpu="auto")
+    (chain / "damaged" / "graph" / "manifest.json").unlink()
+    with pytest.raises(FormatError, match="not a valid artifact"):
+        tiering.open(chain / "damaged")
+    with pytest.raises(MissingError, match="no such file"):
+        tiering.open(chain / "none")
+
+
+@pytest.mark.parametrize("seconds", [1.0, pytest.param(60.0, marks=pytest.mark.long)])
+def test_readers_of_a_layout_that_is_replaced_in_a_loop(chain: Path, seconds: float) -> None:
+    """Rows are those of the graph, whichever layout is open."""
+    rows = tiering.open(chain / "layout").features().gather([0, 199]).tolist()
+    end = time.monotonic() + seconds
+    if (writer := os.fork()) == 0:
+        turn = 0
+        while time.monotonic() < end:
+            place(chain, f"{10 + (turn := turn + 1) % 5}%")
+        os._exit(0)
+    opens = 0
+    while time.monotonic() < end:
+        try:
+            with tiering.open(chain / "layout") as layout:
+                assert layout.features().gather([0, 199]).tolist() == rows
+            assert tiering.check(chain / "layout") == []
+        except BusyError:
+            continue
+        opens += 1
+    assert os.waitpid(writer, 0)[1] == 0
+    assert opens > 0
+    print(f"campaign replaced layouts: {opens} opens, 0 wrong")
