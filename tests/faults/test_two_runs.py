@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import functools
+import random
 import re
 import subprocess
+import threading
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
-from trials import STAGES
+from campaign import Campaign
+from crash_injection import CrashInjection
+from trials import STAGES, Trials
 from warm_processes import Interpreter, interpret
 
 import tiering
+from tiering.errors import BusyError, MissingError
 
+REFUSED = r"error: .*(: process \d+ is writing it, since .*; wait |already exists)"
 # Runs a command that stops when everything but the manifest is written.
 STOPPED = """
 import sys, time
@@ -60,3 +71,67 @@ def wait_for(process: Interpreter, text: str) -> None:
 
 def run(*argv: str) -> subprocess.CompletedProcess[str]:
     return interpret("import sys; from tiering.cli.main import main; sys.exit(main(sys.argv[1:]))", *argv)
+
+
+@pytest.fixture
+def servers() -> Iterator[list[CrashInjection]]:
+    """Several servers of processes, which run commands at once."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(CrashInjection()) for _ in range(3)]
+
+
+def read_until(stop: threading.Event, trials: Trials) -> int:
+    """Open the output again and again; return how often it was whole. Anything between old and new is an error."""
+    out, whole = trials.folder / trials.stage.out, 0
+    while not stop.is_set():
+        with suppress(MissingError, BusyError):
+            if "layout" in trials.stage.out:
+                rows = trials.rows()
+                assert rows in (None, trials.rows_before, trials.rows_expected), f"rows of neither version of {out}"
+                whole += rows is not None
+            elif trials.stage.out != "export":
+                tiering.open(out)
+                whole += 1
+    return whole
+
+
+def run_together(trials: Trials, servers: list[CrashInjection], luck: random.Random) -> str:
+    """Run one command several times at once, under a reader, then once more; return how the first runs ended."""
+    servers = servers[: luck.choice([2, 3, 3])]
+    trials.begin()
+    runs = []
+    for _ in servers:
+        more = ["--threads", luck.choice("12"), *(["--force"] if luck.random() < 0.5 else [])]
+        killed = {"fault": "delay", "at": luck.uniform(0.0, 0.3)} if luck.random() < 0.25 else {}
+        runs.append((luck.choice([0.0, luck.uniform(0.0, 0.2)]), more, killed))
+
+    def run(server: CrashInjection, wait: float, more: list[str], killed: dict[str, Any]) -> dict[str, Any]:
+        time.sleep(wait)
+        return trials.run(*more, server=server, **killed)
+
+    stop = threading.Event()
+    with ThreadPoolExecutor(len(servers) + 1) as pool:
+        reader = pool.submit(read_until, stop, trials)
+        try:
+            answers = list(pool.map(run, servers, *zip(*runs, strict=True)))
+        finally:
+            stop.set()
+        reader.result()
+    ends = [(*each, answer["code"], answer["err"]) for each, answer in zip(runs, answers, strict=True)]
+    story = f"{trials.stage.argv}: {ends}"
+    for answer in answers:
+        lines = [line for line in answer["err"].splitlines() if not line.startswith(("note: ", "["))]
+        assert answer["code"] in (0, 1, -9), story
+        assert answer["code"] != 1 or (len(lines) == 1 and re.match(REFUSED, lines[0])), story
+    codes = [answer["code"] for answer in answers]
+    assert 0 in codes or -9 in codes, f"nobody wrote: {story}"
+    trials.whole(story)
+    trials.finish(story, 2)
+    return f"with {codes.count(0)} finished and {codes.count(-9)} killed of {len(codes)}"
+
+
+@pytest.mark.long
+def test_concurrent_runs(start: Callable[..., Trials], servers: list[CrashInjection]) -> None:
+    stages = functools.cache(start)
+    names = [name for name, stage in STAGES.items() if stage.out != "made/layout"]
+    Campaign("concurrent").run(lambda luck: run_together(stages(luck.choice(names)), servers, luck))

@@ -11,6 +11,8 @@ so that a trial costs milliseconds. It reads one JSON document per line and answ
              ``refuse`` (``errno``, once) and ``record`` (into ``log``), on what lies ``below`` some directories
 ``where``    of a kill: ``before`` the call, ``after`` it, or ``half`` way through where the call writes
 
+``cwd``      the working directory
+
 The answer has ``code`` (negative: the signal), ``calls`` (their names, in order), ``last`` (the call at which the fault
 struck), ``out`` and ``err``.
 """
@@ -172,6 +174,7 @@ def _live(order: dict[str, Any], shared: mmap.mmap, out: int, err: int) -> None:
     try:
         os.dup2(out, 1)
         os.dup2(err, 2)
+        os.chdir(order.get("cwd", "."))
         VARIANTS[order.get("variant", "plain")]()
         if order["fault"] in NATIVE:
             _no_rings()

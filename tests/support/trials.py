@@ -90,9 +90,11 @@ class Trials:
     def _argv(self, command: str) -> list[str]:
         return command.replace("{}", str(self._inputs)).replace("@", str(self.folder)).split()
 
-    def run(self, *more: str, fault: str = "none", **options: object) -> dict[str, Any]:
+    def run(
+        self, *more: str, fault: str = "none", server: CrashInjection | None = None, **options: object
+    ) -> dict[str, Any]:
         command = [*self._argv(self.stage.argv), *more]
-        return self._crashes.run(*command, variant=self.stage.variant, fault=fault, **options)
+        return (server or self._crashes).run(*command, variant=self.stage.variant, fault=fault, **options)
 
     def rows(self) -> Rows | None:
         """All rows of the layout that is made, by type, as training gathers them; ``None`` where there is none."""
