@@ -140,6 +140,17 @@ def test_comments(
     assert said == [str(comments)] * (comments > 0)
 
 
+def test_comments_between_entries_of_a_matrix_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    head = "%%MatrixMarket matrix coordinate pattern general\n% head\n2 2 2\n1 2\n"
+    (tmp_path / "m.mtx").write_text(head + "% between\n2 1\n")
+    with open_dataset(tmp_path / "m.mtx") as data:
+        assert data.edges[0].src.tolist() == [0, 1]
+    assert "m.mtx: lines left out as comments: 1\n" in capsys.readouterr().err
+    (tmp_path / "m.mtx").write_text(head + "# 2 1\n")
+    with pytest.raises(InputError, match="line 5: expected 2 fields, found 3"):
+        open_dataset(tmp_path / "m.mtx")
+
+
 @pytest.mark.parametrize(
     ("text", "options", "edges"),
     [

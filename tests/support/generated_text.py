@@ -134,13 +134,13 @@ class _Draft:
     def line(self, *, plain: bool = False) -> str:
         """A record without its end; `plain`: one that shows the delimiter to whoever guesses."""
         if plain:
-            fields = ["Ada", "Bob", *["x"] * (self.width - 2)] if self.named else ["1", "2", *["x"] * (self.width - 2)]
-        else:
-            ends = [self.name() if self.named else self.id() for _ in range(2)]
-            rest = ["x", *self.texts()][: self.width - 2]
-            fields = [self.field(text) for text in (*ends, *rest)]
-            if self.delimiter in "\t " and self.width > 2 and '"' not in "".join(fields) and self.chance(0.2):
-                fields[-1] = '"open'  # an ordinary character there
+            fields = ["Ada", "Bob"] if self.named else ["1", "2"]
+            return self.delimiter.join([*fields, *["x"] * (self.width - 2)])
+        ends = [self.name() if self.named else self.id() for _ in range(2)]
+        rest = ["x", *self.texts()][: self.width - 2]
+        fields = [self.field(text) for text in (*ends, *rest)]
+        if self.delimiter in "\t " and self.width > 2 and '"' not in "".join(fields) and self.chance(0.2):
+            fields[-1] = '"open'  # an ordinary character there
         if not self.named and self.delimiter != " " and self.chance(0.1):
             fields[1] += " "
         if self.delimiter == " ":

@@ -152,7 +152,7 @@ def guess_delimiter(sample: bytes, named: bool, newlines: bool, where: str) -> s
     tabs = fraction(b"\t", sample)
     marks = [mark for mark in ",;|" if fraction(mark.encode(), plain) > _MOST]
     first, counts = sample.split(b"\n")[0], {line.count(b"\t") for line in sample.split(b"\n") if line.strip()}
-    if tabs == 1 and not named and (_LOOSE.match(sample) or len(counts) > 1):
+    if tabs == 1 and not named and (_LOOSE.match(sample) or len(counts) > 1):  # blanks are as good between numbers
         return BLANK
     if tabs == 1 and (not marks or fraction(b"\t", plain) == 1):
         return "\t"
@@ -198,10 +198,8 @@ def starts_with(path: Path, start: bytes) -> bool:
 def read_blocks(
     path: Path, what: str, start: Block | None = None, syntax: TextSyntax | None = None, strict: bool = True
 ) -> Iterator[Block]:
-    """Read a text file, plain or gzip, block by block.
-
-    `what` is being read, for the bar of progress; `start` is where; blocks end with records of `syntax`, with lines by
-    default; unless `strict`, carriage returns alone are not refused.
+    """Read a text file, plain or gzip, from `start` on, in blocks that end with records of `syntax`, by default lines;
+    `what` is being read, for the bar of progress. Carriage returns alone are refused if `strict`.
     """
     syntax, start = syntax or TextSyntax("\t"), start or Block(b"")
     line, offset = start.line, start.offset

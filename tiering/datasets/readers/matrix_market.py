@@ -22,6 +22,7 @@ from tiering.datasets.tables import TableSink
 from tiering.datasets.text import BLANK, Block, ColumnParser, TextSyntax, read_blocks, starts_with
 from tiering.errors import InputError, shown
 from tiering.formats.protocols import Dataset
+from tiering.progress import note
 
 BANNER = b"%%MatrixMarket"
 VALUE_COLUMN = ("value", "2")
@@ -167,6 +168,8 @@ class _Entries:
     def finish(self, reading: Reading) -> Dataset:
         if self._taken != self._header.entries:
             raise self._wrong_count(str(self._taken))
+        if self._parser.comments:
+            note(f"note: {self._path}: lines left out as comments: {self._parser.comments}")
         if self._taken == 0:
             raise InputError(f"{self._path}: expected edges, found a matrix without entries")
         return self._sink.finish(self._path, reading, self._header.nodes)
