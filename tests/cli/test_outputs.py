@@ -81,17 +81,19 @@ def test_what_would_destroy_files_is_refused(tiering_cli, chain, command, words)
 
 
 @pytest.mark.parametrize(
-    ("output", "ssd"), [(".", "layout"), (".", "graph"), (".", "scores/stripes"), ("out", "out/.layout.partial")]
+    ("output", "ssd"),
+    [(".", "layout"), (".", "graph"), (".", "scores/stripes"), ("out", "out/.layout.partial"), ("../data/out", "")],
 )
 def test_a_chain_is_refused_before_its_first_stage(tiering_cli, chain, output, ssd):
     folder = chain / "chain"
     folder.mkdir()
-    (folder / "chain.toml").write_text(
-        f'[dataset]\npath = "../data"\n[layout]\ncpu = "10%"\nssd = ["{ssd}"]\n[output]\ndir = "{output}"\n'
-    )
+    sections = '[dataset]\npath = "../data"\n[layout]\ncpu = "auto"\n'
+    (folder / "chain.toml").write_text(f'{sections}ssd = [{ssd and repr(ssd)}]\n[output]\ndir = "{output}"\n')
     before = content(chain)
     for more in ((), ("--dry-run",), ("--force",)):
-        tiering_cli("run", folder / "chain.toml", *more).refused("chain", ssd, "writes to")
+        tiering_cli("run", folder / "chain.toml", *more).refused(
+            "chain", "writes to" if ssd else "which the command reads"
+        )
     assert content(chain) == before
 
 

@@ -102,10 +102,12 @@ def test_relations_of_a_tree(tiering_cli, igb_dir, tmp_path, form):
 def test_arrays_of_scipy_are_files_away(tiering_cli, tmp_path):
     """Rows are sources: A[i, j] is the edge i -> j."""
     matrix = scipy.sparse.random(30, 30, 0.2, "csr", random_state=1)
-    np.save(tmp_path / "indptr.npy", matrix.indptr)
-    np.save(tmp_path / "indices.npy", matrix.indices)
-    np.save(tmp_path / "edge_weight.npy", matrix.data)
-    tiering_cli("import", tmp_path, "--format", "csr", "--out", tmp_path / "graph").ok()
+    data = tmp_path / "data"
+    data.mkdir()
+    np.save(data / "indptr.npy", matrix.indptr)
+    np.save(data / "indices.npy", matrix.indices)
+    np.save(data / "edge_weight.npy", matrix.data)
+    tiering_cli("import", data, "--format", "csr", "--out", tmp_path / "graph").ok()
     graph = tiering.open(tmp_path / "graph")
     indptr, indices = graph.csc()
     weights = graph.edge_data()["weight"]
@@ -113,9 +115,12 @@ def test_arrays_of_scipy_are_files_away(tiering_cli, tmp_path):
 
 
 def test_a_dry_run_says_that_lists_by_destination_are_copied(tiering_cli, tmp_path):
-    save_lists(tmp_path, np.array([1, 0, 1]), np.array([0, 1, 1]), 2)
+    (tmp_path / "data").mkdir()
+    save_lists(tmp_path / "data", np.array([1, 0, 1]), np.array([0, 1, 1]), 2)
     for form, how in (("csc", "copied"), ("csr", "in memory")):
-        told = tiering_cli("import", tmp_path, "--format", form, "--out", tmp_path / "g", "--dry-run", "--json").ok()
+        told = tiering_cli(
+            "import", tmp_path / "data", "--format", form, "--out", tmp_path / "g", "--dry-run", "--json"
+        ).ok()
         steps = json.loads(told.out)["stages"][0]["steps"]
         assert [step["how"] for step in steps if step["name"] == "node:to:node"] == [how]
     assert not (tmp_path / "g").exists()
@@ -129,12 +134,14 @@ def test_lists_larger_than_the_memory(tmp_path, form, peak_memory):
 
     random, nodes, count = np.random.default_rng(4), 200_000, 6_000_000
     by, other = np.sort(random.integers(0, nodes, count)), random.integers(0, nodes, count)
-    save_lists(tmp_path, by, other, nodes)
-    np.save(tmp_path / "edge_weight.npy", np.arange(count, dtype=np.float64))
-    small = tiering.import_graph(tmp_path, tmp_path / "a", form, memory="8GiB")
+    data = tmp_path / "data"
+    data.mkdir()
+    save_lists(data, by, other, nodes)
+    np.save(data / "edge_weight.npy", np.arange(count, dtype=np.float64))
+    small = tiering.import_graph(data, tmp_path / "a", form, memory="8GiB")
     limit = own_memory() + (96 << 20)
     with peak_memory() as peak:
-        large = tiering.import_graph(tmp_path, tmp_path / "b", form, memory=limit)
+        large = tiering.import_graph(data, tmp_path / "b", form, memory=limit)
     assert peak.bytes <= limit
     assert files_of(large) == files_of(small)
     indptr, indices = large.csc()

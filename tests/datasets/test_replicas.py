@@ -142,9 +142,10 @@ def test_triples_become_edges_from_head_to_tail_with_the_relation_as_type(replic
     table = graph.feature_table("entity")
     assert table is not None
     assert np.array_equal(table.open(), rows)
-    np.save(tmp_path / "train_hrt.npy", triples[:, :2])
+    (tmp_path / "pairs").mkdir()
+    np.save(tmp_path / "pairs/train_hrt.npy", triples[:, :2])
     with pytest.raises(InputError, match=r"expected int32 or int64 triples of shape \(T, 3\), found int32 \(6011, 2\)"):
-        tiering.import_graph(tmp_path, tmp_path / "other", format="wikikg")
+        tiering.import_graph(tmp_path / "pairs", tmp_path / "other", format="wikikg")
 
 
 def test_the_same_seed_writes_the_same_bytes_and_another_does_not(tmp_path):

@@ -34,21 +34,21 @@ def refuse_overlap(
     """
     own = [out, *(out.parent / f".{out.name}.{suffix}" for suffix in ("partial", "old", "lock"))]
     for path, what in ((Path.cwd(), "is the working directory"), *around):
-        if any(_lies_in(path, place) for place in own):
+        if any(lies_in(path, place) for place in own):
             raise InputError(f"{out}: expected a path apart from {path}, which {what}; choose another --out")
     read, written = tuple(reads), tuple(writes)
     for path, what in (*((path, "reads") for path in read), *((path, "writes to") for path in written)):
-        if any(_lies_in(path, place) for place in own) or _lies_in(out, path):
+        if any(lies_in(path, place) for place in own) or lies_in(out, path):
             raise InputError(
                 f"{out}: expected a path apart from {path}, which the command {what}; choose another --out"
             )
     for path in written:
         for source in read:
-            if _lies_in(path, source):
+            if lies_in(path, source):
                 raise InputError(f"{path}: lies in {source}, which the command reads; choose another directory")
 
 
-def _lies_in(path: Path, folder: Path) -> bool:
+def lies_in(path: Path, folder: Path) -> bool:
     """Return whether `path` is `folder` or lies in it, under any name of the two; they need not exist."""
     around = {(system, parent) for system, place in _places(path) for parent in (place, *place.parents)}
     same = any(not system and _is_same(parent, folder) for system, parent in around)

@@ -18,7 +18,10 @@ _NONE: _Test = frozenset[str]().__contains__
 _ARTIFACT = re.compile(r"checksums|manifest\.json|(nodes|relations|order|names|features|graph|tiers|pages)/.+")
 """Files of an artifact, for one whose manifest is damaged."""
 _OTHERS = {
-    "export.json": (b'"tiering.export"', re.compile(r"export\.json|metadata\.yaml|load\.py|(nodes|relations)/.+\.npy")),
+    "export.json": (
+        b'"tiering.export"',
+        re.compile(r"export\.json|metadata\.yaml|load\.py|(nodes|relations)/.+\.(npy|bin)"),
+    ),
     "processed/meta.json": (
         b'"tiering generate"',
         re.compile(r"processed/(meta\.json|[^/]+/(node_feat|node_label_19|\w+_idx|edge_index)\.npy)"),

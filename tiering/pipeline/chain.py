@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.atomic import OutputDirectory
 from tiering.artifacts.checksum import sampled_digest
+from tiering.artifacts.overlap import lies_in
 from tiering.artifacts.replaceable import refuse_foreign
 from tiering.errors import TieringError
 from tiering.formats.graph import Graph
@@ -118,7 +119,7 @@ def run_config(
     finished when the same chain is run again.
     """
     config = read_config(Path(path))
-    _check_outputs(config, cluster)
+    _check_outputs(Path(path), config, cluster)
     with begun(cluster) as running:
         return _run(config, running, threads, memory, force, verify)
 
@@ -172,7 +173,7 @@ def predict_run(
     `run_config` does before its first stage, and `BudgetError` where a stage would.
     """
     config = read_config(Path(path))
-    _check_outputs(config, cluster)
+    _check_outputs(Path(path), config, cluster)
     chain = _Chain(config, force)
     common: dict[str, Any] = {"threads": threads, "memory": config.memory if memory is None else memory}
     common["cluster"], machines = cluster, None if cluster is None else cluster.machines
@@ -204,11 +205,15 @@ def predict_run(
     return Forecast(tuple(plans.values()), machines)
 
 
-def _check_outputs(config: ChainConfig, cluster: Workers) -> None:
-    """Refuse outputs of the stages that overlap the dataset, stripe files or the store, before the first stage runs."""
+def _check_outputs(path: Path, config: ChainConfig, cluster: Workers) -> None:
+    """Refuse outputs of the stages that overlap the dataset, stripe files or the store, before the first stage runs.
+
+    They may lie in the dataset's directory where the chain's file at `path` does.
+    """
+    inside = lies_in(path, config.source)
     for folder in FOLDERS.values():
-        around = [(config.source, "holds the dataset"), *scratch_of(config.dataset)]  # which may hold the chain's file
-        check_output(config.out / folder, [], cluster, config.layout.folders, around)
+        around = [(config.source, "holds the dataset"), *scratch_of(config.dataset)]
+        check_output(config.out / folder, [] if inside else [config.source], cluster, config.layout.folders, around)
 
 
 class _Chain:
