@@ -123,14 +123,15 @@ class BoundSampler {
   static EpochSeeds view_epoch(const Epoch& epoch) {
     EpochSeeds views;
     for (const auto& [seeds, of_batches] : epoch) {
-      const auto ids = seeds.get();
-      views.ids.push_back(ids.data());
-      const auto offsets = views.offsets.emplace_back(copied(of_batches.get())).span();
+      const auto ids = seeds.get(), offsets = of_batches.get();
       TIERING_EXPECT(!offsets.empty() && offsets[0] >= 0, "offsets: expected at least one entry, the first 0");
       for (size_t i = 0; i + 1 < offsets.size(); ++i)
         TIERING_EXPECT(offsets[i] <= offsets[i + 1], "offsets: entry " + std::to_string(i + 1) + " decreases");
       TIERING_EXPECT(offsets.back() <= static_cast<int64_t>(ids.size()),
                      "offsets: the last entry is beyond the " + std::to_string(ids.size()) + " seeds");
+      views.ids.push_back(ids.data());
+      views.offsets.push_back(offsets.data());
+      views.num_batches.push_back(static_cast<int64_t>(offsets.size()) - 1);
     }
     return views;
   }

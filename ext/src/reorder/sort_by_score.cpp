@@ -220,7 +220,7 @@ class SorterOf final : public ScoreSorter {
     for (size_t b = 0; b < ends_.size(); ++b)
       for (auto& begins : places) next_[b] += std::exchange(begins[b], next_[b]);
     for (size_t b = 0; b < ends_.size(); ++b)
-      if (next_[b] > ends_[b]) changed_meanwhile();
+      TIERING_EXPECT(next_[b] <= ends_[b], "the scores changed while they were sorted");
     run_team(threads_, [&](int t) { put(scores, places[static_cast<size_t>(t)], counts[static_cast<size_t>(t)], t); });
     placed_ += size;
   }

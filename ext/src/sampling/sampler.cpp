@@ -278,16 +278,17 @@ template <typename Visit>
 void Sampler::for_batches(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
                           const AccessCounts* counts, int threads, Visit&& visit) {
   const size_t types = config_.num_nodes.size();
-  TIERING_EXPECT(seeds.ids.size() == types && seeds.offsets.size() == types, "seeds: expected one list per node type");
-  for (const auto& offsets : seeds.offsets)
-    TIERING_EXPECT(first >= 0 && first <= last && last < offsets.size(), "batches " + std::to_string(first) + " to " +
-                                                                             std::to_string(last) + " of " +
-                                                                             std::to_string(offsets.size() - 1));
+  TIERING_EXPECT(seeds.ids.size() == types && seeds.offsets.size() == types && seeds.num_batches.size() == types,
+                 "seeds: expected one list per node type");
+  for (const int64_t batches : seeds.num_batches)
+    TIERING_EXPECT(
+        first >= 0 && first <= last && last <= batches,
+        "batches " + std::to_string(first) + " to " + std::to_string(last) + " of " + std::to_string(batches));
   for_blocks(threads, last - first, [&](int64_t block) {
     const int64_t b = first + block;
     std::vector<SeedView> of_batch;
     for (size_t t = 0; t < types; ++t) {
-      const auto& offsets = seeds.offsets[t];
+      const int64_t* offsets = seeds.offsets[t];
       of_batch.push_back({seeds.ids[t] + offsets[b], offsets[b + 1] - offsets[b]});
     }
     Lease workspace(*this);

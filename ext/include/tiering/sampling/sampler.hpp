@@ -144,7 +144,8 @@ struct SeedView {
 /// All batches of an epoch: seeds of type t in batch b are ids[t][offsets[t][b] .. offsets[t][b + 1]).
 struct EpochSeeds {
   std::vector<const int64_t*> ids;
-  std::vector<Buffer<int64_t>> offsets;
+  std::vector<const int64_t*> offsets;
+  std::vector<int64_t> num_batches;  // per type: entries of offsets less one
 };
 
 /// Counters that count_accesses() adds to; a null pointer is not counted.
