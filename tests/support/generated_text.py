@@ -174,7 +174,9 @@ def generate_text(rng: random.Random) -> GeneratedText:
         options["quoted_newlines"] = True
     lines = [draft.line(plain=draft.guessed)]
     lines += [draft.line() for _ in range(rng.choice((1, 5, 40, 300)))]
-    lines = [line for k, line in enumerate(lines) if _is_data(draft, line, first=k == 0)] or [draft.line(plain=True)]
+    lines = [line for line in lines if _is_data(draft, line, first=False)]
+    if not lines or not _is_data(draft, lines[0], first=True):
+        lines.insert(0, draft.line(plain=True))
     pieces = [(line, True) for line in lines]
     error = _spoil(draft, pieces) if draft.chance(0.25) else None
     if draft.comment is not None:
