@@ -37,6 +37,7 @@ def check_command(
     task_memory: opts.TaskMemoryOption = None,
     shards: opts.ShardsOption = None,
     exchange: opts.ExchangeOption = None,
+    resources: opts.ResourcesOption = None,
     json: opts.JsonOption = False,
 ) -> None:
     """Print every problem of an artifact and of those inside it. Exit code 1 if there is any."""
@@ -49,7 +50,7 @@ def check_command(
         raise InputError(f"sample: expected a share of the blocks such as 1%, found {sample!r}")
     if share < 1 and not full:
         raise InputError("sample: only --full compares blocks with checksums; give both, or neither")
-    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, exchange, False)
+    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, exchange, resources, False)
     if cluster is not None and (not full or share < 1):
         raise InputError("--executor: tasks compare all blocks with checksums; give --full, without --sample")
     with tasks_of(cluster) as tasks:

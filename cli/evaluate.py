@@ -23,6 +23,7 @@ from .options import (
     MetapathsOption,
     NoVerifyOption,
     NumWalksOption,
+    ResourcesOption,
     RestartOption,
     SamplerOption,
     SeedOption,
@@ -125,6 +126,7 @@ def evaluate_command(
     task_memory: TaskMemoryOption = None,
     shards: ShardsOption = None,
     exchange: ExchangeOption = None,
+    resources: ResourcesOption = None,
     json: JsonOption = False,
 ) -> None:
     """Count the reads of sampled epochs: what share would a cache of 1 to 40 % serve, filled by each score?
@@ -169,7 +171,8 @@ def evaluate_command(
         **({} if shares is None else {"shares": _shares(shares)}),
     }
     hops = [parse_fanouts(text) for text in fanouts or ["10,10,10"]]
-    with tasks_of(cluster_options(executor, store, address, workers, task_memory, shards, exchange, False)) as tasks:
+    cluster = cluster_options(executor, store, address, workers, task_memory, shards, exchange, resources, False)
+    with tasks_of(cluster) as tasks:
         asked["elsewhere"] = None if tasks is None else tasks.judging
         results = [evaluate(opened, named, SamplingOptions(fanout, **how), **asked) for fanout in hops]
     for artifact in (opened, *judged):

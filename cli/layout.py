@@ -66,6 +66,7 @@ def layout_command(
     task_memory: opts.TaskMemoryOption = None,
     shards: opts.ShardsOption = None,
     exchange: opts.ExchangeOption = None,
+    resources: opts.ResourcesOption = None,
     memory: opts.MemoryOption = "auto",
     threads: opts.ThreadsOption = "auto",
     force: opts.ForceOption = False,
@@ -84,7 +85,7 @@ def layout_command(
     options = LayoutOptions.of(
         gpu, peer, cpu, ssd or [], page, adjacency_cache, access_costs, fit, edge_features, **old_names
     )
-    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, exchange, dry_run)
+    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, exchange, resources, dry_run)
     if dry_run:
         forecast = pipeline.predict_layout(
             reordered, out, options, scores=scores, threads=threads, memory=memory, cluster=cluster

@@ -151,6 +151,15 @@ ExchangeOption = Annotated[
     ),
 ]
 
+ResourcesOption = Annotated[
+    str | None,
+    _cluster(
+        "What a machine of the Ray cluster needs to take tasks: an amount of a resource for each, or a label.",
+        "--resources",
+        metavar="NAME=AMOUNT|LABEL,..",
+    ),
+]
+
 
 def cluster_options(
     executor: str | None,
@@ -160,12 +169,13 @@ def cluster_options(
     task_memory: str | None,
     shards: int | None,
     exchange: str | None,
+    resources: str | None,
     dry_run: bool,
 ) -> ClusterOptions | None:
     """What these options ask for; ``None`` where the command is to do the work itself."""
     given = {
         "--store": store, "--address": address, "--workers": workers, "--task-memory": task_memory, "--shards": shards,
-        "--exchange": exchange,
+        "--exchange": exchange, "--resources": resources,
     }  # fmt: skip
     if executor is None:
         if useless := [name for name, value in given.items() if value is not None]:
@@ -175,8 +185,9 @@ def cluster_options(
 
     many = int(workers) if workers is not None and workers.isdecimal() else workers
     asked = ClusterOptions(
-        executor, store, address, many, task_memory=task_memory, shards=shards, exchange=exchange or "store"
-    )
+        executor, store, address, many, task_memory=task_memory, shards=shards, exchange=exchange or "store",
+        resources=resources,
+    )  # fmt: skip
     if asked.machines is not None and not dry_run:
         raise InputError(f"--workers {workers}: machines to plan for, with --dry-run; give a number")
     return asked

@@ -30,6 +30,7 @@ def reorder_command(
     task_memory: opts.TaskMemoryOption = None,
     shards: opts.ShardsOption = None,
     exchange: opts.ExchangeOption = None,
+    resources: opts.ResourcesOption = None,
     memory: opts.MemoryOption = "auto",
     threads: opts.ThreadsOption = "auto",
     force: opts.ForceOption = False,
@@ -40,7 +41,7 @@ def reorder_command(
     """Renumber the nodes by score, hottest first: adjacency, labels, splits, edge data, and the way back."""
     from tiering import pipeline
 
-    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, exchange, dry_run)
+    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, exchange, resources, dry_run)
     if dry_run:
         forecast = pipeline.predict_reorder(
             graph, scores, out, first=first, features=features, threads=threads, memory=memory, cluster=cluster

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from ray_programs import MARK, Driver, kill_node, marked
 
 from tiering.cluster.executors.local import LocalExecutor
 from tiering.cluster.executors.nodes import KEEPALIVE
+from tiering.cluster.running import Counters
 from tiering.version import __version__
 
 pytestmark = [
@@ -110,14 +112,96 @@ def test_errors_of_tasks_come_as_they_are(driver: Driver, tmp_path: Path) -> Non
     assert (found["run"], found["retried"]) == (2, 2)
 
 
-def test_a_task_that_fits_nowhere_is_told_of_once(driver: Driver, tmp_path: Path) -> None:
-    found = driver.ask("wide", store=tmp_path).answer()
-    assert found["found"] == [[], []]
-    assert found["said"].count("no task has begun") == 1
-    assert (
-        "one of wide asks for 9 processors and 3 GiB; the cluster has 2 machines for tasks, the largest of 1 processors"
-        in (found["said"])
-    )
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"memory": 3 << 40}, "1 processors and 3 TiB for a task; found, of 2: "),
+        ({"threads": 9}, "9 processors and"),
+        ({"resources": {"elsewhere": 0.5}}, "for a task, elsewhere=0.5; found"),
+        ({"resources": {"place": "rack-7"}}, "for a task, place=rack-7; found"),
+    ],
+)
+def test_a_task_that_fits_nowhere_ends_the_job(
+    driver: Driver, tmp_path: Path, asked: dict[str, object], words: str
+) -> None:
+    """With an error that names the stage, what its tasks need, and the machines."""
+    found = driver.ask("wide", store=tmp_path, **asked).answer()
+    assert found["error"] == "CapabilityError"
+    assert found["text"].startswith("stage wide: expected a machine with ")
+    assert found["text"].count(f"{os.uname().nodename} (1 processors, ") == 2
+    for each in (words, "give tasks less (--task-memory), or add such a machine", "finished tasks are kept"):
+        assert each in found["text"]
+
+
+@pytest.mark.parametrize("wanted", [{"tiering-1": 1}, {"place": "rack-1"}, {"tiering-1": 0.1, "place": "rack-1"}])
+def test_machines_are_left_out_that_lack_resources_or_labels(
+    driver: Driver, plain: str, tmp_path: Path, wanted: dict[str, object]
+) -> None:
+    """They may lack all else, too."""
+    environment = {KEEPALIVE[0]: "300000", KEEPALIVE[1]: "120000"}
+    found = driver.ask("with_node", store=tmp_path, environment=environment, resources=wanted).answer()
+    assert (found.get("text"), found.get("digest")) == (None, plain)
+
+
+LACKS = {
+    "another version": (
+        "import sys, types\nsys.modules['tiering.version'] = types.SimpleNamespace(__version__='0.0.7')\n",
+        f"expected tiering {__version__}, found 0.0.7",
+    ),
+    "no tiering": (
+        "import sys\nsys.modules['tiering'] = None\n",
+        f"expected tiering {__version__}, found none (ModuleNotFoundError",
+    ),
+    "no store": (
+        "import os\nplain = os.stat\n"
+        "def stat(path, *rest, **more):\n"
+        "    if '/plans/' in str(path):\n        raise FileNotFoundError(2, 'No such file', str(path))\n"
+        "    return plain(path, *rest, **more)\nos.stat = stat\n",
+        "expected to find the plan of ",
+    ),
+}
+"""What a machine that joins later lacks: a module that its interpreters begin with, and the note on it."""
+
+
+@pytest.mark.parametrize("lack", LACKS)
+def test_a_node_that_joins_later_and_cannot_run_tasks_is_left_out(
+    driver: Driver, plain: str, tmp_path: Path, lack: str
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(LACKS[lack][0])
+    asked = hold(tmp_path / "held", "cut-0", "cut-1", "cut-2", "cut-3", "cut-4", "cut-5", seconds=4)
+    more = {"environment": {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parent.parent / 'support'}"}, "hold": asked}
+    found = driver.ask("joined_later", store=tmp_path / "store", **more).answer()
+    assert (found.get("text"), found.get("digest"), found.get("run"), found.get("retried")) == (None, plain, ALL, 0)
+    assert LACKS[lack][1] in found["said"]
+    assert found["said"].count("; this machine is left out") == 1
+
+
+def test_a_head_that_is_lost_ends_the_job(plain: str, tmp_path: Path) -> None:
+    """By one line of ours; what is done stays for a cluster that is started later."""
+    with Driver(nodes=1) as driver:
+        found = driver.ask("lose_head", store=tmp_path / "store", hold=hold(tmp_path / "held", "order-1")).answer()
+        assert found["error"] == "LostWorkerError"
+        assert re.fullmatch(
+            r"the head of the Ray cluster at \S+ has not answered for 3 s; start the cluster again, then run the same "
+            "command again: finished tasks are kept",
+            found["text"],
+        )
+        driver.kill()
+    local, counters = LocalExecutor(2), Counters()
+    assert run_job(tmp_path / "store", local, hold(tmp_path / "held", "order-1"), counters=counters) == plain
+    assert counters.skipped >= MAPS
+    local.close()
+
+
+def test_a_cluster_that_is_not_there(tiny_dataset: Path, tmp_path: Path) -> None:
+    """Told at once, by one line, and nothing is left."""
+    address = "127.0.0.1:1"
+    command = [sys.executable, "-c", RUN, "import", str(tiny_dataset), "--out", str(tmp_path / "out")]
+    more = ["--executor", "ray", "--address", address, "--shards", "2"]
+    found = subprocess.run([*command, *more], capture_output=True, text=True, timeout=60)
+    assert found.returncode == 1
+    assert re.fullmatch(rf"error: a Ray cluster at '{address}' cannot be joined: .*\n", found.stderr)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny"]
 
 
 def test_a_node_without_keepalive_is_refused(driver: Driver, tmp_path: Path) -> None:

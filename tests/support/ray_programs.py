@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -211,8 +211,9 @@ class _Program:
             from ray.cluster_utils import Cluster
 
             self.cluster = Cluster()
-            for processors in (0, *[1] * nodes):  # none where the driver and the cluster's head are
-                self.cluster.add_node(**{**_NODE, "num_cpus": processors}, wait=False)
+            for number, processors in enumerate((0, *[1] * nodes)):  # none where the driver and the cluster's head are
+                own = {"resources": {f"tiering-{number}": 1}, "labels": {"place": f"rack-{number}"}}
+                self.cluster.add_node(**{**_NODE, **own, "num_cpus": processors}, wait=False)
             self.cluster.wait_for_nodes()
             address = self.cluster.address
         begun = time.monotonic()
@@ -227,19 +228,20 @@ class _Program:
         hold: Mapping[str, Any] | None = None,
         retry: Mapping[str, Any] = {},
         exchange: str = "store",
+        options: Mapping[str, Any] = {},
         **more: Any,
     ) -> dict[str, Any]:
-        """Run the small job; `more`: of `cluster_jobs.run_job`."""
+        """Run the small job; `options`: of the executor; `more`: of `cluster_jobs.run_job`."""
         import cluster_jobs
 
         from tiering.cluster.exchanges.ray import RayExchange
         from tiering.cluster.running import Counters, RetryOptions
 
         counters = Counters()
-        options = RetryOptions(**{"poll": 0.1, **retry})
+        often = RetryOptions(**{"poll": 0.1, **retry})
         through = RayExchange() if exchange == "ray" else None
         digest = cluster_jobs.run_job(
-            Path(store), self._executor(), hold, retry=options, counters=counters, exchange=through, **more
+            Path(store), self._executor(**options), hold, retry=often, counters=counters, exchange=through, **more
         )
         return {"digest": digest, **asdict(counters)}
 
@@ -297,13 +299,65 @@ class _Program:
         job.run(Stage("stage", f"cluster_jobs:{function}", 2, params))
         return asdict(counters)
 
-    def with_node(self, environment: Mapping[str, str], store: str) -> dict[str, Any]:
-        """Run a job while there is one more node, of another environment."""
+    def with_node(self, environment: Mapping[str, str], store: str, **options: Any) -> dict[str, Any]:
+        """Run a job while there is one more node, of another environment; `options`: of the executor."""
         node = self.cluster.add_node(**_NODE, env_vars=environment)
         try:
-            return self.run(store)
+            return self.run(store, options=options)
         finally:
             self.cluster.remove_node(node)
+
+    def joined_later(
+        self, environment: Mapping[str, str], store: str, hold: Mapping[str, Any], nodes: int = 1
+    ) -> dict[str, Any]:
+        """Run a job during which more nodes come, of another environment, when the first of its tasks is held."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        import cluster_jobs
+
+        added = []
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(self._said, lambda: self.run(store, hold))
+            cluster_jobs.held(Path(hold["folder"]), hold["tasks"][0])
+            try:
+                added += [self.cluster.add_node(**_NODE, env_vars=environment) for _ in range(nodes)]
+                Path(hold["folder"], f"{hold['tasks'][0]}.go").touch()
+                return running.result()
+            finally:
+                for node in added:
+                    self.cluster.remove_node(node)
+
+    @staticmethod
+    def _said(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """What some work answers, and its notes."""
+        import contextlib
+        import io
+
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            answer = work()
+        return {**answer, "said": said.getvalue()}
+
+    def lose_head(self, store: str, hold: Mapping[str, Any]) -> dict[str, Any]:
+        """Run a job whose cluster loses its head while a task is held."""
+        import threading
+
+        import cluster_jobs
+
+        from tiering.cluster.executors import ray
+
+        ray.LOST_SECONDS, ray.LOOK_SECONDS = 3.0, 0.5
+        process = self.cluster.head_node.all_processes["gcs_server"][0].process
+
+        def kill() -> None:
+            cluster_jobs.held(Path(hold["folder"]), hold["tasks"][0])
+            os.kill(process.pid, signal.SIGKILL)
+
+        thread = threading.Thread(target=kill)
+        thread.start()
+        try:
+            return self.run(store, hold)
+        finally:
+            thread.join()
 
     def step(
         self,
@@ -336,33 +390,28 @@ class _Program:
         self.cluster.wait_for_nodes()
         return {}
 
-    def wide(self, store: str) -> dict[str, Any]:
-        """What is said of an attempt that fits nowhere."""
-        import contextlib
-        import io
-
+    def wide(self, store: str, memory: int = 0, threads: int = 1, **options: Any) -> dict[str, Any]:
+        """Run a stage whose tasks fit nowhere; `options`: of the executor."""
         from tiering.cluster.executors import ray
-        from tiering.cluster.tasks import Call, Stage
+        from tiering.cluster.running import Job
+        from tiering.cluster.stores import open_store
+        from tiering.cluster.tasks import Stage
 
-        executor, ray.SILENT_SECONDS = self._executor(), 0.3
-        executor.submit(
-            1, Call(store, "job", Stage("wide", "cluster_jobs:nothing", 1, memory=3 << 30), 0, "", threads=9)
-        )
-        with contextlib.redirect_stderr(io.StringIO()) as said:
-            found = [executor.wait([1], 0.4), executor.wait([1], 0.4)]
-        executor.drop(1)
-        return {"said": said.getvalue(), "found": found}
+        ray.SILENT_SECONDS = 1.0
+        job = Job(open_store(store), "job", self._executor(**options), threads=threads)
+        job.run(Stage("wide", "cluster_jobs:nothing", 3, memory=memory))
+        return {}
 
     def close(self) -> None:
         self.executor.close()
         if self.cluster is not None:
             self.cluster.shutdown()
 
-    def _executor(self) -> Any:
+    def _executor(self, **options: Any) -> Any:
         """One that knows nothing of nodes that were there before: Ray itself goes on."""
         from tiering.cluster.executors.ray import RayExecutor
 
-        return RayExecutor()
+        return RayExecutor(**options)
 
 
 _NODE = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}

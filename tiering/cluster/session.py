@@ -53,6 +53,11 @@ class ClusterOptions:
     exchange: str = "store"
     """Through what tasks hand parts on: the store, or with ``ray`` the memory and disks of a Ray cluster's machines."""
 
+    resources: Mapping[str, float | str] | str | None = None
+    """What a machine of a Ray cluster needs to take tasks; others are left out. An amount of a custom resource of Ray's
+    that each task takes, or the text of a label; or both as text, ``tiering=1,pool=graphs``.
+    """
+
     def __post_init__(self) -> None:
         if self.executor not in EXECUTORS:
             raise InputError(f"executor: expected {' or '.join(EXECUTORS)}, found {self.executor!r}")
@@ -62,13 +67,15 @@ class ClusterOptions:
             raise InputError("exchange ray: only with executor ray; leave it out")
         if self.address is not None and self.executor != "ray":
             raise InputError("address: only with executor ray; leave it out")
+        if self.resources is not None and self.executor != "ray":
+            raise InputError("resources: only with executor ray; leave it out")
         if self.store is not None:
             store_kind(self.store)
         if isinstance(self.workers, int) and self.workers < 1:
             raise InputError(f"workers: expected 1 or more, found {self.workers}")
         if self.address is not None and isinstance(self.workers, int):
             raise InputError("workers: of an executor on this machine, not of a cluster that is joined; leave it out")
-        _ = self.grid, self.machines
+        _ = self.grid, self.machines, self.wanted
 
     @property
     def grid(self) -> Grid:
@@ -83,6 +90,28 @@ class ClusterOptions:
     def machines(self) -> Machines | None:
         """Those that are planned for, if any are told."""
         return Machines.parse(self.workers) if isinstance(self.workers, str) else None
+
+    @property
+    def wanted(self) -> dict[str, float | str]:
+        """Resources and labels by name."""
+        given = self.resources or {}
+        if isinstance(given, str):
+            items = (item.partition("=") for item in given.split(","))
+            given = {name.strip(): _amount(value.strip()) for name, _, value in items}
+        for name, value in given.items():
+            known = name in ("", "CPU", "GPU", "memory", "object_store_memory")
+            whole = isinstance(value, str) or 0 < value <= 1 or (value > 1 and value == int(value))
+            if known or value == "" or not whole:
+                raise InputError(
+                    "resources: expected NAME=AMOUNT (up to 1, or a whole number) or NAME=LABEL of the machines' own, "
+                    f"found {name}={value}"
+                )
+        return dict(given)
+
+
+def _amount(text: str) -> float | str:
+    """An amount of a resource, or the text of a label."""
+    return float(text) if text.replace(".", "", 1).isdecimal() else text
 
 
 class Cluster:
@@ -100,7 +129,7 @@ class Cluster:
         stage = str(writer.required_journal().identity["stage"])
         identity: Mapping[str, Any] = {**writer.required_journal().identity, "out": str(writer.root), **vars(self.grid)}
         name = f"{stage}-{xxhash.xxh3_64_hexdigest(canonical(identity))}"
-        url = self._store_url(writer.root)
+        url, _ = self._store_url(writer.root), self._begun()
         if store_kind(url) == "directory":  # removed with the journal that knows of it, however the run ends
             folder = Path(os.path.abspath(url)) / name  # noqa: PTH100 - keep symbolic links in the name as given
             external_directories.claim_temporary(folder, writer.root, writer.required_journal())
@@ -144,7 +173,8 @@ class Cluster:
                 raise InputError(f"workers: {options.workers} is a cluster to plan for, with --dry-run; give a number")
             workers = options.workers or parse_threads(None)
             if options.executor == "ray":
-                own = {"memory": None} if options.exchange == "ray" else {}
+                own: dict[str, Any] = {"memory": None} if options.exchange == "ray" else {}
+                own |= {"resources": options.wanted} if options.wanted else {}
                 self._executor = RayExecutor(options.address, workers=workers, threads=options.threads, **own)
             else:
                 self._executor = LocalExecutor(workers)

@@ -12,21 +12,19 @@ import socket
 import sys
 import threading
 import time
-import traceback
 import uuid
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-from tiering.cluster.exchanges import Left, TaskExchange
-from tiering.cluster.exchanges.ray import RayTaskExchange
+from tiering.cluster.exchanges import Left
 from tiering.cluster.executors.executor import Finished, LostWorkerError
 from tiering.cluster.executors.nodes import KEEPALIVE, LONGEST_MS, Answer, Question, check_answers, check_driver, probe
 from tiering.cluster.stores import open_store
-from tiering.cluster.tasks import Call, Outcome, attempt
-from tiering.errors import CapabilityError, InputError, InternalError, TieringError
+from tiering.cluster.tasks import Call, Outcome
+from tiering.errors import CapabilityError, InputError
 from tiering.progress import note
 from tiering.task_steps import WORKER_BYTES
 from tiering.units import format_bytes
@@ -37,7 +35,11 @@ OBJECT_STORE_BYTES = 80 << 20
 PROBE_SECONDS = 60.0
 """That a machine has to answer; most of it is the start of a worker."""
 SILENT_SECONDS = 30.0
-"""After which it is said that nothing begins."""
+"""Time without a task that begins until a note says so, or an error if no machine is large enough."""
+JOIN_SECONDS = 600.0
+"""Time until that error while there is no machine at all: those of a cloud come only when tasks wait."""
+LOST_SECONDS = 30.0
+"""Time without a connection to the head until the cluster is lost; after 60 s Ray would end this process."""
 _JOINING = "`ray status` tells whether this machine belongs to it; clusters with a token need RAY_AUTH_MODE=token here"
 LOOK_SECONDS = 5.0
 """Between two looks at which machines there are."""
@@ -72,6 +74,9 @@ class RayExecutor:
         Processors that an attempt takes.
     memory
         Bytes of Ray's own memory, of a cluster that is started here; ``None``: as Ray chooses, for parts to lie there.
+    resources
+        What a machine needs to run attempts: amounts of Ray's custom resources that each attempt takes, or texts of
+        labels. Other machines are left out.
     """
 
     def __init__(
@@ -81,17 +86,24 @@ class RayExecutor:
         workers: int = 1,
         threads: int = 1,
         memory: int | None = OBJECT_STORE_BYTES,
+        resources: Mapping[str, float | str] | None = None,
     ) -> None:
         self._ray, self._threads = _import_ray(), threads
+        wanted = dict(resources or {})
+        self._labels = {name: value for name, value in wanted.items() if isinstance(value, str)}
+        self._resources = {name: float(value) for name, value in wanted.items() if not isinstance(value, str)}
         self._own = not self._ray.is_initialized()
         if self._own:
             _connect(self._ray, address, workers * threads, memory)
-        self._remote = self._ray.remote(max_retries=0, num_returns="streaming")(_attempted)
+        self._remote = self._ray.remote(max_retries=0, num_returns="streaming")(_program())
         self._attempts: dict[int, _Attempt] = {}
-        self._checked: set[tuple[str, str]] = set()
+        self._checked: set[str] = set()
+        self._left_out: set[str] = set()
         self._nodes: list[Any] = []
+        self._head = str(self._ray.get_runtime_context().gcs_address)
         self._looked = self._quiet_since = -LOOK_SECONDS
-        self._told = False
+        self._reached = self._roomy = time.monotonic()
+        self._told = self._lost_cluster = False
 
     @property
     def slots(self) -> int:
@@ -102,10 +114,20 @@ class RayExecutor:
         self._check(call.store)
         if not self._attempts:
             self._quiet_since = time.monotonic()
-        options: dict[str, Any] = {"num_cpus": call.threads, "scheduling_strategy": "SPREAD"}
-        if call.stage.memory:
-            options["memory"] = call.stage.memory + WORKER_BYTES
-        self._attempts[ticket] = _Attempt(call, self._remote.options(**options).remote(call, __version__))
+        self._send(ticket, call)
+
+    def _send(self, ticket: int, call: Call) -> None:
+        options: dict[str, Any] = {
+            "num_cpus": call.threads, "scheduling_strategy": "SPREAD", "resources": self._resources,
+            "label_selector": dict(self._labels),
+        }  # fmt: skip
+        if _memory(call):
+            options["memory"] = _memory(call)
+        if self._left_out:
+            options["label_selector"]["ray.io/node-id"] = f"!in({','.join(sorted(self._left_out))})"
+        data = self._ray.cloudpickle.dumps(replace(call, carried=None))
+        answers = self._remote.options(**options).remote(data, __version__, call.carried)
+        self._attempts[ticket] = _Attempt(call, answers)
 
     def wait(self, tickets: Collection[int], seconds: float) -> list[Finished]:
         known = {self._attempts[ticket].answers: ticket for ticket in tickets if ticket in self._attempts}
@@ -115,6 +137,7 @@ class RayExecutor:
         while known and not finished and (left := end - time.monotonic()) > 0:
             if self._ready(known, left):
                 finished = [ended for each in self._ready(known, 0, len(known)) for ended in self._hear(known[each])]
+        self._refuse_if_no_room()
         self._tell_if_nothing_begins()
         return finished
 
@@ -128,7 +151,7 @@ class RayExecutor:
 
     def drop(self, ticket: int) -> None:
         tried = self._attempts.pop(ticket, None)
-        if tried is not None:
+        if tried is not None and not self._lost_cluster:
             with suppress(self._ray.exceptions.RayError, ValueError):
                 self._ray.cancel(tried.answers, force=True)
 
@@ -144,7 +167,10 @@ class RayExecutor:
         return ready
 
     def _hear(self, ticket: int) -> Iterator[Finished]:
-        """Take what an attempt has to say now; how it has ended, if that was all."""
+        """Take what an attempt has to say now; how it has ended, if that was all.
+
+        One that came to a machine that cannot run it is sent to others.
+        """
         tried = self._attempts[ticket]
         self._quiet_since = time.monotonic()
         try:
@@ -158,6 +184,9 @@ class RayExecutor:
             here = isinstance(error, self._ray.exceptions.LocalRayletDiedError)
             outcome = Outcome(error=self._lost(tried, error), again=not here)
         del self._attempts[ticket]
+        if isinstance(outcome, str):
+            self._leave_out(tried, outcome)
+            return self._send(ticket, tried.call)
         yield Finished(ticket, outcome, Left(tried.said[1:-1], tried.node))
 
     def _listen(self, tried: _Attempt) -> bool:
@@ -186,34 +215,75 @@ class RayExecutor:
         where = tried.where or "a worker that had not begun"
         return LostWorkerError(f"task {tried.call.index} of {tried.call.stage.name} on {where}: {why}")
 
+    def _leave_out(self, tried: _Attempt, why: str) -> None:
+        """Send no more attempts to a machine that cannot run them."""
+        if tried.node not in self._left_out:
+            note(f"note: {tried.where}: {why}; this machine is left out")
+        self._left_out.add(tried.node)
+
+    def _refuse_if_no_room(self) -> None:
+        """Raise once no machine has been large enough, for some time, for an attempt that waits."""
+        call, machines = next((a.call for a in self._attempts.values() if not a.where), None), self._machines()
+        if call is None or any(_has_room(node["Resources"], call) for node in machines):
+            self._roomy = time.monotonic()
+        elif time.monotonic() - self._roomy >= (SILENT_SECONDS if self._nodes else JOIN_SECONDS):
+            sizes = [
+                f"{node['NodeManagerHostname']} ({node['Resources'].get('CPU', 0):.0f} processors, "
+                f"{format_bytes(int(node['Resources'].get('memory', 0)))})"
+                for node in self._nodes[:5]
+            ]
+            amounts = {name: f"{amount:g}" for name, amount in self._resources.items()}
+            also = "".join(f", {name}={value}" for name, value in {**amounts, **self._labels}.items())
+            raise CapabilityError(
+                f"stage {call.stage.name}: expected a machine with {call.threads} processors and "
+                f"{format_bytes(_memory(call))} for a task{also}; found, of {len(self._nodes)}: "
+                f"{'; '.join(sizes)}; give tasks less (--task-memory), or add such a machine, then run the "
+                "same command again: finished tasks are kept"
+            )
+
     def _tell_if_nothing_begins(self) -> None:
-        """Say once that attempts wait for machines: others may use them, or none is large enough."""
+        """Say once that attempts wait for machines that others use."""
         begun = any(tried.where for tried in self._attempts.values())
         if self._told or begun or not self._attempts or time.monotonic() - self._quiet_since < SILENT_SECONDS:
             return
-        self._told = True
-        call = next(iter(self._attempts.values())).call
-        nodes = self._machines()
-        cpus = max((node["Resources"].get("CPU", 0) for node in nodes), default=0)
-        memory = max((node["Resources"].get("memory", 0) for node in nodes), default=0)
-        free = self._ray.available_resources().get("CPU", 0)
-        largest = f"the largest of {cpus:.0f} processors and {format_bytes(int(memory))}"
+        self._told, free = True, self._ray.available_resources().get("CPU", 0)
         note(
-            f"note: no task has begun for {SILENT_SECONDS:.0f} s: one of {call.stage.name} asks for {call.threads} "
-            f"processors and {format_bytes(call.stage.memory)}; the cluster has {len(nodes)} machines for tasks, "
-            f"{largest}, and {free:.0f} processors free; see `ray status`"
+            f"note: no task has begun for {SILENT_SECONDS:.0f} s: the cluster has {len(self._machines())} machines for "
+            f"tasks, and {free:.0f} processors free; see `ray status`"
         )
 
     def _machines(self) -> list[Any]:
         """Machines of the cluster that take attempts, as Ray says every few seconds; its head often takes none."""
         if time.monotonic() - self._looked >= LOOK_SECONDS:
-            self._nodes = [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
             self._looked = time.monotonic()
-        return self._nodes
+            if self._reaches_head():  # else Ray would wait for the answer, and then end this process
+                self._nodes = [n for n in self._ray.nodes() if n["Alive"] and n["Resources"].get("CPU", 0) >= 1]
+        return [node for node in self._nodes if self._suits(node)]
+
+    def _suits(self, node: Mapping[str, Any]) -> bool:
+        """Return whether a machine has what attempts need, their size apart."""
+        enough = all(node["Resources"].get(name, 0) >= amount for name, amount in self._resources.items())
+        labelled = self._labels.items() <= node.get("Labels", {}).items()
+        return enough and labelled and node["NodeID"] not in self._left_out
+
+    def _reaches_head(self) -> bool:
+        """Return whether the cluster's head takes connections; raise if it has not for `LOST_SECONDS`."""
+        try:
+            _connect_to(self._head)
+        except OSError as error:
+            if time.monotonic() - self._reached < LOST_SECONDS:
+                return False
+            self._lost_cluster = True
+            raise LostWorkerError(
+                f"the head of the Ray cluster at {self._head} has not answered for {LOST_SECONDS:.0f} s; start the "
+                "cluster again, then run the same command again: finished tasks are kept"
+            ) from error
+        self._reached = time.monotonic()
+        return True
 
     def _check(self, store: str) -> None:
-        """Look at each machine that has not been looked at for this store."""
-        new = [node["NodeID"] for node in self._machines() if (node["NodeID"], store) not in self._checked]
+        """Look at all machines before the first attempt; those that join later are judged where attempts run."""
+        new = [] if store in self._checked else [node["NodeID"] for node in self._machines()]
         if not new:
             return
         opened, folder, content = open_store(store), f"check-{uuid.uuid4().hex}", uuid.uuid4().bytes
@@ -227,7 +297,7 @@ class RayExecutor:
             check_answers(list(answers.values()), store)
         finally:
             opened.clear(folder)
-        self._checked.update((node, store) for node in answers)
+        self._checked.add(store)
 
     def _ask(self, question: Question, nodes: list[str]) -> dict[str, Answer]:
         """What a probe finds on each machine; machines that leave the cluster meanwhile have no answer."""
@@ -255,33 +325,45 @@ class RayExecutor:
         return answers
 
 
-def _attempted(call: Call, version: str) -> Iterator[Any]:
-    """Make one attempt: say where, then what it hands on through Ray, then what came of it."""
-    import ray
+def _program() -> Callable[[bytes, str, Any], Iterator[Any]]:
+    """Return a function that makes one attempt: it says where, then what it hands on through Ray, then what came of
+    it, or in words why the machine cannot run attempts. It travels by its code, for machines without this package.
+    """
 
-    yield f"process {os.getpid()} of {socket.gethostname()}", ray.get_runtime_context().get_node_id()
-    if version != __version__:  # a machine that has joined since
-        found = f"{socket.gethostname()}: expected tiering {version}, as its driver, found {__version__}"
-        yield Outcome(error=CapabilityError(f"{found}; install that version there and start Ray again"))
-    elif call.carried is None:
-        yield _made(call, None)
-    else:
-        exchange = RayTaskExchange[Outcome](call.carried)
-        yield from exchange.run(lambda: _made(call, exchange))
+    def work(data: bytes, version: str, carried: Any) -> Iterator[Any]:
+        import os
+        import socket
+
+        import ray
+
+        yield f"process {os.getpid()} of {socket.gethostname()}", ray.get_runtime_context().get_node_id()
+        try:
+            from tiering.version import __version__ as found
+        except Exception as error:
+            found = f"none ({type(error).__name__}: {error})"
+        if found != version:
+            yield f"expected tiering {version}, found {found}"
+        else:
+            from tiering.cluster.executors.ray_worker import attempted
+
+            yield from attempted(ray.cloudpickle.loads(data), carried)
+
+    return work
 
 
-def _made(call: Call, exchange: TaskExchange | None) -> Outcome:
-    """What comes of an attempt; no error leaves it."""
-    place = f"task {call.index} of {call.stage.name} on {socket.gethostname()}"
-    try:
-        return attempt(call, exchange)
-    except TieringError as error:
-        return Outcome(error=error)
-    except MemoryError as error:
-        lost = LostWorkerError(f"{place}: no memory is left there ({error}); give tasks less (--task-memory)")
-        return Outcome(error=lost, again=True)
-    except Exception as error:
-        return Outcome(error=InternalError(f"{place}: " + "".join(traceback.format_exception(error)).rstrip()))
+def _memory(call: Call) -> int:
+    """Bytes that an attempt takes with its worker; 0 if they are not known."""
+    return call.stage.memory and call.stage.memory + WORKER_BYTES
+
+
+def _has_room(machine: Mapping[str, float], call: Call) -> bool:
+    """Return whether an attempt fits a machine on which nothing else runs."""
+    return machine.get("CPU", 0) >= call.threads and machine.get("memory", 0) >= _memory(call)
+
+
+def _connect_to(head: str) -> None:
+    host, _, port = head.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), 3).close()
 
 
 def _import_ray() -> Any:
@@ -311,6 +393,10 @@ def _connect(ray: Any, address: str | None, processors: int, memory: int | None)
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         own = {"num_cpus": processors, "object_store_memory": memory, "include_dashboard": False}
     try:
+        if address is not None:
+            from ray._private.services import canonicalize_bootstrap_address as find_head
+
+            _connect_to(str(find_head(address)))  # Ray itself would go on trying for minutes
         ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **own)
     except Exception as error:
         words = " ".join(str(error).split()) or type(error).__name__
