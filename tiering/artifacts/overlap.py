@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from tiering.artifacts.document import MANIFEST
+from tiering.artifacts.replaceable import own_files
 from tiering.errors import InputError
 
 
@@ -19,11 +21,13 @@ def refuse_overlap(
     ----------
     out
         Directory or file to create. It may not lie in, be, or hold any of `reads` and `writes`, nor be or hold the
-        working directory or any of `around`. Its hidden neighbours (``.OUT.partial``) count as `out`.
+        working directory or any of `around`, nor lie in any artifact. Its hidden neighbours (``.OUT.partial``) count
+        as `out`.
     reads
         Files and directories that the command reads.
     writes
-        Directories for other outputs, such as those of stripe files. They may hold `reads`, but not lie in them.
+        Directories for other outputs, such as those of stripe files. They may hold `reads`, but not lie in them,
+        nor in any artifact.
     around
         Directories that may hold `out`, and for the message what the command does with each.
 
@@ -46,6 +50,10 @@ def refuse_overlap(
         for source in read:
             if lies_in(path, source):
                 raise InputError(f"{path}: lies in {source}, which the command reads; choose another directory")
+    for path in (out, *written):
+        for folder in Path(os.path.realpath(path)).parents:
+            if own_files(folder)(MANIFEST):
+                raise InputError(f"{path}: lies in the artifact {folder}, which would change; choose another directory")
 
 
 def lies_in(path: Path, folder: Path) -> bool:
