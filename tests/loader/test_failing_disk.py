@@ -146,6 +146,7 @@ def failing(kit: Any, tmp_path: Path) -> Iterator[FailingLayout]:
             layout.close()
 
 
+@pytest.mark.slow
 def test_a_device_that_fails(failing):
     for number in range(6):
         failing.gather(random.Random(number), ENGINES[number % 2])
