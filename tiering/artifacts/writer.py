@@ -14,7 +14,7 @@ from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.checksum import DIGEST_BYTES, digest_bytes
 from tiering.artifacts.directory_writer import DirectoryWriter
 from tiering.artifacts.document import MAJOR, MANIFEST, MINORS, document_problems, write_document
-from tiering.artifacts.held import HeldDirectory
+from tiering.artifacts.held import HeldDirectory, require_descriptors
 from tiering.artifacts.manifest import CHECKSUMS, External, Manifest
 from tiering.artifacts.storage import storage_errors
 from tiering.errors import FormatError
@@ -84,9 +84,21 @@ class ArtifactWriter(DirectoryWriter):
         if self._artifact is not None:
             self._artifact._parts[self.path.name] = manifest.digest
         if self._output is not None:
+            with storage_errors(self.out):
+                require_descriptors(self.path, _num_files(self.path))
             self._output.commit(file.path for file in self.external.values())
             manifest.path = self.out
         return manifest
+
+
+def _num_files(folder: Path) -> int:
+    """Descriptors that an artifact takes while it is open: of its directories, its files, and those outside."""
+    count = 0
+    for place, _, names in os.walk(folder):
+        count += len(names)
+        if MANIFEST in names:
+            count += 1 + len(json.loads(Path(place, MANIFEST).read_bytes())["external"])
+    return count
 
 
 def _copy_part(artifact: Artifact, target: Path) -> None:
