@@ -141,7 +141,7 @@ def trial(user: User, rng: random.Random) -> str:
     mounted = subprocess.run(["findmnt", "-no", "SOURCE", str(user.mount)], capture_output=True, text=True, check=False)
     story = f"tiering {' '.join(argv)} (a link: {(user.work / 'a link').readlink()}, a mount: {mounted.stdout.strip()})"
     story = f"{story}: {answer['code']}: {answer['err'][-600:]}"
-    lost = sorted(name for name, data in before.items() if name not in after or after[name] != data)
+    lost = sorted(name for name, data in before.items() if data is not None and after.get(name) != data)
     assert "Traceback" not in answer["err"] and "internal error" not in answer["err"], story
     assert not [name for name in lost if "thesis" in name or name.startswith("work/data")], f"lost {lost}: {story}"
     if answer["code"] != 0:
