@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from tiering import progress
-from tiering.errors import BudgetError
+from tiering.arguments import check_names, check_working_directory
+from tiering.errors import BudgetError, InputError, MissingError
 from tiering.memory import require_floor
 
 from . import signals
@@ -35,7 +36,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     progress.kept.clear()
     try:
         require_floor(next((word for word in arguments if not word.startswith("-")), "tiering"))
-    except BudgetError as error:  # nothing that tells errors apart can be loaded either
+        check_working_directory()
+        for word in arguments:
+            check_names("argument", word)
+    except (BudgetError, InputError, MissingError) as error:  # nothing that tells errors apart can be loaded either
         progress.note(f"error: {error}")
         return error.exit_code
     try:

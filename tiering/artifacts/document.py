@@ -18,7 +18,7 @@ from tiering.artifacts.held import HeldDirectory
 from tiering.artifacts.manifest import External, FileEntry, Manifest, nameable, unsafe_path
 from tiering.artifacts.problems import Problem
 from tiering.artifacts.storage import storage_errors
-from tiering.errors import FormatError, MissingError
+from tiering.errors import FormatError, InputError, MissingError
 
 MANIFEST = "manifest.json"
 KINDS = ("graph", "features", "scores", "order", "names", "layout")
@@ -79,6 +79,10 @@ def open_directory(path: Path, within: HeldDirectory | None = None) -> HeldDirec
         raise MissingError(f"{path}: no such file or directory") from None
     except NotADirectoryError:
         raise MissingError(f"{path}: expected the directory of an artifact, found a file") from None
+    except ValueError as error:
+        raise InputError(
+            f"{str(path)!r}: expected the name of a directory, found text that is none ({error})"
+        ) from None
     except OSError as error:
         with storage_errors(path):
             raise error

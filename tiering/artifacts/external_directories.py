@@ -31,8 +31,8 @@ def claim(folder: Path, out: Path) -> None:
     folder.mkdir(exist_ok=True)
     if claimed(folder, out):
         return
-    with (folder / OWNER).open("w") as file:
-        file.write(f"{out}\n")
+    with (folder / OWNER).open("wb") as file:
+        file.write(os.fsencode(f"{out}\n"))
         file.flush()
         os.fsync(file.fileno())
     fsync_directory(folder)
@@ -42,7 +42,7 @@ def claim(folder: Path, out: Path) -> None:
 def claimed(folder: Path, out: Path) -> bool:
     with storage_errors(folder / OWNER):
         try:
-            return (folder / OWNER).read_text() == f"{out}\n"
+            return (folder / OWNER).read_bytes() == os.fsencode(f"{out}\n")
         except (FileNotFoundError, NotADirectoryError):
             return False
 

@@ -11,6 +11,7 @@ What is made and replaced here is noted in the layout's journal, which clears it
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -144,7 +145,7 @@ class ImageSet:
         """Rename the images into place; `External` entries by name. One of the same name is replaced by its equal."""
         digests = [file.digests() for file in self._files]
         content = [self._digest, *map(combine_digests, digests), *map(str, self._folders)]
-        token = digest_bytes("\n".join(content).encode()).rpartition(":")[2][:12]
+        token = digest_bytes(os.fsencode("\n".join(content))).rpartition(":")[2][:12]
         if self._files:
             self._journal.record(_PUBLISHING, token=token)
         entries = {}

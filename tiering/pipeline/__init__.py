@@ -1,5 +1,6 @@
 """The stages, composed: one function per command, and the whole chain from one file. No algorithms here."""
 
+from tiering.arguments import naming_files
 from tiering.pipeline.chain import predict_run, run_chain, run_config
 from tiering.pipeline.commands import (
     evaluate_scores,
@@ -54,3 +55,6 @@ __all__ = [
     "transpose_graph",
     "write_layout",
 ]
+
+for _name in __all__:
+    globals()[_name] = naming_files(globals()[_name])

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tiering.arguments import check_names
 from tiering.errors import InputError, MissingError
 from tiering.memory import parse_memory
 
@@ -94,6 +95,8 @@ def _sections(path: Path) -> dict[str, dict[str, Any]]:
         if not isinstance(section, dict):
             raise InputError(f"{path}: {name}: expected a section [{name}], found {section!r}")
         _refuse_unknown(path, f"[{name}] key", section, SECTIONS[name] or _stage_keys(name))
+        for key, value in section.items():
+            check_names(f"{path}: [{name}] {key}", value)
     with _section(path, "score"):
         check_options({name: value for name, value in document.get("score", {}).items() if name in OPTIONS})
     with _section(path, "run"):
