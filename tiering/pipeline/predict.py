@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.reader import uncached_bytes
 from tiering.artifacts.storage import disk_of
 from tiering.errors import InputError
@@ -185,7 +186,23 @@ def predict_score(
     if foresight is not None and (tasks := foresight.scoring(graph, plan, target)):
         led = replace(plan.led(graph, target), tasks=tasks, store=foresight.store)
         return Forecast((led,), _machines(cluster))
-    return Forecast((plan.stage(graph, GraphShape.of(graph), target),), _machines(cluster))
+    stage = plan.stage(graph, GraphShape.of(graph), target)
+    return Forecast((_with_checksums(stage, graph, prefix="nodes/"),), _machines(cluster))
+
+
+def _with_checksums(stage: StagePlan, *artifacts: object, prefix: str = "") -> StagePlan:
+    """Add a step for the files of artifacts that are compared with their checksums before results are published."""
+    nbytes = sum(_uncached_files(artifact, prefix) for artifact in artifacts if isinstance(artifact, Artifact))
+    step = Step("checksums", "compared at the end", disk_read=nbytes)
+    return replace(stage, steps=(*stage.steps, step)) if nbytes else stage
+
+
+def _uncached_files(artifact: Artifact, prefix: str) -> int:
+    """Bytes of an artifact's files that the page cache does not hold; feature tables are read row by row anyway."""
+    files = [name for name, entry in artifact.manifest.files.items() if entry.bytes and name.startswith(prefix)]
+    inside = [artifact.part(name) for name in artifact.parts() if name != "features"]
+    own = sum(uncached_bytes(artifact.manifest.array(name)) for name in files)
+    return own + sum(_uncached_files(part, prefix) for part in inside if part is not None)
 
 
 def predict_reorder(
@@ -217,6 +234,8 @@ def predict_reorder(
     foresight, tables = _foresight(cluster), shape.tables if features else {}
     tasks, done = ((), set[str]()) if foresight is None else foresight.reordering(shape, tables, target, chosen)
     plan = plan_reorder(shape, target, budget, parse_threads(threads), features, uncached, chosen, done)
+    if isinstance(graph, Graph):
+        plan = _with_checksums(plan, graph.part("names"), None if features else graph.features)
     store = 0 if foresight is None else foresight.store
     return Forecast((replace(plan, tasks=tasks, store=store),), _machines(cluster))
 
@@ -256,7 +275,7 @@ def predict_layout(
         plan = plan_future_layout(graph.path, tables, asked)
     foresight = _foresight(cluster)
     tasks = () if foresight is None else foresight.laying_out(graph, plan, target)
-    stage = plan.stage(target, budget, copied, elsewhere=bool(tasks))
+    stage = _with_checksums(plan.stage(target, budget, copied, elsewhere=bool(tasks)), graph)
     store = 0 if foresight is None else foresight.store
     return Forecast((replace(stage, threads=parse_threads(threads), tasks=tasks, store=store),), _machines(cluster))
 
