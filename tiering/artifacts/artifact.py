@@ -134,8 +134,8 @@ class Artifact(Described):
         nobody has read; 1 MiB of memory for each thread.
         """
         for name, part in self._nested.items():
-            if prefix is not None and any(file.startswith(prefix) for file in part.manifest.files):
-                self.part(name)
+            if prefix is not None and part.manifest.verify and any(f.startswith(prefix) for f in part.manifest.files):
+                self.part(name)  # refuses one that lacks files
             part.finish_reads(prefix)
         if self.manifest.verify:
             for name in self.manifest.files:
