@@ -121,9 +121,9 @@ ExecutorOption = Annotated[
 StoreOption = Annotated[
     str | None,
     _cluster(
-        "Where tasks leave what they hand on; all machines see it. Default: beside the output.",
+        "Where tasks leave what they hand on; all machines see it. Default: next to the output.",
         "--store",
-        metavar="DIR|s3://..",
+        metavar="DIR",
     ),
 ]
 AddressOption = Annotated[

@@ -1,4 +1,4 @@
-"""What every store does, in a directory and in a bucket alike."""
+"""What a store does."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import pickle
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,25 +14,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fresh_process import in_fresh_process
 from warm_processes import Interpreter
 
 from tiering.cluster.stores import Store, open_store
-from tiering.errors import CapabilityError, FormatError, InputError, MissingError, StorageError
+from tiering.errors import FormatError, InputError, MissingError, StorageError
 
 MIB = 1 << 20
 Open = Callable[[str], Store]
 
 
-@pytest.fixture(params=["posix", "s3"])
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
-    """A store for each name; in S3 by requests of 5 MiB, the least that it takes as a part."""
-    if request.param == "posix":
-        return lambda name: open_store(str(tmp_path / name))
-    url = request.getfixturevalue("s3_url")
-    from tiering.cluster.stores.s3 import S3Store
-
-    return lambda name: S3Store(f"{url}/{name}", part_bytes=5 * MIB)
+@pytest.fixture
+def opened(tmp_path: Path) -> Open:
+    """Return a function that opens a store by its name."""
+    return lambda name: open_store(str(tmp_path / name))
 
 
 @pytest.fixture
@@ -195,25 +188,7 @@ def test_a_store_is_opened_again_by_its_url_and_by_its_pickle(store: Store) -> N
         assert other.read("job/one").tobytes() == data
 
 
-def test_other_schemes_are_refused_without_what_may_be_secret() -> None:
-    with pytest.raises(InputError, match="expected a directory or s3://bucket/prefix, found scheme 'https'") as caught:
+def test_urls_are_refused_without_what_may_be_secret() -> None:
+    with pytest.raises(InputError, match="expected a directory, found scheme 'https'") as caught:
         open_store("https://user:secret@host/bucket")
     assert "secret" not in str(caught.value)
-
-
-def loaded_by_stores() -> list[str]:
-    import tiering.cluster.stores
-
-    tiering.cluster.stores.open_store("/nowhere")
-    return [name for name in ("obstore", "botocore") if name in sys.modules]
-
-
-def test_a_directory_needs_no_library_of_s3() -> None:
-    assert in_fresh_process(loaded_by_stores) == []
-
-
-def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "tiering.cluster.stores.s3", raising=False)
-    monkeypatch.setitem(sys.modules, "botocore", None)
-    with pytest.raises(CapabilityError, match=r"needs the package botocore.*: pip install 'tiering\[s3\]'"):
-        open_store("s3://bucket/prefix")

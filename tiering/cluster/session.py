@@ -20,7 +20,7 @@ from tiering.cluster.executors.ray import RayExecutor
 from tiering.cluster.grid import Grid
 from tiering.cluster.manifests import canonical
 from tiering.cluster.running import Counters, Job, RetryOptions
-from tiering.cluster.stores import open_store, store_kind
+from tiering.cluster.stores import check_store, open_store
 from tiering.errors import InputError
 from tiering.progress import note
 from tiering.task_steps import Machines
@@ -37,7 +37,7 @@ class ClusterOptions:
     executor: str = "local"
     """``local``: threads of this process; ``ray``: workers of a Ray cluster."""
     store: str | None = None
-    """Directory, seen by all machines under the same path, or ``s3://bucket/prefix``; default: beside the output."""
+    """Directory, seen by all machines under the same path; default: next to the output."""
     address: str | None = None
     """Of a running Ray cluster, ``auto`` for the one this machine belongs to; ``None`` starts one on this machine."""
     workers: int | str | None = None
@@ -70,7 +70,7 @@ class ClusterOptions:
         if self.resources is not None and self.executor != "ray":
             raise InputError("resources: only with executor ray; leave it out")
         if self.store is not None:
-            store_kind(self.store)
+            check_store(self.store)
         if isinstance(self.workers, int) and self.workers < 1:
             raise InputError(f"workers: expected 1 or more, found {self.workers}")
         if self.address is not None and isinstance(self.workers, int):
@@ -130,9 +130,9 @@ class Cluster:
         identity: Mapping[str, Any] = {**writer.required_journal().identity, "out": str(writer.root), **vars(self.grid)}
         name = f"{stage}-{xxhash.xxh3_64_hexdigest(canonical(identity))}"
         url, _ = self._store_url(writer.root), self._begun()
-        if store_kind(url) == "directory":  # removed with the journal that knows of it, however the run ends
-            folder = Path(os.path.abspath(url)) / name  # noqa: PTH100 - keep symbolic links in the name as given
-            external_directories.claim_temporary(folder, writer.root, writer.required_journal())
+        folder = Path(os.path.abspath(url)) / name  # noqa: PTH100 - keep symbolic links in the name as given
+        # Removed with the journal that knows of it, however the run ends.
+        external_directories.claim_temporary(folder, writer.root, writer.required_journal())
         return self._job(name, writer.root)
 
     def question(self, about: Path, name: str) -> Job:

@@ -105,7 +105,7 @@ def check_answers(answers: Sequence[Answer], store: str | None) -> None:
     if blind:
         raise CapabilityError(
             f"store {store}: every machine has to read and write there what the others do; this fails on "
-            f"{_named(blind)}; choose a directory that all machines mount under the same path, or s3://bucket/prefix"
+            f"{_named(blind)}; choose a directory that all machines mount under the same path"
         )
 
 

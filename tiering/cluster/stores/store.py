@@ -1,4 +1,4 @@
-"""What a store does: whole objects under keys, which are written once and never change."""
+"""The interface of a store: whole objects under keys, which are written once and never change."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-
-from tiering.errors import CapabilityError, InputError
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -62,24 +60,3 @@ class Store(Protocol):
 
     def clear(self, folder: str) -> None:
         """Remove all objects whose keys begin with ``folder/``; they are nobody's any more."""
-
-
-def store_kind(url: str) -> str:
-    """``directory`` or ``s3``; `InputError` for another scheme."""
-    scheme, separator, _ = url.partition("://")
-    if separator and scheme != "s3":
-        raise InputError(f"store: expected a directory or s3://bucket/prefix, found scheme {scheme!r}")
-    return "s3" if separator else "directory"
-
-
-def open_store(url: str) -> Store:
-    """The store at a directory, or at ``s3://bucket/prefix``."""
-    if store_kind(url) == "directory":
-        from tiering.cluster.stores.posix import PosixStore
-
-        return PosixStore(url)
-    try:
-        from tiering.cluster.stores.s3 import S3Store
-    except ModuleNotFoundError as error:
-        raise CapabilityError(f"a store in S3 needs the package {error.name}: pip install 'tiering[s3]'") from error
-    return S3Store(url)
