@@ -52,7 +52,6 @@ SETUP = (
 COMMANDS = {
     "import": "import {data}/plain --out {out}",
     "import, edge data": "import {data}/rich --out {out}",
-    "transpose": "transpose {here}/graph --out {out}",
     "score degree": "score {here}/graph --method degree --out {out}",
     "score rpr": "score {here}/graph --method rpr --out {out}",
     "score wrpr": "score {here}/graph --method wrpr --out {out}",
@@ -70,7 +69,7 @@ COMMANDS = {
 }
 """Rows that run a command; with another memory those of `OUT_OF_CORE`."""
 OUT_OF_CORE = (
-    "import", "import, edge data", "transpose", "score wrpr", "score vip", "reorder", "reorder, edge data", "layout",
+    "import", "import, edge data", "score wrpr", "score vip", "reorder", "reorder, edge data", "layout",
 )  # fmt: skip
 WORKS = {
     **{
@@ -86,7 +85,7 @@ WORKS = {
     "sample ladies": "sample {here}/graph ladies 2000,4000 5",
 }  # fmt: skip
 """Rows of works that are prepared once, by `prepare` in `benchmarks/programs/checkout.py`, and run in each turn."""
-VERIFYING: tuple[str, ...] = ("score", "transpose", "reorder", "layout")
+VERIFYING: tuple[str, ...] = ("score", "reorder", "layout")
 """Commands that have --no-verify."""
 CUT = ("import", "score", "reorder", "layout", "evaluate")
 """Commands whose work tasks share."""

@@ -77,7 +77,7 @@ def make_graph(name: str, data: Path, work: Path, small: bool) -> tuple[Graph, A
         place.mkdir()
         np.save(place / "edge_index.npy", np.stack([source, target]))
         np.save(place / "edge_weight.npy", np.random.default_rng(0).exponential(size=source.size).astype(np.float32))
-    graph = pipeline.import_dataset(place, work / name, **options)
+    graph = pipeline.import_graph(place, work / name, **options)
     if name not in ("cnr-2000", "rmat"):
         return graph, None
     count = graph.num_nodes()
@@ -123,7 +123,7 @@ def measure(table: Table, graph: Graph, train: Any, work: Path) -> list[dict[str
             if method not in ("degree", "rpr"):
                 options["train"] = train
             start = time.perf_counter()
-            scores[label] = pipeline.score(graph, work / f"{table.name}-{number}-{label}", method, **options)
+            scores[label] = pipeline.score_graph(graph, work / f"{table.name}-{number}-{label}", method, **options)
             seconds[label] = round(time.perf_counter() - start, 3)
         tiers = parse_capacities(**table.tiers) if table.tiers else None
         sampling = SamplingOptions(**how)

@@ -22,7 +22,6 @@ from . import (
     score,
     source,
     trace,
-    transpose,
 )
 from .options import GRAPHS, INSPECT, TIERS
 
@@ -63,7 +62,6 @@ def _root(
 
 app.command("import", rich_help_panel=GRAPHS)(source.import_command)
 app.command("generate", rich_help_panel=GRAPHS)(source.generate_command)
-app.command("transpose", rich_help_panel=GRAPHS)(transpose.transpose_command)
 app.command("score", rich_help_panel=TIERS)(score.score_command)
 app.command("evaluate", rich_help_panel=TIERS)(evaluate.evaluate_command)
 app.command("reorder", rich_help_panel=TIERS)(reorder.reorder_command)

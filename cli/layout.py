@@ -57,8 +57,6 @@ def layout_command(
             default=True,
         ),
     ] = "auto",
-    split: Annotated[str | None, typer.Option(hidden=True)] = None,
-    gpu_times: Annotated[Path | None, typer.Option(hidden=True)] = None,
     executor: opts.ExecutorOption = None,
     store: opts.StoreOption = None,
     address: opts.AddressOption = None,
@@ -81,10 +79,7 @@ def layout_command(
     from tiering import pipeline
     from tiering.layout import LayoutOptions
 
-    old_names = {name: value for name, value in (("split", split), ("gpu_times", gpu_times)) if value is not None}
-    options = LayoutOptions.of(
-        gpu, peer, cpu, ssd or [], page, adjacency_cache, access_costs, fit, edge_features, **old_names
-    )
+    options = LayoutOptions.of(gpu, peer, cpu, ssd or [], page, adjacency_cache, access_costs, fit, edge_features)
     cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, exchange, resources, dry_run)
     if dry_run:
         forecast = pipeline.predict_layout(

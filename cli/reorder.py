@@ -48,7 +48,7 @@ def reorder_command(
         )
         print_forecast(forecast, json)
         return
-    reordered = pipeline.reorder(
+    reordered = pipeline.reorder_graph(
         graph, scores, out, first=first, features=features, memory=memory, threads=threads, force=force,
         verify=not no_verify, cluster=cluster,
     )  # fmt: skip

@@ -81,7 +81,9 @@ def score_command(
     if dry_run:
         print_forecast(pipeline.predict_score(graph, out, cluster=cluster, **asked), json)
     else:
-        print_artifact(pipeline.score(graph, out, force=force, verify=not no_verify, cluster=cluster, **asked), json)
+        print_artifact(
+            pipeline.score_graph(graph, out, force=force, verify=not no_verify, cluster=cluster, **asked), json
+        )
 
 
 def _stands(context: typer.Context, name: str) -> bool:

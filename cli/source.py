@@ -101,7 +101,7 @@ def import_command(
     if dry_run:
         print_forecast(pipeline.predict_import(source, out, cluster=cluster, **asked), json)
         return
-    graph = pipeline.import_dataset(source, out, force=force, cluster=cluster, **asked)
+    graph = pipeline.import_graph(source, out, force=force, cluster=cluster, **asked)
     for warning in graph.manifest.body["changes"].get("warnings", []):
         note(f"note: {warning}")
     print_artifact(graph, json)

@@ -60,9 +60,9 @@ def prepare(out: Path, nodes: int, edges: int) -> tuple[Layout, Evaluation]:
         f"generated {format_count(nodes)} nodes, {format_count(edges)} edges, 128 values a node, in IGB's format",
         lambda: generate(out / "data", nodes=nodes, edges=edges, dim=128, classes=8, seed=SEED),
     )
-    graph: Graph = step("imported as a graph", lambda: pipeline.import_dataset(out / "data", out / "graph"))
+    graph: Graph = step("imported as a graph", lambda: pipeline.import_graph(out / "data", out / "graph"))
     scores: list[Scores] = [
-        step(f"scored by {method}", partial(pipeline.score, graph, out / f"score-{method}", method, **options))
+        step(f"scored by {method}", partial(pipeline.score_graph, graph, out / f"score-{method}", method, **options))
         for method, options in METHODS.items()
     ]
     judged: Evaluation = step(
@@ -71,7 +71,7 @@ def prepare(out: Path, nodes: int, edges: int) -> tuple[Layout, Evaluation]:
     )
     reordered = step(
         f"renumbered the nodes by {scores[-1].method}, hottest first",
-        lambda: pipeline.reorder(graph, scores[-1], out / "reordered"),
+        lambda: pipeline.reorder_graph(graph, scores[-1], out / "reordered"),
     )
     layout = step(
         "wrote four tiers; ssd striped over two directories",

@@ -46,7 +46,6 @@ __all__ = [
     "run_chain",
     "score_graph",
     "tiered",
-    "transpose_graph",
     "write_layout",
 ]
 
@@ -63,7 +62,6 @@ if TYPE_CHECKING:
         replicate_dataset,
         run_chain,
         score_graph,
-        transpose_graph,
         write_layout,
     )
 

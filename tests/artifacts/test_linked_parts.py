@@ -21,16 +21,16 @@ from tiering.graph import build_graph
 
 Stage = Callable[..., object]
 STAGES: dict[str, Stage] = {
-    "score": lambda folder, out, **options: pipeline.score(folder / "graph", out, "degree", **options),
-    "transpose": lambda folder, out, **options: pipeline.transpose(folder / "graph", out, **options),
-    "reorder": lambda folder, out, **options: pipeline.reorder(folder / "graph", folder / "scores", out, **options),
+    "score": lambda folder, out, **options: pipeline.score_graph(folder / "graph", out, "degree", **options),
+    "reorder": lambda folder, out, **options: pipeline.reorder_graph(
+        folder / "graph", folder / "scores", out, **options
+    ),
     "layout": lambda folder, out, **options: pipeline.layout(
         folder / "reordered", out, cpu="10%", ssd=[out.with_name("ssd")], **options
     ),
 }
 LINKED = {
     "score": ["names/nodes/paper/bytes", "nodes/paper/split-train", "nodes/author/label"],
-    "transpose": ["names/nodes/paper/bytes", "names/nodes/paper/offsets", "names/checksums"],
     "reorder": ["names/nodes/paper/bytes", "names/nodes/paper/offsets", "names/checksums"],
     "layout": [
         "names/nodes/paper/bytes", "order/nodes/paper/old_to_new", "order/nodes/paper/new_to_old",
@@ -50,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     offsets = np.concatenate(([0], np.cumsum([len(name) for name in names]))).astype(np.int64)
     papers.names = NameTable(offsets, np.frombuffer(b"".join(names), np.uint8))
     graph = build_graph(toy.dataset, folder / "graph")
-    pipeline.reorder(graph, pipeline.score(graph, folder / "scores", "degree"), folder / "reordered")
+    pipeline.reorder_graph(graph, pipeline.score_graph(graph, folder / "scores", "degree"), folder / "reordered")
     return folder
 
 

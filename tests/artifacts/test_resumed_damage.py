@@ -29,9 +29,8 @@ STAGES: dict[str, Stage] = {
     "import": lambda folder, out: build_graph(
         toy_dataset(folder / "data", 9, min_nodes=100, max_nodes=120, featureless=0).dataset, out
     ),
-    "score": lambda folder, out, **options: pipeline.score(folder / "graph", out, "wrpr", **options),
-    "transpose": lambda folder, out, **options: pipeline.transpose(folder / "graph", out, **options),
-    "reorder": lambda folder, out, **options: pipeline.reorder(
+    "score": lambda folder, out, **options: pipeline.score_graph(folder / "graph", out, "wrpr", **options),
+    "reorder": lambda folder, out, **options: pipeline.reorder_graph(
         folder / "graph", folder / "scores", out, features=True, **options
     ),
     "layout": lambda folder, out, **options: pipeline.layout(
@@ -138,7 +137,7 @@ def test_without_verification_it_is_taken_as_it_is(inputs: Path, tmp_path: Path)
     STAGES["score"](inputs, tmp_path / "out", verify=False)
     assert Scores.open(tmp_path / "out").problems("full")
     with pytest.raises(FormatError, match="not what was written"):
-        pipeline.reorder(inputs / "graph", tmp_path / "out", tmp_path / "reordered")
+        pipeline.reorder_graph(inputs / "graph", tmp_path / "out", tmp_path / "reordered")
 
 
 def test_what_is_there_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

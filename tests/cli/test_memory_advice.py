@@ -28,7 +28,6 @@ COMMANDS = {
     "reorder --features": "8 reorder graph --scores scores --out out --features --force",
     "import": "8 import data --out out --edge-ids --force",
     "import with changes": "8 import data --out out --reverse-edges --deduplicate --force",
-    "transpose": "8 transpose graph --out out --force",
     "evaluate": "8 evaluate graph --scores scores --fanouts 3,3 --epochs 1",
     **{
         f"score by {method}": f"8 score graph --method {method} --out out --fanouts 3,3 --force"

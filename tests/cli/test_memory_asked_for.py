@@ -19,7 +19,6 @@ MIB = 1 << 20
 COMMANDS = {
     "import": "import data",
     "import with edge ids": "import data --edge-ids",
-    "transpose": "transpose graph",
     "score": "score graph --method wrpr",
     "reorder": "reorder graph --scores scores",
     "reorder with features": "reorder graph --scores scores --features --first first.npy",
@@ -68,7 +67,7 @@ def advised_and_taken(line: str, folder: str, out: str) -> list[Any]:
     """Messages of a command and of its dry run, given 1 MiB; how it ends with what they ask for, and what it takes."""
     ssd = [word for name in ("ssd", "ssd1") if f"--ssd {name}" in line for word in ("--ssd", f"{out}/{name}")]
     line, own = line.partition(" --ssd")[0], [*ssd, *([] if "evaluate" in line else ["--out", f"{out}/out"])]
-    dry = [] if line.startswith(("evaluate", "transpose")) else ["--dry-run"]
+    dry = [] if line.startswith("evaluate") else ["--dry-run"]
     said = [run(Path(folder), line, *own, *more, "--memory", "1MiB") for more in ([], dry)]
     left = sorted(path.name for path in Path(out).iterdir())
     memory = re.search(r"--memory (\d+MiB)", said[0][1])

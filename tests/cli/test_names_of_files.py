@@ -35,7 +35,6 @@ CALLS: dict[str, Callable[[Path, str], Any]] = {
     "like": lambda f, bad: tiering.replicate_dataset("ogbn-arxiv", f / bad),
     "config": lambda _, bad: tiering.run_chain(bad),
     "evaluate": lambda f, bad: tiering.evaluate_scores(f / "graph", [bad]),
-    "transpose": lambda f, bad: tiering.transpose_graph(f / "graph", f / bad),
 }
 
 
@@ -64,7 +63,7 @@ def test_in_python(folder: Path, name: str, bad: str) -> None:
         "score graph --out x --train BAD",
         "score graph --out x --executor local --shards 2 --store BAD", "reorder graph --scores BAD --out x",
         "layout graph --ssd BAD --out x", "export graph --to raw --out BAD", "check BAD", "info BAD", "trace BAD",
-        "run BAD", "doctor BAD", "evaluate graph --ssd-model BAD --rows-in-memory 10%", "generate BAD", "transpose BAD",
+        "run BAD", "doctor BAD", "evaluate graph --ssd-model BAD --rows-in-memory 10%", "generate BAD",
     ],
 )  # fmt: skip
 def test_on_the_command_line(line: str, bad: str, capsys: pytest.CaptureFixture[str]) -> None:

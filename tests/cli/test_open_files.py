@@ -20,7 +20,6 @@ COMMANDS = {
     "reorder": "reorder graph --scores scores --features",
     "layout": "layout reordered --cpu 10% --ssd ssd",
     "export": "export layout --to raw --original-order",
-    "transpose": "transpose graph",
 }
 
 

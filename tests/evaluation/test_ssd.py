@@ -96,8 +96,8 @@ def test_the_loader_reads_the_same(dim: int, page: int, hetero: bool, tmp_path: 
     pytest.importorskip("torch")
     generate(tmp_path / "data", nodes=1500, edges=9000, dim=dim, classes=3, seed=dim, hetero=hetero)
     graph = import_graph(tmp_path / "data", tmp_path / "graph")
-    scores = pipeline.score(graph, tmp_path / "scores", "wrpr")
-    reordered = pipeline.reorder(graph, scores, tmp_path / "reordered")
+    scores = pipeline.score_graph(graph, tmp_path / "scores", "wrpr")
+    reordered = pipeline.reorder_graph(graph, scores, tmp_path / "reordered")
     images = [tmp_path / "one", tmp_path / "two"]
     pipeline.layout(reordered, tmp_path / "layout", gpu="10%", cpu="10%", ssd=images, page=page)
     run: dict[str, Any] = {"fanouts": [3, 3], "batch_size": 16, "seed": 4}

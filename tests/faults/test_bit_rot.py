@@ -44,17 +44,16 @@ def evaluation(inputs: Path, out: Path) -> None:
 
 SAMPLING: dict[str, Any] = {"fanouts": "3,3", "batch_size": 16}
 STAGES: dict[str, tuple[Stage, tuple[str, ...]]] = {
-    "score wrpr": (lambda inputs, out: pipeline.score(inputs / "graph", out, "wrpr"), ("graph",)),
-    "score vip": (lambda inputs, out: pipeline.score(inputs / "graph", out, "vip", **SAMPLING), ("graph",)),
-    "score degree": (lambda inputs, out: pipeline.score(inputs / "graph", out, "degree"), ("graph",)),
-    "score hybrid": (lambda inputs, out: pipeline.score(inputs / "graph", out, "hybrid", **SAMPLING), ("graph",)),
-    "transpose": (lambda inputs, out: pipeline.transpose(inputs / "graph", out), ("graph",)),
+    "score wrpr": (lambda inputs, out: pipeline.score_graph(inputs / "graph", out, "wrpr"), ("graph",)),
+    "score vip": (lambda inputs, out: pipeline.score_graph(inputs / "graph", out, "vip", **SAMPLING), ("graph",)),
+    "score degree": (lambda inputs, out: pipeline.score_graph(inputs / "graph", out, "degree"), ("graph",)),
+    "score hybrid": (lambda inputs, out: pipeline.score_graph(inputs / "graph", out, "hybrid", **SAMPLING), ("graph",)),
     "reorder": (
-        lambda inputs, out: pipeline.reorder(inputs / "graph", inputs / "scores", out),
+        lambda inputs, out: pipeline.reorder_graph(inputs / "graph", inputs / "scores", out),
         ("graph", "scores"),
     ),
     "reorder --features": (
-        lambda inputs, out: pipeline.reorder(inputs / "graph", inputs / "scores", out, features=True),
+        lambda inputs, out: pipeline.reorder_graph(inputs / "graph", inputs / "scores", out, features=True),
         ("graph", "scores", "data"),
     ),
     "evaluate": (evaluation, ("graph", "scores")),
@@ -75,7 +74,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("rot")
     toy = toy_dataset(folder / "data", 9, min_nodes=30, featureless=0)
     graph, scores, _ = chain(toy, folder)
-    pipeline.reorder(graph, scores, folder / "ranked", features=True)
+    pipeline.reorder_graph(graph, scores, folder / "ranked", features=True)
     return folder
 
 
@@ -266,13 +265,13 @@ def test_what_the_core_reads_past_the_cache_is_compared(
         "damaged",
         lambda self, *given: (seen.append(self.path.name) if given[0] else None, plain(self, *given))[1],
     )
-    pipeline.score(inputs / "graph", tmp_path / "sound", method, **options)
+    pipeline.score_graph(inputs / "graph", tmp_path / "sound", method, **options)
     assert "indptr" in seen and "indices" not in seen
     data[5] ^= 1
     file.write_bytes(data)
     try:
         with pytest.raises(FormatError, match=r"indices: bytes 0 to .* are not what was written"):
-            pipeline.score(inputs / "graph", tmp_path / "damaged", method, **options)
+            pipeline.score_graph(inputs / "graph", tmp_path / "damaged", method, **options)
     finally:
         data[5] ^= 1
         file.write_bytes(data)

@@ -30,7 +30,6 @@ COMMANDS = {
         f"evaluate {{}}/graph --scores {{}}/scores --gpu 10% --cpu 20% --ssd {FANOUTS}",
         "reorder {}/graph --scores {}/scores --out @/out",
         "reorder {}/graph --scores {}/scores --out @/out --features --threads 2",
-        "transpose {}/graph --out @/out",
         "info {}/graph",
     ],
     "scores": [
@@ -39,14 +38,13 @@ COMMANDS = {
     ],
     "reordered": [
         *(f"evaluate {{}}/reordered --resamples 0 {how}" for how in SAMPLED),
-        "transpose {}/reordered --out @/out",
         "layout {}/reordered --out @/out --gpu 10% --cpu 40% --ssd @/ssd",
         "layout {}/reordered --out @/out --gpu 10% --adjacency-cache 30% --scores {}/scores",
         "layout {}/reordered --out @/out --gpu 10% --adjacency-cache auto --scores {}/scores",
     ],
     "layout": [f"train {name}" for name in SAMPLERS] + ["info {}/layout"],
 }
-VARIANTS = {"reorder": ["plain", "windows", "passes"], "transpose": ["plain", "buckets"]}
+VARIANTS = {"reorder": ["plain", "windows", "passes"]}
 """What is made small, besides nothing: then work is done out of core."""
 BESIDES = ("cpu", "gpu", "ssd", "manifest.json")
 """Files of an artifact that hold no graph."""
@@ -112,7 +110,7 @@ class DamagedGraphs:
         ):
             done(self.run(command))
         self._unverified = {
-            name for name in ("score", "evaluate", "reorder", "transpose", "layout", "info")
+            name for name in ("score", "evaluate", "reorder", "layout", "info")
             if "--no-verify" in crash_injection.run(name, "--help")["out"]
         }  # fmt: skip
         self._arrays = {name: self._find(folder / name) for name in COMMANDS}

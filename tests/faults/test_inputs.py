@@ -104,16 +104,16 @@ def test_an_import_whose_input_changed_is_refused(tmp_path: Path, kind: str, mon
     source = tmp_path / "data" / "edges.csv.gz" if kind == "csv" else tmp_path / "data"
     with monkeypatch.context() as patch, pytest.raises(StorageError):
         stopped(patch)
-        pipeline.import_dataset(source, tmp_path / "graph")
+        pipeline.import_graph(source, tmp_path / "graph")
     inputs = identity(tmp_path / "graph")["inputs"]
     assert isinstance(inputs, dict)
     for name in inputs:
         before = Path(name).stat()
         os.utime(name, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
         with pytest.raises(InputError, match=f"^{name}: changed since a run that left .*graph unfinished .*--force"):
-            pipeline.import_dataset(source, tmp_path / "graph")
+            pipeline.import_graph(source, tmp_path / "graph")
         os.utime(name, ns=(before.st_atime_ns, before.st_mtime_ns))
-    pipeline.import_dataset(source, tmp_path / "graph")
+    pipeline.import_graph(source, tmp_path / "graph")
 
 
 def test_later_stages_compare_artifacts_and_feature_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,9 +122,12 @@ def test_later_stages_compare_artifacts_and_feature_files(tmp_path: Path, monkey
     stopped(monkeypatch)
     files = {str(tmp_path / "data" / f"{name}.bin") for name in toy.tables}
     runs = {
-        "score": (lambda out: pipeline.score(graph, out, "wrpr"), {"graph", "train"}),
-        "reorder": (lambda out: pipeline.reorder(graph, scores, out), {"graph", "scores"}),
-        "features": (lambda out: pipeline.reorder(graph, scores, out, features=True), {"graph", "scores"} | files),
+        "score": (lambda out: pipeline.score_graph(graph, out, "wrpr"), {"graph", "train"}),
+        "reorder": (lambda out: pipeline.reorder_graph(graph, scores, out), {"graph", "scores"}),
+        "features": (
+            lambda out: pipeline.reorder_graph(graph, scores, out, features=True),
+            {"graph", "scores"} | files,
+        ),
         "layout": (lambda out: pipeline.layout(reordered, out), {"graph"} | files),
     }
     for name, (run, expected) in runs.items():

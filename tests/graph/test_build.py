@@ -15,8 +15,7 @@ import tiering
 from tiering.errors import ExistsError, InputError
 from tiering.formats.graph import Graph
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
-from tiering.graph import build_graph, transpose_graph
-from tiering.graph.transpose import reversed_relation
+from tiering.graph import build_graph
 
 
 @settings(max_examples=15)
@@ -74,21 +73,6 @@ def test_edge_ids_of_the_dataset_are_kept(tmp_path: Path) -> None:
     dataset.edges[0].edge_ids = np.array([70, 80, 90])
     graph = build_graph(dataset, tmp_path / "graph")
     np.testing.assert_array_equal(graph.edge_data()["edge_ids"], [80, 90, 70])
-
-
-@settings(max_examples=10)
-@given(seed=st.integers(0, 2**32))
-def test_the_same_edges_by_source(seed: int) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        toy = toy_dataset(Path(folder) / "data", seed)
-        graph = build_graph(toy.dataset, Path(folder) / "graph")
-        turned = transpose_graph(graph, Path(folder) / "turned", threads=2)
-        for edges in toy.dataset.edges:
-            indptr, indices = turned.csc(reversed_relation(edges.relation))
-            order = np.lexsort((edges.dst, edges.src))
-            np.testing.assert_array_equal(indices, edges.dst[order])
-            counts = np.bincount(edges.src, minlength=graph.num_nodes(edges.relation[0]))
-            np.testing.assert_array_equal(np.diff(indptr), counts)
 
 
 def _pair(src: list[int], dst: list[int], nodes: int = 2) -> Dataset:

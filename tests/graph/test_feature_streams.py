@@ -56,13 +56,13 @@ def test_rows_of_a_stream_lie_in_the_graph_and_go_through_reorder_and_layout(tmp
     assert table is not None
     assert table.path == graph.path / "features" / "tables" / "paper"
     np.testing.assert_array_equal(table.open(), PAPERS)
-    scores = pipeline.score(graph, tmp_path / "scores", "degree")
-    reordered = pipeline.reorder(graph, scores, tmp_path / "reordered")
+    scores = pipeline.score_graph(graph, tmp_path / "scores", "degree")
+    reordered = pipeline.reorder_graph(graph, scores, tmp_path / "reordered")
     kept = reordered.feature_table("paper")
     assert kept is not None and kept.row_order == "original"
     assert kept.path.stat().st_ino == table.path.stat().st_ino, "the rows were copied"
     assert tiering.check(reordered.path, "full") == []
-    ranked = pipeline.reorder(graph, scores, tmp_path / "ranked", features=True)
+    ranked = pipeline.reorder_graph(graph, scores, tmp_path / "ranked", features=True)
     written = ranked.feature_table("paper")
     assert written is not None
     np.testing.assert_array_equal(written.open(), PAPERS[reordered.new_to_old("paper")])

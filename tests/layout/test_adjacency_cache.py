@@ -244,8 +244,10 @@ def test_toy_graphs(tmp_path: Path, seed: int) -> None:
     weighted = all("weight" in edges.data for edges in toy.dataset.edges)
     sampler = "weighted" if weighted else ("uniform", "replacement", "ladies", "full")[seed % 4]
     fanouts = [-1, -1] if sampler == "full" else [3, 2]
-    scores = pipeline.score(graph, tmp_path / "scores", "presample", fanouts=fanouts, batch_size=8, sampler=sampler)
-    reordered = pipeline.reorder(graph, scores, tmp_path / "reordered")
+    scores = pipeline.score_graph(
+        graph, tmp_path / "scores", "presample", fanouts=fanouts, batch_size=8, sampler=sampler
+    )
+    reordered = pipeline.reorder_graph(graph, scores, tmp_path / "reordered")
     rows = [Table(t, table.shape[0], table[0].nbytes, np.zeros(len(table))) for t, table in toy.tables.items()]
     everything = gpu_budget(Size("auto"), rows, adjacency_lists(reordered, scores))
     for mode in ("auto", "50%"):
@@ -333,8 +335,8 @@ def test_a_graph_without_features(tiering_cli: Cli, tmp_path: Path, caplog: pyte
     """All of the memory is for lists; a share of no features is nothing."""
     toy = toy_dataset(tmp_path / "data", 2, featureless=1, max_nodes=60, min_nodes=40, max_edges=400)
     graph = build_graph(toy.dataset, tmp_path / "graph")
-    scores = pipeline.score(graph, tmp_path / "scores", fanouts=[3, 2])
-    reordered = pipeline.reorder(graph, scores, tmp_path / "reordered")
+    scores = pipeline.score_graph(graph, tmp_path / "scores", fanouts=[3, 2])
+    reordered = pipeline.reorder_graph(graph, scores, tmp_path / "reordered")
     given = (
         "layout",
         reordered.path,
@@ -440,9 +442,9 @@ def test_the_page_runs(tiering_cli: Cli, tmp_path: Path, repository: Path, monke
 @pytest.mark.parametrize(("method", "fanouts"), [("hybrid", [10, 10, 10]), ("vip", [15, 10, 5])])
 def test_cnr_2000(tmp_path: Path, shared_data: Path, method: str, fanouts: list[int]) -> None:
     """A real web graph with rows of 512 bytes: `auto` beside the best of all pairs of prefixes, by figures in numpy."""
-    graph = pipeline.import_dataset(shared_data / "cnr-2000", tmp_path / "graph")
-    scores = pipeline.score(graph, tmp_path / "scores", method, fanouts=fanouts, batch_size=256, train="1%")
-    reordered = pipeline.reorder(graph, scores, tmp_path / "reordered")
+    graph = pipeline.import_graph(shared_data / "cnr-2000", tmp_path / "graph")
+    scores = pipeline.score_graph(graph, tmp_path / "scores", method, fanouts=fanouts, batch_size=256, train="1%")
+    reordered = pipeline.reorder_graph(graph, scores, tmp_path / "reordered")
     ids, (indptr, _) = reordered.new_to_old("node"), reordered.csc()
     accesses, reads = scores.values("node")[ids], scores.adjacency(reordered.relations[0])[ids]
     sector = 0.99 * 32 / 12.5e9

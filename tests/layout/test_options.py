@@ -1,19 +1,16 @@
-"""Options of a layout: parsed once, recorded as versions before did, and known by their old names."""
+"""Options of a layout: parsed once, and recorded as versions before did."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from toy_datasets import chain, toy_dataset, tree_bytes
+from toy_datasets import chain, toy_dataset
 
-import tiering.placement
 from tiering import pipeline
 from tiering.errors import InputError
-from tiering.layout import LayoutOptions, parse_capacities, tiers
+from tiering.layout import LayoutOptions, parse_capacities
 from tiering.layout.access_costs import AccessCosts
 from tiering.units import Size
 
@@ -57,32 +54,6 @@ def test_what_is_recorded_keeps_its_first_keys(tmp_path: Path) -> None:
     }
 
 
-def test_old_names_work_and_say_so(capfd: pytest.CaptureFixture[str]) -> None:
-    assert LayoutOptions.of(gpu="9%", split="auto") == LayoutOptions.of(gpu="9%", adjacency_cache="auto")
-    assert capfd.readouterr().err == "note: split is called adjacency_cache now; the old name still works\n"
-    with pytest.raises(InputError, match="split: the old name of adjacency_cache; give one of them"):
-        LayoutOptions.of(split="auto", adjacency_cache="30%")
-    with pytest.raises(TypeError, match="layout has no option 'cache'"):
-        LayoutOptions.of(cache="auto")
-
-
-def test_old_names_on_the_command_line(tiering_cli: Callable[..., Any], tmp_path: Path) -> None:
-    toy = toy_dataset(tmp_path / "data", 3, max_nodes=60, min_nodes=40, max_edges=400, featureless=0)
-    graph = chain(toy, tmp_path)[0]
-    scores = pipeline.score(graph, tmp_path / "known", fanouts=[3, 2])
-    reordered = pipeline.reorder(graph, scores, tmp_path / "by_known")
-    times = {"device": "x", "feature_seconds": {"base": 1e-9, "per_byte": 0}, "list_seconds": 0, "neighbour_seconds": 0}
-    (tmp_path / "times.json").write_text(json.dumps(times))
-    made = []
-    for names in (("--split", "--gpu-times"), ("--adjacency-cache", "--access-costs")):
-        given = (names[0], "auto", names[1], tmp_path / "times.json", "--scores", scores.path, "--gpu", "400")
-        done = tiering_cli("layout", reordered.path, *given, "--out", tmp_path / "layout", "--force").ok()
-        assert done.err.count("the old name still works") == (2 if "--split" in names else 0)
-        made.append(tree_bytes(tmp_path / "layout"))
-    assert made[0] == made[1]
-    assert "--split" not in tiering_cli("layout", "--help").ok().out
-
-
 def test_whole_or_one_by_one(tmp_path: Path) -> None:
     reordered = chain(toy_dataset(tmp_path / "data", 3), tmp_path)[2]
     one = pipeline.layout(reordered, tmp_path / "layout", gpu="20%")
@@ -90,9 +61,3 @@ def test_whole_or_one_by_one(tmp_path: Path) -> None:
     assert one.digest == whole.digest
     with pytest.raises(TypeError, match="options are given whole, and gpu beside them; give one of both"):
         pipeline.layout(reordered, tmp_path / "layout", LayoutOptions.of(), gpu="20%", force=True)
-
-
-def test_paths_that_documentation_showed_still_import() -> None:
-    for name in tiering.placement.__all__:
-        assert getattr(tiering.placement, name) is getattr(tiers, name)
-    assert "parse_capacities" in tiering.placement.__all__

@@ -110,7 +110,7 @@ def test_another_stage_in_its_place_leaves_nothing_of_it(reordered: Graph, tmp_p
     with recording(len(keys) - 1), pytest.raises(StorageError):
         make(reordered, folder)
     assert (folder / "disks").exists()
-    tiering.pipeline.score(tmp_path / "graph", folder / "layout", "degree")
+    tiering.pipeline.score_graph(tmp_path / "graph", folder / "layout", "degree")
     assert [path.name for path in folder.iterdir()] == ["layout"]
 
 
@@ -188,7 +188,7 @@ def test_given_up_when_it_would_have_replaced_itself(reordered: Graph, tmp_path:
         make(reordered, folder, force=True)
     with pytest.raises(InputError), recording():
         make(reordered, folder, gpu="1", force=True)
-    tiering.pipeline.reorder(tmp_path / "graph", tmp_path / "scores", folder / "layout", force=True)
+    tiering.pipeline.reorder_graph(tmp_path / "graph", tmp_path / "scores", folder / "layout", force=True)
     assert tree_bytes(folder / "disks") == {}  # they go with the layout that was replaced
 
 

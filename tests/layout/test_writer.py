@@ -52,7 +52,7 @@ def test_every_row_comes_back(
         toy = toy_dataset(where / "data", seed)
         graph, scores, reordered = chain(toy, where)
         if features:
-            reordered = tiering.pipeline.reorder(graph, scores, where / "permuted", features=True)
+            reordered = tiering.pipeline.reorder_graph(graph, scores, where / "permuted", features=True)
         disks = [where / f"ssd{k}" for k in range(num_ssd)]
         options = {"gpu": f"{gpu}%", "peer": f"{peers}x{peer}%", "page": page, "ssd": disks, "threads": 2}
         if num_ssd:
@@ -234,9 +234,9 @@ def test_real_data(tmp_path: Path, shared_data: Path) -> None:
     from tiering import pipeline
 
     for name in ("cora", "dblp-citation", "tolokers"):
-        graph = pipeline.import_dataset(shared_data / name, tmp_path / name / "graph")
-        scores = pipeline.score(graph, tmp_path / name / "scores")
-        reordered = pipeline.reorder(graph, scores, tmp_path / name / "reordered")
+        graph = pipeline.import_graph(shared_data / name, tmp_path / name / "graph")
+        scores = pipeline.score_graph(graph, tmp_path / name / "scores")
+        reordered = pipeline.reorder_graph(graph, scores, tmp_path / name / "reordered")
         layout = pipeline.layout(
             reordered, tmp_path / name / "layout", gpu="5%", peer="2x5%", cpu="20%", ssd=[tmp_path / name / "ssd"]
         )

@@ -28,8 +28,8 @@ def versions(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     toy = toy_dataset(folder / "data", 9, min_nodes=300, max_nodes=500, max_edges=3000, featureless=0)
     graph = build_graph(toy.dataset, folder / "graph")
     for method in ("wrpr", "degree"):
-        pipeline.score(graph, folder / method, method)
-        pipeline.reorder(graph, folder / method, folder / f"by-{method}")
+        pipeline.score_graph(graph, folder / method, method)
+        pipeline.reorder_graph(graph, folder / method, folder / f"by-{method}")
     return [folder / "by-wrpr", folder / "by-degree"]
 
 

@@ -27,15 +27,15 @@ HETERO = [
 def prepared(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Graph, Any]:
     hetero = request.param == "four types"
     generate(tmp_path / "data", nodes=4000, edges=40_000, dim=8, classes=3, seed=3, hetero=hetero)
-    return pipeline.import_dataset(tmp_path / "data", tmp_path / "graph"), HETERO if hetero else [6, 4]
+    return pipeline.import_graph(tmp_path / "data", tmp_path / "graph"), HETERO if hetero else [6, 4]
 
 
 @pytest.mark.parametrize("frontier", ["all", "new"])
 def test_hit_rates_equal_the_oracles_to_the_last_access(prepared: Any, tmp_path: Path, frontier: str) -> None:
     graph, fanouts = prepared
     run = {"fanouts": fanouts, "batch_size": 64, "frontier": frontier, "seed": 21}
-    exact = pipeline.score(graph, tmp_path / "exact", "presample", **run, epochs=3, first_epoch=2)
-    other = pipeline.score(graph, tmp_path / "other", "presample", **run, epochs=3, first_epoch=5)
+    exact = pipeline.score_graph(graph, tmp_path / "exact", "presample", **run, epochs=3, first_epoch=2)
+    other = pipeline.score_graph(graph, tmp_path / "other", "presample", **run, epochs=3, first_epoch=5)
     found = evaluate(graph, {"exact": exact, "other": other}, SamplingOptions(**run), epochs=3, first_epoch=2)
     assert found.hit_rates["exact"] == found.hit_rates["oracle"]
     assert found.hit_rates["other"] != found.hit_rates["oracle"]
@@ -46,8 +46,8 @@ def test_hit_rates_equal_the_oracles_to_the_last_access(prepared: Any, tmp_path:
 def test_ranks_together_read_what_was_counted(prepared: Any, tmp_path: Path) -> None:
     graph, fanouts = prepared
     run = {"fanouts": fanouts, "batch_size": 64, "seed": 4}
-    scores = pipeline.score(graph, tmp_path / "scores", "presample", **run, epochs=1, first_epoch=1)
-    reordered = pipeline.reorder(graph, scores, tmp_path / "reordered")
+    scores = pipeline.score_graph(graph, tmp_path / "scores", "presample", **run, epochs=1, first_epoch=1)
+    reordered = pipeline.reorder_graph(graph, scores, tmp_path / "reordered")
     pipeline.layout(reordered, tmp_path / "layout", gpu="10%", cpu="30%", ssd=[tmp_path / "ssd"])
     with tiering.open(tmp_path / "layout") as layout:
         read = {t: np.zeros(layout.num_nodes(t), np.int64) for t in layout.node_types}
@@ -66,8 +66,8 @@ def test_the_loader_counts_what_was_predicted(prepared: Any, tmp_path: Path) -> 
     graph, fanouts = prepared
     epochs, first = 3, 1
     run = {"fanouts": fanouts, "batch_size": 64, "seed": 4}
-    scores = pipeline.score(graph, tmp_path / "scores", "presample", **run, epochs=epochs, first_epoch=first)
-    reordered = pipeline.reorder(graph, scores, tmp_path / "reordered")
+    scores = pipeline.score_graph(graph, tmp_path / "scores", "presample", **run, epochs=epochs, first_epoch=first)
+    reordered = pipeline.reorder_graph(graph, scores, tmp_path / "reordered")
     pipeline.layout(reordered, tmp_path / "layout", gpu="10%", cpu="30%", ssd=[tmp_path / "ssd"])
     with tiering.open(tmp_path / "layout") as layout:
         loader = layout.loader("train", **run)

@@ -30,14 +30,14 @@ def stop(*arguments, **options):
 """
 
 STAGES = {
-    "score": ("ArtifactWriter.commit = stop", "pipeline.score({graph!r}, {out!r}, 'wrpr')"),
+    "score": ("ArtifactWriter.commit = stop", "pipeline.score_graph({graph!r}, {out!r}, 'wrpr')"),
     "reorder": (
         "tiering.reorder.graph.write_nodes = stop",
-        "pipeline.reorder({graph!r}, {scores!r}, {out!r})",
+        "pipeline.reorder_graph({graph!r}, {scores!r}, {out!r})",
     ),
     "reorder, at the end": (
         "ArtifactWriter.commit = stop",
-        "pipeline.reorder({graph!r}, {scores!r}, {out!r}, features=True)",
+        "pipeline.reorder_graph({graph!r}, {scores!r}, {out!r}, features=True)",
     ),
     "layout": (
         "tiering.layout.writer.write_ssd = stop",

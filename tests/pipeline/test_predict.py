@@ -38,9 +38,9 @@ def large(tmp_path_factory):
     np.save(data / "node_feat.npy", np.ones((1 << 19, 96), np.float16))
     np.save(data / "node_label.npy", np.zeros(1 << 19, np.int64))
     np.save(data / "train_idx.npy", np.arange(0, 1 << 19, 50))
-    graph = pipeline.import_dataset(data, folder / "graph")
-    scores = pipeline.score(graph, folder / "scores", "wrpr")
-    pipeline.reorder(graph, scores, folder / "reordered")
+    graph = pipeline.import_graph(data, folder / "graph")
+    scores = pipeline.score_graph(graph, folder / "scores", "wrpr")
+    pipeline.reorder_graph(graph, scores, folder / "reordered")
     del graph, scores
     gc.collect()  # the page cache keeps what is mapped
     return folder
@@ -82,7 +82,7 @@ def stage(name: str, folder: Path, out: Path) -> tuple[Any, Any]:
         "reorder": (folder / "graph", folder / "scores", out),
         "layout": (folder / "reordered", out),
     }[kind]
-    run = pipeline.import_dataset if kind == "import" else getattr(pipeline, kind)
+    run = pipeline.layout if kind == "layout" else getattr(pipeline, f"{kind}_graph")
     return (
         lambda memory: getattr(pipeline, f"predict_{kind}")(*inputs, memory=memory, **options).plans[0],
         lambda memory: run(*inputs, memory=memory, **options),
@@ -230,9 +230,9 @@ def test_time_grows_with_edges_and_falls_with_threads(tmp_path):
     seconds = {}
     for edges in (10_000, 100_000):
         generate(tmp_path / str(edges), nodes=1000, edges=edges, dim=8, seed=1)
-        graph = pipeline.import_dataset(tmp_path / str(edges), tmp_path / f"graph-{edges}")
-        scores = pipeline.score(graph, tmp_path / f"scores-{edges}", "wrpr")
-        reordered = pipeline.reorder(graph, scores, tmp_path / f"reordered-{edges}")
+        graph = pipeline.import_graph(tmp_path / str(edges), tmp_path / f"graph-{edges}")
+        scores = pipeline.score_graph(graph, tmp_path / f"scores-{edges}", "wrpr")
+        reordered = pipeline.reorder_graph(graph, scores, tmp_path / f"reordered-{edges}")
         out = tmp_path / "out"
         for threads in (1, 4):
             stages = {

@@ -28,7 +28,7 @@ def test_the_same_graph_under_new_names(seed: int, features: bool) -> None:
         where = Path(folder)
         toy = toy_dataset(where / "data", seed)
         graph, scores, _ = chain(toy, where, edge_ids=True)
-        reordered = pipeline.reorder(graph, scores, where / "other", features=features, threads=2)
+        reordered = pipeline.reorder_graph(graph, scores, where / "other", features=features, threads=2)
         assert tiering.check(reordered.path, "full") == []
         _check_columns(graph, reordered)
         for node_type in graph.node_types:
@@ -72,7 +72,7 @@ def test_same_bytes_for_any_number_of_threads(tmp_path: Path) -> None:
     graph, scores, _ = chain(toy_dataset(tmp_path / "data", 3, max_edges=3000), tmp_path, edge_ids=True)
     trees = []
     for threads in (1, 2, 7):
-        pipeline.reorder(graph, scores, tmp_path / str(threads), features=True, threads=threads)
+        pipeline.reorder_graph(graph, scores, tmp_path / str(threads), features=True, threads=threads)
         trees.append(tree_bytes(tmp_path / str(threads)))
     assert trees[0] == trees[1] == trees[2]
 
@@ -87,7 +87,7 @@ def test_an_order_that_is_no_permutation_is_refused(tmp_path: Path, entries: lis
         "data", "npy", {"node": NodeData(3)}, [EdgeData(("node", "to", "node"), np.array([0, 1]), np.array([1, 2]))]
     )
     graph = build_graph(data, tmp_path / "graph")
-    scores = pipeline.score(graph, tmp_path / "scores", "degree")
+    scores = pipeline.score_graph(graph, tmp_path / "scores", "degree")
     with pytest.raises(InputError, match=f"order of node type 'node': .*{message}"):
         reorder_graph(graph, scores, {"node": np.array(entries)}, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -96,9 +96,9 @@ def test_an_order_that_is_no_permutation_is_refused(tmp_path: Path, entries: lis
 def test_a_reordered_graph_is_refused(tmp_path: Path) -> None:
     _, scores, reordered = chain(toy_dataset(tmp_path / "data", 3), tmp_path)
     with pytest.raises(InputError, match="reordered already"):
-        pipeline.reorder(reordered, scores, tmp_path / "twice")
+        pipeline.reorder_graph(reordered, scores, tmp_path / "twice")
     with pytest.raises(InputError, match="score the graph it was made from"):
-        pipeline.score(reordered, tmp_path / "scores2", "degree")
+        pipeline.score_graph(reordered, tmp_path / "scores2", "degree")
 
 
 def test_a_changed_feature_file_is_refused(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_changed_feature_file_is_refused(tmp_path: Path) -> None:
     for content in (original[:-1], bytes(len(original))):
         path.write_bytes(content)
         with pytest.raises(InputError, match=r"paper.bin: the feature file changed since the graph was imported"):
-            pipeline.reorder(graph, scores, tmp_path / "out", features=True)
+            pipeline.reorder_graph(graph, scores, tmp_path / "out", features=True)
         assert not (tmp_path / "out").exists()
 
 

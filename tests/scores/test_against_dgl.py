@@ -65,7 +65,7 @@ def hit_rates(truth: Counts, scores: Scores | Counts, shares: Sequence[float] = 
 @pytest.fixture(scope="module")
 def cnr(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Graph, np.ndarray, Counts]:
     pytest.importorskip("dgl")
-    graph = pipeline.import_dataset(shared_data / "cnr-2000", tmp_path_factory.mktemp("cnr") / "graph")
+    graph = pipeline.import_graph(shared_data / "cnr-2000", tmp_path_factory.mktemp("cnr") / "graph")
     count = graph.num_nodes()
     train = np.sort(np.random.default_rng(0).choice(count, count // 100, replace=False))
     return graph, train, DglTruth(graph, [10, 10, 10])(graph.node_types[0], train, 256, 3)
@@ -84,7 +84,7 @@ def test_cnr_2000(cnr: Any, tmp_path: Path, method: str, least: list[float]) -> 
     graph, train, truth = cnr
     given = {"fanouts": "10,10,10", "batch_size": 256, "train": train}
     counted = {} if method == "vip" else {"epochs": 2, "seed": 7}
-    scores = pipeline.score(graph, tmp_path / "scores", method, **given, **counted)
+    scores = pipeline.score_graph(graph, tmp_path / "scores", method, **given, **counted)
     rates = hit_rates(truth, scores)
     assert (rates >= least).all(), rates
     assert (rates <= hit_rates(truth, truth) + 1e-12).all()
@@ -98,7 +98,7 @@ def test_hybrid_is_no_worse_than_its_parts_on_cnr_2000(cnr: Any, tmp_path: Path)
     rates = {}
     for method in ("wrpr", "presample", "vip", "hybrid"):
         given = {} if method == "wrpr" else {"fanouts": [10, 10, 10], "batch_size": 256}
-        rates[method] = hit_rates(truth, pipeline.score(graph, tmp_path / method, method, train=train, **given))
+        rates[method] = hit_rates(truth, pipeline.score_graph(graph, tmp_path / method, method, train=train, **given))
     for other in ("wrpr", "presample", "vip"):
         assert (rates["hybrid"] >= rates[other] - 0.003).all(), rates
 
@@ -108,7 +108,7 @@ def hetero(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Graph, np
     """Generated: four types, seven relations; fanouts differ by relation and hop."""
     folder = tmp_path_factory.mktemp("hetero")
     generate(folder / "data", nodes=30_000, edges=300_000, dim=4, classes=4, seed=5, hetero=True)
-    graph = pipeline.import_dataset(folder / "data", folder / "graph")
+    graph = pipeline.import_graph(folder / "data", folder / "graph")
     first = {name: 5 for _, name, _ in graph.relations} | {"cites": 10, "rev_topic": 2}
     second = {name: 3 for _, name, _ in graph.relations} | {"affiliated_to": 0, "topic": -1}
     yield graph, np.array(graph.split("train", "paper")), [first, second]
@@ -123,7 +123,7 @@ def score(hetero: Any, tmp_path: Path) -> Score:
 
     def run(method: str, **options: Any) -> Scores:
         given = {"fanouts": fanouts, "batch_size": 128} if method in ("presample", "vip", "hybrid") else {}
-        return pipeline.score(graph, tmp_path / f"{method}{len(options)}", method, **given, **options, force=True)
+        return pipeline.score_graph(graph, tmp_path / f"{method}{len(options)}", method, **given, **options, force=True)
 
     return run
 

@@ -114,8 +114,8 @@ def test_a_type_that_nothing_reaches_has_zeros_and_an_isolated_training_node_its
 def test_types_compete_by_accesses_per_byte(tree: Graph, tmp_path: Path) -> None:
     """An author's row is 4 bytes, a paper's 16: authors first, at 2/3 in 4 against 1 in 16; venues last."""
     for method in ("vip", "hybrid"):
-        scores = pipeline.score(tree, tmp_path / method, method, fanouts=FANOUTS, batch_size=1, epochs=50)
-        reordered = pipeline.reorder(tree, scores, tmp_path / f"r-{method}")
+        scores = pipeline.score_graph(tree, tmp_path / method, method, fanouts=FANOUTS, batch_size=1, epochs=50)
+        reordered = pipeline.reorder_graph(tree, scores, tmp_path / f"r-{method}")
         layout = pipeline.layout(reordered, tmp_path / f"l-{method}", gpu=12 + 2 * 16, cpu="auto")
         ranges = {t: layout.manifest.body["node_types"][t]["gpu"] for t in tree.node_types}
         assert ranges == {"author": [0, 3], "paper": [0, 2], "venue": [0, 0]}
@@ -124,15 +124,15 @@ def test_types_compete_by_accesses_per_byte(tree: Graph, tmp_path: Path) -> None
 
 def test_bytes_of_adjacency(tree: Graph, tmp_path: Path) -> None:
     """A read is 16 bytes, and 4 for each entry drawn; paper 0 has 3 authors and cites 2, paper 1 cites 1."""
-    scores = pipeline.score(tree, tmp_path / "vip", "vip", fanouts=FANOUTS, batch_size=1)
+    scores = pipeline.score_graph(tree, tmp_path / "vip", "vip", fanouts=FANOUTS, batch_size=1)
     np.testing.assert_allclose(adjacency_bytes(tree, scores, "writes"), [16 + 2 * 4, 0, 0, 0, 16])
     np.testing.assert_allclose(adjacency_bytes(tree, scores, "cites"), [2 * 20, 0.5 * 20, 0.5 * 16, 0, 2 * 16])
-    reordered = pipeline.reorder(tree, scores, tmp_path / "reordered")
+    reordered = pipeline.reorder_graph(tree, scores, tmp_path / "reordered")
     by_rank = adjacency_bytes(reordered, scores, "cites")
     np.testing.assert_array_equal(by_rank, adjacency_bytes(tree, scores, "cites")[reordered.new_to_old("paper")])
-    whole = pipeline.score(tree, tmp_path / "whole", "vip", fanouts="writes=2,cites=-1,in=0;5", batch_size=1)
+    whole = pipeline.score_graph(tree, tmp_path / "whole", "vip", fanouts="writes=2,cites=-1,in=0;5", batch_size=1)
     np.testing.assert_allclose(adjacency_bytes(tree, whole, "writes")[0], 2 * (16 + 2.5 * 4))
-    ranked = pipeline.score(tree, tmp_path / "degree", "degree")
+    ranked = pipeline.score_graph(tree, tmp_path / "degree", "degree")
     with pytest.raises(MissingError, match="degree predicts no reads of adjacency"):
         adjacency_bytes(tree, ranked, "writes")
 
@@ -146,7 +146,7 @@ def test_bytes_of_adjacency(tree: Graph, tmp_path: Path) -> None:
     ],
 )
 def test_auto(tree: Graph, tmp_path: Path, capfd: Any, options: dict[str, Any], method: str, reason: str) -> None:
-    scores = pipeline.score(tree, tmp_path / "scores", **options)
+    scores = pipeline.score_graph(tree, tmp_path / "scores", **options)
     assert scores.method == method
     assert scores.manifest.provenance["options"]["chosen"] == reason
     assert capfd.readouterr().err == f"note: method {method} (auto: {reason})\n"
@@ -155,9 +155,9 @@ def test_auto(tree: Graph, tmp_path: Path, capfd: Any, options: dict[str, Any], 
 def test_auto_without_anything(tmp_path: Path) -> None:
     edges = EdgeData(("node", "to", "node"), np.array([0, 1]), np.array([1, 2]))
     graph = build_graph(Dataset("path", "npy", {"node": NodeData(3)}, [edges]), tmp_path / "graph")
-    assert pipeline.score(graph, tmp_path / "scores").method == "rpr"
+    assert pipeline.score_graph(graph, tmp_path / "scores").method == "rpr"
     with pytest.raises(InputError, match="no split `train`; give one with --train"):
-        pipeline.score(graph, tmp_path / "hybrid", fanouts=[2])
+        pipeline.score_graph(graph, tmp_path / "hybrid", fanouts=[2])
 
 
 def test_only_what_matters_is_recorded_and_the_rest_is_noted(tree: Graph, tmp_path: Path, capfd: Any) -> None:
@@ -241,7 +241,7 @@ def test_bad_input(tree: Graph, tmp_path: Path, options: dict[str, Any], message
 @pytest.mark.parametrize("method", ["presample", "vip", "hybrid"])
 def test_a_reordered_graph_is_refused(tree: Graph, tmp_path: Path, method: str) -> None:
     scores = score_graph(tree, "degree", tmp_path / "degree")
-    reordered = pipeline.reorder(tree, scores, tmp_path / "reordered")
+    reordered = pipeline.reorder_graph(tree, scores, tmp_path / "reordered")
     with pytest.raises(InputError, match="this graph is reordered"):
         score_graph(reordered, method, tmp_path / "scores", fanouts=[2])
 

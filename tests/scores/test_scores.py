@@ -185,8 +185,8 @@ def test_parameters_are_checked(tmp_path: Path, options: dict[str, Any], message
 def test_scores_on_cnr_2000(tmp_path: Path, shared_data: Path) -> None:
     from tiering import pipeline
 
-    graph = pipeline.import_dataset(shared_data / "cnr-2000", tmp_path / "graph")
-    scores = pipeline.score(graph, tmp_path / "scores", "wrpr", train="1%")
+    graph = pipeline.import_graph(shared_data / "cnr-2000", tmp_path / "graph")
+    scores = pipeline.score_graph(graph, tmp_path / "scores", "wrpr", train="1%")
     values = scores.values()
     assert values.shape == (graph.num_nodes(),)
     assert scores.manifest.provenance["seed"] == 0

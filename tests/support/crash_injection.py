@@ -265,15 +265,13 @@ def _windows() -> None:
 
 def _buckets() -> None:
     """Relations are made by buckets: half of the records lie in a scratch file, large buckets are scattered twice."""
-    from tiering.graph import build_graph, transpose_graph
+    from tiering.graph import build_graph
     from tiering.graph.plan import SortSizes
 
     _small_rows()
-    sizes = SortSizes(
+    build_graph.__kwdefaults__["sizes"] = SortSizes(
         largest_in_memory=-1, min_chunk=200, max_chunk=200, bucket_edges=50, run_records=1, columns=64, resident=0.5
     )
-    for stage in (build_graph, transpose_graph):
-        stage.__kwdefaults__["sizes"] = sizes
 
 
 def _room(window: int) -> None:

@@ -86,8 +86,8 @@ def _edges(random: np.random.Generator, dataset: Dataset, name: str, count: int)
 def chain(toy: Toy, folder: Path, method: str = "wrpr", **options: Any) -> tuple[Graph, Scores, Graph]:
     """Graph, scores and reordered graph of a dataset."""
     graph = build_graph(toy.dataset, folder / "graph", **options)
-    scores = pipeline.score(graph, folder / "scores", method)
-    return graph, scores, pipeline.reorder(graph, scores, folder / "reordered")
+    scores = pipeline.score_graph(graph, folder / "scores", method)
+    return graph, scores, pipeline.reorder_graph(graph, scores, folder / "reordered")
 
 
 def tree_bytes(folder: Path) -> dict[str, bytes]:

@@ -47,9 +47,6 @@ class RelationMaker(Protocol):
         """Write them, and record them."""
 
 
-"""Writes the files of a relation, and records them; false if that is better done by this process."""
-
-
 def build_graph(
     dataset: Dataset,
     out: str | os.PathLike[str],
@@ -121,7 +118,7 @@ def build_graph(
                     by_source = lists.indptr, edges.dst, csc.num_dst
                     convert = partial(native.transpose, *by_source, workers, bool(csc.values))
                 with _edge_errors(dataset, edges):
-                    relations.append(write_relation(writer, relation, workers, convert, elsewhere))
+                    relations.append(_write_relation(writer, relation, workers, convert, elsewhere))
                 bar.update(csc.num_edges)
         nodes = {name: _write_nodes(writer, name, data) for name, data in sorted(dataset.nodes.items())}
         _write_features(writer, dataset, plan, workers, checksum=checksum_features)
@@ -215,7 +212,7 @@ def _check_edges(dataset: Dataset, edges: EdgeData) -> None:
             raise InputError(f"{where}: expected {edges.num_edges} values of {key}, found shape {values.shape}")
 
 
-def write_relation(
+def _write_relation(
     writer: ArtifactWriter,
     plan: RelationPlan,
     threads: int,

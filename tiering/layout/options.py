@@ -11,12 +11,9 @@ from typing import Any, TypedDict
 from tiering.errors import InputError
 from tiering.layout.access_costs import AccessCosts, read_access_costs
 from tiering.layout.tiers import Capacities, parse_capacities, parse_page
-from tiering.progress import note
 from tiering.units import Size, parse_size
 
 Pathlike = str | os.PathLike[str]
-OLD_NAMES = {"split": "adjacency_cache", "gpu_times": "access_costs"}
-"""Names of options in versions before; they are still understood."""
 
 
 class LayoutKeywords(TypedDict, total=False):
@@ -74,7 +71,6 @@ class LayoutOptions:
         access_costs: Pathlike | None = None,
         fit: Pathlike | None = None,
         edge_features: str = "auto",
-        **old_names: Any,
     ) -> LayoutOptions:
         """Parse options as a user gives them.
 
@@ -103,8 +99,6 @@ class LayoutOptions:
         edge_features
             ``auto``: rows of edge features (edge data ``feat``) are placed in the tiers beside those of nodes, where
             the graph has some. ``none``: they are not; loaders look them up in the graph's own files.
-        **old_names
-            `OLD_NAMES` of options; a line on standard error names the new one.
 
         Raises
         ------
@@ -113,9 +107,6 @@ class LayoutOptions:
         InputError
             If an option is not of its form, two `ssd` are one directory, or `access_costs` or `fit` matter for nothing.
         """
-        if old_names:
-            new = {"adjacency_cache": adjacency_cache, "access_costs": access_costs}
-            return cls.of(gpu, peer, cpu, ssd, page, **_renamed(old_names, new), fit=fit, edge_features=edge_features)
         if edge_features not in ("auto", "none"):
             raise InputError(f"edge features: expected auto or none, found {edge_features!r}")
         folders, cache = tuple(resolve_directories(ssd)), _parse_cache(adjacency_cache)
@@ -183,16 +174,3 @@ def _checked_fit(fit: Pathlike, cache: Size | None, access_costs: Pathlike | Non
     if access_costs is not None:
         raise InputError("fit: measures the costs that --access-costs gives; leave one of the two out")
     return "auto" if str(fit) == "auto" else str(Path(fit).absolute())
-
-
-def _renamed(given: Mapping[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """`new` with what was given under old names."""
-    for old, value in given.items():
-        if old not in OLD_NAMES:
-            raise TypeError(f"layout has no option {old!r}")
-        name = OLD_NAMES[old]
-        if new[name] is not None:
-            raise InputError(f"{old}: the old name of {name}; give one of them")
-        note(f"note: {old} is called {name} now; the old name still works")
-        new[name] = value
-    return new

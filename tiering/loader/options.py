@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,8 +18,6 @@ from tiering.units import parse_bytes, parse_device, parse_fanouts
 
 if TYPE_CHECKING:
     import torch
-
-_RENAMED = {"most_sms": "max_sms", "peer_lists": "peer_adjacency_cache"}
 
 
 class Gatherable(Protocol):
@@ -215,10 +212,7 @@ def grouped(call: str, groups: tuple[type, ...], keywords: Mapping[str, Any]) ->
     given: list[dict[str, Any]] = [{} for _ in groups]
     owners = {field.name: own for group, own in zip(groups, given, strict=True) for field in fields(group)}
     for name, value in keywords.items():
-        known = _RENAMED.get(name, name)
-        if known not in owners:
+        if name not in owners:
             raise TypeError(f"{call}() got an unexpected keyword argument {name!r}")
-        if known != name:
-            warnings.warn(f"{name} is now called {known}", DeprecationWarning, stacklevel=4)
-        owners[known][known] = value
+        owners[name][name] = value
     return [group(**own) for group, own in zip(groups, given, strict=True)]

@@ -12,7 +12,6 @@ from tiering.pipeline.commands import (
     reorder_graph,
     replicate_dataset,
     score_graph,
-    transpose_graph,
     write_layout,
 )
 from tiering.pipeline.predict import (
@@ -25,15 +24,11 @@ from tiering.pipeline.predict import (
     predict_source,
 )
 
-import_dataset, score, reorder, transpose = import_graph, score_graph, reorder_graph, transpose_graph
-"""Names of versions before."""
-
 __all__ = [
     "evaluate_scores",
     "export_devices",
     "export_layout",
     "generate_dataset",
-    "import_dataset",
     "import_graph",
     "layout",
     "predict_devices",
@@ -44,15 +39,11 @@ __all__ = [
     "predict_run",
     "predict_score",
     "predict_source",
-    "reorder",
     "reorder_graph",
     "replicate_dataset",
     "run_chain",
     "run_config",
-    "score",
     "score_graph",
-    "transpose",
-    "transpose_graph",
     "write_layout",
 ]
 

@@ -281,35 +281,6 @@ def _listing(path: Path) -> str:
     return digest_bytes(os.fsencode("\n".join(names)))
 
 
-def transpose_graph(
-    graph: Graph | Pathlike,
-    out: Pathlike,
-    *,
-    threads: Threads = None,
-    memory: Memory = None,
-    force: bool = False,
-    verify: bool = True,
-) -> Graph:
-    """Turn every edge of a graph round; see `tiering.graph.transpose_graph`.
-
-    Parameters
-    ----------
-    graph
-        Opened or by path, reordered or not.
-    out, threads, memory, force, verify
-        As in every stage; see `tiering.pipeline.commands`.
-
-    Returns
-    -------
-    Graph
-        The artifact at `out`, opened.
-    """
-    from tiering.graph import transpose_graph as transpose
-
-    with reading(graph := opened(graph, Graph, verify)):
-        return transpose(graph, out, threads=threads, memory=memory, force=force)
-
-
 def score_graph(
     graph: Graph | Pathlike,
     out: Pathlike,

@@ -21,10 +21,7 @@ SECTIONS: dict[str, tuple[str, ...] | None] = {
     "dataset": None,
     "score": None,
     "reorder": ("first", "features"),
-    "layout": (
-        *("gpu", "peer", "cpu", "ssd", "page", "adjacency_cache", "access_costs", "fit", "edge_features"),
-        *("split", "gpu_times"),
-    ),
+    "layout": ("gpu", "peer", "cpu", "ssd", "page", "adjacency_cache", "access_costs", "fit", "edge_features"),
     "output": ("dir",),
     "run": ("memory",),
 }
@@ -32,7 +29,7 @@ SECTIONS: dict[str, tuple[str, ...] | None] = {
 
 ``dataset`` takes path, format, edge_ids, checksum_features and the options of the source; ``score`` takes method, from
 (a file, or a table of files by node type), train, seed and the options of the methods; ``first`` of ``reorder`` is as
-from; ``split`` and ``gpu_times`` of ``layout`` are names of versions before.
+from.
 """
 
 
@@ -133,7 +130,8 @@ def _layout_options(path: Path, given: dict[str, Any], score: Mapping[str, Any])
 
     base, folders = path.absolute().parent, given.get("ssd", [])
     given["ssd"] = [base / str(folder) for folder in ([folders] if isinstance(folders, str) else folders)]
-    given |= {name: base / str(given[name]) for name in ("access_costs", "gpu_times") if name in given}
+    if "access_costs" in given:
+        given["access_costs"] = base / str(given["access_costs"])
     if given.get("fit", "auto") != "auto":
         given["fit"] = base / str(given["fit"])
     with _section(path, "layout"):

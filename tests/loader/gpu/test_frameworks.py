@@ -91,8 +91,8 @@ def edge_layout(folder, num_edges=400):
     np.save(folder / "source/train_idx.npy", random.permutation(90)[:64])
     np.save(folder / "source/edge_feat.npy", random.integers(0, 1 << 16, (num_edges, 300)).astype(np.uint16))
     graph = pipeline.import_graph(folder / "source", folder / "graph", edge_ids=True)
-    scores = pipeline.score(graph, folder / "scores", "degree")
-    reordered = pipeline.reorder(graph, scores, folder / "reordered")
+    scores = pipeline.score_graph(graph, folder / "scores", "degree")
+    reordered = pipeline.reorder_graph(graph, scores, folder / "reordered")
     tiers = {"gpu": "20%", "peer": "1x10%", "cpu": "20%", "ssd": [folder / "ssd"]}
     pipeline.layout(reordered, folder / "layout", **tiers)
     return tiering.open(folder / "layout"), np.load(folder / "source/edge_feat.npy")

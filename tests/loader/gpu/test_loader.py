@@ -164,15 +164,6 @@ def test_bad_options(gpu, kit, build, options, error, words):
         layout.loader(**{"device": "cuda", "fanouts": "4,3", **options})
 
 
-def test_names_of_before_still_work(gpu, kit, build):
-    layout = build(kit.small_graph())
-    with pytest.warns(DeprecationWarning, match="most_sms is now called max_sms"):
-        assert layout.features(device="cuda", most_sms=3).max_sms == 3
-    with pytest.warns(DeprecationWarning, match="peer_lists is now called peer_adjacency_cache"):
-        loader = layout.loader(device="cuda", peer_lists="1MiB", peers="off")
-    assert loader.options.pipeline.peer_adjacency_cache == "1MiB"
-
-
 def test_an_option_that_there_is_not(kit, build):
     layout = build(kit.small_graph())
     with pytest.raises(TypeError, match=r"loader\(\) got an unexpected keyword argument 'fanout'"):

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from benchmarks.accumulator import SubmissionModel, merged_batches
 from tiering.errors import InputError
-from tiering.lookahead.accumulator import SubmissionModel, merged_batches
 
 OPTANE = SubmissionModel(1.5e6, 11e-6, 25e-6, 5e-6)
 MODELS = st.builds(
