@@ -32,6 +32,11 @@ def progress(
         yield bar
 
 
+def in_log() -> bool:
+    """Return whether nobody watches bars: standard error is no terminal, and this process no notebook's."""
+    return not (sys.stderr.isatty() or in_notebook())
+
+
 def in_notebook() -> bool:
     """Whether a Jupyter kernel runs this process: what is started from one, a worker or a command, is none."""
     ipython = sys.modules.get("IPython")  # a kernel has imported it

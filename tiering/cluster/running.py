@@ -38,10 +38,12 @@ from tiering.cluster.segments import Columns
 from tiering.cluster.stores import Store
 from tiering.cluster.tasks import Call, ConflictError, Outcome, OutputFile, Stage, plan_digest, run_attempt
 from tiering.errors import InternalError, RefusedError, TieringError
-from tiering.progress import note, progress
+from tiering.progress import in_log, note, progress
 
 WINDOW = 4
 """Attempts under way or waiting, for each slot: so many as keep slots busy and are remembered at no cost."""
+REPORT_SECONDS = 60.0
+"""Between two lines in a log on a stage that runs; there is one at its end in any case."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,9 @@ class Job:
     where the first was stopped.
     """
 
+    expected = 0
+    """Stages that the job runs, as far as is known."""
+
     def __init__(
         self,
         store: Store,
@@ -109,6 +114,10 @@ class Job:
         """Digests of the stages' plans, which may be long."""
         self._given: dict[str, Columns] = {}
         self._tickets = 0
+
+    def expect(self, stages: int) -> None:
+        """Count stages that are going to run, for reports; some scores may need fewer."""
+        self.expected += stages
 
     def run(self, stage: Stage, only: Iterable[int] | None = None) -> list[Manifest]:
         """Run what is missing of a stage; the manifests of all its tasks, or of those in `only`, in their order."""
@@ -186,8 +195,16 @@ class Job:
         if missing:
             with progress(len(order), stage.name, "task") as bar:
                 bar.update(len(manifests))
-                _StageRun(self, stage, missing, manifests, bar).run()
+                _StageRun(self, stage, missing, manifests, bar, len(order)).run()
+        if order and in_log():
+            note(self.report(stage, len(manifests), len(order)))
         return [manifests[index] for index in order]
+
+    def report(self, stage: Stage, done: int, tasks: int) -> str:
+        """A line for logs: how far a stage has come."""
+        number = [name for name in self._stages if name not in self._given].index(stage.name) + 1
+        of = max(number, self.expected)
+        return f"{stage.name}: stage {number} of {of}, {done} of {tasks} tasks"
 
     def _found(self, stage: str, index: int, dropped: bool = False) -> Manifest | None:
         """The manifest of a finished task; one of which nothing is left is removed, unless that was `dropped`."""
@@ -262,8 +279,11 @@ def _is_json(data: bytes) -> bool:
 class _StageRun:
     """The attempts at the tasks of a stage that are missing."""
 
-    def __init__(self, job: Job, stage: Stage, missing: list[int], manifests: dict[int, Manifest], bar: object) -> None:
-        self.job, self.stage, self.manifests, self.bar = job, stage, manifests, bar
+    def __init__(
+        self, job: Job, stage: Stage, missing: list[int], manifests: dict[int, Manifest], bar: object, tasks: int
+    ) -> None:
+        self.job, self.stage, self.manifests, self.bar, self.tasks = job, stage, manifests, bar, tasks
+        self.reported = time.monotonic()
         self.waiting = deque(missing)
         self.attempts: dict[int, _Attempt] = {}
         self.tries: dict[int, int] = {}
@@ -278,6 +298,9 @@ class _StageRun:
                 for finished in executor.wait(list(self.attempts), retry.poll):
                     self._finish(finished)
                 self._send_copies()
+                if time.monotonic() - self.reported >= REPORT_SECONDS and in_log():
+                    self.reported = time.monotonic()
+                    note(self.job.report(self.stage, len(self.manifests), self.tasks))
         finally:
             for ticket in self.attempts:
                 executor.drop(ticket)

@@ -127,6 +127,7 @@ class Scoring:
             return names, inclusion.write_inclusion(job, writer, graph, plan, grid)
         if plan.name == "hybrid" and isinstance(graph, Graph):
             return names, self._weigh(job, writer, graph, plan)
+        job.expect(1)
         return names, accesses.write_presample(job, writer, graph, plan, self.count(job, graph, plan))
 
     def count(self, job: Job, graph: SizedGraph, plan: ScorePlan) -> accesses.Counted:
@@ -139,6 +140,7 @@ class Scoring:
     def _weigh(self, job: Job, writer: ArtifactWriter, graph: Graph, plan: ScorePlan) -> dict[str, Any]:
         """``hybrid``: tasks count and make the prior, who leads the job weighs both, in memory."""
         request, grid = plan.request, self._cluster.grid
+        job.expect(4 + 2 * len(request.sampled.fanouts) if request.sampled.sampler in SAMPLERS else 0)
         counted = self.count(job, graph, plan)
         tally = accesses.read_tally(job, graph, plan, counted, squares=prior_weight(request) is None)
         if request.sampled.sampler in SAMPLERS:

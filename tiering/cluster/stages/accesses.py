@@ -95,6 +95,7 @@ def summing(params: dict[str, Any], traffic: Traffic) -> Stage:
 
 def count_epochs(job: Job, graph: SizedGraph, plan: ScorePlan, grid: Grid) -> Counted:
     """Have the epochs of a score counted."""
+    job.expect(2)
     request, options, sampling = plan.request, plan.request.options, plan.request.sampled
     train = job.give("train", {"ids": np.concatenate(list(request.train.values()))})
     per_epoch = -(-request.train_size // sampling.batch_size)

@@ -31,6 +31,7 @@ ENTRY_BYTES = 32
 
 def write_degrees(job: Job, writer: ArtifactWriter, graph: SizedGraph, grid: Grid) -> dict[str, Any]:
     """Have the columns of ``degree`` made and put in their place."""
+    job.expect(2 * len(graph.node_types) + 1)
     files, memory = [], 0
     for number, node_type in enumerate(graph.node_types):
         count = graph.num_nodes(node_type)

@@ -73,6 +73,7 @@ def by_hop(graph: SizedGraph, plan: ScorePlan, grid: Grid) -> bool:
 
 def count_epochs(job: Job, graph: SizedGraph, plan: ScorePlan, grid: Grid) -> Counted:
     """Have the epochs of a score counted."""
+    job.expect(4 + 2 * len(plan.request.sampled.fanouts))
     params = _params(job, graph, plan)
     needs = _cut(job, params, grid)
     epochs, ranges = len(params["epochs"]), len(Ranges(params).node_tasks)

@@ -52,6 +52,7 @@ class Included:
 
 def write_inclusion(job: Job, writer: ArtifactWriter, graph: SizedGraph, plan: ScorePlan, grid: Grid) -> dict[str, Any]:
     """Have the columns of ``vip`` made and put in their place."""
+    job.expect(6 + 2 * len(plan.request.sampled.fanouts))
     made = include(job, graph, plan, grid)
     make_files(job, writer, join_columns("nodes.files", writer, graph, made.found, made.sweeps.ranges, made.share))
     make_files(job, writer, _join_reads(writer, graph, made.drawn, made.sweeps, made.share))

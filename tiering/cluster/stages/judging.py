@@ -50,6 +50,7 @@ class TaskEpochs(JudgedEpochs):
 
     def count(self, maps: Sequence[BucketMap]) -> Counted:
         job, params, train = self._begin("count", maps)
+        job.expect(2)
         columns = accesses.columns_of(self.whole)
         params |= {
             "epochs": len(self.epochs), "sizes": [column.size for column in columns],

@@ -53,6 +53,7 @@ def edge_bytes(plan: RelationPlan) -> int:
 
 def write_relation(job: Job, writer: ArtifactWriter, name: str, plan: RelationPlan, grid: Grid) -> None:
     """Have the files of a relation made by tasks, stages of the job under `name`, and put them in their place."""
+    job.expect(4)
     edges, csc = plan.edges, plan.csc
     shift = max(0, (csc.num_dst - 1).bit_length() - _MOST_RUNS.bit_length() + 1)
     parts = grid.parts(task_bytes(plan))

@@ -43,6 +43,7 @@ def write_ranks(job: Job, writer: ArtifactWriter, graph: SizedGraph, plan: Score
         into = Counter(destination for _, _, destination in graph.relations)
         damping, most, tolerance = damping / max(into.values(), default=1), MAX_SWEEPS, options.tolerance
     restart = (mass / nodes, mass / nodes) if options.teleport != "train" else (mass / plan.request.train_size, 0.0)
+    job.expect(5 + 2 * most)
     sweeps = make_blocks(job, graph, grid)
     params = {
         **sweeps.params, "damping": damping, "restart": restart, "chosen": give_chosen(job, graph, sweeps, train),

@@ -42,6 +42,7 @@ def write_order(
 
     `scores`: the artifact of the scores.
     """
+    job.expect(5)
     parts, item = grid.parts(count * NODE_BYTES), id_bytes(count)
     params = {"scores": scores, "node_type": node_type, "num_nodes": count, "parts": parts}
     chunk = -(-count // parts) * NODE_BYTES + 2 * BLOCK_BYTES

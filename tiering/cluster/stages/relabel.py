@@ -51,6 +51,7 @@ def write_relation(
 
     `order`: the artifact of the order, finished.
     """
+    job.expect(4)
     source, _, destination = relation
     folder, num_dst, num_edges = relation_folder(relation), graph.num_nodes(destination), graph.num_edges(relation)
     described = entry_files(graph, relation)

@@ -63,6 +63,7 @@ def write_rows(
     stage = _files_stage("rows.files", tables, cuts, [*tiers, *pages], plan.page_bytes)
     named = [page_sums(image) for image in range(len(pages))]
     summed = writer.has(*named)
+    job.expect(len(cuts) + 1 + bool(named))
     pending = bool(images.missing()) or not summed
     made = _make(job, cuts, stage, [i for i in missing_files(writer, stage) if i < len(tiers) or pending])
     place_files(writer, [one for one in made if one["index"] < len(tiers)])
@@ -107,6 +108,7 @@ def write_tables(
     named = [{**file, "name": f"tables/{name}"} for file, name in zip(files, plan.entries, strict=True)]
     cuts = [table.cut() for table in made]
     stage = _files_stage("tables.files", made, cuts, named, plan.page_bytes)
+    job.expect(len(cuts) + 1)
     place_files(writer, _make(job, cuts, stage, missing_files(writer, stage)))
 
 
