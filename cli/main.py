@@ -37,8 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         require_floor(next((word for word in arguments if not word.startswith("-")), "tiering"))
         check_working_directory()
-        for word in arguments:
-            check_names("argument", word)
+        check_names(*arguments)
     except (BudgetError, InputError, MissingError) as error:  # nothing that tells errors apart can be loaded either
         progress.note(f"error: {error}")
         return error.exit_code

@@ -94,17 +94,12 @@ def parse_memory(memory: str | int | Budget | None, held: int | None = None) -> 
 
 
 def require_floor(command: str) -> None:
-    """Raise `BudgetError` if what a command loads does not fit the memory that this process may hold: before it does.
-
-    `command` is its name on the command line. The kernel would end the process, without a word, in a control group that
-    is too small.
-    """
+    """Raise `BudgetError`, before it loads them, if the modules of a command do not fit what this process may hold."""
     needed, room = FLOORS.get(command, FLOOR), own_memory() + available_memory()
     if room < needed:
         raise BudgetError(
             f"memory: {command}: expected at least {format_bytes(needed)}, which its modules and the interpreter take, "
-            f"found {format_bytes(room)} that this process may hold; raise the limit of its container (control group), "
-            "or free memory"
+            f"found {format_bytes(room)}; raise the limit of the container (control group), or free memory"
         )
 
 

@@ -63,4 +63,4 @@ def test_few_open_files(chain: Path, tmp_path: Path, name: str) -> None:
     assert {0, 1} == set(codes)
     assert codes == sorted(codes, reverse=True)
     if name != "export":
-        assert "raise the limit, `ulimit -Hn`, and run it again" in said
+        assert "raise the limit (`ulimit -Hn`) and run it again" in said

@@ -6,6 +6,7 @@ import errno
 import os
 import random
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, TypeVar, cast
@@ -69,16 +70,16 @@ class Artifact(Described):
         a version this package cannot read. `BusyError`: it is replaced whenever it is opened.
         """
         where = Path(path)
-        return unless_replaced(where, lambda: cls._open(where))
 
-    @classmethod
-    def _open(cls: type[Self], where: Path) -> Self:
-        artifact = cls._load(open_directory(where))
-        if isinstance(artifact, Artifact):
-            raise_problems(where, artifact._header_problems())
-            return artifact
-        raise_problems(where, artifact)
-        raise InternalError(f"{where}: neither opened nor refused")
+        def read() -> Self:
+            artifact = cls._load(open_directory(where))
+            if isinstance(artifact, Artifact):
+                raise_problems(where, artifact._header_problems())
+                return artifact
+            raise_problems(where, artifact)
+            raise InternalError(f"{where}: neither opened nor refused")
+
+        return unless_replaced(where, read)
 
     @classmethod
     def _load(cls: type[Self], held: HeldDirectory) -> Self | list[Problem]:
@@ -182,6 +183,8 @@ class Artifact(Described):
         coverage: Coverage | None = None,
     ) -> list[Problem]:
         """Every problem of the artifact at `path`, which may be too damaged to open."""
+        with suppress(FormatError, MissingError, StorageError):
+            return cls.open(path).problems(level, threads, sample, coverage)
         try:
             artifact = cls._load(open_directory(path))
         except FormatError as error:

@@ -80,9 +80,7 @@ def open_directory(path: Path, within: HeldDirectory | None = None) -> HeldDirec
     except NotADirectoryError:
         raise MissingError(f"{path}: expected the directory of an artifact, found a file") from None
     except ValueError as error:
-        raise InputError(
-            f"{str(path)!r}: expected the name of a directory, found text that is none ({error})"
-        ) from None
+        raise InputError(f"expected the name of a directory, found {str(path)!r} ({error})") from None
     except OSError as error:
         with storage_errors(path):
             raise error

@@ -17,8 +17,6 @@ from pathlib import Path
 from tiering.artifacts.regular import kind_of
 
 _DESCRIPTORS = "/proc/self/fd/"
-_MORE_FILES = 8
-"""Files that are open for a while besides those of an artifact: arrays that are mapped, modules being loaded."""
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO must not make the opener wait
 
 
@@ -74,15 +72,14 @@ class HeldDirectory:
                 os.fsync(file.fileno())
 
 
-def require_descriptors(folder: Path, count: int) -> None:
-    """Raise ``OSError`` unless this process can open `count` files more, and a few besides."""
-    descriptors: list[int] = []
+def require_descriptors(count: int) -> None:
+    """Raise ``OSError`` unless this process can open `count` files more."""
+    descriptors: dict[str, int] = {}
     try:
-        for _ in range(count + _MORE_FILES):
-            descriptors.append(_open(folder, _FLAGS | os.O_DIRECTORY, None))
+        for number in range(count):
+            descriptors[str(number)] = _open("/", _FLAGS | os.O_DIRECTORY, None)
     finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
+        _close(descriptors)
 
 
 def shown(path: str | os.PathLike[str]) -> str:
@@ -104,14 +101,7 @@ def _open(name: str | Path, flags: int, within: int | None) -> int:
             raise
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the soft limit is there for `select`, not for memory
-    try:
-        return os.open(name, flags, dir_fd=within)
-    except OSError as error:
-        if error.errno != errno.EMFILE:
-            raise
-        raise OSError(
-            error.errno, f"{error.strerror}: {most}; raise the limit, `ulimit -Hn`, and run it again"
-        ) from error
+    return os.open(name, flags, dir_fd=within)
 
 
 def _close(descriptors: dict[str, int]) -> None:

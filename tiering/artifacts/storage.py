@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -70,7 +70,8 @@ def storage_errors(path: Path, needed: int = 4096) -> Iterator[None]:
                 f"{path}: no space left: {format_bytes(needed)} needed, {format_bytes(disk_free(path.parent))} free; "
                 "make room or choose another disk, then run the same command again",
             ) from error
-        raise StorageError(error.errno, f"{path}: {error.strerror or error}") from error
+        remedy = "; raise the limit (`ulimit -Hn`) and run it again" if error.errno == errno.EMFILE else ""
+        raise StorageError(error.errno, f"{path}: {error.strerror or error}{remedy}") from error
 
 
 @contextmanager
@@ -110,32 +111,24 @@ def open_raw(path: Path | str, dtype: np.dtype[Any], shape: tuple[int, ...], off
             raise StorageError(errno.EIO, f"{shown(path)}: the file was cut while it was open ({error})") from error
 
 
-def unless_replaced(path: Path, work: Callable[[], T], failed: Callable[[T], object] = lambda _: False) -> T:
-    """Return what `work` makes of the artifact at `path`; once more where it fails while the artifact is replaced.
+def unless_replaced(path: Path, read: Callable[[], T]) -> T:
+    """Return what `read` reads of the artifact at `path`; if it fails while that is replaced, again, or `BusyError`."""
 
-    It fails by `FormatError` or `MissingError`, or if `failed` says so of its result. `BusyError`: it fails whenever it
-    is tried, and the artifact is another one each time.
-    """
+    def state() -> object:
+        with suppress(OSError, ValueError):
+            status = path.stat()
+            return status.st_dev, status.st_ino, status.st_ctime_ns
+        return None
+
     for pause in (0.0, 0.02, 0.1):
         time.sleep(pause)
-        before = _state(path)
+        before = state()
         try:
-            result = work()
-            if not failed(result) or _state(path) == before:
-                return result
+            return read()
         except (FormatError, MissingError):
-            if _state(path) == before:
+            if state() == before:
                 raise
     raise BusyError(f"{path}: is being replaced; open it again when the run that writes it has ended")
-
-
-def _state(path: Path) -> object:
-    """What changes whenever another directory gets the name `path`."""
-    try:
-        status = path.stat()
-    except (OSError, ValueError):  # none, or no name of a file
-        return None
-    return status.st_dev, status.st_ino, status.st_ctime_ns
 
 
 def fsync_directory(path: Path) -> None:

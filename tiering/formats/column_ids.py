@@ -8,9 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-_COLUMNS = 1 << 18
-"""Columns that are looked at together, however many of them are empty."""
-
 
 class ColumnIds:
     """The column of every entry of a CSC (the row, of a CSR), made where it is asked for: it takes no memory.
@@ -35,12 +32,8 @@ class ColumnIds:
         first, stop, _ = part.indices(self.shape[0])
         begin = int(np.searchsorted(self.indptr, first, "right")) - 1
         end = int(np.searchsorted(self.indptr, stop, "left"))
-        columns = np.empty(max(0, stop - first), self.dtype)
-        for column in range(begin, end, _COLUMNS):
-            bounds = np.clip(self.indptr[column : min(column + _COLUMNS, end) + 1], first, stop)
-            own = np.arange(column, column + bounds.size - 1, dtype=self.dtype)
-            columns[bounds[0] - first : bounds[-1] - first] = np.repeat(own, np.diff(bounds))
-        return columns
+        bounds = np.clip(self.indptr[begin : end + 1], first, stop)
+        return np.repeat(np.arange(begin, end, dtype=self.dtype), np.diff(bounds))
 
 
 def as_lists(ids: Any) -> ColumnIds | None:

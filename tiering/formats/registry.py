@@ -24,19 +24,15 @@ TYPES: dict[str, type[Artifact]] = {t.kind: t for t in (Graph, Features, Scores,
 def open_artifact(path: str | os.PathLike[str]) -> Artifact:
     """Open whatever artifact lies at `path`, checked at level ``header``."""
     where = Path(path)
-
-    def opened() -> Artifact:
-        kind, problems = _kind(where)
-        raise_problems(where, problems)
-        return TYPES[kind].open(where)
-
-    return unless_replaced(where, opened)
+    kind, problems = _kind(where)
+    raise_problems(where, problems)
+    return TYPES[kind].open(where)
 
 
 def _kind(where: Path) -> tuple[str, list[Problem]]:
     """What lies in a directory, and what is wrong with its manifest."""
     try:
-        document, data = read_document(open_directory(where))
+        document, data = unless_replaced(where, lambda: read_document(open_directory(where)))
     except FormatError as error:
         return "", [Problem(MANIFEST, str(error), "json")]
     problems = document_problems(document, data=data)
@@ -56,15 +52,8 @@ def check_artifact(
     `elsewhere` compares the files with their checksums, at level ``full``, in another way than this process.
     """
     where = Path(path)
-
-    def problems() -> list[Problem]:
-        compared = Coverage()
-        kind, problems = _kind(where)
-        if not problems and elsewhere is not None and level == "full" and not TYPES[kind].check(where, "header"):
-            compared.damage = elsewhere(TYPES[kind].open(where))
-        problems = problems or TYPES[kind].check(where, level, threads, sample, compared)
-        if coverage is not None:  # of the last time that it was tried
-            vars(coverage).update(vars(compared))
-        return problems
-
-    return unless_replaced(where, problems, bool)
+    kind, problems = _kind(where)
+    if not problems and elsewhere is not None and level == "full" and not TYPES[kind].check(where, "header"):
+        coverage = coverage or Coverage()
+        coverage.damage = elsewhere(TYPES[kind].open(where))
+    return problems or TYPES[kind].check(where, level, threads, sample, coverage)

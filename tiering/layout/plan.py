@@ -29,6 +29,8 @@ from tiering.plan import StagePlan, Step, held_memory
 from tiering.reorder.rows import minimum_memory, plan_rows
 from tiering.units import Size, format_count
 
+ROWS = "rows on their way, and files being written,"
+"""What needs the memory of a layout, in words."""
 _log = logging.getLogger(__name__)
 
 
@@ -101,10 +103,6 @@ class LayoutPlan:
         ]
         return self.writing_memory() + max(rows, default=0)
 
-    def require(self, budget: Budget) -> None:
-        """Raise `BudgetError` unless the memory suffices for the rows of every type."""
-        budget.require(self.least_memory(), "rows on their way, and files being written,")
-
     def stage(self, out: Path, budget: Budget, copied: int, *, elsewhere: bool = False) -> StagePlan:
         """What writing it takes: memory and disk, type by type.
 
@@ -114,7 +112,7 @@ class LayoutPlan:
         left = budget.without(self.writing_memory())
         own = {} if elsewhere else self.entries
         if own:
-            self.require(budget)
+            budget.require(self.least_memory(), ROWS)
         rows = [self._row_step(entry, self.tables[name], left) for name, entry in own.items()]
         graph = Step("graph", "copied" if copied else "hard links", 0, copied, copied)
         places = self.places(out)

@@ -24,7 +24,7 @@ from tiering.formats.refusals import graph_errors
 from tiering.formats.scores import Scores
 from tiering.layout.images import ImageSet
 from tiering.layout.options import LayoutOptions
-from tiering.layout.plan import LayoutPlan, order_of, plan_layout
+from tiering.layout.plan import ROWS, LayoutPlan, order_of, plan_layout
 from tiering.memory import Budget, parse_memory
 from tiering.progress import Progress, note, progress
 from tiering.reorder.rows import PermutedRows
@@ -92,7 +92,7 @@ def write_layout(
     order, tables = order_of(graph), checked_tables(graph)
     plan = plan_layout(graph, tables, options, scores, budget)
     if elsewhere is None:
-        plan.require(budget)
+        budget.require(plan.least_memory(), ROWS)
     recorded = {"graph": graph.digest, **({} if scores is None else {"scores": scores.digest})}
     provenance = {"stage": "layout", "options": options.recorded, "inputs": recorded}
     # The graph's digest covers the content of the feature files at the import.

@@ -92,8 +92,8 @@ def _sections(path: Path) -> dict[str, dict[str, Any]]:
         if not isinstance(section, dict):
             raise InputError(f"{path}: {name}: expected a section [{name}], found {section!r}")
         _refuse_unknown(path, f"[{name}] key", section, SECTIONS[name] or _stage_keys(name))
-        for key, value in section.items():
-            check_names(f"{path}: [{name}] {key}", value)
+        with _section(path, name):
+            check_names(section)
     with _section(path, "score"):
         check_options({name: value for name, value in document.get("score", {}).items() if name in OPTIONS})
     with _section(path, "run"):

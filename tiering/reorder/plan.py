@@ -16,7 +16,7 @@ from tiering.reorder.adjacency import RelabelSizes
 from tiering.reorder.arrays import NodeWindows
 from tiering.reorder.graph import rows_budget
 from tiering.reorder.nodes import inverse_kept
-from tiering.reorder.rank import least_ranking, ranked_together, sort_bytes
+from tiering.reorder.rank import ranked_together, sort_bytes
 from tiering.reorder.rows import minimum_memory, plan_rows
 from tiering.reorder.sizes import SIZES
 
@@ -70,9 +70,11 @@ def require_memory(
     budget: Budget, shape: GraphShape, features: bool, threads: int, first: Collection[str] = ()
 ) -> None:
     """Raise `BudgetError` unless the memory suffices for every step of a reorder; arguments as of `plan_reorder`."""
-    counts = [(shape.num_nodes(name), name in first) for name in shape.node_types]
-    ranking = max((least_ranking(count, threads) + count * marked for count, marked in counts), default=0)
-    budget.require(max(ranking, expected_memory(shape, features)), "nodes, edges and rows, in pieces of 64 MiB,")
+    budget = budget.expecting(expected_memory(shape, features))
+    for name in shape.node_types:
+        count = shape.num_nodes(name)
+        ranked_together(name, count, threads, budget.without(count if name in first else 0))
+    budget.require(budget.expected, "nodes, edges and rows, in pieces of 64 MiB,")
 
 
 def _relabel_sizes(edges: EdgeShape, shape: GraphShape) -> RelabelSizes:

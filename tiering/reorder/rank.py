@@ -72,18 +72,9 @@ def ranked_together(node_type: str, num_nodes: int, threads: int, budget: Budget
     """Nodes that are ranked at a time: all, or as many as the budget has room for; `Sizes.min_ranked` at the least."""
     if sort_bytes(num_nodes, threads) <= budget.left():
         return num_nodes
-    budget.require(least_ranking(num_nodes, threads, sizes), f"ranking nodes of type {node_type!r} in pieces")
-    return max(sizes.min_ranked, (budget.left() - _fixed(sizes)) // PIECE_BYTES)
-
-
-def least_ranking(num_nodes: int, threads: int, sizes: Sizes = SIZES) -> int:
-    """Memory below which nodes cannot be ranked."""
-    return min(sort_bytes(num_nodes, threads), _fixed(sizes) + sizes.min_ranked * PIECE_BYTES)
-
-
-def _fixed(sizes: Sizes) -> int:
-    """Memory that ranking in pieces takes besides the nodes of a piece."""
-    return sizes.score_piece + SORT_SPACE + THREAD_SPACE
+    fixed = sizes.score_piece + SORT_SPACE + THREAD_SPACE
+    budget.require(fixed + sizes.min_ranked * PIECE_BYTES, f"ranking nodes of type {node_type!r} in pieces")
+    return max(sizes.min_ranked, (budget.left() - fixed) // PIECE_BYTES)
 
 
 @dataclass(frozen=True)
