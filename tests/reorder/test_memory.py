@@ -73,7 +73,7 @@ def test_same_bytes_for_any_budget(tmp_path: Path, left: int, threads: int) -> N
     """Several types and relations, parallel edges, self loops, isolated nodes, edge data, labels, splits, features."""
     toy = toy_dataset(tmp_path / "data", 3, min_nodes=200, max_nodes=400, max_edges=3000)
     graph, scores, _ = chain(toy, tmp_path, edge_ids=True)
-    pipeline.reorder(graph, scores, tmp_path / "whole", features=True, threads=2)
+    pipeline.reorder_graph(graph, scores, tmp_path / "whole", features=True, threads=2)
     reordered(graph, scores, tmp_path / "parts", left, threads, features=True)
     assert files(tmp_path / "whole") == files(tmp_path / "parts")
 
@@ -100,7 +100,7 @@ def big_graph(folder: Path, edges: int, scale: int, leaves: int = 0, **options: 
     nodes = NodeData(count, splits={"train": np.arange(100)}, labels=np.arange(count) % 7)
     data = Dataset("big", "npy", {"node": nodes}, [EdgeData(("node", "to", "node"), src, dst)])
     graph = build_graph(data, folder / "graph", **options)
-    return graph, pipeline.score(graph, folder / "scores", "degree")
+    return graph, pipeline.score_graph(graph, folder / "scores", "degree")
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def with_ids(tmp_path_factory: pytest.TempPathFactory) -> tuple[Graph, Scores, G
     """20 M edges with ids, 240 MB: two blocks of indices, three of edge ids; scores; what is made of them in memory."""
     folder = tmp_path_factory.mktemp("with_ids")
     graph, scores = big_graph(folder, 20_000_000, 20, edge_ids=True)
-    return graph, scores, pipeline.reorder(graph, scores, folder / "memory", memory="4GiB")
+    return graph, scores, pipeline.reorder_graph(graph, scores, folder / "memory", memory="4GiB")
 
 
 @pytest.mark.slow
@@ -118,7 +118,7 @@ def test_a_real_size_stays_within_its_budget(
     graph, scores, whole = with_ids
     budget = own_memory() + 190 * MIB
     with peak_memory() as peak:
-        pipeline.reorder(graph, scores, tmp_path / "windows", memory=budget)
+        pipeline.reorder_graph(graph, scores, tmp_path / "windows", memory=budget)
     assert peak.bytes < budget
     assert Graph.open(tmp_path / "windows").digest == whole.digest
 
@@ -129,7 +129,7 @@ def test_a_window_of_many_columns_stays_within_its_budget(tmp_path: Path, peak_m
     graph, scores = big_graph(tmp_path, 36_000_000, 18, leaves=12_000_000)
     budget = own_memory() + 260 * MIB
     with peak_memory() as peak:
-        pipeline.reorder(graph, scores, tmp_path / "windows", memory=budget)
+        pipeline.reorder_graph(graph, scores, tmp_path / "windows", memory=budget)
     assert peak.bytes < budget
 
 
@@ -144,14 +144,14 @@ def memory_of_a_relation(folder: str, edges: int, scale: int) -> int:
     graph, scores = big_graph(Path(folder), edges, scale)
     with peaks.peak_memory() as peak:
         before = own_memory()
-        pipeline.reorder(graph, scores, Path(folder) / "memory", memory="4GiB")
+        pipeline.reorder_graph(graph, scores, Path(folder) / "memory", memory="4GiB")
     return peak.bytes - before
 
 
 def test_too_little_memory(tmp_path: Path) -> None:
     graph, scores = big_graph(tmp_path, 1_000_000, 18)
     with pytest.raises(BudgetError, match=r"ranking nodes of type 'node' in pieces need .* give --memory \d+MiB"):
-        pipeline.reorder(graph, scores, tmp_path / "out", memory=own_memory() + 4 * MIB)
+        pipeline.reorder_graph(graph, scores, tmp_path / "out", memory=own_memory() + 4 * MIB)
     order = {"node": np.random.default_rng(0).permutation(1 << 18)}
     with pytest.raises(BudgetError, match=r"262,144 columns, 262,144 sources, .* give --memory \d+MiB") as told:
         reorder_graph(graph, scores, order, tmp_path / "out", memory=own_memory() + 10 * MIB)
@@ -174,8 +174,8 @@ def test_nothing_but_blocks_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         EdgeData(("few", "to", "many"), *pairs[1]),
     ])  # fmt: skip
     graph = build_graph(data, tmp_path / "graph")
-    scores = pipeline.score(graph, tmp_path / "scores", "degree")
-    whole = pipeline.reorder(graph, scores, tmp_path / "whole")
+    scores = pipeline.score_graph(graph, tmp_path / "scores", "degree")
+    whole = pipeline.reorder_graph(graph, scores, tmp_path / "whole")
     place, rename, sort = native.place_indices, native.rename_sources, native.sort_by_score
     columns: set[int] = set()
     parts: set[int] = set()
@@ -209,8 +209,8 @@ def test_an_interrupted_run_goes_on_from_the_missing_block(
     pairs = np.random.default_rng(0).integers(0, 100, (2, 2000))
     data = Dataset("data", "npy", {"node": NodeData(100)}, [EdgeData(("node", "to", "node"), *pairs)])
     graph = build_graph(data, tmp_path / "graph")
-    scores = pipeline.score(graph, tmp_path / "scores", "degree")
-    whole = pipeline.reorder(graph, scores, tmp_path / "whole")
+    scores = pipeline.score_graph(graph, tmp_path / "scores", "degree")
+    whole = pipeline.reorder_graph(graph, scores, tmp_path / "whole")
     written: list[int] = []
     write = FileWriter.write
 
@@ -240,7 +240,7 @@ def test_a_damaged_graph_is_named(tmp_path: Path) -> None:
         ids[where] = value
         ids.tofile(file)
         with pytest.raises(FormatError, match=rf"graph.*node:to:node: {message}"):
-            pipeline.reorder(graph, scores, tmp_path / "out")
+            pipeline.reorder_graph(graph, scores, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
