@@ -40,6 +40,8 @@ READS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "scores": (Scores.open, "scores"),
     "layout": (tiering.open, "layout"),
     "layout itself": (Layout.open, "layout"),
+    "layout, in a part": (tiering.open, "layout"),
+    "check, in a part": (tiering.check, "layout"),
     "check": (tiering.check, "layout"),
     "full check": (lambda path: tiering.check(path, "full"), "layout"),
 }
@@ -56,36 +58,39 @@ def make(folder: Path, name: str, turn: int) -> None:
 
 
 @pytest.fixture
-def replacing(chain: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, int], None]]:
-    """``replacing(name, times)``: an artifact is replaced whenever its manifest was read, so many times."""
-    state = {"name": "", "left": 0}
+def replacing(chain: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """``replacing(name, times, part)``: an artifact is replaced whenever its manifest, or a part's, was read."""
+    state: dict[str, Any] = {"name": "", "left": 0, "part": ""}
     read = HeldDirectory.read
 
     def replaced(self: HeldDirectory, name: str) -> bytes:
         data = read(self, name)
-        if state["left"] and self.path == chain / str(state["name"]):
-            state["left"] = int(state["left"]) - 1
-            left, state["left"] = state["left"], 0  # what replaces it reads artifacts, too
-            make(chain, str(state["name"]), int(left))
+        if state["left"] and self.path == chain / state["name"] / state["part"]:
+            left, state["left"] = state["left"] - 1, 0  # what replaces it reads artifacts, too
+            make(chain, state["name"], left)
             state["left"] = left
         return data
 
     monkeypatch.setattr(HeldDirectory, "read", replaced)
-    yield lambda name, times: state.update(name=name, left=times)
+    yield lambda name, times, part="": state.update(name=name, left=times, part=part)
 
 
 @pytest.mark.parametrize("name", READS)
-def test_replaced_once(chain: Path, replacing: Callable[[str, int], None], name: str) -> None:
+def test_replaced_once(chain: Path, replacing: Callable[..., None], name: str) -> None:
     read, which = READS[name]
-    replacing(which, 1)
+    replacing(which, 1, "graph" if "part" in name else "")
     found = read(chain / which)
-    assert found == [] if "check" in name else found.digest == tiering.open(chain / which).digest
+    if "check" in name:
+        assert found == []
+    else:
+        assert found.digest == tiering.open(chain / which).digest
+        assert found.problems("structure") == []
 
 
 @pytest.mark.parametrize("name", READS)
-def test_replaced_again_and_again(chain: Path, replacing: Callable[[str, int], None], name: str) -> None:
+def test_replaced_again_and_again(chain: Path, replacing: Callable[..., None], name: str) -> None:
     read, which = READS[name]
-    replacing(which, 1000)
+    replacing(which, 1000, "graph" if "part" in name else "")
     with pytest.raises(BusyError, match=rf"/{which}: is being replaced; open it again when the run"):
         read(chain / which)
 

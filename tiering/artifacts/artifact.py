@@ -79,7 +79,11 @@ class Artifact(Described):
             raise_problems(where, artifact)
             raise InternalError(f"{where}: neither opened nor refused")
 
-        return unless_replaced(where, read)
+        return unless_replaced(where, read, lambda artifact: artifact._lacks_files())
+
+    def _lacks_files(self) -> bool:
+        """Whether a nested artifact is not whole, which matters to whoever needs it."""
+        return any(part._header_problems() or part._lacks_files() for part in self._nested.values())
 
     @classmethod
     def _load(cls: type[Self], held: HeldDirectory) -> Self | list[Problem]:

@@ -111,8 +111,11 @@ def open_raw(path: Path | str, dtype: np.dtype[Any], shape: tuple[int, ...], off
             raise StorageError(errno.EIO, f"{shown(path)}: the file was cut while it was open ({error})") from error
 
 
-def unless_replaced(path: Path, read: Callable[[], T]) -> T:
-    """Return what `read` reads of the artifact at `path`; if it fails while that is replaced, again, or `BusyError`."""
+def unless_replaced(path: Path, read: Callable[[], T], failed: Callable[[T], bool] = lambda _: False) -> T:
+    """Return what `read` reads of the artifact at `path`; if it fails while that is replaced, again, or `BusyError`.
+
+    It fails by an error, or with a result of which `failed` says so.
+    """
 
     def state() -> object:
         with suppress(OSError, ValueError):
@@ -124,7 +127,9 @@ def unless_replaced(path: Path, read: Callable[[], T]) -> T:
         time.sleep(pause)
         before = state()
         try:
-            return read()
+            result = read()
+            if state() == before or not failed(result):
+                return result
         except (FormatError, MissingError):
             if state() == before:
                 raise
