@@ -36,7 +36,6 @@ def check_command(
     workers: opts.WorkersOption = None,
     task_memory: opts.TaskMemoryOption = None,
     shards: opts.ShardsOption = None,
-    exchange: opts.ExchangeOption = None,
     resources: opts.ResourcesOption = None,
     json: opts.JsonOption = False,
 ) -> None:
@@ -50,7 +49,7 @@ def check_command(
         raise InputError(f"sample: expected a share of the blocks such as 1%, found {sample!r}")
     if share < 1 and not full:
         raise InputError("sample: only --full compares blocks with checksums; give both, or neither")
-    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, exchange, resources, False)
+    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, resources, False)
     if cluster is not None and (not full or share < 1):
         raise InputError("--executor: tasks compare all blocks with checksums; give --full, without --sample")
     with tasks_of(cluster) as tasks:

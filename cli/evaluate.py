@@ -13,7 +13,6 @@ from tiering.units import parse_bytes, parse_fanouts, parse_threads
 from .options import (
     AddressOption,
     BatchSizeOption,
-    ExchangeOption,
     ExecutorOption,
     FanoutsListOption,
     FrontierOption,
@@ -125,7 +124,6 @@ def evaluate_command(
     workers: WorkersOption = None,
     task_memory: TaskMemoryOption = None,
     shards: ShardsOption = None,
-    exchange: ExchangeOption = None,
     resources: ResourcesOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -171,7 +169,7 @@ def evaluate_command(
         **({} if shares is None else {"shares": _shares(shares)}),
     }
     hops = [parse_fanouts(text) for text in fanouts or ["10,10,10"]]
-    cluster = cluster_options(executor, store, address, workers, task_memory, shards, exchange, resources, False)
+    cluster = cluster_options(executor, store, address, workers, task_memory, shards, resources, False)
     with tasks_of(cluster) as tasks:
         asked["elsewhere"] = None if tasks is None else tasks.judging
         results = [evaluate(opened, named, SamplingOptions(fanout, **how), **asked) for fanout in hops]

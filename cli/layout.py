@@ -63,7 +63,6 @@ def layout_command(
     workers: opts.WorkersOption = None,
     task_memory: opts.TaskMemoryOption = None,
     shards: opts.ShardsOption = None,
-    exchange: opts.ExchangeOption = None,
     resources: opts.ResourcesOption = None,
     memory: opts.MemoryOption = "auto",
     threads: opts.ThreadsOption = "auto",
@@ -80,7 +79,7 @@ def layout_command(
     from tiering.layout import LayoutOptions
 
     options = LayoutOptions.of(gpu, peer, cpu, ssd or [], page, adjacency_cache, access_costs, fit, edge_features)
-    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, exchange, resources, dry_run)
+    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, resources, dry_run)
     if dry_run:
         forecast = pipeline.predict_layout(
             reordered, out, options, scores=scores, threads=threads, memory=memory, cluster=cluster

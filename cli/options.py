@@ -142,15 +142,6 @@ TaskMemoryOption = Annotated[
     str | None, _cluster("What a task may take, about; decides how many there are.", "--task-memory", metavar="SIZE")
 ]
 ShardsOption = Annotated[int | None, _cluster("Parts of a graph, instead.", "--shards", metavar="N")]
-ExchangeOption = Annotated[
-    str | None,
-    _cluster(
-        "What tasks hand on: in the store, or in the memory of Ray's machines. Default: store.",
-        "--exchange",
-        metavar="store|ray",
-    ),
-]
-
 ResourcesOption = Annotated[
     str | None,
     _cluster(
@@ -168,14 +159,13 @@ def cluster_options(
     workers: str | None,
     task_memory: str | None,
     shards: int | None,
-    exchange: str | None,
     resources: str | None,
     dry_run: bool,
 ) -> ClusterOptions | None:
     """What these options ask for; ``None`` where the command is to do the work itself."""
     given = {
         "--store": store, "--address": address, "--workers": workers, "--task-memory": task_memory, "--shards": shards,
-        "--exchange": exchange, "--resources": resources,
+        "--resources": resources,
     }  # fmt: skip
     if executor is None:
         if useless := [name for name, value in given.items() if value is not None]:
@@ -185,8 +175,7 @@ def cluster_options(
 
     many = int(workers) if workers is not None and workers.isdecimal() else workers
     asked = ClusterOptions(
-        executor, store, address, many, task_memory=task_memory, shards=shards, exchange=exchange or "store",
-        resources=resources,
+        executor, store, address, many, task_memory=task_memory, shards=shards, resources=resources,
     )  # fmt: skip
     if asked.machines is not None and not dry_run:
         raise InputError(f"--workers {workers}: machines to plan for, with --dry-run; give a number")

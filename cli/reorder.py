@@ -29,7 +29,6 @@ def reorder_command(
     workers: opts.WorkersOption = None,
     task_memory: opts.TaskMemoryOption = None,
     shards: opts.ShardsOption = None,
-    exchange: opts.ExchangeOption = None,
     resources: opts.ResourcesOption = None,
     memory: opts.MemoryOption = "auto",
     threads: opts.ThreadsOption = "auto",
@@ -41,7 +40,7 @@ def reorder_command(
     """Renumber the nodes by score, hottest first: adjacency, labels, splits, edge data, and the way back."""
     from tiering import pipeline
 
-    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, exchange, resources, dry_run)
+    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, resources, dry_run)
     if dry_run:
         forecast = pipeline.predict_reorder(
             graph, scores, out, first=first, features=features, threads=threads, memory=memory, cluster=cluster

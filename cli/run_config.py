@@ -23,7 +23,6 @@ def run_command(
     workers: opts.WorkersOption = None,
     task_memory: opts.TaskMemoryOption = None,
     shards: opts.ShardsOption = None,
-    exchange: opts.ExchangeOption = None,
     resources: opts.ResourcesOption = None,
     memory: Annotated[
         str | None, option(f"{MEMORY_HELP} [default: the file's, or auto]", panel=COMMON, metavar="SIZE|auto")
@@ -37,7 +36,7 @@ def run_command(
     """Run the whole chain from one file. Finished steps are kept: started again, it goes on where it stopped."""
     from tiering import pipeline
 
-    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, exchange, resources, dry_run)
+    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, resources, dry_run)
     if dry_run:
         print_forecast(pipeline.predict_run(config, threads=threads, memory=memory, force=force, cluster=cluster), json)
         return

@@ -59,7 +59,6 @@ def score_command(
     workers: opts.WorkersOption = None,
     task_memory: opts.TaskMemoryOption = None,
     shards: opts.ShardsOption = None,
-    exchange: opts.ExchangeOption = None,
     resources: opts.ResourcesOption = None,
     threads: opts.ThreadsOption = "auto",
     memory: opts.MemoryOption = "auto",
@@ -77,7 +76,7 @@ def score_command(
     if "metapaths" in given:
         given["metapaths"] = opts.parse_metapaths(metapaths)
     asked = {"method": method, "scores": from_, "train": train, "threads": threads, "memory": memory, **given}
-    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, exchange, resources, dry_run)
+    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, resources, dry_run)
     if dry_run:
         print_forecast(pipeline.predict_score(graph, out, cluster=cluster, **asked), json)
     else:

@@ -80,7 +80,6 @@ def import_command(
     workers: opts.WorkersOption = None,
     task_memory: opts.TaskMemoryOption = None,
     shards: opts.ShardsOption = None,
-    exchange: opts.ExchangeOption = None,
     resources: opts.ResourcesOption = None,
     memory: opts.MemoryOption = "auto",
     threads: opts.ThreadsOption = "auto",
@@ -97,7 +96,7 @@ def import_command(
         _refuse(context, ("self_loops",), "contradicts --drop-self-loops, or says the same")
         options["self_loops"] = "remove"
     asked = {"format": format_, "edge_ids": edge_ids, "memory": memory, "threads": threads, **options}
-    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, exchange, resources, dry_run)
+    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, resources, dry_run)
     if dry_run:
         print_forecast(pipeline.predict_import(source, out, cluster=cluster, **asked), json)
         return

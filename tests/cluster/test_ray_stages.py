@@ -21,7 +21,7 @@ pytestmark = [
     ),
 ]
 HELD = {
-    "import": "relation-0.lists-1", "degree": "type-0.sum-1", "wrpr": "sweep-1-2", "vip": "find-1-1",
+    "import": "node__to__node.lists-1", "degree": "type-0.sum-1", "wrpr": "sweep-1-2", "vip": "find-1-1",
     "presample": "sum-1", "reorder": "relation-0.merge-0", "layout": "rows.files-1",
 }  # fmt: skip
 """A task of each step that is held while something dies: it has read what earlier tasks have left."""
@@ -122,23 +122,21 @@ def test_the_driver_is_killed(driver: Driver, prepared: Path, tmp_path: Path, st
     assert found["retried"] == 0
 
 
-@pytest.mark.parametrize("exchange", ["store", "ray"])
 @pytest.mark.parametrize("step", some(STEPS, "presample"))
-def test_any_cut(driver: Driver, prepared: Path, tmp_path: Path, step: str, exchange: str) -> None:
+def test_any_cut(driver: Driver, prepared: Path, tmp_path: Path, step: str) -> None:
     """By a number of parts that is not that of the machines."""
-    driver.ask("step", step=step, folder=prepared, out=tmp_path / "out", shards=5, exchange=exchange).answer(120)
+    driver.ask("step", step=step, folder=prepared, out=tmp_path / "out", shards=5).answer(120)
     assert_same(step, prepared, tmp_path / "out")
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("exchange", ["store", "ray"])
 @pytest.mark.parametrize("workers", [1, 2, 4])
-def test_grid(prepared: Path, tmp_path: Path, workers: int, exchange: str) -> None:
+def test_grid(prepared: Path, tmp_path: Path, workers: int) -> None:
     """Every step for each number of parts, on so many workers."""
     with Driver(nodes=workers) as cluster:
         for shards in (1, 3, 8, 16):
             for step in STEPS:
                 out = tmp_path / f"{step}-{shards}"
-                cluster.ask("step", step=step, folder=prepared, out=out, shards=shards, exchange=exchange).answer(300)
+                cluster.ask("step", step=step, folder=prepared, out=out, shards=shards).answer(300)
                 assert_same(step, prepared, out)
                 shutil.rmtree(out)

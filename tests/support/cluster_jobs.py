@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from tiering.cluster.exchanges import Exchange
 from tiering.cluster.executors import Executor
 from tiering.cluster.manifests import Manifest
 from tiering.cluster.running import Counters, Job, RetryOptions
@@ -118,12 +117,11 @@ def run_job(
     *,
     retry: RetryOptions | None = None,
     counters: Counters | None = None,
-    exchange: Exchange | None = None,
     rows: int = ROWS,
 ) -> str:
     """Run the three stages; the digest of all that is left."""
     store = open_store(str(store)) if isinstance(store, Path) else store
-    job = Job(store, NAME, executor, retry=retry, counters=counters, exchange=exchange)
+    job = Job(store, NAME, executor, retry=retry, counters=counters)
     return digest(job, [job.run(stage) for stage in stages(asked, rows)])
 
 

@@ -20,8 +20,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tiering.cluster.executors.nodes import KEEPALIVE
 
 MARK = "TIERING_TEST_MARK"
@@ -227,67 +225,19 @@ class _Program:
         store: str,
         hold: Mapping[str, Any] | None = None,
         retry: Mapping[str, Any] = {},
-        exchange: str = "store",
         options: Mapping[str, Any] = {},
         **more: Any,
     ) -> dict[str, Any]:
         """Run the small job; `options`: of the executor; `more`: of `cluster_jobs.run_job`."""
         import cluster_jobs
 
-        from tiering.cluster.exchanges.ray import RayExchange
         from tiering.cluster.running import Counters, RetryOptions
 
         counters = Counters()
         often = RetryOptions(**{"poll": 0.1, **retry})
-        through = RayExchange() if exchange == "ray" else None
-        digest = cluster_jobs.run_job(
-            Path(store), self._executor(**options), hold, retry=often, counters=counters, exchange=through, **more
-        )
+        executor = self._executor(**options)
+        digest = cluster_jobs.run_job(Path(store), executor, hold, retry=often, counters=counters, **more)
         return {"digest": digest, **asdict(counters)}
-
-    def freed(self, store: str) -> dict[str, Any]:
-        """How many of Ray's objects this process holds after a job through Ray's memory, before and after its end."""
-        import cluster_jobs
-        from ray._private.worker import global_worker
-
-        from tiering.cluster.exchanges.ray import RayExchange
-        from tiering.cluster.running import Job
-        from tiering.cluster.stores import open_store
-
-        job = Job(open_store(store), "job", self._executor(), exchange=RayExchange())
-        given = job.give("given", {"value": np.arange(10)}, [0, 4, 10])
-        kept = [job.read(given.name, 0, part)["value"].tolist() for part in (0, 1)]
-        for stage in cluster_jobs.stages():
-            job.run(stage)
-        count = global_worker.core_worker.get_all_reference_counts
-        before = len(count())
-        job.remove()
-        end = time.monotonic() + 10
-        while count() and time.monotonic() < end:
-            time.sleep(0.05)
-        return {"before": before, "after": len(count()), "given": kept}
-
-    def steps(self, data: str, out: str, store: str) -> dict[str, Any]:
-        """Import, wrpr and reorder through Ray's memory; how many parts went that way."""
-        import tiering
-        from tiering.cluster.exchanges.ray import RayExchange
-        from tiering.cluster.session import ClusterOptions
-
-        kept, plain = [], RayExchange.keep
-
-        def keep(exchange: RayExchange, tasks: int, manifest: Mapping[str, Any], left: Any) -> None:
-            kept.append(len(left.parts))
-            plain(exchange, tasks, dict(manifest), left)
-
-        cluster = ClusterOptions("ray", store, "auto", shards=3, exchange="ray")
-        RayExchange.keep = keep  # type: ignore[method-assign]
-        try:
-            tiering.import_graph(data, f"{out}/graph", cluster=cluster)
-            tiering.score_graph(f"{out}/graph", f"{out}/scores", "wrpr", train="10%", cluster=cluster)
-            tiering.reorder_graph(f"{out}/graph", f"{out}/scores", f"{out}/reordered", cluster=cluster)
-        finally:
-            RayExchange.keep = plain  # type: ignore[method-assign]
-        return {"parts": sum(kept)}
 
     def stage(self, store: str, function: str, params: Mapping[str, Any], threads: int = 1) -> dict[str, Any]:
         from tiering.cluster.running import Counters, Job

@@ -22,8 +22,6 @@ import xxhash
 from tiering.artifacts.checksum import split_digests
 from tiering.artifacts.file_writer import damaged_blocks
 from tiering.artifacts.manifest import FileEntry
-from tiering.cluster.exchanges import Exchange
-from tiering.cluster.exchanges.store import StoreExchange
 from tiering.cluster.executors import Executor, Finished
 from tiering.cluster.manifests import (
     LostError,
@@ -33,8 +31,10 @@ from tiering.cluster.manifests import (
     manifest_key,
     plan_key,
     read_manifest,
+    segments_folder,
 )
-from tiering.cluster.segments import Columns
+from tiering.cluster.partitions import Partitions
+from tiering.cluster.segments import Columns, Segment
 from tiering.cluster.stores import Store
 from tiering.cluster.tasks import Call, ConflictError, Outcome, OutputFile, Stage, plan_digest, run_attempt
 from tiering.errors import InternalError, RefusedError, TieringError
@@ -104,9 +104,7 @@ class Job:
         threads: int = 1,
         retry: RetryOptions | None = None,
         counters: Counters | None = None,
-        exchange: Exchange | None = None,
     ) -> None:
-        self.exchange = exchange or StoreExchange(store, name)
         self.store, self.name, self.executor, self.threads = store, name, executor, threads
         self.retry, self.counters = retry or RetryOptions(), counters or Counters()
         self._stages: dict[str, Stage] = {}
@@ -131,7 +129,7 @@ class Job:
         """
         for stage in stages:
             self.store.claim(dropped_key(self.name, stage.name), b"dropped")
-            self.exchange.drop(stage.name)
+            self.store.clear(segments_folder(self.name, stage.name))
 
     def give(self, name: str, columns: Columns, bounds: Sequence[int] = ()) -> Stage:
         """Hand arrays of who leads the job to its tasks: the parts of task 0 of a stage that is run here, now.
@@ -152,18 +150,16 @@ class Job:
 
     def _write_given(self, stage: Stage) -> None:
         plan, given = self._plans[stage.name], self._given[stage.name]
-        exchange, left = self.exchange.giving()
-        manifest = run_attempt(self.store, self.name, stage, 0, plan_digest=plan, given=given, exchange=exchange)
-        self.exchange.keep(1, manifest, left)
+        run_attempt(self.store, self.name, stage, 0, plan_digest=plan, given=given)
 
     def read(self, stage: str, index: int, part: int = 0) -> dict[str, npt.NDArray[Any]]:
         """The columns of a part of a finished task, small ones, for who plans on; a lost one is made again."""
         for _ in range(self.retry.attempts):
             try:
-                return self.exchange.part(stage, index, part)
+                return Partitions(self.store, self.name).part(stage, index, part)
             except LostError as error:
                 self.recover(error)
-        return self.exchange.part(stage, index, part)
+        return Partitions(self.store, self.name).part(stage, index, part)
 
     def _plan(self, stage: Stage) -> None:
         """Write the plan down, or see that it is the one that was."""
@@ -219,7 +215,8 @@ class Job:
 
         Content of segments is compared where it is read. Cost: reads the file.
         """
-        if not self.exchange.there(manifest):
+        segment = Segment.from_json(manifest["segment"])
+        if self.store.size(segment.key) != segment.nbytes:
             return False
         if manifest["file"] is None:
             return True
@@ -231,11 +228,10 @@ class Job:
 
     def remove(self) -> None:
         """Remove what tasks have left for each other, once the job's result is published."""
-        self.exchange.clear()
         self.store.clear(self.name)
 
     def recover(self, lost: LostError, *, run: bool = True) -> None:
-        """Run a task again whose manifest or segment is gone or damaged, with those lost by the same fault.
+        """Run a task again whose manifest or segment is gone or damaged.
 
         `run`: whether that is done here, or by who calls, to whom that task belongs.
         """
@@ -246,10 +242,8 @@ class Job:
         if found is not None and found["segment"]["key"] != lost.key and self._there(found):
             return  # another consumer has noticed before
         note(f"note: {lost}")
-        again = self.exchange.lost_with(stage.name, lost.index) if run else [lost.index]
-        self.counters.recovered += len(again)
-        for index in again:
-            self.store.remove(manifest_key(self.name, stage.name, index))
+        self.counters.recovered += 1
+        self.store.remove(manifest_key(self.name, stage.name, lost.index))
         mark = dropped_key(self.name, stage.name)
         if lost.stage in self._given:
             self._write_given(stage)
@@ -257,11 +251,10 @@ class Job:
             self.store.remove(mark)  # all of it is gone, and who reads one task's mostly reads the others' too
             self._run(stage, range(stage.tasks))
         elif run:
-            self._run(stage, again)
+            self._run(stage, [lost.index])
 
-    def call(self, stage: Stage, index: int, alone: bool) -> Call:
-        carried = self.exchange.carried(stage.reads)
-        return Call(self.store.url, self.name, stage, index, self._plans[stage.name], self.threads, alone, carried)
+    def call(self, stage: Stage, index: int, alone: bool = False) -> Call:
+        return Call(self.store.url, self.name, stage, index, self._plans[stage.name], self.threads, alone)
 
     def ticket(self) -> int:
         self._tickets += 1
@@ -322,7 +315,6 @@ class _StageRun:
         if attempt.begun is not None:
             self.seconds.append(time.monotonic() - attempt.begun)
         self.manifests[attempt.index] = outcome.manifest
-        self.job.exchange.keep(self.stage.tasks, outcome.manifest, finished.left)
         self.job.counters.run += 1
         self.bar.update(1)  # type: ignore[attr-defined]
         for ticket in [t for t, other in self.attempts.items() if other.index == attempt.index]:

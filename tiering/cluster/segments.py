@@ -121,7 +121,7 @@ def read_part(store: Store, segment: Segment, part: int) -> dict[str, npt.NDArra
     if not kinds or offset + nbytes > segment.records_at:
         raise FormatError(f"{store.url}: {segment.key}: the record of part {part} is not what was written")
     data = store.read(segment.key, offset, nbytes)
-    data.flags.writeable = False  # as in every exchange: others may read the same memory
+    data.flags.writeable = False
     if xxhash.xxh3_64_intdigest(data.data) != digest:
         raise FormatError(f"{store.url}: {segment.key}: part {part} is not what was written (checksum)")
     columns, begin = {}, 0
@@ -130,14 +130,6 @@ def read_part(store: Store, segment: Segment, part: int) -> dict[str, npt.NDArra
         columns[column.name] = values.reshape(rows, *column.tail)
         begin += -(-rows * column.row_bytes // LINE) * LINE
     return columns
-
-
-def part_digest(columns: Columns) -> int:
-    """The checksum of a part by its columns."""
-    state = xxhash.xxh3_64()
-    for data in _padded(columns):
-        state.update(data.data)
-    return state.intdigest()
 
 
 def _padded(columns: Columns) -> Iterator[npt.NDArray[np.uint8]]:

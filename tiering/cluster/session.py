@@ -13,7 +13,6 @@ import xxhash
 
 from tiering.artifacts import external_directories
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.cluster.exchanges.ray import RayExchange
 from tiering.cluster.executors import Executor
 from tiering.cluster.executors.local import LocalExecutor
 from tiering.cluster.executors.ray import RayExecutor
@@ -27,7 +26,6 @@ from tiering.task_steps import Machines
 from tiering.units import parse_threads
 
 EXECUTORS = ("local", "ray")
-EXCHANGES = ("store", "ray")
 
 
 @dataclass(frozen=True)
@@ -50,8 +48,6 @@ class ClusterOptions:
     """What a task may take, about; see `tiering.cluster.grid.Grid`."""
     shards: int | None = None
     """Parts of a graph, in place of what follows from `task_memory`."""
-    exchange: str = "store"
-    """Through what tasks hand parts on: the store, or with ``ray`` the memory and disks of a Ray cluster's machines."""
 
     resources: Mapping[str, float | str] | str | None = None
     """What a machine of a Ray cluster needs to take tasks; others are left out. An amount of a custom resource of Ray's
@@ -61,10 +57,6 @@ class ClusterOptions:
     def __post_init__(self) -> None:
         if self.executor not in EXECUTORS:
             raise InputError(f"executor: expected {' or '.join(EXECUTORS)}, found {self.executor!r}")
-        if self.exchange not in EXCHANGES:
-            raise InputError(f"exchange: expected {' or '.join(EXCHANGES)}, found {self.exchange!r}")
-        if self.exchange == "ray" and self.executor != "ray":
-            raise InputError("exchange ray: only with executor ray; leave it out")
         if self.address is not None and self.executor != "ray":
             raise InputError("address: only with executor ray; leave it out")
         if self.resources is not None and self.executor != "ray":
@@ -144,10 +136,8 @@ class Cluster:
 
     def _job(self, name: str, beside: Path) -> Job:
         options, store = self.options, open_store(self._store_url(beside))
-        exchange = RayExchange() if options.exchange == "ray" else None
         job = Job(
             store, name, self._begun(), threads=options.threads, retry=self.retry, counters=self.counters,
-            exchange=exchange,
         )  # fmt: skip
         self._jobs.append(job)
         return job
@@ -173,9 +163,9 @@ class Cluster:
                 raise InputError(f"workers: {options.workers} is a cluster to plan for, with --dry-run; give a number")
             workers = options.workers or parse_threads(None)
             if options.executor == "ray":
-                own: dict[str, Any] = {"memory": None} if options.exchange == "ray" else {}
-                own |= {"resources": options.wanted} if options.wanted else {}
-                self._executor = RayExecutor(options.address, workers=workers, threads=options.threads, **own)
+                self._executor = RayExecutor(
+                    options.address, workers=workers, threads=options.threads, resources=options.wanted or None
+                )
             else:
                 self._executor = LocalExecutor(workers)
         return self._executor
@@ -184,8 +174,6 @@ class Cluster:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
-        for job in self._jobs:
-            job.exchange.clear()
         if self._executor is not None:
             self._executor.close()
             self._executor = None

@@ -21,8 +21,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiering.cluster.exchanges import PartWriter, TaskExchange
-from tiering.cluster.exchanges.store import StoreTaskExchange
 from tiering.cluster.manifests import (
     LostError,
     Manifest,
@@ -32,7 +30,8 @@ from tiering.cluster.manifests import (
     read_manifest,
     segments_folder,
 )
-from tiering.cluster.segments import Columns
+from tiering.cluster.partitions import Partitions
+from tiering.cluster.segments import Columns, SegmentWriter
 from tiering.cluster.stores import Store, open_store
 from tiering.errors import InternalError, RefusedError, StorageError, TieringError
 from tiering.version import __version__
@@ -88,7 +87,7 @@ def plan_digest(stage: Stage) -> str:
 class TaskContext:
     """What a task sees: its number, its parameters, segments of earlier stages, and where its own goes."""
 
-    exchange: TaskExchange
+    partitions: Partitions
     stage: str
     index: int
     params: Mapping[str, Any]
@@ -99,13 +98,13 @@ class TaskContext:
     """The file of an artifact that the task has written, if it writes one."""
     given: Columns = field(default_factory=dict)
     """Arrays of who leads the job, where this process does."""
-    _writer: PartWriter | None = None
+    _writer: SegmentWriter | None = None
 
     def part(self, stage: str, index: int, part: int = 0) -> dict[str, npt.NDArray[Any]]:
         """The columns of a part of a task of an earlier stage, not to be written to; `LostError` if they are gone, or
         not what was written.
         """
-        return self.exchange.part(stage, index, part)
+        return self.partitions.part(stage, index, part)
 
     def parts(self, stage: str, places: Iterable[tuple[int, int]]) -> Iterator[dict[str, npt.NDArray[Any]]]:
         """Parts, given by task and number, in their order; the next ones are read meanwhile, for stores are far away.
@@ -172,20 +171,19 @@ def run_attempt(
     threads: int = 1,
     plan_digest: str = "",
     given: Columns | None = None,
-    exchange: TaskExchange | None = None,
     alone: bool = False,
 ) -> Manifest:
     """Run a task once, in this process, and commit it; the manifest that is there afterwards.
 
-    `exchange`: where parts go; the store by default. `alone`: see `TaskContext`.
+    `alone`: see `TaskContext`.
     """
-    exchange = exchange or StoreTaskExchange(store, job)
-    context = TaskContext(exchange, stage.name, index, stage.params, threads, alone, given=given or {})
+    partitions = Partitions(store, job)
+    context = TaskContext(partitions, stage.name, index, stage.params, threads, alone, given=given or {})
     folder = f"{segments_folder(job, stage.name)}/{index:06}"
     if alone:
         store.clear(folder)
     key = f"{folder}/{uuid.uuid4().hex}.segment"
-    with exchange.writer(key, -(-stage.traffic.left // max(1, stage.tasks))) as context._writer:
+    with partitions.writer(key, -(-stage.traffic.left // max(1, stage.tasks))) as context._writer:
         facts = resolve(stage.function)(context) or {}
         segment = context._writer.finish()
     file = None if context.file is None else context.file.to_json()
@@ -197,16 +195,16 @@ def run_attempt(
         **content, "segment": segment.to_json(), "file": file, "content": digest_of(content),
         "by": {"host": socket.gethostname(), "pid": os.getpid()},
     }  # fmt: skip
-    return _commit(store, job, exchange, {**document, "digest": digest_of(document)})
+    return _commit(store, job, {**document, "digest": digest_of(document)})
 
 
-def _commit(store: Store, job: str, exchange: TaskExchange, manifest: Manifest) -> Manifest:
+def _commit(store: Store, job: str, manifest: Manifest) -> Manifest:
     """Claim the manifest; where another attempt was first, it must have made the same."""
     stage, index = manifest["stage"], manifest["index"]
     key = manifest_key(job, stage, index)
     if store.claim(key, canonical(manifest)) == canonical(manifest):
         return manifest
-    exchange.remove(manifest["segment"]["key"])
+    store.remove(manifest["segment"]["key"])
     if manifest["file"] is not None:
         open_store(manifest["file"]["folder"]).remove(manifest["file"]["at"])
     first = read_manifest(store, job, stage, index)
@@ -240,8 +238,6 @@ class Call:
     plan_digest: str
     threads: int = 1
     alone: bool = False
-    carried: Any = None
-    """What leads to parts of earlier tasks, if the store does not."""
 
 
 @dataclass(frozen=True)
@@ -254,7 +250,7 @@ class Outcome:
     """Whether another attempt may do better."""
 
 
-def attempt(call: Call, exchange: TaskExchange | None = None) -> Outcome:
+def attempt(call: Call) -> Outcome:
     """Make one attempt, wherever this process is; errors that are expected come back as outcomes."""
     store = open_store(call.store)
     try:
@@ -265,7 +261,6 @@ def attempt(call: Call, exchange: TaskExchange | None = None) -> Outcome:
             call.index,
             threads=call.threads,
             plan_digest=call.plan_digest,
-            exchange=exchange,
             alone=call.alone,
         )
     except (LostError, StorageError) as error:

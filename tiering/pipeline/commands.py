@@ -184,7 +184,7 @@ def check_output(
     `reads` are artifacts, paths, mappings to paths, texts such as ``paper=ids.npy,author=1%``, or arrays.
     """
     options: Any = getattr(cluster, "options", cluster)
-    stores = [] if options is None or "://" in (options.store or "://") else [Path(options.store)]
+    stores = [] if options is None or options.store is None else [Path(options.store)]
     refuse_overlap(Path(out).absolute(), _paths(reads), [*ssd, *stores], around)
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
-from tiering.cluster.exchanges import Left
 from tiering.cluster.tasks import Call, Outcome
 from tiering.errors import CapabilityError
 
@@ -21,8 +20,6 @@ class Finished:
 
     ticket: int
     outcome: Outcome
-    left: Left = field(default_factory=Left)
-    """What it has left outside the store."""
 
 
 class Executor(Protocol):

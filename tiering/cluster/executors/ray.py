@@ -15,11 +15,10 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from tiering.cluster.exchanges import Left
 from tiering.cluster.executors.executor import Finished, LostWorkerError
 from tiering.cluster.executors.nodes import KEEPALIVE, LONGEST_MS, Answer, Question, check_answers, check_driver, probe
 from tiering.cluster.stores import open_store
@@ -31,7 +30,7 @@ from tiering.units import format_bytes
 from tiering.version import __version__
 
 OBJECT_STORE_BYTES = 80 << 20
-"""Of a cluster started here, about the least that Ray takes: nothing large goes through it unless parts do."""
+"""Of a cluster started here, about the least that Ray takes: nothing large goes through it."""
 PROBE_SECONDS = 60.0
 """That a machine has to answer; most of it is the start of a worker."""
 SILENT_SECONDS = 30.0
@@ -51,7 +50,7 @@ class _Attempt:
 
     call: Call
     answers: Any
-    """Ray's generator of values: where it has begun, the parts of an exchange through Ray, its outcome."""
+    """Ray's generator of values: where it has begun, its outcome."""
     where: str = ""
     """Process and machine, once it has begun."""
     node: str = ""
@@ -72,8 +71,6 @@ class RayExecutor:
         Attempts side by side, of a cluster that is started here.
     threads
         Processors that an attempt takes.
-    memory
-        Bytes of Ray's own memory, of a cluster that is started here; ``None``: as Ray chooses, for parts to lie there.
     resources
         What a machine needs to run attempts: amounts of Ray's custom resources that each attempt takes, or texts of
         labels. Other machines are left out.
@@ -85,7 +82,6 @@ class RayExecutor:
         *,
         workers: int = 1,
         threads: int = 1,
-        memory: int | None = OBJECT_STORE_BYTES,
         resources: Mapping[str, float | str] | None = None,
     ) -> None:
         self._ray, self._threads = _import_ray(), threads
@@ -94,7 +90,7 @@ class RayExecutor:
         self._resources = {name: float(value) for name, value in wanted.items() if not isinstance(value, str)}
         self._own = not self._ray.is_initialized()
         if self._own:
-            _connect(self._ray, address, workers * threads, memory)
+            _connect(self._ray, address, workers * threads)
         self._remote = self._ray.remote(max_retries=0, num_returns="streaming")(_program())
         self._attempts: dict[int, _Attempt] = {}
         self._checked: set[str] = set()
@@ -125,8 +121,8 @@ class RayExecutor:
             options["memory"] = _memory(call)
         if self._left_out:
             options["label_selector"]["ray.io/node-id"] = f"!in({','.join(sorted(self._left_out))})"
-        data = self._ray.cloudpickle.dumps(replace(call, carried=None))
-        answers = self._remote.options(**options).remote(data, __version__, call.carried)
+        data = self._ray.cloudpickle.dumps(call)
+        answers = self._remote.options(**options).remote(data, __version__)
         self._attempts[ticket] = _Attempt(call, answers)
 
     def wait(self, tickets: Collection[int], seconds: float) -> list[Finished]:
@@ -187,7 +183,7 @@ class RayExecutor:
         if isinstance(outcome, str):
             self._leave_out(tried, outcome)
             return self._send(ticket, tried.call)
-        yield Finished(ticket, outcome, Left(tried.said[1:-1], tried.node))
+        yield Finished(ticket, outcome)
 
     def _listen(self, tried: _Attempt) -> bool:
         """Note what an attempt has said, of which there is something; whether it has ended with that."""
@@ -325,12 +321,12 @@ class RayExecutor:
         return answers
 
 
-def _program() -> Callable[[bytes, str, Any], Iterator[Any]]:
-    """Return a function that makes one attempt: it says where, then what it hands on through Ray, then what came of
-    it, or in words why the machine cannot run attempts. It travels by its code, for machines without this package.
+def _program() -> Callable[[bytes, str], Iterator[Any]]:
+    """Return a function that makes one attempt: it says where, then what came of it, or in words why the machine
+    cannot run attempts. It travels by its code, for machines without this package.
     """
 
-    def work(data: bytes, version: str, carried: Any) -> Iterator[Any]:
+    def work(data: bytes, version: str) -> Iterator[Any]:
         import os
         import socket
 
@@ -344,9 +340,9 @@ def _program() -> Callable[[bytes, str, Any], Iterator[Any]]:
         if found != version:
             yield f"expected tiering {version}, found {found}"
         else:
-            from tiering.cluster.executors.ray_worker import attempted
+            from tiering.cluster.executors.ray_worker import make_attempt
 
-            yield from attempted(ray.cloudpickle.loads(data), carried)
+            yield make_attempt(ray.cloudpickle.loads(data))
 
     return work
 
@@ -380,7 +376,7 @@ def _import_ray() -> Any:
     return ray
 
 
-def _connect(ray: Any, address: str | None, processors: int, memory: int | None) -> None:
+def _connect(ray: Any, address: str | None, processors: int) -> None:
     """Join a cluster, or start one."""
     if address is not None and "://" in address:
         raise InputError(
@@ -391,7 +387,7 @@ def _connect(ray: Any, address: str | None, processors: int, memory: int | None)
     own: dict[str, Any] = {}
     if address is None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        own = {"num_cpus": processors, "object_store_memory": memory, "include_dashboard": False}
+        own = {"num_cpus": processors, "object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False}
     try:
         if address is not None:
             from ray._private.services import canonicalize_bootstrap_address as find_head

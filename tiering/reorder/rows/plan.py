@@ -100,9 +100,7 @@ def minimum_memory(table: Rows, in_order: bool, sizes: RowSizes | None = None, c
     return (BUFFERS + 1) * chunk
 
 
-def plan_rows(
-    table: Rows, in_order: bool, budget: Budget, sizes: RowSizes | None = None, copies: int = 0
-) -> RowPlan:
+def plan_rows(table: Rows, in_order: bool, budget: Budget, sizes: RowSizes | None = None, copies: int = 0) -> RowPlan:
     """Choose how to bring the rows of a table into rank order; `in_order`: it lies in rank order.
 
     Memory: 2 chunks, or tables if they are smaller, and the caller's `copies` (bytes) without windows; else 7 chunks
