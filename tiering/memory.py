@@ -95,7 +95,11 @@ def parse_memory(memory: str | int | Budget | None, held: int | None = None) -> 
 
 def require_floor(command: str) -> None:
     """Raise `BudgetError`, before it loads them, if the modules of a command do not fit what this process may hold."""
-    needed, room = FLOORS.get(command, FLOOR), own_memory() + available_memory()
+    needed = FLOORS.get(command, FLOOR)
+    try:
+        room = own_memory() + available_memory()
+    except OSError:  # no descriptor is left for a look; the command itself raises the soft limit
+        return
     if room < needed:
         raise BudgetError(
             f"memory: {command}: expected at least {format_bytes(needed)}, which its modules and the interpreter take, "
