@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import json
+import re
 import signal
 import sys
 import warnings
@@ -64,6 +65,10 @@ def shared_data() -> Path:
     return folder
 
 
+STAGE_LINE = re.compile(r"\S+: stage \d+ of \d+, \d+ of \d+ tasks")
+"""What a stage of tasks says in a log once it has ended."""
+
+
 @dataclass
 class CommandResult:
     """What one command did."""
@@ -85,7 +90,7 @@ class CommandResult:
     def refused(self, *words: str, code: int = 1) -> str:
         """The error line, after checking that it is one line, without traceback, and has `words` in it."""
         assert self.code == code, f"exit code {self.code}\n{self.out}\n{self.err}"
-        lines = [line for line in self.err.splitlines() if line.strip()]
+        lines = [line for line in self.err.splitlines() if line.strip() and not STAGE_LINE.fullmatch(line)]
         assert len(lines) == 1, self.err
         assert lines[0].startswith("error: "), self.err
         assert "Traceback" not in self.out + self.err

@@ -31,7 +31,7 @@ assert outcome.manifest["index"] == call.index
 """
 
 
-class CaughtError(Exception):
+class CaughtError(KeyboardInterrupt):
     """A stage that is to be tried again in another process has run."""
 
 
@@ -65,7 +65,7 @@ def graph(dataset):
 
 
 @pytest.mark.parametrize(
-    ("make", "name", "index"), [(lists, "relation-0.lists", 1), (score, "blocks", 0), (layout, "rows.files", 1)]
+    ("make", "name", "index"), [(lists, "node__to__node.lists", 1), (score, "blocks", 0), (layout, "rows.files", 1)]
 )
 def test_a_task_in_a_memory_group(graph, monkeypatch, make, name, index):
     folder = graph.path.parent / name

@@ -242,7 +242,11 @@ def test_a_command_on_a_cluster_of_its_own(tiny_dataset: Path, tmp_path: Path) -
         for out, options in (("plain", []), ("by ray", more))
     ]
     assert [each.returncode for each in found] == [0, 0], found[1].stderr
-    assert found[1].stderr == ""
+    parts = [("count", 2), ("buckets", 2), ("lists", 2), ("files", 2)]
+    said = [
+        f"node__to__node.{name}: stage {n} of 4, {tasks} of {tasks} tasks" for n, (name, tasks) in enumerate(parts, 1)
+    ]
+    assert found[1].stderr.splitlines() == said
     said = [json.loads(each.stdout.replace("by ray", "plain")) for each in found]
     assert said[0] == said[1]
     graph, other = tmp_path / "plain", tmp_path / "by ray"

@@ -14,6 +14,7 @@ import pytest
 from child_process import in_child
 from cluster_jobs import MAPS, PARTS, run_job, stages
 
+from tiering.cluster import running
 from tiering.cluster import tasks as tasks_module
 from tiering.cluster.executors.local import LocalExecutor
 from tiering.cluster.manifests import manifest_key, plan_key, read_manifest
@@ -314,6 +315,40 @@ def test_no_copy_is_sent_before_its_time(store: Store, executor: LocalExecutor, 
     hold = cluster_jobs.hold(tmp_path / "held", "cut-2", seconds=0.3)
     assert run_job(store, executor, hold, retry=RetryOptions(poll=0.02), counters=counters) == plain
     assert counters.copies == 0
+
+
+@pytest.mark.parametrize("seconds", [0.0, 60.0])
+def test_stages_are_told_of_in_logs(
+    store: Store,
+    executor: LocalExecutor,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+) -> None:
+    """Each once when it has ended, and while it runs from time to time; what an earlier run has done is counted."""
+    monkeypatch.setattr(running, "REPORT_SECONDS", seconds)
+    run_job(store, executor)
+    for index in (1, 4):
+        store.remove(manifest_key("job", "cut", index))
+    job = Job(store, "job", executor, retry=QUICK)
+    job.expect(3)
+    job.give("given", {"value": np.arange(3)})
+    capfd.readouterr()
+    for stage in stages():
+        job.run(stage)
+    said = capfd.readouterr().err.splitlines()
+    ends = [f"cut: stage 1 of 3, {MAPS} of {MAPS} tasks", f"order: stage 2 of 3, {PARTS} of {PARTS} tasks"]
+    assert [line for line in said if line in ends] == ends or seconds == 0.0
+    assert said[-1] == "add: stage 3 of 3, 1 of 1 tasks"
+    assert len(said) == 3 if seconds else any(line.startswith(f"cut: stage 1 of 3, {MAPS - 1} of") for line in said)
+
+
+def test_nothing_is_told_where_bars_are_watched(
+    store: Store, executor: LocalExecutor, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "in_log", lambda: False)
+    run_job(store, executor)
+    assert "stage" not in capfd.readouterr().err
 
 
 def test_a_finished_job_is_removed(store: Store, executor: LocalExecutor) -> None:

@@ -10,7 +10,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -253,8 +253,8 @@ class Job:
         elif run:
             self._run(stage, [lost.index])
 
-    def call(self, stage: Stage, index: int, alone: bool = False) -> Call:
-        return Call(self.store.url, self.name, stage, index, self._plans[stage.name], self.threads, alone)
+    def call(self, stage: Stage, index: int) -> Call:
+        return Call(self.store.url, self.name, stage, index, self._plans[stage.name], self.threads)
 
     def ticket(self) -> int:
         self._tickets += 1
@@ -302,7 +302,7 @@ class _StageRun:
         ticket, alone = self.job.ticket(), all(attempt.index != index for attempt in self.attempts.values())
         self.attempts[ticket] = _Attempt(index)
         self.tries[index] = self.tries.get(index, 0) + 1
-        self.job.executor.submit(ticket, self.job.call(self.stage, index, alone))
+        self.job.executor.submit(ticket, replace(self.job.call(self.stage, index), alone=alone))
 
     def _finish(self, finished: Finished) -> None:
         attempt = self.attempts.pop(finished.ticket, None)
