@@ -147,7 +147,7 @@ ResourcesOption = Annotated[
     _cluster(
         "What a machine of the Ray cluster needs to take tasks: an amount of a resource for each, or a label.",
         "--resources",
-        metavar="NAME=AMOUNT|LABEL,..",
+        metavar="NAME=AMOUNT|LABEL=TEXT,..",
     ),
 ]
 

@@ -93,6 +93,21 @@ def test_a_probe_travels_by_its_code() -> None:
     assert probe().__closure__ is None
 
 
+@pytest.mark.parametrize("text", ["", "tiering", "=1", "tiering=", "tiering=0", "tiering=1.5", "CPU=1", "a=1,,b=2"])
+def test_resources_that_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match=r"resources: expected NAME=AMOUNT, .* or LABEL=TEXT.*, found"):
+        ClusterOptions("ray", resources=text)
+
+
+def test_resources_as_text_and_by_name() -> None:
+    wanted = {"tiering": 0.5, "slots": 2.0, "pool": "graphs"}
+    assert ClusterOptions("ray", resources="tiering=.5, slots=2,pool=graphs").wanted == wanted
+    assert ClusterOptions("ray", resources=wanted).wanted == wanted
+    assert ClusterOptions("ray").wanted == {}
+    with pytest.raises(InputError, match="resources: only with executor ray; leave it out"):
+        ClusterOptions(resources="tiering=1")
+
+
 def test_without_ray(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from tiering.cluster.executors.ray import RayExecutor
 

@@ -86,7 +86,7 @@ class ClusterOptions:
     @property
     def wanted(self) -> dict[str, float | str]:
         """Resources and labels by name."""
-        given = self.resources or {}
+        given = {} if self.resources is None else self.resources
         if isinstance(given, str):
             items = (item.partition("=") for item in given.split(","))
             given = {name.strip(): _amount(value.strip()) for name, _, value in items}
@@ -95,8 +95,8 @@ class ClusterOptions:
             whole = isinstance(value, str) or 0 < value <= 1 or (value > 1 and value == int(value))
             if known or value == "" or not whole:
                 raise InputError(
-                    "resources: expected NAME=AMOUNT (up to 1, or a whole number) or NAME=LABEL of the machines' own, "
-                    f"found {name}={value}"
+                    "resources: expected NAME=AMOUNT, a fraction up to 1 or a whole number, or LABEL=TEXT, as machines "
+                    f"were given them at `ray start`, found {name}={value}"
                 )
         return dict(given)
 
@@ -163,9 +163,8 @@ class Cluster:
                 raise InputError(f"workers: {options.workers} is a cluster to plan for, with --dry-run; give a number")
             workers = options.workers or parse_threads(None)
             if options.executor == "ray":
-                self._executor = RayExecutor(
-                    options.address, workers=workers, threads=options.threads, resources=options.wanted or None
-                )
+                more = {"resources": options.wanted} if options.wanted else {}
+                self._executor = RayExecutor(options.address, workers=workers, threads=options.threads, **more)
             else:
                 self._executor = LocalExecutor(workers)
         return self._executor
