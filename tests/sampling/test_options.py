@@ -128,7 +128,7 @@ def test_options_that_make_no_sense(options: dict[str, Any], words: str) -> None
         ([], "fanouts: expected one entry per hop"),
         (5, "expected one entry per hop"),
         ("5,5", "expected one entry per hop"),
-        ([0], "fanouts of hop 0: expected 1 or more, or -1 for all neighbours, found 0"),
+        ([0], "fanouts of hop 0: expected 1 or more, or -1 for all neighbours, and below .*, found 0"),
         ([3, -2], "fanouts of hop 1: .* found -2"),
         ([None], "whole number, found None"),
         ([3, 2.0], "whole number, found 2.0"),
@@ -136,7 +136,7 @@ def test_options_that_make_no_sense(options: dict[str, Any], words: str) -> None
         ([{}], "none for"),
         ([3, {"sites": 2}], "fanouts of hop 1: no single relation 'sites'; relations: "),
         ([{"cites": 2, CITES: 3}], "relation paper:cites:paper comes twice"),
-        ([{"cites": -3}], "relation 'cites': expected 0 or more, or -1 for all neighbours, found -3"),
+        ([{"cites": -3}], "relation 'cites': expected 0 or more, or -1 for all neighbours, and below .*, found -3"),
     ],
 )
 def test_fanouts_that_fit_no_relation(name: str, fanouts: Any, words: str) -> None:
