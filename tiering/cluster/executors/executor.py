@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from tiering.cluster.tasks import Call, Outcome
 from tiering.errors import CapabilityError
+from tiering.task_steps import WORKER_BYTES
 
 
 class LostWorkerError(CapabilityError):
@@ -46,3 +47,13 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """Give back what the executor holds."""
+
+
+def memory_of(call: Call) -> int:
+    """Bytes that an attempt takes with its worker; 0 if they are not known."""
+    return call.stage.memory and call.stage.memory + WORKER_BYTES
+
+
+def has_room(machine: Mapping[str, float], call: Call) -> bool:
+    """Return whether an attempt fits a machine of such resources on which nothing else runs."""
+    return machine.get("CPU", 0) >= call.threads and machine.get("memory", 0) >= memory_of(call)

@@ -19,13 +19,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from tiering.cluster.executors.executor import Finished, LostWorkerError
+from tiering.cluster.executors.executor import Finished, LostWorkerError, has_room, memory_of
 from tiering.cluster.executors.nodes import KEEPALIVE, LONGEST_MS, Answer, Question, check_answers, check_driver, probe
 from tiering.cluster.stores import open_store
 from tiering.cluster.tasks import Call, Outcome
 from tiering.errors import CapabilityError, InputError
 from tiering.progress import note
-from tiering.task_steps import WORKER_BYTES
 from tiering.units import format_bytes
 from tiering.version import __version__
 
@@ -108,8 +107,7 @@ class RayExecutor:
 
     def submit(self, ticket: int, call: Call) -> None:
         self._check(call.store)
-        if not self._attempts:
-            self._quiet_since = time.monotonic()
+        self._quiet_since = self._quiet_since if self._attempts else time.monotonic()
         self._send(ticket, call)
 
     def _send(self, ticket: int, call: Call) -> None:
@@ -117,13 +115,12 @@ class RayExecutor:
             "num_cpus": call.threads, "scheduling_strategy": "SPREAD", "resources": self._resources,
             "label_selector": dict(self._labels),
         }  # fmt: skip
-        if _memory(call):
-            options["memory"] = _memory(call)
+        if memory_of(call):
+            options["memory"] = memory_of(call)
         if self._left_out:
             options["label_selector"]["ray.io/node-id"] = f"!in({','.join(sorted(self._left_out))})"
-        data = self._ray.cloudpickle.dumps(call)
-        answers = self._remote.options(**options).remote(data, __version__)
-        self._attempts[ticket] = _Attempt(call, answers)
+        sent = self._remote.options(**options).remote(self._ray.cloudpickle.dumps(call), __version__)
+        self._attempts[ticket] = _Attempt(call, sent)
 
     def wait(self, tickets: Collection[int], seconds: float) -> list[Finished]:
         known = {self._attempts[ticket].answers: ticket for ticket in tickets if ticket in self._attempts}
@@ -214,39 +211,36 @@ class RayExecutor:
     def _leave_out(self, tried: _Attempt, why: str) -> None:
         """Send no more attempts to a machine that cannot run them."""
         if tried.node not in self._left_out:
+            self._left_out.add(tried.node)
             note(f"note: {tried.where}: {why}; this machine is left out")
-        self._left_out.add(tried.node)
 
     def _refuse_if_no_room(self) -> None:
         """Raise once no machine has been large enough, for some time, for an attempt that waits."""
         call, machines = next((a.call for a in self._attempts.values() if not a.where), None), self._machines()
-        if call is None or any(_has_room(node["Resources"], call) for node in machines):
+        if call is None or any(has_room(node["Resources"], call) for node in machines):
             self._roomy = time.monotonic()
         elif time.monotonic() - self._roomy >= (SILENT_SECONDS if self._nodes else JOIN_SECONDS):
             sizes = [
-                f"{node['NodeManagerHostname']} ({node['Resources'].get('CPU', 0):.0f} processors, "
+                f"{node['NodeManagerHostname']} ({node['Resources']['CPU']:.0f} processors, "
                 f"{format_bytes(int(node['Resources'].get('memory', 0)))})"
                 for node in self._nodes[:5]
             ]
-            amounts = {name: f"{amount:g}" for name, amount in self._resources.items()}
-            also = "".join(f", {name}={value}" for name, value in {**amounts, **self._labels}.items())
+            found = "; ".join(sizes) or "none"
+            wanted = [f"{name}={amount:g}" for name, amount in self._resources.items()]
+            wanted += [f"{name}={text}" for name, text in self._labels.items()]
+            memory = ", ".join([f"{format_bytes(memory_of(call))} for a task", *wanted])
             raise CapabilityError(
-                f"stage {call.stage.name}: expected a machine with {call.threads} processors and "
-                f"{format_bytes(_memory(call))} for a task{also}; found, of {len(self._nodes)}: "
-                f"{'; '.join(sizes)}; give tasks less (--task-memory), or add such a machine, then run the "
+                f"stage {call.stage.name}: expected a machine with {call.threads} processors and {memory}; found, of "
+                f"{len(self._nodes)}: {found}; give tasks less (--task-memory), or add such a machine, then run the "
                 "same command again: finished tasks are kept"
             )
 
     def _tell_if_nothing_begins(self) -> None:
         """Say once that attempts wait for machines that others use."""
-        begun = any(tried.where for tried in self._attempts.values())
-        if self._told or begun or not self._attempts or time.monotonic() - self._quiet_since < SILENT_SECONDS:
-            return
-        self._told, free = True, self._ray.available_resources().get("CPU", 0)
-        note(
-            f"note: no task has begun for {SILENT_SECONDS:.0f} s: the cluster has {len(self._machines())} machines for "
-            f"tasks, and {free:.0f} processors free; see `ray status`"
-        )
+        quiet = time.monotonic() - self._quiet_since >= SILENT_SECONDS and self._attempts and not self._told
+        if quiet and not any(tried.where for tried in self._attempts.values()):
+            self._told = True
+            note(f"note: no task has begun for {SILENT_SECONDS:.0f} s: machines are busy or start; see `ray status`")
 
     def _machines(self) -> list[Any]:
         """Machines of the cluster that take attempts, as Ray says every few seconds; its head often takes none."""
@@ -307,7 +301,7 @@ class RayExecutor:
             for node in nodes
         }
         ready, silent = self._ray.wait(list(asked), num_returns=len(asked), timeout=PROBE_SECONDS)
-        answers = {}
+        answers = dict[str, Answer]()
         for ref in ready:
             with suppress(self._ray.exceptions.RayError):
                 answers[asked[ref]] = Answer(**self._ray.get(ref))
@@ -347,18 +341,8 @@ def _program() -> Callable[[bytes, str], Iterator[Any]]:
     return work
 
 
-def _memory(call: Call) -> int:
-    """Bytes that an attempt takes with its worker; 0 if they are not known."""
-    return call.stage.memory and call.stage.memory + WORKER_BYTES
-
-
-def _has_room(machine: Mapping[str, float], call: Call) -> bool:
-    """Return whether an attempt fits a machine on which nothing else runs."""
-    return machine.get("CPU", 0) >= call.threads and machine.get("memory", 0) >= _memory(call)
-
-
 def _connect_to(head: str) -> None:
-    host, _, port = head.rpartition(":")
+    host, _, port = head.rpartition(":")  # IPv6 in brackets
     socket.create_connection((host.strip("[]"), int(port)), 3).close()
 
 
