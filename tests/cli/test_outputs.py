@@ -11,7 +11,7 @@ import pytest
 
 import tiering
 from tiering.artifacts.journal import JOURNAL
-from tiering.errors import ExistsError, InputError
+from tiering.errors import ExistsError, InputError, StorageError
 
 
 @pytest.fixture
@@ -249,3 +249,23 @@ def test_stages_guard_their_inputs_too(chain):
     with pytest.raises(InputError, match="which the command reads"):
         score_graph(Graph.open("graph"), "degree", "graph", force=True)
     assert not os.path.lexists(".graph.partial")
+
+
+@pytest.mark.parametrize("left", [b"", b"\0" * 26, b"12345 2026-\0\0\0\0\0\0\0\0"])
+def test_a_lock_that_a_power_cut_has_torn_is_taken(tiering_cli, chain, left):
+    (chain / ".x.lock").write_bytes(left)
+    tiering_cli("score", "graph", "--out", "x").ok()
+    assert not (chain / ".x.lock").exists()
+
+
+def test_a_manifest_that_the_disk_does_not_give_is_no_reason_to_call_files_foreign(chain, monkeypatch):
+    plain = Path.read_bytes
+
+    def refuse(path: Path) -> bytes:
+        if path.name == "manifest.json" and "scores" in path.parts:
+            raise OSError(5, "Input/output error", str(path))
+        return plain(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(StorageError, match=r"scores/manifest\.json: Input/output error"):
+        tiering.score_graph("graph", "scores", force=True)

@@ -30,7 +30,8 @@ from tiering.artifacts.storage import exchange, fsync_directory, storage_errors
 from tiering.errors import BusyError, ExistsError, InputError
 from tiering.progress import kept, note
 
-_LOCK = re.compile(rb"\d+ \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\n")
+_LOCK = re.compile(rb"[\0\d :\n-]*")
+"""Content of a lock file, process and time, of which a power cut may leave pieces."""
 
 
 class OutputDirectory:
@@ -161,14 +162,18 @@ class OutputDirectory:
     def _acquire(self) -> int:
         with storage_errors(self._lock_path):
             fd = os.open(self._lock_path, os.O_CREAT | os.O_RDWR, 0o666)
-        text = os.pread(fd, 64, 0)
-        if text and not _LOCK.fullmatch(text):
+            try:
+                text = os.pread(fd, 64, 0)
+            except OSError:
+                os.close(fd)
+                raise
+        if not _LOCK.fullmatch(text):
             os.close(fd)
             raise ExistsError(f"{self._lock_path}: expected a lock file or none, found another file; move it away")
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            pid, _, begun = text.decode().strip().partition(" ")
+            pid, _, begun = text.decode().strip("\0\n").partition(" ")
             os.close(fd)
             raise BusyError(
                 f"{self.out}: process {pid or 'unknown'} is writing it{begun and f', since {begun}'}; "

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from tiering.artifacts.document import MANIFEST
 from tiering.artifacts.manifest import CHECKSUMS
+from tiering.artifacts.storage import storage_errors
 from tiering.errors import ExistsError
 
 _Test: TypeAlias = Callable[[str], object]
@@ -37,10 +38,10 @@ def own_files(folder: Path) -> _Test:
     The manifest of an artifact names its files. A damaged one is recognised by what is left of it, or by the file of
     checksums.
     """
-    try:
-        data = (folder / MANIFEST).read_bytes()
-    except OSError:
-        return next((test for name in _OTHERS if (test := _other_files(folder, name))), _NONE)
+    data = _content(folder / MANIFEST)
+    if data is None:
+        tests = (paths.fullmatch for name, (mark, paths) in _OTHERS.items() if mark in (_content(folder / name) or b""))
+        return next(tests, _NONE)
     try:
         document = json.loads(data)
         ours = str(document["format"]).startswith("tiering.")
@@ -56,12 +57,13 @@ def own_files(folder: Path) -> _Test:
     return is_own
 
 
-def _other_files(folder: Path, name: str) -> _Test | None:
-    mark, paths = _OTHERS[name]
-    try:
-        return paths.fullmatch if mark in (folder / name).read_bytes() else None
-    except OSError:
-        return None
+def _content(file: Path) -> bytes | None:
+    with storage_errors(file):
+        return file.read_bytes() if file.is_file() else None
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def refuse_foreign(out: Path, is_own: _Test | None = None) -> None:
@@ -71,8 +73,9 @@ def refuse_foreign(out: Path, is_own: _Test | None = None) -> None:
             f"{out}: expected a directory to replace, found a file; move it away, or choose another --out"
         )
     is_own = is_own or own_files(out)
-    for folder, folders, names in os.walk(out):
-        folders.sort()
+    with storage_errors(out):
+        tree = sorted(os.walk(out, onerror=_raise))
+    for folder, folders, names in tree:
         links = [name for name in folders if Path(folder, name).is_symlink()]
         for name in sorted((*names, *links)):
             file = Path(folder, name)
