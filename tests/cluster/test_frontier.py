@@ -83,7 +83,7 @@ COUNTS = {"axb": 900, "bwa": 400, "aua": 500, "cta": 30, "aya": 0, "cvb": 0}
 @pytest.fixture(scope="module")
 def types(tmp_path_factory):
     """Types without nodes, relations without edges, one type that is the destination of four relations; weights."""
-    folder, random = tmp_path_factory.mktemp("types"), np.random.default_rng(0)
+    folder, random = tmp_path_factory.mktemp("types") / "data", np.random.default_rng(0)
     for (src, name, dst), count in COUNTS.items():
         of = folder / "processed" / f"{src}__{name}__{dst}"
         of.mkdir(parents=True)
@@ -93,7 +93,7 @@ def types(tmp_path_factory):
     for name, count in {"a": 40, "b": 11}.items():
         (folder / "processed" / name).mkdir()
         np.save(folder / "processed" / name / "train_idx.npy", random.permutation(SIZES[name])[:count])
-    return tiering.import_graph(folder, folder / "graph")
+    return tiering.import_graph(folder, folder.parent / "graph")
 
 
 def both(graph, folder: Path, shards: int, method: str = "presample", memory: int = LEAST, **options):

@@ -340,7 +340,7 @@ def test_stages_are_told_of_in_logs(
     ends = [f"cut: stage 1 of 3, {MAPS} of {MAPS} tasks", f"order: stage 2 of 3, {PARTS} of {PARTS} tasks"]
     assert [line for line in said if line in ends] == ends or seconds == 0.0
     assert said[-1] == "add: stage 3 of 3, 1 of 1 tasks"
-    assert len(said) == 3 if seconds else any(line.startswith(f"cut: stage 1 of 3, {MAPS - 1} of") for line in said)
+    assert len(said) == 3 if seconds else len(said) > 3  # one more at least, while the two tasks run
 
 
 def test_nothing_is_told_where_bars_are_watched(
