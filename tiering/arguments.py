@@ -12,18 +12,21 @@ from tiering.errors import InputError, MissingError, shown
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def nameable(path: str | os.PathLike[str]) -> bool:
+    """Return whether the system can have a file of such a path at all."""
+    try:
+        return b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+
+
 def check_names(*values: Any) -> None:
     """Raise `InputError` for text that can name no file: with NUL or a lone surrogate. Lists are looked into."""
     for value in values:
         if isinstance(value, (list, tuple, Mapping)):
             check_names(*value, *(value.values() if isinstance(value, Mapping) else ()))
-        elif isinstance(value, (str, os.PathLike)):
-            try:
-                sound = b"\0" not in os.fsencode(value)
-            except UnicodeEncodeError:
-                sound = False
-            if not sound:
-                raise InputError(f"expected text that a file name can hold, found {shown(os.fspath(value))}")
+        elif isinstance(value, (str, os.PathLike)) and not nameable(value):
+            raise InputError(f"expected text that a file name can hold, found {shown(os.fspath(value))}")
 
 
 def check_working_directory() -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from recorded_keys import recording
 from toy_datasets import chain, toy_dataset, tree_bytes
 
 from tiering import pipeline
@@ -53,23 +52,6 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch, inputs: Path) -> None:
     monkeypatch.setattr(file_writer.checksum, "BLOCK_BYTES", BLOCK)
-
-
-@contextmanager
-def recording(fail_at: int | None = None) -> Iterator[list[str]]:
-    """The keys recorded in a journal meanwhile; recording number `fail_at` fails as a dying disk does."""
-    recorded: list[str] = []
-    plain = Journal.record
-
-    def record(self: Journal, key: str, **facts: Any) -> None:
-        if fail_at is not None and len(recorded) >= fail_at:
-            raise StorageError(5, "stopped here")
-        recorded.append(key)
-        plain(self, key, **facts)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Journal, "record", record)
-        yield recorded
 
 
 def left_in(folder: Path) -> list[Path]:

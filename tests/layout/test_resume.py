@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from plain_reader import read_rows
+from recorded_keys import recording
 from toy_datasets import chain, toy_dataset, tree_bytes
 
 import tiering
 from tiering.artifacts import checksum
-from tiering.artifacts.journal import Journal
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, StorageError
 from tiering.formats.graph import Graph
@@ -35,23 +33,6 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def reordered(tmp_path: Path) -> Graph:
     toy = toy_dataset(tmp_path / "data", 9, max_nodes=120, min_nodes=100, featureless=0, dims=(17, 140, 600))
     return chain(toy, tmp_path)[2]
-
-
-@contextmanager
-def recording(fail_at: int | None = None) -> Iterator[list[str]]:
-    """The keys recorded in a journal meanwhile; recording number `fail_at` fails as a dying disk does."""
-    recorded: list[str] = []
-    plain = Journal.record
-
-    def record(self: Journal, key: str, **facts: Any) -> None:
-        if fail_at is not None and len(recorded) >= fail_at:
-            raise StorageError(5, "stopped here")
-        recorded.append(key)
-        plain(self, key, **facts)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Journal, "record", record)
-        yield recorded
 
 
 def make(reordered: Graph, folder: Path, **options: Any) -> None:

@@ -26,7 +26,7 @@ from tiering.artifacts import external_directories
 from tiering.artifacts.journal import JOURNAL, JOURNAL_BEGIN, Journal
 from tiering.artifacts.overlap import refuse_overlap
 from tiering.artifacts.replaceable import refuse_foreign
-from tiering.artifacts.storage import exchange, fsync_directory, storage_errors
+from tiering.artifacts.storage import exchange, fsync_directory, make_folders, storage_errors
 from tiering.errors import BusyError, ExistsError, InputError
 from tiering.progress import kept, note
 
@@ -265,16 +265,3 @@ def _remove(path: Path) -> None:
             if entry.name != JOURNAL:
                 shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
         shutil.rmtree(path)
-
-
-def missing_folders(folder: Path) -> list[Path]:
-    """A directory and those around it that are not there, the outermost first."""
-    return [path for path in (*reversed(folder.parents), folder) if not path.exists()]
-
-
-def make_folders(folder: Path) -> None:
-    """Create a directory and those around it, durably."""
-    for missing in missing_folders(folder):
-        missing.mkdir(exist_ok=True)
-        fsync_directory(missing.parent)
-    folder.mkdir(exist_ok=True)  # a file in its place is refused

@@ -13,9 +13,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from tiering.arguments import nameable
 from tiering.artifacts.checksum import digest_bytes
 from tiering.artifacts.held import HeldDirectory
-from tiering.artifacts.manifest import External, FileEntry, Manifest, nameable, unsafe_path
+from tiering.artifacts.manifest import External, FileEntry, Manifest, unsafe_path
 from tiering.artifacts.problems import Problem
 from tiering.artifacts.storage import storage_errors
 from tiering.errors import FormatError, InputError, MissingError

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tiering.artifacts.document import document_problems, open_directory, parse_document, read_document
 from tiering.artifacts.journal import OUTSIDE, Journal
-from tiering.artifacts.storage import fsync_directory, storage_errors
+from tiering.artifacts.storage import fsync_directory, make_folders, missing_folders, storage_errors
 from tiering.errors import FormatError, MissingError
 
 OWNER = "layout"
@@ -88,12 +88,12 @@ def claim_temporary(folder: Path, out: Path, journal: Journal) -> None:
     for other in _temporary(journal):
         if other != folder:
             _remove_temporary(other, out)
-    for missing in [parent for parent in reversed(folder.parents) if not parent.exists()]:
+    for missing in missing_folders(folder.parent):
         will("parent", journal, missing)
     if folder not in _temporary(journal):
         journal.record(f"{_TEMPORARY}{folder}")
     with storage_errors(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(folder.parent)
         claim(folder, out)
 
 

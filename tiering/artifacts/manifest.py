@@ -6,7 +6,6 @@ must exist) is in each kind's own module.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tiering.arguments import nameable
 from tiering.artifacts.checksum import DIGEST_BYTES, PREFIX, combine_digests, num_blocks
 from tiering.artifacts.held import HeldDirectory
 from tiering.artifacts.storage import open_raw, storage_errors
@@ -230,11 +230,3 @@ def unsafe_path(name: str) -> bool:
     """Whether a relative path could point outside its directory."""
     parts = Path(name).parts
     return not parts or Path(name).is_absolute() or ".." in parts or not nameable(name)
-
-
-def nameable(path: str) -> bool:
-    """Whether the system can have a file of such a path at all."""
-    try:
-        return b"\x00" not in os.fsencode(path)
-    except UnicodeEncodeError:
-        return False

@@ -38,11 +38,11 @@ def refuse_overlap(
     """
     own = [out, *(out.parent / f".{out.name}.{suffix}" for suffix in ("partial", "old", "lock"))]
     for path, what in ((Path.cwd(), "is the working directory"), *around):
-        if any(lies_in(path, place) for place in own):
+        if lies_in(path, *own):
             raise InputError(f"{out}: expected a path apart from {path}, which {what}; choose another --out")
     read, written = tuple(reads), tuple(writes)
     for path, what in (*((path, "reads") for path in read), *((path, "writes to") for path in written)):
-        if any(lies_in(path, place) for place in own) or lies_in(out, path):
+        if lies_in(path, *own) or lies_in(out, path):
             raise InputError(
                 f"{out}: expected a path apart from {path}, which the command {what}; choose another --out"
             )
@@ -56,11 +56,13 @@ def refuse_overlap(
                 raise InputError(f"{path}: lies in the artifact {folder}, which would change; choose another directory")
 
 
-def lies_in(path: Path, folder: Path) -> bool:
-    """Return whether `path` is `folder` or lies in it, under any name of the two; they need not exist."""
-    around = {(system, parent) for system, place in _places(path) for parent in (place, *place.parents)}
-    same = any(not system and _is_same(parent, folder) for system, parent in around)
-    return same or not around.isdisjoint(_places(folder))
+def lies_in(path: Path, *folders: Path) -> bool:
+    """Return whether `path` is one of `folders` or lies in it, under any name of theirs; none need exist."""
+    mounts = _mounts()
+    around = {(system, parent) for system, place in _places(path, mounts) for parent in (place, *place.parents)}
+    parents = [parent for system, parent in around if not system]
+    same = any(_is_same(parent, folder) for folder in folders for parent in parents)
+    return same or any(not around.isdisjoint(_places(folder, mounts)) for folder in folders)
 
 
 def _is_same(one: Path, other: Path) -> bool:
@@ -70,15 +72,19 @@ def _is_same(one: Path, other: Path) -> bool:
         return False
 
 
-def _places(path: Path) -> set[tuple[str, Path]]:
-    """Return the resolved path, and the path within its file system, which all bind mounts of it have in common."""
-    path, mounts = Path(os.path.realpath(path)), dict[Path, tuple[str, str]]()
+def _mounts() -> dict[Path, tuple[str, str]]:
+    """Return by the place of each mount its file system, and which directory of that is mounted."""
     try:
         lines = os.fsdecode(Path("/proc/self/mountinfo").read_bytes()).split("\n")[:-1]
     except OSError:
-        lines = []
-    for _, _, system, root, mounted, *_ in map(str.split, lines):
-        mounts[Path(_unescaped(mounted))] = system, _unescaped(root)
+        return {}
+    columns = (line.split()[2:5] for line in lines)
+    return {Path(_unescaped(place)): (system, _unescaped(root)) for system, root, place in columns}
+
+
+def _places(path: Path, mounts: dict[Path, tuple[str, str]]) -> set[tuple[str, Path]]:
+    """Return the resolved path, and the path within its file system, which all bind mounts of it have in common."""
+    path = Path(os.path.realpath(path))
     point = next((parent for parent in (path, *path.parents) if parent in mounts), None)
     if point is None:
         return {("", path)}

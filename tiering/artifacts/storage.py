@@ -145,6 +145,19 @@ def fsync_directory(path: Path) -> None:
         os.close(fd)
 
 
+def missing_folders(folder: Path) -> list[Path]:
+    """A directory and those around it that are not there, the outermost first."""
+    return [path for path in (*reversed(folder.parents), folder) if not path.exists()]
+
+
+def make_folders(folder: Path) -> None:
+    """Create a directory and those around it, durably."""
+    for missing in missing_folders(folder):
+        missing.mkdir(exist_ok=True)
+        fsync_directory(missing.parent)
+    folder.mkdir(exist_ok=True)  # a file in its place is refused
+
+
 def exchange(first: Path, second: Path) -> bool:
     """Swap the names of two directories in one step; ``False`` where the system or the file system cannot."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)

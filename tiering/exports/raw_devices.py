@@ -20,9 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.atomic import make_folders
 from tiering.artifacts.direct_io import aligned_bytes, write_all
-from tiering.artifacts.storage import fsync_directory, storage_errors
+from tiering.artifacts.storage import fsync_directory, make_folders, storage_errors
 from tiering.errors import CapabilityError, FormatError, InputError, StorageError
 from tiering.exports.block_devices import LOOK, READ, WRITE, BlockDevice, contents_of, describe_device, opened
 from tiering.formats.layout import Layout, image_name, page_sums

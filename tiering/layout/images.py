@@ -23,12 +23,11 @@ import numpy as np
 
 from tiering import native
 from tiering.artifacts import external_directories
-from tiering.artifacts.atomic import make_folders, missing_folders
 from tiering.artifacts.checksum import DIGEST_BYTES, combine_digests, digest_bytes, num_blocks
 from tiering.artifacts.file_writer import FileWriter, block_key
 from tiering.artifacts.journal import Journal
 from tiering.artifacts.manifest import External
-from tiering.artifacts.storage import fsync_directory, storage_errors
+from tiering.artifacts.storage import fsync_directory, make_folders, missing_folders, storage_errors
 from tiering.formats.layout import SUM_BYTES, image_name
 from tiering.layout.plan import LayoutPlan
 

@@ -139,8 +139,10 @@ def _run(
         artifact = was_there = current()
         if artifact is None:
             note(f"{place}: making {target}")
+            if target.exists():
+                refuse_foreign(target)
             # What an unfinished run has made of older artifacts of the chain is not worth a question, its dataset is.
-            artifact = make(out=target, force=replaceable(target) or bool(report), **common)
+            artifact = make(out=target, force=target.exists() or bool(report), **common)
         seconds = time.perf_counter() - begun
         note(f"{place}: {_made(artifact, seconds) if was_there is None else f'{target} was there'}")
         kept.append(str(target))
@@ -179,7 +181,8 @@ def predict_run(
     common["cluster"], machines = cluster, None if cluster is None else cluster.machines
     out = {name: chain.target(name) for name in FOLDERS}
     for target in out.values():
-        replaceable(target)
+        if target.exists():
+            refuse_foreign(target)
     held = held_memory(parse_memory(common["memory"]))
     plans = {name: StagePlan(name, target, (), {}, held) for name, target in out.items()}
 
@@ -297,11 +300,3 @@ def _made(artifact: Artifact, seconds: float) -> str:
     nbytes = sum(file.bytes for file in manifest.files.values())
     nbytes += sum(file.bytes for file in manifest.external.values())
     return f"done in {format_seconds(seconds)}, {format_bytes(nbytes)}, {format_bytes(nbytes / seconds)}/s"
-
-
-def replaceable(target: Path) -> bool:
-    """Return whether something is at `target`; `ExistsError` if it may not be replaced."""
-    if not target.exists():
-        return False
-    refuse_foreign(target)
-    return True

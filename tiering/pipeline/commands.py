@@ -136,7 +136,7 @@ def import_graph(
     Graph
         The artifact at `out`, opened.
     """
-    check_import_output(source, out, cluster, options)
+    check_output(out, [source], cluster, around=scratch_of(options))
     return import_to(
         source, out, format, edge_ids=edge_ids, threads=threads, memory=memory, force=force, cluster=cluster, **options
     )
@@ -197,11 +197,6 @@ def _paths(reads: Iterable[Any]) -> Iterator[Path]:
             yield from (Path(text) for text in texts if text and Path(text).exists())
         elif hasattr(one, "path"):
             yield Path(one.path)
-
-
-def check_import_output(source: Pathlike | Any, out: Pathlike, cluster: Workers, options: Mapping[str, Any]) -> None:
-    """Do for an import what `check_output` does."""
-    check_output(out, [source], cluster, around=scratch_of(options))
 
 
 def scratch_of(options: Mapping[str, Any]) -> list[tuple[Path, str]]:

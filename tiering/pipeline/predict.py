@@ -29,13 +29,13 @@ from tiering.pipeline.commands import (
     Memory,
     Pathlike,
     Threads,
-    check_import_output,
     check_output,
     exported,
     exported_images,
     open_source,
     opened,
     refuse_reordered,
+    scratch_of,
 )
 from tiering.plan import Forecast, StagePlan, Step
 from tiering.units import parse_threads
@@ -66,7 +66,7 @@ def predict_import(
 
     The dataset is opened as the import opens it: `PARSED` formats are read, into temporary files without names.
     """
-    check_import_output(source, out, cluster, options)
+    check_output(out, [source], cluster, around=scratch_of(options))
     return Forecast((import_plan(source, out, format, cluster=cluster, **options)[0],), _machines(cluster))
 
 
