@@ -19,7 +19,7 @@ from ray_programs import Driver, Host, marked
 
 from tiering.cluster.executors.local import LocalExecutor
 from tiering.cluster.running import Counters
-from tiering.cluster.stores import open_store
+from tiering.cluster.store import open_store
 
 pytestmark = [
     pytest.mark.long,

@@ -10,7 +10,7 @@ import pytest
 from tiering.cluster.executors.local import LocalExecutor
 from tiering.cluster.files import output_file
 from tiering.cluster.running import Counters, Job
-from tiering.cluster.stores import open_store
+from tiering.cluster.store import open_store
 from tiering.cluster.tasks import Stage, TaskContext
 
 

@@ -21,7 +21,7 @@ from tiering.artifacts.atomic import OutputDirectory
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster import files, tasks
 from tiering.cluster.session import Cluster, ClusterOptions
-from tiering.cluster.stores import open_store
+from tiering.cluster.store import open_store
 from tiering.cluster.tasks import Call, Stage, attempt
 from tiering.errors import CapabilityError, InputError
 

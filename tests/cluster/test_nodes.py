@@ -12,7 +12,7 @@ from fresh_process import in_fresh_process
 from tiering.cluster.executors import nodes
 from tiering.cluster.executors.nodes import KEEPALIVE, Answer, Question, check_answers, check_driver, probe
 from tiering.cluster.session import Cluster, ClusterOptions
-from tiering.cluster.stores import open_store
+from tiering.cluster.store import open_store
 from tiering.errors import CapabilityError, InputError
 from tiering.version import __version__
 

@@ -20,8 +20,7 @@ from tiering.cluster.executors.local import LocalExecutor
 from tiering.cluster.manifests import manifest_key, plan_key, read_manifest
 from tiering.cluster.running import Counters, Job, RetryOptions
 from tiering.cluster.segments import Segment
-from tiering.cluster.stores import Store, open_store
-from tiering.cluster.stores.posix import PosixStore, PosixWriter
+from tiering.cluster.store import ObjectWriter, Store, open_store
 from tiering.cluster.tasks import ConflictError, Stage, plan_digest, run_attempt
 from tiering.errors import InputError, StorageError
 
@@ -258,7 +257,7 @@ def die(*arguments: Any, **options: Any) -> Any:
     os._exit(7)
 
 
-def half(writer: PosixWriter, data: Any) -> None:
+def half(writer: ObjectWriter, data: Any) -> None:
     os.write(writer._fd, np.ascontiguousarray(data).tobytes()[:100])
     os._exit(7)
 
@@ -272,13 +271,13 @@ def after(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 CRASHES: dict[str, tuple[Any, str, Any, int]] = {
-    "before writing": (PosixWriter, "write", die, 0),
-    "half written": (PosixWriter, "write", half, 0),
-    "written, not synced": (PosixWriter, "__exit__", die, 0),
+    "before writing": (ObjectWriter, "write", die, 0),
+    "half written": (ObjectWriter, "write", half, 0),
+    "written, not synced": (ObjectWriter, "__exit__", die, 0),
     "after the segment": (tasks_module, "_commit", die, 0),
     "before the claim's link": (os, "link", die, 0),
     "after the claim's link": (os, "link", after(os.link), 1),
-    "after the manifest": (PosixStore, "claim", after(PosixStore.claim), 1),
+    "after the manifest": (Store, "claim", after(Store.claim), 1),
 }
 """What is replaced in the child that dies, by what, and how many manifests it leaves."""
 

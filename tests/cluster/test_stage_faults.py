@@ -18,7 +18,7 @@ from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster import manifests, tasks
 from tiering.cluster.running import Job, RetryOptions
 from tiering.cluster.session import ClusterOptions
-from tiering.cluster.stores.posix import PosixWriter
+from tiering.cluster.store import ObjectWriter
 from tiering.errors import StorageError
 
 
@@ -234,7 +234,7 @@ def test_a_store_that_fills_up(prepared, tmp_path, small_store, step):
 @pytest.mark.parametrize("step", STEPS)
 def test_an_error_of_the_disk_below_the_store(prepared, tmp_path, monkeypatch, step):
     """One write of a segment in sixty fails, in the midst of it."""
-    whole, count = PosixWriter.write, [55]
+    whole, count = ObjectWriter.write, [55]
 
     def write(self, data):
         count[0] += 1
@@ -243,7 +243,7 @@ def test_an_error_of_the_disk_below_the_store(prepared, tmp_path, monkeypatch, s
             raise StorageError(errno.EIO, f"{self._path}: Input/output error")
         whole(self, data)
 
-    monkeypatch.setattr(PosixWriter, "write", write)
+    monkeypatch.setattr(ObjectWriter, "write", write)
     with Watched() as cluster:
         make(step, prepared, tmp_path / "out", cluster)
     assert_same(step, prepared, tmp_path / "out")

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from warm_processes import Interpreter
 
-from tiering.cluster.stores import Store, open_store
+from tiering.cluster.store import Store, open_store
 from tiering.errors import FormatError, InputError, MissingError, StorageError
 
 MIB = 1 << 20

@@ -18,7 +18,7 @@ import numpy as np
 from tiering.cluster.executors import Executor
 from tiering.cluster.manifests import Manifest
 from tiering.cluster.running import Counters, Job, RetryOptions
-from tiering.cluster.stores import Store, open_store
+from tiering.cluster.store import Store, open_store
 from tiering.cluster.tasks import Stage, TaskContext
 from tiering.errors import InputError, StorageError
 

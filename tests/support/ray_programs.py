@@ -241,7 +241,7 @@ class _Program:
 
     def stage(self, store: str, function: str, params: Mapping[str, Any], threads: int = 1) -> dict[str, Any]:
         from tiering.cluster.running import Counters, Job
-        from tiering.cluster.stores import open_store
+        from tiering.cluster.store import open_store
         from tiering.cluster.tasks import Stage
 
         counters = Counters()
@@ -344,7 +344,7 @@ class _Program:
         """Run a stage whose tasks fit nowhere; `options`: of the executor."""
         from tiering.cluster.executors import ray
         from tiering.cluster.running import Job
-        from tiering.cluster.stores import open_store
+        from tiering.cluster.store import open_store
         from tiering.cluster.tasks import Stage
 
         ray.SILENT_SECONDS = 1.0

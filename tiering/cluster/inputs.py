@@ -23,7 +23,7 @@ from tiering.artifacts.checksum import (
 from tiering.artifacts.document import MANIFEST, document_problems
 from tiering.artifacts.manifest import CHECKSUMS, storage_dtype
 from tiering.artifacts.reader import entry_width, mapped_file, offset_in
-from tiering.cluster.stores import Store, open_store
+from tiering.cluster.store import Store, open_store
 from tiering.datasets.parquet_columns import ParquetColumn
 from tiering.errors import FormatError
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import xxhash
 
-from tiering.cluster.stores import Store
+from tiering.cluster.store import Store
 from tiering.errors import MissingError, TieringError
 
 Manifest = dict[str, Any]

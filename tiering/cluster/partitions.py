@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tiering.cluster.manifests import LostError, read_manifest
 from tiering.cluster.segments import Segment, SegmentWriter, read_part
-from tiering.cluster.stores import Store
+from tiering.cluster.store import Store
 from tiering.errors import FormatError, MissingError
 
 Part = dict[str, npt.NDArray[np.generic]]

@@ -35,7 +35,7 @@ from tiering.cluster.manifests import (
 )
 from tiering.cluster.partitions import Partitions
 from tiering.cluster.segments import Columns, Segment
-from tiering.cluster.stores import Store
+from tiering.cluster.store import Store
 from tiering.cluster.tasks import Call, ConflictError, Outcome, OutputFile, Stage, plan_digest, run_attempt
 from tiering.errors import InternalError, RefusedError, TieringError
 from tiering.progress import in_log, note, progress

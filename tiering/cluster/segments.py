@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tiering.cluster.stores import ObjectWriter, Store
+from tiering.cluster.store import ObjectWriter, Store
 from tiering.errors import FormatError, InternalError
 
 Columns = Mapping[str, npt.NDArray[Any]]

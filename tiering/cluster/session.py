@@ -19,7 +19,7 @@ from tiering.cluster.executors.ray import RayExecutor
 from tiering.cluster.grid import Grid
 from tiering.cluster.manifests import canonical
 from tiering.cluster.running import Counters, Job, RetryOptions
-from tiering.cluster.stores import check_store, open_store
+from tiering.cluster.store import check_store, open_store
 from tiering.errors import InputError
 from tiering.progress import note
 from tiering.task_steps import Machines

@@ -32,7 +32,7 @@ from tiering.cluster.manifests import (
 )
 from tiering.cluster.partitions import Partitions
 from tiering.cluster.segments import Columns, SegmentWriter
-from tiering.cluster.stores import Store, open_store
+from tiering.cluster.store import Store, open_store
 from tiering.errors import InternalError, RefusedError, StorageError, TieringError
 from tiering.version import __version__
 

@@ -70,7 +70,7 @@ def probe() -> Callable[[Mapping[str, Any], str], dict[str, Any]]:
         if version != question["version"] or question["store"] is None:
             return found
         try:
-            from tiering.cluster.stores import open_store
+            from tiering.cluster.store import open_store
 
             store = open_store(question["store"])
             if store.read(f"{question['folder']}/driver").tobytes() != question["content"]:

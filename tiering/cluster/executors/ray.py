@@ -21,7 +21,7 @@ from typing import Any
 
 from tiering.cluster.executors.executor import Finished, LostWorkerError, has_room, memory_of
 from tiering.cluster.executors.nodes import KEEPALIVE, LONGEST_MS, Answer, Question, check_answers, check_driver, probe
-from tiering.cluster.stores import open_store
+from tiering.cluster.store import open_store
 from tiering.cluster.tasks import Call, Outcome
 from tiering.errors import CapabilityError, InputError
 from tiering.progress import note

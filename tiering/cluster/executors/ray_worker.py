@@ -7,7 +7,7 @@ import traceback
 
 from tiering.cluster.executors.executor import LostWorkerError
 from tiering.cluster.manifests import plan_key
-from tiering.cluster.stores import open_store
+from tiering.cluster.store import open_store
 from tiering.cluster.tasks import Call, Outcome, attempt
 from tiering.errors import InternalError, TieringError
 

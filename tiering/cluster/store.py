@@ -1,4 +1,4 @@
-"""A store in a directory, which all machines that take part see under the same path."""
+"""Where tasks leave what they hand to each other: a directory that all machines see under the same path."""
 
 from __future__ import annotations
 
@@ -12,17 +12,35 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tiering.artifacts.storage import storage_errors
-from tiering.cluster.stores.store import Bytes
-from tiering.errors import FormatError, MissingError, StorageError
+from tiering.errors import FormatError, InputError, MissingError, StorageError
 
+Bytes = npt.NDArray[np.uint8]
 _TURN = 1 << 30
 """Bytes that one call to the system reads or writes; Linux takes no more than 2 GiB."""
 
 
-class PosixStore:
-    """Objects are files; a claim is a hard link, which the file system makes once only.
+def check_store(path: str) -> None:
+    """Refuse a store that is named as a URL."""
+    scheme, separator, _ = path.partition("://")
+    if separator:
+        raise InputError(f"store: expected a directory, found scheme {scheme!r}; give one that all machines mount")
+
+
+def open_store(path: str) -> Store:
+    """Return the store in a directory."""
+    check_store(path)
+    return Store(path)
+
+
+class Store:
+    """Whole objects under keys, which are written once and never change.
+
+    Keys are names with ``/`` between parts, of letters, digits, ``_ + . -``. Objects are files; a claim is a hard link,
+    which the file system makes once only. Every failure of the storage is a `StorageError` that names the store and the
+    key; an object that is not there is a `MissingError`.
 
     File systems of clusters (NFS, Lustre, GPFS) have hard links; where there are none, claims say so. Nothing is
     flushed to disk: after a power cut objects may be gone or torn, which whoever reads them sees by their checksums,
@@ -34,9 +52,11 @@ class PosixStore:
 
     @property
     def url(self) -> str:
+        """What `open_store` opens it again by, in any process of any machine."""
         return str(self.root)
 
     def size(self, key: str) -> int | None:
+        """Bytes of an object; ``None`` if it is not there."""
         with storage_errors(self.root / key):
             try:
                 return (self.root / key).stat().st_size
@@ -44,6 +64,7 @@ class PosixStore:
                 return None
 
     def read(self, key: str, begin: int = 0, nbytes: int | None = None) -> Bytes:
+        """Bytes of an object, shape (nbytes,), by default up to its end; `FormatError` if it ends before."""
         path = self.root / key
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -63,10 +84,15 @@ class PosixStore:
         finally:
             os.close(fd)
 
-    def writer(self, key: str, nbytes: int) -> PosixWriter:
-        return PosixWriter(self.root / key, nbytes)
+    def writer(self, key: str, nbytes: int) -> ObjectWriter:
+        """Begin an object under a key that nobody else uses; of about `nbytes`, 0 where that is not known."""
+        return ObjectWriter(self.root / key, nbytes)
 
     def claim(self, key: str, data: bytes) -> bytes:
+        """Put a small object unless there is one; what is there then, `data` or what another put before.
+
+        Of several processes that claim a key at once, on any machines, exactly one puts its own.
+        """
         path = self.root / key
         own = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         with storage_errors(path, len(data)):
@@ -88,17 +114,23 @@ class PosixStore:
                 own.unlink(missing_ok=True)
 
     def remove(self, key: str) -> None:
+        """Remove an object, if it is there."""
         with storage_errors(self.root / key):
             (self.root / key).unlink(missing_ok=True)
 
     def clear(self, folder: str) -> None:
+        """Remove all objects whose keys begin with ``folder/``; they are nobody's any more."""
         shutil.rmtree(self.root / folder, ignore_errors=True)  # what a zombie still writes is nobody's
         with suppress(OSError):
             self.root.rmdir()
 
 
-class PosixWriter:
-    """A file being written: whole for every machine when the context has ended well, gone after an error."""
+class ObjectWriter:
+    """An object being written, front to back; a context manager.
+
+    The object is there and whole, for every machine, once the context has ended well, and gone after an error. A power
+    cut may take it: what matters has checksums.
+    """
 
     def __init__(self, path: Path, nbytes: int) -> None:
         self._path, self._nbytes = path, nbytes
@@ -107,12 +139,13 @@ class PosixWriter:
             self._fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
 
     def write(self, data: np.ndarray[Any, Any]) -> None:
+        """Append the bytes of a contiguous array."""
         view = np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
         with storage_errors(self._path, self._nbytes):
             while view:
                 view = view[os.write(self._fd, view[:_TURN]) :]
 
-    def __enter__(self) -> PosixWriter:
+    def __enter__(self) -> ObjectWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
