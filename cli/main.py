@@ -76,7 +76,7 @@ def describe_error(error: BaseException) -> tuple[int, str]:
 
     import typer
 
-    from tiering.errors import InternalError, RefusedError, TieringError
+    from tiering.errors import InternalError, RefusedError, StorageError, TieringError
 
     from .commands import UsageError
 
@@ -84,12 +84,18 @@ def describe_error(error: BaseException) -> tuple[int, str]:
         return USAGE, _usage_line(error)
     if isinstance(error, typer.Abort):
         return INTERRUPTED, "interrupted"
+    if (
+        isinstance(error, OSError)
+        and not isinstance(error, TieringError)
+        and error.strerror
+        and error.errno is not None
+    ):
+        place = f"{error.filename}: " if error.filename else ""
+        error = StorageError(error.errno, f"{place}{error.strerror}")
     text = one_line(str(error))
     if isinstance(error, MemoryError) and not isinstance(error, TieringError):
         detail = f" ({text})" if text else ""
         return 1, f"error: out of memory{detail}; use a smaller input or a machine with more memory"
-    if isinstance(error, OSError) and error.strerror and error.errno is not None:
-        text = one_line(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
     if isinstance(error, (TieringError, OSError)) and not isinstance(error, InternalError):
         return getattr(error, "exit_code", 1), f"error: {text or type(error).__name__}"
     if isinstance(error, RefusedError):

@@ -5,6 +5,7 @@ A message says which thing (path or argument), what was expected, what was found
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 
@@ -51,11 +52,12 @@ class BusyError(TieringError, RuntimeError):
 class StorageError(TieringError, OSError):
     """The operating system refused an operation on storage (disk full, I/O error, permission).
 
-    Raised with (errno, message), as every ``OSError``; its text is the message alone.
+    Raised with (errno, message), as every ``OSError``; its text is the message, and the remedy where descriptors ran out.
     """
 
     def __str__(self) -> str:
-        return str(self.args[1] if len(self.args) > 1 else self.args[0])
+        remedy = "; raise the limit (`ulimit -Hn`) and run it again" if self.errno == errno.EMFILE else ""
+        return f"{self.args[1] if len(self.args) > 1 else self.args[0]}{remedy}"
 
 
 class BudgetError(TieringError, MemoryError):

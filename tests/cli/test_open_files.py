@@ -57,7 +57,7 @@ def test_few_open_files(chain: Path, tmp_path: Path, name: str) -> None:
         assert out.exists() == (code == 0), f"{more} files: {errors}"
         if code:
             assert errors.count("\n") == 0, errors
-            assert "Too many open files" in errors
+            assert "Too many open files; raise the limit (`ulimit -Hn`) and run it again" in errors
             said += errors
         codes.append(code)
     assert {0, 1} == set(codes)

@@ -70,8 +70,7 @@ def storage_errors(path: Path, needed: int = 4096) -> Iterator[None]:
                 f"{path}: no space left: {format_bytes(needed)} needed, {format_bytes(disk_free(path.parent))} free; "
                 "make room or choose another disk, then run the same command again",
             ) from error
-        remedy = "; raise the limit (`ulimit -Hn`) and run it again" if error.errno == errno.EMFILE else ""
-        raise StorageError(error.errno, f"{path}: {error.strerror or error}{remedy}") from error
+        raise StorageError(error.errno, f"{path}: {error.strerror or error}") from error
 
 
 @contextmanager
