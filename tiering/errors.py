@@ -52,7 +52,7 @@ class BusyError(TieringError, RuntimeError):
 class StorageError(TieringError, OSError):
     """The operating system refused an operation on storage (disk full, I/O error, permission).
 
-    Raised with (errno, message), as every ``OSError``; its text is the message, and the remedy where descriptors ran out.
+    Raised with (errno, message), as every ``OSError``. Its text is the message, and a remedy where descriptors ran out.
     """
 
     def __str__(self) -> str:
