@@ -43,6 +43,27 @@ void test_every_word_once() {
     }
 }
 
+/// Requests of a row of a dense table, on average.
+double requests_of_table(int64_t row_bytes) {
+  const RowCopy copy = RowCopy::plan(row_bytes, 0);
+  int64_t count = 0;
+  const int64_t rows = kDeviceLineBytes;  // then the places within a line come round
+  for (int64_t row = 0; row < rows; ++row) {
+    const auto address = static_cast<uint64_t>(row * row_bytes);
+    count += requests(copy, address, copy.shift(address));
+  }
+  return static_cast<double>(count) / static_cast<double>(rows);
+}
+
+/// The example of the source: the second row of 480 bytes, read 4 bytes a lane, takes 8 requests, and 5 where lanes are
+/// shifted. Rows of other lengths: one request more than the lines that they touch only where the shift goes round.
+void test_published_requests() {
+  const RowCopy copy = RowCopy::plan(480, sizeof(float));
+  CHECK(copy.width == 4 && requests(copy, 480, 0) == 8 && requests(copy, 480, copy.shift(480)) == 5);
+  for (const auto [row_bytes, expected] : {std::pair{600, 5.875}, std::pair{1000, 8.75}, std::pair{1100, 9.9375}})
+    CHECK(requests_of_table(row_bytes) == expected);
+}
+
 /// A row is asked for line by line: one request more than it has lines, where the shift goes round.
 void test_lines() {
   for (const int64_t row_bytes : {1024, 1536, 2408, 4096, 4100})
@@ -130,6 +151,7 @@ void test_rows_of_every_tier() {
 
 int main() {
   test_every_word_once();
+  test_published_requests();
   test_lines();
   test_lanes_of_short_rows();
   test_strides();

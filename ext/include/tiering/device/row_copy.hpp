@@ -4,8 +4,8 @@
 //             read at once are shared by fewer lanes, so that a warp takes several. Over PCIe and NVLink memory is read
 //             in lines of 128 bytes, and a warp whose 512 bytes begin within a line asks for five lines instead of four.
 //             So where a row takes several steps and does not begin with a line, the lanes are shifted in a circle: lane
-//             0 of every step stands at the begin of a line, and the lanes that would stand before the row take its
-//             last words.
+//             0 of every step stands at the begin of a line, the first in the first line that begins within the row, and
+//             the words before that line are taken last.
 // Source:     circular shift: Min et al., "Large Graph Convolutional Network Training with GPU-Oriented Data
 //             Communication Architecture" (VLDB'21).
 #pragma once
@@ -32,7 +32,7 @@ struct RowCopy {
   int lanes = 1;             ///< lanes that share a row: a power of two up to 32
   int32_t words = 0;         ///< accesses of a row
   int32_t steps = 0;         ///< accesses of a lane
-  uint32_t within_line = 0;  ///< the bits of an address that a shift undoes; 0 where a row takes one step
+  uint32_t within_line = 0;  ///< the bits of an address that a shift clears; 0 where a row takes one step
 
   /// For rows of `row_bytes`, with all addresses and strides or-ed in `bits`.
   static constexpr RowCopy plan(int64_t row_bytes, uint64_t bits) {
@@ -52,17 +52,17 @@ struct RowCopy {
     return copy;
   }
 
-  /// Words between the begin of the line that a row at `address` begins in, and the row; 0 where a row takes one step.
+  /// Words between the begin of a row at `address` and the first line that begins in it; 0 where a row takes one step.
   /// Less than `words`.
   constexpr int32_t shift(uint64_t address) const {
-    return static_cast<int32_t>((static_cast<uint32_t>(address) & within_line) >> width_bits);
+    return static_cast<int32_t>(((0U - static_cast<uint32_t>(address)) & within_line) >> width_bits);
   }
 
   /// The word that a lane takes in a step; -1 if there is none for it.
   constexpr int32_t word(int32_t step, int lane, int32_t shift) const {
     const int32_t at = step * lanes + lane;
     if (at >= words) return -1;
-    return at < shift ? words - shift + at : at - shift;
+    return at < words - shift ? at + shift : at - (words - shift);
   }
 
   /// The `item`-th step of all. It divides: a thread does so once and goes on by `after`.
