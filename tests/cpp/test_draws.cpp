@@ -268,6 +268,17 @@ void test_weighted_against_a_scan() {
   }
 }
 
+/// Sums that repeat, as weights of 0 make them, at every point where the answer changes.
+void test_find_place() {
+  for (size_t degree = 0; degree < 40; ++degree) {
+    Sums sums(degree);
+    for (size_t i = 0; i < degree; ++i) sums[i] = 10 * (1 + i / (1 + degree % 4));
+    for (uint64_t point = 0; point < 10 * (degree + 2); ++point)
+      CHECK(ListWeights{sums.data()}.find(point, static_cast<int64_t>(degree)) ==
+            std::upper_bound(sums.begin(), sums.end(), point) - sums.begin());
+  }
+}
+
 /// Chances of ordered pairs, the second draw in proportion to what the first has left.
 std::map<Places, double> pair_chances(const std::vector<double>& weights) {
   const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
@@ -353,6 +364,7 @@ int main() {
   test_damaged_offsets();
   test_uniform();
   test_replacement();
+  test_find_place();
   test_weighted_against_a_scan();
   test_weighted_chances();
   test_weighted_extremes();

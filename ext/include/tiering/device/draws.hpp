@@ -2,7 +2,6 @@
 // take the same places. They take memory from nobody; what they need beside their result is passed in.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "tiering/sampling/random.hpp"
@@ -72,6 +71,20 @@ struct ListWeights {
 
   constexpr uint64_t before(int64_t place) const { return place > 0 ? sums[place - 1] : 0; }
   constexpr uint64_t of(int64_t place) const { return sums[place] - before(place); }
+
+  /// Return the place that `point` lies on: the first whose sum is larger; `degree` if there is none. Not by
+  /// std::upper_bound: nvcc compiles the std::advance within it to nothing.
+  constexpr int64_t find(uint64_t point, int64_t degree) const {
+    int64_t low = 0, high = degree;
+    while (low < high) {
+      const int64_t middle = low + (high - low) / 2;
+      if (sums[middle] <= point)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    return low;
+  }
 };
 
 /// Places of positive weight, in order; returns how many. `out` has room for `degree`.
@@ -93,7 +106,7 @@ constexpr int64_t draw_weighted(int64_t first, int64_t degree, int64_t fanout, L
   for (; count < fanout && left > 0; ++count) {
     uint64_t point = random.below(left);  // counts only what is not taken: moved to where it lies on the whole list
     for (int64_t i = 0; i < count && point >= weights.before(taken[i]); ++i) point += weights.of(taken[i]);
-    const int64_t place = std::upper_bound(weights.sums, weights.sums + degree, point) - weights.sums;
+    const int64_t place = weights.find(point, degree);
     left -= weights.of(place);
     int64_t at = count;
     for (; at > 0 && taken[at - 1] > place; --at) taken[at] = taken[at - 1];
