@@ -60,7 +60,7 @@ double requests_of_table(int64_t row_bytes) {
 void test_published_requests() {
   const RowCopy copy = RowCopy::plan(480, sizeof(float));
   CHECK(copy.width == 4 && requests(copy, 480, 0) == 8 && requests(copy, 480, copy.shift(480)) == 5);
-  for (const auto [row_bytes, expected] : {std::pair{600, 5.875}, std::pair{1000, 8.75}, std::pair{1100, 9.9375}})
+  for (const auto& [row_bytes, expected] : {std::pair{600, 5.875}, std::pair{1000, 8.75}, std::pair{1100, 9.9375}})
     CHECK(requests_of_table(row_bytes) == expected);
 }
 

@@ -20,6 +20,8 @@ constexpr int kInFlight = 4;        // accesses of a lane
 constexpr int kMostBlocks =
     1 << 16;  // more than there are multiprocessors: accesses of all lanes are counted in 32 bits
 
+}  // namespace
+
 /// `request` is the part from its `first`-th id on, of at most kMostRows.
 template <typename Word>
 __global__ void __launch_bounds__(kMostThreads)
@@ -75,6 +77,8 @@ __global__ void __launch_bounds__(kMostThreads)
       if (from[i] != nullptr) *reinterpret_cast<Word*>(to[i]) = words[i];
   }
 }
+
+namespace {
 
 template <typename T>
 T* moved(T* pointer, int64_t by) {

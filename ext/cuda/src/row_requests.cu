@@ -24,6 +24,8 @@ TIERING_DEVICE void add_to(unsigned long long* tally, unsigned long long rows) {
   if (rows > 0) atomicAdd(tally, rows);
 }
 
+}  // namespace
+
 /// A row's key: its rank, but in the ssd tier its slot behind the other tiers. `pairs.keys` null: rows are only counted.
 __global__ void __launch_bounds__(kThreads)
     translate(RowTable table, RowRequest request, KeyPairs pairs, unsigned long long* tally) {
@@ -58,6 +60,8 @@ __global__ void list_rows(RowRequest request, KeyPairs sorted, const unsigned lo
   }
   if (first_item() == 0) *request.num_listed = static_cast<uint32_t>(count);
 }
+
+namespace {
 
 /// Bits of the largest key that has a row, and of kNoRow, which must come behind it.
 int bits_of_keys(const RowTable& table, bool slots) {

@@ -120,7 +120,8 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
                 "arguments of a kernel are copied byte by byte");
   return [&](ExpTypes... taken) {
     return simulator::launch(
-        config, [kernel, copies = std::tuple<ExpTypes...>(taken...)] { std::apply(kernel, copies); });
+        config, [kernel, copies = std::tuple<ExpTypes...>(taken...)] { std::apply(kernel, copies); },
+        {reinterpret_cast<const void*>(kernel), {&taken...}, {sizeof(ExpTypes)...}});
   }(std::forward<ActTypes>(args)...);
 }
 

@@ -1,11 +1,13 @@
 // Kernels: blocks are run by several threads, so that the thread sanitizer sees races between them.
 #include <cuda_runtime.h>
+#include <dlfcn.h>
 
 #include <algorithm>
 #include <atomic>
 #include <thread>
 #include <vector>
 
+#include "address_map.hpp"
 #include "call.hpp"
 #include "streams.hpp"
 
@@ -53,9 +55,19 @@ void run_grid(dim3 grid, dim3 block, const std::function<void()>& thread) {
   work(0);
 }
 
+std::atomic<simulator_interpreter> interpreter{nullptr};
+
+cudaError_t interpret(simulator_interpreter run, unsigned blocks, unsigned threads, const Called& called) {
+  Dl_info found{};
+  if (dladdr(called.kernel, &found) == 0 || found.dli_saddr != called.kernel) return cudaErrorInvalidDeviceFunction;
+  const int failed = run(found.dli_sname, blocks, threads, called.arguments.data(), called.bytes.data(),
+                         called.arguments.size());
+  return failed == 0 ? cudaSuccess : cudaErrorLaunchFailure;
+}
+
 }  // namespace
 
-cudaError_t launch(const cudaLaunchConfig_t* config, std::function<void()> thread) {
+cudaError_t launch(const cudaLaunchConfig_t* config, std::function<void()> thread, const Called& called) {
   return call([&] {
     if (config == nullptr) return cudaErrorInvalidValue;
     const dim3 grid = config->gridDim, block = config->blockDim;
@@ -63,8 +75,22 @@ cudaError_t launch(const cudaLaunchConfig_t* config, std::function<void()> threa
     if (config->numAttrs != 0 || config->dynamicSmemBytes != 0) return cudaErrorNotSupported;
     const auto stream = Streams::get().find(config->stream);
     if (stream && stream->device != current_device) return cudaErrorInvalidResourceHandle;
+    if (const auto run = interpreter.load()) {
+      stream ? stream->wait() : Streams::get().run_on_null([] {});
+      return interpret(run, grid.x, block.x, called);
+    }
     return enqueue(config->stream, [=] { run_grid(grid, block, thread); });
   });
 }
 
 }  // namespace simulator
+
+void simulator_interpret(simulator_interpreter run) { simulator::interpreter = run; }
+
+int simulator_find(const void* address, void** begin, size_t* bytes) {
+  const auto found = simulator::AddressMap::get().find(address);
+  if (!found) return 0;
+  *begin = found->base;
+  *bytes = found->bytes;
+  return 1;
+}

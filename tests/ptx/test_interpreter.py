@@ -1,0 +1,174 @@
+"""The interpreter itself: instructions against another compiler's, memory as weak as it says, refusals by name."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+
+import numpy as np
+import pytest
+from ptx_machine import MachineError, Memory
+from ptx_program import UnsupportedError, read_kernels
+
+pytestmark = pytest.mark.slow
+
+ARITHMETIC = """
+#include <cstdint>
+#ifndef __CUDACC__
+#define __global__ extern "C"
+#define __popc __builtin_popcount
+#define __popcll __builtin_popcountll
+extern "C" struct Index { unsigned x; } threadIdx;
+Index threadIdx;
+#endif
+template <typename T, typename U>
+#ifdef __CUDACC__
+__device__
+#endif
+void calculate(T a, T b, uint64_t* out) {
+  const U bits = 8 * sizeof(T), by = static_cast<U>(b) % bits;
+  const T nonzero = b == 0 ? T(3) : b;
+  const T results[] = {T(U(a) + U(b)), T(U(a) - U(b)), T(U(a) * U(b)), T(a / nonzero), T(a % nonzero), T(U(a) << by),
+                       T(a >> by), T(a & b), T(a | b), T(a ^ b), T(~a), T(U(0) - U(a)), T(a < b), T(a >= b), T(a == b),
+                       T(a < b ? a : b), T(a > b ? a : b), T(U(a) * U(b) + U(b))};
+  for (int i = 0; i < 18; ++i) out[i] = static_cast<uint64_t>(results[i]);
+  const auto product = static_cast<unsigned __int128>(static_cast<uint64_t>(a)) * static_cast<uint64_t>(b);
+  out[18] = static_cast<uint64_t>(product >> 64);
+  out[19] = static_cast<uint64_t>(static_cast<int64_t>(static_cast<int32_t>(a)) * static_cast<int32_t>(b));
+  out[20] = static_cast<uint64_t>(static_cast<int8_t>(a)) + static_cast<uint16_t>(b) + static_cast<int16_t>(b);
+  out[21] = __popc(static_cast<unsigned>(a)) + __popcll(static_cast<unsigned long long>(b));
+}
+__global__ void calculate_all(const int64_t* a, const int64_t* b, uint64_t* out) {
+  const unsigned i = threadIdx.x;
+  calculate<int64_t, uint64_t>(a[i], b[i], out + 88 * i);
+  calculate<uint64_t, uint64_t>(static_cast<uint64_t>(a[i]), static_cast<uint64_t>(b[i]), out + 88 * i + 22);
+  calculate<int32_t, uint32_t>(static_cast<int32_t>(a[i]), static_cast<int32_t>(b[i]), out + 88 * i + 44);
+  calculate<uint32_t, uint32_t>(static_cast<uint32_t>(a[i]), static_cast<uint32_t>(b[i]), out + 88 * i + 66);
+}
+"""
+
+THREADS = """
+__global__ void two_writers(unsigned* out) { out[threadIdx.x / 2] = threadIdx.x; }
+__global__ void wide(ulonglong2* out) { out[0] = make_ulonglong2(1, 2); }
+__global__ void pass(volatile unsigned* ready, unsigned* value, unsigned* out, bool fenced) {
+  if (threadIdx.x == 0) {
+    *value = 1;
+    if (fenced) __threadfence();
+    *ready = 1;
+  } else if (threadIdx.x == 1) {
+    while (*ready == 0) {
+    }
+    if (fenced) __threadfence();
+    *out = *value;
+  }
+}
+__global__ void warp(unsigned* out) {
+  const unsigned lane = threadIdx.x;
+  unsigned sum = lane;
+  for (int by = 16; by > 0; by /= 2) sum += __shfl_down_sync(~0U, sum, by);
+  out[lane] = lane == 0 ? sum : __shfl_xor_sync(~0U - 1, lane, 0) + (__ballot_sync(~0U - 1, lane % 3 == 0) & 0xff);
+}
+__global__ void early(unsigned* out) {
+  if (threadIdx.x == 5) return;
+  out[threadIdx.x] = __shfl_down_sync(~0U, threadIdx.x, 1);
+}
+"""
+
+BLOCK = "__global__ void shared(int* out) { __shared__ int x[32]; x[threadIdx.x] = 1; __syncthreads(); *out = x[0]; }"
+
+
+@pytest.fixture(scope="module")
+def compiled(nvcc, tmp_path_factory):
+    """Compile a source; its kernels by the name before the parameters."""
+    folder = tmp_path_factory.mktemp("sources")
+
+    def compile_source(text):
+        source = folder / "kernels.cu"
+        source.write_text(text)
+        subprocess.run([*nvcc, str(source), "-o", str(folder / "kernels.ptx")], check=True)
+        return read_kernels(folder / "kernels.ptx")
+
+    return compile_source
+
+
+def machine(*arrays, seed=0):
+    """Memory of these arrays alone."""
+
+    def owner(address):
+        ranges = ((array.ctypes.data, array.nbytes) for array in arrays)
+        return next((r for r in ranges if r[0] <= address < sum(r)), None)
+
+    return Memory(owner, seed)
+
+
+def find(kernels, name):
+    return next(kernel for symbol, kernel in kernels.items() if name in symbol)
+
+
+def pointer(array):
+    return array.ctypes.data.to_bytes(8, "little")
+
+
+def test_arithmetic(compiled, tmp_path):
+    """Every operation on random words, small and large, beside the same source compiled for the processor."""
+    rng = np.random.default_rng(0)
+    words = [rng.integers(-(2**63), 2**63 - 1, 12), rng.integers(-5, 6, 12), rng.integers(-(2**31), 2**31, 8)]
+    a, b = rng.permutation(np.concatenate(words)), rng.permutation(np.concatenate(words))
+    found, expected = np.zeros((32, 88), np.uint64), np.zeros((32, 88), np.uint64)
+    kernel = find(compiled(ARITHMETIC), "calculate_all")
+    machine(a, b, found).launch(kernel, 1, 32, [pointer(a), pointer(b), pointer(found)])
+    source = tmp_path / "arithmetic.cpp"
+    source.write_text(ARITHMETIC)
+    library = tmp_path / "arithmetic.so"
+    subprocess.run(["c++", "-std=c++20", "-O1", "-fwrapv", "-shared", "-fPIC", source, "-o", library], check=True)
+    loaded = ctypes.CDLL(str(library))
+    thread = ctypes.c_uint.in_dll(loaded, "threadIdx")
+    for i in range(32):
+        thread.value = i
+        loaded.calculate_all(*(ctypes.c_void_p(array.ctypes.data) for array in (a, b, expected)))
+    assert np.array_equal(found, expected)
+
+
+def test_one_writer(compiled):
+    out = np.zeros(32, np.uint32)
+    with pytest.raises(MachineError, match="store to one word"):
+        machine(out).launch(find(compiled(THREADS), "two_writers"), 1, 32, [pointer(out)])
+
+
+def test_addresses(compiled):
+    kernel, out = find(compiled(THREADS), "wide"), np.zeros(8, np.uint64)
+    start = out[(-out.ctypes.data % 16) // 8 :]
+    machine(out).launch(kernel, 1, 1, [pointer(start)])
+    assert start[:2].tolist() == [1, 2]
+    with pytest.raises(MachineError, match="not aligned"):
+        machine(out).launch(kernel, 1, 1, [pointer(start[1:])])
+    with pytest.raises(MachineError, match="belong to no memory"):
+        machine(out[:1]).launch(kernel, 1, 1, [(out.ctypes.data + 160 & ~15).to_bytes(8, "little")])
+    with pytest.raises(MachineError, match=r"parameters of \[8\] bytes, called with \[4\]"):
+        machine(out).launch(kernel, 1, 1, [b"1234"])
+
+
+def test_weak_memory(compiled):
+    """What is not fenced may be seen too late, and what is fenced never is."""
+    kernel, results = find(compiled(THREADS), "pass"), {True: set(), False: set()}
+    for fenced in results:
+        for seed in range(40):
+            words = np.zeros(3, np.uint32)
+            arguments = [pointer(words[i:]) for i in range(3)]
+            machine(words, seed=seed).launch(kernel, 1, 2, [*arguments, bytes([fenced])])
+            results[fenced].add(int(words[2]))
+    assert results == {True: {1}, False: {0, 1}}
+
+
+def test_warps(compiled):
+    kernels, out = compiled(THREADS), np.zeros(32, np.uint32)
+    with pytest.raises(MachineError, match="were to meet at 'down'"):
+        machine(out).launch(find(kernels, "early"), 1, 32, [pointer(out)])
+    machine(out).launch(find(kernels, "warp"), 1, 32, [pointer(out)])
+    votes = sum(1 << lane for lane in range(1, 32) if lane % 3 == 0) & 0xFF
+    assert out.tolist() == [496] + [lane + votes for lane in range(1, 32)]
+
+
+def test_shared_memory_is_refused(compiled):
+    with pytest.raises(UnsupportedError, match="what threads of a block share is not run here"):
+        compiled(BLOCK)
