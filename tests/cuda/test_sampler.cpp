@@ -279,7 +279,6 @@ void test_no_nodes() {
     cuda::GpuSamplerConfig config{.num_nodes = {1, 0},
                                   .relations = {{1, 0, table}, {0, 1, empty}},
                                   .fanouts = {{fanout, fanout}, {fanout, fanout}},
-                                  .walks = {},
                                   .node_keys = {{}, {}}};
     cuda::GpuSampler sampler(std::move(config));
     const cuda::GpuSeeds given{on_device(device.memory, seeds), 1};

@@ -314,6 +314,13 @@ class Loader(Described):
             raise CapabilityError("sample_on='gpu': not with device='cpu'; use sample_on='auto'")
         if where.index is None or pipeline.sample_on == "cpu":
             return None
+        if self.node_sampler.rule not in GpuSampler.RULES:
+            if pipeline.sample_on == "auto":
+                return None
+            raise CapabilityError(
+                f"sample_on='gpu': sampler {self.node_sampler.rule!r} runs on the host; use sample_on='auto', whose "
+                "batches go on to the GPU"
+            )
         device, group = gpu_device.open_device(where.index), find_group(where.peers)
         nbytes = parse_bytes(pipeline.peer_adjacency_cache, "peer_adjacency_cache")
         artifact, positions = self.layout.artifact, self._edge_positions

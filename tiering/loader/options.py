@@ -140,7 +140,8 @@ class PipelineOptions:
     """Whether batches have the features of their edges (`Batch.edge_features`), of relations that have some in the
     tiers; each batch reads those of the ssd tier by itself."""
     sample_on: str = "auto"
-    """Who samples for a GPU: it (``gpu``), or the host (``cpu``); ``auto`` is ``gpu`` there. Batches are the same."""
+    """Who samples for a GPU: it (``gpu``), or the host (``cpu``). ``auto`` is the GPU, except for the samplers
+    ``pinsage`` and ``ladies``, which run on the host only. Batches are the same."""
     progress: bool = False
     """Show a bar, with a line that says what the epoch is bound by, where standard error is a terminal, and in
     notebooks."""

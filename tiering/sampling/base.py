@@ -54,8 +54,6 @@ class Sampler:
         self.frontier = frontier
         self.rule = rule
         """What the core calls it: a name of `tiering.sampling.SAMPLERS`; ``full`` is ``uniform`` there."""
-        self.walks = walks
-        """Of random walks: number, length, probability of ending early, metapaths as places of relations."""
         self.seed = key_word(seed, "seed")
         self.node_types = list(graph.node_types)
         self.relations = [cast(Relation, tuple(r)) for r in graph.relations]

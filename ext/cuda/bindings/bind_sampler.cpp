@@ -1,6 +1,5 @@
 // The GPU's sampler for Python: plain tuples become its config.
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -10,7 +9,6 @@
 #include <tiering/cuda/memory.hpp>
 #include <tiering/cuda/sampler.hpp>
 #include <tiering/errors.hpp>
-#include <tiering/sampling/walk_hop.hpp>
 
 #include "addresses.hpp"
 
@@ -53,19 +51,13 @@ using Keys = std::tuple<Address, int64_t, Address, bool>;
 DrawRule parse_rule(const std::string& name) {
   if (name == "uniform") return DrawRule::uniform;
   if (name == "replacement") return DrawRule::replacement;
-  if (name == "weighted") return DrawRule::weighted;
-  if (name == "pinsage") return DrawRule::pinsage;
-  TIERING_EXPECT(name == "ladies", "rule: expected uniform, replacement, weighted, pinsage or ladies, found " + name);
-  return DrawRule::ladies;
+  TIERING_EXPECT(name == "weighted", "rule: expected uniform, replacement or weighted, found " + name);
+  return DrawRule::weighted;
 }
-
-/// (walks, rounds of each, probability of ending early, metapaths as places of relations).
-using Walks = std::tuple<int64_t, int64_t, double, std::vector<std::vector<int>>>;
 
 GpuSamplerConfig make_config(std::vector<int64_t> num_nodes, const std::vector<Adjacency>& relations,
                              std::vector<std::vector<int64_t>> fanouts, bool only_new, const std::string& rule,
-                             const std::vector<Keys>& node_keys, uint64_t seed, bool positions, int max_sms,
-                             const std::optional<Walks>& walks) {
+                             const std::vector<Keys>& node_keys, uint64_t seed, bool positions, int max_sms) {
   GpuSamplerConfig config;
   config.num_nodes = std::move(num_nodes);
   config.fanouts = std::move(fanouts);
@@ -74,10 +66,6 @@ GpuSamplerConfig make_config(std::vector<int64_t> num_nodes, const std::vector<A
   config.seed = seed;
   config.positions = positions;
   config.max_sms = max_sms;
-  if (walks.has_value()) {
-    const auto& [num_walks, walk_length, restart, metapaths] = *walks;
-    config.walks = {num_walks, walk_length, restart_of(restart), metapaths};
-  }
   for (const auto& [local, local_end, host, wide] : node_keys)
     config.node_keys.push_back({pointer<const void>(local), local_end, pointer<const void>(host), wide});
   for (const auto& given : relations) {
@@ -109,16 +97,14 @@ void bind_sampler(nb::module_& m) {
           "__init__",
           [](BoundSampler* self, int device, std::vector<int64_t> num_nodes, const std::vector<Adjacency>& relations,
              std::vector<std::vector<int64_t>> fanouts, bool only_new, const std::string& rule,
-             const std::vector<Keys>& node_keys, uint64_t seed, bool positions, const std::optional<Walks>& walks,
-             int max_sms) {
+             const std::vector<Keys>& node_keys, uint64_t seed, bool positions, int max_sms) {
             const DeviceScope scope(device);
-            auto made =
-                std::make_unique<GpuSampler>(make_config(std::move(num_nodes), relations, std::move(fanouts), only_new,
-                                                         rule, node_keys, seed, positions, max_sms, walks));
+            auto made = std::make_unique<GpuSampler>(make_config(std::move(num_nodes), relations, std::move(fanouts),
+                                                                 only_new, rule, node_keys, seed, positions, max_sms));
             new (self) BoundSampler{device, std::move(made)};
           },
           "device"_a, "num_nodes"_a, "relations"_a, "fanouts"_a, "only_new"_a, "rule"_a, "node_keys"_a, "seed"_a,
-          "positions"_a = false, "walks"_a = nb::none(), "max_sms"_a = 0, Release())
+          "positions"_a = false, "max_sms"_a = 0, Release())
       .def(
           "start",
           [](BoundSampler& self, const std::vector<std::tuple<Address, int64_t>>& seeds, uint64_t epoch, uint64_t batch,
@@ -146,18 +132,11 @@ void bind_sampler(nb::module_& m) {
           "node_type"_a, "out"_a, "stream"_a, Release())
       .def(
           "write_edges",
-          [](const BoundSampler& self, int hop, int group, Address out, Address stream) {
+          [](const BoundSampler& self, int hop, int relation, Address out, Address stream) {
             const DeviceScope scope(self.device);
-            self.sampler->write_edges(hop, group, pointer<int64_t>(out), stream_of(stream));
+            self.sampler->write_edges(hop, relation, pointer<int64_t>(out), stream_of(stream));
           },
-          "hop"_a, "group"_a, "out"_a, "stream"_a, Release())
-      .def(
-          "write_weights",
-          [](const BoundSampler& self, int hop, int group, Address out, Address stream) {
-            const DeviceScope scope(self.device);
-            self.sampler->write_weights(hop, group, pointer<float>(out), stream_of(stream));
-          },
-          "hop"_a, "group"_a, "out"_a, "stream"_a, Release())
+          "hop"_a, "relation"_a, "out"_a, "stream"_a, Release())
       .def(
           "write_positions",
           [](const BoundSampler& self, int hop, int relation, Address out, Address stream) {

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <string>
 #include <tiering/errors.hpp>
-#include <tiering/sampling/walk_hop.hpp>
 #include <utility>
 
 #include "draw_kernels.cuh"
@@ -37,14 +36,8 @@ void GpuSampler::check() const {
         },
         relation.table);
   }
-  if (config_.rule == DrawRule::pinsage) {
-    std::vector<RelationView> ends;
-    for (const auto& relation : config_.relations) ends.push_back({relation.src_type, relation.dst_type, nullptr, {}});
-    check_walks(config_.walks, ends);
-    TIERING_EXPECT(!config_.positions, "positions: an edge of a random walk has no place in the indices");
-  }
   for (const auto& hop : config_.fanouts) {
-    TIERING_EXPECT(hop.size() == config_.num_groups(), "fanouts: one entry per relation in every hop");
+    TIERING_EXPECT(hop.size() == config_.relations.size(), "fanouts: one entry per relation in every hop");
     for (const int64_t fanout : hop)
       TIERING_EXPECT(fanout >= -1, "fanouts: expected -1 or more, found " + std::to_string(fanout));
   }
@@ -136,7 +129,7 @@ void GpuSampler::start(const std::vector<GpuSeeds>& seeds, uint64_t epoch, uint6
     m.kept.clear();
     m.waited = false;
     put_batch(sizes);
-    m.settled = m.waited || config_.weighs_edges() ? std::vector<int64_t>() : sizes;
+    m.settled = m.waited ? std::vector<int64_t>() : sizes;
   } else {
     if (m.kept.empty()) m.kept.capture(stream_, [&] { put_batch(m.settled); });
     m.kept.launch(stream_);
@@ -144,12 +137,10 @@ void GpuSampler::start(const std::vector<GpuSeeds>& seeds, uint64_t epoch, uint6
   m.ready.record(stream_);
 }
 
-/// The key of the random numbers of a hop and group.
+/// The key of the random numbers of a hop and relation.
 uint64_t GpuSampler::stream_key(size_t group) const {
-  const StreamUse use = config_.rule == DrawRule::pinsage  ? StreamUse::pinsage
-                        : config_.rule == DrawRule::ladies ? StreamUse::ladies
-                                                           : StreamUse::neighbours;
-  return fold_key(use, {config_.seed, epoch_, batch_, group / config_.num_groups(), group % config_.num_groups()});
+  const size_t relations = config_.relations.size();
+  return fold_key(StreamUse::neighbours, {config_.seed, epoch_, batch_, group / relations, group % relations});
 }
 
 /// Puts all of a batch of at most so many seeds on the stream. What changes from batch to batch it reads on the device.
@@ -172,7 +163,9 @@ void GpuSampler::put_batch(const std::vector<int64_t>& sizes) {
     m.hop_start = m.step;
     m.bound_at_start.clear();
     for (const TypeNodes& type : m.types) m.bound_at_start.push_back(type.bound);
-    for (size_t g = 0; g < config_.num_groups(); ++g) sample(static_cast<int>(hop), static_cast<int>(g));
+    for (size_t r = 0; r < config_.relations.size(); ++r)
+      std::visit([&](const auto& table) { sample(static_cast<int>(hop), static_cast<int>(r), table); },
+                 config_.relations[r].table);
     m.hop_before = m.hop_start;
   }
   std::byte* const report = m.report.data();
@@ -210,13 +203,6 @@ void GpuSampler::number(int type, int64_t bound, Total total, int32_t* src, int6
   launch_over("settling nodes", settle, std::max<int64_t>(bound, 1), stream_, edges, known, m.known_after(m.step + 1),
               static_cast<int>(m.types.size()), type, num_edges);
   ++m.step;
-}
-
-void GpuSampler::sample(int hop, int group) {
-  if (config_.rule == DrawRule::pinsage) return walk(hop, group);
-  if (config_.rule == DrawRule::ladies) return sample_layer(hop, group);
-  std::visit([&](const auto& table) { sample(hop, group, table); },
-             config_.relations[static_cast<size_t>(group)].table);
 }
 
 template <typename Index>
@@ -305,7 +291,7 @@ GpuBatchSizes GpuSampler::finish() {
     throw InputError("column " + std::to_string(faults.column) + ": indptr leads outside the indices");
   if (faults.edge != ~0ULL)
     throw InputError("indices: edge " + std::to_string(faults.edge) + " of a hop leads to no node of the source type");
-  const size_t types = m.types.size(), groups = config_.num_groups();
+  const size_t types = m.types.size(), groups = config_.relations.size();
   GpuBatchSizes sizes;
   for (size_t hop = 0; hop <= config_.fanouts.size(); ++hop) {
     const int64_t* const known = report + (types + hop * groups) * types;
@@ -324,24 +310,18 @@ void GpuSampler::write_nodes(int type, int64_t* out, cudaStream_t stream) const 
   copy_async(out, memory_->types[t].nodes.data(), sizes_.num_nodes.back()[t] * 8, stream, "copying nodes");
 }
 
-void GpuSampler::write_edges(int hop, int group, int64_t* out, cudaStream_t stream) const {
-  const auto h = static_cast<size_t>(hop), g = static_cast<size_t>(group);
-  const GroupEdges& edges = memory_->groups[h * config_.num_groups() + g];
-  const int64_t count = sizes_.num_edges[h][g];
+void GpuSampler::write_edges(int hop, int relation, int64_t* out, cudaStream_t stream) const {
+  const auto h = static_cast<size_t>(hop), r = static_cast<size_t>(relation);
+  const GroupEdges& edges = memory_->groups[h * config_.relations.size() + r];
+  const int64_t count = sizes_.num_edges[h][r];
   launch_over("writing edges", widen, count, stream, edges.src.data(), count, out);
   launch_over("writing edges", widen, count, stream, edges.dst.data(), count, out + count);
 }
 
 void GpuSampler::write_positions(int hop, int relation, int64_t* out, cudaStream_t stream) const {
   const auto h = static_cast<size_t>(hop), r = static_cast<size_t>(relation);
-  const auto& positions = memory_->groups[h * config_.num_groups() + r].positions;
+  const auto& positions = memory_->groups[h * config_.relations.size() + r].positions;
   copy_async(out, positions.data(), sizes_.num_edges[h][r] * 8, stream, "copying positions");
-}
-
-void GpuSampler::write_weights(int hop, int group, float* out, cudaStream_t stream) const {
-  const auto h = static_cast<size_t>(hop), g = static_cast<size_t>(group);
-  const auto& weights = memory_->groups[h * config_.num_groups() + g].weights;
-  copy_async(out, weights.data(), sizes_.num_edges[h][g] * 4, stream, "copying weights");
 }
 
 int64_t GpuSampler::device_bytes() const {
@@ -353,10 +333,7 @@ int64_t GpuSampler::device_bytes() const {
   for (const auto& type : m.types)
     bytes += 8 * (type.nodes.capacity() + type.keys.capacity()) + 4 * type.values.capacity();
   for (const auto& group : m.groups)
-    bytes +=
-        4 * (group.src.capacity() + group.dst.capacity() + group.weights.capacity()) + 8 * group.positions.capacity();
-  if (m.walks != nullptr) bytes += m.walks->device_bytes();
-  if (m.layer != nullptr) bytes += m.layer->device_bytes();
+    bytes += 4 * (group.src.capacity() + group.dst.capacity()) + 8 * group.positions.capacity();
   return bytes;
 }
 

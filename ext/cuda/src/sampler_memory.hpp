@@ -3,16 +3,13 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <tiering/cuda/memory.hpp>
 #include <tiering/cuda/sampler.hpp>
 #include <tiering/device/node_slots.hpp>
 #include <vector>
 
 #include "captured_work.hpp"
-#include "layers.hpp"
 #include "sampler_views.cuh"
-#include "walks.hpp"
 
 namespace tiering::cuda {
 
@@ -28,15 +25,14 @@ struct TypeNodes {
   NodeSlots slots() const { return {keys.data(), values.data(), bits}; }
 };
 
-/// What is kept of a hop and group until it is written.
+/// What is kept of a hop and relation until it is written.
 struct GroupEdges {
   Scratch<int32_t> src, dst;
   Scratch<int64_t> positions;
-  Scratch<float> weights;
 };
 
 /// What kernels are told of a batch, in memory of the host or the device: seeds by node type, then the keys of the random
-/// numbers by hop and group.
+/// numbers by hop and relation.
 template <typename Place>
 class BatchTask {
  public:
@@ -56,18 +52,15 @@ class BatchTask {
 struct GpuSampler::Memory {
   explicit Memory(const GpuSamplerConfig& config)
       : types(config.num_nodes.size()),
-        groups(config.fanouts.size() * config.num_groups()),
+        groups(config.fanouts.size() * config.relations.size()),
         steps(types.size() + groups.size() + 1),
         known(static_cast<int64_t>((steps * types.size() + groups.size()) * sizeof(int64_t))),
         faults(sizeof(Faults)),
         report(known.size() + static_cast<int64_t>(sizeof(Faults))),
         batch(types.size(), groups.size()),
-        batch_here(types.size(), groups.size()) {
-    if (config.rule == DrawRule::pinsage) walks = std::make_unique<GpuWalks>(config);
-    if (config.rule == DrawRule::ladies) layer = std::make_unique<GpuLayer>();
-  }
+        batch_here(types.size(), groups.size()) {}
 
-  /// Nodes per type after a step: one for each type's seeds, then one for each hop and group.
+  /// Nodes per type after a step: one for each type's seeds, then one for each hop and relation.
   int64_t* known_after(size_t step) const { return known.as<int64_t>() + step * types.size(); }
   int64_t* num_edges(size_t group) const { return known_after(steps) + group; }
 
@@ -78,7 +71,7 @@ struct GpuSampler::Memory {
   }
 
   std::vector<TypeNodes> types;
-  std::vector<GroupEdges> groups;  ///< hop by hop, its groups
+  std::vector<GroupEdges> groups;  ///< hop by hop, its relations
   size_t steps;
   DeviceMemory known;
   DeviceMemory faults;
@@ -92,8 +85,6 @@ struct GpuSampler::Memory {
   Scratch<uint64_t> keys;
   Scratch<uint32_t> found, ranks, marks;
   Scratch<std::byte> sums;
-  std::unique_ptr<GpuWalks> walks;  ///< of DrawRule::pinsage
-  std::unique_ptr<GpuLayer> layer;  ///< of DrawRule::ladies
   GpuEvent ready;
   size_t step = 0;                      ///< the last that is on the stream
   size_t hop_start = 0;                 ///< the last before this hop

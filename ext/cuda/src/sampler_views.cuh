@@ -1,14 +1,10 @@
-// What the hops of the GPU's sampler have in common, whatever their rule.
+// What kernels of the GPU's sampler that draw and those that number have in common.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 #include <tiering/cuda/launch.hpp>
 
 namespace tiering::cuda {
-
-/// Bits of a number.
-inline int bits_of(int64_t number) { return static_cast<int>(std::bit_width(static_cast<uint64_t>(number))); }
 
 /// What went wrong first, in words that hold the least number seen.
 struct Faults {

@@ -12,7 +12,6 @@
 #include <atomic>
 #include <string>
 
-#include "tiering/device/walks.hpp"
 #include "tiering/errors.hpp"
 
 namespace tiering {
@@ -73,7 +72,7 @@ void WalkHop::prefetch_starts(int64_t first, int64_t last) const {
 
 void WalkHop::start_block(int64_t first, int64_t last) {
   const WalkRule& rule = *task_->rule;
-  const uint64_t stride = walk_stride(rule.walk_length, task_->metapath->size());
+  const uint64_t stride = static_cast<uint64_t>(rule.walk_length) * (task_->metapath->size() + 1);
   first_ = first;
   nodes_ = last - first;
   live_ = nodes_ * rule.num_walks;
@@ -170,7 +169,7 @@ void WalkHop::arrive(bool last_round) {
   int64_t kept = 0;
   for (int64_t i = 0; i < live_; ++i) {
     Stream random = random_[i];
-    const bool goes_on = walk_goes_on(random, restart);
+    const bool goes_on = random.next() >> 11 >= restart;
     at_[kept] = at_[i];
     owner_[kept] = owner_[i];
     random_[kept] = random;

@@ -13,9 +13,12 @@ from tiering.errors import BudgetError, CapabilityError, InputError
 from tiering.formats.layout import Layout
 from tiering.loader.background import StageError
 
+BACK = [[("author", "writes", "paper"), ("paper", "written_by", "author")], [("paper", "cites", "paper")]]
+"""Metapaths from papers to papers."""
+
 
 def bits(tensor):
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
+    return torch.cat([tensor.reshape(-1)]).view(torch.uint8)  # of one element strides may be 0
 
 
 def assert_same(found, expected):
@@ -28,6 +31,7 @@ def assert_same(found, expected):
     )
     pairs = [(found.nodes, expected.nodes), (found.features, expected.features)]
     pairs += list(zip(found.hops, expected.hops, strict=True)) + list(zip(found.weights, expected.weights, strict=True))
+    pairs += list(zip(found.positions, expected.positions, strict=True))
     for ours, theirs in pairs:
         assert list(ours) == list(theirs)
         for key, tensor in theirs.items():
@@ -61,13 +65,23 @@ def test_same_batches(gpu, kit, build, monkeypatch, share, frontier, sampler, fa
             assert_same(found, expected)
 
 
-@pytest.mark.parametrize(("sampler", "fanouts"), [("pinsage", "3,2"), ("ladies", "20,20"), ("uniform", "4,3")])
-def test_sampled_by_the_host(gpu, kit, build, sampler, fanouts):
-    layout = build(kit.small_graph())
-    options = {"fanouts": fanouts, "batch_size": 32, "sampler": sampler}
-    there = layout.loader(device="cuda", sample_on="cpu", **options)
-    for found, expected in zip(there, layout.loader(**options), strict=True):
-        assert_same(found, expected)
+@pytest.mark.parametrize(
+    ("data", "sample_on", "options"),
+    [
+        ("small_graph", "auto", {"sampler": "pinsage", "fanouts": "3,2", "restart": 0.2}),
+        ("hetero_graph", "auto", {"sampler": "pinsage", "fanouts": "3,-1", "metapaths": BACK, "num_walks": 12}),
+        ("small_graph", "cpu", {"sampler": "ladies", "fanouts": "20,20", "frontier": "new"}),
+        ("hetero_graph", "auto", {"sampler": "ladies", "fanouts": "9,-1,40", "edge_positions": True}),
+        ("small_graph", "cpu", {"sampler": "uniform", "fanouts": "4,3"}),
+    ],
+)
+def test_sampled_by_the_host(gpu, kit, build, data, sample_on, options):
+    layout = build(getattr(kit, data)())
+    options |= {"batch_size": 32, "seed": 9}
+    there, here = layout.loader(device="cuda", sample_on=sample_on, **options), layout.loader(**options)
+    for epoch in range(2):
+        for found, expected in zip(there.epoch(epoch), here.epoch(epoch), strict=True):
+            assert_same(found, expected)
 
 
 @pytest.mark.parametrize("features", ["memory", None])
@@ -154,6 +168,8 @@ def test_stopping_midway_leaves_no_threads(gpu, kit, build):
     [
         ({"sample_on": "tpu"}, InputError, "sample_on: expected auto, cpu or gpu"),
         ({"sample_on": "gpu", "device": "cpu"}, CapabilityError, "not with device='cpu'"),
+        ({"sample_on": "gpu", "sampler": "pinsage"}, CapabilityError, "'pinsage' runs on the host; use"),
+        ({"sample_on": "gpu", "sampler": "ladies"}, CapabilityError, "'ladies' runs on the host; use"),
         ({"device": "tpu"}, InputError, "device: expected cpu, cuda or cuda:N"),
         ({"peers": "some"}, InputError, "peers: expected auto, off, a process group or a PeerGroup"),
     ],

@@ -26,11 +26,11 @@ def prepare(run, source, tmp_path, *layout_options, sampler="uniform"):
     return out
 
 
-def compare(path, batches=6, **options):
+def compare(path, **options):
     with tiering.open(path) as layout:
         options = {"fanouts": [5, 5], "batch_size": 256, "seed": 3, **options}
         here, there = layout.loader(**options), layout.loader(device="cuda", **options)
-        for found, expected, _ in zip(there, here, range(batches), strict=False):
+        for found, expected, _ in zip(there, here, range(6), strict=False):
             assert found.num_nodes == expected.num_nodes
             assert all(found.nodes[t].equal(expected.nodes[t]) for t in expected.nodes)
             for edges in ("hops", "weights"):
@@ -82,5 +82,3 @@ def test_real_graph(gpu, tiering_cli, tmp_path, shared_data, name):
     tiers = ["--gpu", "10%", "--peer", "2x5%", "--cpu", "40%", "--ssd", str(tmp_path / "ssd")]
     path = prepare(tiering_cli, [str(shared_data / name)], tmp_path, *tiers)
     compare(path)
-    compare(path, batches=2, sampler="pinsage", num_walks=20)
-    compare(path, batches=2, sampler="ladies", fanouts=[200, 400])

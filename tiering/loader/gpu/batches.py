@@ -77,9 +77,12 @@ class GpuSampler:
     `kvikio`: what fills the memory of the GPU with them, if not.
 
     One batch at a time: threads take turns. The host waits once per batch, for its sizes; with fanout -1, or hops of
-    more than 2^24 edges or visits of walks, once more for each such hop; with ``ladies`` twice more for each. See
-    ``ext/cuda/include/tiering/cuda/sampler.hpp`` for memory and approach.
+    more than 2^24 edges, once more for each such hop. See ``ext/cuda/include/tiering/cuda/sampler.hpp`` for memory and
+    approach.
     """
+
+    RULES = ("uniform", "replacement", "weighted")
+    """Rules of samplers that the GPU can stand in for. The others, random walks and layers, run on the host."""
 
     def __init__(
         self,
@@ -116,7 +119,6 @@ class GpuSampler:
                 self._adjacency.keys,
                 sampler.seed,
                 edge_positions,
-                sampler.walks,
                 auto_sms(device, self._reads_host(layout)) if sms is None else sms,
             )
             self._native = cuda.with_room(lambda: cuda.Sampler(*options))
@@ -198,8 +200,6 @@ class GpuSampler:
         ids: dict[str, torch.Tensor] = {}
         hops: list[dict[Relation, torch.Tensor]] = []
         positions: list[dict[Relation, torch.Tensor]] = [{} for _ in edges]
-        weights: list[dict[Relation, torch.Tensor]] = [{} for _ in edges]
-        weighed = host.rule in ("pinsage", "ladies")
         with self.device.on(self.stream):
             for place, node_type in enumerate(host.node_types):
                 ids[node_type] = self.device.empty((nodes[-1][place],), torch.int64)
@@ -209,15 +209,13 @@ class GpuSampler:
                 for place, relation in enumerate(host.edge_relations):
                     hops[hop][relation] = self.device.empty((2, counts[place]), torch.int64)
                     self._native.write_edges(hop, place, hops[hop][relation].data_ptr(), handle)
-                    if weighed:
-                        weights[hop][relation] = self.device.empty((counts[place],), torch.float32)
-                        self._native.write_weights(hop, place, weights[hop][relation].data_ptr(), handle)
                     if self.edge_positions:
                         positions[hop][relation] = self.device.empty((counts[place],), torch.int64)
                         self._native.write_positions(hop, place, positions[hop][relation].data_ptr(), handle)
         ready = cuda.Event(self.device.index)
         ready.record(handle)
         known = [dict(zip(host.node_types, counts, strict=True)) for counts in nodes]
+        weights: list[Any] = [{} for _ in edges]
         return replace(batch, nodes=ids, num_nodes=known, hops=hops, weights=weights, positions=positions), ready
 
 

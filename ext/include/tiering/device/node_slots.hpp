@@ -42,14 +42,6 @@ struct NodeSlots {
     }
   }
 
-  /// Slot of an id, -1 where it was not entered; not while others are.
-  constexpr int64_t find(int64_t id) const {
-    const uint64_t mask = (uint64_t{1} << bits) - 1;
-    uint64_t at = (static_cast<uint64_t>(id) * kGolden) >> (64 - bits);
-    while (keys[at] != kEmpty && keys[at] != id) at = (at + 1) & mask;
-    return keys[at] == kEmpty ? -1 : static_cast<int64_t>(at);
-  }
-
   /// Enters that edge number `edge` leads to an id: known ids keep their local id, new ones the lowest edge.
   template <typename Atomics>
   constexpr uint32_t reach(int64_t id, uint32_t edge, Atomics atomics) const {

@@ -1,6 +1,5 @@
 // Exponential random numbers by arithmetic that every machine rounds alike: +, -, *, / on doubles in a fixed
-// order, without the system's log(). Compile with -ffp-contract=off (nvcc: --fmad=false): a fused multiply-add rounds
-// otherwise.
+// order, without the system's log(). Compile with -ffp-contract=off: a fused multiply-add rounds otherwise.
 #pragma once
 
 #include <bit>

@@ -4,18 +4,16 @@
 
 #include <cuda_runtime_api.h>
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <tiering/cuda/memory.hpp>
 #include <tiering/device/adjacency_table.hpp>
-#include <tiering/sampling/sampler.hpp>
 #include <variant>
 #include <vector>
 
 namespace tiering::cuda {
 
-enum class DrawRule { uniform, replacement, weighted, pinsage, ladies };
+enum class DrawRule { uniform, replacement, weighted };
 
 /// One relation's adjacency, in memory that the device can read.
 struct GpuRelation {
@@ -26,20 +24,13 @@ struct GpuRelation {
 struct GpuSamplerConfig {
   std::vector<int64_t> num_nodes;             ///< per node type
   std::vector<GpuRelation> relations;         //
-  std::vector<std::vector<int64_t>> fanouts;  ///< hop x edge group; -1 = all neighbours, 0 = skip
+  std::vector<std::vector<int64_t>> fanouts;  ///< hop x relation; -1 = all neighbours, 0 = skip
   bool only_new = false;                      ///< only nodes first found at the hop before sample
   DrawRule rule = DrawRule::uniform;
-  WalkRule walks = {};                          ///< of DrawRule::pinsage
-  int64_t visits_at_a_time = int64_t{1} << 21;  ///< of walks; 52 bytes each
-  std::vector<NodeKeys> node_keys;              ///< per node type
+  std::vector<NodeKeys> node_keys;  ///< per node type
   uint64_t seed = 0;
   int max_sms = 0;         ///< multiprocessors for kernels that read lists; 0: all
-  bool positions = false;  ///< also say where in the relation's indices each edge stands; not of walks
-
-  /// Edges come in groups: one per relation; with walks one per metapath.
-  size_t num_groups() const { return rule == DrawRule::pinsage ? walks.metapaths.size() : relations.size(); }
-  /// Whether edges come with weights.
-  bool weighs_edges() const { return rule == DrawRule::pinsage || rule == DrawRule::ladies; }
+  bool positions = false;  ///< also say where in the relation's indices each edge stands
 };
 
 struct DrawTask;
@@ -55,7 +46,7 @@ struct GpuSeeds {
 /// What a finished batch holds.
 struct GpuBatchSizes {
   std::vector<std::vector<int64_t>> num_nodes;  ///< (hops + 1) x type: nodes known after 0, 1, ... hops
-  std::vector<std::vector<int64_t>> num_edges;  ///< hop x edge group
+  std::vector<std::vector<int64_t>> num_edges;  ///< hop x relation
 };
 
 /// Samples batch after batch on one device. Not thread-safe: one batch at a time; the stream must be the same for all.
@@ -64,19 +55,17 @@ struct GpuBatchSizes {
 ///             what is taken places the edges; then a thread for each edge draws its place (weighted draws depend on each
 ///             other and were a node's thread before), reads the neighbour's id there and enters it in a hash table, which
 ///             keeps the first edge that leads to it (node_slots.hpp); a second prefix sum numbers the new nodes in order
-///             of discovery. Whole lists are cut by edges, too. Walks and layers choose otherwise (walks.hpp, layers.hpp in
-///             src); what they choose is entered and numbered alike.
+///             of discovery. Whole lists are cut by edges, too.
 /// Cost:       of lists in host memory 16 bytes per frontier node and an id per edge go over the link, in sectors of 32
 ///             bytes, all of a kernel's in flight together; by weight the sums that a search touches besides.
 /// Sizes:      stay on the device until finish(). Kernels are launched for the most that a hop can reach. Where that is
-///             unbounded (-1, layers) or more than `kMostUnseen` edges, or visits of walks, the hop's true size is waited
-///             for instead.
+///             unbounded (-1) or more than `kMostUnseen` edges, the hop's true size is waited for instead.
 /// Launches:   a batch that needs no more memory than one before is put on the stream as one CUDA graph. Seeds and keys of
-///             random numbers, which change from batch to batch, lie in the memory of the device. Not walks, and not where
-///             a size is waited for.
+///             random numbers, which change from batch to batch, lie in the memory of the device. Not where a size
+///             is waited for.
 /// Memory:     grows with the largest batch and is kept: 32 to 56 bytes per node that a batch may reach; 8 per edge of
-///             every hop (8 more with positions, 4 with weights); for the largest hop 8 more per edge (24 if weighted) and
-///             32 per node that samples; what walks and layers need says their part. No allocation once it has grown.
+///             every hop (8 more with positions); for the largest hop 8 more per edge (24 if weighted) and 32 per node that
+///             samples. No allocation once it has grown.
 class GpuSampler {
  public:
   static constexpr int64_t kMostUnseen = int64_t{1} << 24;
@@ -96,12 +85,10 @@ class GpuSampler {
 
   /// Copies the ids of a type's nodes, in order of discovery.
   void write_nodes(int type, int64_t* out, cudaStream_t stream) const;
-  /// Writes the edges of a hop and group as local ids: num_edges sources, then as many destinations.
-  void write_edges(int hop, int group, int64_t* out, cudaStream_t stream) const;
+  /// Writes the edges of a hop and relation as local ids: num_edges sources, then as many destinations.
+  void write_edges(int hop, int relation, int64_t* out, cudaStream_t stream) const;
   /// Copies the places of a hop's edges in the relation's indices.
   void write_positions(int hop, int relation, int64_t* out, cudaStream_t stream) const;
-  /// Copies the weights of a hop's edges, of rules that weigh them.
-  void write_weights(int hop, int group, float* out, cudaStream_t stream) const;
 
   const GpuSamplerConfig& config() const noexcept { return config_; }
   /// Bytes of the device that the sampler holds.
@@ -114,9 +101,6 @@ class GpuSampler {
   uint64_t stream_key(size_t group) const;
   void put_batch(const std::vector<int64_t>& sizes);
   void add_seeds(int type, int64_t bound);
-  void sample(int hop, int group);
-  void walk(int hop, int metapath);
-  void sample_layer(int hop, int relation);
   template <typename Index>
   void sample(int hop, int relation, const AdjacencyTable<Index>& table);
   template <typename Index>
