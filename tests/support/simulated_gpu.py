@@ -95,11 +95,11 @@ class Simulator:
         return int(self._library.simulator_device())
 
     def live(self, what: str) -> int:
-        """What is not given back: allocations, bytes, host, registered, ipc, streams, events, graphs."""
+        """What is not given back: allocations, bytes, host, registered, ipc, streams, events."""
         return int(self._library.simulator_live(what.encode()))
 
 
-KINDS = ("allocations", "host", "registered", "ipc", "streams", "graphs")
+KINDS = ("allocations", "host", "registered", "ipc", "streams")
 """What must be given back."""
 
 

@@ -90,7 +90,6 @@ int64_t GpuSampler::true_size(const int64_t* where) {
 /// Waits for the true numbers of nodes; bounds follow them. Returns how many of a type may sample in this hop.
 int64_t GpuSampler::read_sizes(size_t type) {
   Memory& m = *memory_;
-  m.waited = true;
   copy_async(m.report.data(), m.known.data(), m.known.size(), stream_, "reading sizes");
   m.ready.record(stream_);
   m.ready.wait();
@@ -125,15 +124,7 @@ void GpuSampler::start(const std::vector<GpuSeeds>& seeds, uint64_t epoch, uint6
     sizes.push_back(seeds[t].size);
   }
   for (size_t group = 0; group < m.groups.size(); ++group) m.batch_here.streams()[group] = stream_key(group);
-  if (!m.settled_for(sizes)) {
-    m.kept.clear();
-    m.waited = false;
-    put_batch(sizes);
-    m.settled = m.waited ? std::vector<int64_t>() : sizes;
-  } else {
-    if (m.kept.empty()) m.kept.capture(stream_, [&] { put_batch(m.settled); });
-    m.kept.launch(stream_);
-  }
+  put_batch(sizes);
   m.ready.record(stream_);
 }
 
@@ -143,7 +134,7 @@ uint64_t GpuSampler::stream_key(size_t group) const {
   return fold_key(StreamUse::neighbours, {config_.seed, epoch_, batch_, group / relations, group % relations});
 }
 
-/// Puts all of a batch of at most so many seeds on the stream. What changes from batch to batch it reads on the device.
+/// Puts all of a batch of so many seeds on the stream.
 void GpuSampler::put_batch(const std::vector<int64_t>& sizes) {
   Memory& m = *memory_;
   copy_async(m.batch.data(), m.batch_here.data(), m.batch_here.bytes(), stream_, "describing a batch");
@@ -221,10 +212,7 @@ void GpuSampler::sample(int hop, int relation, const AdjacencyTable<Index>& tabl
   const DrawTask task{config_.num_nodes[src], config_.num_nodes[dst], fanout, config_.rule, m.batch.streams() + group};
   const FrontierLists lists = look_up_lists(task, table, dst, hop, frontier_bound);
   int64_t bound = whole ? kMostUnseen + 1 : frontier_bound * fanout;
-  if (bound > kMostUnseen) {
-    m.waited = true;
-    bound = true_size(lists.counts + frontier_bound);
-  }
+  if (bound > kMostUnseen) bound = true_size(lists.counts + frontier_bound);
   TIERING_EXPECT(bound < kMostLocal, "a hop may draw at most 2^31 - 1 edges: use fewer seeds or smaller fanouts");
   grow_nodes(of.src_type, m.types[src].bound + bound);
   const EdgeArrays edges{kept.src.require(bound), kept.dst.require(bound),

@@ -1,14 +1,12 @@
 // What the GPU's sampler keeps from batch to batch.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <tiering/cuda/memory.hpp>
 #include <tiering/cuda/sampler.hpp>
 #include <tiering/device/node_slots.hpp>
 #include <vector>
 
-#include "captured_work.hpp"
 #include "sampler_views.cuh"
 
 namespace tiering::cuda {
@@ -64,12 +62,6 @@ struct GpuSampler::Memory {
   int64_t* known_after(size_t step) const { return known.as<int64_t>() + step * types.size(); }
   int64_t* num_edges(size_t group) const { return known_after(steps) + group; }
 
-  /// Whether there is memory for a batch of so many seeds, and nothing in it has to be waited for.
-  bool settled_for(const std::vector<int64_t>& sizes) const {
-    return settled.size() == sizes.size() && std::equal(sizes.begin(), sizes.end(), settled.begin(),
-                                                        [](int64_t size, int64_t room) { return size <= room; });
-  }
-
   std::vector<TypeNodes> types;
   std::vector<GroupEdges> groups;  ///< hop by hop, its relations
   size_t steps;
@@ -78,9 +70,6 @@ struct GpuSampler::Memory {
   PinnedMemory report;  ///< `known` and `faults` on the host
   BatchTask<DeviceMemory> batch;
   BatchTask<PinnedMemory> batch_here;
-  std::vector<int64_t> settled;  ///< seeds by node type, see settled_for; empty: none
-  bool waited = false;           ///< for a size, in the batch that is being put on the stream
-  CapturedWork kept;             ///< a batch of `settled` seeds
   Scratch<int64_t> counts, bases, degrees, firsts, places, taken, total;
   Scratch<uint64_t> keys;
   Scratch<uint32_t> found, ranks, marks;

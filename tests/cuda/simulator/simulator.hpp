@@ -17,7 +17,7 @@ void simulator_set_memory(size_t bytes);
 void simulator_set_registrable(size_t bytes);
 
 /// What is alive in this process: "allocations" and "bytes" of cudaMalloc, "host" allocations, "registered" ranges,
-/// "ipc" mappings, "streams", "events", "graphs"; "contexts": devices that it has used. SIZE_MAX for any other word.
+/// "ipc" mappings, "streams", "events"; "contexts": devices that it has used. SIZE_MAX for any other word.
 size_t simulator_live(const char* what);
 
 /// Runs a kernel by its symbol: blocks, threads of each, and where its arguments lie and how long they are. Not 0: the

@@ -205,9 +205,6 @@ void test_stream_errors() {
       stream, [](void* error) { *static_cast<cudaError_t*>(error) = cudaDeviceSynchronize(); }, &inside));
   CHECK_CUDA(cudaStreamSynchronize(stream));
   CHECK(inside == cudaErrorNotPermitted);
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusActive;
-  CHECK_CUDA(cudaStreamIsCapturing(stream, &status));
-  CHECK(status == cudaStreamCaptureStatusNone);
   CHECK_CUDA(cudaStreamDestroy(stream));
 }
 
@@ -337,46 +334,6 @@ void test_device() {
   CHECK(simulator_live("nonsense") == SIZE_MAX);
 }
 
-/// Work that is captured runs when the graph is launched, each time, in its order; waiting for the stream breaks a capture.
-void test_graphs() {
-  cudaStream_t stream = nullptr;
-  CHECK_CUDA(cudaStreamCreate(&stream));
-  int* numbers = nullptr;
-  CHECK_CUDA(cudaHostAlloc(&numbers, 3 * sizeof(int), cudaHostAllocDefault));
-  std::fill_n(numbers, 3, 7);
-  CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
-  CHECK(refused_at(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), cudaErrorIllegalState));
-  CHECK_CUDA(cudaMemsetAsync(numbers, 0, 2 * sizeof(int), stream));
-  CHECK_CUDA(cudaMemcpyAsync(numbers + 2, numbers, sizeof(int), cudaMemcpyDefault, stream));
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  CHECK_CUDA(cudaStreamIsCapturing(stream, &status));
-  CHECK(status == cudaStreamCaptureStatusActive);
-  cudaGraph_t graph = nullptr;
-  CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
-  CHECK_CUDA(cudaStreamSynchronize(stream));
-  CHECK(numbers[0] == 7 && numbers[2] == 7);
-  cudaGraphExec_t ready = nullptr;
-  CHECK_CUDA(cudaGraphInstantiate(&ready, graph, 0));
-  CHECK_CUDA(cudaGraphDestroy(graph));
-  for (int turn = 0; turn < 2; ++turn) {
-    std::fill_n(numbers, 3, 7);
-    CHECK_CUDA(cudaGraphLaunch(ready, stream));
-    CHECK_CUDA(cudaStreamSynchronize(stream));
-    CHECK(numbers[0] == 0 && numbers[1] == 0 && numbers[2] == 0);
-  }
-  CHECK_CUDA(cudaGraphExecDestroy(ready));
-
-  CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
-  CHECK(refused_at(cudaStreamSynchronize(stream), cudaErrorStreamCaptureUnsupported));
-  CHECK(refused_at(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated));
-  CHECK(graph == nullptr);
-  CHECK(refused_at(cudaStreamEndCapture(stream, &graph), cudaErrorIllegalState));
-  CHECK(refused_at(cudaStreamBeginCapture(nullptr, cudaStreamCaptureModeRelaxed), cudaErrorStreamCaptureUnsupported));
-  CHECK_CUDA(cudaStreamSynchronize(stream));
-  CHECK_CUDA(cudaFreeHost(numbers));
-  CHECK_CUDA(cudaStreamDestroy(stream));
-}
-
 }  // namespace
 
 int main() {
@@ -388,7 +345,6 @@ int main() {
   test_stream_errors();
   test_copies();
   test_registered();
-  test_graphs();
   for (const char* what : {"allocations", "bytes", "host", "registered", "ipc", "streams", "events"})
     CHECK(simulator_live(what) == 0);
   std::cout << "test_simulator: ok\n";

@@ -80,7 +80,6 @@ cudaError_t create(cudaEvent_t* event, unsigned flags) {
 cudaError_t record(cudaEvent_t event, cudaStream_t stream) {
   const auto found = Streams::get().find(stream);
   if (!found && !is_null(stream)) return cudaErrorInvalidResourceHandle;
-  if (found && found->capturing()) return cudaErrorNotSupported;  // a mark within a graph is not simulated
   const auto mark = std::make_shared<Mark>();
   const auto reach = [mark] { mark->at = Clock::now(); };
   if (!found) Streams::get().run_on_null(reach);
@@ -168,7 +167,6 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     if (flags != 0) return cudaErrorInvalidValue;
     const auto into = Streams::get().find(stream);
     if (!is_null(stream) && !into) return cudaErrorInvalidResourceHandle;
-    if (into && into->capturing()) return cudaErrorNotSupported;
     return with_mark(event, [stream](const CUevent_st& found) {
       if (!found.mark) return cudaSuccess;
       return enqueue(stream, [mark = found.mark] { mark->wait(); });

@@ -23,7 +23,6 @@ size_t simulator_live(const char* what) {
   if (name == "ipc") return opened_from_others();
   if (name == "streams") return Streams::get().count();
   if (name == "events") return live_events();
-  if (name == "graphs") return live_graphs();
   if (name == "contexts") return Devices::get().used();
   return std::numeric_limits<size_t>::max();
 }

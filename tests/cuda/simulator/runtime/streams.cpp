@@ -46,34 +46,6 @@ bool CUstream_st::closed() {
   return closed_;
 }
 
-bool CUstream_st::begin_capture() {
-  const std::lock_guard lock(mutex_);
-  broken_ = false;
-  return !std::exchange(capturing_, true);
-}
-
-bool CUstream_st::capturing() {
-  const std::lock_guard lock(mutex_);
-  return capturing_;
-}
-
-bool CUstream_st::capture(const std::function<void()>& work) {
-  const std::lock_guard lock(mutex_);
-  if (capturing_) captured_.push_back(work);
-  return capturing_;
-}
-
-void CUstream_st::break_capture() {
-  const std::lock_guard lock(mutex_);
-  broken_ = true;
-}
-
-bool CUstream_st::end_capture(std::vector<std::function<void()>>& work) {
-  const std::lock_guard lock(mutex_);
-  work = std::exchange(captured_, {});
-  return std::exchange(capturing_, false) && !broken_;
-}
-
 void CUstream_st::run() {
   simulator::on_stream = true;
   std::unique_lock lock(mutex_);
@@ -160,7 +132,7 @@ cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
     }
     const auto found = Streams::get().find(stream);
     if (!found) return cudaErrorInvalidResourceHandle;
-    if (!found->capture(work)) found->push(std::move(work));
+    found->push(std::move(work));
     return cudaSuccess;
   });
 }
@@ -168,17 +140,6 @@ cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
 }  // namespace simulator
 
 using namespace simulator;
-
-namespace {
-
-/// What waits for a stream breaks its capture.
-bool refuse_capture(CUstream_st& stream) {
-  if (!stream.capturing()) return false;
-  stream.break_capture();
-  return true;
-}
-
-}  // namespace
 
 cudaError_t cudaStreamCreate(cudaStream_t* pStream) {
   return cudaStreamCreateWithPriority(pStream, cudaStreamDefault, 0);
@@ -235,7 +196,6 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     }
     const auto found = Streams::get().find(stream);
     if (!found) return cudaErrorInvalidResourceHandle;
-    if (refuse_capture(*found)) return cudaErrorStreamCaptureUnsupported;
     found->wait();
     return cudaSuccess;
   });
@@ -246,7 +206,6 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
     if (is_null(stream)) return Streams::get().null_is_idle() ? cudaSuccess : cudaErrorNotReady;
     const auto found = Streams::get().find(stream);
     if (!found) return cudaErrorInvalidResourceHandle;
-    if (refuse_capture(*found)) return cudaErrorStreamCaptureUnsupported;
     return found->idle() ? cudaSuccess : cudaErrorNotReady;
   });
 }
@@ -254,4 +213,14 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void* userData) {
   if (fn == nullptr) return remember(cudaErrorInvalidValue);
   return enqueue(stream, [fn, userData] { fn(userData); });
+}
+
+/// A thread's own mode, which is kept though nothing can be captured here.
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  static constinit thread_local cudaStreamCaptureMode of_thread = cudaStreamCaptureModeGlobal;
+  return call([&] {
+    if (mode == nullptr) return cudaErrorInvalidValue;
+    std::swap(*mode, of_thread);
+    return cudaSuccess;
+  });
 }

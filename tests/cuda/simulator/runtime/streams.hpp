@@ -24,15 +24,6 @@ struct CUstream_st {
   void close();
   bool closed();
   void run();  ///< what its thread does
-  /// From here on work is kept instead of run, until it is taken; false: it is already.
-  bool begin_capture();
-  bool capturing();
-  /// Keeps work while capturing; false: it was not.
-  bool capture(const std::function<void()>& work);
-  /// What is put on the stream meanwhile is lost: something was done that a graph cannot hold.
-  void break_capture();
-  /// Ends the capture; false if it was broken.
-  bool end_capture(std::vector<std::function<void()>>& work);
   bool blocking() const { return (flags & cudaStreamNonBlocking) == 0; }
 
   const int device;
@@ -44,8 +35,7 @@ struct CUstream_st {
   std::condition_variable changed_;
   std::deque<std::function<void()>> queue_;
   uint64_t pushed_ = 0, done_ = 0;
-  bool closed_ = false, capturing_ = false, broken_ = false;
-  std::vector<std::function<void()>> captured_;
+  bool closed_ = false;
 };
 
 namespace simulator {
@@ -71,9 +61,6 @@ class Streams {
   std::mutex mutex_, null_mutex_;
   std::vector<Stream> streams_;  ///< destroyed ones too, until they have done all
 };
-
-/// Graphs that can be launched.
-size_t live_graphs();
 
 inline bool is_null(cudaStream_t stream) { return stream == nullptr || stream == cudaStreamLegacy; }
 

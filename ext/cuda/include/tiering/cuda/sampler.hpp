@@ -60,9 +60,6 @@ struct GpuBatchSizes {
 ///             bytes, all of a kernel's in flight together; by weight the sums that a search touches besides.
 /// Sizes:      stay on the device until finish(). Kernels are launched for the most that a hop can reach. Where that is
 ///             unbounded (-1) or more than `kMostUnseen` edges, the hop's true size is waited for instead.
-/// Launches:   a batch that needs no more memory than one before is put on the stream as one CUDA graph. Seeds and keys of
-///             random numbers, which change from batch to batch, lie in the memory of the device. Not where a size
-///             is waited for.
 /// Memory:     grows with the largest batch and is kept: 32 to 56 bytes per node that a batch may reach; 8 per edge of
 ///             every hop (8 more with positions); for the largest hop 8 more per edge (24 if weighted) and 32 per node that
 ///             samples. No allocation once it has grown.
