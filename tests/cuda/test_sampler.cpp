@@ -14,6 +14,9 @@
 
 #include "../cpp/lists.hpp"
 #include "device.hpp"
+#ifdef TIERING_SIMULATED
+#include <simulator.hpp>
+#endif
 
 using namespace tiering;
 using namespace tiering::test;
@@ -192,8 +195,7 @@ void check_batch(cuda::GpuSampler& sampler, const SampledBatch& expected, std::v
     }
 }
 
-void test_case(const Case& c) {
-  const Graph graph;
+SamplerConfig host_config(const Graph& graph, const Case& c) {
   SamplerConfig config;
   config.num_nodes = graph.num_nodes;
   config.fanouts = c.fanouts;
@@ -202,7 +204,12 @@ void test_case(const Case& c) {
   config.seed = 11;
   config.node_keys = {{.wide = graph.keys.data(), .size = 900}, {}};
   for (size_t r = 0; r < graph.csc.size(); ++r) config.relations.push_back(graph.view(r, c.rule == Rule::weighted));
-  Sampler there(config);
+  return config;
+}
+
+void test_case(const Case& c) {
+  const Graph graph;
+  Sampler there(host_config(graph, c));
   Device device;
   cuda::GpuSampler sampler(device_config(graph, c, device));
   const cuda::GpuStream stream;
@@ -224,6 +231,42 @@ void test_case(const Case& c) {
   }
   CHECK(sampler.device_bytes() > 0);
 }
+
+#ifdef TIERING_SIMULATED
+/// A batch that finds too little memory at any of its allocations is given up; later ones are the CPU's all the same,
+/// first a small one, which needs no more than what was there before.
+void test_too_little_memory(const Case& c) {
+  const Graph graph;
+  Sampler there(host_config(graph, c));
+  Device device;
+  const cuda::GpuStream stream;
+  std::vector<int64_t> papers(900);
+  std::iota(papers.begin(), papers.end(), 0);
+  const int64_t* const seeds = on_device(device.memory, papers);
+  const auto given = [&](int64_t count) { return std::vector<cuda::GpuSeeds>{{seeds, count}, {}}; };
+  const auto expected = [&](int64_t count) { return there.sample({{papers.data(), count}, {nullptr, 0}}, 0, 0, true); };
+  const cuda::GpuSamplerConfig config = device_config(graph, c, device);
+  const SampledBatch small = expected(2), large = expected(900);
+  constexpr size_t kEnough = size_t{1} << 30;
+  int failures = 0;
+  for (size_t room = 0; room < kEnough; ++failures) {
+    cuda::GpuSampler sampler(config);
+    check_batch(sampler, small, given(2), 0, 0, stream.get());
+    const size_t memory = simulator_live("bytes") + room;
+    simulator_set_memory(memory);
+    try {
+      sampler.start(given(900), 0, 0, stream.get());
+      room = kEnough;
+    } catch (const cuda::OutOfMemory& error) {
+      room += static_cast<size_t>(error.wanted() - error.free());  // it gets that far, and one allocation further
+    }
+    simulator_set_memory(kEnough);
+    for (const auto& [count, batch] : {std::pair(2, &small), std::pair(900, &large)})
+      check_batch(sampler, *batch, given(count), 0, 0, stream.get());
+  }
+  CHECK(failures > 15);
+}
+#endif
 
 /// Seeds and adjacency that lead outside are named, nothing outside is written, and the next batch is sound again.
 void test_faults() {
@@ -292,6 +335,11 @@ int main() {
       for (const Frontier frontier : {Frontier::all, Frontier::only_new})
         for (const Spread spread : {Spread{0, 0}, Spread{1, 1}, Spread{0.2, 0.5}})
           test_case({name, rule, fanouts, frontier, spread});
+#ifdef TIERING_SIMULATED
+  for (const Rule rule : {Rule::uniform, Rule::weighted})
+    for (const auto& fanouts : {usual, whole})
+      test_too_little_memory({"memory", rule, fanouts, Frontier::all, {0.2, 0.5}});
+#endif
   test_faults();
   test_no_nodes();
   std::cout << "test_sampler: ok\n";

@@ -61,6 +61,7 @@ void GpuSampler::grow_nodes(int type, int64_t most) {
   there.nodes.require(std::max(most, old.capacity()));
   copy_async(there.nodes.data(), old.data(), known * 8, stream_, "moving nodes");
   if (bits > there.bits) {
+    there.bits = 0;  // while there is no table: memory may not suffice for one
     there.keys.require(int64_t{1} << bits);
     there.values.require(int64_t{1} << bits);
     there.bits = bits;
