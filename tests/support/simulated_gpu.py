@@ -94,6 +94,10 @@ class Simulator:
         """The calling thread's current device."""
         return int(self._library.simulator_device())
 
+    def capture_mode(self) -> int:
+        """The calling thread's stream capture mode; 0 (global) until somebody sets it."""
+        return int(self._library.simulator_capture_mode())
+
     def live(self, what: str) -> int:
         """What is not given back: allocations, bytes, host, registered, ipc, streams, events."""
         return int(self._library.simulator_live(what.encode()))

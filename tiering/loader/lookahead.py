@@ -9,6 +9,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -232,7 +233,8 @@ class Lookahead:
         """Sample some batches, choose, and make the buffer. Returns the samples."""
         layout, tables = self._layout, self.tables
         self.speed = speed_of(layout.image_places, self._memory.ssd_model or MEASURED, layout.path.absolute().parent)
-        samples, rows = self._trial(count, sample)
+        with ThreadPoolExecutor(1, thread_name_prefix="tiering-trial") as pool:  # a thread that works on a GPU is ours
+            samples, rows = pool.submit(self._trial, count, sample).result()
         sizes: dict[int, int] = {}
         for batch in rows:
             for row_bytes, count in tables.row_bytes_of(batch).items():

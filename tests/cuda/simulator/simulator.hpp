@@ -35,6 +35,9 @@ int simulator_find(const void* address, void** begin, size_t* bytes);
 /// The calling thread's current device.
 int simulator_device();
 
+/// The calling thread's cudaStreamCaptureMode.
+int simulator_capture_mode();
+
 }  // extern "C"
 #pragma GCC visibility pop
 

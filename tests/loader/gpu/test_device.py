@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))  # under pytest's importlib mode
+
+from tight_memory import wide_graph
+
 from tiering import cuda
 
 SUPPORT = str(Path(__file__).parents[2] / "support")
@@ -32,17 +36,59 @@ with open_layout(sys.argv[2]) as layout:
 del loader, rows, thread
 print(json.dumps([len(batches), simulator.live("contexts"), simulator.live("allocations"), simulator.device()]))
 """
+CONSUMER = """
+import json, sys
+import pytest
+sys.path.insert(0, sys.argv[1])
+from simulated_gpu import install
+from tight_memory import tight_loader
+from tiering.loader import open_layout
+simulator = install(pytest.MonkeyPatch())
+
+def states(epoch):
+    for _ in epoch:
+        yield simulator.device(), simulator.capture_mode()
+
+with open_layout(sys.argv[2]) as layout:
+    options = dict(device="cuda:1", batch_size=8, fanouts=[3, 2], depth=4, sample_on=sys.argv[4], ssd_model=sys.argv[3])
+    loader = tight_loader(layout, 60, **options)
+    found = [*states(loader.epoch(0)), *states(loader.epoch(1))]
+    failing = layout.loader(**options, memory=loader.options.memory.memory)
+    def fail(*_, **__):
+        raise LookupError("no such node")
+    type(failing._batches.sampler).sample = fail
+    try:
+        list(failing.epoch(0))
+    except LookupError:
+        found.append((simulator.device(), simulator.capture_mode()))
+print(json.dumps(found))
+"""
+
+
+def run_on_two_gpus(program, *arguments):
+    """What a program prints as JSON that sees two GPUs, which do not reach each other."""
+    pytest.importorskip("tiering._cuda_simulated")
+    environment = {**os.environ, "TIERING_SIMULATED_DEVICES": "2", "TIERING_SIMULATED_PEERS": "off"}
+    command = [sys.executable, "-c", program, SUPPORT, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 def test_nothing_is_done_on_another_gpu(kit, build):
     """Memory, streams, events and what gives them back: on GPU 1 alone, from whatever thread."""
-    pytest.importorskip("tiering._cuda_simulated")
     layout = build(kit.small_graph())
-    environment = {**os.environ, "TIERING_SIMULATED_DEVICES": "2", "TIERING_SIMULATED_PEERS": "off"}
-    program = [sys.executable, "-c", OTHER_GPU, SUPPORT, str(layout.path)]
-    done = subprocess.run(program, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [5, 1, 0, 0]
+    assert run_on_two_gpus(OTHER_GPU, layout.path) == [5, 1, 0, 0]
+
+
+@pytest.mark.parametrize("sample_on", ["gpu", "cpu"])
+def test_the_consumers_thread_keeps_its_device_and_capture_mode(kit, build, tmp_path, sample_on):
+    """Also while a loader chooses its window by sampling, and where that fails."""
+    disk = tmp_path / "disk.json"
+    disk.write_text(json.dumps({"reads_per_second": 100_000, "bytes_per_second": 1e9}))
+    layout = build(wide_graph(kit, images=2))
+    found = run_on_two_gpus(CONSUMER, layout.path, disk, sample_on)
+    assert found == [[0, 0]] * (2 * 15 + 1)
 
 
 class FullCache:

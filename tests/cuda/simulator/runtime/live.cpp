@@ -13,6 +13,14 @@ using namespace simulator;
 
 int simulator_device() { return current_device; }
 
+int simulator_capture_mode() {
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+  (void)cudaThreadExchangeStreamCaptureMode(&mode);
+  cudaStreamCaptureMode back = mode;
+  (void)cudaThreadExchangeStreamCaptureMode(&back);
+  return mode;
+}
+
 size_t simulator_live(const char* what) {
   const std::string_view name = what;
   const AddressMap& map = AddressMap::get();
