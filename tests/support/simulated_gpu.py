@@ -6,7 +6,7 @@ import ctypes
 import gc
 import importlib
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
@@ -52,8 +52,12 @@ class SimulatedDevice(Device):
     def on(self, stream: Any) -> Iterator[None]:
         yield
 
-    def keep(self, tensors: Iterable[Any], stream: Any = None) -> None:
-        self._alive += list(tensors)
+    def _record(self, tensors: list[Any], stream: Any) -> None:
+        import torch
+
+        for tensor in tensors:  # torch refuses any other
+            assert tensor.device == self.torch_device and tensor.layout == torch.strided, tensor
+        self._alive += tensors
 
     def wait(self, event: Any) -> None:
         event.wait()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from tiering.artifacts.manifest import Relation
 from tiering.formats.features import EDGE_FEATURES
@@ -16,9 +16,6 @@ from tiering.loader.gpu.device import Device
 from tiering.loader.targets import Targets
 from tiering.sampling import Sampler
 
-if TYPE_CHECKING:
-    import torch
-
 
 class Adapter(Protocol):
     """Turns batches into those of another library, in the background, where the batch lies and on its stream."""
@@ -26,8 +23,8 @@ class Adapter(Protocol):
     def adapt(self, batch: Batch) -> Any:
         """The other library's batch."""
 
-    def tensors(self, adapted: Any) -> list[torch.Tensor]:
-        """Every tensor of it."""
+    def contents(self, value: Any) -> Iterable[Any]:
+        """What lies in an object of the other library's: tensors, and what holds some; nothing in any other object."""
 
 
 @dataclass(frozen=True)

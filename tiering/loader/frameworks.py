@@ -55,7 +55,8 @@ class ForFrameworks:
         masks
             Whether nodes say which splits they are in; 1 byte of memory per node.
         transform
-            Called with each batch, in the background.
+            Called with each batch, in the background. On a GPU, tensors in what it returns are found in ``Data``,
+            dicts, lists and tuples.
         features, batch_size, shuffle, device, memory, ...
             As of `TieredLayout.loader`.
 

@@ -4,14 +4,52 @@ sampling and training need, on a GPU by torch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
     import torch
+
+
+def tensors_in(value: Any, contents: Callable[[Any], Iterable[Any]]) -> Iterator[torch.Tensor]:
+    """Yield every tensor within nested dicts, lists and tuples. `contents` opens other objects: it returns what lies
+    in one, nothing where it knows none of the kind.
+    """
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+        return
+    if isinstance(value, Mapping):
+        inside: Iterable[Any] = value.values()
+    else:
+        inside = value if isinstance(value, list | tuple) else contents(value)
+    for inner in inside:
+        yield from tensors_in(inner, contents)
+
+
+def dense_parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield the dense tensors that hold a tensor's memory: indices and values of a sparse one, those that a tensor of a
+    class of its own wraps, else the tensor itself.
+    """
+    import torch
+
+    if hasattr(tensor, "__tensor_flatten__"):  # such as PyG's EdgeIndex, and ragged tensors
+        parts = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
+    elif tensor.layout == torch.sparse_coo:
+        parts = [tensor._indices(), tensor._values()]  # also where it is not coalesced
+    elif tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        parts = [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    elif tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        parts = [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    else:
+        yield tensor
+        return
+    for part in parts:
+        yield from dense_parts(part)
 
 
 def joined(tensors: Sequence[torch.Tensor], axis: int = 0) -> torch.Tensor:

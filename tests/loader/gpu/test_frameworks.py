@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
+import torch_geometric.typing
+from torch_geometric import EdgeIndex
 from torch_geometric.data import Data
 
 import tiering
@@ -124,3 +128,67 @@ def test_rows_read_ahead(gpu, kit, build):
         layout.pyg_loader(**options, device="cuda"), layout.pyg_loader(**options, memory="tiers"), strict=True
     ):
         assert_equal(found.to_dict(), expected.to_dict())
+
+
+def kept_by_the_loader(loader):
+    """Per batch, where the memory of tensors begins that torch's allocator is told of when the consumer gets it."""
+    device = loader._batches.device
+    before = 0
+    for batch in loader:
+        yield batch, {tensor.data_ptr() for tensor in device._alive[before:]}
+        before = len(device._alive)
+
+
+def dense(matrix):
+    """Tensors that a sparse matrix is made of."""
+    names = {torch.sparse_coo: "_indices _values", torch.sparse_csr: "crow_indices col_indices values"}
+    return [getattr(matrix, name)() for name in names.get(matrix.layout, "ccol_indices row_indices values").split()]
+
+
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
+@pytest.mark.parametrize("layout_of", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc])
+def test_a_transform_may_make_sparse_tensors_and_tensors_in_other_memory(gpu, kit, build, layout_of):
+    def transform(data):
+        shape = (len(data.n_id), len(data.n_id))
+        matrix = torch.sparse_coo_tensor(data.edge_index, torch.ones(data.edge_index.shape[1]), shape)
+        data.adj = matrix if layout_of == torch.sparse_coo else matrix.to_sparse(layout=layout_of)
+        data.elsewhere = torch.empty(3, device="meta")  # as host memory is to a GPU
+        data.index = EdgeIndex(data.edge_index.clone(), sparse_size=shape)
+        data.pieces = [data.x * 2, (data.y + 1, {"name": "a batch", "ids": data.n_id.clone()})]
+        return data
+
+    loader = build(kit.small_graph()).pyg_loader(num_neighbors=[4, 3], device="cuda", transform=transform, **OPTIONS)
+    for data, kept in kept_by_the_loader(loader):
+        first, (second, third) = data.pieces
+        made = [*dense(data.adj), data.index.as_tensor(), first, second, third["ids"], data.x, data.edge_index]
+        assert {tensor.data_ptr() for tensor in made} <= kept
+
+
+def test_a_transform_may_return_something_else(gpu, kit, build, monkeypatch):
+    class SparseTensor:
+        """As torch-sparse's."""
+
+        def __init__(self, rows):
+            self.storage = SimpleNamespace(_row=rows, _value=None)
+
+    monkeypatch.setattr(torch_geometric.typing, "SparseTensor", SparseTensor)
+    layout = build(kit.small_graph())
+    options = {"num_neighbors": [4, 3], "device": "cuda", **OPTIONS}
+    found = layout.pyg_loader(transform=lambda data: ("pair", [data, SparseTensor(data.n_id * 3)]), **options)
+    for (_, (data, matrix)), kept in kept_by_the_loader(found):
+        assert {data.x.data_ptr(), matrix.storage._row.data_ptr()} <= kept
+    assert set(layout.pyg_loader(transform=lambda _: None, **options)) == {None}
+
+
+def test_a_transform_of_blocks_may_return_something_else(gpu, kit, build):
+    dgl = pytest.importorskip("dgl")
+    layout = build(kit.small_graph())
+
+    def transform(made):
+        _, outputs, blocks = made
+        return {"blocks": blocks, "first": outputs[:1].clone(), "elsewhere": torch.empty(3, device="meta")}
+
+    loader = layout.dgl_loader(fanouts=[3, 4], device="cuda", transform=transform, **OPTIONS)
+    for made, kept in kept_by_the_loader(loader):
+        ends = [tensor for block in made["blocks"] for tensor in (*block.edges(), block.srcdata[dgl.NID])]
+        assert {tensor.data_ptr() for tensor in [*ends, made["first"]]} <= kept

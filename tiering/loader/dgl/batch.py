@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,16 +54,13 @@ class DglAdapter:
         made = self._plain(ids), self._plain(outputs), blocks
         return made if self._holds.transform is None else self._holds.transform(made)
 
-    def tensors(self, adapted: Any) -> list[torch.Tensor]:
-        """Every tensor of it."""
-        inputs, outputs, blocks = adapted
-        tensors = [t for nodes in (inputs, outputs) for t in (nodes.values() if isinstance(nodes, dict) else [nodes])]
-        for block in blocks:
-            frames = [nodes[t].data for nodes, types in _ends(block) for t in types]
-            frames += [block.edges[r].data for r in block.canonical_etypes]
-            tensors += [frame[name] for frame in frames for name in frame]
-            tensors += [tensor for r in block.canonical_etypes for tensor in block.edges(etype=r)]
-        return tensors
+    def contents(self, value: Any) -> Iterable[Any]:
+        """Edges of a graph, and what its nodes and edges hold; nothing in any other object."""
+        if not isinstance(value, dgl.DGLGraph):
+            return ()
+        frames = [nodes[t].data for nodes, types in _ends(value) for t in types]
+        frames += [value.edges[r].data for r in value.canonical_etypes]
+        return [*map(dict, frames), *(value.edges(etype=r) for r in value.canonical_etypes)]
 
     def _block(self, layer: Block, ids: dict[str, torch.Tensor]) -> Any:
         """A layer's edges between the first nodes of each type."""

@@ -36,6 +36,7 @@ from tiering.loader.lookahead import Lookahead
 from tiering.loader.options import Gatherable
 from tiering.loader.ranks.peers import PeerGroup
 from tiering.loader.targets import Plan
+from tiering.loader.tensors import tensors_in
 from tiering.sampling import SampledBatch, Sampler
 
 if TYPE_CHECKING:
@@ -282,7 +283,7 @@ class GpuBatches:
         """Hand a batch to the caller's stream, which waits until it is complete; the host does not."""
         batch, complete = ready
         self.device.wait(complete)
-        self.device.keep(batch.tensors() if self._adapter is None else self._adapter.tensors(batch))
+        self.device.keep(batch.tensors() if self._adapter is None else tensors_in(batch, self._adapter.contents))
         return batch
 
     def _open_slots(self) -> GpuSlots:

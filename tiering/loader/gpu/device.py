@@ -18,6 +18,7 @@ from tiering.errors import CapabilityError, InputError
 from tiering.loader.output_pool import rounded_up
 from tiering.loader.process import require_torch
 from tiering.loader.resident import ResidentRows
+from tiering.loader.tensors import dense_parts
 
 if TYPE_CHECKING:
     import torch
@@ -135,7 +136,12 @@ class Device:
             yield
 
     def keep(self, tensors: Iterable[torch.Tensor], stream: Stream | None = None) -> None:
-        """Tell torch's allocator that `stream` (the caller's, if none is given) uses tensors made on another."""
+        """Tell torch's allocator that `stream` (the caller's, if none is given) uses tensors made on another. Those in
+        other memory are passed over.
+        """
+        self._record([part for tensor in tensors if self.has(tensor) for part in dense_parts(tensor)], stream)
+
+    def _record(self, tensors: list[torch.Tensor], stream: Stream | None) -> None:
         import torch
 
         user = stream.torch if isinstance(stream, TorchStream) else torch.cuda.current_stream(self.index)

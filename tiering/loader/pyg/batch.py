@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -67,9 +67,14 @@ class PygAdapter:
             self._fill_links(data, self._relation, batch)
         return data if self._holds.transform is None else self._holds.transform(data)
 
-    def tensors(self, adapted: Any) -> list[torch.Tensor]:
-        """Every tensor of it."""
-        return list(_tensors(adapted.to_dict() if hasattr(adapted, "to_dict") else adapted))
+    def contents(self, value: Any) -> Iterable[Any]:
+        """What lies in a `Data`, a `HeteroData` or a matrix of torch-sparse's; nothing in any other object."""
+        from torch_geometric.data.data import BaseData
+        from torch_geometric.typing import SparseTensor
+
+        if isinstance(value, BaseData):
+            return value.to_dict().values()
+        return vars(value.storage).values() if isinstance(value, SparseTensor) else ()
 
     def _fill_nodes(self, store: Any, node_type: str, batch: Batch) -> None:
         ranks, known = batch.nodes[node_type], self._nodes[node_type]
@@ -129,11 +134,3 @@ def edge_label(known: torch.Tensor | None, links: int, negatives: int, device: A
 
 def _parts(relation: Relation) -> tuple[str, Relation, str]:
     return relation[0], relation, relation[2]
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for inner in value.values():
-            yield from _tensors(inner)
