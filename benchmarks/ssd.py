@@ -34,18 +34,14 @@ def ssd(sizes: Sizes) -> Comparison:
         with image.open("r+b") as file:
             fill_random(file.fileno(), nbytes)
         reader = native.SsdReader([str(image)], ALIGNMENT, "auto", DEPTH, "auto")
-        queues = native.SsdReader([str(image)], ALIGNMENT, "softnvme", DEPTH, "auto")
 
         def ours() -> Spent:
             return Spent(_AMOUNT / random_reads(reader, nbytes, sizes.seconds), 0.0)
 
-        def softnvme() -> Spent:
-            return Spent(_AMOUNT / random_reads(queues, nbytes, sizes.seconds), 0.0)
-
         def fio() -> Spent:
             return Spent(_AMOUNT / fio_reads(image, sizes.seconds), 0.0)
 
-        peers: dict[str, Work | str] = {"softnvme": softnvme, "fio": fio if shutil.which("fio") else "not installed"}
+        peers: dict[str, Work | str] = {"fio": fio if shutil.which("fio") else "not installed"}
         about = {
             "size": format_bytes(nbytes), "row_bytes": ALIGNMENT, "depth": DEPTH, "engine": reader.engine,
             "direct": reader.direct, "seconds": sizes.seconds,

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
         enable_access as enable_access,
         fill_device as fill_device,
         free_bytes as free_bytes,
-        nvme_engine_maker as nvme_engine_maker,
         wait_event as wait_event,
     )
 

@@ -7,7 +7,6 @@
 #include <tiering/io/gather.hpp>
 #include <tiering/io/page_hash.hpp>
 #include <tiering/io/stream_reader.hpp>
-#include <tiering/nvme/softnvme_engine.hpp>
 
 #include "bound_table.hpp"
 #include "ndarray_types.hpp"
@@ -22,12 +21,6 @@ DirectMode tiering::bind::parse_direct(const std::string& text) {
   if (text == "on") return DirectMode::on;
   TIERING_EXPECT(text == "off", "direct: expected auto, on or off, found '" + text + "'");
   return DirectMode::off;
-}
-
-EngineMaker tiering::bind::engine_maker(const std::optional<nb::capsule>& capsule) {
-  if (!capsule) return {};
-  TIERING_EXPECT(std::string(capsule->name()) == kEngineMakerName, "maker: expected a capsule of an engine's maker");
-  return *static_cast<const EngineMaker*>(capsule->data());
 }
 
 RowsTarget tiering::bind::checked_target(const TieredTable& table, std::span<const int64_t> ids,
@@ -47,8 +40,7 @@ constexpr int64_t kMaxRead = 64 << 10;  // reads of neighbouring pages are merge
 constexpr int64_t kSector = 4096;
 
 std::unique_ptr<SsdReader> open_reader(const std::vector<std::string>& paths, int64_t page_bytes,
-                                       const std::string& engine, int depth, const std::string& direct,
-                                       const std::optional<nb::capsule>& maker) {
+                                       const std::string& engine, int depth, const std::string& direct) {
   TIERING_EXPECT(!paths.empty(), "paths: expected at least one image");
   TIERING_EXPECT(page_bytes >= 512 && page_bytes <= (64 << 20) && (page_bytes & (page_bytes - 1)) == 0,
                  "page_bytes: expected a power of two from 512 to 64 Mi, found " + std::to_string(page_bytes));
@@ -57,7 +49,7 @@ std::unique_ptr<SsdReader> open_reader(const std::vector<std::string>& paths, in
   // A page rounded to sectors at both ends must fit one read.
   const EngineOptions options{.depth = depth,
                               .max_read = static_cast<uint32_t>(std::max(kMaxRead, page_bytes + 2 * kSector))};
-  return std::make_unique<SsdReader>(std::move(images), options, engine, engine_maker(maker));
+  return std::make_unique<SsdReader>(std::move(images), options, engine);
 }
 
 std::string fallback_of(SsdReader& reader) {
@@ -191,12 +183,8 @@ void bind_io(nb::module_& m) {
       },
       "data"_a, "page_bytes"_a, Release());
 
-  m.def("softnvme_server",
-        [] { return capsule_of(nvme::PairServerMaker(nvme::usual_soft_server), nvme::kPairServerMakerName); });
-
   nb::class_<SsdReader>(m, "SsdReader")
-      .def(nb::new_(&open_reader), "paths"_a, "page_bytes"_a, "engine"_a, "depth"_a, "direct"_a = "auto",
-           "maker"_a = nb::none(), Release())
+      .def(nb::new_(&open_reader), "paths"_a, "page_bytes"_a, "engine"_a, "depth"_a, "direct"_a = "auto", Release())
       .def_prop_ro("engine", [](const SsdReader& r) { return std::string(r.engine_name()); })
       .def_prop_ro("fallback", &fallback_of, Release())
       .def_prop_ro("depth", [](const SsdReader& r) { return r.options.depth; })

@@ -240,14 +240,13 @@ struct BoundBuffer {
 void init_buffer(BoundBuffer* self, const Tables& tables, const std::vector<int64_t>& begins, int64_t page_bytes,
                  const std::vector<std::string>& images, const Pools& pools, const Values<std::byte, "arena">& arena,
                  const std::string& engine, const std::string& direct, int depth, int64_t max_read,
-                 const std::vector<Values<const uint32_t, "checksums">>& checksums,
-                 const std::optional<nb::capsule>& maker) {
+                 const std::vector<Values<const uint32_t, "checksums">>& checksums) {
   TIERING_EXPECT(begins.size() == tables.size(), "begins: expected one of each table");
   const std::span<std::byte> memory = arena;
-  auto buffer = std::make_unique<RowBuffer>(
-      ssd_rows(tables, page_bytes, static_cast<int64_t>(images.size())), slot_pools(pools), images,
-      engine == "mmap" ? DirectMode::off : parse_direct(direct),
-      BufferOptions{engine, depth, max_read, engine_maker(maker)}, all(checksums), memory.data());
+  auto buffer =
+      std::make_unique<RowBuffer>(ssd_rows(tables, page_bytes, static_cast<int64_t>(images.size())), slot_pools(pools),
+                                  images, engine == "mmap" ? DirectMode::off : parse_direct(direct),
+                                  BufferOptions{engine, depth, max_read}, all(checksums), memory.data());
   TIERING_EXPECT(
       static_cast<int64_t>(memory.size()) >= buffer->slots().bytes(),
       "arena: expected " + std::to_string(buffer->slots().bytes()) + " bytes, found " + std::to_string(memory.size()));
@@ -336,7 +335,7 @@ void bind_lookahead(nb::module_& m) {
   nb::class_<BoundBuffer>(m, "RowBuffer")
       .def("__init__", &init_buffer, "tables"_a, "begins"_a, "page_bytes"_a, "images"_a, "pools"_a, "arena"_a,
            "engine"_a = "auto", "direct"_a = "auto", "depth"_a = BufferOptions{}.depth,
-           "max_read"_a = BufferOptions{}.max_read, "checksums"_a = nb::make_tuple(), "maker"_a = nb::none())
+           "max_read"_a = BufferOptions{}.max_read, "checksums"_a = nb::make_tuple())
       .def(
           "begin",
           [](BoundBuffer& self, int64_t window, int64_t horizon, int64_t gap, bool growing) {

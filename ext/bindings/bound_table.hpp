@@ -1,10 +1,9 @@
 // A tiered table together with the arrays and the reader it points to, as several bindings take it.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <tiering/io/gather.hpp>
-#include <utility>
+#include <vector>
 
 #include "ndarray_types.hpp"
 
@@ -29,14 +28,5 @@ RowsTarget checked_target(const TieredTable& table, std::span<const int64_t> ids
                           const Argument<RowsTarget, "out">& out);
 
 DirectMode parse_direct(const std::string& text);
-/// What makes engines in another module, which stays loaded; empty: the core does.
-EngineMaker engine_maker(const std::optional<nb::capsule>& capsule);
-
-/// Lets Python, and through it another module, have what is not known to Python.
-template <typename T>
-nb::capsule capsule_of(T value, const char* name) {
-  auto held = std::make_unique<T>(std::move(value));
-  return nb::capsule(held.release(), name, [](void* made) noexcept { delete static_cast<T*>(made); });
-}
 
 }  // namespace tiering::bind

@@ -16,9 +16,6 @@ void bind_sampling(nb::module_& m);
 void bind_io(nb::module_& m);
 void bind_lookahead(nb::module_& m);
 void bind_webgraph(nb::module_& m);
-#ifdef TIERING_HAVE_BAM
-void bind_bam(nb::module_& m);
-#endif
 
 NB_MODULE(_native, m) {
   // A process that multiprocessing spawned keeps its arguments, such as an open layout, until after the interpreter
@@ -40,7 +37,4 @@ NB_MODULE(_native, m) {
   bind_io(m);
   bind_lookahead(m);
   bind_webgraph(m);
-#ifdef TIERING_HAVE_BAM
-  bind_bam(m);
-#endif
 }

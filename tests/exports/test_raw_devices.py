@@ -92,14 +92,13 @@ def test_devices_hold_the_stripe(layout, drive, tmp_path, repository):
         (tmp_path / "copy").write_bytes(content(device, row["bytes"]))
         assert row["checksum"] == checksum_file(tmp_path / "copy")
     assert check_devices(layout, devices) == made
-    for engine in ("auto", "softnvme"):  # and rows are read from there
-        reader = open_reader(devices, page, ReadOptions(engine=engine))
-        rows = np.arange(entry.rows("ssd"))
-        found = np.empty((rows.size, entry.row_bytes), np.uint8)
-        make_table(layout, entry, reader, None).gather(rows, found, 1)
-        first = entry.ranges["ssd"][0]
-        expected = tiering.open(layout.path).features().gather_numpy(rows + first).view(np.uint8)
-        np.testing.assert_array_equal(found, expected.reshape(found.shape))
+    reader = open_reader(devices, page, ReadOptions())  # and rows are read from there
+    rows = np.arange(entry.rows("ssd"))
+    found = np.empty((rows.size, entry.row_bytes), np.uint8)
+    make_table(layout, entry, reader, None).gather(rows, found, 1)
+    first = entry.ranges["ssd"][0]
+    expected = tiering.open(layout.path).features().gather_numpy(rows + first).view(np.uint8)
+    np.testing.assert_array_equal(found, expected.reshape(found.shape))
 
 
 def test_a_flipped_bit_is_found(layout, drive):

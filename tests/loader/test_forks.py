@@ -186,7 +186,7 @@ def test_readers_share_their_threads(kit, build):
 
 @pytest.mark.parametrize(("context", "workers"), [("fork", 2), pytest.param("spawn", 1, marks=pytest.mark.slow)])
 def test_data_loader_workers(kit, build, engine, context, workers):
-    if context == "spawn" and engine in ("threads", "softnvme"):
+    if context == "spawn" and engine == "threads":
         pytest.skip("as with mmap: there is nothing to inherit")
     layout = build(kit.small_graph())
     table = layout.features(engine=engine)

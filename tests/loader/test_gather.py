@@ -236,18 +236,6 @@ def test_bad_options(kit, build, option, message):
         layout.features(**option)
 
 
-def test_drives_that_are_not_there(kit, build):
-    layout, _ = bytes_layout(kit, build, 512, tiers=(0, 0, 0))
-    if not hasattr(native, "BamDrives"):
-        with pytest.raises(CapabilityError, match=r"engine bam: this build has none; .* or use engine='softnvme'"):
-            layout.features(engine="bam", drives=["/dev/no-drive"])
-        return
-    with pytest.raises(InputError, match=r"drives: expected one for each of 1 ssd images, .* found 0"):
-        layout.features(engine="bam")
-    with pytest.raises(StorageError, match=r"/dev/no-drive: .* expected a drive of BaM's module"):
-        layout.features(engine="bam", drives=["/dev/no-drive"])
-
-
 def test_unknown_type(kit, build):
     layout = build(kit.hetero_graph())
     with pytest.raises(MissingError, match="'venue' has no tiered features; types that have: author, paper"):
@@ -275,7 +263,7 @@ def test_image_missing(kit, build):
         tiering.open(layout.path)
 
 
-@pytest.mark.parametrize("engine", ["io_uring", "threads", "softnvme"])
+@pytest.mark.parametrize("engine", ["io_uring", "threads"])
 def test_image_truncated_while_open(kit, build, engine):
     if engine == "io_uring" and native.uring_unavailable():
         pytest.skip(native.uring_unavailable())

@@ -18,7 +18,7 @@ from tiering import pipeline
 from tiering.errors import TieringError
 from tiering.graph import build_graph
 
-ENGINES = ("io_uring", "threads", "mmap", "softnvme")
+ENGINES = ("io_uring", "threads", "mmap")
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,8 @@
 
 Rows of the gpu tier come from the GPU's own memory. Row r of the peer tier lies on GPU r mod P, and batches are spread
 evenly over the P GPUs, so one read in P of that tier is local too and the others cross the peer link. Rows of the cpu
-tier cross the host link. Rows of the ssd tier are read from the SSDs (and cross the host link as well where the GPU
-does not read the SSDs itself). Bytes over links are those of the rows.
+tier cross the host link. Rows of the ssd tier are read by the host, and cross the host link as well. Bytes over links
+are those of the rows.
 
 What the SSDs deliver for them is more: a read moves blocks, not rows, and rows of a batch may share a page. The rule is
 the loader's (`ext/src/io/read_plan.cpp`): per batch and node type, every page that holds a row asked for is read once,

@@ -1,4 +1,4 @@
-"""SSD images of a layout on raw block devices, without a file system: what a GPU reads by NVMe commands of its own.
+"""SSD images of a layout on raw block devices, without a file system.
 
 An image is the stripe already (page p on image p mod N, at page p div N), so that device k gets image k byte by byte,
 from its first byte on.

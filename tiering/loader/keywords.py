@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import Any, TypeAlias, TypedDict
 
 from tiering.sampling.options import Fanouts, SamplingKeywords
@@ -21,8 +21,6 @@ class RowKeywords(TypedDict, total=False):
     direct: str
     threads: int | str | None
     verify: bool
-    drives: Sequence[str]
-    raw_devices: Any
     device: Any
     max_sms: int | str
     kvikio: str

@@ -19,7 +19,6 @@ from tiering.formats.refusals import checked_labels
 from tiering.loader.adapters import AdaptedBatches, BatchSource
 from tiering.loader.background import run_stages
 from tiering.loader.batches import EdgeRows, HostBatches
-from tiering.loader.drives import queue_server
 from tiering.loader.gather import FeatureRows, MemoryFeatures
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
@@ -288,7 +287,6 @@ class Loader(Described):
             artifact, cold, reading, self.options.memory, budget, outputs, workers, parse_threads(reading.threads),
             self.layout.buffers, kept, mapped,
             page_locked=on_gpu, machine=machine, drop_last=self.options.seeds.drop_last,
-            maker=self._engine_maker(),
         )  # fmt: skip
         return {}
 
@@ -300,12 +298,6 @@ class Loader(Described):
             "shuffle": bool(seeds.shuffle), "drop_last": bool(seeds.drop_last), "sampling": repr(self.sampling),
             "window": str(memory.window), "reading": repr(self.options.reading),
         }  # fmt: skip
-
-    def _engine_maker(self) -> Any:
-        """Of engines whose reads a GPU submits; ``None`` where the host does."""
-        index = self.options.device.index
-        server = None if index is None else queue_server(self.layout.artifact, self.options.reading)
-        return None if index is None or server is None else gpu_device.open_device(index).engine_maker(server)
 
     def _find_gpu_sampler(self) -> GpuSampler | None:
         """What samples on the GPU; ``None`` where the host samples."""

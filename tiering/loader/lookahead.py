@@ -107,8 +107,6 @@ class Lookahead:
         reads for all.
     drop_last
         How batches are shared among ranks; see `tiering.loader.ranks.share.Rank.batches`.
-    maker
-        Of engines whose reads a GPU submits; see `tiering.loader.gpu.device.Device.engine_maker`.
     """
 
     def __init__(
@@ -127,7 +125,6 @@ class Lookahead:
         page_locked: bool = False,
         machine: MachineRanks | None = None,
         drop_last: bool = False,
-        maker: Any = None,
     ) -> None:
         self.tables = SsdTables.of(layout, list(features))
         self._layout, self._features = layout, dict(features)
@@ -150,7 +147,7 @@ class Lookahead:
             *self.tables.types,
             None if machine is None else machine.group,
         )
-        self._lock, self._machine, self._drop_last, self._maker = ForkLock(), machine, drop_last, maker
+        self._lock, self._machine, self._drop_last = ForkLock(), machine, drop_last
         self._server: BufferServer | None = None
         self._client: BufferClient | None = None
         if machine is not None:
@@ -245,9 +242,7 @@ class Lookahead:
         windows = None if self._memory.window == "auto" else [min(int(self._memory.window), UNLIMITED)]
         self.choice = choose(tables, pools, rows, self.speed, windows, most, tables.thinning)
         if buffer is None:
-            buffer = SsdBuffer(
-                layout, self._features, tables, pools, self._reading_options, self._machine is not None, self._maker
-            )
+            buffer = SsdBuffer(layout, self._features, tables, pools, self._reading_options, self._machine is not None)
             self._shared[self._key] = buffer
         self.buffer = buffer
         _log.info(

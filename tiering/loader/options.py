@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -32,8 +32,7 @@ class ReadOptions:
     """How rows are read from memory and SSD."""
 
     engine: str = "auto"
-    """How the ssd tier is read: ``auto`` (io_uring, else threads; logged), ``io_uring``, ``threads``, ``mmap``,
-    ``softnvme``: NVMe commands to a controller made of software; ``bam``: to `drives` themselves."""
+    """How the ssd tier is read: ``auto`` (io_uring, else threads; logged), ``io_uring``, ``threads``, ``mmap``."""
     depth: int = native.DEFAULT_DEPTH
     """SSD reads in flight at most: the default saturates one NVMe SSD."""
     direct: str = "auto"
@@ -44,17 +43,6 @@ class ReadOptions:
     """Whether the files of the memory tiers are compared with their checksums when they are loaded, and each page of
     the ssd tier before rows are taken from it; whole pages are read then. A loader compares the adjacency, too, once,
     when it is made."""
-    drives: Sequence[str] = ()
-    """With ``engine="bam"``: drives that are bound to BaM's module (``/dev/libnvm0``), in the order of the ssd images
-    that ``tiering export --to raw --device`` wrote onto them."""
-    raw_devices: str | None = None
-    """``raw-devices.json`` of that export, or its folder: the drives have to be those that it names, by size and serial
-    number, and what it wrote has to be this layout."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "drives", tuple(map(str, self.drives)))
-        if self.raw_devices is not None:
-            object.__setattr__(self, "raw_devices", str(self.raw_devices))
 
 
 @dataclass(frozen=True)

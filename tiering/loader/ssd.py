@@ -1,8 +1,6 @@
 """How the ssd tier is read: which engine, decided once at open; checksums of pages; the core's table over it.
 
 ``io_uring`` reads with O_DIRECT through one ring; ``threads`` is a pool of ``pread`` threads; ``mmap`` is the baseline;
-``softnvme`` submits NVMe commands to a controller made of software, the queues that a GPU submits to, without one;
-``bam`` submits them to drives that are bound to BaM's module.
 ``auto`` takes io_uring where the kernel allows it, else threads, and logs why; also where the kernel refuses it only
 later. Naming an engine means that engine or an error with the reason.
 """
@@ -22,14 +20,13 @@ from tiering.artifacts.held import shown
 from tiering.artifacts.storage import core_errors
 from tiering.errors import CapabilityError, FormatError, InputError, RefusedError
 from tiering.formats.layout import TIERS, Layout, TypeLayout, image_bytes, page_sums
-from tiering.loader.drives import open_drives
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import warn_once
 from tiering.loader.resident import ResidentRows, load_rows
 from tiering.lookahead.choice import SsdTables
 from tiering.lookahead.disk_speed import MAX_READ
 
-ENGINES = ("auto", "io_uring", "threads", "mmap", "softnvme", "bam")
+ENGINES = ("auto", "io_uring", "threads", "mmap")
 DIRECT_MODES = ("auto", "on", "off")
 
 
@@ -48,13 +45,11 @@ def open_images(layout: Layout, entry: TypeLayout, reading: ReadOptions) -> nati
                 f"{shown(path)}: ssd image {index} of {layout.path} needs at least {needed} bytes, "
                 f"found {path.stat().st_size}; make the layout again"
             )
-    drives = open_drives(layout, reading)
-    maker = None if drives is None else drives.engine_maker()
-    return open_reader(layout.image_places, layout.page_bytes, reading, maker)
+    return open_reader(layout.image_places, layout.page_bytes, reading)
 
 
-def open_reader(images: Sequence[Path], page_bytes: int, reading: ReadOptions, maker: Any = None) -> native.SsdReader:
-    """`open_images` for files or block devices in stripe order. `maker`: of the engine, where it is not the core's."""
+def open_reader(images: Sequence[Path], page_bytes: int, reading: ReadOptions) -> native.SsdReader:
+    """Open files or block devices, in stripe order, for random reads."""
     engine, direct = reading.engine, reading.direct
     if engine not in ENGINES:
         raise InputError(f"engine: expected one of {', '.join(ENGINES)}, found {engine!r}")
@@ -66,9 +61,7 @@ def open_reader(images: Sequence[Path], page_bytes: int, reading: ReadOptions, m
         raise CapabilityError(f"engine io_uring: {reason}; engine='threads' works everywhere")
     with core_errors():
         try:
-            reader = native.SsdReader(
-                [str(path) for path in images], page_bytes, engine, int(reading.depth), direct, maker
-            )
+            reader = native.SsdReader([str(path) for path in images], page_bytes, engine, int(reading.depth), direct)
         except RefusedError as error:
             raise InputError(str(error)) from None
         except OSError as error:
@@ -90,21 +83,13 @@ def open_row_buffer(
     arena: npt.NDArray[np.uint8],
     reading: ReadOptions,
     checks: PageChecks | None,
-    maker: Any = None,
 ) -> native.RowBuffer:
-    """Open the images of a layout for reading ahead into `arena`, which holds the slots of `pools`.
-
-    `maker`: of the engines, where a GPU submits what they read.
-    """
-    drives, longest = open_drives(layout, reading), MAX_READ
-    if drives is not None:
-        longest = min(longest, *(info.most_read for info in drives.infos))
-        maker = maker or drives.engine_maker()
+    """Open the images of a layout for reading ahead into `arena`, which holds the slots of `pools`."""
     with core_errors():
         buffer = native.RowBuffer(
             tables.rows, tables.begins, tables.page_bytes, [str(path) for path in layout.image_places], list(pools),
-            arena, reading.engine, reading.direct, int(reading.depth), longest,
-            [] if checks is None else checks.arrays, maker,
+            arena, reading.engine, reading.direct, int(reading.depth), MAX_READ,
+            [] if checks is None else checks.arrays,
         )  # fmt: skip
     if buffer.note:
         warn_once(f"ssd rows are read through the page cache: {buffer.note}")

@@ -44,7 +44,7 @@ class SsdBuffer:
     """Slots for rows of the ssd tier, of every node type that `features` has; one epoch at a time uses them.
 
     Rows stay from epoch to epoch. `pools`: slots by bytes of a row, of `SsdTables.pools`. `shared`: other processes map
-    the slots, too; `descriptor` is what they map. `maker`: of engines that read, where they are not the core's.
+    the slots, too; `descriptor` is what they map.
     """
 
     def __init__(
@@ -55,13 +55,12 @@ class SsdBuffer:
         pools: Sequence[tuple[int, int]],
         reading: ReadOptions,
         shared: bool = False,
-        maker: Any = None,
     ) -> None:
         self.tables, self._features = tables, dict(features)
         # Rows of a pool begin where their size allows the widest accesses of a GPU.
         self.pools = sorted(pools, key=lambda pool: pool[0] & -pool[0], reverse=True)
         self._checks = PageChecks(layout) if reading.verify else None
-        self._layout, self._reading, self._maker = layout, reading, maker
+        self._layout, self._reading = layout, reading
         nbytes, self.descriptor = max(1, sum(row_bytes * slots for row_bytes, slots in pools)), -1
         if shared:
             self.descriptor, self.arena = shared_memory("tiering-buffer", nbytes)
@@ -85,7 +84,7 @@ class SsdBuffer:
                 with suppress(OSError):
                     _mapping(self.arena).madvise(_WIPE_ON_FORK)
                 self._native = open_row_buffer(
-                    self._layout, self.tables, self.pools, self.arena, self._reading, self._checks, self._maker
+                    self._layout, self.tables, self.pools, self.arena, self._reading, self._checks
                 )
                 self._process = os.getpid()
                 self._busy = self._begun = False

@@ -13,7 +13,6 @@
 #include <tiering/cuda/fill.hpp>
 #include <tiering/cuda/gather_rows.hpp>
 #include <tiering/cuda/memory.hpp>
-#include <tiering/cuda/nvme_engine.hpp>
 #include <tiering/cuda/row_requests.hpp>
 #include <tiering/errors.hpp>
 
@@ -249,20 +248,6 @@ NB_MODULE(TIERING_CUDA_MODULE, m) {
       .def_ro("total_bytes", &DeviceInfo::total_bytes)
       .def_ro("pci_bus", &DeviceInfo::pci_bus)
       .def_ro("coherent", &DeviceInfo::coherent);
-  m.def(
-      "nvme_engine_maker",
-      [](int device, const nb::capsule& server) {
-        TIERING_EXPECT(std::string(server.name()) == nvme::kPairServerMakerName,
-                       "server: expected a capsule of what makes servers of queues");
-        const auto make = *static_cast<const nvme::PairServerMaker*>(server.data());
-        auto maker = std::make_unique<EngineMaker>([=](const ImageSet& images, const EngineOptions& options) {
-          const DeviceScope scope(device);
-          return make_gpu_nvme_engine(make(images, options), images, options);
-        });
-        return nb::capsule(maker.release(), kEngineMakerName,
-                           [](void* made) noexcept { delete static_cast<EngineMaker*>(made); });
-      },
-      "device"_a, "server"_a);
   m.def("begin_thread", &begin_thread, "device"_a, Release());
   m.def("versions", [] { return std::pair(driver_version(), runtime_version()); });
   m.def("count_devices", &count_devices, Release());

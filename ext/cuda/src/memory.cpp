@@ -128,11 +128,10 @@ PinnedMemory::PinnedMemory(int64_t bytes) : bytes_(bytes) {
   memory_ = Owned<void*, detail::free_pinned>(memory);
 }
 
-Registration::Registration(void* memory, int64_t bytes, bool registers) {
+Registration::Registration(void* memory, int64_t bytes) {
   if (bytes == 0) return;
-  const unsigned kind = registers ? cudaHostRegisterIoMemory : cudaHostRegisterPortable;
-  check_memory(cudaHostRegister(memory, static_cast<size_t>(bytes), kind | cudaHostRegisterMapped),
-               registers ? "giving a GPU the registers of a device" : "page-locking host memory", bytes, false);
+  check_memory(cudaHostRegister(memory, static_cast<size_t>(bytes), cudaHostRegisterPortable | cudaHostRegisterMapped),
+               "page-locking host memory", bytes, false);
   memory_ = Owned<void*, detail::unregister>(memory);
   void* there = nullptr;
   check(cudaHostGetDevicePointer(&there, memory, 0), "finding locked host memory on the GPU");
@@ -164,11 +163,5 @@ void wait_event(cudaStream_t stream, const GpuEvent& event) {
   check(cudaStreamWaitEvent(stream, event.get(), 0), "ordering streams");
 }
 void GpuEvent::wait() const { check(cudaEventSynchronize(event_.get()), "waiting for the GPU"); }
-bool GpuEvent::reached() const {
-  const cudaError_t code = cudaEventQuery(event_.get());
-  if (code == cudaErrorNotReady) return false;
-  check(code, "asking the GPU");
-  return true;
-}
 
 }  // namespace tiering::cuda

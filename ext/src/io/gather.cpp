@@ -150,21 +150,12 @@ class Flight {
 
 }  // namespace
 
-namespace {
-
-ImageSet aligned_for(ImageSet images, const std::string& engine) {
-  images.offset_alignment = std::max(images.offset_alignment, engine_alignment(engine));
-  return images;
-}
-
-}  // namespace
-
-SsdReader::SsdReader(ImageSet opened, const EngineOptions& given, const std::string& engine, const EngineMaker& maker)
-    : images(aligned_for(std::move(opened), engine)), options(given), automatic_(engine == "auto") {
+SsdReader::SsdReader(ImageSet opened, const EngineOptions& given, const std::string& engine)
+    : images(std::move(opened)), options(given), automatic_(engine == "auto") {
   if (automatic_) fallback_ = uring_unavailable();
   const char* const best = fallback_.empty() ? "io_uring" : "threads";
   try {
-    engine_ = maker ? maker(images, options) : make_engine(automatic_ ? best : engine, images, options);
+    engine_ = make_engine(automatic_ ? best : engine, images, options);
     name_ = engine_->name();
   } catch (const RingError& error) {
     fall_back(error);

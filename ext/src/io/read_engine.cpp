@@ -7,7 +7,6 @@
 #include <thread>
 #include <tiering/buffer.hpp>
 #include <tiering/io/read_engine.hpp>
-#include <tiering/nvme/softnvme_engine.hpp>
 
 namespace tiering {
 
@@ -56,14 +55,8 @@ IoError read_error(const ImageFile& image, const Read& read, uint32_t done, int 
 }
 
 void expect_engine(const std::string& name) {
-  TIERING_EXPECT(name == "auto" || name == "io_uring" || name == "threads" || name == "mmap" || name == "softnvme" ||
-                     name == "bam",
-                 "engine: expected auto, io_uring, threads, mmap, softnvme or bam, found '" + name + "'");
-}
-
-int64_t engine_alignment(const std::string& name) {
-  if (name == "bam") return nvme::kPageBytes;  // blocks of drives divide it
-  return name == "softnvme" ? nvme::SoftController::kBlockBytes : 1;
+  TIERING_EXPECT(name == "auto" || name == "io_uring" || name == "threads" || name == "mmap",
+                 "engine: expected auto, io_uring, threads or mmap, found '" + name + "'");
 }
 
 std::unique_ptr<ReadEngine> make_engine(const std::string& name, const ImageSet& images, const EngineOptions& options) {
@@ -71,9 +64,7 @@ std::unique_ptr<ReadEngine> make_engine(const std::string& name, const ImageSet&
                  "depth: expected 1 to 4096 reads in flight, found " + std::to_string(options.depth));
   if (name == "io_uring") return make_uring_engine(images, options);
   if (name == "threads") return make_threads_engine(images, options);
-  if (name == "softnvme")
-    return nvme::make_softnvme_engine(images, options, nvme::usual_medium(options.depth, options.max_read));
-  TIERING_EXPECT(name == "mmap", "engine: expected io_uring, threads, mmap or softnvme, found '" + name + "'");
+  TIERING_EXPECT(name == "mmap", "engine: expected io_uring, threads or mmap, found '" + name + "'");
   return make_mmap_engine(images, options);
 }
 

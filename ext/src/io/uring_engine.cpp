@@ -119,8 +119,6 @@ class UringEngine final : public ReadEngine {
     if (!refused_ && fill() > 0) submit(0);  // finish() pauses after a refusal
   }
 
-  bool polls() const noexcept override { return in_flight_ > 0 && !refused_ && ours(); }
-
   void finish() override {
     const bool inherited = busy_ && owner_ != getpid();
     drain();

@@ -148,15 +148,9 @@ void RowBuffer::run(uint32_t image) {
     Reader reader(*this, RowReads(rows_, image, rules), image);
     const EngineOptions engine{.depth = fitting_depth(options_),
                                .max_read = static_cast<uint32_t>(options_.max_read),
-                               .kept_from_forks = true,
-                               .only_image = static_cast<int>(image)};
+                               .kept_from_forks = true};
     auto read_all = [&](const std::string& name) {
-      const bool own = !options_.maker || !fallback().empty();
-      const auto made = own ? make_engine(name, images_, engine) : options_.maker(images_, engine);
-      {
-        const std::lock_guard lock(mutex_);
-        engine_name_ = made->name();
-      }
+      const auto made = make_engine(name, images_, engine);
       made->start({}, reader);
       made->finish();
     };

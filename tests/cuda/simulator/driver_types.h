@@ -75,8 +75,7 @@ inline constexpr int cudaInvalidDeviceId = -2;
 inline constexpr unsigned cudaEnableDefault = 0;
 inline constexpr unsigned cudaHostAllocDefault = 0, cudaHostAllocPortable = 1, cudaHostAllocMapped = 2,
                           cudaHostAllocWriteCombined = 4;
-inline constexpr unsigned cudaHostRegisterDefault = 0, cudaHostRegisterPortable = 1,
-                          cudaHostRegisterMapped = 2, cudaHostRegisterIoMemory = 4,
+inline constexpr unsigned cudaHostRegisterDefault = 0, cudaHostRegisterPortable = 1, cudaHostRegisterMapped = 2,
                           cudaHostRegisterReadOnly = 8;
 inline constexpr unsigned cudaStreamDefault = 0, cudaStreamNonBlocking = 1;
 inline constexpr unsigned cudaEventDefault = 0, cudaEventBlockingSync = 1, cudaEventDisableTiming = 2,

@@ -106,20 +106,18 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Late:
 
 
 @pytest.mark.parametrize(
-    ("graph", "window", "sample_on", "engine"),
+    ("graph", "window", "sample_on"),
     [
-        *(("one type", window, "gpu", "auto") for window in (1, 4, "auto")),
-        ("four types", 4, "gpu", "auto"),
-        ("odd rows", "auto", "gpu", "auto"),
-        ("one type", 4, "cpu", "auto"),
-        ("odd rows", 1, "cpu", "auto"),
-        ("four types", 4, "gpu", "softnvme"),  # the GPU submits the reads
-        ("odd rows", "auto", "cpu", "softnvme"),
+        *(("one type", window, "gpu") for window in (1, 4, "auto")),
+        ("four types", 4, "gpu"),
+        ("odd rows", "auto", "gpu"),
+        ("one type", 4, "cpu"),
+        ("odd rows", 1, "cpu"),
     ],
 )
-def test_batches_are_those_of_memory(gpu, kit, build, options, graph, window, sample_on, engine):
+def test_batches_are_those_of_memory(gpu, kit, build, options, graph, window, sample_on):
     layout = build(GRAPHS[graph](kit, images=2))
-    loader = tight_loader(layout, device="cuda", window=window, sample_on=sample_on, engine=engine, **options)
+    loader = tight_loader(layout, device="cuda", window=window, sample_on=sample_on, **options)
     loader.reset_counters()
     for epoch in range(2):
         assert contents(loader.epoch(epoch)) == truth(layout, options, epoch)
@@ -127,7 +125,6 @@ def test_batches_are_those_of_memory(gpu, kit, build, options, graph, window, sa
     assert counted["rows"] == sum(c["tiers"]["ssd"]["rows"] for c in rows.values()) > 0
     assert 0 < counted["rows_read"] <= counted["rows_needed"] <= counted["rows"]
     assert counted["batches"] == 2 * len(loader)
-    assert engine == "auto" or loader.lookahead.buffer.core.engine == "softnvme-gpu"
     assert all(c["ssd_reads"] == 0 for c in rows.values())  # no batch read by itself
     for t, origin in loader.lookahead.buffer.origins.items():  # accesses as wide as rows allow
         assert origin % (loader.features[t].row_bytes & -loader.features[t].row_bytes) == 0

@@ -87,10 +87,6 @@ class Device:
         """For messages, such as ``cuda:0``."""
         return f"cuda:{self.index}"
 
-    def engine_maker(self, server: Any) -> Any:
-        """What makes engines whose reads this GPU submits; see `tiering.loader.drives.queue_server`."""
-        return cuda.nvme_engine_maker(self.index, server)
-
     def free_bytes(self) -> int:
         """Memory of the GPU that no process has taken."""
         return int(cuda.free_bytes(self.index))

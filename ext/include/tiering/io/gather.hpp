@@ -30,8 +30,7 @@ struct MemoryTiers {
 class SsdReader {
  public:
   /// `engine`: a name of make_engine(), or auto: io_uring, but threads from the moment on that the kernel refuses it.
-  /// `maker`: makes the engine where it is not the core's own; `engine` is then its name.
-  SsdReader(ImageSet images, const EngineOptions& options, const std::string& engine, const EngineMaker& maker = {});
+  SsdReader(ImageSet images, const EngineOptions& options, const std::string& engine);
 
   const ImageSet images;
   const EngineOptions options;

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -45,7 +44,6 @@ struct EngineOptions {
   int depth = 128;               ///< reads in flight at most
   uint32_t max_read = 64 << 10;  ///< bytes of the longest read; size of a lent buffer
   bool kept_from_forks = false;  ///< forked children get no copy of lent buffers, and must not use the engine
-  int only_image = -1;           ///< the one that is read, by its index in the set; -1: all
 };
 
 /// Runs one batch of reads at a time. Not thread-safe: callers take turns. In a forked child it forgets the batch of its
@@ -62,18 +60,11 @@ class ReadEngine {
   virtual void start(std::span<const Read> reads, ReadSink& sink) = 0;
   /// Hands over what has arrived and submits more, without blocking. Errors wait for finish().
   virtual void poll() noexcept {}
-  /// Whether reads are in flight that poll() alone can bring to their end; else finish() has to.
-  virtual bool polls() const noexcept { return false; }
   /// Blocks until every read has ended. Throws IoError (path, offset) for the first that failed, after all have ended.
   virtual void finish() = 0;
   /// Blocks until nothing is in flight and forgets the batch; for unwinding.
   virtual void abandon() noexcept = 0;
 };
-
-/// Makes an engine of `images`, which must outlive it.
-using EngineMaker = std::function<std::unique_ptr<ReadEngine>(const ImageSet& images, const EngineOptions& options)>;
-/// What a capsule of Python that points to an EngineMaker is called.
-inline constexpr const char* kEngineMakerName = "tiering.EngineMaker";
 
 /// `images` must outlive the engine.
 std::unique_ptr<ReadEngine> make_threads_engine(const ImageSet& images, const EngineOptions& options);
@@ -86,9 +77,7 @@ std::string uring_unavailable();
 
 /// Throws InputError unless make_engine() knows the name, or it is "auto".
 void expect_engine(const std::string& name);
-/// Offsets and lengths of an engine's reads are multiples of this, beside what the images want.
-int64_t engine_alignment(const std::string& name);
-/// Picks a factory by name: "io_uring", "threads", "mmap", "softnvme".
+/// Picks a factory by name: "io_uring", "threads", "mmap".
 std::unique_ptr<ReadEngine> make_engine(const std::string& name, const ImageSet& images, const EngineOptions& options);
 
 /// Page-aligned anonymous memory.

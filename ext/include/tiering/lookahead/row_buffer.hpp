@@ -21,10 +21,9 @@
 namespace tiering {
 
 struct BufferOptions {
-  std::string engine = "auto";   ///< io_uring, threads, mmap, softnvme, or auto
+  std::string engine = "auto";   ///< io_uring, threads, mmap, or auto
   int depth = 128;               ///< reads in flight for each image
   int64_t max_read = 256 << 10;  ///< bytes of the longest read
-  EngineMaker maker{};           ///< of the engine, where it is not the core's own
 };
 
 /// What a buffer did since it was made, or since its counters were reset.

@@ -46,8 +46,7 @@ bool mapped(const void* address, size_t bytes, bool writable) {
 }
 
 cudaError_t register_host(void* base, size_t bytes, unsigned flags) {
-  constexpr unsigned kKnown =
-      cudaHostRegisterPortable | cudaHostRegisterMapped | cudaHostRegisterIoMemory | cudaHostRegisterReadOnly;
+  constexpr unsigned kKnown = cudaHostRegisterPortable | cudaHostRegisterMapped | cudaHostRegisterReadOnly;
   if (base == nullptr || bytes == 0 || (flags & ~kKnown) != 0) return cudaErrorInvalidValue;
   AddressMap& map = AddressMap::get();
   if (map.overlaps(base, bytes)) return cudaErrorHostMemoryAlreadyRegistered;

@@ -111,8 +111,7 @@ class PinnedMemory {
 class Registration {
  public:
   Registration() = default;
-  /// `registers`: of a device on the bus, mapped into this process, for the current GPU alone. Not run on hardware.
-  Registration(void* memory, int64_t bytes, bool registers = false);
+  Registration(void* memory, int64_t bytes);
 
   /// Where a device finds the memory.
   std::byte* device_address() const noexcept { return device_; }
@@ -152,8 +151,6 @@ class GpuEvent {
   void record(cudaStream_t stream) const;
   /// Waits on the host.
   void wait() const;
-  /// Whether what was put on the stream before it has been done; true if it was never recorded.
-  bool reached() const;
 
  private:
   Owned<cudaEvent_t, detail::destroy_event> event_;
