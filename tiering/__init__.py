@@ -36,7 +36,6 @@ __all__ = [
     "__version__",
     "check",
     "evaluate_scores",
-    "export_devices",
     "export_layout",
     "generate_dataset",
     "import_graph",
@@ -54,7 +53,6 @@ if TYPE_CHECKING:
     from tiering.loader.tiered_tensor.tensor import tiered
     from tiering.pipeline import (
         evaluate_scores,
-        export_devices,
         export_layout,
         generate_dataset,
         import_graph,

@@ -30,7 +30,6 @@ CALLS: dict[str, Callable[[Path, str], Any]] = {
     "ssd": lambda f, bad: tiering.write_layout(f / "graph", f / "x", ssd=[f / "y", f / bad]),
     "access_costs": lambda f, bad: tiering.write_layout(f / "graph", f / "x", access_costs=bad),
     "layout": lambda f, bad: tiering.export_layout(bad, "raw", f / "x"),
-    "devices": lambda f, bad: tiering.export_devices(f / "graph", [bad]),
     "generate": lambda f, bad: tiering.generate_dataset(f / bad, nodes=100, edges=100),
     "like": lambda f, bad: tiering.replicate_dataset("ogbn-arxiv", f / bad),
     "config": lambda _, bad: tiering.run_chain(bad),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import tiering
 from tiering import native
 from tiering.errors import CapabilityError, StorageError
 from tiering.loader import ssd
@@ -132,6 +135,38 @@ def test_memory_file_system(engine):
         np.testing.assert_array_equal(out, pages.reshape(80, 1024)[ids])
     finally:
         image.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def block_device():
+    """Makes loop devices with the content of files."""
+    if os.geteuid() != 0 or shutil.which("losetup") is None:
+        pytest.skip("loop devices want root and losetup")
+    made = []
+
+    def make(content: Path) -> Path:
+        command = ["losetup", "--find", "--show", str(content)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"no loop device is to be had: {done.stderr.strip()}")
+        made.append(done.stdout.strip())
+        return Path(made[-1])
+
+    yield make
+    for device in made:
+        subprocess.run(["losetup", "--detach", device], check=True)
+
+
+def test_block_devices_take_the_place_of_stripe_files(kit, build, engine, block_device):
+    layout = build(kit.small_graph(images=2))
+    rows = np.arange(300)
+    expected = layout.features(engine=engine).gather_numpy(rows)
+    for image in layout.artifact.images:
+        content = image.rename(image.with_name(f"content-of-{image.name}"))
+        image.symlink_to(block_device(content))
+    with tiering.open(layout.path) as reopened:
+        found = reopened.features(engine=engine, verify=True).gather_numpy(rows)
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_direct_demanded_of_mmap(tmp_path):

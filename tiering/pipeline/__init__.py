@@ -4,7 +4,6 @@ from tiering.arguments import naming_files
 from tiering.pipeline.chain import predict_run, run_chain, run_config
 from tiering.pipeline.commands import (
     evaluate_scores,
-    export_devices,
     export_layout,
     generate_dataset,
     import_graph,
@@ -15,7 +14,6 @@ from tiering.pipeline.commands import (
     write_layout,
 )
 from tiering.pipeline.predict import (
-    predict_devices,
     predict_export,
     predict_import,
     predict_layout,
@@ -26,12 +24,10 @@ from tiering.pipeline.predict import (
 
 __all__ = [
     "evaluate_scores",
-    "export_devices",
     "export_layout",
     "generate_dataset",
     "import_graph",
     "layout",
-    "predict_devices",
     "predict_export",
     "predict_import",
     "predict_layout",

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tiering.datasets.options import ImportKeywords
     from tiering.evaluation import Evaluation
     from tiering.evaluation.run import EvaluationKeywords
-    from tiering.exports import Export, RawExport
+    from tiering.exports import Export
     from tiering.layout import LayoutOptions
     from tiering.layout.options import LayoutKeywords
     from tiering.loader import TieredLayout
@@ -514,34 +514,6 @@ def export_layout(
         return write_export(
             artifact, to, out, original_order=original_order, threads=threads, memory=memory, force=force
         )
-
-
-def export_devices(
-    layout: TieredLayout | Layout | Pathlike,
-    devices: Sequence[Pathlike],
-    *,
-    overwrite: Sequence[Pathlike] = (),
-    record: Pathlike | None = None,
-    check: bool = False,
-) -> RawExport:
-    """Write the SSD images of a layout onto block devices; see `tiering.exports.write_devices`.
-
-    `check`: write nothing, but compare devices that were written before; see `tiering.exports.check_devices`.
-    """
-    from tiering.exports import check_devices, write_devices
-
-    artifact = exported_images(layout)
-    if check:
-        return check_devices(artifact, devices)
-    return write_devices(artifact, devices, overwrite=overwrite, record=record)
-
-
-def exported_images(artifact: TieredLayout | Layout | Pathlike) -> Layout:
-    """A layout whose images are to be exported, opened if it is a path; other artifacts are refused."""
-    one = exported(artifact)
-    if not isinstance(one, Layout):
-        raise InputError(f"{one.path}: expected a layout, whose ssd images go to devices, found {one.kind}")
-    return one
 
 
 def exported(artifact: TieredLayout | Layout | Graph | Pathlike, verify: bool = False) -> Layout | Graph:

@@ -31,7 +31,6 @@ from tiering.pipeline.commands import (
     Threads,
     check_output,
     exported,
-    exported_images,
     open_source,
     opened,
     refuse_reordered,
@@ -41,12 +40,9 @@ from tiering.plan import Forecast, StagePlan, Step
 from tiering.units import parse_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tiering.cluster.foresight import Foresight
     from tiering.cluster.session import ClusterOptions
     from tiering.datasets.sources import Source
-    from tiering.exports import RawExport
     from tiering.layout import LayoutOptions
     from tiering.task_steps import Machines
 
@@ -278,15 +274,6 @@ def predict_layout(
     stage = _with_checksums(plan.stage(target, budget, copied, elsewhere=bool(tasks)), graph)
     store = 0 if foresight is None else foresight.store
     return Forecast((replace(stage, threads=parse_threads(threads), tasks=tasks, store=store),), _machines(cluster))
-
-
-def predict_devices(
-    layout: Layout | Pathlike, devices: Sequence[Pathlike], *, overwrite: Sequence[Pathlike] = ()
-) -> RawExport:
-    """What `export_devices` would write, and what lies there."""
-    from tiering import exports
-
-    return exports.predict_devices(exported_images(layout), devices, overwrite)
 
 
 def predict_export(
