@@ -19,7 +19,7 @@ struct DrawTask {
   int64_t num_dst;
   int64_t fanout;  ///< below 0: lists are taken whole
   DrawRule rule;
-  const uint64_t* stream;  ///< folded (seed, epoch, batch, hop, relation), on the device
+  uint64_t stream;  ///< folded (seed, epoch, batch, hop, relation)
 
   TIERING_BOTH bool whole() const { return fanout < 0; }
 };
@@ -72,7 +72,7 @@ __global__ void draw_by_weight(AdjacencyTable<Index> table, FrontierView frontie
     const ListWeights weights{table.list(frontier.nodes[first + i]).sums};
     out.counts[i] = degree <= task.fanout
                         ? take_positive(out.bases[i], degree, weights, out.places + at)
-                        : draw_weighted(out.bases[i], degree, task.fanout, weights, Stream(*task.stream, out.keys[i]),
+                        : draw_weighted(out.bases[i], degree, task.fanout, weights, Stream(task.stream, out.keys[i]),
                                         out.places + at, out.taken + at);
   }
 }
@@ -117,7 +117,7 @@ TIERING_DEVICE int64_t drawn_place(int64_t i, int64_t number, const DrawTask& ta
   if (lists.places != nullptr) return lists.places[i * task.fanout + number];
   const int64_t base = lists.bases[i], degree = lists.degrees[i];
   if (task.rule == DrawRule::uniform && degree <= task.fanout) return base + number;
-  Stream random(*task.stream, lists.keys[i]);
+  Stream random(task.stream, lists.keys[i]);
   if (task.rule == DrawRule::uniform) return distinct_place(base, degree, task.fanout, random, number);
   random.skip(static_cast<uint64_t>(number));
   return base + static_cast<int64_t>(random.below(static_cast<uint64_t>(degree)));

@@ -12,10 +12,9 @@
 namespace tiering::cuda {
 
 /// Seeds enter as edges do.
-__global__ void reach_seeds(const GpuSeeds* seeds, int64_t num_nodes, uint32_t* found, NodeSlots slots,
-                            Faults* faults) {
-  for (int64_t i = first_item(); i < seeds->size; i += item_stride()) {
-    const int64_t id = seeds->ids[i];
+__global__ void reach_seeds(GpuSeeds seeds, int64_t num_nodes, uint32_t* found, NodeSlots slots, Faults* faults) {
+  for (int64_t i = first_item(); i < seeds.size; i += item_stride()) {
+    const int64_t id = seeds.ids[i];
     const bool sound = id >= 0 && id < num_nodes;
     if (!sound) atomicMin(&faults->seed, static_cast<unsigned long long>(i));
     found[i] = slots.reach(sound ? id : 0, static_cast<uint32_t>(i), DeviceAtomics{});

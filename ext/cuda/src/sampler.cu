@@ -118,15 +118,8 @@ void GpuSampler::start(const std::vector<GpuSeeds>& seeds, uint64_t epoch, uint6
   epoch_ = epoch;
   batch_ = batch;
   unfinished_ = true;
-  Memory& m = *memory_;
-  std::vector<int64_t> sizes;
-  for (size_t t = 0; t < seeds.size(); ++t) {
-    m.batch_here.seeds()[t] = seeds[t];
-    sizes.push_back(seeds[t].size);
-  }
-  for (size_t group = 0; group < m.groups.size(); ++group) m.batch_here.streams()[group] = stream_key(group);
-  put_batch(sizes);
-  m.ready.record(stream_);
+  put_batch(seeds);
+  memory_->ready.record(stream_);
 }
 
 /// The key of the random numbers of a hop and relation.
@@ -135,21 +128,20 @@ uint64_t GpuSampler::stream_key(size_t group) const {
   return fold_key(StreamUse::neighbours, {config_.seed, epoch_, batch_, group / relations, group % relations});
 }
 
-/// Puts all of a batch of so many seeds on the stream.
-void GpuSampler::put_batch(const std::vector<int64_t>& sizes) {
+/// Puts all of a batch on the stream.
+void GpuSampler::put_batch(const std::vector<GpuSeeds>& seeds) {
   Memory& m = *memory_;
-  copy_async(m.batch.data(), m.batch_here.data(), m.batch_here.bytes(), stream_, "describing a batch");
   tiering::cuda::check(cudaMemsetAsync(m.known.data(), 0, static_cast<size_t>(m.known.size()), stream_),
                        "clearing sizes");
   tiering::cuda::check(cudaMemsetAsync(m.faults.data(), 0xff, sizeof(Faults), stream_), "clearing faults");
   m.step = 0;
-  const auto types = static_cast<int>(sizes.size());
+  const auto types = static_cast<int>(seeds.size());
   for (int t = 0; t < types; ++t) m.types[static_cast<size_t>(t)].bound = 0;
   for (int t = 0; t < types; ++t) {
-    grow_nodes(t, sizes[static_cast<size_t>(t)]);
+    grow_nodes(t, seeds[static_cast<size_t>(t)].size);
     clear_table(t);
   }
-  for (int t = 0; t < types; ++t) add_seeds(t, sizes[static_cast<size_t>(t)]);
+  for (int t = 0; t < types; ++t) add_seeds(t, seeds[static_cast<size_t>(t)]);
   m.hop_before = 0;
   for (size_t hop = 0; hop < config_.fanouts.size(); ++hop) {
     m.hop_start = m.step;
@@ -172,15 +164,14 @@ FrontierView GpuSampler::frontier(size_t type, int hop) const {
           m.known_after(m.hop_start) + type};
 }
 
-void GpuSampler::add_seeds(int type, int64_t bound) {
-  TIERING_EXPECT(bound < kMostLocal, "seeds: at most 2^31 - 1 per batch");
+void GpuSampler::add_seeds(int type, GpuSeeds seeds) {
+  TIERING_EXPECT(seeds.size < kMostLocal, "seeds: at most 2^31 - 1 per batch");
   Memory& m = *memory_;
   const NodeSlots slots = m.types[static_cast<size_t>(type)].slots();
-  uint32_t* const found = m.found.require(bound + 1);
-  const GpuSeeds* const seeds = m.batch.seeds() + type;
-  launch_over("entering seeds", reach_seeds, bound, stream_, seeds, config_.num_nodes[static_cast<size_t>(type)], found,
-              slots, m.faults.as<Faults>());
-  number(type, bound, {&seeds->size}, nullptr, nullptr);
+  uint32_t* const found = m.found.require(seeds.size + 1);
+  launch_over("entering seeds", reach_seeds, seeds.size, stream_, seeds, config_.num_nodes[static_cast<size_t>(type)],
+              found, slots, m.faults.as<Faults>());
+  number(type, seeds.size, {nullptr, seeds.size}, nullptr, nullptr);
 }
 
 /// Numbers the sources of edges that are entered in a type's table: the second half of a hop.
@@ -210,7 +201,7 @@ void GpuSampler::sample(int hop, int relation, const AdjacencyTable<Index>& tabl
   const bool weighted = config_.rule == DrawRule::weighted, whole = fanout < 0;
   if (whole || frontier_bound * fanout > kMostUnseen) frontier_bound = read_sizes(dst);
   if (frontier_bound == 0) return pass(group);
-  const DrawTask task{config_.num_nodes[src], config_.num_nodes[dst], fanout, config_.rule, m.batch.streams() + group};
+  const DrawTask task{config_.num_nodes[src], config_.num_nodes[dst], fanout, config_.rule, stream_key(group)};
   const FrontierLists lists = look_up_lists(task, table, dst, hop, frontier_bound);
   int64_t bound = whole ? kMostUnseen + 1 : frontier_bound * fanout;
   if (bound > kMostUnseen) bound = true_size(lists.counts + frontier_bound);

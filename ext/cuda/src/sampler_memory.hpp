@@ -29,24 +29,6 @@ struct GroupEdges {
   Scratch<int64_t> positions;
 };
 
-/// What kernels are told of a batch, in memory of the host or the device: seeds by node type, then the keys of the random
-/// numbers by hop and relation.
-template <typename Place>
-class BatchTask {
- public:
-  BatchTask(size_t types, size_t groups)
-      : types_(types), memory_(static_cast<int64_t>(types * sizeof(GpuSeeds) + groups * sizeof(uint64_t))) {}
-
-  GpuSeeds* seeds() const { return memory_.template as<GpuSeeds>(); }
-  uint64_t* streams() const { return reinterpret_cast<uint64_t*>(seeds() + types_); }
-  std::byte* data() const { return memory_.data(); }
-  int64_t bytes() const { return memory_.size(); }
-
- private:
-  size_t types_;
-  Place memory_;
-};
-
 struct GpuSampler::Memory {
   explicit Memory(const GpuSamplerConfig& config)
       : types(config.num_nodes.size()),
@@ -54,9 +36,7 @@ struct GpuSampler::Memory {
         steps(types.size() + groups.size() + 1),
         known(static_cast<int64_t>((steps * types.size() + groups.size()) * sizeof(int64_t))),
         faults(sizeof(Faults)),
-        report(known.size() + static_cast<int64_t>(sizeof(Faults))),
-        batch(types.size(), groups.size()),
-        batch_here(types.size(), groups.size()) {}
+        report(known.size() + static_cast<int64_t>(sizeof(Faults))) {}
 
   /// Nodes per type after a step: one for each type's seeds, then one for each hop and relation.
   int64_t* known_after(size_t step) const { return known.as<int64_t>() + step * types.size(); }
@@ -68,8 +48,6 @@ struct GpuSampler::Memory {
   DeviceMemory known;
   DeviceMemory faults;
   PinnedMemory report;  ///< `known` and `faults` on the host
-  BatchTask<DeviceMemory> batch;
-  BatchTask<PinnedMemory> batch_here;
   Scratch<int64_t> counts, bases, degrees, firsts, places, taken, total;
   Scratch<uint64_t> keys;
   Scratch<uint32_t> found, ranks, marks;

@@ -40,11 +40,12 @@ struct FrontierView {
   TIERING_DEVICE int64_t size() const { return *end - first(); }
 };
 
-/// How many edges a hop has: known to the device alone.
+/// How many edges a hop has.
 struct Total {
-  const int64_t* there;
+  const int64_t* there;  ///< where only the device knows
+  int64_t here = 0;      ///< where the host knows: `there` is null
 
-  TIERING_DEVICE int64_t get() const { return *there; }
+  TIERING_DEVICE int64_t get() const { return there == nullptr ? here : *there; }
 };
 
 /// The frontier node that edge `edge` belongs to: the last whose edges begin at or before it. `counts` are prefix sums.

@@ -96,8 +96,8 @@ class GpuSampler {
 
   void check() const;
   uint64_t stream_key(size_t group) const;
-  void put_batch(const std::vector<int64_t>& sizes);
-  void add_seeds(int type, int64_t bound);
+  void put_batch(const std::vector<GpuSeeds>& seeds);
+  void add_seeds(int type, GpuSeeds seeds);
   template <typename Index>
   void sample(int hop, int relation, const AdjacencyTable<Index>& table);
   template <typename Index>
