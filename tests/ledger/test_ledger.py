@@ -1,7 +1,7 @@
-"""The ledger: every artifact file of some runs, by digest, as recorded once. However the work is cut, the bytes are those.
+"""The ledger: every artifact file of some runs, by digest. However the work is cut, the bytes are those recorded.
 
-A change of bytes on disk that is meant changes rows: ``TIERING_LEDGER=record pytest tests/ledger -k "one part"`` writes them
-anew, and the commit says why.
+A change of bytes on disk that is meant changes rows: ``TIERING_LEDGER=record pytest tests/ledger -k "one part"`` records
+them anew, and the commit says why.
 """
 
 from __future__ import annotations

@@ -172,3 +172,18 @@ def test_warps(compiled):
 def test_shared_memory_is_refused(compiled):
     with pytest.raises(UnsupportedError, match="what threads of a block share is not run here"):
         compiled(BLOCK)
+
+
+def test_standard_functions_are_refused_in_device_code(nvcc, repository, tmp_path):
+    """As constexpr functions nvcc would take them, and compile some to nothing."""
+    source = tmp_path / "kernel.cu"
+    shared = "TIERING_SHARED constexpr const int* f(const int* a) { return std::upper_bound(a, a + 3, 1); }"
+    kernel = "__global__ void k(const int* a, const int** out) { *out = f(a); }"
+    source.write_text(f"#include <algorithm>\n#include <tiering/device/qualifiers.hpp>\n{shared}\n{kernel}\n")
+    command = [*nvcc, f"-I{repository}/ext/include", str(source), "-o", str(tmp_path / "kernel.ptx")]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode != 0
+    assert 'calling a constexpr __host__ function("upper_bound")' in refused.stderr
+    options = (repository / "ext" / "cuda" / "CMakeLists.txt").read_text()
+    assert "-Werror=cross-execution-space-call" in options
+    assert "relaxed-constexpr" not in options

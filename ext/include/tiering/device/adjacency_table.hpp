@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <tiering/device/qualifiers.hpp>
 #include <tiering/device/row_table.hpp>
 #include <tiering/io/tiers.hpp>
 
@@ -27,7 +28,7 @@ struct AdjacencyPart {
   const int64_t* firsts = nullptr;  ///< per column, its first place in the relation's indices; null: as `begins`
   int64_t num_edges = 0;            ///< entries of `indices`
 
-  constexpr NeighbourList<Index> list(int64_t column) const {
+  TIERING_SHARED constexpr NeighbourList<Index> list(int64_t column) const {
     const int64_t begin = begins[column], end = begins[column + 1];
     if (begin < 0 || end < begin || end > num_edges) return {nullptr, nullptr, 0, -1};  // not sound
     return {indices + begin, sums == nullptr ? nullptr : sums + begin, firsts == nullptr ? begin : firsts[column],
@@ -46,7 +47,7 @@ struct AdjacencyTable {
   AdjacencyPart<Index> host;  ///< all columns
 
   /// The list of a column; degree -1 where indptr is not sound.
-  constexpr NeighbourList<Index> list(int64_t column) const {
+  TIERING_SHARED constexpr NeighbourList<Index> list(int64_t column) const {
     if (column < local_end) return local.list(column);
     if (column >= peer_end) return host.list(column);
     const PeerSlot at = peer_slot(column - local_end, num_peers);
@@ -61,7 +62,7 @@ struct NodeKeys {
   const void* host = nullptr;  ///< all; null: a node's key is its id
   bool wide = false;           ///< int64 instead of int32
 
-  constexpr uint64_t key_of(int64_t node) const {
+  TIERING_SHARED constexpr uint64_t key_of(int64_t node) const {
     if (host == nullptr) return static_cast<uint64_t>(node);
     const void* const keys = node < local_end ? local : host;
     return wide ? static_cast<uint64_t>(static_cast<const int64_t*>(keys)[node])

@@ -4,30 +4,31 @@
 
 #include <cstdint>
 
+#include "tiering/device/qualifiers.hpp"
 #include "tiering/sampling/random.hpp"
 
 namespace tiering {
 
 /// Neighbours that a draw without replacement takes from a list of `degree` when `fanout` are asked for (-1: all).
-constexpr int64_t most_distinct(int64_t degree, int64_t fanout) {
+TIERING_SHARED constexpr int64_t most_distinct(int64_t degree, int64_t fanout) {
   return fanout < 0 || degree < fanout ? degree : fanout;
 }
 
 /// Neighbours that a draw with replacement takes; -1 takes the list once.
-constexpr int64_t most_replaced(int64_t degree, int64_t fanout) {
+TIERING_SHARED constexpr int64_t most_replaced(int64_t degree, int64_t fanout) {
   if (fanout < 0) return degree;
   return degree > 0 ? fanout : 0;
 }
 
 /// Writes the places of a whole list, in its order.
-constexpr int64_t take_all(int64_t first, int64_t degree, int64_t* out) {
+TIERING_SHARED constexpr int64_t take_all(int64_t first, int64_t degree, int64_t* out) {
   for (int64_t i = 0; i < degree; ++i) out[i] = first + i;
   return degree;
 }
 
 /// Floyd's algorithm (Bentley & Floyd, CACM 30(9), 1987) for `taken` < degree places; a place is looked for among the
 /// earlier ones, which for few of them is faster than a set.
-constexpr void draw_distinct(int64_t first, int64_t degree, int64_t taken, Stream random, int64_t* out) {
+TIERING_SHARED constexpr void draw_distinct(int64_t first, int64_t degree, int64_t taken, Stream random, int64_t* out) {
   for (int64_t i = 0; i < taken; ++i) {
     const int64_t last = degree - taken + i;
     const int64_t place = first + static_cast<int64_t>(random.below(static_cast<uint64_t>(last) + 1));
@@ -40,7 +41,8 @@ constexpr void draw_distinct(int64_t first, int64_t degree, int64_t taken, Strea
 /// The place that draw_distinct writes at `number`, by itself, so that every draw may be a thread of its own. It draws the
 /// numbers before it again instead of looking at their places: what was drawn before is taken, and so is the last place
 /// of an earlier step whose own number was taken then.
-constexpr int64_t distinct_place(int64_t first, int64_t degree, int64_t taken, Stream random, int64_t number) {
+TIERING_SHARED constexpr int64_t distinct_place(int64_t first, int64_t degree, int64_t taken, Stream random,
+                                                int64_t number) {
   const int64_t begin = degree - taken;  // the last place of step j is begin + j
   const auto drawn = [&](int64_t step) {
     Stream of_step = random;
@@ -60,7 +62,7 @@ constexpr int64_t distinct_place(int64_t first, int64_t degree, int64_t taken, S
 }
 
 /// `taken` independent places.
-constexpr void draw_replaced(int64_t first, int64_t degree, int64_t taken, Stream random, int64_t* out) {
+TIERING_SHARED constexpr void draw_replaced(int64_t first, int64_t degree, int64_t taken, Stream random, int64_t* out) {
   for (int64_t i = 0; i < taken; ++i)
     out[i] = first + static_cast<int64_t>(random.below(static_cast<uint64_t>(degree)));
 }
@@ -69,12 +71,12 @@ constexpr void draw_replaced(int64_t first, int64_t degree, int64_t taken, Strea
 struct ListWeights {
   const uint64_t* sums;
 
-  constexpr uint64_t before(int64_t place) const { return place > 0 ? sums[place - 1] : 0; }
-  constexpr uint64_t of(int64_t place) const { return sums[place] - before(place); }
+  TIERING_SHARED constexpr uint64_t before(int64_t place) const { return place > 0 ? sums[place - 1] : 0; }
+  TIERING_SHARED constexpr uint64_t of(int64_t place) const { return sums[place] - before(place); }
 
   /// Return the place that `point` lies on: the first whose sum is larger; `degree` if there is none. Not by
   /// std::upper_bound: nvcc compiles the std::advance within it to nothing.
-  constexpr int64_t find(uint64_t point, int64_t degree) const {
+  TIERING_SHARED constexpr int64_t find(uint64_t point, int64_t degree) const {
     int64_t low = 0, high = degree;
     while (low < high) {
       const int64_t middle = low + (high - low) / 2;
@@ -88,7 +90,7 @@ struct ListWeights {
 };
 
 /// Places of positive weight, in order; returns how many. `out` has room for `degree`.
-constexpr int64_t take_positive(int64_t first, int64_t degree, ListWeights weights, int64_t* out) {
+TIERING_SHARED constexpr int64_t take_positive(int64_t first, int64_t degree, ListWeights weights, int64_t* out) {
   int64_t count = 0;
   for (int64_t place = 0; place < degree; ++place) {  // no branch: none could be predicted
     out[count] = first + place;
@@ -99,8 +101,8 @@ constexpr int64_t take_positive(int64_t first, int64_t degree, ListWeights weigh
 
 /// Successive draws in proportion to what is left, until `fanout` are taken or no weight is left; returns how many.
 /// `taken`: memory for `fanout` places, kept ascending.
-constexpr int64_t draw_weighted(int64_t first, int64_t degree, int64_t fanout, ListWeights weights, Stream random,
-                                int64_t* out, int64_t* taken) {
+TIERING_SHARED constexpr int64_t draw_weighted(int64_t first, int64_t degree, int64_t fanout, ListWeights weights,
+                                               Stream random, int64_t* out, int64_t* taken) {
   uint64_t left = weights.sums[degree - 1];
   int64_t count = 0;
   for (; count < fanout && left > 0; ++count) {

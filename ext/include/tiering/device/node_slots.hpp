@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "tiering/device/qualifiers.hpp"
 #include "tiering/sampling/random.hpp"
 
 namespace tiering {
@@ -32,7 +33,7 @@ struct NodeSlots {
 
   /// Slot of an id, which is entered if it is new.
   template <typename Atomics>
-  constexpr uint32_t find_or_add(int64_t id, Atomics atomics) const {
+  TIERING_SHARED constexpr uint32_t find_or_add(int64_t id, Atomics atomics) const {
     const uint64_t mask = (uint64_t{1} << bits) - 1;
     uint64_t at = (static_cast<uint64_t>(id) * kGolden) >> (64 - bits);
     for (;; at = (at + 1) & mask) {
@@ -44,17 +45,17 @@ struct NodeSlots {
 
   /// Enters that edge number `edge` leads to an id: known ids keep their local id, new ones the lowest edge.
   template <typename Atomics>
-  constexpr uint32_t reach(int64_t id, uint32_t edge, Atomics atomics) const {
+  TIERING_SHARED constexpr uint32_t reach(int64_t id, uint32_t edge, Atomics atomics) const {
     const uint32_t slot = find_or_add(id, atomics);
     atomics.lower(values + slot, kNew | edge);
     return slot;
   }
 
   /// Whether edge number `edge` is the first to lead to the node of a slot; once all edges are entered.
-  constexpr bool is_first(uint32_t slot, uint32_t edge) const { return values[slot] == (kNew | edge); }
+  TIERING_SHARED constexpr bool is_first(uint32_t slot, uint32_t edge) const { return values[slot] == (kNew | edge); }
 
   /// Local id of the node of a slot. `known`: nodes before these edges; `ranks`: per edge, first edges before it.
-  constexpr int64_t local_id(uint32_t slot, int64_t known, const uint32_t* ranks) const {
+  TIERING_SHARED constexpr int64_t local_id(uint32_t slot, int64_t known, const uint32_t* ranks) const {
     const uint32_t value = values[slot];
     return (value & kNew) == 0 ? value : known + ranks[value & ~kNew];
   }

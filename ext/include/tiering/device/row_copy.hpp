@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <tiering/device/qualifiers.hpp>
 
 namespace tiering {
 
@@ -54,21 +55,21 @@ struct RowCopy {
 
   /// Words between the begin of a row at `address` and the first line that begins in it; 0 where a row takes one step.
   /// Less than `words`.
-  constexpr int32_t shift(uint64_t address) const {
+  TIERING_SHARED constexpr int32_t shift(uint64_t address) const {
     return static_cast<int32_t>(((0U - static_cast<uint32_t>(address)) & within_line) >> width_bits);
   }
 
   /// The word that a lane takes in a step; -1 if there is none for it.
-  constexpr int32_t word(int32_t step, int lane, int32_t shift) const {
+  TIERING_SHARED constexpr int32_t word(int32_t step, int lane, int32_t shift) const {
     const int32_t at = step * lanes + lane;
     if (at >= words) return -1;
     return at < words - shift ? at + shift : at - (words - shift);
   }
 
   /// The `item`-th step of all. It divides: a thread does so once and goes on by `after`.
-  constexpr RowStep at(int32_t item) const { return {item / steps, item % steps}; }
+  TIERING_SHARED constexpr RowStep at(int32_t item) const { return {item / steps, item % steps}; }
 
-  constexpr RowStep after(RowStep here, RowStep distance) const {
+  TIERING_SHARED constexpr RowStep after(RowStep here, RowStep distance) const {
     RowStep there{here.row + distance.row, here.step + distance.step};
     if (there.step >= steps) {
       there.step -= steps;

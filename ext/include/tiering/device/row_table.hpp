@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <tiering/device/qualifiers.hpp>
 #include <tiering/io/tiers.hpp>
 
 namespace tiering {
@@ -23,13 +24,13 @@ struct RowTable {
   /// null: none.
   const std::byte* staged = nullptr;
 
-  constexpr bool contains(int64_t rank) const {
+  TIERING_SHARED constexpr bool contains(int64_t rank) const {
     return static_cast<uint64_t>(rank) < static_cast<uint64_t>(ranges.num_rows);
   }
 
   /// Address of the row of a rank in the table. `slot` says where a row of the ssd tier was put; it is not looked at
   /// for others.
-  constexpr const std::byte* row(int64_t rank, int64_t slot) const {
+  TIERING_SHARED constexpr const std::byte* row(int64_t rank, int64_t slot) const {
     if (rank < ranges.gpu_end) return local + rank * row_bytes;
     if (rank < ranges.peer_end) {
       const PeerSlot at = peer_slot(rank - ranges.gpu_end, num_peers);

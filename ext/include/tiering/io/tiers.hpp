@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <tiering/device/qualifiers.hpp>
 
 namespace tiering {
 
@@ -18,14 +19,14 @@ struct TierRanges {
   int64_t cpu_end = 0;
   int64_t num_rows = 0;
 
-  constexpr int64_t begin(Tier tier) const {
+  TIERING_SHARED constexpr int64_t begin(Tier tier) const {
     return tier == Tier::gpu ? 0 : tier == Tier::peer ? gpu_end : tier == Tier::cpu ? peer_end : cpu_end;
   }
-  constexpr int64_t end(Tier tier) const {
+  TIERING_SHARED constexpr int64_t end(Tier tier) const {
     return tier == Tier::gpu ? gpu_end : tier == Tier::peer ? peer_end : tier == Tier::cpu ? cpu_end : num_rows;
   }
   /// Tier of a rank inside [0, num_rows): three compares, no table.
-  constexpr Tier tier_of(int64_t rank) const {
+  TIERING_SHARED constexpr Tier tier_of(int64_t rank) const {
     return rank < gpu_end ? Tier::gpu : rank < peer_end ? Tier::peer : rank < cpu_end ? Tier::cpu : Tier::ssd;
   }
 };
@@ -35,7 +36,7 @@ struct PeerSlot {
   int64_t peer;
   int64_t slot;
 };
-constexpr PeerSlot peer_slot(int64_t local, int64_t peers) { return {local % peers, local / peers}; }
+TIERING_SHARED constexpr PeerSlot peer_slot(int64_t local, int64_t peers) { return {local % peers, local / peers}; }
 
 /// Instead of a slot of a buffer: a row of the ssd tier lies in none.
 inline constexpr uint32_t kNoSlot = ~uint32_t{0};
@@ -50,14 +51,14 @@ struct SsdGeometry {
   int64_t num_images = 0;
 
   /// Logical byte address of the local-th row: logical page * page_bytes + offset in the page.
-  constexpr int64_t address(int64_t local) const {
+  TIERING_SHARED constexpr int64_t address(int64_t local) const {
     const int64_t base = first_page * page_bytes;
     if (rows_per_page == 0) return base + local * stride;
     return base + local / rows_per_page * page_bytes + local % rows_per_page * stride;
   }
   /// Logical page p lies in image p mod N at byte (p div N) * page_bytes (BaM's stripe).
-  constexpr int64_t image_of(int64_t page) const { return page % num_images; }
-  constexpr int64_t image_offset(int64_t page) const { return page / num_images * page_bytes; }
+  TIERING_SHARED constexpr int64_t image_of(int64_t page) const { return page % num_images; }
+  TIERING_SHARED constexpr int64_t image_offset(int64_t page) const { return page / num_images * page_bytes; }
 };
 
 }  // namespace tiering

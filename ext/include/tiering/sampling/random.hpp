@@ -8,12 +8,13 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <tiering/device/qualifiers.hpp>
 
 namespace tiering {
 
 /// SplitMix64's finaliser: a bijection of 64 bits in which every input bit flips every output bit with
 /// probability close to one half.
-constexpr uint64_t mix64(uint64_t x) {
+TIERING_SHARED constexpr uint64_t mix64(uint64_t x) {
   x ^= x >> 30;
   x *= 0xbf58476d1ce4e5b9ULL;
   x ^= x >> 27;
@@ -36,17 +37,17 @@ constexpr uint64_t fold_key(StreamUse use, std::initializer_list<uint64_t> words
 /// The random numbers of one key.
 class Stream {
  public:
-  constexpr Stream(uint64_t group, uint64_t member) : state_(mix64(group + kGolden * member)) {}
+  TIERING_SHARED constexpr Stream(uint64_t group, uint64_t member) : state_(mix64(group + kGolden * member)) {}
 
   /// Leaves out the next `count` numbers.
-  constexpr void skip(uint64_t count) { state_ += kGolden * count; }
+  TIERING_SHARED constexpr void skip(uint64_t count) { state_ += kGolden * count; }
 
   /// Next 64 random bits.
-  constexpr uint64_t next() { return mix64(state_ += kGolden); }
+  TIERING_SHARED constexpr uint64_t next() { return mix64(state_ += kGolden); }
 
   /// Next whole number in [0, bound), by multiply-shift; each value's probability is off by less than
   /// bound / 2^64 of itself.
-  constexpr uint64_t below(uint64_t bound) {
+  TIERING_SHARED constexpr uint64_t below(uint64_t bound) {
     return static_cast<uint64_t>((static_cast<unsigned __int128>(next()) * bound) >> 64);
   }
 
