@@ -23,7 +23,7 @@ _NOT_COMPARED = {"provenance", "parts", "checksum", "graph_digest", "source"}
 
 
 def write_odd(folder: Path) -> Path:
-    """One node type: parallel edges, self loops, a hub of a third of the edges, isolated nodes, weights, 14-byte rows."""
+    """One node type: parallel edges, self loops, a hub, isolated nodes, weights, 14-byte rows, NaN labels."""
     random, nodes, edges = np.random.default_rng(3), 700, 5000
     src = random.integers(0, nodes // 2, edges)
     dst = np.where(random.random(edges) < 0.3, 17, (random.random(edges) ** 3 * nodes).astype(np.int64))
