@@ -73,7 +73,7 @@ class PygAdapter:
         from torch_geometric.typing import SparseTensor
 
         if isinstance(value, BaseData):
-            return value.to_dict().values()
+            return list(value.to_dict().values())
         return vars(value.storage).values() if isinstance(value, SparseTensor) else ()
 
     def _fill_nodes(self, store: Any, node_type: str, batch: Batch) -> None:
