@@ -88,6 +88,14 @@ void test_registration() {
   const cuda::Registration later(memory.data(), static_cast<int64_t>(memory.size()));
 }
 
+/// What could not be given back is nobody's error, of the next launch neither.
+void test_giving_back() {
+  int unknown = 0;
+  cuda::detail::unregister(&unknown);
+  cuda::detail::close_peer(&unknown);
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+}
+
 /// A scope makes another device current, and leaves what was current before as it was, also in a thread that has used
 /// none. With one device it has nothing to do.
 void test_scope() {
@@ -119,6 +127,7 @@ int main() {
   test_fill();
   test_too_much();
   test_registration();
+  test_giving_back();
   test_scope();
   std::cout << "test_memory: ok\n";
   return 0;

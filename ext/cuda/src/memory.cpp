@@ -5,30 +5,35 @@
 
 namespace tiering::cuda {
 
+namespace {
+
+/// For errors that nobody is told of: the next launch is not blamed for them.
+cudaError_t forget(cudaError_t code) noexcept {
+  if (code != cudaSuccess) (void)cudaGetLastError();
+  return code;
+}
+
+}  // namespace
+
 namespace detail {
 // Errors while giving back are of earlier launches, or the driver is shutting down: there is nobody to tell.
-void free_device(void* memory) noexcept { (void)cudaFree(memory); }
-void free_pinned(void* memory) noexcept { (void)cudaFreeHost(memory); }
-void unregister(void* memory) noexcept { (void)cudaHostUnregister(memory); }
-void close_peer(void* memory) noexcept { (void)cudaIpcCloseMemHandle(memory); }
-void destroy_stream(cudaStream_t stream) noexcept { (void)cudaStreamDestroy(stream); }
-void destroy_event(cudaEvent_t event) noexcept { (void)cudaEventDestroy(event); }
+void free_device(void* memory) noexcept { forget(cudaFree(memory)); }
+void free_pinned(void* memory) noexcept { forget(cudaFreeHost(memory)); }
+void unregister(void* memory) noexcept { forget(cudaHostUnregister(memory)); }
+void close_peer(void* memory) noexcept { forget(cudaIpcCloseMemHandle(memory)); }
+void destroy_stream(cudaStream_t stream) noexcept { forget(cudaStreamDestroy(stream)); }
+void destroy_event(cudaEvent_t event) noexcept { forget(cudaEventDestroy(event)); }
 }  // namespace detail
 
 namespace {
 
 void check_memory(cudaError_t code, const char* what, int64_t wanted, bool of_device) {
-  if (code == cudaSuccess) return;
-  (void)cudaGetLastError();
-  if (code != cudaErrorMemoryAllocation) throw CudaError(code, what);
+  if (code != cudaErrorMemoryAllocation) return check(code, what);
+  forget(code);
   size_t free = 0, total = 0;
-  const bool known = of_device && cudaMemGetInfo(&free, &total) == cudaSuccess;
+  const bool known = of_device && forget(cudaMemGetInfo(&free, &total)) == cudaSuccess;
   throw OutOfMemory(code, what, wanted, known ? static_cast<int64_t>(free) : -1);
 }
-
-}  // namespace
-
-namespace {
 
 /// What the runtime has no counterpart of: a device made current and given up again, without a look at the one before.
 struct Driver {
@@ -62,7 +67,8 @@ struct Driver {
 #else
     const cudaError_t code = cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &result);
 #endif
-    if (code == cudaSuccess && result == cudaDriverEntryPointSuccess) function = reinterpret_cast<Function>(found);
+    if (forget(code) == cudaSuccess && result == cudaDriverEntryPointSuccess)
+      function = reinterpret_cast<Function>(found);
   }
 };
 
@@ -97,9 +103,7 @@ cudaError_t DeviceScope::enter(int device) noexcept {
 }
 
 DeviceScope::DeviceScope(int device) { check(enter(device), "choosing the device"); }
-DeviceScope::DeviceScope(int device, std::nothrow_t) noexcept {
-  if (enter(device) != cudaSuccess) (void)cudaGetLastError();
-}
+DeviceScope::DeviceScope(int device, std::nothrow_t) noexcept { forget(enter(device)); }
 
 DeviceScope::~DeviceScope() {
   void* context = nullptr;
