@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
+from tiering import cuda
 from tiering.errors import BudgetError, CapabilityError, FormatError, InputError
 
 
@@ -131,6 +134,32 @@ def test_bad_max_sms(gpu, kit, build, max_sms):
     layout, _ = table_of(kit, build, 64, (100, 100, 100))
     with pytest.raises(InputError, match="max_sms: expected auto"):
         layout.features(device="cuda", max_sms=max_sms)
+
+
+@pytest.mark.parametrize("fails", ["_prepared", "_staged"])
+def test_what_a_gather_that_failed_put_on_its_stream_is_waited_for(gpu, kit, build, monkeypatch, fails):
+    """The lists of the gather are used again by the next, on whatever stream, once the failed one has ended."""
+
+    streams = []
+
+    class Watched(cuda.Event):
+        def record(self, stream):
+            streams.append(stream)
+            super().record(stream)
+
+    def fail(*_):
+        raise LookupError("no more")
+
+    layout, rows = table_of(kit, build, 64, (100, 100, 100))
+    with layout.features(device="cuda") as features:
+        features._staging()
+        features._done = Watched(0)
+        broken = SimpleNamespace(record=lambda stream: None, wait=fail, copy=fail)
+        with monkeypatch.context() as patch, pytest.raises(LookupError):
+            patch.setattr(features, fails, broken)
+            features.gather(np.arange(0, 700, 7))
+        assert streams == [features.device.current()]
+        np.testing.assert_array_equal(features.gather([3, 650]).numpy(), rows[[3, 650]])
 
 
 def test_damaged_pages(gpu, kit, build):

@@ -164,8 +164,10 @@ class GpuRows(FeatureRows):
                 self._group.check()
             with cuda.device_errors(self._what):
                 cuda.wait_event(stream, self._done)  # what the gather before used, on whatever stream, is used again
-                self._gather(ids, count, out, stream, checked, ahead)
-                self._done.record(stream)
+                try:
+                    self._gather(ids, count, out, stream, checked, ahead)
+                finally:  # also what a gather that fails has put there
+                    self._done.record(stream)
 
     def gather_part(self, part: SlotRows, out: int, stream: int) -> None:
         """Rows of another part of a batch, into its result `out`, after `gather_into` with the first, which counts."""
