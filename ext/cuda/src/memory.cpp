@@ -132,10 +132,21 @@ PinnedMemory::PinnedMemory(int64_t bytes) : bytes_(bytes) {
   memory_ = Owned<void*, detail::free_pinned>(memory);
 }
 
+namespace {
+
+/// Memory that this process can only read takes a flag of its own, which not every device has.
+cudaError_t lock(void* memory, size_t bytes) {
+  constexpr unsigned kFlags = cudaHostRegisterPortable | cudaHostRegisterMapped;
+  const cudaError_t code = forget(cudaHostRegister(memory, bytes, kFlags));
+  if (code == cudaSuccess) return code;
+  return forget(cudaHostRegister(memory, bytes, kFlags | cudaHostRegisterReadOnly)) == cudaSuccess ? cudaSuccess : code;
+}
+
+}  // namespace
+
 Registration::Registration(void* memory, int64_t bytes) {
   if (bytes == 0) return;
-  check_memory(cudaHostRegister(memory, static_cast<size_t>(bytes), cudaHostRegisterPortable | cudaHostRegisterMapped),
-               "page-locking host memory", bytes, false);
+  check_memory(lock(memory, static_cast<size_t>(bytes)), "page-locking host memory", bytes, false);
   memory_ = Owned<void*, detail::unregister>(memory);
   void* there = nullptr;
   check(cudaHostGetDevicePointer(&there, memory, 0), "finding locked host memory on the GPU");

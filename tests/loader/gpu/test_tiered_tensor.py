@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 import pickle
 
 import numpy as np
@@ -14,6 +16,7 @@ from torch.distributed import HashStore
 import tiering
 from tiering.errors import BudgetError, CapabilityError, InputError
 from tiering.loader.ranks.peers import PeerGroup
+from tiering.loader.resident import mapped, shared_memory
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8]
 ROW_SHAPES = [(), (1,), (7,), (3, 50), (1030,)]
@@ -110,6 +113,18 @@ def test_a_tensor_in_memory_is_locked_once_and_not_copied(gpu):
     assert torch.equal(rows_of(second, [3, 99]), tensor[[3, 99]])
     second.close()
     assert (gpu.live("registered"), gpu.live("host") - before < 20) == (0, True)
+
+
+def test_memory_that_can_only_be_read_is_locked(gpu):
+    """As features in /dev/shm are, which another process fills and this one maps with ``mode="r"``."""
+    rows = np.arange(400, dtype=np.float32).reshape(100, 4)
+    descriptor, memory = shared_memory("rows", rows.nbytes)
+    memory[:] = rows.view(np.uint8).ravel()
+    tensor = mapped(descriptor, rows.nbytes, mmap.ACCESS_READ).view(np.float32).reshape(rows.shape)
+    os.close(descriptor)
+    with tiering.tiered(tensor, gpu="20%", order=np.arange(100), device="cuda") as tiered:
+        assert gpu.live("registered") == 1
+        assert rows_of(tiered, [3, 99]).equal(torch.from_numpy(rows[[3, 99]]))
 
 
 def test_ids_out_of_range(gpu):

@@ -106,8 +106,8 @@ class PinnedMemory {
   int64_t bytes_ = 0;
 };
 
-/// Page-locks host memory of somebody else's (anonymous or shared between processes) for as long as it lives. The memory
-/// must outlive it.
+/// Page-locks host memory of somebody else's (anonymous or shared between processes, also where this one can only read
+/// it) for as long as it lives. The memory must outlive it.
 class Registration {
  public:
   Registration() = default;
