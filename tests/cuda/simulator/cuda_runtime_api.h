@@ -10,6 +10,7 @@
 //               TIERING_SIMULATED_MEMORY    bytes of each device, 1 GiB
 //               TIERING_SIMULATED_DRIVER    "old": a driver too old for the runtime
 //               TIERING_SIMULATED_PEERS     "off": no device can read the memory of another
+//               TIERING_SIMULATED_IPC       "off": other processes cannot open the memory of devices
 //             While running: simulator.hpp.
 #pragma once
 

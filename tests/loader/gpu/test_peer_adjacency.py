@@ -18,12 +18,15 @@ def columns_of(degrees, dtype=np.int32, sums=False):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("sampler", "reach"), [("uniform", "on"), ("weighted", "on"), ("uniform", "off")])
+@pytest.mark.parametrize(
+    ("sampler", "reach"), [("uniform", "on"), ("weighted", "on"), ("uniform", "off"), ("uniform", "unshared")]
+)
 @pytest.mark.parametrize(("data", "size", "nbytes"), [("small_graph", 3, "4KiB"), ("hetero_graph", 2, "1MiB")])
 def test_lists_of_peers_give_the_same_batches(gpu, kit, build, tmp_path, sampler, reach, data, size, nbytes):
     layout = build(getattr(kit, data)())
     folder = str(tmp_path)
     environment = {"TIERING_SIMULATED_DEVICES": "3", "TIERING_SIMULATED_PEERS": reach}
+    environment["TIERING_SIMULATED_IPC"] = "off" if reach == "unshared" else "on"
     ranks = [
         start(sample, str(layout.path), folder, rank, size, sampler, nbytes, environment=environment)
         for rank in range(size)
@@ -35,7 +38,7 @@ def test_lists_of_peers_give_the_same_batches(gpu, kit, build, tmp_path, sampler
         cached.append(answer["cached"])
     assert [process.end() for process in ranks] == [0] * size
     assert all(columns == cached[0] for columns in cached)
-    if reach == "off":
+    if reach != "on":
         assert not any(cached[0].values())
     elif data == "small_graph":
         assert 0 < cached[0]["node:to:node"] < 280

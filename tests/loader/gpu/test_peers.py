@@ -15,6 +15,7 @@ from peer_programs import gather, outlive, start
 from torch.distributed import HashStore
 
 from tiering.errors import DeviceError, InputError
+from tiering.loader.gpu.peer_memory import share_memory
 from tiering.loader.ranks.peers import PeerGroup, find_group
 
 
@@ -41,6 +42,43 @@ def test_peers_read_each_others_rows(gpu, kit, build, tmp_path, reach, peers):
         places = [f"GPU of peer {peer}" if reach == "on" or peer == rank else "host memory" for peer in range(3)]
         assert answer["places"] == ", ".join(places)
     assert [process.end() for process in ranks] == [0, 0, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("without", [{1}, {0, 1, 2}], ids=["one", "all"])
+def test_rows_that_a_process_cannot_share_are_read_from_host_memory(gpu, kit, build, tmp_path, without):
+    """As on virtual machines, in containers and on parts of a GPU; also where only some of the processes lack IPC."""
+    layout, rows = peer_layout(kit, build, 3)
+    environments = [
+        {"TIERING_SIMULATED_DEVICES": "3", "TIERING_SIMULATED_IPC": "off" if rank in without else "on"}
+        for rank in range(3)
+    ]
+    ranks = [
+        start(gather, str(layout.path), str(tmp_path), rank, 3, "store", environment=environments[rank])
+        for rank in range(3)
+    ]
+    for rank, process in enumerate(ranks):
+        answer = process.receive(60)
+        np.testing.assert_array_equal(answer["rows"], rows[answer["ids"]])
+        assert answer["live"] == {"allocations": 0, "ipc": 0, "registered": 0}
+        places = ["host memory" if peer in without - {rank} else f"GPU of peer {peer}" for peer in range(3)]
+        assert answer["places"] == ", ".join(places)
+    assert [process.end() for process in ranks] == [0, 0, 0]
+
+
+def test_memory_that_cannot_be_shared_is_said_once(monkeypatch, caplog):
+    class Unshared:
+        def share(self):
+            raise DeviceError("papers: operation not supported")
+
+    monkeypatch.setattr("tiering.loader.process._told", set())
+    group = PeerGroup(0, 1, HashStore())
+    for _ in range(2):
+        memory = Unshared()
+        assert share_memory(group, group.numbered("rows"), memory, None, "papers") == [memory]
+    said = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    consequence = "other processes read from host memory what this one has on its GPU"
+    assert said == [f"papers: operation not supported; {consequence}"]
 
 
 TORCHRUN = """

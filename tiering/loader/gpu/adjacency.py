@@ -21,7 +21,7 @@ from tiering.formats.graph import Graph, relation_folder
 from tiering.loader.gpu.device import Device, pinned_address
 from tiering.loader.gpu.fill import Fill, device_file, fill_by_us
 from tiering.loader.gpu.links import prefers_host
-from tiering.loader.gpu.peer_memory import open_memory
+from tiering.loader.gpu.peer_memory import open_memory, share_handle
 from tiering.loader.ranks.peers import PeerGroup
 from tiering.loader.resident import ResidentRows, load_rows, made_rows
 from tiering.sampling import checked_weights
@@ -277,19 +277,18 @@ def share_lists(
     """
     own = _own_share(lists, begin, end, group, device, what)
     parts, owners = [], [memory for memory in own if memory is not None]
-    with cuda.device_errors(what):
-        handles = ["" if memory is None else memory.share().hex() for memory in own]
+    handles = [share_handle(memory, what) for memory in own]
     edges = lists.share_edges(begin, end, group.rank, group.size)
     shares = group.exchange(group.numbered(topic), {"handles": handles, "edges": edges})
     for rank, share in enumerate(shares):
         memories: list[Any] = [*own]
         if rank != group.rank:
             whose = f"adjacency lists of peer {rank}"
-            memories = [open_memory(bytes.fromhex(handle), device, whose) for handle in share["handles"]]
+            memories = [open_memory(handle, device, whose) for handle in share["handles"]]
             owners += [memory for memory in memories if memory is not None]
         begins, indices, sums, firsts = (0 if memory is None else memory.address for memory in memories)
         parts.append((begins, indices, sums, firsts, share["edges"]))
-        if any(handle and memory is None for handle, memory in zip(share["handles"], memories, strict=True)):
+        if any(handle != "" and memory is None for handle, memory in zip(share["handles"], memories, strict=True)):
             return [], owners
         nbytes = share["edges"] * lists.indices.itemsize
         if rank != group.rank and prefers_host(device.index, indices, nbytes, f"adjacency lists of peer {rank}"):

@@ -35,6 +35,7 @@ Devices::Devices() : process_(getpid()) {
   if (const char* const count = std::getenv("TIERING_SIMULATED_DEVICES")) count_ = std::atoi(count);
   old_driver_ = setting_is("TIERING_SIMULATED_DRIVER", "old");
   peers_ = !setting_is("TIERING_SIMULATED_PEERS", "off");
+  ipc_ = !setting_is("TIERING_SIMULATED_IPC", "off");
 }
 
 cudaError_t Devices::state() const {

@@ -20,6 +20,8 @@ class Devices {
   int count() const { return count_; }
   bool has(int device) const { return device >= 0 && device < count_; }
   bool can_access(int device, int peer) const { return peers_ && device != peer; }
+  /// Whether this process can share its memory with others.
+  bool ipc() const { return ipc_; }
   cudaError_t enable_access(int device, int peer);
   cudaError_t disable_access(int device, int peer);
   /// Makes a context on a device, unless there is one.
@@ -31,7 +33,7 @@ class Devices {
   Devices();
 
   const pid_t process_;
-  bool old_driver_ = false, peers_ = true;
+  bool old_driver_ = false, peers_ = true, ipc_ = true;
   int count_ = 1;
   mutable std::mutex mutex_;
   std::set<std::pair<int, int>> access_;

@@ -122,6 +122,7 @@ using namespace simulator;
 
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* devPtr) {
   return call([&] {
+    if (!Devices::get().ipc()) return cudaErrorNotSupported;
     const auto range = AddressMap::get().find(devPtr);
     if (handle == nullptr || !range || range->place != Place::kDevice || range->base != devPtr)
       return cudaErrorInvalidValue;
