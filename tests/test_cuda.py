@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +26,52 @@ from tiering import cuda
 install(pytest.MonkeyPatch())
 print(json.dumps([cuda.unavailable(), cuda.status(), cuda.architectures()]))
 """
+
+
+def toolkit_without_static_runtime(folder: Path) -> Path:
+    """The toolkit of this machine's nvcc, but for the archive that it links; nvcc looks beside itself for all else."""
+    said = subprocess.run(["nvcc", "--dryrun", "-x", "cu", "none.cu"], capture_output=True, text=True).stderr
+    toolkit = Path(next(line for line in said.splitlines() if "_HERE_=" in line).split("=")[1].strip('"')).parent
+    for part in ("bin", "lib64"):
+        (folder / part).mkdir()
+        for file in (toolkit / part).iterdir():
+            if file.name != "libcudart_static.a":
+                (folder / part / file.name).symlink_to(file)
+    for name in ("nvcc", "nvcc.profile"):
+        (folder / "bin" / name).unlink()
+        shutil.copy(toolkit / "bin" / name, folder / "bin")
+    (target := folder / "targets/x86_64-linux").mkdir(parents=True)
+    for link, to in {"nvvm": toolkit / "nvvm", "include": toolkit / "include", "lib": folder / "lib64"}.items():
+        (folder / link).symlink_to(to)
+    for name in ("include", "lib"):
+        (target / name).symlink_to(folder / name)
+    return folder
+
+
+@pytest.mark.slow
+def test_a_toolkit_with_the_shared_runtime_alone(repository, tmp_path):
+    """The module is linked with it, and finds it where it was."""
+    if shutil.which("nvcc") is None or platform.machine() != "x86_64":
+        pytest.skip("no nvcc here")
+    (folder := tmp_path / "toolkit").mkdir()
+    programs = toolkit_without_static_runtime(folder) / "bin"
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    options = ["TIERING_CUDA=ON", "TIERING_BINDINGS=OFF", "TIERING_CUDA_TESTS=ON", "CMAKE_CUDA_ARCHITECTURES=90"]
+    command = [
+        Path(sys.executable).with_name("cmake"),
+        "-S",
+        repository / "ext",
+        "-B",
+        tmp_path / "build",
+        "-G",
+        "Ninja",
+    ]
+    made = subprocess.run(
+        [*command, *(f"-D{option}" for option in options)], capture_output=True, text=True, env=environment
+    )
+    assert made.returncode == 0, made.stderr
+    linked = re.findall(r"libcudart[\w.]*", (tmp_path / "build/build.ninja").read_text())
+    assert set(linked) == {"libcudart.so"}
 
 
 def ask(**environment):
