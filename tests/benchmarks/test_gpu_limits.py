@@ -83,12 +83,19 @@ def test_sweep_keeps_what_it_measured(table, monkeypatch, tmp_path):
 
 def test_sweep_goes_on_where_memory_cannot_be_had(table, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(sweep, "plan", lambda sms, of: FEW[:2])
-    monkeypatch.setattr(sweep, "available_memory", lambda: 1 << 20)
+    monkeypatch.setattr(sweep, "available_memory", lambda: 512 << 10)
     kept = tmp_path / "kept" / "sweep.json"
     rows, about = table("gpu-sweep", "--sweep-out", kept)
-    assert len(rows) == 1 and about["not_measured"] == ["a table of 4 MiB: 1 MiB of host memory are free"]
-    assert "not measured: a table of 4 MiB" in capsys.readouterr().err
+    assert len(rows) == 1 and about["not_measured"] == ["a table of 512 KiB: 512 KiB of host memory are free"]
+    assert "not measured: a table of 512 KiB" in capsys.readouterr().err
     assert list(json.loads(kept.read_text())["results"]) == [FEW[0].name]  # the other is tried again
+
+
+@pytest.mark.parametrize(("free", "large"), [(10 << 20, "4 MiB"), (3 << 20, "1.5 MiB")])
+def test_the_large_table_of_the_sweep_fits_into_free_memory(table, monkeypatch, free, large):
+    monkeypatch.setattr(sweep, "plan", lambda sms, of: FEW[:2])
+    monkeypatch.setattr(sweep, "available_memory", lambda: free)
+    assert [row["table"] for row in table("gpu-sweep")[0]] == ["256 KiB", large]
 
 
 def test_plan_moves_one_or_two_settings_away_from_the_base_point():
