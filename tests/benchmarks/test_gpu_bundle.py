@@ -24,7 +24,7 @@ FAST = [
     "-Ccmake.define.CMAKE_CUDA_ARCHITECTURES=80-real",
 ]
 FAST += ["-Ccmake.define.CMAKE_CUDA_FLAGS=-O0"]
-OTHER_SCRIPTS = ["2-check", "3-gather", "4-sampling", "5-epochs"]
+OTHER_SCRIPTS = ["2-check", "3-gather", "4-sampling", "5-epochs", "6-initialised"]
 
 
 def with_needs(names: list[str]) -> dict[str, metadata.Distribution]:

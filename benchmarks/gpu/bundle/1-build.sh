@@ -16,6 +16,8 @@ version=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])'
 include=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
 if [[ ! -e $include/Python.h && -d $bundle/python/$version ]]; then
   build+=("-Ccmake.define.Python_INCLUDE_DIR=$bundle/python/$version")
+elif [[ ! -e $include/Python.h ]]; then
+  note headers missing 0 "no Python.h in $include, none of $version in the bundle: make it with NODE_PYTHON=$version"
 fi
 # shellcheck disable=SC2086 # several words
 step build 330 "$python" -m pip install -v --no-index --no-build-isolation --no-deps --no-compile "${build[@]}" \

@@ -70,6 +70,14 @@ benchmark() {
   shown "$which" "$most" "$python" -m benchmarks "$which" --dir "$work/disk" --json "$out/$which.json" "$@"
 }
 
+# sanitize TOOL OPTION...: every C++ test of the CUDA part under one of compute-sanitizer's tools, many times as slow as alone.
+sanitize() {
+  local tool=$1 test
+  for test in "$work"/build/tests-cuda/cuda_test_*; do
+    step "$tool $(basename "$test")" 240 compute-sanitizer --tool "$@" --error-exitcode 1 "$test"
+  done
+}
+
 # Scripts after the first begin with this.
 need_build() {
   if [[ ! -e $work/built ]]; then
