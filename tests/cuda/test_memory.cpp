@@ -1,5 +1,4 @@
 // Memory for a device: filled from files, locked, given back, refused when there is too little. Without a device it is skipped (exit 77).
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -89,36 +88,6 @@ void test_registration() {
   const cuda::Registration later(memory.data(), static_cast<int64_t>(memory.size()));
 }
 
-/// Memory that this process can only read is locked for reading alone.
-void test_read_only() {
-  const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  auto* const memory = static_cast<char*>(mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-  CHECK(memory != MAP_FAILED);
-  {
-    const cuda::Registration lock(memory, static_cast<int64_t>(bytes));
-    char found = 'x';
-    cuda::check(cudaMemcpy(&found, lock.device_address(), 1, cudaMemcpyDefault), "reading locked memory");
-    CHECK(found == 0);
-  }
-  CHECK(cudaPeekAtLastError() == cudaSuccess);
-  munmap(memory, bytes);
-  bool refused = false;
-  try {
-    const cuda::Registration none(memory, static_cast<int64_t>(bytes));
-  } catch (const cuda::CudaError&) {
-    refused = true;
-  }
-  CHECK(refused && cudaPeekAtLastError() == cudaSuccess);
-}
-
-/// What could not be given back is nobody's error, of the next launch neither.
-void test_giving_back() {
-  int unknown = 0;
-  cuda::detail::unregister(&unknown);
-  cuda::detail::close_peer(&unknown);
-  CHECK(cudaPeekAtLastError() == cudaSuccess);
-}
-
 /// A scope makes another device current, and leaves what was current before as it was, also in a thread that has used
 /// none. With one device it has nothing to do.
 void test_scope() {
@@ -150,8 +119,6 @@ int main() {
   test_fill();
   test_too_much();
   test_registration();
-  test_read_only();
-  test_giving_back();
   test_scope();
   std::cout << "test_memory: ok\n";
   return 0;

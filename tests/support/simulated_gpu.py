@@ -103,7 +103,7 @@ class Simulator:
         return int(self._library.simulator_capture_mode())
 
     def live(self, what: str) -> int:
-        """What is not given back: allocations, bytes, host, registered, ipc, streams, events."""
+        """What is not given back: allocations, bytes, host, registered, ipc, streams; contexts: devices in use."""
         return int(self._library.simulator_live(what.encode()))
 
 

@@ -1,60 +1,73 @@
-// What the simulator offers beside the interface of CUDA: to tests, settings and counters; to its own headers, a way to
-// put work on a stream.
+// What the simulator offers in addition to the interface of CUDA: to tests, settings and counters; to its own headers, a
+// way to put work on a stream.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <cstring>
 #include <functional>
 #include <vector>
 
 #pragma GCC visibility push(default)  // tests find these in a module through ctypes
 extern "C" {
 
-/// Sets the bytes of memory of each device from now on; what is allocated stays.
+/// Sets the bytes of memory of each device, 1 GiB at first; what is allocated stays.
 void simulator_set_memory(size_t bytes);
 
 /// Sets how many bytes of host memory can be registered at once; at first there is no limit.
 void simulator_set_registrable(size_t bytes);
 
-/// What is alive in this process: "allocations" and "bytes" of cudaMalloc, "host" allocations, "registered" ranges,
-/// "ipc" mappings, "streams", "events"; "contexts": devices that it has used. SIZE_MAX for any other word.
+/// Returns how much this process has not given back: "allocations" and "bytes" of cudaMalloc, "host" allocations,
+/// "registered" ranges, "ipc" mappings, "streams"; "contexts": devices that it has used. SIZE_MAX for any other word.
 size_t simulator_live(const char* what);
 
-/// Runs a kernel by its symbol: blocks, threads of each, and where its arguments lie and how long they are. Not 0: the
-/// launch fails.
+/// Returns the calling thread's current device.
+int simulator_device();
+
+/// Returns the calling thread's cudaStreamCaptureMode.
+int simulator_capture_mode();
+
+/// Runs a kernel by its symbol: blocks, threads of each, addresses of its arguments and their bytes. Not 0: the launch
+/// fails.
 using simulator_interpreter = int (*)(const char* kernel, unsigned blocks, unsigned threads,
                                       const void* const* arguments, const size_t* bytes, size_t count);
 
-/// Kernels are run by `run` from now on, in the thread that launches them, once what was put on the stream before is done;
-/// null: by the functions that were compiled for the processor.
+/// Lets `run` run the kernels from now on, in the thread that launches them, once the work that was put on the stream
+/// before is done; null: the functions that were compiled for the processor.
 void simulator_interpret(simulator_interpreter run);
 
-/// The memory of the runtime that an address lies in; 0 if none.
+/// Finds the memory of the runtime that an address lies in; returns 0 if there is none.
 int simulator_find(const void* address, void** begin, size_t* bytes);
-
-/// The calling thread's current device.
-int simulator_device();
-
-/// The calling thread's cudaStreamCaptureMode.
-int simulator_capture_mode();
 
 }  // extern "C"
 #pragma GCC visibility pop
 
 namespace simulator {
 
-/// Puts work on a stream, as an asynchronous function of the runtime does. On the null stream it has been done when
-/// this returns.
+/// Puts work on a stream, as an asynchronous function of the runtime does. The null stream has done it when this returns.
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);
 
-/// A kernel as an interpreter is told of it.
-struct Called {
-  const void* kernel;
+/// A kernel as an interpreter runs it.
+struct KernelCall {
+  const void* function;
   std::vector<const void*> arguments;
   std::vector<size_t> bytes;
 };
 
 /// Puts a kernel on the stream of a launch; `thread` is what one thread of the kernel does.
-cudaError_t launch(const cudaLaunchConfig_t* config, std::function<void()> thread, const Called& called);
+cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> thread, const KernelCall& kernel);
+
+/// Calls a function of CUB: without temporary memory it only says how much it needs, with it it puts work on a stream.
+template <typename Work>
+cudaError_t call_cub(void* temporary, size_t& bytes, cudaStream_t stream, Work work) {
+  constexpr size_t kBytes = 1021;  // not round, so that a caller who rounds or guesses is found out
+  if (temporary != nullptr && bytes < kBytes) return cudaErrorInvalidValue;
+  bytes = kBytes;
+  if (temporary == nullptr) return cudaSuccess;
+  return enqueue(stream, [=] {
+    std::memset(temporary, 0xcd, kBytes);  // CUB writes there too: nothing else may lie there
+    work();
+  });
+}
 
 }  // namespace simulator

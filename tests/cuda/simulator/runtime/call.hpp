@@ -1,32 +1,40 @@
-// What every function of the interface has in common: it is refused where there is no device, in a process forked from
-// one that uses devices and in a host function, and its error is remembered.
+// What every function of the interface has in common: it is refused where there is no device and in a process forked from
+// one that uses devices, and its error is remembered.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
-#include "devices.hpp"
-
 namespace simulator {
 
-/// True in a thread while it runs what was put on a stream: there no function of the runtime may be called.
-inline constinit thread_local bool on_stream = false;
+inline constinit thread_local int current_device = 0;
 
-/// Keeps the error for cudaGetLastError and gives it back.
+bool has_device(int device);
+bool can_access(int device, int peer);
+/// Whether other processes can open the memory of devices.
+bool has_ipc();
+
+/// Makes a context on a device, unless there is one.
+void use_device(int device);
+/// Returns the number of devices that this process has a context on.
+size_t used_devices();
+
+/// Returns why no function works; cudaSuccess where they do.
+cudaError_t device_state();
+/// Keeps an error for cudaGetLastError and returns it.
 cudaError_t remember(cudaError_t error);
 
-/// What only asks, or says which device is meant.
+/// Runs a function that makes no context.
 template <typename Body>
 cudaError_t ask(Body&& body) {
-  if (on_stream) return remember(cudaErrorNotPermitted);
-  const cudaError_t state = Devices::get().state();
+  const cudaError_t state = device_state();
   return remember(state == cudaSuccess ? body() : state);
 }
 
-/// All else makes a context on the current device, if there is none.
+/// Runs a function that makes a context on the current device.
 template <typename Body>
 cudaError_t call(Body&& body) {
   return ask([&] {
-    Devices::get().use(current_device);
+    use_device(current_device);
     return body();
   });
 }

@@ -1,100 +1,158 @@
-// Devices: their number and properties, and access between them.
-#include "devices.hpp"
-
+// Devices: how many there are, which one is current, who may read whose memory; and the errors of each thread.
 #include <unistd.h>
 
+#include <atomic>
+#include <bit>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <set>
+#include <simulator.hpp>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "call.hpp"
-#include "device_memory.hpp"
-#include "streams.hpp"
+#include "memory.hpp"
 
 namespace simulator {
 namespace {
 
-constexpr int kMultiprocessors = 8, kMajor = 9, kMinor = 0, kFirstBus = 0x10;
-constexpr int kRuntime = CUDART_VERSION, kOldDriver = 11040;
-constexpr int kLowestPriority = 0, kHighestPriority = -5;
+constexpr int kMultiprocessors = 8, kFirstBus = 0x10, kOldDriver = 11040;
 
-bool setting_is(const char* name, std::string_view value) {
+std::string_view setting(const char* name, const char* otherwise) {
   const char* const found = std::getenv(name);
-  return found != nullptr && found == value;
+  return found == nullptr ? otherwise : found;
+}
+
+struct Devices {
+  const pid_t process = getpid();
+  const int count = std::atoi(setting("TIERING_SIMULATED_DEVICES", "1").data());
+  const bool old_driver = setting("TIERING_SIMULATED_DRIVER", "") == "old";
+  const bool peers = setting("TIERING_SIMULATED_PEERS", "") != "off",
+             ipc = setting("TIERING_SIMULATED_IPC", "") != "off";
+  std::atomic<uint64_t> used{0};  ///< a bit for each device that has a context
+  std::mutex mutex;               ///< of access
+  std::set<std::pair<int, int>> access;
+
+  static Devices& get() {
+    static Devices& devices = *new Devices;  // never destroyed: threads of streams may outlive main
+    return devices;
+  }
+};
+
+constinit thread_local cudaError_t last_error = cudaSuccess;
+constinit thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
+/// Devices that were current before, innermost last.
+thread_local std::vector<int> pushed;
+
+/// A context is the number of its device, plus one: none is null.
+void* context_of(int device) { return reinterpret_cast<void*>(static_cast<uintptr_t>(device) + 1); }
+
+int get_device(int* device, int ordinal) {
+  if (!has_device(ordinal)) return cudaErrorInvalidDevice;
+  *device = ordinal;
+  return cudaSuccess;
+}
+
+int retain_context(void** context, int device) {
+  use_device(device);
+  *context = context_of(device);
+  return cudaSuccess;
+}
+
+int push_context(void* context) {
+  pushed.push_back(std::exchange(current_device, static_cast<int>(reinterpret_cast<uintptr_t>(context)) - 1));
+  return cudaSuccess;
+}
+
+int pop_context(void** context) {
+  if (pushed.empty()) return cudaErrorDeviceUninitialized;
+  *context = context_of(std::exchange(current_device, pushed.back()));
+  pushed.pop_back();
+  return cudaSuccess;
+}
+
+void* driver_function(std::string_view name) {
+  if (name == "cuDeviceGet") return reinterpret_cast<void*>(get_device);
+  if (name == "cuDevicePrimaryCtxRetain") return reinterpret_cast<void*>(retain_context);
+  if (name == "cuCtxPushCurrent") return reinterpret_cast<void*>(push_context);
+  if (name == "cuCtxPopCurrent") return reinterpret_cast<void*>(pop_context);
+  return nullptr;
 }
 
 }  // namespace
 
-Devices& Devices::get() {
-  static Devices& devices = *new Devices;
-  return devices;
+bool has_device(int device) { return device >= 0 && device < Devices::get().count; }
+bool can_access(int device, int peer) { return Devices::get().peers && device != peer; }
+bool has_ipc() { return Devices::get().ipc; }
+void use_device(int device) { Devices::get().used.fetch_or(uint64_t{1} << device, std::memory_order_relaxed); }
+size_t used_devices() { return static_cast<size_t>(std::popcount(Devices::get().used.load())); }
+
+cudaError_t device_state() {
+  const Devices& devices = Devices::get();
+  if (devices.old_driver) return cudaErrorInsufficientDriver;
+  if (devices.count <= 0) return cudaErrorNoDevice;
+  return getpid() == devices.process ? cudaSuccess : cudaErrorInitializationError;
 }
 
-Devices::Devices() : process_(getpid()) {
-  if (const char* const count = std::getenv("TIERING_SIMULATED_DEVICES")) count_ = std::atoi(count);
-  old_driver_ = setting_is("TIERING_SIMULATED_DRIVER", "old");
-  peers_ = !setting_is("TIERING_SIMULATED_PEERS", "off");
-  ipc_ = !setting_is("TIERING_SIMULATED_IPC", "off");
-}
-
-cudaError_t Devices::state() const {
-  if (old_driver_) return cudaErrorInsufficientDriver;
-  if (count_ <= 0) return cudaErrorNoDevice;
-  return getpid() == process_ ? cudaSuccess : cudaErrorInitializationError;
-}
-
-cudaError_t Devices::enable_access(int device, int peer) {
-  if (!has(peer) || device == peer) return cudaErrorInvalidDevice;
-  if (!can_access(device, peer)) return cudaErrorPeerAccessUnsupported;
-  const std::lock_guard lock(mutex_);
-  return access_.emplace(device, peer).second ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled;
-}
-
-cudaError_t Devices::disable_access(int device, int peer) {
-  if (!has(peer)) return cudaErrorInvalidDevice;
-  const std::lock_guard lock(mutex_);
-  return access_.erase({device, peer}) == 1 ? cudaSuccess : cudaErrorPeerAccessNotEnabled;
-}
-
-void Devices::use(int device) {
-  const std::lock_guard lock(mutex_);
-  used_.insert(device);
-}
-
-size_t Devices::used() const {
-  const std::lock_guard lock(mutex_);
-  return used_.size();
+cudaError_t remember(cudaError_t error) {
+  if (error != cudaSuccess) last_error = error;
+  return error;
 }
 
 }  // namespace simulator
 
 using namespace simulator;
 
-cudaError_t cudaDriverGetVersion(int* driverVersion) {
-  if (driverVersion == nullptr) return remember(cudaErrorInvalidValue);
-  *driverVersion = Devices::get().old_driver() ? kOldDriver : kRuntime;
+int simulator_device() { return current_device; }
+int simulator_capture_mode() { return capture_mode; }
+
+cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
+cudaError_t cudaPeekAtLastError() { return last_error; }
+
+const char* cudaGetErrorName(cudaError_t error) {
+#define SIMULATED_NAME(name, number, words) \
+  if (error == name) return #name;
+  SIMULATED_ERRORS(SIMULATED_NAME)
+  return "unrecognized error code";
+}
+
+const char* cudaGetErrorString(cudaError_t error) {
+#define SIMULATED_WORDS(name, number, words) \
+  if (error == name) return words;
+  SIMULATED_ERRORS(SIMULATED_WORDS)
+  return "unrecognized error code";
+}
+
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = Devices::get().old_driver ? kOldDriver : CUDART_VERSION;
   return cudaSuccess;
 }
 
-cudaError_t cudaRuntimeGetVersion(int* runtimeVersion) {
-  if (runtimeVersion == nullptr) return remember(cudaErrorInvalidValue);
-  *runtimeVersion = kRuntime;
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned, unsigned long long,
+                                             cudaDriverEntryPointQueryResult* result) {
+  *function = driver_function(name);
+  *result = *function == nullptr ? cudaDriverEntryPointSymbolNotFound : cudaDriverEntryPointSuccess;
   return cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  if (count == nullptr) return remember(cudaErrorInvalidValue);
-  *count = 0;
   return ask([&] {
-    *count = Devices::get().count();
+    *count = Devices::get().count;
     return cudaSuccess;
   });
 }
 
 cudaError_t cudaGetDevice(int* device) {
   return ask([&] {
-    if (device == nullptr) return cudaErrorInvalidValue;
     *device = current_device;
     return cudaSuccess;
   });
@@ -102,107 +160,60 @@ cudaError_t cudaGetDevice(int* device) {
 
 cudaError_t cudaSetDevice(int device) {
   return ask([&] {
-    if (!Devices::get().has(device)) return cudaErrorInvalidDevice;
+    if (!has_device(device)) return cudaErrorInvalidDevice;
     current_device = device;
-    Devices::get().use(device);  // since CUDA 12
+    use_device(device);  // since CUDA 12
     return cudaSuccess;
   });
 }
 
-cudaError_t cudaDeviceSynchronize() {
-  return call([] {
-    Streams::get().wait_for_all(current_device);
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* prop, int device) {
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return ask([&] {
-    if (prop == nullptr) return cudaErrorInvalidValue;
-    if (!Devices::get().has(device)) return cudaErrorInvalidDevice;
-    *prop = {};
-    std::strcpy(prop->name, "simulated device");
-    std::memcpy(prop->uuid.bytes, &device, sizeof device);
-    prop->totalGlobalMem = DeviceMemory::get().total();
-    prop->warpSize = 32;
-    prop->maxThreadsPerBlock = 1024;
-    prop->maxThreadsDim[0] = prop->maxThreadsDim[1] = 1024;
-    prop->maxThreadsDim[2] = 64;
-    prop->maxGridSize[0] = 0x7fffffff;
-    prop->maxGridSize[1] = prop->maxGridSize[2] = 65535;
-    prop->major = kMajor;
-    prop->minor = kMinor;
-    prop->multiProcessorCount = kMultiprocessors;
-    prop->canMapHostMemory = 1;
-    prop->pciBusID = kFirstBus + device;
-    prop->unifiedAddressing = 1;
-    prop->canUseHostPointerForRegisteredMem = 1;
-    prop->hostRegisterSupported = prop->hostRegisterReadOnlySupported = 1;
+    if (!has_device(device)) return cudaErrorInvalidDevice;
+    *properties = {"simulated device", device_bytes(), 9, 0, kMultiprocessors};
     return cudaSuccess;
   });
 }
 
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attr, int device) {
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   return ask([&] {
-    if (value == nullptr) return cudaErrorInvalidValue;
-    if (!Devices::get().has(device)) return cudaErrorInvalidDevice;
-    switch (attr) {
-      case cudaDevAttrMultiProcessorCount:
-        *value = kMultiprocessors;
-        return cudaSuccess;
-      case cudaDevAttrComputeCapabilityMajor:
-        *value = kMajor;
-        return cudaSuccess;
-      case cudaDevAttrComputeCapabilityMinor:
-        *value = kMinor;
-        return cudaSuccess;
-      case cudaDevAttrPageableMemoryAccess:
-      case cudaDevAttrPageableMemoryAccessUsesHostPageTables:
-        *value = 0;
-        return cudaSuccess;
-      case cudaDevAttrCanUseHostPointerForRegisteredMem:
-      case cudaDevAttrHostRegisterReadOnlySupported:
-        *value = 1;
-        return cudaSuccess;
-    }
-    return cudaErrorInvalidValue;
-  });
-}
-
-cudaError_t cudaDeviceGetPCIBusId(char* pciBusId, int len, int device) {
-  return ask([&] {
-    if (!Devices::get().has(device)) return cudaErrorInvalidDevice;
-    char name[32];
-    const int length = std::snprintf(name, sizeof name, "0000:%02X:00.0", kFirstBus + device);
-    if (pciBusId == nullptr || len <= length) return cudaErrorInvalidValue;
-    std::strcpy(pciBusId, name);
+    if (!has_device(device)) return cudaErrorInvalidDevice;
+    *value = attribute == cudaDevAttrMultiProcessorCount ? kMultiprocessors : 0;
     return cudaSuccess;
   });
 }
 
-cudaError_t cudaDeviceGetStreamPriorityRange(int* leastPriority, int* greatestPriority) {
+cudaError_t cudaDeviceGetPCIBusId(char* name, int bytes, int device) {
+  return ask([&] {
+    if (!has_device(device)) return cudaErrorInvalidDevice;
+    const int length = std::snprintf(name, static_cast<size_t>(bytes), "0000:%02X:00.0", kFirstBus + device);
+    return length < bytes ? cudaSuccess : cudaErrorInvalidValue;
+  });
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  return ask([&] {
+    if (!has_device(device) || !has_device(peer)) return cudaErrorInvalidDevice;
+    *can = can_access(device, peer) ? 1 : 0;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
   return call([&] {
-    if (leastPriority != nullptr) *leastPriority = kLowestPriority;
-    if (greatestPriority != nullptr) *greatestPriority = kHighestPriority;
-    return cudaSuccess;
+    if (!has_device(peer) || peer == current_device) return cudaErrorInvalidDevice;
+    if (!can_access(current_device, peer)) return cudaErrorPeerAccessUnsupported;
+    Devices& devices = Devices::get();
+    const std::lock_guard lock(devices.mutex);
+    const bool added = devices.access.emplace(current_device, peer).second;
+    return added ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled;
   });
 }
 
-cudaError_t cudaDeviceCanAccessPeer(int* canAccessPeer, int device, int peerDevice) {
-  return ask([&] {
-    const Devices& devices = Devices::get();
-    if (canAccessPeer == nullptr) return cudaErrorInvalidValue;
-    if (!devices.has(device) || !devices.has(peerDevice)) return cudaErrorInvalidDevice;
-    *canAccessPeer = devices.can_access(device, peerDevice) ? 1 : 0;
+/// Exchanges a thread's own mode, which is kept though nothing can be captured here.
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  return call([&] {
+    std::swap(*mode, capture_mode);
     return cudaSuccess;
   });
-}
-
-cudaError_t cudaDeviceEnablePeerAccess(int peerDevice, unsigned flags) {
-  return call(
-      [&] { return flags != 0 ? cudaErrorInvalidValue : Devices::get().enable_access(current_device, peerDevice); });
-}
-
-cudaError_t cudaDeviceDisablePeerAccess(int peerDevice) {
-  return call([&] { return Devices::get().disable_access(current_device, peerDevice); });
 }

@@ -1,139 +1,172 @@
-// Streams: queues of work, in their own order and in that of the null stream.
+// Streams, events, which are places in streams, and kernels.
 #include "streams.hpp"
 
+#include <cuda_runtime.h>
+#include <dlfcn.h>
+
 #include <algorithm>
-#include <simulator.hpp>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "call.hpp"
 
-uint64_t CUstream_st::push(std::function<void()> work) {
-  const std::lock_guard lock(mutex_);
-  queue_.push_back(std::move(work));
-  changed_.notify_all();
-  return ++pushed_;
-}
+struct CUstream_st {
+  const int device = simulator::current_device;
+  bool destroyed = false;
 
-void CUstream_st::wait() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this, count = pushed_] { return done_ >= count; });
-}
-
-void CUstream_st::wait(uint64_t count) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this, count] { return done_ >= count; });
-}
-
-bool CUstream_st::done(uint64_t count) {
-  const std::lock_guard lock(mutex_);
-  return done_ >= count;
-}
-
-bool CUstream_st::idle() {
-  const std::lock_guard lock(mutex_);
-  return done_ == pushed_;
-}
-
-void CUstream_st::close() {
-  const std::lock_guard lock(mutex_);
-  closed_ = true;
-  changed_.notify_all();
-}
-
-bool CUstream_st::closed() {
-  const std::lock_guard lock(mutex_);
-  return closed_;
-}
-
-void CUstream_st::run() {
-  simulator::on_stream = true;
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    changed_.wait(lock, [this] { return closed_ || !queue_.empty(); });
-    if (queue_.empty()) return;
-    std::function<void()> work = std::move(queue_.front());
-    queue_.pop_front();
-    lock.unlock();
-    work();
-    work = nullptr;  // what it holds is let go before anybody hears that it is done
-    lock.lock();
-    ++done_;
+  /// Adds work, which is done in this order; null ends the stream's thread.
+  void push(std::function<void()> work) {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(work));
+    ++pushed_;
     changed_.notify_all();
   }
-}
+  uint64_t pushed() {
+    const std::lock_guard lock(mutex_);
+    return pushed_;
+  }
+  /// Waits until so many pieces of work have been done.
+  void wait(uint64_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return done_ >= count; });
+  }
+  void run() {
+    std::unique_lock lock(mutex_);
+    for (bool open = true; open;) {
+      changed_.wait(lock, [&] { return !queue_.empty(); });
+      std::function<void()> work = std::move(queue_.front());
+      queue_.pop_front();
+      lock.unlock();
+      open = work != nullptr;
+      if (open) work();
+      work = nullptr;  // what it holds is let go before anybody hears that it is done
+      lock.lock();
+      ++done_;
+      changed_.notify_all();
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;
+  uint64_t pushed_ = 0, done_ = 0;
+};
+
+struct CUevent_st {
+  const int device = simulator::current_device;
+  std::mutex mutex;
+  std::shared_ptr<CUstream_st> stream;  ///< null: not recorded, or on the null stream, which has done all
+  uint64_t count = 0;                   ///< pieces of the stream's work before the event
+
+  /// Returns a function that waits for the last recording so far.
+  std::function<void()> waiting() {
+    const std::lock_guard lock(mutex);
+    return [stream = stream, count = count] {
+      if (stream) stream->wait(count);
+    };
+  }
+};
 
 namespace simulator {
+namespace {
 
-Streams& Streams::get() {
-  static Streams& streams = *new Streams;
-  return streams;
-}
+using Stream = std::shared_ptr<CUstream_st>;
 
-cudaStream_t Streams::create(int device, unsigned flags, int priority) {
-  auto stream = std::make_shared<CUstream_st>(device, flags, priority);
-  {
-    const std::lock_guard lock(mutex_);
-    streams_.push_back(stream);
+struct Streams {
+  std::mutex mutex;         ///< of the list
+  std::mutex null_mutex;    ///< held while the null stream's work is done
+  std::vector<Stream> all;  ///< destroyed ones too, until they have done all
+  std::atomic<simulator_interpreter> interpreter{nullptr};
+
+  static Streams& get() {
+    static Streams& streams = *new Streams;  // never destroyed: threads of streams may outlive main
+    return streams;
   }
-  std::thread([this, stream] {
-    stream->run();
-    const std::lock_guard lock(mutex_);
-    std::erase(streams_, stream);
-  }).detach();
-  return stream.get();
-}
+};
 
-Streams::Stream Streams::find(cudaStream_t handle) {
-  const std::lock_guard lock(mutex_);
-  for (const Stream& stream : streams_)
-    if (stream.get() == handle && !stream->closed()) return stream;
-  return nullptr;
-}
-
-std::vector<Streams::Stream> Streams::all() {
-  const std::lock_guard lock(mutex_);
-  return streams_;
-}
-
-void Streams::wait_for(int device, bool nonblocking_too) {
-  for (const Stream& stream : all())
-    if (stream->device == device && (nonblocking_too || stream->blocking())) stream->wait();
-}
-
-void Streams::wait_for_all(int device) { wait_for(device, true); }
-
-size_t Streams::count() {
-  const auto streams = all();
-  return static_cast<size_t>(
-      std::count_if(streams.begin(), streams.end(), [](const Stream& stream) { return !stream->closed(); }));
-}
-
-void Streams::run_on_null(const std::function<void()>& work) {
-  wait_for(current_device, false);
-  const std::lock_guard lock(null_mutex_);
-  on_stream = true;
-  work();
-  on_stream = false;
-}
-
-bool Streams::null_is_idle() {
-  const auto streams = all();
-  return std::all_of(streams.begin(), streams.end(), [](const Stream& stream) {
-    return stream->device != current_device || !stream->blocking() || stream->idle();
+/// Calls body(stream), with null for the null stream.
+template <typename Body>
+cudaError_t with_stream(cudaStream_t handle, Body&& body) {
+  return call([&] {
+    Stream found;
+    {
+      const std::lock_guard lock(Streams::get().mutex);
+      for (const Stream& stream : Streams::get().all)
+        if (stream.get() == handle && !stream->destroyed) found = stream;
+    }
+    return found || handle == nullptr ? body(found) : cudaErrorInvalidResourceHandle;
   });
 }
 
+/// Every worker begins with a block of its own, so that even a grid of two blocks is run by two threads, and goes on
+/// with those that are left.
+void run_grid(dim3 grid, dim3 block, const std::function<void()>& thread) {
+  const unsigned workers = std::min(grid.x, std::clamp(std::thread::hardware_concurrency(), 2U, 4U));
+  std::atomic<unsigned> next{workers};
+  const auto work = [&](unsigned first) {
+    gridDim = grid;
+    blockDim = block;
+    for (blockIdx.x = first; blockIdx.x < grid.x; blockIdx.x = next.fetch_add(1, std::memory_order_relaxed))
+      for (threadIdx.x = 0; threadIdx.x < block.x; ++threadIdx.x) thread();
+  };
+  std::vector<std::jthread> others;
+  for (unsigned worker = 1; worker < workers; ++worker) others.emplace_back(work, worker);
+  work(0);
+}
+
+cudaError_t interpret(simulator_interpreter run, const cudaLaunchConfig_t& config, const KernelCall& kernel) {
+  Dl_info symbol{};
+  if (dladdr(kernel.function, &symbol) == 0 || symbol.dli_saddr != kernel.function)
+    return cudaErrorInvalidDeviceFunction;
+  if (const cudaError_t error = cudaStreamSynchronize(config.stream); error != cudaSuccess) return error;
+  const int failed = run(symbol.dli_sname, config.gridDim.x, config.blockDim.x, kernel.arguments.data(),
+                         kernel.bytes.data(), kernel.arguments.size());
+  return failed == 0 ? cudaSuccess : cudaErrorLaunchFailure;
+}
+
+}  // namespace
+
+void wait_for_streams() {
+  std::unique_lock lock(Streams::get().mutex);
+  const std::vector<Stream> streams = Streams::get().all;
+  lock.unlock();
+  for (const Stream& stream : streams) stream->wait(stream->pushed());
+}
+
+size_t count_streams() {
+  const std::lock_guard lock(Streams::get().mutex);
+  const auto& all = Streams::get().all;
+  return static_cast<size_t>(
+      std::count_if(all.begin(), all.end(), [](const Stream& stream) { return !stream->destroyed; }));
+}
+
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
-  return call([&] {
-    if (is_null(stream)) {
-      Streams::get().run_on_null(work);
-      return cudaSuccess;
+  return with_stream(stream, [&](const Stream& found) {
+    if (found) {
+      found->push(std::move(work));
+    } else {
+      const std::lock_guard lock(Streams::get().null_mutex);
+      work();
     }
-    const auto found = Streams::get().find(stream);
-    if (!found) return cudaErrorInvalidResourceHandle;
-    found->push(std::move(work));
     return cudaSuccess;
+  });
+}
+
+cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> thread, const KernelCall& kernel) {
+  return with_stream(config.stream, [&](const Stream& stream) {
+    const dim3 grid = config.gridDim, block = config.blockDim;
+    if (grid.x < 1 || grid.x > 0x7fffffff || block.x < 1 || block.x > 1024) return cudaErrorInvalidConfiguration;
+    if (stream && stream->device != current_device) return cudaErrorInvalidResourceHandle;
+    if (const auto run = Streams::get().interpreter.load()) return interpret(run, config, kernel);
+    return enqueue(config.stream, [grid, block, thread = std::move(thread)] { run_grid(grid, block, thread); });
   });
 }
 
@@ -141,86 +174,74 @@ cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
 
 using namespace simulator;
 
-cudaError_t cudaStreamCreate(cudaStream_t* pStream) {
-  return cudaStreamCreateWithPriority(pStream, cudaStreamDefault, 0);
-}
+void simulator_interpret(simulator_interpreter run) { Streams::get().interpreter = run; }
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* pStream, unsigned flags) {
-  return cudaStreamCreateWithPriority(pStream, flags, 0);
-}
+cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithFlags(stream, 0); }
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* pStream, unsigned flags, int priority) {
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return call([&] {
-    if (pStream == nullptr || (flags & ~cudaStreamNonBlocking) != 0) return cudaErrorInvalidValue;
-    int lowest = 0, highest = 0;
-    cudaDeviceGetStreamPriorityRange(&lowest, &highest);
-    *pStream = Streams::get().create(current_device, flags, std::clamp(priority, highest, lowest));
+    const Stream made = std::make_shared<CUstream_st>();
+    const std::lock_guard lock(Streams::get().mutex);
+    Streams::get().all.push_back(made);
+    // Detached, so that a program may end with streams that nobody destroyed.
+    std::thread([made] {
+      made->run();
+      const std::lock_guard ended(Streams::get().mutex);
+      std::erase(Streams::get().all, made);
+    }).detach();
+    *stream = made.get();
     return cudaSuccess;
   });
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  return call([&] {
-    const auto found = Streams::get().find(stream);
+  return with_stream(stream, [](const Stream& found) {
     if (!found) return cudaErrorInvalidResourceHandle;
-    found->close();
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaStreamGetFlags(cudaStream_t hStream, unsigned* flags) {
-  return call([&] {
-    if (flags == nullptr) return cudaErrorInvalidValue;
-    const auto found = Streams::get().find(hStream);
-    if (!found && !is_null(hStream)) return cudaErrorInvalidResourceHandle;
-    *flags = found ? found->flags : cudaStreamDefault;
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaStreamGetPriority(cudaStream_t hStream, int* priority) {
-  return call([&] {
-    if (priority == nullptr) return cudaErrorInvalidValue;
-    const auto found = Streams::get().find(hStream);
-    if (!found && !is_null(hStream)) return cudaErrorInvalidResourceHandle;
-    *priority = found ? found->priority : 0;
+    const std::lock_guard lock(Streams::get().mutex);
+    found->destroyed = true;
+    found->push(nullptr);
     return cudaSuccess;
   });
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  return call([&] {
-    if (is_null(stream)) {
-      Streams::get().run_on_null([] {});
-      return cudaSuccess;
-    }
-    const auto found = Streams::get().find(stream);
-    if (!found) return cudaErrorInvalidResourceHandle;
-    found->wait();
+  return with_stream(stream, [](const Stream& found) {
+    if (found) found->wait(found->pushed());
     return cudaSuccess;
   });
 }
 
-cudaError_t cudaStreamQuery(cudaStream_t stream) {
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  return enqueue(stream, event->waiting());
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   return call([&] {
-    if (is_null(stream)) return Streams::get().null_is_idle() ? cudaSuccess : cudaErrorNotReady;
-    const auto found = Streams::get().find(stream);
-    if (!found) return cudaErrorInvalidResourceHandle;
-    return found->idle() ? cudaSuccess : cudaErrorNotReady;
+    *event = new CUevent_st;
+    return cudaSuccess;
   });
 }
 
-cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void* userData) {
-  if (fn == nullptr) return remember(cudaErrorInvalidValue);
-  return enqueue(stream, [fn, userData] { fn(userData); });
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  return with_stream(stream, [&](const Stream& found) {
+    if (event->device != (found ? found->device : current_device)) return cudaErrorInvalidResourceHandle;
+    const std::lock_guard lock(event->mutex);
+    event->stream = found;
+    event->count = found ? found->pushed() : 0;
+    return cudaSuccess;
+  });
 }
 
-/// A thread's own mode, which is kept though nothing can be captured here.
-cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
-  static constinit thread_local cudaStreamCaptureMode of_thread = cudaStreamCaptureModeGlobal;
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return call([&] {
-    if (mode == nullptr) return cudaErrorInvalidValue;
-    std::swap(*mode, of_thread);
+    event->waiting()();
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  return call([&] {
+    delete event;
     return cudaSuccess;
   });
 }
