@@ -79,9 +79,9 @@ void RequestGatherer::prepare(const RowTable& table, const RowRequest& request, 
     pairs = {keys_.require_roomy(request.count), places_.require_roomy(request.count)};
     sorted = {sorted_keys_.require_roomy(request.count), sorted_places_.require_roomy(request.count)};
   }
-  const bool first = tallies_.capacity() == 0;  // nothing throws between here and the clearing
   Tally* const tally = tallies_.require(2 * kNumTiers);
-  check(cudaMemsetAsync(tally, 0, (first ? 2 : 1) * kNumTiers * sizeof(Tally), stream), "clearing a tally");
+  check(cudaMemsetAsync(tally, 0, (counts_ ? 1 : 2) * kNumTiers * sizeof(Tally), stream), "clearing a tally");
+  counts_ = true;
   const int64_t blocks =
       std::min((request.count + kThreads - 1) / kThreads, int64_t{2} * multiprocessors());  // each adds to the tally
   if (blocks > 0) {
@@ -111,7 +111,7 @@ void RequestGatherer::gather(const RowTable& table, std::byte* out, const Gather
 
 std::array<int64_t, kNumTiers> RequestGatherer::totals() const {
   std::array<int64_t, kNumTiers> found{};
-  if (tallies_.capacity() > 0)
+  if (counts_)
     check(cudaMemcpy(found.data(), tallies_.data() + kNumTiers, sizeof found, cudaMemcpyDefault), "reading a tally");
   return found;
 }

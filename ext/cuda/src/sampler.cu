@@ -16,7 +16,7 @@ GpuSampler::GpuSampler(GpuSamplerConfig config) : config_(std::move(config)) {
 }
 
 GpuSampler::~GpuSampler() {
-  if (stream_ != nullptr) (void)cudaStreamSynchronize(stream_);
+  if (stream_ != nullptr && cudaStreamSynchronize(stream_) != cudaSuccess) (void)cudaGetLastError();
 }
 
 void GpuSampler::check() const {

@@ -54,7 +54,7 @@ class RequestGatherer {
   Scratch<std::byte> memory_;  // of the sort
   Scratch<Tally> tallies_;     // of the request, then of all
   RowRequest request_;
-  bool sorted_ = false;
+  bool sorted_ = false, counts_ = false;  // counts_: the sums of all requests have been cleared
 };
 
 }  // namespace tiering::cuda
