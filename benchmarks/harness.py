@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.rmat import rmat_edges
 from tiering import native
 from tiering.errors import InternalError
 from tiering.units import parse_bytes, parse_threads
@@ -183,7 +184,7 @@ class Sizes:
 
     def edge_list(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """Sources and destinations."""
-        return native.rmat_edges(self.scale, self.edges, self.seed, self.threads, self.scramble)
+        return rmat_edges(self.scale, self.edges, self.seed, scramble=self.scramble)
 
     def csc(self) -> Csc:
         """The graph as ``(indptr, indices)``."""

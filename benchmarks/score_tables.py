@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.pages import describe_machine, markdown, put
-from tiering import native, pipeline
+from benchmarks.rmat import rmat_edges
+from tiering import pipeline
 from tiering.datasets.generated.synthetic import generate
 from tiering.evaluation import ORACLE, evaluate
 from tiering.formats.graph import Graph
@@ -73,7 +74,7 @@ def make_graph(name: str, data: Path, work: Path, small: bool) -> tuple[Graph, A
     if name == "rmat":
         scale = 12 if small else 20
         options["num_nodes"] = 1 << scale
-        source, target = native.rmat_edges(scale, 12 << scale, 0, 1, True)
+        source, target = rmat_edges(scale, 12 << scale, scramble=True)
         place.mkdir()
         np.save(place / "edge_index.npy", np.stack([source, target]))
         np.save(place / "edge_weight.npy", np.random.default_rng(0).exponential(size=source.size).astype(np.float32))

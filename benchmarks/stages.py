@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from benchmarks.harness import Comparison, Side, Sizes, Spent, compare, cpu_seconds, take_turn, touch_memory
 from benchmarks.memory_group import memory_group
-from tiering import native
+from benchmarks.rmat import rmat_edges
 from tiering.artifacts.direct_io import ALIGNMENT, aligned_bytes, open_direct, write_all
 from tiering.artifacts.storage import reserve
 from tiering.errors import CapabilityError, InternalError
@@ -116,7 +116,7 @@ def write_edges(sizes: Sizes, folder: Path) -> Path:
     out = np.lib.format.open_memmap(path, "w+", np.int64, (2, sizes.edges))
     begin, part = 0, sizes.seed
     while begin < sizes.edges:
-        drawn = native.rmat_edges(scale, min(_PART, 2 * (sizes.edges - begin) + 1000), part, sizes.threads, True)
+        drawn = rmat_edges(scale, min(_PART, 2 * (sizes.edges - begin) + 1000), part, scramble=True)
         inside = (drawn[0] < sizes.graph_nodes) & (drawn[1] < sizes.graph_nodes)
         kept = np.stack(drawn)[:, inside][:, : sizes.edges - begin]
         out[:, begin : begin + kept.shape[1]] = kept

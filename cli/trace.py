@@ -47,7 +47,7 @@ def trace_command(
         Path | None, option("Speed of the disks, as doctor --json finds it.", "--ssd-model", metavar="FILE")
     ] = None,
     engine: Annotated[
-        str, option("How SSDs are read.", "--engine", metavar="auto|io_uring|threads|mmap", default=True)
+        str, option("How SSDs are read.", "--engine", metavar="auto|io_uring|threads", default=True)
     ] = "auto",
     workers: Annotated[int, option("Threads that sample.", "--workers", metavar="N", default=True, min=1)] = 2,
     epochs: Annotated[int, option("Epochs to replay.", "--epochs", metavar="N", default=True, min=1)] = 1,

@@ -291,7 +291,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", choices=["sage", "mlp"], default="sage")
     parser.add_argument("--frontier", choices=["all", "new"], default="all")
     parser.add_argument("--sampler", choices=sorted(SAMPLERS), default="uniform")
-    parser.add_argument("--engine", choices=["auto", "io_uring", "threads", "mmap"], default="auto")
+    parser.add_argument("--engine", choices=["auto", "io_uring", "threads"], default="auto")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
     parser.add_argument("--no-digest", dest="digest", action="store_false", help="do not add up every byte of batches")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch; more: losses may differ in last bits")

@@ -92,16 +92,6 @@ void bind_graph(nb::module_& m) {
         return tiering::out_degrees(indices, num_src, threads);
       },
       "indices"_a, "num_src"_a, "threads"_a = 1, Release());
-  m.def(
-      "rmat_edges",
-      [](int scale, int64_t num_edges, uint64_t seed, Threads threads, bool scramble) {
-        TIERING_EXPECT(num_edges >= 0, "num_edges: expected 0 or more, found " + std::to_string(num_edges));
-        std::pair<tiering::Buffer<int32_t>, tiering::Buffer<int32_t>> edges(num_edges, num_edges);
-        tiering::rmat_edges(scale, seed, scramble, edges.first.span(), edges.second.span(), threads);
-        return edges;
-      },
-      "scale"_a, "num_edges"_a, "seed"_a = 0, "threads"_a = 1, "scramble"_a = false, Release());
-
   m.def("scattered_bytes", &tiering::scattered_bytes, "num_src"_a);
   m.def(
       "count_buckets",

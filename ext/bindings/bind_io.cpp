@@ -44,8 +44,7 @@ std::unique_ptr<SsdReader> open_reader(const std::vector<std::string>& paths, in
   TIERING_EXPECT(!paths.empty(), "paths: expected at least one image");
   TIERING_EXPECT(page_bytes >= 512 && page_bytes <= (64 << 20) && (page_bytes & (page_bytes - 1)) == 0,
                  "page_bytes: expected a power of two from 512 to 64 Mi, found " + std::to_string(page_bytes));
-  // A mapping always goes through the page cache.
-  auto images = ImageSet::open(paths, engine == "mmap" ? DirectMode::off : parse_direct(direct));
+  auto images = ImageSet::open(paths, parse_direct(direct));
   // A page rounded to sectors at both ends must fit one read.
   const EngineOptions options{.depth = depth,
                               .max_read = static_cast<uint32_t>(std::max(kMaxRead, page_bytes + 2 * kSector))};

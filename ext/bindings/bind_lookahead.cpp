@@ -243,10 +243,9 @@ void init_buffer(BoundBuffer* self, const Tables& tables, const std::vector<int6
                  const std::vector<Values<const uint32_t, "checksums">>& checksums) {
   TIERING_EXPECT(begins.size() == tables.size(), "begins: expected one of each table");
   const std::span<std::byte> memory = arena;
-  auto buffer =
-      std::make_unique<RowBuffer>(ssd_rows(tables, page_bytes, static_cast<int64_t>(images.size())), slot_pools(pools),
-                                  images, engine == "mmap" ? DirectMode::off : parse_direct(direct),
-                                  BufferOptions{engine, depth, max_read}, all(checksums), memory.data());
+  auto buffer = std::make_unique<RowBuffer>(ssd_rows(tables, page_bytes, static_cast<int64_t>(images.size())),
+                                            slot_pools(pools), images, parse_direct(direct),
+                                            BufferOptions{engine, depth, max_read}, all(checksums), memory.data());
   TIERING_EXPECT(
       static_cast<int64_t>(memory.size()) >= buffer->slots().bytes(),
       "arena: expected " + std::to_string(buffer->slots().bytes()) + " bytes, found " + std::to_string(memory.size()));

@@ -83,14 +83,6 @@ void add_rows(const Argument<tiering::NumberRows, "rows">& table, const Ids<"nod
 
 void bind_reorder(nb::module_& m) {
   m.def(
-      "relabel_csc",
-      [](const Offsets& indptr, const Ids<"indices">& indices, const Columns& columns, const Sources& sources,
-         Threads threads) {
-        auto csc = tiering::relabel_csc(csc_view(indptr, indices), columns, sources, threads);
-        return std::pair(std::move(csc.indptr), std::move(csc.indices));
-      },
-      "indptr"_a, "indices"_a, "dst_old_to_new"_a, "src_old_to_new"_a, "threads"_a = 1, Release());
-  m.def(
       "relabel_indptr",
       [](const Offsets& indptr, const Columns& columns, Threads threads) {
         return tiering::relabel_indptr(indptr, columns, threads);

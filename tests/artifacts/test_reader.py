@@ -134,7 +134,7 @@ def test_reader_checks_its_buffers(tmp_path: Path) -> None:
         stream.start([(0, 0, 1, 0, 0)])
     assert stream.finish() == [4000]
     with pytest.raises(ValueError, match="expected io_uring or threads"):
-        native.StreamReader([str(path)], [], "mmap")
+        native.StreamReader([str(path)], [], "mapped")
 
 
 @pytest.mark.skipif("io_uring" not in ENGINES, reason="no io_uring here")

@@ -55,7 +55,7 @@ def test_what_is_printed(layout: Path, capsys: pytest.CaptureFixture[str]) -> No
         (["--window", "few"], "--window: expected auto or a whole number of at least 1, found 'few'"),
         (["--window", "0"], "window: expected auto or a whole number of at least 1, found 0"),
         (["--memory", "much"], "memory"),
-        (["--engine", "aio"], "engine: expected one of auto, io_uring, threads, mmap, found 'aio'"),
+        (["--engine", "aio"], "engine: expected one of auto, io_uring, threads, found 'aio'"),
         (["--split", "no"], "split"),
     ],
 )

@@ -97,23 +97,6 @@ void test_check_csc() {
   }
 }
 
-void test_rmat() {
-  const int64_t num_edges = 20000;
-  for (const bool scramble : {false, true}) {
-    std::vector<int32_t> src(num_edges), dst(num_edges), src1(num_edges), dst1(num_edges);
-    rmat_edges(10, 7, scramble, src1, dst1, 1);
-    for (const int threads : kThreads) {
-      rmat_edges(10, 7, scramble, src, dst, threads);
-      CHECK(src == src1 && dst == dst1);
-    }
-    check_csc(plain(coo_to_csc(view_of(src), view_of(dst), 1024, 1024, 1, false)).view(), 1024, 1);
-    const auto low = std::count_if(src.begin(), src.end(), [](int32_t u) { return u < 512; });
-    if (!scramble) CHECK(low > 0.74 * num_edges && low < 0.78 * num_edges);  // odds a + b = .76
-  }
-  std::vector<int32_t> none;
-  check_refused("scale is 31, expected 1..30", [&] { rmat_edges(31, 0, false, none, none, 1); });
-}
-
 }  // namespace
 
 int main() {
@@ -135,7 +118,6 @@ int main() {
   test_out_degrees(1000, 5000);
   test_out_degrees(400000, 5000);
   test_check_csc();
-  test_rmat();
   std::cout << "test_graph: ok\n";
   return 0;
 }

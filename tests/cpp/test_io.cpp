@@ -60,7 +60,7 @@ class Fixture {
     table.ranges = shape.ranges;
     place_memory();
     place_images();
-    reader.emplace(ImageSet::open(paths_, engine == "mmap" ? DirectMode::off : mode),
+    reader.emplace(ImageSet::open(paths_, mode),
                    EngineOptions{depth, static_cast<uint32_t>(std::max<int64_t>(64 << 10, shape.page_bytes + 8192))},
                    engine);
     table.reader = &*reader;
@@ -120,7 +120,7 @@ class Fixture {
 };
 
 std::vector<std::string> engines() {
-  std::vector<std::string> found{"threads", "mmap"};
+  std::vector<std::string> found{"threads"};
   const std::string reason = uring_unavailable();
   if (reason.empty())
     found.insert(found.begin(), "io_uring");

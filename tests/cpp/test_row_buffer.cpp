@@ -47,9 +47,8 @@ class Fixture {
       sums_.emplace_back(disk_.image[k].size() / page_bytes);
       page_hashes(disk_.image[k], page_bytes, sums_.back());
     }
-    const DirectMode mode = options.engine == "mmap" ? DirectMode::off : DirectMode::automatic;
     const PageChecksums sums = checked ? PageChecksums(sums_.begin(), sums_.end()) : PageChecksums();
-    buffer.emplace(rows, pools, paths, mode, options, sums, arena_.data());
+    buffer.emplace(rows, pools, paths, DirectMode::automatic, options, sums, arena_.data());
   }
 
   /// Writes an image as it was, into the same file.
@@ -175,7 +174,7 @@ void test_faults(const std::string& engine) {
 }  // namespace
 
 int main() {
-  std::vector<std::string> engines{"threads", "mmap"};
+  std::vector<std::string> engines{"threads"};
   if (uring_unavailable().empty()) engines.push_back("io_uring");
   for (const auto& engine : engines) {
     test_buffers(engine);

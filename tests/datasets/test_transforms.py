@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tiering import native
+from benchmarks.rmat import rmat_edges
 from tiering.datasets import open_dataset, scratch, transforms
 from tiering.errors import InputError
 from tiering.memory import own_memory
@@ -118,7 +118,7 @@ def test_pairs_too_large_for_one_number() -> None:
 @pytest.mark.slow
 def test_changes_stay_within_the_budget(tmp_path, peak_memory):
     """4 M edges with every change: 300 MB in memory; what does not fit goes to temporary files."""
-    edges = np.stack(native.rmat_edges(18, 4_000_000, 5)).astype(np.int64)
+    edges = np.stack(rmat_edges(18, 4_000_000, 5)).astype(np.int64)
     np.save(tmp_path / "edge_index.npy", edges)
     changes = {"self_loops": "add", "reverse_edges": True, "deduplicate": True}
     with open_dataset(tmp_path, work_dir=tmp_path, **changes) as dataset:

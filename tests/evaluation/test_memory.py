@@ -10,7 +10,7 @@ import pytest
 from memory_group import memory_group
 from toy_datasets import toy_dataset
 
-from tiering import native
+from benchmarks.rmat import rmat_edges
 from tiering.errors import BudgetError
 from tiering.evaluation import evaluate, named_scores
 from tiering.evaluation.line import competing_rows
@@ -34,7 +34,7 @@ TIERS = parse_capacities("2%", None, "10%", ssd=True)
 @pytest.fixture(scope="module")
 def rmat(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     """2^21 nodes, 16 M edges, 1 % train."""
-    src, dst = native.rmat_edges(21, 16_000_000, 5, 2, True)
+    src, dst = rmat_edges(21, 16_000_000, 5, scramble=True)
     nodes = NodeData(1 << 21)
     nodes.splits = {"train": np.random.default_rng(0).permutation(1 << 21)[: (1 << 21) // 100]}
     data = Dataset("rmat", "npy", {"node": nodes}, [EdgeData(("node", "to", "node"), src, dst)])

@@ -92,7 +92,7 @@ def test_sizes_that_do_not_fit(page: str, block: int) -> None:
 @pytest.mark.parametrize(("dim", "page"), [(8, 4096), (100, 4096), (100, 512), (200, 4096), (602, 4096), (300, 512)])
 @pytest.mark.parametrize("hetero", [False, True])
 def test_the_loader_reads_the_same(dim: int, page: int, hetero: bool, tmp_path: Path) -> None:
-    """Rows packed, padded, and larger than a page; direct reads, and mapped files, which are read byte by byte."""
+    """Rows packed, padded, and larger than a page; direct reads, and those through the page cache, byte by byte."""
     pytest.importorskip("torch")
     generate(tmp_path / "data", nodes=1500, edges=9000, dim=dim, classes=3, seed=dim, hetero=hetero)
     graph = import_graph(tmp_path / "data", tmp_path / "graph")
@@ -101,12 +101,12 @@ def test_the_loader_reads_the_same(dim: int, page: int, hetero: bool, tmp_path: 
     images = [tmp_path / "one", tmp_path / "two"]
     pipeline.layout(reordered, tmp_path / "layout", gpu="10%", cpu="10%", ssd=images, page=page)
     run: dict[str, Any] = {"fanouts": [3, 3], "batch_size": 16, "seed": 4}
-    for engine in ("auto", "mmap"):
+    for direct in ("auto", "off"):
         with tiering.open(tmp_path / "layout") as layout:
-            block = min(layout.features(t, engine=engine).reader.offset_alignment for t in layout.feature_types)
+            block = min(layout.features(t, direct=direct).reader.offset_alignment for t in layout.feature_types)
             if block > page:
                 pytest.skip("direct reads are aligned to more than a page here")
-            loader = layout.loader("train", engine=engine, memory="tiers", **run)
+            loader = layout.loader("train", direct=direct, memory="tiers", **run)
             for _ in loader.epoch(0):
                 pass
             served = loader.counters()

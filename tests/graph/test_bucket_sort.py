@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from memory_group import memory_group
 from toy_datasets import toy_dataset, tree_bytes
 
+from benchmarks.rmat import rmat_edges
 from tiering import native
 from tiering.artifacts import checksum, reader
 from tiering.artifacts.file_writer import FileWriter
@@ -176,7 +177,7 @@ def test_a_plan_fits_wherever_windows_of_the_result_did(values, edges, nodes):
 
 
 def edges_on_disk(folder: Path, count: int, nodes: int, scramble: bool = True) -> Path:
-    pairs = np.stack(native.rmat_edges(nodes.bit_length() - 1, count, 1, 2, scramble)).astype(np.int64)
+    pairs = np.stack(rmat_edges(nodes.bit_length() - 1, count, 1, scramble=scramble)).astype(np.int64)
     np.save(folder / "edge_index.npy", pairs)
     return folder / "edge_index.npy"
 

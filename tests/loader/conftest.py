@@ -232,7 +232,7 @@ def hetero_graph(seed: int = 0, **options: Any) -> Dataset:
     return Dataset(nodes, relations, weights, **options)
 
 
-@pytest.fixture(params=["io_uring", "threads", "mmap"])
+@pytest.fixture(params=["io_uring", "threads"])
 def engine(request: pytest.FixtureRequest) -> str:
     """Every engine that works here."""
     if request.param == "io_uring" and (reason := native.uring_unavailable()):

@@ -86,8 +86,6 @@ def expect_disk_error(loader: Any, image: Path, epoch: int) -> None:
 
 @pytest.mark.parametrize("ahead", [True, False])
 def test_a_disk_that_fails_while_it_is_read(layout, options, engine, ahead):
-    if engine == "mmap":
-        pytest.skip("a page that cannot be read is a signal")
     if ahead:
         loader = tight_loader(layout, 30, engine=engine, **options)
     else:

@@ -136,7 +136,7 @@ def test_locks_held_by_another_thread_at_the_fork(kit, build):
     thread = threading.Thread(target=hold)
     thread.start()
     held.wait()
-    child = Child(lambda: layout.features(engine="mmap").gather_numpy([0, 299]).shape)
+    child = Child(lambda: layout.features(engine="threads").gather_numpy([0, 299]).shape)
     release.set()
     thread.join()
     assert child.result() == (2, 8)
@@ -187,7 +187,7 @@ def test_readers_share_their_threads(kit, build):
 @pytest.mark.parametrize(("context", "workers"), [("fork", 2), pytest.param("spawn", 1, marks=pytest.mark.slow)])
 def test_data_loader_workers(kit, build, engine, context, workers):
     if context == "spawn" and engine == "threads":
-        pytest.skip("as with mmap: there is nothing to inherit")
+        pytest.skip("there is nothing to inherit")
     layout = build(kit.small_graph())
     table = layout.features(engine=engine)
     loader = layout.loader(batch_size=64, fanouts=(3,), engine=engine)

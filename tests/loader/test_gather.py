@@ -307,7 +307,7 @@ def test_memory_is_shared_and_freed(kit, build):
     layout, _ = bytes_layout(kit, build, 512)
     before = len(resident._resident)
     first = TieredFeatures(layout.artifact, "node", ReadOptions(engine="threads"))
-    second = TieredFeatures(layout.artifact, "node", ReadOptions(engine="mmap"))
+    second = TieredFeatures(layout.artifact, "node", ReadOptions(engine="threads", direct="off"))
     assert [a.array is b.array for a, b in zip(first._resident, second._resident, strict=True)] == [True] * 4
     first.close()
     assert second.gather(np.array([0])).shape == (1, 512)
@@ -319,7 +319,7 @@ def test_memory_is_shared_and_freed(kit, build):
 def test_same_arguments_same_table(kit, build):
     layout, _ = bytes_layout(kit, build, 512)
     assert layout.features() is layout.features("node", engine="auto")
-    assert layout.features(engine="threads") is not layout.features(engine="mmap")
+    assert layout.features(engine="threads") is not layout.features(engine="auto", direct="off")
 
 
 def test_many_threads_gather_at_once(kit, build, engine):

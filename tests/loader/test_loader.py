@@ -80,7 +80,7 @@ def sampler(request):
 def test_tiers_and_memory_give_the_same_batches(build, engine, data, frontier):
     layout = build(data)
     tiers = layout.loader(**OPTIONS, frontier=frontier, engine=engine)
-    memory = layout.loader(**OPTIONS, frontier=frontier, features="memory", engine="mmap")
+    memory = layout.loader(**OPTIONS, frontier=frontier, features="memory", engine="threads")
     for _ in range(2):
         pairs = list(zip(tiers, memory, strict=True))
         assert len(pairs) == len(tiers)

@@ -42,7 +42,7 @@ SAMPLERS = {
     "ladies": {"sampler": "ladies", "fanouts": [30, 30]},
 }
 GRAPHS = {"one type": wide_graph, "four types": wide_hetero_graph}
-ENGINES = [name for name in ("io_uring", "threads", "mmap") if name != "io_uring" or not native.uring_unavailable()]
+ENGINES = [name for name in ("io_uring", "threads") if name != "io_uring" or not native.uring_unavailable()]
 
 
 def write_speed(folder: Path) -> Path:

@@ -18,7 +18,7 @@ from tiering import pipeline
 from tiering.errors import TieringError
 from tiering.graph import build_graph
 
-ENGINES = ("io_uring", "threads", "mmap")
+ENGINES = ("io_uring", "threads")
 
 
 @pytest.fixture(scope="module")

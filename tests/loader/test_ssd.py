@@ -13,7 +13,7 @@ import pytest
 
 import tiering
 from tiering import native
-from tiering.errors import CapabilityError, StorageError
+from tiering.errors import StorageError
 from tiering.loader import ssd
 from tiering.loader.options import ReadOptions
 
@@ -35,7 +35,7 @@ READ = """
     import numpy, tiering
     logging.basicConfig(stream=sys.stdout)
     layout = tiering.open(sys.argv[1])
-    features = layout.features(engine="mmap")
+    features = layout.features(engine="threads", direct="off")
     # Rows of the ssd tier alone: beside others the reads may have arrived before anybody waits for them.
     ids = numpy.arange(*features.placement()["ssd"]["ranks"])
     expected = features.gather_numpy(ids)
@@ -127,7 +127,7 @@ def test_memory_file_system(engine):
     try:
         image.write_bytes(pages.tobytes())
         reader = ssd.open_reader([image], 4096, ReadOptions(engine, depth=4))
-        assert reader.direct or reader.note or engine == "mmap"
+        assert reader.direct or reader.note
         table = native.TieredTable(1024, [0, 0, 0, 80], None, [], None, reader, 0, 1024, 4, 4096)
         ids = np.random.default_rng(1).integers(0, 80, 200)
         out = np.empty((200, 1024), np.uint8)
@@ -167,11 +167,6 @@ def test_block_devices_take_the_place_of_stripe_files(kit, build, engine, block_
     with tiering.open(layout.path) as reopened:
         found = reopened.features(engine=engine, verify=True).gather_numpy(rows)
     np.testing.assert_array_equal(found, expected)
-
-
-def test_direct_demanded_of_mmap(tmp_path):
-    with pytest.raises(CapabilityError, match="mmap engine always goes through the page cache"):
-        ssd.open_reader([tmp_path / "image"], 4096, ReadOptions("mmap", direct="on"))
 
 
 def test_image_that_cannot_be_opened(tmp_path):

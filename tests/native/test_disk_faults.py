@@ -30,7 +30,7 @@ PAGE = 4096
 SHORT = Path("/sys/kernel/btf/vmlinux")
 
 
-@pytest.fixture(params=[engine for engine in ENGINES if engine != "mmap"])  # it reads without system calls
+@pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

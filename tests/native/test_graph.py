@@ -10,6 +10,7 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.rmat import rmat_edges
 from tiering import native
 
 THREADS = (1, 2, 7)
@@ -61,7 +62,7 @@ def test_out_degrees(edges: tuple[int, int, Any, Any]) -> None:
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 def test_edges_are_read_where_they_lie(dtype: type, tmp_path: Any) -> None:
     """Columns of an (E, 2) file, rows of a (2, E) file and a reversed view give the same graph."""
-    src, dst = (array.astype(dtype) for array in native.rmat_edges(8, 3000, seed=1))
+    src, dst = (array.astype(dtype) for array in rmat_edges(8, 3000, seed=1))
     expected = native.coo_to_csc(src, dst, 256, 256)[1]
     pairs = np.lib.format.open_memmap(tmp_path / "pairs.npy", "w+", dtype, (3000, 2))
     pairs[:] = np.stack([src, dst], axis=1)
@@ -119,14 +120,3 @@ def test_bad_edges_are_named(src: list[Any], dst: list[Any], message: str) -> No
 def test_damaged_adjacency_is_named(indptr: list[int], indices: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         native.check_csc(np.array(indptr, np.int64), np.array(indices, np.int64), 3, 2)
-
-
-def test_rmat_is_the_same_for_any_number_of_threads() -> None:
-    one = native.rmat_edges(12, 10_000, seed=5)
-    for threads in THREADS:
-        for found, expected in zip(native.rmat_edges(12, 10_000, seed=5, threads=threads), one, strict=True):
-            np.testing.assert_array_equal(found, expected)
-    assert not np.array_equal(native.rmat_edges(12, 10_000, seed=6)[0], one[0])
-    scrambled = native.rmat_edges(12, 10_000, seed=5, scramble=True)[0]
-    degrees, as_drawn = (np.sort(np.bincount(src, minlength=4096)) for src in (scrambled, one[0]))
-    np.testing.assert_array_equal(degrees, as_drawn)

@@ -261,7 +261,7 @@ def staging_bytes() -> int:
     return total
 
 
-@pytest.mark.parametrize("engine", [engine for engine in ENGINES if engine != "mmap"])  # which copies from a mapping
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("row_bytes", "images", "depth"), [(512, 2, 16), (1 << 20, 1, 16), (1 << 20, 2, 200)])
 def test_the_memory_that_readers_hold_is_counted(tmp_path, engine, row_bytes, images, depth):
     rows = Rows(tmp_path, Striped([(12, row_bytes)], 4096, images))

@@ -13,7 +13,8 @@ import pytest
 from fresh_process import in_warm_process
 from warm_processes import interpret
 
-from tiering import native, pipeline
+from benchmarks.rmat import rmat_edges
+from tiering import pipeline
 from tiering.artifacts.external_directories import OWNER
 from tiering.datasets.generated.synthetic import generate
 from tiering.errors import BudgetError, InputError
@@ -30,7 +31,7 @@ BYTES_OFF = 2 * MIB
 def large(tmp_path_factory):
     """An R-MAT graph of 6 M edges and 512 K nodes, 96 MiB of features."""
     folder = tmp_path_factory.mktemp("large")
-    src, dst = native.rmat_edges(19, 6_000_000, 0, 2, True)
+    src, dst = rmat_edges(19, 6_000_000, 0, scramble=True)
     data = folder / "data"
     data.mkdir()
     np.save(data / "edge_index.npy", np.stack([src, dst]).astype(np.int64))

@@ -13,6 +13,7 @@ from fresh_process import in_fresh_process
 from memory_group import memory_group
 from toy_datasets import chain, toy_dataset, tree_bytes
 
+from benchmarks.rmat import rmat_edges
 from tiering import native, pipeline
 from tiering.artifacts import checksum
 from tiering.artifacts.file_writer import FileWriter
@@ -93,7 +94,7 @@ def test_rows_of_any_length(tmp_path: Path, width: int, left: int) -> None:
 
 def big_graph(folder: Path, edges: int, scale: int, leaves: int = 0, **options: Any) -> tuple[Graph, Scores]:
     """A power-law graph with ids in no order, and scores; leaves have an edge from one node each."""
-    src, dst = native.rmat_edges(scale, edges, 1, 2, True)
+    src, dst = rmat_edges(scale, edges, 1, scramble=True)
     count = leaves + (1 << scale)
     src = np.append(src, np.zeros(leaves, src.dtype))
     dst = np.append(dst, np.arange(1 << scale, count, dtype=dst.dtype))

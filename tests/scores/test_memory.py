@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from memory_group import memory_group
 from toy_datasets import toy_dataset, tree_bytes
 
+from benchmarks.rmat import rmat_edges
 from tiering import native, pipeline
 from tiering.errors import BudgetError, StorageError
 from tiering.formats.graph import Graph
@@ -44,7 +45,7 @@ def options_of(method: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def rmat(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     """2^21 nodes and 40 M edges: 160 MB of edges, in pieces of 1 M."""
-    src, dst = native.rmat_edges(21, 40_000_000, 5, 2, True)
+    src, dst = rmat_edges(21, 40_000_000, 5, scramble=True)
     edges = EdgeData(("node", "to", "node"), src, dst)
     return build_graph(Dataset("rmat", "npy", {"node": NodeData(1 << 21)}, [edges]), tmp_path_factory.mktemp("g") / "g")
 

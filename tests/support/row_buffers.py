@@ -14,7 +14,7 @@ from striped_rows import Striped
 from tiering import native
 from tiering.loader.resident import anonymous
 
-ENGINES = [*([] if native.uring_unavailable() else ["io_uring"]), "threads", "mmap"]
+ENGINES = [*([] if native.uring_unavailable() else ["io_uring"]), "threads"]
 
 Batch = list[list[int]]
 """Ids of each table."""

@@ -32,7 +32,7 @@ class ReadOptions:
     """How rows are read from memory and SSD."""
 
     engine: str = "auto"
-    """How the ssd tier is read: ``auto`` (io_uring, else threads; logged), ``io_uring``, ``threads``, ``mmap``."""
+    """How the ssd tier is read: ``auto`` (io_uring, else threads; logged), ``io_uring``, ``threads``."""
     depth: int = native.DEFAULT_DEPTH
     """SSD reads in flight at most: the default saturates one NVMe SSD."""
     direct: str = "auto"

@@ -1,8 +1,8 @@
 """How the ssd tier is read: which engine, decided once at open; checksums of pages; the core's table over it.
 
-``io_uring`` reads with O_DIRECT through one ring; ``threads`` is a pool of ``pread`` threads; ``mmap`` is the baseline;
-``auto`` takes io_uring where the kernel allows it, else threads, and logs why; also where the kernel refuses it only
-later. Naming an engine means that engine or an error with the reason.
+``io_uring`` reads with O_DIRECT through one ring; ``threads`` is a pool of ``pread`` threads; ``auto`` takes io_uring
+where the kernel allows it, else threads, and logs why; also where the kernel refuses it only later. Naming an engine
+means that engine or an error with the reason.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tiering.loader.resident import ResidentRows, load_rows
 from tiering.lookahead.choice import SsdTables
 from tiering.lookahead.disk_speed import MAX_READ
 
-ENGINES = ("auto", "io_uring", "threads", "mmap")
+ENGINES = ("auto", "io_uring", "threads")
 DIRECT_MODES = ("auto", "on", "off")
 
 
@@ -55,8 +55,6 @@ def open_reader(images: Sequence[Path], page_bytes: int, reading: ReadOptions) -
         raise InputError(f"engine: expected one of {', '.join(ENGINES)}, found {engine!r}")
     if direct not in DIRECT_MODES:
         raise InputError(f"direct: expected one of {', '.join(DIRECT_MODES)}, found {direct!r}")
-    if engine == "mmap" and direct == "on":
-        raise CapabilityError("the mmap engine always goes through the page cache: use direct='auto' or 'off'")
     if engine == "io_uring" and (reason := native.uring_unavailable()):
         raise CapabilityError(f"engine io_uring: {reason}; engine='threads' works everywhere")
     with core_errors():

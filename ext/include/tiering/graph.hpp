@@ -79,8 +79,4 @@ void check_csc(const CscView& csc, int64_t num_src, int threads);
 /// degrees[u] = how often u stands in `indices`. Throws InputError if an index is outside [0, num_src).
 Buffer<int64_t> out_degrees(const IdSpan& indices, int64_t num_src, int threads);
 
-/// A power-law graph of 2^scale nodes: fills src and dst, the same for any number of threads. Low ids have
-/// high degrees unless `scramble` asks for a bijection over the ids.
-void rmat_edges(int scale, uint64_t seed, bool scramble, std::span<int32_t> src, std::span<int32_t> dst, int threads);
-
 }  // namespace tiering

@@ -11,10 +11,6 @@
 
 namespace tiering {
 
-/// The graph under new ids: column dst_old_to_new[v] is the old column v, entries mapped by src_old_to_new, their
-/// order kept. No positions.
-CscArrays relabel_csc(const CscView& csc, const IdSpan& dst_old_to_new, const IdSpan& src_old_to_new, int threads);
-
 /// indptr of the graph under new ids. Throws InputError if the old one does not begin at 0 or falls, or if
 /// dst_old_to_new is no permutation of the columns.
 Buffer<int64_t> relabel_indptr(std::span<const int64_t> indptr, const IdSpan& dst_old_to_new, int threads);

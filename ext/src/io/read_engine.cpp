@@ -55,17 +55,16 @@ IoError read_error(const ImageFile& image, const Read& read, uint32_t done, int 
 }
 
 void expect_engine(const std::string& name) {
-  TIERING_EXPECT(name == "auto" || name == "io_uring" || name == "threads" || name == "mmap",
-                 "engine: expected auto, io_uring, threads or mmap, found '" + name + "'");
+  TIERING_EXPECT(name == "auto" || name == "io_uring" || name == "threads",
+                 "engine: expected auto, io_uring or threads, found '" + name + "'");
 }
 
 std::unique_ptr<ReadEngine> make_engine(const std::string& name, const ImageSet& images, const EngineOptions& options) {
   TIERING_EXPECT(options.depth >= 1 && options.depth <= 4096,
                  "depth: expected 1 to 4096 reads in flight, found " + std::to_string(options.depth));
   if (name == "io_uring") return make_uring_engine(images, options);
-  if (name == "threads") return make_threads_engine(images, options);
-  TIERING_EXPECT(name == "mmap", "engine: expected io_uring, threads or mmap, found '" + name + "'");
-  return make_mmap_engine(images, options);
+  TIERING_EXPECT(name == "threads", "engine: expected io_uring or threads, found '" + name + "'");
+  return make_threads_engine(images, options);
 }
 
 }  // namespace tiering

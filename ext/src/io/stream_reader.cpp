@@ -19,7 +19,6 @@ EngineOptions stream_options(const std::string& engine) {
 }  // namespace
 
 StreamReader::StreamReader(ImageSet files, const std::string& engine) : files_(std::move(files)) {
-  TIERING_EXPECT(engine != "mmap", "engine: expected io_uring or threads, found 'mmap'");
   TIERING_EXPECT(kAlignment % files_.offset_alignment == 0 && kAlignment % files_.memory_alignment == 0,
                  "direct reads here need an alignment of " + std::to_string(files_.offset_alignment) +
                      ", more than 4096: read through the page cache");

@@ -39,7 +39,6 @@ void run_trial(uint64_t seed) {
   for (size_t r = 0; r < graph.relations.size(); ++r) {
     sweep_relation(referee, graph, graph.relations[r], threads);
     build_by_buckets(referee, graph, graph.relations[r], threads);
-    relabel(referee, graph, graph.relations[r], threads);
     relabel_in_windows(referee, before, graph, r, threads, luck);
   }
   order_nodes(referee, graph, threads);

@@ -82,17 +82,6 @@ inline void build_by_buckets(Referee& referee, const DamagedGraph& graph, const 
               [&] { sort_runs({memory.span(), places, counts, items}, grid, num_src, 0, indptr, outs, threads); });
 }
 
-inline void relabel(Referee& referee, const DamagedGraph& graph, const DamagedRelation& r, int threads) {
-  const auto& sources = graph.old_to_new[static_cast<size_t>(r.src)];
-  const auto& columns = graph.old_to_new[static_cast<size_t>(r.dst)];
-  const bool sound = r.offsets_sound() && r.indices_sound(graph.nodes_of(r.src));
-  const Expected expected = is_permutation(columns) ? exactly(sound) : Expected::either;
-  referee.run("relabel_csc", expected, [&] {
-    const CscArrays made = relabel_csc(r.csc(), ids_of(columns), ids_of(sources), threads);
-    referee.require(made.indptr[graph.nodes_of(r.dst)] == r.num_edges(), "relabel_csc lost edges");
-  });
-}
-
 /// Windows of the relabelled graph, whose offsets were made before the damage came.
 inline void relabel_in_windows(Referee& referee, const DamagedGraph& before, const DamagedGraph& graph, size_t at,
                                int threads, Luck& luck) {

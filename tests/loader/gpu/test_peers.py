@@ -93,7 +93,7 @@ rank = int(os.environ["LOCAL_RANK"])
 layout = tiering.open(sys.argv[1])
 features = layout.features(device=f"cuda:{rank}")
 ids = np.random.default_rng(rank).integers(0, len(features), 500)
-assert features.gather(ids).equal(layout.features(engine="mmap").gather(ids))
+assert features.gather(ids).equal(layout.features(engine="threads").gather(ids))
 assert features.placement()["peer"]["where"] == "GPU of peer 0, GPU of peer 1"
 features.close()
 """

@@ -1,4 +1,4 @@
-// One interface for everything that can read SSD images at random: io_uring, a pool of pread threads, mmap.
+// One interface for everything that can read SSD images at random: io_uring, a pool of pread threads.
 #pragma once
 
 #include <cstddef>
@@ -68,7 +68,6 @@ class ReadEngine {
 
 /// `images` must outlive the engine.
 std::unique_ptr<ReadEngine> make_threads_engine(const ImageSet& images, const EngineOptions& options);
-std::unique_ptr<ReadEngine> make_mmap_engine(const ImageSet& images, const EngineOptions& options);
 /// Throws RingError with the reason where io_uring cannot be used (built without liburing, forbidden, no
 /// descriptors); finish() does where the kernel refuses it later.
 std::unique_ptr<ReadEngine> make_uring_engine(const ImageSet& images, const EngineOptions& options);
@@ -77,7 +76,7 @@ std::string uring_unavailable();
 
 /// Throws InputError unless make_engine() knows the name, or it is "auto".
 void expect_engine(const std::string& name);
-/// Picks a factory by name: "io_uring", "threads", "mmap".
+/// Picks a factory by name: "io_uring", "threads".
 std::unique_ptr<ReadEngine> make_engine(const std::string& name, const ImageSet& images, const EngineOptions& options);
 
 /// Page-aligned anonymous memory.

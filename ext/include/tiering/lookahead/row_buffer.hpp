@@ -21,7 +21,7 @@
 namespace tiering {
 
 struct BufferOptions {
-  std::string engine = "auto";   ///< io_uring, threads, mmap, or auto
+  std::string engine = "auto";   ///< io_uring, threads, or auto
   int depth = 128;               ///< reads in flight for each image
   int64_t max_read = 256 << 10;  ///< bytes of the longest read
 };

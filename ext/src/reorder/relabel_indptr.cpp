@@ -1,8 +1,6 @@
-// Adjacency under new ids, in memory.
+// Offsets of an adjacency under new ids.
 //
-// Returns:    column dst_old_to_new[v] = the old column v, each entry u replaced by src_old_to_new[u], order kept.
-// Approach:   1. the degrees go to their new columns, 2. prefix sum, 3. the entries as in relabel_windows.cpp, with
-//             one chunk and one window.
+// Approach:   1. the degrees go to their new columns, 2. prefix sum.
 // Memory:     the result.
 // Parallelism: the result does not depend on the number of threads.
 #include <algorithm>
@@ -75,25 +73,6 @@ Buffer<int64_t> relabel_indptr(std::span<const int64_t> indptr, const IdSpan& ds
                                                  std::to_string(result[n]) + " entries, the graph has " +
                                                  std::to_string(indptr.back()));
   return result;
-}
-
-CscArrays relabel_csc(const CscView& csc, const IdSpan& dst_old_to_new, const IdSpan& src_old_to_new, int threads) {
-  check_indptr(csc, threads);
-  CscArrays out;
-  out.indptr = relabel_indptr(csc.indptr, dst_old_to_new, threads);
-  const int64_t num_edges = csc.num_edges();
-  auto fill = [&](auto indices) {
-    place_indices(csc.indices, src_old_to_new.size, {csc.indptr, dst_old_to_new, 0, num_edges},
-                  {0, num_edges, 0, out.indptr.span().first(static_cast<size_t>(csc.num_columns())), indices.data()},
-                  threads);
-    rename_sources(indices.data(), num_edges, {src_old_to_new, 0, src_old_to_new.size}, threads);
-    out.indices = std::move(indices);
-  };
-  if (needs_wide_ids(src_old_to_new.size))
-    fill(Buffer<int64_t>(num_edges));
-  else
-    fill(Buffer<int32_t>(num_edges));
-  return out;
 }
 
 }  // namespace tiering
