@@ -6,7 +6,9 @@ may use GPUDirect Storage is among the parameters, for without it kvikio reads t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +18,8 @@ from benchmarks.gpu.side import GpuSide, empty_rows
 from benchmarks.harness import Comparison, Sizes, Spent, compare, take_turn
 from benchmarks.stages import bench_folder, forget
 from tiering.artifacts.direct_io import ALIGNMENT
-from tiering.errors import CapabilityError, InternalError
-from tiering.loader.gpu.fill import Fill, fill_by_us, find_fill, gds_state
+from tiering.errors import InternalError
+from tiering.loader.gpu.fill import fill_memory
 
 KVIKIO = "kvikio"
 _BLOCK = 64 << 20
@@ -31,19 +33,50 @@ def fill(sizes: Sizes) -> Comparison:
     with bench_folder(sizes) as folder:
         path = folder / "rows"
         _write(path, rows * ALIGNMENT, sizes.seed)
-        ours = partial(_turn, gpu, fill_by_us, path, into)
+        ours = partial(_turn, gpu, fill_memory, path, into)
         _check(ours, path, into, "tiering")
         theirs: partial[Spent] | str
         try:
-            theirs = partial(_turn, gpu, find_fill("on"), path, into)
-        except CapabilityError as error:
-            theirs = str(error)
+            theirs, state = partial(_turn, gpu, _by_kvikio(), path, into), _gds_state()
+        except (ImportError, OSError, RuntimeError) as error:
+            theirs, state = f"kvikio cannot be imported: {error}", "not known"
         else:
             _check(theirs, path, into, KVIKIO)
         return compare(
             "gpu-fill", ours, {KVIKIO: theirs}, amount=rows * ALIGNMENT / 1e9, unit="GB", repeats=sizes.repeats,
-            parameters={"bytes": rows * ALIGNMENT, "kvikio": gds_state()}, warm_up=False,
+            parameters={"bytes": rows * ALIGNMENT, "kvikio": state}, warm_up=False,
         )  # fmt: skip
+
+
+Fill = Callable[[int, int, Path, int], None]
+"""(number of a GPU, address there, file, bytes)."""
+
+
+class _DeviceBytes:
+    """Memory of a GPU as kvikio takes it: an object with the CUDA Array Interface, version 3."""
+
+    def __init__(self, address: int, nbytes: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (nbytes,), "typestr": "|u1", "data": (address, False), "strides": None, "version": 3,
+        }  # fmt: skip
+
+
+def _by_kvikio() -> Fill:
+    cufile = import_module("kvikio.cufile")  # a folder of the name kvikio would do as a module
+
+    def fill(device: int, address: int, path: Path, nbytes: int) -> None:
+        with cufile.CuFile(path, "r") as file:
+            file.pread(_DeviceBytes(address, nbytes), nbytes, 0).get()
+
+    return fill
+
+
+def _gds_state() -> str:
+    """What kvikio does with GPUDirect Storage here."""
+    if import_module("kvikio.defaults").is_compat_mode_preferred():
+        return "compatibility mode"
+    available = import_module("kvikio.cufile_driver").get("is_gds_available")
+    return "GPUDirect Storage" if available else "cuFile without GPUDirect Storage"
 
 
 def _turn(gpu: GpuSide, fill: Fill, path: Path, into: Tensor) -> Spent:

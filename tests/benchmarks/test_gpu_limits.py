@@ -60,10 +60,11 @@ def test_fill_beside_kvikio(gpu, bench, monkeypatch):
     (peer,) = found["peers"]
     assert found["parameters"]["bytes"] == 256 << 10 and len(found["seconds"]) == 2
     assert peer["name"] == "kvikio" and "kvikio cannot be imported" in peer["note"] and not peer["seconds"]
-    monkeypatch.setattr(fill, "find_fill", lambda choice: lambda *request: None)
+    monkeypatch.setattr(fill, "_gds_state", lambda: "here")
+    monkeypatch.setattr(fill, "_by_kvikio", lambda: lambda *request: None)
     with pytest.raises(InternalError, match="kvikio read other bytes than the file has, from row 0 on"):
         fill.fill(Sizes(repeats=1, image_bytes=64 << 10))
-    monkeypatch.setattr(fill, "find_fill", lambda choice: fill.fill_by_us)
+    monkeypatch.setattr(fill, "_by_kvikio", lambda: fill.fill_memory)
     (found,) = bench("gpu-fill", *TINY)["benchmarks"]
     assert len(found["peers"][0]["seconds"]) == 2
 

@@ -23,7 +23,6 @@ class RowKeywords(TypedDict, total=False):
     verify: bool
     device: Any
     max_sms: int | str
-    kvikio: str
     peers: Any
 
 

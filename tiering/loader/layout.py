@@ -151,7 +151,7 @@ class TieredLayout(ForFrameworks, Described):
                     device = gpu_device.open_device(index)
                     table = GpuFeatures(
                         self.artifact, node_type, device, reading,
-                        max_sms=where.max_sms, kvikio=where.kvikio, group=group,
+                        max_sms=where.max_sms, group=group,
                     )  # fmt: skip
                 self._tables[key] = table
         if promoted and isinstance(table, GpuFeatures):
@@ -167,7 +167,7 @@ class TieredLayout(ForFrameworks, Described):
             May be left out where one type has features.
         engine, depth, direct, threads, verify
             How rows are read; see `tiering.loader.options.ReadOptions`.
-        device, max_sms, kvikio, peers
+        device, max_sms, peers
             Where rows arrive; see `tiering.loader.options.DeviceOptions`.
 
         Raises
@@ -197,7 +197,7 @@ class TieredLayout(ForFrameworks, Described):
         ----------
         relation
             As in `tiering.formats.graph.Graph.relation`; may be left out where the edges of one have features.
-        engine, depth, direct, threads, verify, device, max_sms, kvikio, peers
+        engine, depth, direct, threads, verify, device, max_sms, peers
             As of `features`.
 
         Raises
@@ -229,7 +229,7 @@ class TieredLayout(ForFrameworks, Described):
             type; ``None`` for the structure alone. Batches are the same, bit for bit.
         engine, depth, direct, threads, verify
             How rows are read; see `tiering.loader.options.ReadOptions`.
-        device, max_sms, kvikio, peers
+        device, max_sms, peers
             Where batches arrive; see `tiering.loader.options.DeviceOptions`. On a GPU, sampling and gathering run on
             streams of their own, ahead of training.
         memory, window, ssd_model

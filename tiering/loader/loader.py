@@ -316,9 +316,7 @@ class Loader(Described):
         device, group = gpu_device.open_device(where.index), find_group(where.peers)
         nbytes = parse_bytes(pipeline.peer_adjacency_cache, "peer_adjacency_cache")
         artifact, positions = self.layout.artifact, self._edge_positions
-        return GpuSampler(
-            artifact, self.node_sampler, device, group, nbytes, positions, where.max_sms, kvikio=where.kvikio
-        )
+        return GpuSampler(artifact, self.node_sampler, device, group, nbytes, positions, where.max_sms)
 
     def _find_source(self, labels: np.ndarray[Any, Any] | None) -> HostBatches | GpuBatches:
         """Who makes the batches: the host, or a GPU."""

@@ -54,21 +54,12 @@ class DeviceOptions:
     that GPU, where the gpu tier lives; a batch is ready for the stream that torch works on."""
     max_sms: int | str = "auto"
     """With a GPU: multiprocessors that a gather may use (0: all; ``auto``: a tenth)."""
-    kvikio: str = "auto"
-    """With a GPU: whether kvikio (cuFile) fills its memory from the files of tiers and lists. ``on``, ``off``;
-    ``auto``: where it is installed, is not in its compatibility mode and says that GPUDirect Storage is available; what
-    it fails to read is read without it then, with a warning. What is there already, as another table or loader asked
-    for it, is not read again."""
     peers: Any = "auto"
     """Processes of this machine that hold one copy of what lies in host memory, and with a GPU share the peer tier.
     ``auto``: those of torch's default process group; with a GPU also those that ``torchrun`` started; ``off``: none; a
     ``torch.distributed.ProcessGroup``; or a `tiering.loader.PeerGroup`.
     A loader shares what it reads ahead (on the CPU the tiers, too) where its `rank` and `world_size` are those of the
     group, once that is initialised; ranks make the same loaders in the same order then, and begin the same epochs."""
-
-    def __post_init__(self) -> None:
-        if self.kvikio not in ("auto", "on", "off"):
-            raise InputError(f"kvikio: expected auto, on or off, found {self.kvikio!r}")
 
     @property
     def index(self) -> int | None:

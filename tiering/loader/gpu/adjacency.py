@@ -19,7 +19,7 @@ from tiering.artifacts.manifest import Relation, relation_key
 from tiering.formats.adjacency_prefix import INDPTR_BYTES, SUM_BYTES, AdjacencyPrefix
 from tiering.formats.graph import Graph, relation_folder
 from tiering.loader.gpu.device import Device, pinned_address
-from tiering.loader.gpu.fill import Fill, device_file, fill_by_us
+from tiering.loader.gpu.fill import device_file
 from tiering.loader.gpu.links import prefers_host
 from tiering.loader.gpu.peer_memory import open_memory, share_handle
 from tiering.loader.ranks.peers import PeerGroup
@@ -107,9 +107,8 @@ def load_adjacency(
     weighted: bool = False,
     group: PeerGroup | None = None,
     cache_bytes: int = 0,
-    fill: Fill = fill_by_us,
 ) -> GpuAdjacency:
-    """Put a layout's graph where a GPU reads it, its memory by `fill`; loaders of one process use it together.
+    """Put a layout's graph where a GPU reads it; loaders of one process use it together.
 
     Where edges are drawn by weight (`weighted`), sums of weights, 8 bytes per edge, lie with the lists. Processes of
     `group` have one copy in host memory, and `cache_bytes` of each of their GPUs for the peer adjacency cache.
@@ -122,16 +121,15 @@ def load_adjacency(
     with _lock:
         made = _opened.get(key)
         if made is None:
-            _opened[key] = made = _Builder(layout, device, group, fill).build(weighted, cache_bytes)
+            _opened[key] = made = _Builder(layout, device, group).build(weighted, cache_bytes)
         return made
 
 
 class _Builder:
     """Loads the relations of one layout."""
 
-    def __init__(self, layout: PlacedLists, device: Device, group: PeerGroup | None, fill: Fill) -> None:
+    def __init__(self, layout: PlacedLists, device: Device, group: PeerGroup | None) -> None:
         self._layout, self._graph, self._device, self._group = layout, layout.graph, device, group
-        self._fill = fill
         self._made = GpuAdjacency()
 
     def build(self, weighted: bool, cache_bytes: int) -> GpuAdjacency:
@@ -212,7 +210,7 @@ class _Builder:
         """The first bytes of a file in the memory of the GPU."""
         if not nbytes:
             return 0
-        memory = device_file(path, nbytes, self._device.index, what, fill=self._fill)
+        memory = device_file(path, nbytes, self._device.index, what)
         self._made.owners.append(memory)
         return memory.address
 

@@ -28,7 +28,6 @@ from tiering.loader.batches import (
 )
 from tiering.loader.gpu.adjacency import GpuAdjacency, PlacedLists, load_adjacency
 from tiering.loader.gpu.device import Device, auto_sms, check_process, parse_sms, pinned
-from tiering.loader.gpu.fill import find_fill
 from tiering.loader.gpu.gather import GpuFeatures
 from tiering.loader.gpu.rows import SlotRows
 from tiering.loader.gpu.slots import GpuSlots
@@ -74,8 +73,7 @@ class GpuSampler:
     The layout's plan says which lists lie in the memory of the GPU; the others are read from host memory as they are
     needed, on up to `max_sms` multiprocessors (0: all; ``auto``: as in a gather), of which `group` holds one copy, and
     `cache_bytes` of the next in rank on each of its GPUs. `sampler` is the CPU's: rule, fanouts, frontier and seed are
-    taken from it, and it explains what is wrong with seeds or adjacency. `adjacency`: the lists, if loaded already;
-    `kvikio`: what fills the memory of the GPU with them, if not.
+    taken from it, and it explains what is wrong with seeds or adjacency. `adjacency`: the lists, if loaded already.
 
     One batch at a time: threads take turns. The host waits once per batch, for its sizes; with fanout -1, or hops of
     more than 2^24 edges, once more for each such hop. See ``ext/cuda/include/tiering/cuda/sampler.hpp`` for memory and
@@ -95,7 +93,6 @@ class GpuSampler:
         edge_positions: bool = False,
         max_sms: int | str = "auto",
         adjacency: GpuAdjacency | None = None,
-        kvikio: str = "auto",
     ) -> None:
         self.device, self.host, self.edge_positions = device, sampler, edge_positions
         self.stream = device.stream()
@@ -103,8 +100,7 @@ class GpuSampler:
         self._path = layout.path
         self._group = group if cache_bytes else None
         if adjacency is None:
-            fill = find_fill(kvikio)
-            adjacency = load_adjacency(layout, device, sampler.rule == "weighted", group, cache_bytes, fill)
+            adjacency = load_adjacency(layout, device, sampler.rule == "weighted", group, cache_bytes)
         self._adjacency = adjacency
         self.columns, self.peer_columns = self._adjacency.columns, self._adjacency.peer_columns
         """Per relation, how many columns lie in the memory of the GPU, and how many of the next in that of peers."""

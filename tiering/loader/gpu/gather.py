@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from tiering.formats.layout import Layout
 from tiering.loader.gpu.device import Device, check_process, parse_sms, pinned_address
-from tiering.loader.gpu.fill import find_fill
 from tiering.loader.gpu.rows import GpuRows
 from tiering.loader.gpu.tiers import STAGING_BYTES, StagedRows, load_tiers
 from tiering.loader.options import ReadOptions
@@ -25,9 +24,8 @@ class GpuFeatures(GpuRows):
     in pinned host memory that it reads by itself; rows of the ssd tier come through pinned buffers of `staging_bytes`,
     unless they lie in pinned memory already: all of them (`promote`), or those of a batch in the slots of a buffer.
     One kernel serves what lies in memory, on up to `max_sms` multiprocessors, so that training keeps the others (0:
-    all; ``auto``: a tenth where some rows come over PCIe, all where none does). `kvikio`: what
-    fills the memory of GPUs (`tiering.loader.options.DeviceOptions`). `group` are the processes that share the peer
-    tier.
+    all; ``auto``: a tenth where some rows come over PCIe, all where none does). `group` are the
+    processes that share the peer tier.
     Opened by `TieredLayout.features`; where memory does not suffice, nothing stays allocated.
     """
 
@@ -39,7 +37,6 @@ class GpuFeatures(GpuRows):
         reading: ReadOptions = _DEFAULT,
         *,
         max_sms: int | str = "auto",
-        kvikio: str = "auto",
         group: PeerGroup | None = None,
         staging_bytes: int = STAGING_BYTES,
     ) -> None:
@@ -47,7 +44,7 @@ class GpuFeatures(GpuRows):
         if reading.verify:
             layout.verify_tiers(node_type)
         reader, sms = open_images(layout, entry, reading), parse_sms(max_sms)
-        memory = load_tiers(layout, entry, device, group, find_fill(kvikio))
+        memory = load_tiers(layout, entry, device, group)
         super().__init__(str(layout.path), entry, device, memory, max_sms=sms, reader=reader, group=group)
         self._layout, self._reading, self._staging_bytes = layout, reading, staging_bytes
         self._sharing = group  # of host memory

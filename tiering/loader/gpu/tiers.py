@@ -16,7 +16,7 @@ from tiering import cuda, native
 from tiering.errors import InputError
 from tiering.formats.layout import Layout, TypeLayout
 from tiering.loader.gpu.device import Device, pinned, pinned_address
-from tiering.loader.gpu.fill import Fill, device_file, fill_by_us
+from tiering.loader.gpu.fill import device_file
 from tiering.loader.gpu.links import unless_slower
 from tiering.loader.gpu.peer_memory import share_memory
 from tiering.loader.ranks.peers import PeerGroup
@@ -46,10 +46,8 @@ class MemoryTiers:
     """Memory of the GPU and of the host, opened memory of peers."""
 
 
-def load_tiers(
-    layout: Layout, entry: TypeLayout, device: Device, group: PeerGroup | None, fill: Fill = fill_by_us
-) -> MemoryTiers:
-    """Fill the memory tiers of a node type from the layout's files, those on GPUs by `fill`.
+def load_tiers(layout: Layout, entry: TypeLayout, device: Device, group: PeerGroup | None) -> MemoryTiers:
+    """Fill the memory tiers of a node type from the layout's files.
 
     `group` are the processes that share the peer tier, one for each of its GPUs. ``None``: this process alone; it holds
     the whole peer tier in the memory of the GPUs it sees, or of the host. Where memory does not suffice, nothing stays
@@ -59,11 +57,11 @@ def load_tiers(
     what = f"{layout.path}: {entry.label}"
     if nbytes := entry.rows("gpu") * entry.row_bytes:
         path = layout.tier_path(entry.node_type, "gpu")
-        memory = device_file(path, nbytes, device.index, f"{what}: gpu tier", fill=fill)
+        memory = device_file(path, nbytes, device.index, f"{what}: gpu tier")
         tiers.owners.append(memory)
         tiers.gpu = memory.address
     if entry.rows("peer"):
-        _load_peers(layout, entry, device, group, tiers, what, fill)
+        _load_peers(layout, entry, device, group, tiers, what)
     if nbytes := entry.rows("cpu") * entry.row_bytes:
         rows = load_rows(layout.tier_path(entry.node_type, "cpu"), nbytes, group)
         tiers.owners.append(rows)
@@ -78,7 +76,6 @@ def _load_peers(
     group: PeerGroup | None,
     tiers: MemoryTiers,
     what: str,
-    fill: Fill,
 ) -> None:
     count = layout.num_peers
     shares = [rows * entry.row_bytes for rows in entry.file_rows("peer", count)]
@@ -92,10 +89,10 @@ def _load_peers(
         tiers.topic = group.numbered(f"{layout.digest[-16:]}-{entry.node_type}")
         path, nbytes, own = paths[group.rank], shares[group.rank], None
         if nbytes:
-            own = device_file(path, nbytes, device.index, f"{what}: peer tier", shared=True, fill=fill)
+            own = device_file(path, nbytes, device.index, f"{what}: peer tier", shared=True)
         opened = share_memory(group, tiers.topic, own, device, what)
     else:
-        opened = [_own_share(paths[peer], shares[peer], peer, device, what, fill) for peer in range(count)]
+        opened = [_own_share(paths[peer], shares[peer], peer, device, what) for peer in range(count)]
     for peer, memory in enumerate(opened):
         address, place = 0, "empty"
         if peer != (device.index if group is None else group.rank):
@@ -111,13 +108,13 @@ def _load_peers(
         tiers.peer_places.append(place)
 
 
-def _own_share(path: Path, nbytes: int, peer: int, device: Device, what: str, fill: Fill) -> cuda.DeviceMemory | None:
+def _own_share(path: Path, nbytes: int, peer: int, device: Device, what: str) -> cuda.DeviceMemory | None:
     """The share of a GPU of this process; ``None`` if there is no such GPU, or the two do not reach each other."""
     with cuda.device_errors(what):
         if not nbytes or peer >= cuda.count_devices() or not cuda.can_access(device.index, peer):
             return None
         cuda.enable_access(device.index, peer)
-    return device_file(path, nbytes, peer, f"{what}: peer tier on GPU {peer}", fill=fill)
+    return device_file(path, nbytes, peer, f"{what}: peer tier on GPU {peer}")
 
 
 class StagedRows:
