@@ -175,7 +175,6 @@ CASES: Mapping[str, Case] = {
     "parquet": Case(columns),
     "parquet, 10 M names": Case(names),
     "webgraph: uk-2006-05": Case(partial(replica, "uk-2006-05", 0.03)),
-    "ldbc: ldbc-sf3": Case(partial(replica, "ldbc-sf3", 0.4)),
     "pyg": Case(partial(in_frameworks, kind="pyg")),
     "dgl": Case(partial(in_frameworks, kind="dgl"), memory="3GiB"),
     "graphbolt": Case(graphbolt),

@@ -15,7 +15,6 @@ from tiering.datasets.readers import (
     dgl_file,
     edge_list,
     igb,
-    ldbc,
     lists,
     matrix_market,
     npy,
@@ -56,7 +55,6 @@ READERS: dict[str, Reader] = {
     "ogb": ogb.READER,
     "reddit": reddit.READER,
     "wikikg": wikikg.READER,
-    "ldbc": ldbc.READER,
     "webgraph": webgraph.READER,
     "pyg": pyg.READER,
     "dgl": dgl_file.READER,
@@ -69,7 +67,6 @@ BY_SIGN = (
     "ogb",
     "reddit",
     "wikikg",
-    "ldbc",
     "graphbolt",
     "pyg",
     "dgl",
@@ -137,7 +134,7 @@ def open_dataset(
         File or directory; or a graph in hand, PyG's `Data` or `HeteroData` or a `DGLGraph`.
     format
         ``auto``, or a name in `READERS`: ``npy``, ``csc``, ``csr``, ``igb``, ``edgelist``, ``mtx``, ``parquet``,
-        ``ogb``, ``reddit``, ``wikikg``, ``ldbc``, ``webgraph``, ``pyg``, ``dgl`` or ``graphbolt``.
+        ``ogb``, ``reddit``, ``wikikg``, ``webgraph``, ``pyg``, ``dgl`` or ``graphbolt``.
     memory
         What to stay within, as `tiering.memory.parse_memory` takes it: what is larger goes to temporary files.
     in_place

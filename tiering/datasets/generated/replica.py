@@ -18,7 +18,6 @@ from tiering.artifacts.storage import disk_free, storage_errors
 from tiering.datasets.generated.containers import Array, save_csv, save_npy, save_npz, save_pickle, save_pt
 from tiering.datasets.generated.content import SPLITS, Content
 from tiering.datasets.generated.crawl import BYTES_PER_EDGE, Crawl, write_crawl
-from tiering.datasets.generated.ldbc import write_ldbc
 from tiering.datasets.sources.source import (
     SPECIFICATION,
     Source,
@@ -87,8 +86,6 @@ def replicate(
             root = output.path / source.roots[0]
             if crawl is not None:
                 write_crawl((root / source.files[0].path).with_suffix(""), crawl, bar)
-            elif source.format == "ldbc":
-                write_ldbc(source, root, seed, bar)
             else:
                 _Writer(source, like, root, seed, bar).write()
         with storage_errors(output.path):

@@ -34,10 +34,9 @@ class SourceFile:
     """A file of a dataset, or an array in an archive."""
 
     path: str
-    """Below the dataset's root, with / at the end if it is a folder; of an array in an archive, its name."""
+    """Below the dataset's root; of an array in an archive, its name."""
     holds: str
-    """``features``, ``labels``, ``nodes``, ``edges``, ``splits``, ``archive``, ``pickle`` (a Python object) or
-    ``other``."""
+    """``features``, ``labels``, ``edges``, ``splits``, ``archive``, ``pickle`` (a Python object) or ``other``."""
     of: str | None = None
     """The node type, or the folder of the relation, that it is about."""
     dtypes: tuple[str, ...] = ()
@@ -53,9 +52,9 @@ class SourceFile:
     alternatives: tuple[str, ...] = ()
     """Other names that it may have."""
     member: bool = False
-    """Whether it is an array in an archive, or a column of a table."""
+    """Whether it is an array in an archive."""
     members: tuple[SourceFile, ...] = ()
-    """Arrays of an archive, or columns of a table."""
+    """Arrays of an archive."""
 
     @property
     def packed(self) -> bool:

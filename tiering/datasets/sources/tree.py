@@ -37,7 +37,7 @@ def place(root: Path, file: SourceFile) -> Path | None:
     """Where a file lies, under any of its names."""
     for name in (file.path, *file.alternatives):
         path = root / name
-        if is_folder(path) if name.endswith("/") else is_there(path, file.holds):
+        if is_there(path, file.holds):
             return path
     return None
 
