@@ -19,12 +19,12 @@ def test_every_reader_has_a_dataset():
 def test_formats_are_measured_and_the_page_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     page = tmp_path / "datasets.md"
     page.write_text(f"before\n{imports.BEGIN}\nold\n{imports.END}\nafter\n")
-    argv = ["--share", "0.0005", "--dir", str(tmp_path), "--docs", str(tmp_path), "--only", "npy,wikikg"]
+    argv = ["--share", "0.0005", "--dir", str(tmp_path), "--docs", str(tmp_path), "--only", "npy,csc"]
     assert imports.main(argv) == 0
     results = json.loads((tmp_path / "benchmarks" / "imports.json").read_text())["results"]
-    assert list(results) == ["npy", "wikikg"]
+    assert list(results) == ["npy", "csc"]
     assert results["npy"]["parameters"]["edges"] == 32_500
     table = page.read_text()
-    assert "| wikikg | " in table
+    assert "| csc | " in table
     assert "old" not in table
     assert capsys.readouterr().out.strip() in table

@@ -18,15 +18,16 @@ def edges() -> np.ndarray:
     return np.random.default_rng(0).integers(0, 40, (2, 200))
 
 
-def test_a_sparse_matrix(tmp_path: Path, edges: np.ndarray) -> None:
-    matrix = sp.coo_matrix((np.ones(200), edges), (40, 40)).tocsr()
-    sp.save_npz(tmp_path / "adj.npz", matrix)
-    with pytest.raises(InputError, match=r"adj.npz: .* found a scipy sparse matrix .* such as (.*)") as told:
-        open_dataset(tmp_path / "adj.npz")
+def test_a_sparse_matrix_in_place_of_features(tmp_path: Path, edges: np.ndarray) -> None:
+    np.save(tmp_path / "edge_index.npy", edges)
+    sp.save_npz(tmp_path / "node_feat.npz", sp.random(40, 3, 0.5, "csr"))
+    with pytest.raises(InputError, match=r"node_feat.npz: .* found a scipy sparse matrix .* such as (.*)") as told:
+        open_dataset(tmp_path)
     advice = str(told.value).split("such as ")[1]
     subprocess.run([sys.executable, "-c", f"import numpy, scipy.sparse; {advice}"], cwd=tmp_path, check=True)
+    (tmp_path / "node_feat.npz").unlink()
     with open_dataset(tmp_path) as dataset:
-        assert dataset.edges[0].num_edges == matrix.nnz
+        assert dataset.nodes["node"].features.rows == 40
 
 
 @pytest.mark.parametrize(("save", "found"), [(np.savez, "an archive"), (np.savez_compressed, "a compressed archive")])

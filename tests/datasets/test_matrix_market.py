@@ -36,13 +36,11 @@ def test_the_edges_are_those_that_scipy_reads(data: st.DataObject) -> None:
     random = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     dense = np.zeros((nodes, nodes))
     dense[tuple(random.integers(0, nodes, (2, count)))] = random.integers(1, 9, count)
-    symmetry = data.draw(st.sampled_from(["general", "symmetric", "skew-symmetric"]))
+    symmetry = data.draw(st.sampled_from(["general", "symmetric"]))
     if symmetry != "general":
-        dense = np.tril(dense) + np.tril(dense, -1).T * (1 if symmetry == "symmetric" else -1)
-    if symmetry == "skew-symmetric":
-        np.fill_diagonal(dense, 0)
+        dense = np.tril(dense) + np.tril(dense, -1).T
     field = data.draw(st.sampled_from(["pattern", "real", "integer"]))
-    if not dense.any() or (symmetry == "skew-symmetric" and field == "pattern"):
+    if not dense.any():
         return
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "graph.mtx"
@@ -52,7 +50,7 @@ def test_the_edges_are_those_that_scipy_reads(data: st.DataObject) -> None:
         if data.draw(st.booleans()):
             path.with_suffix(".mtx.gz").write_bytes(gzip.compress(path.read_bytes()))
             path = path.with_suffix(".mtx.gz")
-        weighted = field != "pattern" and symmetry != "skew-symmetric" and data.draw(st.booleans())
+        weighted = field != "pattern" and data.draw(st.booleans())
         before, text.BLOCK_BYTES = text.BLOCK_BYTES, data.draw(st.sampled_from([text.BLOCK_BYTES, 64]))
         try:
             found = read(path, **({"weight_column": "value"} if weighted else {}))
@@ -83,24 +81,23 @@ def test_a_file_of_another_name_is_recognised_by_its_first_line(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("content", "options", "message"),
     [
-        ("", {}, "expected a line of rows, columns and entries, found none"),
-        ("1 2\n", {}, "expected a Matrix Market header of five words"),
-        ("%%MatrixMarket matrix array real general\n2 2\n1\n", {}, "expected a Matrix Market matrix coordinate"),
+        ("", {}, "expected a first line of %%MatrixMarket"),
+        ("1 2\n", {}, "expected a first line of %%MatrixMarket"),
+        ("%%MatrixMarket matrix array real general\n2 2\n1\n", {}, "expected a first line of .* found .* array"),
         (HEAD.format("complex", "general") + "1 1 1\n1 1 1 1\n", {}, "pattern/real/integer"),
-        (HEAD.format("real", "hermitian") + "1 1 1\n1 1 1\n", {}, "general/symmetric/skew-symmetric"),
-        (HEAD.format("pattern", "general"), {}, "found none"),
+        (HEAD.format("real", "hermitian") + "1 1 1\n1 1 1\n", {}, "general/symmetric, found .* hermitian"),
+        (HEAD.format("pattern", "general"), {}, "expected numbers of rows, columns and entries, found"),
         (HEAD.format("pattern", "general") + "3 3\n", {}, "line 2: expected numbers of rows, columns and entries"),
         (HEAD.format("pattern", "general") + "%\n3 4 1\n1 1\n", {}, "line 3: expected a square matrix.*3 x 4"),
-        (HEAD.format("pattern", "general") + "3 3 0\n", {}, "found a matrix without entries"),
+        (HEAD.format("pattern", "general") + "3 3 0\n", {}, "expected edges, found none"),
         (HEAD.format("pattern", "general") + "3 3 2\n1 1\n", {}, "expected 2 entries as its header says, found 1"),
-        (HEAD.format("pattern", "general") + "3 3 1\n1 1\n1 2\n", {}, "expected 1 entries .* found 2 and more"),
+        (HEAD.format("pattern", "general") + "3 3 1\n1 1\n1 2\n", {}, "expected 1 entries .* found 2"),
         (HEAD.format("pattern", "general") + "3 3 2\n1 1\n0 2\n", {}, "entry 2: expected a row of 1 to 3, found 0"),
         (HEAD.format("pattern", "general") + "3 3 1\n1 4\n", {}, "entry 1: expected a column of 1 to 3, found 4"),
         (HEAD.format("pattern", "general") + "3 3 1\n1 x\n", {}, "line 3: expected a whole number .*found 'x'"),
         (HEAD.format("pattern", "general") + "%\n3 3 2\n1 2\n1 2 5\n", {}, "line 5: expected 2 fields, found 3"),
-        (HEAD.format("pattern", "symmetric") + "3 3 2\n1 2\n2 1\n", {}, "expected one triangle of a symmetric"),
         (HEAD.format("real", "general") + "3 3 1\n1 2 -1\n", {"weight_column": "value"}, "0 or more, found -1.0"),
-        (HEAD.format("real", "skew-symmetric") + "3 3 1\n2 1 1\n", {"weight_column": 2}, "0 or more, found -1.0"),
+        (HEAD.format("real", "skew-symmetric") + "3 3 1\n2 1 1\n", {}, "general/symmetric, found .* skew-symmetric"),
         (HEAD.format("pattern", "general") + "3 3 1\n1 2\n", {"weight_column": "value"}, "this one has no values"),
         (HEAD.format("real", "general") + "3 3 1\n1 2 1\n", {"weight_column": "w"}, "found 'w'; say value"),
         (HEAD.format("pattern", "general") + "3 3 1\n1 2\n", {"num_nodes": 4}, "--num-nodes says 4, the file 3"),

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import tiering
 from tiering.datasets.generated.content import SPLITS, Content
@@ -107,45 +108,19 @@ def test_text_is_as_snap_and_ogb_write_it(replicas):
     assert np.loadtxt(root / "edge.csv.gz", delimiter=",", dtype=np.int64).shape == (11662, 2)
 
 
-def test_reddit_is_a_pair_of_archives(replicas, tmp_path):
-    with np.load(replicas / "reddit/reddit/reddit_data.npz") as data:
-        assert data["feature"].shape == (466, 602)
-        assert np.bincount(data["node_types"])[1:].tolist() == [307, 48, 111]
-    with np.load(replicas / "reddit/reddit/reddit_graph.npz") as graph:
-        assert graph["row"].shape == graph["col"].shape == (229232,)
-        half = graph["row"].reshape(-1, 2), graph["col"].reshape(-1, 2)
-        assert (half[0][:, 0] == half[1][:, 1]).all()
-        pairs = np.stack((graph["row"], graph["col"]))
+def test_reddit_is_a_matrix_of_scipy_and_numpy_files(replicas, tmp_path):
+    root = replicas / "reddit/reddit"
+    matrix = scipy.sparse.load_npz(root / "reddit_graph.npz")
+    assert matrix.shape == (466, 466)
+    assert (matrix.row.reshape(-1, 2)[:, 0] == matrix.col.reshape(-1, 2)[:, 1]).all()
     made = tiering.import_graph(replicas / "reddit", tmp_path / "graph", spec="reddit")
     indptr, indices = made.csc(("node", "to", "node"))
-    assert np.array_equal(indices, pairs[0][np.argsort(pairs[1], kind="stable")])
-    assert np.array_equal(np.diff(indptr), np.bincount(pairs[1], minlength=466))
+    assert np.array_equal(indices, matrix.row[np.argsort(matrix.col, kind="stable")])
+    assert np.array_equal(np.diff(indptr), np.bincount(matrix.col, minlength=466))
+    assert [made.split(name, "node").size for name in SPLITS] == [307, 48, 111]
     table = made.feature_table("node")
     assert table is not None
-    with np.load(replicas / "reddit/reddit/reddit_data.npz") as data:
-        assert np.array_equal(table.open(), data["feature"])
-        assert np.array_equal(made.labels("node"), data["label"])
-        assert np.array_equal(made.split("val", "node"), np.flatnonzero(data["node_types"] == 2))
-
-
-def test_triples_become_edges_from_head_to_tail_with_the_relation_as_type(replicas, tmp_path):
-    root = replicas / "wikikg90m-v2/wikikg90m-v2"
-    triples = np.load(root / "processed/train_hrt.npy")
-    rows = np.load(root / "processed/entity_feat.npy")
-    graph = tiering.import_graph(root, tmp_path / "graph")
-    assert graph.num_nodes("entity") == len(rows) == 912
-    indptr, indices = graph.csc(("entity", "to", "entity"))
-    dst = np.repeat(np.arange(912), np.diff(indptr))
-    kinds = graph.edge_data(("entity", "to", "entity"))["type"]
-    order = np.lexsort((np.arange(len(triples)), triples[:, 2]))
-    assert np.array_equal(np.stack((indices, kinds, dst), axis=1), triples[order])
-    table = graph.feature_table("entity")
-    assert table is not None
-    assert np.array_equal(table.open(), rows)
-    (tmp_path / "pairs").mkdir()
-    np.save(tmp_path / "pairs/train_hrt.npy", triples[:, :2])
-    with pytest.raises(InputError, match=r"expected int32 or int64 triples of shape \(T, 3\), found int32 \(6011, 2\)"):
-        tiering.import_graph(tmp_path / "pairs", tmp_path / "other", format="wikikg")
+    assert np.array_equal(table.open(), np.load(root / "node_feat.npy"))
 
 
 def test_the_same_seed_writes_the_same_bytes_and_another_does_not(tmp_path):

@@ -21,9 +21,8 @@ from tiering.datasets.readers import (
     ogb,
     parquet,
     pyg,
-    reddit,
+    scipy_npz,
     webgraph,
-    wikikg,
 )
 from tiering.datasets.readers.graphbolt import dataset as graphbolt
 from tiering.datasets.scratch import Scratch
@@ -53,8 +52,7 @@ READERS: dict[str, Reader] = {
     "mtx": matrix_market.READER,
     "parquet": parquet.READER,
     "ogb": ogb.READER,
-    "reddit": reddit.READER,
-    "wikikg": wikikg.READER,
+    "npz": scipy_npz.READER,
     "webgraph": webgraph.READER,
     "pyg": pyg.READER,
     "dgl": dgl_file.READER,
@@ -65,8 +63,7 @@ BY_SIGN = (
     "igb",
     "npy",
     "ogb",
-    "reddit",
-    "wikikg",
+    "npz",
     "graphbolt",
     "pyg",
     "dgl",
@@ -134,7 +131,7 @@ def open_dataset(
         File or directory; or a graph in hand, PyG's `Data` or `HeteroData` or a `DGLGraph`.
     format
         ``auto``, or a name in `READERS`: ``npy``, ``csc``, ``csr``, ``igb``, ``edgelist``, ``mtx``, ``parquet``,
-        ``ogb``, ``reddit``, ``wikikg``, ``webgraph``, ``pyg``, ``dgl`` or ``graphbolt``.
+        ``ogb``, ``npz``, ``webgraph``, ``pyg``, ``dgl`` or ``graphbolt``.
     memory
         What to stay within, as `tiering.memory.parse_memory` takes it: what is larger goes to temporary files.
     in_place

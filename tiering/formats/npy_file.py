@@ -226,7 +226,7 @@ def refuse_archive(path: Path) -> None:
         raise InputError(f"{path}: expected a numpy file, found a damaged zip archive ({error})") from error
     if {"format", "shape", "data"} <= set(members):
         kind = "a scipy sparse matrix (save_npz)"
-        advice = f"a = scipy.sparse.load_npz('{path.name}').tocoo(); numpy.save('edge_index.npy', [a.row, a.col])"
+        advice = f"numpy.save('{path.stem}.npy', scipy.sparse.load_npz('{path.name}').toarray())"
     else:
         packed = any(member.compress_type != zipfile.ZIP_STORED for member in members.values())
         names = ", ".join(sorted(members)[:6]) or "nothing"

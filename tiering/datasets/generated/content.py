@@ -100,8 +100,6 @@ class Content:
             return Array(dtype, (count,), lambda: (edges[:, column] for edges in self.edges(name)))
         if shape[0] == 2 and shape != (2, 2):
             return Array(dtype, shape, lambda: (edges[:, k] for k in (0, 1) for edges in self.edges(name)))
-        if shape[1] == 3:  # (head, relation, tail)
-            return Array(dtype, shape, lambda: map(_triples, self.edges(name)))
         return Array(dtype, (count, 2), lambda: self.edges(name))
 
     def edges(self, name: str) -> Iterator[Ids]:
@@ -129,8 +127,3 @@ class Content:
             alone = max(1, count // 100)
             edges[:, column] -= np.where(edges[:, column] >= count - alone, alone, 0)
         return edges
-
-
-def _triples(edges: Ids) -> Ids:
-    """(head, one of 7 relations, tail)."""
-    return np.stack((edges[:, 0], edges.sum(axis=1) % 7, edges[:, 1]), axis=1)

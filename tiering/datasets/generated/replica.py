@@ -120,6 +120,8 @@ class _Writer:
     def _npy(self, path: Path, file: SourceFile) -> None:
         if file.holds == "pickle":
             save_pickle(path, {f"W{number}": number for number in range(self._source.nodes[str(file.of)])})
+        elif file.holds == "splits":
+            save_npy(path, _of(self._content.split(str(file.of), path.stem.removesuffix("_idx"))), self._bar)
         else:
             save_npy(path, self._content.array(file), self._bar, header=not file.headerless)
 
@@ -128,11 +130,10 @@ class _Writer:
         for name, counts in (("num_nodes_list", self._source.nodes), ("num_edges_list", self._source.edges)):
             if name in arrays:
                 arrays[name] = _of(np.array(list(counts.values()), np.int64))
-        if "node_types" in arrays:  # 1 train, 2 val, 3 test
-            kinds = np.zeros(self._source.nodes["node"], np.int64)
-            for number, name in enumerate(SPLITS, start=1):
-                kinds[self._content.split("node", name)] = number
-            arrays["node_types"] = _of(kinds.astype(arrays["node_types"].dtype))
+        if "row" in arrays:  # as scipy.sparse.save_npz
+            nodes = self._source.nodes["node"]
+            arrays |= {"format": _of(np.array(b"coo")), "shape": _of(np.array([nodes, nodes]))}
+            arrays["data"] = Array("<f4", arrays["row"].shape, lambda: [np.ones(arrays["row"].shape, np.float32)])
         save_npz(path, arrays, self._bar)
 
     def _pt(self, path: Path, file: SourceFile) -> None:

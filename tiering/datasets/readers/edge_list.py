@@ -10,7 +10,9 @@ Cost: one pass over the text, 16 bytes of temporary disk per edge (24 with weigh
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tiering.artifacts.regular import require_file
 from tiering.datasets.name_ids import NameSink
@@ -23,6 +25,8 @@ from tiering.formats.npy_file import read_start
 from tiering.formats.protocols import Dataset
 from tiering.progress import note
 
+BANNER = b"%%MatrixMarket"
+"""How a file of the Matrix Market begins."""
 SUFFIXES = (".txt", ".csv", ".tsv", ".edges", ".edgelist", ".el")
 _NUMERIC = re.compile(r"\"?[+-]?(\.?\d.*|nan|inf|infinity)", re.IGNORECASE | re.DOTALL)
 
@@ -35,17 +39,30 @@ def read_text(path: Path, reading: Reading) -> TableSink | NameSink:
     """The columns of a text file of edges, in temporary files; says how many lines were left out as comments."""
     require_file(path, "a text file of edges")
     reading.used(path)
-    if starts_with(path, b"%%MatrixMarket"):
+    if starts_with(path, BANNER):
         raise InputError(f"{path}: expected edges, found a Matrix Market file, which counts from 1; give --format mtx")
     start, parser = _begin(path, reading)
     sink = (NameSink if parser.named else TableSink)(reading.scratch, "weight" in parser.columns)
-    for block in read_blocks(path, "reading edges", start, parser.syntax):
-        for name, values in parser.parse(block).items():
-            sink.append(name, values, str(path))
-    if parser.comments:
-        note(f"note: {path}: lines left out as comments: {parser.comments} (--comment none takes them for edges)")
-    _require_edges(sink.rows(), path, parser.comments)
+    read_edges(path, start, parser, sink)
     return sink
+
+
+def read_edges(
+    path: Path,
+    start: Block,
+    parser: ColumnParser,
+    sink: TableSink | NameSink,
+    change: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+) -> None:
+    """Read the lines from `start` on into `sink`, block by block, with what `change` makes of the columns of each."""
+    for block in read_blocks(path, "reading edges", start, parser.syntax):
+        if columns := parser.parse(block):
+            for name, values in (columns if change is None else change(columns)).items():
+                sink.append(name, values, str(path))
+    if parser.comments:
+        hint = " (--comment none takes them for edges)" if change is None else ""
+        note(f"note: {path}: lines left out as comments: {parser.comments}{hint}")
+    _require_edges(sink.rows(), path, parser.comments)
 
 
 def _is_edge_list(path: Path) -> bool:

@@ -17,6 +17,8 @@ from tiering.datasets.options import RAW_OPTIONS
 from tiering.datasets.reader import NODE, RELATION, Reader, Reading, Sign
 from tiering.formats.protocols import Dataset
 
+LABEL_NAMES = ("node_label.npy", "node_labels.npy")
+
 
 def _open_npy_dir(path: Path, reading: Reading) -> Dataset:
     return open_folder(path, reading, read_edge_folder)
@@ -26,7 +28,7 @@ def open_folder(path: Path, reading: Reading, read_edges: EdgeReader) -> Dataset
     """One graph of one node type and relation, whose edges `read_edges` finds in the folder."""
     reading.notes["node_types"] = [NODE]
     edges = read_edges(path, RELATION, reading)
-    nodes = read_nodes(NodeFiles(path, NODE, ("node_label.npy", "node_labels.npy")), [edges], reading)
+    nodes = read_nodes(NodeFiles(path, NODE, LABEL_NAMES), [edges], reading)
     reading.ignored(entry for entry in entries(path) if not entry.name.startswith("."))
     return reading.dataset(path.name, {NODE: nodes}, [edges])
 
