@@ -173,7 +173,6 @@ CASES: Mapping[str, Case] = {
     "mtx": Case(partial(text, matrix=True)),
     "parquet": Case(columns),
     "parquet, 10 M names": Case(names),
-    "webgraph: uk-2006-05": Case(partial(replica, "uk-2006-05", 0.03)),
     "pyg": Case(partial(in_frameworks, kind="pyg")),
     "dgl": Case(partial(in_frameworks, kind="dgl"), memory="3GiB"),
     "graphbolt": Case(graphbolt),

@@ -29,7 +29,7 @@ def import_command(
     format_: Annotated[
         str,
         _size(
-            "auto, npy, csc, csr, igb, edgelist, mtx, parquet, ogb, npz, webgraph, pyg, dgl or graphbolt.",
+            "auto, npy, csc, csr, igb, edgelist, mtx, parquet, ogb, npz, pyg, dgl or graphbolt.",
             "--format",
             metavar="NAME",
         ),

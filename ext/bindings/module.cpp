@@ -15,7 +15,6 @@ void bind_reorder(nb::module_& m);
 void bind_sampling(nb::module_& m);
 void bind_io(nb::module_& m);
 void bind_lookahead(nb::module_& m);
-void bind_webgraph(nb::module_& m);
 
 NB_MODULE(_native, m) {
   // A process that multiprocessing spawned keeps its arguments, such as an open layout, until after the interpreter
@@ -36,5 +35,4 @@ NB_MODULE(_native, m) {
   bind_sampling(m);
   bind_io(m);
   bind_lookahead(m);
-  bind_webgraph(m);
 }

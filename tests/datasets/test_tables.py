@@ -289,6 +289,8 @@ def test_detection_says_what_it_looked_for(tmp_path: Path) -> None:
         open_dataset(tmp_path, "parquet")
     with pytest.raises(InputError, match=r"format: expected auto, npy, csc, .*parquet, .*found 'nothing'"):
         open_dataset(tmp_path, "nothing")
+    with pytest.raises(InputError, match=r"found 'webgraph'; docs/importing.md has the two commands"):
+        open_dataset(tmp_path, "webgraph")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ from tiering.datasets.readers import (
     parquet,
     pyg,
     scipy_npz,
-    webgraph,
 )
 from tiering.datasets.readers.graphbolt import dataset as graphbolt
 from tiering.datasets.scratch import Scratch
@@ -53,7 +52,6 @@ READERS: dict[str, Reader] = {
     "parquet": parquet.READER,
     "ogb": ogb.READER,
     "npz": scipy_npz.READER,
-    "webgraph": webgraph.READER,
     "pyg": pyg.READER,
     "dgl": dgl_file.READER,
     "graphbolt": graphbolt.READER,
@@ -68,7 +66,6 @@ BY_SIGN = (
     "pyg",
     "dgl",
     "parquet",
-    "webgraph",
     "mtx",
     "edgelist",
 )
@@ -131,7 +128,7 @@ def open_dataset(
         File or directory; or a graph in hand, PyG's `Data` or `HeteroData` or a `DGLGraph`.
     format
         ``auto``, or a name in `READERS`: ``npy``, ``csc``, ``csr``, ``igb``, ``edgelist``, ``mtx``, ``parquet``,
-        ``ogb``, ``npz``, ``webgraph``, ``pyg``, ``dgl`` or ``graphbolt``.
+        ``ogb``, ``npz``, ``pyg``, ``dgl`` or ``graphbolt``.
     memory
         What to stay within, as `tiering.memory.parse_memory` takes it: what is larger goes to temporary files.
     in_place
@@ -173,7 +170,8 @@ def open_dataset(
         path = _root_of(guess, Path(path))
     chosen = detect(path) if format == "auto" else format
     if chosen not in READERS:
-        raise InputError(f"--format: expected auto, {', '.join(READERS)}, found {chosen!r}")
+        hint = "; docs/importing.md has the two commands that import a crawl" if chosen == "webgraph" else ""
+        raise InputError(f"--format: expected auto, {', '.join(READERS)}, found {chosen!r}{hint}")
     source = Path(path).absolute()
     if ".." in source.parts:  # shorter in messages and records; otherwise symbolic links keep their names
         source = source.resolve()

@@ -65,7 +65,7 @@ class Reading:
         if unused:
             self.notes.setdefault("ignored_files", []).extend(map(str, unused))
         arrays = [str(path) for path in unused if path.suffix == ".npy" and not path.match("node_label_*")]
-        if arrays and self.format in ("npy", "csc", "csr", "npz", "igb", "webgraph"):
+        if arrays and self.format in ("npy", "csc", "csr", "npz", "igb"):
             note(
                 f"note: not imported: {', '.join(arrays)}; read are node_feat.npy, node_label.npy, train_idx.npy, "
                 "val_idx.npy, test_idx.npy of nodes, edge_feat.npy, edge_weight.npy, edge_type.npy, edge_id.npy of "

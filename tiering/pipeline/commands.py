@@ -121,7 +121,7 @@ def import_graph(
         File or directory; or a graph in hand: PyG's `Data` or `HeteroData`, or a `DGLGraph`, whose features are copied.
     format
         ``auto``, ``npy``, ``csc``, ``csr``, ``igb``, ``edgelist``, ``mtx``, ``parquet``,
-        ``ogb``, ``npz``, ``webgraph``, ``pyg``, ``dgl`` or ``graphbolt``.
+        ``ogb``, ``npz``, ``pyg``, ``dgl`` or ``graphbolt``.
     edge_ids
         Keep each edge's position in the input.
     **options

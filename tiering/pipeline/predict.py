@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tiering.layout import LayoutOptions
     from tiering.task_steps import Machines
 
-PARSED = ("edgelist", "mtx", "npz", "parquet", "webgraph", "dgl")
+PARSED = ("edgelist", "mtx", "npz", "parquet", "dgl")
 """Formats that are read as a whole when they are opened."""
 
 

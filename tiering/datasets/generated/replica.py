@@ -17,7 +17,6 @@ from tiering.artifacts.atomic import OutputDirectory
 from tiering.artifacts.storage import disk_free, storage_errors
 from tiering.datasets.generated.containers import Array, save_csv, save_npy, save_npz, save_pickle, save_pt
 from tiering.datasets.generated.content import SPLITS, Content
-from tiering.datasets.generated.crawl import BYTES_PER_EDGE, Crawl, write_crawl
 from tiering.datasets.sources.source import (
     SPECIFICATION,
     Source,
@@ -32,7 +31,7 @@ from tiering.progress import Progress, progress
 from tiering.units import format_bytes
 
 EDGES = "node__to__node"
-"""The only relation of OGB's small datasets and of web crawls."""
+"""The only relation of OGB's small datasets."""
 SPARSE = {"friendster": (19, 10)}
 """Dataset whose ids are sparse -> by how much: id x of the nodes is written as x * 19 // 10."""
 
@@ -72,10 +71,9 @@ def replicate(
     source = source_of(document)
     if not source.nodes or not source.edges:
         raise InputError(f"--like {like}: no replica can be made of it; see `tiering datasets` for others")
-    crawl = Crawl(source.nodes["node"], source.edges[EDGES], seed) if source.format == "webgraph" else None
     target = Path(out).absolute()
     with OutputDirectory(target, force=force) as output:
-        free, needed = disk_free(output.path), source.bytes if crawl is None else crawl.edges * BYTES_PER_EDGE
+        free, needed = disk_free(output.path), source.bytes
         if needed > free:
             raise StorageError(
                 errno.ENOSPC,
@@ -84,10 +82,7 @@ def replicate(
             )
         with progress(needed, "generating", "B", scale=True) as bar:
             root = output.path / source.roots[0]
-            if crawl is not None:
-                write_crawl((root / source.files[0].path).with_suffix(""), crawl, bar)
-            else:
-                _Writer(source, like, root, seed, bar).write()
+            _Writer(source, like, root, seed, bar).write()
         with storage_errors(output.path):
             (output.path / SPECIFICATION).write_text(json.dumps(document, indent=1) + "\n")
         output.commit()
