@@ -28,6 +28,7 @@ import pyarrow.parquet as pa_parquet
 import tiering
 from benchmarks.harness import Sizes
 from benchmarks.pages import describe_machine, keep_results, markdown, put
+from benchmarks.replicas import replicate
 from benchmarks.stages import bench_folder, stage, write_edges, write_rows
 from tiering.formats.graph import Graph
 from tiering.units import format_bytes
@@ -47,8 +48,8 @@ class Case:
 
 def replica(like: str, scale: float, folder: Path, share: float, *, path: str = "") -> list[Any]:
     """A replica of a published dataset."""
-    tiering.replicate_dataset(like, folder / "data", scale=scale * share)
-    return [folder / "data" / path, "--spec", like]
+    specification = replicate(like, folder / "data", scale * share)
+    return [folder / "data" / path, "--spec", str(specification)]
 
 
 def pairs(edges: int, share: float, folder: Path) -> Iterator[np.ndarray[Any, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -92,7 +92,9 @@ def import_command(
 
     options = {name: context.params[name] for name in (*OPTIONS, "checksum_features") if name in context.params}
     if drop_self_loops:
-        _refuse(context, ("self_loops",), "contradicts --drop-self-loops, or says the same")
+        given = context.get_parameter_source("self_loops")
+        if given is not None and given.name == "COMMANDLINE":
+            raise InputError("--self-loops: contradicts --drop-self-loops, or says the same; leave it out")
         options["self_loops"] = "remove"
     asked = {"format": format_, "edge_ids": edge_ids, "memory": memory, "threads": threads, **options}
     cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, resources, dry_run)
@@ -106,7 +108,6 @@ def import_command(
 
 
 def generate_command(
-    context: typer.Context,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory to create.", show_default=False)],
     nodes: Annotated[int, _size("Nodes, over all types.", metavar="N")] = 100_000,
     edges: Annotated[int, _size("Edges, over all relations.", metavar="E")] = 1_000_000,
@@ -118,23 +119,12 @@ def generate_command(
     featureless: Annotated[
         list[str] | None, option("A type without features (with --hetero); repeatable.", metavar="TYPE")
     ] = None,
-    like: Annotated[
-        str | None, option("The tree of a published dataset instead (tiering datasets).", metavar="NAME")
-    ] = None,
-    scale: Annotated[float, _size("Share of its size.", metavar="S")] = 0.001,
     force: opts.ForceOption = False,
     json: opts.JsonOption = False,
 ) -> None:
-    """Generate a dataset: power-law communities, labels that a GNN finds and an MLP does not.
-
-    In IGB's format, or with --like in that of a published dataset, with all its traps.
-    """
-    if like is not None:
-        _replicate(context, like, out, scale, seed, force, json)
-        return
+    """Generate a dataset in IGB's format: power-law communities, labels that a GNN finds and an MLP does not."""
     from tiering.datasets.generated.synthetic import generate
 
-    _refuse(context, ("scale",), "is for --like")
     made = generate(
         out, nodes=nodes, edges=edges, dim=dim, classes=classes, seed=seed, hetero=hetero, dtype=dtype,
         featureless=featureless or (), force=force,
@@ -143,32 +133,6 @@ def generate_command(
         print_json(made)
         return
     print_line(f"{made['path']}: {format_bytes(made['bytes'])} in IGB's format")
-    _print_counts(made)
-    print_line(f"next: tiering import {out} --out GRAPH")
-
-
-def _replicate(context: typer.Context, like: str, out: Path, scale: float, seed: int, force: bool, json: bool) -> None:
-    from tiering import pipeline
-
-    own = ("nodes", "edges", "dim", "classes", "hetero", "dtype", "featureless")
-    _refuse(context, own, f"follows from --like {like}: give --scale")
-    made = pipeline.replicate_dataset(like, out, scale=scale, seed=seed, force=force)
-    if json:
-        print_json(made)
-        return
-    print_line(f"{made['path']}: {format_bytes(made['bytes'])} like {like}, {scale:g} of its size")
-    _print_counts(made)
-    print_line(f"next: tiering import {out} --spec {like} --out GRAPH")
-
-
-def _refuse(context: typer.Context, names: tuple[str, ...], why: str) -> None:
-    """Refuse options that were given and would be ignored."""
-    for name in names:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
-            raise InputError(f"--{name.replace('_', '-')}: {why}; leave it out")
-
-
-def _print_counts(made: dict[str, Any]) -> None:
     print_table("Nodes", ("type", "nodes"), [(t, format_count(n)) for t, n in made["num_nodes"].items()])
     print_table("Edges", ("relation", "edges"), [(r, format_count(n)) for r, n in made["num_edges"].items()])
+    print_line(f"next: tiering import {out} --out GRAPH")

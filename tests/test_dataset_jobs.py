@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tiering
+from benchmarks.replicas import replicate
 from tiering.artifacts.manifest import Relation
 from tiering.formats.graph import Graph
 from tiering.loader.layout import TieredLayout
@@ -32,7 +33,8 @@ def test_a_job_runs_on_a_replica_and_batches_hold_what_the_files_do(
 ) -> None:
     chain = tmp_path / shutil.copy(job, tmp_path)
     folder = re.search(r'^path = "(.*)"', job.read_text(), re.MULTILINE)[1]
-    tiering_cli("generate", tmp_path / folder, "--like", job.stem, "--scale", SHARES[job.stem]).ok()
+    specification = replicate(job.stem, tmp_path / folder, SHARES[job.stem])
+    chain.write_text(chain.read_text().replace(f'spec = "{job.stem}"', f'spec = "{specification}"'))
     tiering_cli("run", chain).ok()
     out = tmp_path / f"{folder}-prepared"
     tiering_cli("check", out / "layout", "--full").ok()

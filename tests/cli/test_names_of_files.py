@@ -31,7 +31,6 @@ CALLS: dict[str, Callable[[Path, str], Any]] = {
     "access_costs": lambda f, bad: tiering.write_layout(f / "graph", f / "x", access_costs=bad),
     "layout": lambda f, bad: tiering.export_layout(bad, "raw", f / "x"),
     "generate": lambda f, bad: tiering.generate_dataset(f / bad, nodes=100, edges=100),
-    "like": lambda f, bad: tiering.replicate_dataset("ogbn-arxiv", f / bad),
     "config": lambda _, bad: tiering.run_chain(bad),
     "evaluate": lambda f, bad: tiering.evaluate_scores(f / "graph", [bad]),
 }

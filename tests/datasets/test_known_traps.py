@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tiering
+from benchmarks.replicas import replicate
 from tiering.datasets import open_dataset
 from tiering.datasets.sources import find_source
 from tiering.errors import MissingError
@@ -25,7 +26,7 @@ GIB = 1 << 30
 def replicas(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("replicas")
     for name, share in SHARES.items():
-        tiering.replicate_dataset(name, folder / name, scale=share)
+        replicate(name, folder / name, scale=share)
     return folder
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tiering
+from benchmarks.replicas import replicate
 from tiering.datasets import mean_features
 from tiering.datasets.features import narrowed
 from tiering.errors import BudgetError, InputError
@@ -27,7 +28,7 @@ def rows_of(graph: Graph, node_type: str) -> Any:
 @pytest.fixture(scope="module")
 def mag(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mag") / "data"
-    tiering.replicate_dataset("mag240m", folder, scale=2e-5)
+    replicate("mag240m", folder, scale=2e-5)
     return folder
 
 

@@ -14,6 +14,7 @@ import pytest
 from memory_group import memory_group
 
 import tiering
+from benchmarks.replicas import replicate
 from tiering.datasets import detect, open_dataset
 from tiering.errors import InputError, MissingError
 from tiering.formats.graph import Graph
@@ -25,7 +26,7 @@ RELATION = ("node", "to", "node")
 def papers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """ogbn-papers100M in small."""
     folder = tmp_path_factory.mktemp("papers") / "data"
-    tiering.replicate_dataset("ogbn-papers100m", folder, scale=2e-5)
+    replicate("ogbn-papers100m", folder, scale=2e-5)
     return folder / "papers100M-bin"
 
 
@@ -69,7 +70,7 @@ def test_deflated_archives_become_a_graph_with_its_features_inside(papers, tmp_p
 
 
 def test_packed_text_becomes_a_graph(tmp_path):
-    tiering.replicate_dataset("ogbn-arxiv", tmp_path / "data", scale=0.01)
+    replicate("ogbn-arxiv", tmp_path / "data", scale=0.01)
     raw = tmp_path / "data/ogbn_arxiv/raw"
     graph = tiering.import_graph(tmp_path / "data", tmp_path / "graph", spec="ogbn-arxiv")
     pairs = np.loadtxt(raw / "edge.csv.gz", delimiter=",", dtype=np.int64).T
@@ -142,7 +143,7 @@ def test_an_archive_that_claims_more_than_it_can_hold_is_stopped_at_once(copied,
 
 
 def test_text_of_more_rows_than_it_should_have_is_stopped(tmp_path):
-    tiering.replicate_dataset("ogbn-arxiv", tmp_path / "data", scale=0.002)
+    replicate("ogbn-arxiv", tmp_path / "data", scale=0.002)
     root = tmp_path / "data/ogbn_arxiv"
     features = root / "raw/node-feat.csv.gz"
     whole = gzip.decompress(features.read_bytes())
@@ -173,7 +174,7 @@ def test_text_of_more_rows_than_it_should_have_is_stopped(tmp_path):
 @pytest.mark.slow
 def test_a_large_archive_is_streamed_in_little_memory(tmp_path):
     """250 MB of features and edges within 180 MiB and a tenth, which the kernel enforces."""
-    tiering.replicate_dataset("ogbn-papers100m", tmp_path / "data", scale=0.003)
+    replicate("ogbn-papers100m", tmp_path / "data", scale=0.003)
     with memory_group(198 << 20) as group:
         done = group.run("import", tmp_path / "data", "--out", tmp_path / "graph", "--memory", "180MiB")
         assert done.returncode == 0, done.stderr
@@ -184,7 +185,7 @@ def test_a_large_archive_is_streamed_in_little_memory(tmp_path):
 
 
 def test_features_that_begin_with_whole_numbers_and_gaps_are_numbers_all_the_same(tmp_path):
-    tiering.replicate_dataset("ogbn-arxiv", tmp_path / "data", scale=0.002)
+    replicate("ogbn-arxiv", tmp_path / "data", scale=0.002)
     file = tmp_path / "data/ogbn_arxiv/raw/node-feat.csv.gz"
     rows = [b"1,2,3"] * 338 + [b"0.5,nan,-7e-3"]
     file.write_bytes(gzip.compress(b"\n".join(rows) + b"\n"))

@@ -27,7 +27,6 @@ _OTHERS = {
         b'"tiering generate"',
         re.compile(r"processed/(meta\.json|[^/]+/(node_feat|node_label_19|\w+_idx|edge_index)\.npy)"),
     ),
-    "source.json": (b'"roots"', re.compile(r"source\.json|.+/.+")),
 }
 """Outputs that are no artifacts: the file that tells them, what stands in it, and the paths in them."""
 

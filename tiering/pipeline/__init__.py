@@ -9,7 +9,6 @@ from tiering.pipeline.commands import (
     import_graph,
     layout,
     reorder_graph,
-    replicate_dataset,
     score_graph,
     write_layout,
 )
@@ -36,7 +35,6 @@ __all__ = [
     "predict_score",
     "predict_source",
     "reorder_graph",
-    "replicate_dataset",
     "run_chain",
     "run_config",
     "score_graph",

@@ -86,21 +86,6 @@ def generate_dataset(
     return Path(out)
 
 
-def replicate_dataset(
-    like: str, out: Pathlike, *, scale: float = 0.001, seed: int = 0, force: bool = False
-) -> dict[str, Any]:
-    """Write a small dataset with the tree of a published one; see `tiering.datasets.generated.replicate`.
-
-    Returns
-    -------
-    dict
-        ``path`` for `import_graph`, ``spec`` for its option of that name, numbers of nodes and edges, bytes.
-    """
-    from tiering.datasets.generated import replicate
-
-    return replicate(like, out, scale=scale, seed=seed, force=force)
-
-
 def import_graph(
     source: Pathlike | Any,
     out: Pathlike,

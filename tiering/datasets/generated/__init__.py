@@ -1,6 +1,5 @@
-"""Datasets made from a seed: of any size, and small ones like published ones."""
+"""Datasets of any size made from a seed."""
 
-from tiering.datasets.generated.replica import replicate
 from tiering.datasets.generated.synthetic import generate
 
-__all__ = ["generate", "replicate"]
+__all__ = ["generate"]

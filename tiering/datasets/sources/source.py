@@ -172,47 +172,6 @@ def sources() -> dict[str, Source]:
     return {source.name: source for source in sorted(known, key=lambda source: source.name)}
 
 
-def scaled_document(name: str, scale: float) -> dict[str, Any]:
-    """The specification of a dataset with `scale` of its nodes and edges, of which there are at least 16 and 1; numbers
-    of nodes and edges that are known roughly count as known.
-    """
-    for path in _own_files():
-        document = _document(path)
-        for size, variant in document["variants"].items():
-            if variant["name"] == name:
-                return {**document, "variants": {size: _scaled(variant, scale)}}
-    raise MissingError(f"{name}: no such dataset; `tiering datasets` lists them")
-
-
-def source_of(document: Mapping[str, Any]) -> Source:
-    """The dataset of a specification with one variant."""
-    ((size, variant),) = document["variants"].items()
-    return _source(document, size, variant)
-
-
-def _scaled(variant: Mapping[str, Any], scale: float) -> dict[str, Any]:
-    """The counts of a variant times `scale`."""
-
-    def times(counts: Mapping[str, int], least: int) -> dict[str, int]:
-        return {name: max(min(least, count), round(count * scale)) for name, count in counts.items()}
-
-    about = variant.get("about", {})
-    edges = {**variant.get("edges", {}), **{name: count for name, count in about.items() if "__" in name}}
-    types = {node_type for name in edges for node_type in relation_of(name)[::2]}
-    nodes = {**variant.get("nodes", {}), **{name: count for name, count in about.items() if name in types}}
-    others = {name: count for name, count in about.items() if name not in {*edges, *nodes, *FLAGS}}
-    return {
-        **variant,
-        "nodes": times(nodes, 16),
-        "edges": times(edges, 1),
-        "about": {**times(others, 1), **{name: about[name] for name in FLAGS if name in about}},
-        "prefixes": {
-            name: [max(1, round(rows * scale)) for rows in counts]
-            for name, counts in variant.get("prefixes", {}).items()
-        },
-    }
-
-
 def _own_files() -> list[Path]:
     package = Path(__file__).resolve().parent.parent.parent
     for folder in (package / "sources", package.parent / "data_specs" / "sources"):

@@ -1,10 +1,14 @@
-"""`tiering generate --like NAME`: the tree of a published dataset with its traps, at a share of its size."""
+"""Trees of published datasets with their kinds of files, dtypes and traps, at a fraction of their size.
+
+Tests and benchmarks import them; ``source.json`` beside a tree is its specification, for ``--spec``.
+"""
 
 from __future__ import annotations
 
-import errno
+import importlib
 import json
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,89 +17,74 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.atomic import OutputDirectory
-from tiering.artifacts.storage import disk_free, storage_errors
-from tiering.datasets.generated.containers import Array, save_csv, save_npy, save_npz, save_pickle, save_pt
-from tiering.datasets.generated.content import SPLITS, Content
-from tiering.datasets.sources.source import (
-    SPECIFICATION,
-    Source,
-    SourceFile,
-    find_source,
-    scaled_document,
-    source_of,
-)
+from benchmarks.replicas.containers import Array, save_csv, save_npy, save_npz, save_pickle, save_pt
+from benchmarks.replicas.content import SPLITS, Content
+from tiering.datasets.sources import find_source
+from tiering.datasets.sources.source import FLAGS, Source, SourceFile, relation_of
 from tiering.datasets.splits import OGB_SPLITS
-from tiering.errors import InputError, StorageError
-from tiering.progress import Progress, progress
-from tiering.units import format_bytes
 
+SPECIFICATIONS = Path(__file__).resolve().parents[2] / "data_specs" / "sources"
 EDGES = "node__to__node"
 """The only relation of OGB's small datasets."""
 SPARSE = {"friendster": (19, 10)}
 """Dataset whose ids are sparse -> by how much: id x of the nodes is written as x * 19 // 10."""
 
 
-def replicate(
-    like: str, out: str | os.PathLike[str], *, scale: float = 0.001, seed: int = 0, force: bool = False
-) -> dict[str, Any]:
-    """Write a small dataset with the tree of a published one: same files, kinds of files, dtypes and traps.
+def replicate(like: str, out: Path, scale: float, seed: int = 0) -> Path:
+    """Write the tree of the published dataset `like` to the new directory `out`; return its specification.
 
-    Parameters
-    ----------
-    like
-        Its name, see `tiering.datasets.sources.sources`.
-    out
-        Directory to create: the tree, and ``source.json``, the specification of the replica.
-    scale
-        Share of its nodes and edges, above 0 and at most 1; types with few nodes get at least 16.
-    seed
-        Same name, scale and seed, same bytes.
-    force
-        Replace an earlier replica at `out`.
-
-    Returns
-    -------
-    dict
-        What was made: path, numbers of nodes and edges, bytes.
-
-    Raises
-    ------
-    InputError, MissingError
-        If no replica can be made of it; if there is no dataset of that name.
+    The replica has `scale` of the nodes and edges, and at least 16 nodes of each type. Same name, scale and seed, same
+    bytes.
     """
-    if not 0 < scale <= 1:
-        raise InputError(f"--scale: expected a share above 0 and at most 1, found {scale:g}")
-    find_source(like)
-    document = scaled_document(like, scale)
-    source = source_of(document)
-    if not source.nodes or not source.edges:
-        raise InputError(f"--like {like}: no replica can be made of it; see `tiering datasets` for others")
-    target = Path(out).absolute()
-    with OutputDirectory(target, force=force) as output:
-        free, needed = disk_free(output.path), source.bytes
-        if needed > free:
-            raise StorageError(
-                errno.ENOSPC,
-                f"{target}: not enough room: {format_bytes(needed)} needed, {format_bytes(free)} free; make room, or "
-                "lower --scale",
-            )
-        with progress(needed, "generating", "B", scale=True) as bar:
-            root = output.path / source.roots[0]
-            _Writer(source, like, root, seed, bar).write()
-        with storage_errors(output.path):
-            (output.path / SPECIFICATION).write_text(json.dumps(document, indent=1) + "\n")
-        output.commit()
-    nbytes = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
-    counts = {"num_nodes": dict(source.nodes), "num_edges": dict(source.edges)}
-    return {"path": str(target), "spec": str(target / SPECIFICATION), **counts, "bytes": nbytes}
+    out.mkdir(parents=True)
+    specification = out / "source.json"
+    specification.write_text(json.dumps(scaled_document(like, scale), indent=1) + "\n")
+    source = find_source(str(specification))
+    _Writer(source, like, out / source.roots[0], seed).write()
+    return specification
+
+
+def scaled_document(name: str, scale: float) -> dict[str, Any]:
+    """Return the specification of a dataset with `scale` of its nodes and edges; numbers that are known roughly count
+    as known.
+    """
+    toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    for path in sorted(SPECIFICATIONS.glob("*.toml")):
+        document: dict[str, Any] = toml.loads(path.read_text(encoding="utf-8"))
+        for size, variant in document["variants"].items():
+            if variant["name"] == name:
+                return {**document, "variants": {size: _scaled(variant, scale)}}
+    raise ValueError(f"{name}: no such dataset")
+
+
+def _scaled(variant: Mapping[str, Any], scale: float) -> dict[str, Any]:
+    """The counts of a variant times `scale`."""
+
+    def times(counts: Mapping[str, int], least: int) -> dict[str, int]:
+        return {name: max(min(least, count), round(count * scale)) for name, count in counts.items()}
+
+    about = variant.get("about", {})
+    edges = {**variant.get("edges", {}), **{name: count for name, count in about.items() if "__" in name}}
+    types = {node_type for name in edges for node_type in relation_of(name)[::2]}
+    nodes = {**variant.get("nodes", {}), **{name: count for name, count in about.items() if name in types}}
+    others = {name: count for name, count in about.items() if name not in {*edges, *nodes, *FLAGS}}
+    return {
+        **variant,
+        "nodes": times(nodes, 16),
+        "edges": times(edges, 1),
+        "about": {**times(others, 1), **{name: about[name] for name in FLAGS if name in about}},
+        "prefixes": {
+            name: [max(1, round(rows * scale)) for rows in counts]
+            for name, counts in variant.get("prefixes", {}).items()
+        },
+    }
 
 
 class _Writer:
     """Writes the files of a replica below `root`."""
 
-    def __init__(self, source: Source, like: str, root: Path, seed: int, bar: Progress) -> None:
-        self._source, self._like, self._root, self._bar = source, like, root, bar
+    def __init__(self, source: Source, like: str, root: Path, seed: int) -> None:
+        self._source, self._like, self._root = source, like, root
         self._content = Content(source, seed)
 
     def write(self) -> None:
@@ -103,6 +92,7 @@ class _Writer:
             if file.optional and file.holds != "pickle":
                 continue
             path = Path(os.path.normpath(self._root / file.path))
+            path.parent.mkdir(parents=True, exist_ok=True)
             self._writer(path)(path, file)
 
     def _writer(self, path: Path) -> Callable[[Path, SourceFile], None]:
@@ -116,9 +106,9 @@ class _Writer:
         if file.holds == "pickle":
             save_pickle(path, {f"W{number}": number for number in range(self._source.nodes[str(file.of)])})
         elif file.holds == "splits":
-            save_npy(path, _of(self._content.split(str(file.of), path.stem.removesuffix("_idx"))), self._bar)
+            save_npy(path, _of(self._content.split(str(file.of), path.stem.removesuffix("_idx"))))
         else:
-            save_npy(path, self._content.array(file), self._bar, header=not file.headerless)
+            save_npy(path, self._content.array(file), header=not file.headerless)
 
     def _npz(self, path: Path, file: SourceFile) -> None:
         arrays = {member.path: self._content.array(member) for member in file.members}
@@ -129,7 +119,7 @@ class _Writer:
             nodes = self._source.nodes["node"]
             arrays |= {"format": _of(np.array(b"coo")), "shape": _of(np.array([nodes, nodes]))}
             arrays["data"] = Array("<f4", arrays["row"].shape, lambda: [np.ones(arrays["row"].shape, np.float32)])
-        save_npz(path, arrays, self._bar)
+        save_npz(path, arrays)
 
     def _pt(self, path: Path, file: SourceFile) -> None:
         if path.stem == "meta":
@@ -151,12 +141,12 @@ class _Writer:
         elif path.name.startswith("num-edge-list"):
             array = _of(np.array([self._source.edges[EDGES]]))
         if self._source.format != "edgelist":
-            save_csv(path, array, self._bar)
+            save_csv(path, array)
             return
         up, down = SPARSE.get(self._like, (1, 1))
         sparse = replace(array, blocks=lambda: (edges * up // down for edges in content.edges(str(file.of))))
         counts = f"# Nodes: {self._source.nodes['node']} Edges: {array.shape[0]}\n# FromNodeId\tToNodeId\n"
-        save_csv(path, sparse, self._bar, delimiter="\t", head=counts)
+        save_csv(path, sparse, delimiter="\t", head=counts)
 
 
 def _of(values: npt.NDArray[Any]) -> Array:

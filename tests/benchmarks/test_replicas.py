@@ -1,8 +1,9 @@
-"""`tiering generate --like NAME`: the trees of published datasets in small, read by other means and by the importer."""
+"""Replicas of published datasets: their trees, read by other means and by the importer."""
 
 from __future__ import annotations
 
 import gzip
+import json
 import pickle
 import zipfile
 from pathlib import Path
@@ -13,10 +14,9 @@ import pytest
 import scipy.sparse
 
 import tiering
-from tiering.datasets.generated.content import SPLITS, Content
+from benchmarks.replicas import replicate, scaled_document
+from benchmarks.replicas.content import SPLITS, Content
 from tiering.datasets.sources import find_source
-from tiering.datasets.sources.source import scaled_document, source_of
-from tiering.errors import InputError
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shares = {"igbh-tiny": 0.005, "igb-full": 4e-6, "mag240m": 8e-6, "ogbn-papers100m": 1e-5, "ogbn-arxiv": 0.01,
               "friendster": 1e-5, "reddit": 0.002, "wikikg90m-v2": 1e-5}  # fmt: skip
     for name, share in shares.items():
-        tiering.replicate_dataset(name, folder / name, scale=share)
+        replicate(name, folder / name, scale=share)
     return folder
 
 
@@ -123,9 +123,10 @@ def test_reddit_is_a_matrix_of_scipy_and_numpy_files(replicas, tmp_path):
 
 
 def test_the_same_seed_writes_the_same_bytes_and_another_does_not(tmp_path):
-    made = [tiering.replicate_dataset("mag240m", tmp_path / str(k), scale=2e-6, seed=k // 2) for k in range(3)]
-    files = [{path.relative_to(done["path"]): path.read_bytes() for path in Path(done["path"]).rglob("*.npy")}
-             for done in made]  # fmt: skip
+    files = []
+    for k in range(3):
+        replicate("mag240m", tmp_path / str(k), 2e-6, seed=k // 2)
+        files.append([path.read_bytes() for path in sorted((tmp_path / str(k)).rglob("*.npy"))])
     assert files[0] == files[1]
     assert files[0] != files[2]
 
@@ -143,22 +144,6 @@ def test_a_replica_is_imported_by_its_own_specification(replicas, tmp_path, name
         assert graph.num_edges(relation) in source.edges.values()
 
 
-def test_what_cannot_be_made_is_refused(tmp_path, tiering_cli):
-    with pytest.raises(InputError, match="above 0 and at most 1, found 2"):
-        tiering.replicate_dataset("igb-tiny", tmp_path / "a", scale=2)
-    assert not (tmp_path / "a").exists()
-    tiering_cli("generate", tmp_path / "a", "--like", "igb-tiny", "--nodes", "5").refused(
-        "--nodes: follows from --like"
-    )
-    tiering_cli("generate", tmp_path / "a", "--scale", "0.1").refused("--scale: is for --like")
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/data").write_text("mine")
-    tiering_cli("generate", tmp_path / "mine", "--like", "igb-tiny", "--force").refused("did not write")
-    assert (tmp_path / "mine/data").read_text() == "mine"
-    out = tiering_cli("generate", tmp_path / "b", "--like", "igb-tiny", "--scale", "0.0002").ok().out
-    assert "--spec" in out
-
-
 @pytest.mark.parametrize(
     ("like", "scale"),
     [
@@ -169,8 +154,9 @@ def test_what_cannot_be_made_is_refused(tmp_path, tiering_cli):
         ("ogbn-papers100m", 1e-4),
     ],
 )
-def test_splits_of_any_scale_are_of_distinct_nodes(like, scale):
-    content = Content(source_of(scaled_document(like, scale)), 0)
+def test_splits_of_any_scale_are_of_distinct_nodes(tmp_path, like, scale):
+    (tmp_path / "source.json").write_text(json.dumps(scaled_document(like, scale)))
+    content = Content(find_source(str(tmp_path / "source.json")), 0)
     node_type = "paper" if like == "mag240m" else "node"
     ids = np.concatenate([content.split(node_type, name) for name in SPLITS])
     assert np.unique(ids).size == ids.size

@@ -1,4 +1,4 @@
-"""What a replica's files hold: communities as in `tiering generate`, with the traps of the dataset it is like.
+"""Arrays of a replica: communities as in `tiering generate`, with the traps of the dataset it is like.
 
 Citations come in both directions where the dataset has them so; edges between nodes of one type have a few loops if it
 does; the last nodes of every type are isolated; labels are missing where the dataset has none.
@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.replicas.containers import Array
 from tiering.datasets.generated.communities import EDGE_BLOCK, FEATURE_BLOCK, Ids, Population, Shuffle, draw_edges
-from tiering.datasets.generated.containers import Array
 from tiering.datasets.generated.synthetic import HOMOPHILY, SIGNAL
 from tiering.datasets.scratch import chunks
 from tiering.datasets.sources.source import Source, SourceFile, relation_of

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import gzip
-import os
 import pickle
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -16,9 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv as pa_csv
-
-from tiering.artifacts.storage import storage_errors
-from tiering.progress import Progress
 
 Blocks = Iterable[npt.NDArray[Any]]
 
@@ -32,7 +27,7 @@ class Array:
     blocks: Callable[[], Blocks]
     """The blocks, from the first on, each time it is called."""
 
-    def save(self, file: IO[bytes], bar: Progress, *, header: bool = True) -> None:
+    def save(self, file: IO[bytes], *, header: bool = True) -> None:
         """Write it as ``numpy.save`` would, or its bytes alone."""
         if header:
             np.lib.format.write_array_header_1_0(
@@ -41,57 +36,44 @@ class Array:
         for block in self.blocks():
             data = np.ascontiguousarray(block, self.dtype)
             file.write(data.reshape(-1).view(np.uint8).data)
-            bar.update(data.nbytes)
 
 
-@contextmanager
-def written(path: Path) -> Iterator[IO[bytes]]:
-    """A file being written; on the disk when it ends."""
-    with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-
-
-def save_npy(path: Path, array: Array, bar: Progress, *, header: bool = True) -> None:
+def save_npy(path: Path, array: Array, *, header: bool = True) -> None:
     """A numpy file, or one without its header."""
-    with written(path) as file:
-        array.save(file, bar, header=header)
+    with path.open("wb") as file:
+        array.save(file, header=header)
 
 
-def save_npz(path: Path, arrays: Mapping[str, Array], bar: Progress) -> None:
+def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:
     """An archive of deflated arrays, as ``numpy.savez_compressed`` writes it."""
-    with written(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+    with path.open("wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                array.save(member, bar)
+                array.save(member)
 
 
-def save_csv(path: Path, array: Array, bar: Progress, *, delimiter: str = ",", head: str = "") -> None:
+def save_csv(path: Path, array: Array, *, delimiter: str = ",", head: str = "") -> None:
     """A line for each row, without names of columns; deflated where the name ends in .gz."""
     options = pa_csv.WriteOptions(include_header=False, delimiter=delimiter)
-    with written(path) as file:
+    with path.open("wb") as file:
         packed = gzip.GzipFile(fileobj=file, mode="wb", compresslevel=1, mtime=0) if path.suffix == ".gz" else file
         packed.write(head.encode())
         for block in array.blocks():
             columns = block.reshape(block.shape[0], -1).astype(array.dtype)
             table = pa.table({str(k): columns[:, k] for k in range(columns.shape[1])})
             pa_csv.write_csv(table, packed, options)
-            bar.update(block.nbytes)
         if packed is not file:
             packed.close()
 
 
 def save_pt(path: Path, value: Any) -> None:
     """What ``torch.save`` writes of a value without tensors."""
-    with written(path) as file, zipfile.ZipFile(file, "w") as archive:
+    with path.open("wb") as file, zipfile.ZipFile(file, "w") as archive:
         archive.writestr(f"{path.stem}/data.pkl", pickle.dumps(value, protocol=2))
         archive.writestr(f"{path.stem}/version", "3\n")
 
 
 def save_pickle(path: Path, value: Any) -> None:
     """What ``numpy.save`` writes of a Python object."""
-    with written(path) as file:
+    with path.open("wb") as file:
         np.save(file, np.array(value, dtype=object), allow_pickle=True)
