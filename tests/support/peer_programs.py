@@ -139,12 +139,10 @@ def sample(
     line.send({"same": same, "cached": {":".join(r): n for r, n in cached.items()}})
 
 
-def gather_tensor(
-    line: Any, simulator: Any, path: str, folder: str, rank: int, size: int, peers: str, seeds: list[int]
-) -> None:
+def gather_tensor(line: Any, simulator: Any, path: str, folder: str, rank: int, size: int, seeds: list[int]) -> None:
     """Gather all rows of a tiered tensor over `path`, say where they were and what is left afterwards.
 
-    `peers`: ``store``, or ``off``. `seeds`: of the scores that each rank gives.
+    `seeds`: of the scores that each rank gives.
     """
     import tiering
 
@@ -152,7 +150,7 @@ def gather_tensor(
     if folder.endswith("in-memory"):
         table = table.copy()
     scores = np.random.default_rng(seeds[rank]).random(len(table))
-    group = meet(folder, rank, size) if peers == "store" else "off"
+    group = meet(folder, rank, size)
     try:
         tiered = tiering.tiered(
             table, gpu="10%", peer="15%", cpu="20%", order=scores, device=f"cuda:{rank}", peers=group

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import cuda, native
-from tiering.errors import BudgetError, CapabilityError, InputError
+from tiering.errors import BudgetError, InputError
 from tiering.formats.layout import peer_rows
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.device import Device, parse_sms, pinned, pinned_address
@@ -30,6 +29,8 @@ from tiering.units import format_bytes
 if TYPE_CHECKING:
     import torch
 
+_COMPARED_BYTES = 4096
+"""Bytes at each end of the tensor by which processes find that theirs is another one."""
 _ADVICE = "give a smaller `gpu` or `peer`, or end other programs on this GPU"
 
 
@@ -62,7 +63,7 @@ class GpuTensorRows(GpuRows):
 
     def _place(self, tier: str) -> str:
         if tier == "ssd" and self._tensor.file is not None and not self.closed:
-            return f"{self._tensor.file.path} (mapped)"
+            return f"{self._tensor.file} (mapped)"
         return super()._place(tier)
 
 
@@ -91,17 +92,17 @@ class GpuStore:
         """Copy the hottest rows. `sizes`: rows of the gpu tier, of each peer's share, and the size of the cpu tier."""
         device = gpu_device.open_device(index)
         sms, group = parse_sms(max_sms), find_group(peers)
-        gpus = _reached(device) if group is None else [device.index] * group.size
         own, share, cpu = sizes
         host = cpu_rows(cpu, tensor) if tensor.on_disk else 0
         topic = ""
         if group is not None:
             topic = group.numbered("tiered-tensor")
             host = min(group.exchange(f"{topic}/memory", host))  # they look at what is free at different times
-        placement, rows = place_rows(tensor.num_rows, (own, share * len(gpus), host), scores, threads)
+        peer = share * (group.size if group else 1)
+        placement, rows = place_rows(tensor.num_rows, (own, peer, host), scores, threads)
         if group is not None and len(set(group.exchange(f"{topic}/rows", _digest(tensor, placement, rows)))) > 1:
             raise InputError(f"{WHAT}: expected the same tensor, sizes and order from all peers, found different ones")
-        memory = _Loading(tensor, placement, rows, device, group, topic, threads).load(gpus)
+        memory = _Loading(tensor, placement, rows, device, group, topic, threads).load()
         with cuda.device_errors(WHAT):
             table = _upload_table(placement, rows, device)
         return cls(tensor, placement, GpuTensorRows(tensor, placement, device, memory, group, sms, threads), table)
@@ -116,11 +117,6 @@ class GpuStore:
 
     def take(self, places: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
         """Rows of places, as bytes; places that are no tier's are passed over."""
-        if self.tensor.moved:
-            raise InputError(
-                f"{WHAT}: torch has moved the tensor to other memory (share_memory_, or sending it to a process) since "
-                "a GPU was told where it lies; share it first, and make the tiered tensor then"
-            )
         self.rows.device.keep([places])
         return self.rows.gather(places, out=out, checked=False)
 
@@ -128,12 +124,6 @@ class GpuStore:
         """Give memory back."""
         self.rows.close()
         self.table = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise CapabilityError(
-            f"a tiered tensor on {self.device} lies in the memory of one process and cannot be pickled; pickle the "
-            "tensor, and make the tiered tensor in the other process"
-        )
 
 
 class _Loading:
@@ -153,35 +143,32 @@ class _Loading:
         self.group, self.threads = group, threads
         self.tiers = MemoryTiers(topic=topic)
 
-    def load(self, gpus: Sequence[int]) -> MemoryTiers:
-        """Copy to the GPU, to the `gpus` that share the peer tier, and to page-locked host memory; lock the rest."""
+    def load(self) -> MemoryTiers:
+        """Copy to the GPU, to this process's share of the peer tier, and to page-locked host memory; lock the rest."""
         tiers = self.tiers
         if self.rows.gpu.size:
-            memory = self._copy_to(self.device.index, self.rows.gpu, "gpu", shared=False)
+            memory = self._copy_to_gpu(self.rows.gpu, "gpu", shared=False)
             tiers.owners.append(memory)
             tiers.gpu = memory.address
         if self.rows.peer.size:
-            self._load_peers(gpus)
+            self._load_peers()
         if self.rows.cpu.size:
             tiers.cpu = self._pinned_copy(self.rows.cpu, "cpu")
         elif self.placement.in_place and not self.tensor.on_disk:
             tiers.cpu = self._lock_tensor()
         return tiers
 
-    def _load_peers(self, gpus: Sequence[int]) -> None:
-        shares = [self.rows.peer[peer :: len(gpus)] for peer in range(len(gpus))]
-        opened: list[cuda.DeviceMemory | cuda.PeerMemory | None] = []
-        if self.group is None:
-            for gpu, share in zip(gpus, shares, strict=True):
-                opened.append(self._copy_to(gpu, share, "peer", shared=False) if share.size else None)
-        else:
-            mine = shares[self.group.rank]
-            own = self._copy_to(self.device.index, mine, "peer", shared=True) if mine.size else None
+    def _load_peers(self) -> None:
+        rank, size = (self.group.rank, self.group.size) if self.group else (0, 1)
+        shares = [self.rows.peer[peer::size] for peer in range(size)]
+        own = self._copy_to_gpu(shares[rank], "peer", shared=self.group is not None) if shares[rank].size else None
+        opened: list[cuda.DeviceMemory | cuda.PeerMemory | None] = [own]
+        if self.group:
             opened = share_memory(self.group, self.tiers.topic, own, self.device, WHAT)
         for peer, (share, memory) in enumerate(zip(shares, opened, strict=True)):
-            assert share.size == peer_rows(self.rows.peer.size, peer, len(gpus))
+            assert share.size == peer_rows(self.rows.peer.size, peer, size)
             address, place = 0, "empty"
-            if peer != (gpus.index(self.device.index) if self.group is None else self.group.rank):
+            if peer != rank:
                 nbytes = share.size * self.tensor.row_bytes
                 memory = unless_slower(memory, self.device.index, nbytes, f"{WHAT}: rows of peer {peer}")
             if memory is not None:
@@ -192,9 +179,9 @@ class _Loading:
             self.tiers.peers.append(address)
             self.tiers.peer_places.append(place)
 
-    def _copy_to(self, gpu: int, ids: npt.NDArray[np.int64], option: str, *, shared: bool) -> cuda.DeviceMemory:
-        """Copies of rows in memory of a GPU, through two pinned buffers in turn."""
-        row_bytes, what = self.tensor.row_bytes, f"{WHAT}: {option}"
+    def _copy_to_gpu(self, ids: npt.NDArray[np.int64], option: str, *, shared: bool) -> cuda.DeviceMemory:
+        """Copies of rows in memory of the GPU, through two pinned buffers in turn."""
+        gpu, row_bytes, what = self.device.index, self.tensor.row_bytes, f"{WHAT}: {option}"
         ids = np.ascontiguousarray(ids)
         with cuda.device_errors(what, _ADVICE):
             memory = cuda.allocate(gpu, ids.size * row_bytes, shared)
@@ -248,33 +235,18 @@ _locked: WeakValueDictionary[tuple[int, int], ResidentRows] = WeakValueDictionar
 _locking = threading.Lock()
 
 
-def _reached(device: Device) -> list[int]:
-    """GPUs of this process whose memory `device` can read, itself included."""
-    reached = []
-    with cuda.device_errors(WHAT):
-        for gpu in range(cuda.count_devices()):
-            if gpu == device.index:
-                reached.append(gpu)
-            elif cuda.can_access(device.index, gpu):
-                cuda.enable_access(device.index, gpu)
-                reached.append(gpu)
-    return reached
-
-
 def _digest(tensor: TensorInHand, placement: TensorPlacement, rows: CopiedRows) -> str:
-    """The same where processes copy the same rows of tensors of one shape, or of one file."""
-    described = (tensor.shape, str(tensor.dtype), placement, tensor.file if tensor.on_disk else None)
-    digest = hashlib.blake2b(repr(described).encode(), digest_size=16)
-    for ids in (rows.gpu, rows.peer, rows.cpu):
-        digest.update(ids.data)
+    """The same where processes copy the same rows of tensors of one shape, which begin and end alike."""
+    digest = hashlib.blake2b(repr((tensor.shape, str(tensor.dtype), placement)).encode(), digest_size=16)
+    for part in (rows.gpu, rows.peer, rows.cpu, tensor.data[:_COMPARED_BYTES], tensor.data[-_COMPARED_BYTES:]):
+        digest.update(part.data)
     return digest.hexdigest()
 
 
 def _upload_table(placement: TensorPlacement, rows: CopiedRows, device: Device) -> torch.Tensor | None:
     if not placement.needs_table:
         return None
-    table = np.empty(placement.num_rows, placement.table_dtype)
-    placement.write_table(table, rows)
+    table = placement.table(rows)
     try:
         return device.upload(table)
     except RuntimeError as error:  # torch's word for too little memory

@@ -1,19 +1,18 @@
-"""Where the rows of a tiered tensor lie in host memory, and how another process gets at them."""
+"""Where the rows of a tiered tensor lie in host memory."""
 
 from __future__ import annotations
 
-from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.errors import BudgetError, CapabilityError, InputError
+from tiering.errors import BudgetError, InputError
 from tiering.loader.gather import HostRows, as_ids
+from tiering.loader.resident import anonymous
 from tiering.loader.tiered_tensor.in_hand import TensorInHand
-from tiering.loader.tiered_tensor.placement import CopiedRows, TensorPlacement, place_rows
-from tiering.loader.tiered_tensor.shared_bytes import SharedBytes
+from tiering.loader.tiered_tensor.placement import CopiedRows, TensorPlacement
 from tiering.memory import AUTO_SHARE, available_memory
 from tiering.units import format_bytes, parse_size
 
@@ -38,43 +37,28 @@ class HostTensorRows(HostRows):
         self._what, self._file = WHAT, tensor.file
 
     def _place(self, tier: str) -> str:
-        return f"{self._file.path} (mapped)" if tier == "ssd" and self._file is not None else "host memory"
+        return f"{self._file} (mapped)" if tier == "ssd" and self._file is not None else "host memory"
 
 
 class HostStore:
     """A tensor whose rows arrive in host memory: copies of the hottest if it is mapped from a disk."""
 
-    def __init__(
-        self,
-        tensor: TensorInHand,
-        placement: TensorPlacement,
-        copies: SharedBytes | None,
-        places: SharedBytes | None,
-        threads: int,
-    ) -> None:
+    def __init__(self, tensor: TensorInHand, placement: TensorPlacement, rows: CopiedRows, threads: int) -> None:
         import torch
 
         self.tensor, self.placement = tensor, placement
         self.device = torch.device("cpu")
-        self._copies, self._places, self._threads = copies, places, threads
+        nbytes = placement.copied * tensor.row_bytes
+        if nbytes:
+            require_memory(nbytes + placement.table_bytes, "cpu")
+        copies = anonymous(nbytes)  # forked children read the same pages, because nobody writes to them again
+        if nbytes:
+            tensor.copy_rows(rows.cpu, copies.reshape(-1, tensor.row_bytes), threads)
         self.table: torch.Tensor | None = None
         """Place of each row; ``None``: its number."""
-        if places is not None:
-            self.table = torch.from_numpy(places.array.view(placement.table_dtype))
-        self.rows = self._make_rows()
-
-    @classmethod
-    def make(cls, tensor: TensorInHand, placement: TensorPlacement, rows: CopiedRows, threads: int) -> HostStore:
-        """Copy rows, and write the table of places."""
-        copies = places = None
-        if placement.copied:
-            require_memory(placement.copied * tensor.row_bytes + placement.table_bytes, "cpu")
-            copies = SharedBytes(placement.copied * tensor.row_bytes)
-            tensor.copy_rows(rows.cpu, copies.array.reshape(-1, tensor.row_bytes), threads)
         if placement.needs_table:
-            places = SharedBytes(placement.table_bytes)
-            placement.write_table(places.array.view(placement.table_dtype), rows)
-        return cls(tensor, placement, copies, places, threads)
+            self.table = torch.from_numpy(placement.table(rows))
+        self.rows = HostTensorRows(tensor, placement, copies, threads)
 
     def ids(self, ids: Any) -> torch.Tensor:
         """Row numbers where the table of places lies: int64, shape (n,)."""
@@ -88,43 +72,11 @@ class HostStore:
 
     def take(self, places: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
         """Rows of places, as bytes."""
-        if self.tensor.moved:
-            self.tensor = self.tensor.again()
-            self.rows = self._make_rows()
         return self.rows.gather(places, out=out)
 
     def close(self) -> None:
         """Give memory back."""
         self.rows.close()
-
-    def _make_rows(self) -> HostTensorRows:
-        copies = np.empty(0, np.uint8) if self._copies is None else self._copies.array
-        return HostTensorRows(self.tensor, self.placement, copies, self._threads)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        if not self.tensor.on_disk:
-            raise CapabilityError(
-                "a tiered tensor over memory goes to the processes that multiprocessing starts, and is not pickled "
-                "otherwise; pickle the tensor, or make the tiered tensor from a memmap"
-            )
-        ids = None if self.table is None else np.flatnonzero(self.table.numpy() < self.placement.copied)
-        return _copied_again, (self.tensor, self.placement.copied, ids, self._threads)
-
-
-def _share(store: HostStore) -> tuple[Any, ...]:
-    """For processes that ``multiprocessing`` starts: they map the same memory."""
-    return HostStore, (store.tensor, store.placement, store._copies, store._places, store._threads)
-
-
-ForkingPickler.register(HostStore, _share)
-
-
-def _copied_again(tensor: TensorInHand, count: int, ids: npt.NDArray[np.int64] | None, threads: int) -> HostStore:
-    placement, rows = place_rows(tensor.num_rows, (0, 0, count), None, threads)
-    if ids is not None:
-        placement = TensorPlacement(tensor.num_rows, 0, 0, count, by_score=True)
-        rows = CopiedRows(rows.gpu, rows.peer, ids)
-    return HostStore.make(tensor, placement, rows, threads)
 
 
 def tier_rows(size: str | int, what: str, tensor: TensorInHand) -> int:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.errors import CapabilityError, InputError
-from tiering.loader.tiered_tensor.mapped_file import MappedFile, find_mapped_file
+from tiering.errors import InputError
 
 if TYPE_CHECKING:
     import torch
 
 _COPY_BYTES = 64 * 1024 * 1024
+_MEMORY_FILES = ("/memfd:", "/dev/", "/SYSV", "/anon_hugepage")
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,8 @@ class TensorInHand:
     """Its bytes, one row behind the other; shape (rows x bytes of a row,)."""
     shape: tuple[int, ...]
     dtype: torch.dtype
-    file: MappedFile | None
-    """The file that it is mapped from."""
+    file: Path | None
+    """The file on disk that the tensor is mapped from; ``None`` for a tensor in memory."""
 
     @classmethod
     def of(cls, given: Any) -> TensorInHand:
@@ -54,13 +55,7 @@ class TensorInHand:
                 "lie; pass a contiguous copy (tensor.contiguous(), numpy.ascontiguousarray)"
             )
         data = _bytes_of(held)
-        return cls(held, data, shape, dtype, find_mapped_file(data))
-
-    @classmethod
-    def of_file(cls, file: MappedFile, shape: tuple[int, ...], dtype: torch.dtype) -> TensorInHand:
-        """The tensor that was mapped from `file`, mapped again."""
-        data = file.open()
-        return cls(data, data, shape, dtype, find_mapped_file(data))
+        return cls(held, data, shape, dtype, _find_file(data))
 
     @property
     def num_rows(self) -> int:
@@ -75,16 +70,16 @@ class TensorInHand:
     @property
     def on_disk(self) -> bool:
         """Whether reading it may mean to read a disk."""
-        return self.file is not None and self.file.on_disk
+        return self.file is not None
 
-    @property
-    def moved(self) -> bool:
-        """Whether torch has put the tensor elsewhere since (``share_memory_``, or sending it to a process)."""
-        return not isinstance(self.held, np.ndarray) and self.data.size > 0 and self._address() != self._begin()
-
-    def again(self) -> TensorInHand:
-        """The same tensor where it lies now."""
-        return TensorInHand.of(self.held)
+    def require_unmoved(self) -> None:
+        """Raise `InputError` if torch has moved the tensor (``share_memory_``), which frees the memory read here."""
+        if isinstance(self.held, np.ndarray) or not self.data.size or self.held.data_ptr() == self.data.ctypes.data:
+            return
+        raise InputError(
+            "tiered tensor: torch has moved the tensor to other memory (share_memory_, or sending it to a process) "
+            "since the tiered tensor was made; share the tensor first, and make the tiered tensor then"
+        )
 
     def copy_rows(self, ids: npt.NDArray[np.int64], out: npt.NDArray[np.uint8], threads: int) -> None:
         """Copy rows into `out`, bytes of shape (ids, bytes of a row)."""
@@ -93,24 +88,6 @@ class TensorInHand:
         step = max(1, _COPY_BYTES // self.row_bytes)
         for start in range(0, ids.size, step):
             table.gather(ids[start : start + step], out[start : start + step], threads)
-
-    def _address(self) -> int:
-        return int(self.held.data_ptr())  # type: ignore[union-attr]
-
-    def _begin(self) -> int:
-        return int(self.data.ctypes.data)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """For ``multiprocessing``: a file is mapped again; torch puts what lies in memory into shared memory."""
-        if self.file is not None and (self.on_disk or isinstance(self.held, np.ndarray)):
-            self.file.require_shared()
-            return TensorInHand.of_file, (self.file, self.shape, self.dtype)
-        if not isinstance(self.held, np.ndarray):
-            return TensorInHand.of, (self.held,)
-        raise CapabilityError(
-            "a tiered tensor over a NumPy array in memory cannot be sent to another process without a copy for each; "
-            "make it from torch.from_numpy(array).share_memory_(), or from a memmap, or start the process by fork"
-        )
 
 
 def _check_tensor(tensor: torch.Tensor) -> None:
@@ -148,3 +125,17 @@ def _bytes_of(held: torch.Tensor | npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
         return np.asarray(held).reshape(-1).view(np.uint8)
     flat: npt.NDArray[np.uint8] = held.reshape(-1).view(torch.uint8).numpy()
     return flat
+
+
+def _find_file(array: npt.NDArray[np.uint8]) -> Path | None:
+    """Return the file on disk that the bytes of a contiguous array are mapped from, by NumPy or torch."""
+    address = array.ctypes.data
+    if array.nbytes == 0:
+        return None
+    for line in Path("/proc/self/maps").read_text(errors="surrogateescape").splitlines():
+        bounds, _, _, _, inode, *path = line.split(maxsplit=5)
+        begin, end = (int(bound, 16) for bound in bounds.split("-"))
+        if begin <= address < end:
+            on_disk = inode != "0" and path and not path[0].startswith(_MEMORY_FILES)
+            return Path(path[0]) if on_disk else None
+    return None

@@ -77,13 +77,14 @@ class TensorPlacement:
         """Of the table of places; 0 without one."""
         return self.num_rows * self.table_dtype.itemsize if self.needs_table else 0
 
-    def write_table(self, table: npt.NDArray[Any], rows: CopiedRows) -> None:
-        """Fill the table: the place of each row, shape (rows,)."""
-        table[:] = np.arange(self.copied, self.copied + self.num_rows, dtype=table.dtype)
+    def table(self, rows: CopiedRows) -> npt.NDArray[Any]:
+        """Return the place of each row, shape (rows,)."""
+        table = np.arange(self.copied, self.copied + self.num_rows, dtype=self.table_dtype)
         begin = 0
         for ids in (rows.gpu, rows.peer, rows.cpu):
             table[ids] = np.arange(begin, begin + ids.size, dtype=table.dtype)
             begin += ids.size
+        return table
 
     def entry(self, row_bytes: int, *, on_disk: bool) -> TypeLayout:
         """Places by tier; the tensor itself is of the cpu tier, or of the ssd tier if it lies on a disk."""

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tiering import cuda
-from tiering.errors import InputError
+from tiering.errors import CapabilityError, InputError
 from tiering.loader.counters import Counters
 from tiering.loader.process import require_torch, warn_once
 from tiering.loader.tiered_tensor.gpu import GpuStore
@@ -29,11 +29,8 @@ class TieredTensor:
     ``t[ids]`` is ``tensor[ids]``, on `device`. Use as a context manager, or call `close`. Safe to use from several
     threads.
 
-    In workers of a ``torch.utils.data.DataLoader``, with rows in host memory: forked ones go on with it. Processes that
-    ``multiprocessing`` spawns map the same copies and the same table of places; the tensor itself is mapped again if it
-    is a file, and put in shared memory by torch, once, if it is a torch tensor; a NumPy array in memory is refused.
-    ``pickle`` alone takes a tensor that is mapped from a file: its path is kept, and rows are copied again. A tiered
-    tensor on a GPU belongs to its process.
+    Forked workers of a ``torch.utils.data.DataLoader`` gather from the memory of their parent, if rows lie in host
+    memory. Pickling, and so sending to a spawned process, raises `CapabilityError`: make the tiered tensor there.
     """
 
     def __init__(self, store: HostStore | GpuStore) -> None:
@@ -71,6 +68,7 @@ class TieredTensor:
             If there is no memory for so many rows.
         """
         store = self._open()
+        store.tensor.require_unmoved()
         wanted = store.ids(ids)
         if out is not None:
             self._check_out(store, out, len(wanted))
@@ -162,7 +160,11 @@ class TieredTensor:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TieredTensor, (self._open(),)
+        raise CapabilityError(
+            f"{WHAT}: it lies in the memory of one process and cannot be pickled or sent to a spawned one; make it in "
+            "each process from the tensor or memmap, or, with rows in host memory, fork the workers "
+            "(multiprocessing_context='fork')"
+        )
 
     def __repr__(self) -> str:
         kind = f"TieredTensor {tuple(self.shape)} {self.dtype} on {self.device}"
@@ -195,8 +197,8 @@ def tiered(
         Memory of the GPU for the hottest rows: ``2GiB``, or a share of the tensor, ``25%``. Not used with
         ``device="cpu"``.
     peer
-        Memory on each of the peers' GPUs, for the next rows, which are spread over all of them. Not used with
-        ``device="cpu"``.
+        Memory on the GPU of each of the peers, this process included, for the next rows, which are spread over all of
+        them. Not used with ``device="cpu"``.
     cpu
         Host memory for copies of the next rows of a tensor that is mapped from a file on disk; ``auto``: most of what
         is free. Not used for a tensor that lies in memory already.
@@ -210,8 +212,7 @@ def tiered(
     peers
         With a GPU: processes of this machine that hold the peer tier together, each a share in the memory of its GPU:
         ``auto``, ``off``, a process group or a `tiering.loader.PeerGroup`, as of `TieredLayout.features`. All make the
-        tiered tensor together, from the same tensor with the same arguments. A process alone spreads the tier over the
-        GPUs that it sees and reaches.
+        tiered tensor together, from the same tensor with the same arguments. A process alone has its own GPU only.
     max_sms
         With a GPU: multiprocessors that a gather may use; 0: all, ``auto``: a tenth.
     threads
@@ -255,7 +256,7 @@ def tiered(
     if own or share:
         warn_once("tiered: gpu and peer are not used with device='cpu'")
     host = cpu_rows(cpu, hand) if hand.on_disk else 0
-    return TieredTensor(HostStore.make(hand, *place_rows(hand.num_rows, (0, 0, host), scores, workers), workers))
+    return TieredTensor(HostStore(hand, *place_rows(hand.num_rows, (0, 0, host), scores, workers), workers))
 
 
 def _as_bytes(out: torch.Tensor, row_bytes: int) -> torch.Tensor:
