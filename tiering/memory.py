@@ -19,7 +19,11 @@ _SLACK = 8 << 20
 """Bytes by which what a process holds differs from run to run: what is advised has room for them."""
 FLOOR = 40 << 20
 """Bytes that a command holds, as measured, before it knows what its input needs."""
-FLOORS = {**dict.fromkeys(("import", "generate", "datasets", "run"), 64 << 20), "trace": 192 << 20}
+FLOORS = {
+    **dict.fromkeys(("import", "generate", "datasets", "run"), 64 << 20),
+    "trace": 192 << 20,
+    "reading .pt files": 224 << 20,
+}
 """The same of commands that load more: pyarrow, or torch."""
 _UNLIMITED = 1 << 60
 """Limits of a control group above this are none."""

@@ -129,12 +129,13 @@ def test_lists_in_files_are_taken(pyg: Any, tmp_path: Path, kind: str) -> None:
         same(imported(tmp_path / f"{name}.pt", tmp_path / "graph"))
 
 
-@pytest.mark.xfail(strict=True, reason="until .pt files are read by torch.load")
 @pytest.mark.parametrize("kind", ["coo", "csr", "csc", "hybrid"])
 def test_sparse_values_in_files_are_made_dense(pyg: Any, tmp_path: Path, kind: str) -> None:
     make, path = SPARSE[kind], tmp_path / "a.pt"
     torch.save({"edge_index": EDGES, "x": make(ROWS), "edge_attr": make(ROWS)}, path)
-    np.testing.assert_array_equal(imported(path, tmp_path / "graph").feature_table("node").open(), ROWS)
+    graph = imported(path, tmp_path / "graph")
+    np.testing.assert_array_equal(graph.feature_table("node").open(), ROWS)
+    np.testing.assert_array_equal(graph.edge_data(graph.relations[0])["feat"], ROWS[BY_DESTINATION])
 
 
 def test_a_matrix_of_torch_sparse_is_made_dense(pyg: Any, tmp_path: Path) -> None:

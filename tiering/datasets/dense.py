@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from tiering.datasets.scratch import Scratch
 from tiering.errors import InputError, TieringError, shown
-from tiering.formats.torch_file import TorchTensor
 
 _ADVICE = {
     "nested": "torch.nested.to_padded_tensor(tensor, 0)",
@@ -28,8 +27,6 @@ def dense_array(value: Any, where: str, scratch: Scratch) -> tuple[npt.NDArray[A
     dense is taken off the memory budget of `scratch`: `BudgetError` if it does not fit. `InputError` where no dense
     array can hold the value.
     """
-    if isinstance(value, TorchTensor):
-        return value.array(), value.dtype
     try:
         array, dtype = _converted(value, where, scratch)
         if array.dtype.kind not in "biufcV" or array.dtype.char == "g":  # g: longer than 64 bits

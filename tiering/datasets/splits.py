@@ -15,7 +15,7 @@ from tiering.datasets.options import SPLIT_RULES
 from tiering.datasets.reader import Reading
 from tiering.datasets.scratch import first_wrong
 from tiering.errors import InputError
-from tiering.formats.torch_file import TorchTensor, read_torch
+from tiering.formats.torch_file import read_torch, to_array
 
 Ids = npt.NDArray[np.int64]
 
@@ -102,7 +102,7 @@ def torch_splits(path: Path, count: int) -> dict[str, npt.NDArray[np.int64]]:
         values = found.get(theirs)
         if values is None or (names[theirs] in splits and theirs != "test-challenge"):
             continue
-        ids = _torch_ids(values, f"{path}: {theirs}", count)
+        ids = _torch_ids(values, path, f"{path}: {theirs}", count)
         if theirs == "test-challenge" and "test" in splits:
             if "test" in found or "test-whole" in found:
                 continue
@@ -115,11 +115,11 @@ def torch_splits(path: Path, count: int) -> dict[str, npt.NDArray[np.int64]]:
 
 def torch_split(path: Path, count: int) -> Ids:
     """Ids of a split from a file of one tensor."""
-    return _torch_ids(read_torch(path, "node ids"), str(path), count)
+    return _torch_ids(read_torch(path, "node ids"), path, str(path), count)
 
 
-def _torch_ids(values: Any, where: str, count: int) -> Ids:
-    array = values.array() if isinstance(values, TorchTensor) else np.asarray(values)
+def _torch_ids(values: Any, path: Path, where: str, count: int) -> Ids:
+    array = to_array(values, path, where)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise InputError(f"{where}: expected node ids, found {array.dtype} {array.shape}; get it again")
     return split_ids(array, where, count)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.manifest import Relation, relation_key, storage_dtype
+from tiering.artifacts.mapping import map_again
 from tiering.datasets.dense import dense_array, widened
 from tiering.datasets.edges import check_weights, listed_counts
 from tiering.datasets.features import feature_dtype
@@ -29,7 +30,6 @@ from tiering.errors import InputError, MissingError
 from tiering.formats.features import EDGE_FEATURES, FEATURE_DTYPES, FeatureTable
 from tiering.formats.npy_file import as_column
 from tiering.formats.protocols import Dataset, EdgeData, FeatureStream, GraphSoFar, NodeData
-from tiering.formats.torch_file import TorchTensor
 from tiering.progress import note
 
 FEATURES, LABELS = ("x", "feat", "features"), ("y", "label", "labels")
@@ -63,8 +63,8 @@ class Column:
     def of(cls, value: Any, where: str, path: Path, scratch: Scratch) -> Column:
         """A value of a file, or in memory, as a dense array; see `tiering.datasets.dense.dense_array`."""
         array, dtype = dense_array(value, where, scratch)
-        in_file = isinstance(value, TorchTensor) and value.contiguous
-        return cls(where, array, dtype, path, value.offset if in_file else None)
+        array, offset = map_again(array, path)
+        return cls(where, array, dtype, path, offset if array.flags.c_contiguous else None)
 
     def numbers(self, what: str, kinds: str, words: str) -> npt.NDArray[Any]:
         """Return the array as one column of numbers: see `tiering.formats.npy_file.as_column`."""

@@ -1,7 +1,7 @@
 """Format ``pyg``: `Data` or `HeteroData` of PyG in a file of ``torch.save``, as it is or as `InMemoryDataset` saves it.
 
 The file, or a directory with ``data.pt``, ``geometric_data_processed.pt`` or ``processed/`` with one of them. It is
-read without torch and without running anything (`tiering.formats.torch_file`). Features that lie in the file one row
+read without PyG and without running anything (`tiering.formats.torch_file`). Features that lie in the file one row
 behind the other stay there. Sparse matrices (``adj_t``) are refused. A homogeneous graph has node type ``node`` and
 relation ``node:to:node``.
 """
@@ -23,7 +23,7 @@ from tiering.datasets.stores import EdgeStore, NodeStore, Stores, dataset_of, ed
 from tiering.errors import InputError, MissingError, shown
 from tiering.formats.npy_file import read_start
 from tiering.formats.protocols import Dataset
-from tiering.formats.torch_file import StoredObject, TorchTensor, read_torch
+from tiering.formats.torch_file import StoredObject, read_torch
 
 FILES = ("data.pt", "geometric_data_processed.pt")
 GLOBAL = "_global_store"
@@ -90,12 +90,12 @@ def _mapping(state: Mapping[str, Any], name: str, where: str) -> Mapping[Any, An
     return value
 
 
-def _require_one(slices: Any, where: str) -> None:
+def _require_one(slices: Any, where: str, depth: int = 4) -> None:
     """Refuse what `InMemoryDataset` made of several graphs."""
     if isinstance(slices, dict):
-        for part in slices.values():
-            _require_one(part, where)
-    elif isinstance(slices, TorchTensor) and slices.shape != (2,):
+        for part in slices.values() if depth else ():
+            _require_one(part, where, depth - 1)
+    elif hasattr(slices, "shape") and tuple(slices.shape) != (2,):
         graphs = slices.shape[0] - 1 if len(slices.shape) == 1 else 0
         raise InputError(f"{where}: expected one graph, found {graphs}; save the one that is meant with torch.save")
 

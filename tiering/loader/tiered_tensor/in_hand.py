@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
+from tiering.artifacts.mapping import find_mapping
 from tiering.errors import InputError
 
 if TYPE_CHECKING:
@@ -128,14 +129,6 @@ def _bytes_of(held: torch.Tensor | npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
 
 def _find_file(array: npt.NDArray[np.uint8]) -> Path | None:
-    """Return the file on disk that the bytes of a contiguous array are mapped from, by NumPy or torch."""
-    address = array.ctypes.data
-    if array.nbytes == 0:
-        return None
-    for line in Path("/proc/self/maps").read_text(errors="surrogateescape").splitlines():
-        bounds, _, _, _, inode, *path = line.split(maxsplit=5)
-        begin, end = (int(bound, 16) for bound in bounds.split("-"))
-        if begin <= address < end:
-            on_disk = inode != "0" and path and not path[0].startswith(_MEMORY_FILES)
-            return Path(path[0]) if on_disk else None
-    return None
+    """Return the file on disk that the bytes of an array are mapped from."""
+    path, _ = find_mapping(array) or (None, 0)
+    return None if path is None or str(path).startswith(_MEMORY_FILES) else path

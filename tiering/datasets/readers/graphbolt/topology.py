@@ -1,6 +1,6 @@
 """``fused_csc_sampling_graph.pt``: the adjacency that GraphBolt makes of all relations together.
 
-The file is read without torch: the object in it is known by its state, dictionaries of tensors. Types are numbered, the
+The file is read without DGL: the object in it is known by its state, dictionaries of tensors. Types are numbered, the
 nodes of each follow those of the one before; ``type_per_edge`` says which relation an entry belongs to.
 """
 
@@ -21,7 +21,7 @@ from tiering.datasets.scratch import chunks
 from tiering.errors import InputError, MissingError
 from tiering.formats.column_ids import ColumnIds
 from tiering.formats.protocols import EdgeData
-from tiering.formats.torch_file import StoredObject, TorchTensor, read_torch
+from tiering.formats.torch_file import StoredObject, read_torch, to_array
 
 WHAT = "a FusedCSCSamplingGraph of GraphBolt"
 EDGE_IDS = "_ORIGINAL_EDGE_ID"
@@ -116,10 +116,10 @@ def _state(value: Any, path: Path) -> Mapping[str, Any]:
 
 
 def _tensor(tensors: Mapping[str, Any], name: str, path: Path) -> npt.NDArray[Any]:
-    value = tensors.get(name)
-    if not isinstance(value, TorchTensor) or len(value.shape) != 1 or value.array().dtype.kind not in "iu":
+    array = to_array(tensors.get(name), path, f"{path}: {name}")
+    if array.ndim != 1 or array.dtype.kind not in "iu":
         raise _wrong(path, f"no {name}")
-    return value.array()
+    return array
 
 
 def _numbered(state: Mapping[str, Any], name: str, path: Path) -> list[str]:
@@ -128,7 +128,9 @@ def _numbered(state: Mapping[str, Any], name: str, path: Path) -> list[str]:
     numbers = numbers.get(name, numbers) if isinstance(numbers, dict) else numbers
     values = {}
     for text, number in (numbers if isinstance(numbers, dict) else {}).items():
-        values[int(number.array()[()]) if isinstance(number, TorchTensor) else number] = str(text)
+        value = to_array(number, path, f"{path}: {name}")
+        if value.size == 1 and value.dtype.kind in "iu":
+            values[int(value.item())] = str(text)
     if sorted(values) != list(range(len(values))) or not values:
         raise _wrong(path, f"no {name}")
     return [values[number] for number in range(len(values))]
