@@ -112,7 +112,7 @@ def test_reddit_is_a_matrix_of_scipy_and_numpy_files(replicas, tmp_path):
     matrix = scipy.sparse.load_npz(root / "reddit_graph.npz")
     assert matrix.shape == (466, 466)
     assert (matrix.row.reshape(-1, 2)[:, 0] == matrix.col.reshape(-1, 2)[:, 1]).all()
-    made = tiering.import_graph(replicas / "reddit", tmp_path / "graph", spec="reddit")
+    made = tiering.import_graph(replicas / "reddit", tmp_path / "graph", spec=str(replicas / "reddit/source.json"))
     indptr, indices = made.csc(("node", "to", "node"))
     assert np.array_equal(indices, matrix.row[np.argsort(matrix.col, kind="stable")])
     assert np.array_equal(np.diff(indptr), np.bincount(matrix.col, minlength=466))

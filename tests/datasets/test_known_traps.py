@@ -120,9 +120,12 @@ def test_marius_130_friendster_has_no_training_edges_of_its_own(replicas, tierin
     """Marius took all edges for training, and was killed at 312 GB."""
     stage = plan(tiering_cli, tmp_path, "friendster", "8GiB")
     assert max(step["memory"] for step in stage["steps"]) <= 8.1 * GIB
-    with open_dataset(replicas / "friendster", spec="friendster") as data:
+    friendster, spec = replicas / "friendster", str(replicas / "friendster/source.json")
+    with open_dataset(friendster, spec=spec) as data:
         assert data.nodes["node"].splits == {}
-    with open_dataset(replicas / "friendster", spec="friendster", split="0.8,0.1,0.1") as data:
+    with open_dataset(
+        replicas / "friendster", spec=str(replicas / "friendster/source.json"), split="0.8,0.1,0.1"
+    ) as data:
         sizes = {name: ids.size for name, ids in data.nodes["node"].splits.items()}
         assert sum(sizes.values()) == data.nodes["node"].num_nodes
         assert sizes["train"] == round(0.8 * data.nodes["node"].num_nodes)
@@ -133,7 +136,7 @@ def test_gids_12_a_header_is_never_read_as_a_row(igbh):
     tree = igbh / "full/processed"
     raw = np.fromfile(tree / "paper/node_feat.npy", np.float32).reshape(-1, 1024)
     np.save(tree / "paper/node_feat.npy", raw)
-    with open_dataset(igbh, spec="igbh-full") as data:
+    with open_dataset(igbh, spec=str(igbh / "source.json")) as data:
         assert data.nodes["paper"].features is not None
         assert np.array_equal(data.nodes["paper"].features.open(), raw)
     with (tree / "author/node_feat.npy").open("rb+") as file:  # a header's worth of bytes before the first row
@@ -141,7 +144,7 @@ def test_gids_12_a_header_is_never_read_as_a_row(igbh):
         file.seek(0)
         file.write(b"\0" * 128 + rows)
     with pytest.raises(tiering.errors.InputError, match=r"author/node_feat.npy: expected features.*no header.*found"):
-        open_dataset(igbh, spec="igbh-full")
+        open_dataset(igbh, spec=str(igbh / "source.json"))
 
 
 def test_igb_20_and_33_files_without_header_that_end_in_npy(replicas):
@@ -150,7 +153,7 @@ def test_igb_20_and_33_files_without_header_that_end_in_npy(replicas):
     with pytest.raises(ValueError, match="pickle"):
         np.load(tree / "paper/node_feat.npy")
     source = find_source(str(replicas / "igbh-full/source.json"))
-    with open_dataset(replicas / "igbh-full", spec="igbh-full") as data:
+    with open_dataset(replicas / "igbh-full", spec=str(replicas / "igbh-full/source.json")) as data:
         for node_type in ("paper", "author"):
             table = data.nodes[node_type].features
             assert table is not None
@@ -163,11 +166,11 @@ def test_igb_54_files_arrive_under_other_names(igbh):
     tree = igbh / "full/processed"
     (tree / "author/node_feat.npy").rename(tree / "paper/node_feat.npy.1")
     with pytest.raises(MissingError, match=r"author/node_feat.npy: .*paper/node_feat.npy.1 has its size: give.*#54"):
-        open_dataset(igbh, spec="igbh-full")
+        open_dataset(igbh, spec=str(igbh / "source.json"))
     (tree / "paper/node_feat.npy").rename(tree / "author/node_feat.npy")
     (tree / "paper/node_feat.npy.1").rename(tree / "paper/node_feat.npy")
     with pytest.raises(tiering.errors.InputError, match=r"paper/node_feat.npy: .*size of author/node_feat.npy:.*#54"):
-        open_dataset(igbh, spec="igbh-full")
+        open_dataset(igbh, spec=str(igbh / "source.json"))
 
 
 @pytest.mark.parametrize("lost", ["paper__cites__paper/edge_index.npy", "fos/node_feat.npy"])
@@ -175,7 +178,7 @@ def test_igb_18_an_incomplete_download(igbh, lost):
     """Some links of the script answered 403."""
     (igbh / "full/processed" / lost).unlink()
     with pytest.raises(MissingError, match=rf"{lost}: expected .* bytes of .*, found nothing; get the file"):
-        open_dataset(igbh, spec="igbh-full")
+        open_dataset(igbh, spec=str(igbh / "source.json"))
 
 
 def test_a_download_that_was_interrupted(igbh, replicas, tmp_path):
@@ -183,7 +186,7 @@ def test_a_download_that_was_interrupted(igbh, replicas, tmp_path):
     with feat.open("rb+") as file:
         file.truncate(feat.stat().st_size - 4096)
     with pytest.raises(tiering.errors.InputError, match=r"paper/node_feat.npy: expected .* bytes, found \d+ bytes"):
-        open_dataset(igbh, spec="igbh-full")
+        open_dataset(igbh, spec=str(igbh / "source.json"))
     root = Path(shutil.copytree(replicas / "friendster", tmp_path / "friendster"))
     packed = next(root.glob("*.gz"))
     data = packed.read_bytes()

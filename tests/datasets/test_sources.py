@@ -1,9 +1,8 @@
-"""Specifications of published datasets: sizes on paper, trees held against them and recognised, plans without data."""
+"""Specifications of published datasets: sizes on paper, trees held against them, plans without data."""
 
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 from tiering import pipeline
 from tiering.datasets import open_dataset
 from tiering.datasets.detect import READERS
-from tiering.datasets.sources import dataset_of_sizes, find_source, recognise, sources
+from tiering.datasets.sources import dataset_of_sizes, find_source, sources
 from tiering.errors import InputError, MissingError
 
 SPEC = """
@@ -66,7 +65,6 @@ edges = { paper__written_by__author = 500 }
 id = "somewhere#1"
 text = "The last 50 rows are zeros in old downloads."
 cure = "Fetch the patch."
-check = { kind = "zero tail", file = "paper/node_feat.npy", rows = 50 }
 """
 
 
@@ -123,9 +121,6 @@ def test_every_specification_names_a_reader_and_files_of_its_own_relations():
         for file in source.files:
             if file.of is not None and source.nodes:
                 assert file.optional or source.count(file.of) is not None, (source.name, file.path)
-        for defect in source.defects:
-            named = (defect.check or {}).get("file")
-            assert named is None or any(file.path == named for file in source.files)
 
 
 def test_a_tree_as_specified_is_imported_with_the_options_of_its_specification(tree, spec):
@@ -160,18 +155,6 @@ def _no_labels(root: Path) -> None:
     (root / "paper/node_label_19.npy").unlink()
 
 
-def _foreign_ids(root: Path) -> None:
-    edges = np.load(root / "paper__written_by__author/edge_index.npy")
-    edges[-1, 1] = 60
-    np.save(root / "paper__written_by__author/edge_index.npy", edges)
-
-
-def _unpatched(root: Path) -> None:
-    rows = np.load(root / "paper/node_feat.npy")
-    rows[150:] = 0
-    np.save(root / "paper/node_feat.npy", rows)
-
-
 @pytest.mark.parametrize(
     ("spoil", "error", "message"),
     [
@@ -180,8 +163,6 @@ def _unpatched(root: Path) -> None:
         (_other_dtype, InputError, r"expected features, float32 .*found float64 \(200, 4\)"),
         (_exchanged, InputError, r"it has the size of author/node_feat.npy: give the files their names back"),
         (_no_labels, MissingError, r"node_label_19.npy: expected labels, float32 \(200,\), 800 bytes of mini"),
-        (_foreign_ids, InputError, r"edge 499: expected a destination id in 0..59 \(author nodes of mini\), found 60"),
-        (_unpatched, InputError, r"last 50 rows are zeros.*somewhere#1.*So it is here. Fetch the patch."),
     ],
 )
 def test_a_file_that_is_not_as_specified_is_named_before_work_begins(
@@ -190,16 +171,6 @@ def test_a_file_that_is_not_as_specified_is_named_before_work_begins(
     spoil(tree)
     with pytest.raises(error, match=message):
         open_dataset(tree, spec=spec)
-
-
-def test_rows_of_zeros_and_of_nan_are_told(tree, spec):
-    rows = np.load(tree / "author/node_feat.npy")
-    rows[1:], rows[0] = 0, np.nan
-    np.save(tree / "author/node_feat.npy", rows)
-    with open_dataset(tree, spec=spec) as data:
-        warnings = "\n".join(data.notes["warnings"])
-    assert "row 0 has values that are NaN" in warnings
-    assert "59 of 60 sampled rows are zeros" in warnings
 
 
 def test_a_place_without_the_dataset_and_unknown_names_are_refused(tree, spec, tmp_path):
@@ -214,43 +185,6 @@ def test_a_place_without_the_dataset_and_unknown_names_are_refused(tree, spec, t
     wrong.write_text("title = ")
     with pytest.raises(InputError, match="expected TOML"):
         open_dataset(tree, spec=str(wrong))
-
-
-def _sparse(path: Path, dtype: str, shape: tuple[int, ...]) -> None:
-    """A numpy file of that shape without content."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": shape})
-        file.truncate(file.tell() + int(np.prod(shape)) * np.dtype(dtype).itemsize)
-
-
-def test_a_download_is_recognised_by_the_sizes_of_its_files(tmp_path):
-    root = tmp_path / "igb" / "tiny" / "processed"
-    _sparse(root / "paper/node_feat.npy", "<f4", (100_000, 1024))
-    _sparse(root / "paper/node_label_19.npy", "<f4", (100_000,))
-    _sparse(root / "paper__cites__paper/edge_index.npy", "<i8", (447_416, 2))
-    found = recognise(tmp_path / "igb")
-    assert found is not None
-    assert found.name == "igb-tiny"
-    with open_dataset(tmp_path / "igb") as data:
-        assert data.notes["recognised"] == "igb-tiny"
-        assert any("--spec igb-tiny" in line for line in data.notes["warnings"])
-    with open_dataset(tmp_path / "igb", spec="none") as data:
-        assert "recognised" not in data.notes
-    with open_dataset(tmp_path / "igb", spec="igb-tiny") as data:
-        assert any("sampled rows are zeros" in line for line in data.notes["warnings"])
-    for name, count in {"author": 357_041, "institute": 8_738, "fos": 84_220}.items():
-        _sparse(root / name / "node_feat.npy", "<f4", (count, 1024))
-    relations = {"paper__written_by__author": 471_443, "paper__topic__fos": 718_445}
-    for name, count in {**relations, "author__affiliated_to__institute": 325_410}.items():
-        _sparse(root / name / "edge_index.npy", "<i8", (count, 2))
-    found = recognise(root)
-    assert found is not None
-    assert found.name == "igbh-tiny"
-    shutil.rmtree(root / "author")
-    found = recognise(root)
-    assert found is not None
-    assert found.name == "igb-tiny"
 
 
 def test_plans_are_made_from_a_specification_alone(tmp_path, tiering_cli):

@@ -27,13 +27,10 @@ from tiering.datasets.readers.graphbolt import dataset as graphbolt
 from tiering.datasets.scratch import Scratch
 from tiering.datasets.sources import (
     Source,
-    check_samples,
     check_tree,
     find_source,
     locate,
-    own_specification,
     place,
-    recognise,
 )
 from tiering.datasets.splits import OFFICIAL, make_splits
 from tiering.datasets.transforms import transform
@@ -152,22 +149,18 @@ def open_dataset(
         chosen = format_of(path)
         if format not in ("auto", chosen):
             raise InputError(f"--format: expected auto or {chosen} for a {type(path).__name__}, found {format!r}")
-        if parsed.spec not in (None, "none"):
+        if parsed.spec is not None:
             raise InputError("--spec: has no meaning for a graph in hand; leave it out")
         _refuse_options(given, chosen)
         reading = Reading(chosen, parsed, Scratch(parsed.work_dir, parse_memory(memory)))
         reading.notes.update(format=chosen, source=f"{type(path).__module__}.{type(path).__qualname__}", options=given)
         return _opened(reading, lambda: open_in_hand(path, reading), type(path).__name__)
     _is_directory(Path(path))
-    if parsed.spec not in (None, "none"):
-        source_spec, own = find_source(str(parsed.spec)), own_specification(Path(path))
-        source_spec = own if own is not None and own.name == source_spec.name else source_spec
+    if parsed.spec is not None:
+        source_spec = find_source(str(parsed.spec))
         path = _checked_root(source_spec, Path(path))
         parsed = ImportOptions.parse({**source_spec.options, **given})
         format = source_spec.format if format == "auto" else format  # noqa: A001
-    guess = recognise(Path(path)) if parsed.spec is None else None
-    if guess is not None and format == "auto":
-        path = _root_of(guess, Path(path))
     chosen = detect(path) if format == "auto" else format
     if chosen not in READERS:
         hint = "; docs/importing.md has the two commands that import a crawl" if chosen == "webgraph" else ""
@@ -179,16 +172,9 @@ def open_dataset(
     in_place = in_place and not (parsed.changes_edges or parsed.compact_ids)
     reading = Reading(chosen, parsed, Scratch(parsed.work_dir, parse_memory(memory)), source_spec, in_place)
     reading.notes.update(format=chosen, source=str(source), options=given)
-
-    def opened() -> Dataset:
-        if source_spec is not None:
-            reading.notes["spec"] = source_spec.name
-            check_samples(source_spec, source, reading.warn)
-        elif guess is not None:
-            _say(guess, source, reading)
-        return READERS[chosen].open(source, reading)
-
-    return _opened(reading, opened, str(source))
+    if source_spec is not None:
+        reading.notes["spec"] = source_spec.name
+    return _opened(reading, lambda: READERS[chosen].open(source, reading), str(source))
 
 
 def _refuse_options(given: dict[str, Any], chosen: str) -> None:
@@ -245,20 +231,3 @@ def _checked_root(source: Source, path: Path) -> Path:
     if len(source.files) == 1:  # whose reader takes the file
         return place(root, source.files[0]) or root
     return path if path.is_file() else root
-
-
-def _root_of(source: Source, path: Path) -> Path:
-    """The path itself where the reader finds the files below it, else where they lie."""
-    sign = READERS[source.format].directory if source.format in READERS else None
-    root = locate(source, path)
-    return path if root is None or path.is_file() or sign is None or sign.recognises(path) else root
-
-
-def _say(source: Source, path: Path, reading: Reading) -> None:
-    """Record which published dataset this is by its files."""
-    known = f"{len(source.defects)} things are known of it" if source.defects else "nothing is known against it"
-    reading.notes["recognised"] = source.name
-    reading.warn(
-        f"{path}: its files and their sizes are those of {source.name}; {known} (`tiering datasets {source.name}`); "
-        f"with --spec {source.name} they are checked first"
-    )

@@ -157,7 +157,7 @@ class ImportOptions:
 
     spec: str | None = None
     """Which published dataset it is, by name or by the TOML file of a specification: files are held against that, and
-    its options count where none is given. ``none``: it is none of them."""
+    its options count where none is given."""
     num_nodes: PerType[int] = _NOTHING_SAID
     """Number of nodes (per type); checked against the files, needed where no file tells."""
     feature_dim: PerType[int] = _NOTHING_SAID

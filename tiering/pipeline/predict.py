@@ -84,7 +84,7 @@ def import_plan(
     from tiering.graph.plan import plan_import
 
     target, spec, published = Path(out).absolute(), options.get("spec"), None
-    if spec not in (None, "none") and not Path(source).exists():
+    if spec is not None and not Path(source).exists():
         published = find_source(str(spec))
     with (
         open_source(source, target, format, memory, options, in_place=cluster is not None)

@@ -1,7 +1,5 @@
 """What is known of published datasets: their files, sizes and defects, from ``data_specs/sources``."""
 
-from tiering.datasets.sources.recognise import recognise
-from tiering.datasets.sources.samples import check_samples
 from tiering.datasets.sources.sizes import dataset_of_sizes
 from tiering.datasets.sources.source import (
     Defect,
@@ -9,7 +7,6 @@ from tiering.datasets.sources.source import (
     SourceFile,
     families,
     find_source,
-    own_specification,
     sources,
 )
 from tiering.datasets.sources.tree import check_tree, locate, place
@@ -18,14 +15,11 @@ __all__ = [
     "Defect",
     "Source",
     "SourceFile",
-    "check_samples",
     "check_tree",
     "dataset_of_sizes",
     "families",
     "find_source",
     "locate",
-    "own_specification",
     "place",
-    "recognise",
     "sources",
 ]

@@ -20,11 +20,9 @@ import numpy as np
 
 from tiering.artifacts.document import schema_problems
 from tiering.artifacts.manifest import Relation
-from tiering.artifacts.regular import is_folder, is_there, require_file
+from tiering.artifacts.regular import require_file
 from tiering.errors import InputError, MissingError
 
-SPECIFICATION = "source.json"
-"""The specification of a replica, beside its tree."""
 FLAGS = ("both_directions",)
 """What is 1 if it holds, among the numbers of `Source.about`."""
 
@@ -80,8 +78,8 @@ class Defect:
     """Where it was reported: a repository and a number, or a program."""
     text: str
     cure: str
-    check: Mapping[str, Any] | None = None
-    """What the files are examined for, if they can be."""
+    names: bool = False
+    """Whether files may have changed names."""
 
 
 @dataclass(frozen=True)
@@ -153,12 +151,6 @@ def find_source(name: str) -> Source:
     return known[name]
 
 
-def own_specification(path: Path) -> Source | None:
-    """The specification that lies with a replica; ``None`` if `path` is none."""
-    file = path / SPECIFICATION
-    return _read(file)[0] if is_folder(path) and is_there(file, "a specification") else None
-
-
 @cache
 def families() -> dict[str, list[Source]]:
     """All datasets that the package knows, by family: the sizes of one."""
@@ -211,7 +203,7 @@ def _source(document: Mapping[str, Any], size: str, variant: Mapping[str, Any]) 
         files=tuple(files),
         classes=document.get("classes", {}),
         options=document.get("options", {}),
-        defects=tuple(Defect(d["id"], d["text"], d["cure"], d.get("check")) for d in defects),
+        defects=tuple(Defect(d["id"], d["text"], d["cure"], d.get("names", False)) for d in defects),
         **about,
         **counts,
     )

@@ -5,7 +5,6 @@ at a cost that does not depend on their sizes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -101,7 +100,7 @@ def _other_name(source: Source, file: SourceFile, root: Path) -> str | None:
     """What to do about a file that is missing or does not fit, where names have been mixed up: if it is there under
     another name, or another one under its name. ``None``: they have not.
     """
-    reported = next((f" ({d.id}: {d.text})" for d in source.defects if (d.check or {}).get("kind") == "names"), "")
+    reported = next((f" ({d.id}: {d.text})" for d in source.defects if d.names), "")
     path = root / file.path
     for other in source.files:
         if other is not file and _has_size(path, other):
@@ -118,14 +117,6 @@ def _other_name(source: Source, file: SourceFile, root: Path) -> str | None:
 def _has_size(path: Path, file: SourceFile) -> bool:
     """Whether a file of that size, with or without a numpy header, is at `path`."""
     return file.bytes is not None and path.is_file() and 0 <= path.stat().st_size - file.bytes <= _LONGEST_HEADER
-
-
-def arrays(source: Source, root: Path) -> Iterator[tuple[SourceFile, Path]]:
-    """The numpy files and headerless files that are there, and where."""
-    for file in source.files:
-        path = place(root, file)
-        if path is not None and path.suffix in ARRAYS and not file.members:
-            yield file, path
 
 
 def listing(source: Source) -> list[tuple[str, str, str]]:
