@@ -131,27 +131,21 @@ def test_means_that_cannot_be_are_refused(mag, tmp_path, given, message):
         tiering.import_graph(mag, tmp_path / "graph", mean_features=given)
 
 
-@pytest.mark.parametrize(
-    ("name", "order"),
-    [("full_feat.npy", ("paper", "author", "institution")), ("full.npy", ("author", "institution", "paper"))],
-)
-def test_a_file_of_all_features_is_told_by_its_content(mag, tmp_path, name, order):
+def test_rows_cut_out_of_a_file_of_all_features_are_read_where_they_lie(mag, tmp_path):
+    """As docs/datasets.md says of ``full_feat.npy``: rows of papers, authors and institutions in this order."""
     root = Path(shutil.copytree(mag, tmp_path / "data"))
-    rows = means(mag)
-    file = root / "mag240m_kddcup2021" / name
-    np.concatenate([rows[t] for t in order]).tofile(file)
+    rows, tree = means(mag), root / "mag240m_kddcup2021/processed"
+    np.concatenate([rows[t] for t in ("paper", "author", "institution")]).tofile(tree.parent / "full_feat.npy")
+    all_rows = np.memmap(tree.parent / "full_feat.npy", np.float16, "r").reshape(-1, 768)
+    begin = len(rows["paper"])
+    for node_type in ("author", "institution"):
+        (tree / node_type).mkdir(exist_ok=True)
+        np.save(tree / node_type / "node_feat.npy", all_rows[begin : begin + len(rows[node_type])])
+        begin += len(rows[node_type])
     graph = tiering.import_graph(root, tmp_path / "graph")
     for node_type in ("author", "institution"):
         assert np.array_equal(rows_of(graph, node_type), rows[node_type])
-    np.concatenate([rows[t] for t in ("author", "paper", "institution")]).tofile(file)
-    with pytest.raises(InputError, match=r"expected the papers' rows first .* or last"):
-        tiering.import_graph(root, tmp_path / "other")
-    np.concatenate([rows[t] if t == "paper" else np.zeros_like(rows[t]) for t in order]).tofile(file)
-    with pytest.raises(InputError, match="rows of authors are zeros: its script was stopped"):
-        tiering.import_graph(root, tmp_path / "other")
-    np.concatenate([rows[t] for t in order])[:-1].tofile(file)
-    with pytest.raises(InputError, match="expected the features of all 4899 nodes without numpy header, 7524864 bytes"):
-        tiering.import_graph(root, tmp_path / "other")
+        assert graph.feature_table(node_type).path == tree / node_type / "node_feat.npy"
 
 
 def test_splits_of_torch_are_read_without_running_them(mag, tmp_path, spoil_pickle: Callable[[Path], None]):

@@ -84,14 +84,10 @@ class Member(NpyHeader):
             count -= len(self._read(file, min(count, STEP)))
 
     def _read(self, file: IO[bytes], count: int) -> bytes:
-        parts, left = [], count
-        while left:
-            part = file.read(left)
-            if not part:
-                raise InputError(f"{self.where}: ends {left} bytes before its array does; get the file again")
-            parts.append(part)
-            left -= len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        data = file.read(count)
+        if len(data) < count:
+            raise InputError(f"{self.where}: ends {count - len(data)} bytes before its array does; get the file again")
+        return data
 
 
 def open_npz(path: Path, what: str, reading: Reading) -> dict[str, Member]:

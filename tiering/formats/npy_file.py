@@ -21,8 +21,8 @@ from tiering.artifacts.storage import open_raw, storage_errors
 from tiering.errors import InputError, shown
 
 _MAGIC = b"\x93NUMPY"
-_PARSERS = {1: (np.lib.format.read_array_header_1_0, 2), 2: (np.lib.format.read_array_header_2_0, 4)}
-"""Version -> what parses its header, and how many bytes the length of the header takes."""
+_PARSERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+"""Version -> what parses its header."""
 MAX_HEADER = 64 * 1024
 """Bytes of the longest header that is read."""
 _MAX_AXES = 8
@@ -143,25 +143,19 @@ def open_npy(path: Path, what: str = "a numpy file") -> NpyFile:
 
 def read_header(file: IO[bytes], where: str | Path) -> NpyHeader:
     """The header at the beginning of a file, left at the data; `InputError` if it is none or damaged."""
-    start = file.read(12)
-    if len(start) < 12 or not start.startswith(_MAGIC):
-        raise _damaged(where, f"the file ends in it, {len(start)} bytes" if len(start) < 12 else "found another one")
-    if start[6] not in _PARSERS or start[7] != 0:
-        raise InputError(
-            f"{where}: expected numpy file version 1.0 or 2.0, found {start[6]}.{start[7]}; "
-            "save it again with numpy.save"
-        )
-    parser, width = _PARSERS[start[6]]
-    length = int.from_bytes(start[8 : 8 + width], "little")
-    if length > MAX_HEADER:
-        raise _damaged(where, f"expected at most {MAX_HEADER} bytes, found {length}")
-    file.seek(8)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # files of Python 2 are read; Python's doubts about noise help nobody
-            shape, fortran, dtype = parser(file, max_header_size=MAX_HEADER)
+        version = np.lib.format.read_magic(file)
+        if parser := _PARSERS.get(version):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # files of Python 2 are read; Python's doubts about noise help nobody
+                shape, fortran, dtype = parser(file, max_header_size=MAX_HEADER)
     except Exception as error:  # numpy evaluates the text: almost any error can come of a damaged one
         raise _damaged(where, " ".join(str(error).split())[:120]) from error
+    if parser is None:
+        raise InputError(
+            f"{where}: expected numpy file version 1.0 or 2.0, found {version[0]}.{version[1]}; "
+            "save it again with numpy.save"
+        )
     sizes = tuple(int(n) for n in shape)
     return NpyHeader(np.dtype(dtype), sizes, bool(fortran) and len(sizes) > 1, file.tell())
 

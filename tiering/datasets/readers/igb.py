@@ -18,7 +18,6 @@ from pathlib import Path
 
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.artifacts.regular import entries, is_folder, is_there
-from tiering.datasets.complete_features import find_complete_features
 from tiering.datasets.edges import EdgeReader, read_edge_folder
 from tiering.datasets.mean_features import add_mean_features
 from tiering.datasets.nodes import NodeFiles, read_nodes
@@ -108,7 +107,6 @@ def open_tree(tree: Path, reading: Reading, sign: str, read_edges: EdgeReader) -
         if is_folder(folder):
             _require_label_chosen(folder, nodes[node_type], reading)
             reading.ignored(entries(folder))
-    find_complete_features(tree, nodes, reading)
     add_mean_features(nodes, edges, reading)
     reading.ignored(entry for entry in entries(tree) if not entry.name.startswith("."))
     return reading.dataset(size, nodes, edges)
