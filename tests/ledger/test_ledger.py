@@ -1,6 +1,6 @@
 """The ledger: every artifact file of some runs, by digest. However the work is cut, the bytes are those recorded.
 
-Rows change where bytes on disk are meant to: ``TIERING_LEDGER=record pytest tests/ledger -k "one part"`` records
+Rows change where bytes on disk are meant to: ``TIERING_LEDGER=record pytest tests/ledger -k one`` records
 them anew, and the commit says why.
 """
 
