@@ -5,32 +5,17 @@
 
 namespace tiering::cuda {
 
-namespace {
-
 /// Calls CUB for the size of its memory, and again to sort.
-template <typename Sort>
-void sort_with(Scratch<std::byte>& memory, Sort sort) {
+void sort_pairs(const KeyPairs& from, const KeyPairs& into, int64_t count, int bits, Scratch<std::byte>& memory,
+                cudaStream_t stream) {
+  const auto sort = [&](void* temporary, size_t& bytes) {
+    return cub::DeviceRadixSort::SortPairs(temporary, bytes, from.keys, into.keys, from.values, into.values, count, 0,
+                                           bits, stream);
+  };
   size_t bytes = 0;
   check(sort(nullptr, bytes), "sizing a sort");
   std::byte* const there = memory.require_roomy(static_cast<int64_t>(std::max<size_t>(bytes, 1)));
   check(sort(there, bytes), "sorting");
-}
-
-}  // namespace
-
-void sort_pairs(const KeyPairs& from, const KeyPairs& into, int64_t count, int bits, Scratch<std::byte>& memory,
-                cudaStream_t stream) {
-  sort_with(memory, [&](void* temporary, size_t& bytes) {
-    return cub::DeviceRadixSort::SortPairs(temporary, bytes, from.keys, into.keys, from.values, into.values, count, 0,
-                                           bits, stream);
-  });
-}
-
-void sort_keys(const uint64_t* from, uint64_t* into, int64_t count, int bits, Scratch<std::byte>& memory,
-               cudaStream_t stream) {
-  sort_with(memory, [&](void* temporary, size_t& bytes) {
-    return cub::DeviceRadixSort::SortKeys(temporary, bytes, from, into, count, 0, bits, stream);
-  });
 }
 
 }  // namespace tiering::cuda

@@ -1,4 +1,4 @@
-// Keys, or pairs by key, sorted on a stream. `memory` grows with the longest list.
+// Pairs sorted by key on a stream. `memory` grows with the longest list.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,5 @@ struct KeyPairs {
 /// Writes `from` into `into` in ascending order of the keys' lowest `bits` bits; equal keys keep their order.
 void sort_pairs(const KeyPairs& from, const KeyPairs& into, int64_t count, int bits, Scratch<std::byte>& memory,
                 cudaStream_t stream);
-
-/// The same of keys alone.
-void sort_keys(const uint64_t* from, uint64_t* into, int64_t count, int bits, Scratch<std::byte>& memory,
-               cudaStream_t stream);
 
 }  // namespace tiering::cuda

@@ -23,16 +23,9 @@ struct DeviceRadixSort {
       std::stable_sort(order.begin(), order.end(), [&](Count a, Count b) { return digits(a) < digits(b); });
       for (Count i = 0; i < count; ++i) {
         keys_out[i] = keys_in[order[static_cast<size_t>(i)]];
-        if (values_in != nullptr) values_out[i] = values_in[order[static_cast<size_t>(i)]];
+        values_out[i] = values_in[order[static_cast<size_t>(i)]];
       }
     });
-  }
-
-  template <typename Key, typename Count>
-  static cudaError_t SortKeys(void* temporary, size_t& temporary_bytes, const Key* keys_in, Key* keys_out, Count count,
-                              int begin_bit, int end_bit, cudaStream_t stream) {
-    constexpr Key* kNone = nullptr;
-    return SortPairs(temporary, temporary_bytes, keys_in, keys_out, kNone, kNone, count, begin_bit, end_bit, stream);
   }
 };
 
