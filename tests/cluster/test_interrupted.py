@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -278,3 +279,23 @@ def test_files_of_tasks_are_compared_when_a_run_goes_on(prepared: Path, tmp_path
         work(cluster)
     assert cluster.seen.run == 1
     assert_same("import", prepared, out)
+
+
+def test_what_still_runs_when_a_task_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other tasks write when the first has failed; the error waits for them, and the store goes after them."""
+    (tmp_path / "data").mkdir()
+    edges = np.random.default_rng(1).integers(0, 50, (2, 300))
+    edges[0, 0] = 50
+    np.save(tmp_path / "data" / "edge_index.npy", edges)
+    run_attempt = tasks.run_attempt
+
+    def late(store: Any, job: str, stage: Stage, index: int, **options: Any) -> Any:
+        if index > 0:
+            time.sleep(0.3)
+        return run_attempt(store, job, stage, index, **options)
+
+    monkeypatch.setattr(tasks, "run_attempt", late)
+    store = ClusterOptions(shards=3, workers=3, store=str(tmp_path / "store"))
+    with pytest.raises(InputError, match="edge 0: source id 50 is outside"):
+        tiering.import_graph(tmp_path / "data", tmp_path / "out", num_nodes=50, cluster=store)
+    assert left(tmp_path) == ["data"]

@@ -294,9 +294,11 @@ class _StageRun:
                 if time.monotonic() - self.reported >= REPORT_SECONDS and in_log():
                     self.reported = time.monotonic()
                     note(self.job.report(self.stage, len(self.manifests), self.tasks))
-        finally:
+        except BaseException:
             for ticket in self.attempts:
                 executor.drop(ticket)
+            executor.settle()
+            raise
 
     def _submit(self, index: int) -> None:
         ticket, alone = self.job.ticket(), all(attempt.index != index for attempt in self.attempts.values())

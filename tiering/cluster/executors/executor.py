@@ -45,6 +45,9 @@ class Executor(Protocol):
     def drop(self, ticket: int) -> None:
         """Forget an attempt: its result is not wanted any more."""
 
+    def settle(self) -> None:
+        """Wait for dropped attempts that go on in this process: what they write would come after what removes it."""
+
     def close(self) -> None:
         """Give back what the executor holds."""
 

@@ -17,6 +17,7 @@ class LocalExecutor:
         self.slots = workers
         self._pool = ThreadPoolExecutor(workers, "task")
         self._futures: dict[int, Future[Outcome]] = {}
+        self._dropped: list[Future[Outcome]] = []
 
     def submit(self, ticket: int, call: Call) -> None:
         self._futures[ticket] = self._pool.submit(attempt, call)
@@ -35,8 +36,12 @@ class LocalExecutor:
 
     def drop(self, ticket: int) -> None:
         future = self._futures.pop(ticket, None)
-        if future is not None:
-            future.cancel()
+        if future is not None and not future.cancel():
+            self._dropped.append(future)
+
+    def settle(self) -> None:
+        wait(self._dropped)
+        self._dropped.clear()
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)

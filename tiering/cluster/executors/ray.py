@@ -148,6 +148,9 @@ class RayExecutor:
             with suppress(self._ray.exceptions.RayError, ValueError):
                 self._ray.cancel(tried.answers, force=True)
 
+    def settle(self) -> None:
+        """Nothing: what is dropped is killed, and a worker that is out of reach may write what is nobody's any more."""
+
     def close(self) -> None:
         for ticket in list(self._attempts):
             self.drop(ticket)
