@@ -43,7 +43,9 @@ template <typename T>
 PlainCsc relabel(const PlainCsc& csc, const std::vector<T>& columns, const std::vector<T>& sources, int threads) {
   const auto num_src = static_cast<int64_t>(sources.size()), num_edges = static_cast<int64_t>(csc.indices.size());
   const Buffer<int64_t> indptr = relabel_indptr(csc.indptr, span_of(columns), threads);
-  PlainCsc made{{indptr.data(), indptr.data() + indptr.size()}, std::vector<int32_t>(csc.indices.size()), {}};
+  PlainCsc made;
+  made.indptr.assign(indptr.data(), indptr.data() + indptr.size());
+  made.indices.resize(csc.indices.size());
   place_indices({csc.indices.data(), num_edges, false}, num_src, {csc.indptr, span_of(columns), 0, num_edges},
                 {0, num_edges, 0, std::span(made.indptr).first(columns.size()), made.indices.data()}, threads);
   rename_sources(made.indices.data(), num_edges, {span_of(sources), 0, num_src}, threads);
