@@ -54,11 +54,8 @@ bool can_access(int device, int peer) {
 void enable_access(int device, int peer) {
   if (device == peer) return;
   const DeviceScope scope(device);
-  const cudaError_t code = cudaDeviceEnablePeerAccess(peer, 0);
-  if (code == cudaErrorPeerAccessAlreadyEnabled) {
-    (void)cudaGetLastError();
-    return;
-  }
+  const cudaError_t code = forget(cudaDeviceEnablePeerAccess(peer, 0));
+  if (code == cudaErrorPeerAccessAlreadyEnabled) return;
   check(code, "letting a GPU read a peer's memory");
 }
 

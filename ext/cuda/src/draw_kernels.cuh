@@ -21,7 +21,7 @@ struct DrawTask {
   DrawRule rule;
   uint64_t stream;  ///< folded (seed, epoch, batch, hop, relation)
 
-  TIERING_BOTH bool whole() const { return fanout < 0; }
+  TIERING_SHARED bool whole() const { return fanout < 0; }
 };
 
 /// What is known of the frontier's lists; an entry per node. A place is an address divided by the size of an index, so

@@ -5,16 +5,6 @@
 
 namespace tiering::cuda {
 
-namespace {
-
-/// For errors that nobody is told of: the next launch is not blamed for them.
-cudaError_t forget(cudaError_t code) noexcept {
-  if (code != cudaSuccess) (void)cudaGetLastError();
-  return code;
-}
-
-}  // namespace
-
 namespace detail {
 // Errors while giving back are of earlier launches, or the driver is shutting down: there is nobody to tell.
 void free_device(void* memory) noexcept { forget(cudaFree(memory)); }

@@ -16,7 +16,7 @@ GpuSampler::GpuSampler(GpuSamplerConfig config) : config_(std::move(config)) {
 }
 
 GpuSampler::~GpuSampler() {
-  if (stream_ != nullptr && cudaStreamSynchronize(stream_) != cudaSuccess) (void)cudaGetLastError();
+  if (stream_ != nullptr) forget(cudaStreamSynchronize(stream_));
 }
 
 void GpuSampler::check() const {

@@ -15,17 +15,17 @@ struct Faults {
 
 /// For node_slots.hpp.
 struct DeviceAtomics {
-  TIERING_BOTH int64_t peek([[maybe_unused]] const int64_t* where) const {
+  TIERING_SHARED int64_t peek([[maybe_unused]] const int64_t* where) const {
     return TIERING_ON_DEVICE(__ldcg(reinterpret_cast<const long long*>(where)));
   }
-  TIERING_BOTH int64_t exchange_if([[maybe_unused]] int64_t* where, [[maybe_unused]] int64_t expected,
-                                   [[maybe_unused]] int64_t next) const {
+  TIERING_SHARED int64_t exchange_if([[maybe_unused]] int64_t* where, [[maybe_unused]] int64_t expected,
+                                     [[maybe_unused]] int64_t next) const {
     return TIERING_ON_DEVICE(static_cast<int64_t>(atomicCAS(reinterpret_cast<unsigned long long*>(where),
                                                             static_cast<unsigned long long>(expected),
                                                             static_cast<unsigned long long>(next))));
   }
   /// Most edges lead to nodes that an earlier one has led to: a read tells so, and is cheaper.
-  TIERING_BOTH void lower([[maybe_unused]] uint32_t* where, [[maybe_unused]] uint32_t value) const {
+  TIERING_SHARED void lower([[maybe_unused]] uint32_t* where, [[maybe_unused]] uint32_t value) const {
     (void)TIERING_ON_DEVICE(__ldcg(where) > value ? atomicMin(where, value) : 0U);
   }
 };

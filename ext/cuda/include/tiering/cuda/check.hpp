@@ -32,11 +32,15 @@ class OutOfMemory : public CudaError {
   int64_t wanted_, free_;
 };
 
+/// Returns `code` and clears the runtime's record of it: the next launch would be blamed for the error.
+inline cudaError_t forget(cudaError_t code) noexcept {
+  if (code != cudaSuccess) (void)cudaGetLastError();
+  return code;
+}
+
 /// Throws if a call failed: what was tried, and the runtime's words.
 inline void check(cudaError_t code, const char* what) {
-  if (code == cudaSuccess) return;
-  (void)cudaGetLastError();  // else the next launch would be blamed for it
-  throw CudaError(code, what);
+  if (forget(code) != cudaSuccess) throw CudaError(code, what);
 }
 
 }  // namespace tiering::cuda
