@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +69,18 @@ def test_headerless_says_what_the_size_suggests(tmp_path: Path) -> None:
     np.arange(10, dtype=np.float32).tofile(tmp_path / "a.npy")
     with pytest.raises(InputError, match=r"40 bytes without one .*10 x float32 or 5 x int64"):
         open_npy(tmp_path / "a.npy")
+
+
+def test_a_header_is_not_read_beyond_its_bound(tmp_path: Path) -> None:
+    """A length of 4 GiB, in a file with holes that is as long, is refused before so much is read."""
+    path = tmp_path / "a.npy"
+    path.write_bytes(b"\x93NUMPY\x02\x00" + (2**32 - 1).to_bytes(4, "little"))
+    os.truncate(path, 2**32 + 100)
+    tracemalloc.start()
+    with pytest.raises(InputError, match=r"damaged numpy header .*expected at most 65536 bytes, found 4294967295"):
+        open_npy(path)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
 
 
 def test_truncated_and_oversized(tmp_path: Path) -> None:

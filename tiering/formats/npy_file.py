@@ -21,8 +21,8 @@ from tiering.artifacts.storage import open_raw, storage_errors
 from tiering.errors import InputError, shown
 
 _MAGIC = b"\x93NUMPY"
-_PARSERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-"""Version -> what parses its header."""
+_PARSERS = {(1, 0): (np.lib.format.read_array_header_1_0, 2), (2, 0): (np.lib.format.read_array_header_2_0, 4)}
+"""Version -> what parses its header, and how many bytes the length of the header takes."""
 MAX_HEADER = 64 * 1024
 """Bytes of the longest header that is read."""
 _MAX_AXES = 8
@@ -145,7 +145,12 @@ def read_header(file: IO[bytes], where: str | Path) -> NpyHeader:
     """The header at the beginning of a file, left at the data; `InputError` if it is none or damaged."""
     try:
         version = np.lib.format.read_magic(file)
-        if parser := _PARSERS.get(version):
+        parser, width = _PARSERS.get(version, (None, 0))
+        length = int.from_bytes(file.read(width), "little")
+        if length > MAX_HEADER:  # numpy would read as much before it refuses it
+            raise ValueError(f"expected at most {MAX_HEADER} bytes, found {length}")
+        if parser is not None:
+            file.seek(len(_MAGIC) + 2)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # files of Python 2 are read; Python's doubts about noise help nobody
                 shape, fortran, dtype = parser(file, max_header_size=MAX_HEADER)
