@@ -19,6 +19,7 @@ import numpy as np
 from scipy import sparse
 
 from benchmarks.harness import Comparison, Csc, FloatArray, Ids, Sizes, Work, compare, expect
+from benchmarks.relabel import relabel_graph
 from benchmarks.workers import Worker, library
 from tiering import native
 
@@ -101,14 +102,7 @@ def relabel(sizes: Sizes) -> Comparison:
     old_to_new[new_to_old] = np.arange(n, dtype=new_to_old.dtype)
 
     def ours() -> Csc:
-        new_indptr, entries = (
-            native.relabel_indptr(indptr, old_to_new, sizes.threads),
-            np.empty(4 * indices.size, np.uint8),
-        )
-        starts = new_indptr[: np.searchsorted(new_indptr, indices.size)]
-        native.place_indices(indices, 0, indptr, old_to_new, n, 0, 0, starts, entries, sizes.threads)
-        native.rename_sources(entries, old_to_new, 0, n, sizes.threads)
-        return new_indptr, entries.view(np.int32)
+        return relabel_graph(indptr, indices, old_to_new, old_to_new, sizes.threads)
 
     matrix = sparse.csc_matrix((np.ones(indices.size, np.float32), indices, indptr), shape=(n, n))
     theirs = matrix[new_to_old][:, new_to_old]

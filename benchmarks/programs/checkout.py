@@ -20,20 +20,11 @@ from loop import serve
 
 sys.path.append(str(Path(__file__).parents[1]))  # what the other side has of the benchmarks may differ
 
+from relabel import relabel_graph
 from rmat import rmat_edges
 
 import tiering
 from tiering.cli.main import main
-
-
-def _relabel(indptr: Any, indices: Any, ranks: Any, threads: int) -> None:
-    """A graph under new ids, as reordering makes it where all fits in memory."""
-    from tiering import native
-
-    new_indptr, entries = native.relabel_indptr(indptr, ranks, threads), np.empty(4 * indices.size, np.uint8)
-    starts = new_indptr[: np.searchsorted(new_indptr, indices.size)]
-    native.place_indices(indices, 0, indptr, ranks, ranks.size, 0, 0, starts, entries, threads)
-    native.rename_sources(entries, ranks, 0, ranks.size, threads)
 
 
 class Checkout:
@@ -84,7 +75,7 @@ class Checkout:
             "transpose": lambda: native.transpose(indptr, indices, n, threads),
             "out_degrees": lambda: native.out_degrees(indices, n, threads),
             "sort_by_score": lambda: native.sort_by_score(degrees, threads),
-            "relabel": lambda: _relabel(indptr, indices, ranks, threads),
+            "relabel": lambda: relabel_graph(indptr, indices, ranks, ranks, threads),
             "reverse_pagerank": lambda: native.reverse_pagerank(
                 relations, [n], [start], [start], 0.85, 5, 0.0, threads
             ),

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from benchmarks.relabel import relabel_graph
 from tiering import native
 
 THREADS = (1, 2, 7)
@@ -48,16 +49,6 @@ def relabelled(
     return (indptr, indices), (columns, sources), (new_indptr, sources[indices[places]]), places
 
 
-def relabel(indptr: Any, indices: Any, columns: Any, sources: Any, threads: int) -> tuple[Any, Any]:
-    """The graph under new ids, by one chunk and one window."""
-    new_indptr = native.relabel_indptr(indptr, columns, threads)
-    starts = new_indptr[: np.searchsorted(new_indptr, indices.size, "left")]
-    out = np.empty(4 * indices.size, np.uint8)
-    native.place_indices(indices, 0, indptr, columns, sources.size, 0, 0, starts, out, threads)
-    native.rename_sources(out, sources, 0, sources.size, threads)
-    return new_indptr, out.view(np.int32)
-
-
 graphs = {
     "num_src": st.integers(1, 50), "num_dst": st.integers(1, 50), "edges": st.integers(0, 4000),
     "seed": st.integers(0, 2**32 - 1),
@@ -69,7 +60,7 @@ graphs = {
 def test_relabel_maps_every_edge_and_keeps_their_order(num_src: int, num_dst: int, edges: int, seed: int) -> None:
     csc, maps, (indptr, indices), _ = relabelled(num_src, num_dst, edges, seed)
     for threads in THREADS:
-        new_indptr, new_indices = relabel(*csc, *maps, threads)
+        new_indptr, new_indices = relabel_graph(*csc, *maps, threads)
         np.testing.assert_array_equal(new_indptr, indptr)
         np.testing.assert_array_equal(new_indices, indices)
 
@@ -124,7 +115,7 @@ def test_long_and_short_columns() -> None:
     order = np.argsort(columns)
     places = np.concatenate([np.arange(indptr[v], indptr[v + 1]) for v in order])
     for threads in THREADS:
-        new_indptr, new_indices = relabel(indptr, indices, columns, sources, threads)
+        new_indptr, new_indices = relabel_graph(indptr, indices, columns, sources, threads)
         np.testing.assert_array_equal(np.diff(new_indptr), np.diff(indptr)[order])
         np.testing.assert_array_equal(new_indices, sources[indices[places]])
 
@@ -142,7 +133,7 @@ def test_relabel_names_what_does_not_fit() -> None:
         ((indptr, indices, columns.astype(float), sources), "dst_old_to_new: expected contiguous 1-D int32 or int64"),
     ]:
         with pytest.raises(ValueError, match=message):
-            relabel(*arguments, 2)
+            relabel_graph(*arguments, 2)
 
 
 def test_windows_name_what_does_not_fit() -> None:
