@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from folders import contents, contents_of
+from odd_dataset import write_odd_dataset
 
 SCORES = {
     "degree": ["--method", "degree"],
@@ -15,22 +16,6 @@ SCORES = {
 }
 """The first orders nodes: many have the same score."""
 TIERS = ["--gpu", "5%", "--peer", "3x2%", "--cpu", "30%"]
-
-
-def write_odd_dataset(folder: Path) -> Path:
-    """Duplicate edges, self loops, a node with a third of the edges, nodes without any; weights, rows of 14 bytes."""
-    random, nodes, edges = np.random.default_rng(3), 700, 5000
-    src = random.integers(0, nodes // 2, edges)
-    dst = np.where(random.random(edges) < 0.3, 17, (random.random(edges) ** 3 * nodes).astype(np.int64))
-    src[:50], dst[:50] = src[50:100], dst[50:100]
-    dst[100:120] = src[100:120]
-    folder.mkdir()
-    np.save(folder / "edge_index.npy", np.stack([src, dst]))
-    np.save(folder / "edge_weight.npy", random.random(edges).astype(np.float32))
-    np.save(folder / "edge_feat.npy", random.random((edges, 3)).astype(np.float16))
-    np.save(folder / "node_feat.npy", random.random((nodes, 7)).astype(np.float16))
-    np.save(folder / "train_idx.npy", random.permutation(nodes)[:90])
-    return folder
 
 
 @pytest.fixture(scope="module")
