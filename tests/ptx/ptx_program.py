@@ -90,6 +90,7 @@ class _Translation:
         self._local_bytes = 0
         self._blocks: list[list[str]] = [[]]
         self._labels: dict[str, int] = {}
+        self._last_block = 0
         end = 0
         for align, bits, symbol, count in re.findall(
             r"\.param\s+(?:\.align\s+(\d+)\s+)?\.[busf](\d+)(?:\s+\.ptr[^,]*?)?\s+(\w+)(?:\[(\d+)\])?", parameters
@@ -135,12 +136,11 @@ class _Translation:
         ]  # fmt: skip
 
     def _declare_label(self, statement: str) -> None:
-        self._count = getattr(self, "_count", 0)
         if statement.endswith(":"):
-            self._count += 1
-            self._labels[statement[:-1]] = self._count
+            self._last_block += 1
+            self._labels[statement[:-1]] = self._last_block
         elif re.search(r"\bbra\b", statement):
-            self._count += 1
+            self._last_block += 1
 
     def _statement(self, text: str) -> None:
         if text in "{}":
