@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import tiering
-from tiering.cluster.executors.nodes import KEEPALIVE, LONGEST_MS
+from tiering.cluster.executors.ray import KEEPALIVE
 
 PAGE = Path(__file__).parents[2] / "docs" / "cluster-recipes.md"
 FILES = dict(re.findall(r'```(?:yaml|bash) title="([\w.-]+)"\n(.*?)```', PAGE.read_text(), re.DOTALL))
@@ -23,7 +23,7 @@ needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="
 @pytest.mark.parametrize("name", FILES)
 def test_settings(name):
     text = FILES[name]
-    assert all(re.search(rf"{setting}\W+(value: )?\"?{LONGEST_MS}\b", text) for setting in KEEPALIVE)
+    assert all(re.search(rf"{setting}\W+(value: )?\"?{value}\b", text) for setting, value in KEEPALIVE.items())
 
 
 def test_options_exist(tiering_cli):
@@ -45,7 +45,7 @@ def test_the_job_of_kubernetes():
     pods = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
     for pod in pods:
         (container,) = pod["template"]["spec"]["containers"]
-        assert {one["name"]: one["value"] for one in container["env"]} == dict.fromkeys(KEEPALIVE, str(LONGEST_MS))
+        assert {one["name"]: one["value"] for one in container["env"]} == KEEPALIVE
         (mount,) = container["volumeMounts"]
         assert mount["mountPath"] == "/shared"
         assert [volume["name"] for volume in pod["template"]["spec"]["volumes"]] == [mount["name"]]

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tiering.cluster.executors.nodes import KEEPALIVE
+from tiering.cluster.executors.ray import KEEPALIVE
 
 MARK = "TIERING_TEST_MARK"
 """In the environment of all that a driver starts, directly or not."""

@@ -9,10 +9,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import sys
 import threading
 import time
-import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,8 +18,6 @@ from itertools import islice
 from typing import Any
 
 from tiering.cluster.executors.executor import Finished, LostWorkerError, has_room, memory_of
-from tiering.cluster.executors.nodes import KEEPALIVE, LONGEST_MS, Answer, Question, check_answers, check_driver, probe
-from tiering.cluster.store import open_store
 from tiering.cluster.tasks import Call, Outcome
 from tiering.errors import CapabilityError, InputError
 from tiering.progress import note
@@ -30,8 +26,8 @@ from tiering.version import __version__
 
 OBJECT_STORE_BYTES = 80 << 20
 """Of a cluster started here, about the least that Ray takes: nothing large goes through it."""
-PROBE_SECONDS = 60.0
-"""That a machine has to answer; most of it is the start of a worker."""
+KEEPALIVE = dict.fromkeys(("RAY_grpc_client_keepalive_time_ms", "RAY_grpc_client_keepalive_timeout_ms"), "10000")
+"""Ray's settings with which it notices within seconds that a machine is cut off; its own defaults take 7 minutes."""
 SILENT_SECONDS = 30.0
 """Time without a task that begins until a note says so, or an error if no machine is large enough."""
 JOIN_SECONDS = 600.0
@@ -92,7 +88,6 @@ class RayExecutor:
             _connect(self._ray, address, workers * threads)
         self._remote = self._ray.remote(max_retries=0, num_returns="streaming")(_program())
         self._attempts: dict[int, _Attempt] = {}
-        self._checked: set[str] = set()
         self._left_out: set[str] = set()
         self._nodes: list[Any] = []
         self._head = str(self._ray.get_runtime_context().gcs_address)
@@ -106,7 +101,6 @@ class RayExecutor:
         return max(1, sum(int(node["Resources"].get("CPU", 0)) // self._threads for node in self._machines()))
 
     def submit(self, ticket: int, call: Call) -> None:
-        self._check(call.store)
         self._quiet_since = self._quiet_since if self._attempts else time.monotonic()
         self._send(ticket, call)
 
@@ -274,49 +268,6 @@ class RayExecutor:
         self._reached = time.monotonic()
         return True
 
-    def _check(self, store: str) -> None:
-        """Look at all machines before the first attempt; those that join later are judged where attempts run."""
-        new = [] if store in self._checked else [node["NodeID"] for node in self._machines()]
-        if not new:
-            return
-        opened, folder, content = open_store(store), f"check-{uuid.uuid4().hex}", uuid.uuid4().bytes
-        opened.claim(f"{folder}/driver", content)
-        try:
-            answers = self._ask(Question(KEEPALIVE, __version__, store, folder, content), new)
-            for node, answer in answers.items():
-                good = not answer.store and answer.version == __version__
-                if good and opened.size(f"{folder}/{node}") != len(content):
-                    answers[node] = Answer(**{**vars(answer), "store": "what it writes is not seen from this machine"})
-            check_answers(list(answers.values()), store)
-        finally:
-            opened.clear(folder)
-        self._checked.add(store)
-
-    def _ask(self, question: Question, nodes: list[str]) -> dict[str, Answer]:
-        """What a probe finds on each machine; machines that leave the cluster meanwhile have no answer."""
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        look = self._ray.remote(num_cpus=0, max_retries=0)(probe())
-        asked = {
-            look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(
-                question.plain(), node
-            ): node
-            for node in nodes
-        }
-        ready, silent = self._ray.wait(list(asked), num_returns=len(asked), timeout=PROBE_SECONDS)
-        answers = dict[str, Answer]()
-        for ref in ready:
-            with suppress(self._ray.exceptions.RayError):
-                answers[asked[ref]] = Answer(**self._ray.get(ref))
-        there = {node["NodeID"]: node["NodeManagerHostname"] for node in self._ray.nodes() if node["Alive"]}
-        without = sorted(there[node] for node in asked.values() if node in there and node not in answers)
-        if without:
-            raise CapabilityError(
-                f"Ray's workers on {', '.join(without[:5])} do not answer within {PROBE_SECONDS:.0f} s, or fail "
-                f"({len(silent)} silent of {len(asked)}); see Ray's logs there"
-            )
-        return answers
-
 
 def _program() -> Callable[[bytes, str], Iterator[Any]]:
     """Return a function that makes one attempt: it says where, then what came of it, or in words why the machine
@@ -350,11 +301,9 @@ def _connect_to(head: str) -> None:
 
 
 def _import_ray() -> Any:
-    """Ray, once it is known that it is told to notice machines that are cut off: it reads that when it is loaded."""
-    if "ray" not in sys.modules:
-        for name in KEEPALIVE:
-            os.environ.setdefault(name, str(LONGEST_MS))
-    check_driver()
+    """Import Ray with its `KEEPALIVE` settings in this process unless the user has set them: it reads them once."""
+    for name, value in KEEPALIVE.items():
+        os.environ.setdefault(name, value)
     try:
         import ray
         import ray.exceptions

@@ -1,0 +1,67 @@
+"""Options of a cluster, and that nobody needs Ray who does not ask for it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from fresh_process import in_fresh_process
+
+from tiering.cluster.session import Cluster, ClusterOptions
+from tiering.errors import CapabilityError, InputError
+
+
+@pytest.mark.parametrize("text", ["", "tiering", "=1", "tiering=", "tiering=0", "tiering=1.5", "CPU=1", "a=1,,b=2"])
+def test_resources_that_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match=r"resources: expected NAME=AMOUNT, .* or LABEL=TEXT.*, found"):
+        ClusterOptions("ray", resources=text)
+
+
+def test_resources_as_text_and_by_name() -> None:
+    wanted = {"tiering": 0.5, "slots": 2.0, "pool": "graphs"}
+    assert ClusterOptions("ray", resources="tiering=.5, slots=2,pool=graphs").wanted == wanted
+    assert ClusterOptions("ray", resources=wanted).wanted == wanted
+    assert ClusterOptions("ray").wanted == {}
+    with pytest.raises(InputError, match="resources: only with executor ray; leave it out"):
+        ClusterOptions(resources="tiering=1")
+
+
+def test_without_ray(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from tiering.cluster.executors.ray import RayExecutor
+
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(CapabilityError, match=r"executor ray: .*pip install 'tiering\[ray\]'"):
+        RayExecutor()
+
+
+def test_workers_of_a_cluster_that_is_joined() -> None:
+    with pytest.raises(InputError, match="workers: of an executor on this machine"):
+        ClusterOptions("ray", address="auto", workers=3)
+
+
+def modules_of_everything() -> list[str]:
+    """What of Ray is loaded once everything is that runs without it."""
+    import tiering.pipeline
+    from tiering.cli.commands import commands
+    from tiering.cluster.executors.ray import RayExecutor
+    from tiering.cluster.session import Cluster, ClusterOptions
+
+    commands()
+    with Cluster(ClusterOptions()) as cluster:
+        cluster._begun()
+    assert tiering.pipeline and RayExecutor
+    return [name for name in sys.modules if name.partition(".")[0] == "ray"]
+
+
+def test_nothing_loads_ray_unasked() -> None:
+    assert in_fresh_process(modules_of_everything) == []
+
+
+def test_a_session_begins_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr("tiering.cluster.session.RayExecutor", lambda *each, **more: asked.append((each, more)))
+    Cluster(ClusterOptions("ray", workers=3, threads=2))._begun()
+    Cluster(ClusterOptions("ray", address="auto"))._begun()
+    assert asked[0] == ((None,), {"workers": 3, "threads": 2})
+    assert asked[1][0] == ("auto",)
