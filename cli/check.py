@@ -30,31 +30,18 @@ def check_command(
         str, option("With --full: blocks of 64 MiB to compare, such as 1%.", metavar="SHARE", default=True)
     ] = "100%",
     threads: opts.ThreadsOption = "auto",
-    executor: opts.ExecutorOption = None,
-    store: opts.StoreOption = None,
-    address: opts.AddressOption = None,
-    workers: opts.WorkersOption = None,
-    task_memory: opts.TaskMemoryOption = None,
-    shards: opts.ShardsOption = None,
-    resources: opts.ResourcesOption = None,
     json: opts.JsonOption = False,
 ) -> None:
     """Print every problem of an artifact and of those inside it. Exit code 1 if there is any."""
     from tiering.artifacts.artifact import Coverage
     from tiering.formats.registry import check_artifact
-    from tiering.pipeline.commands import tasks_of
 
     level, coverage, share = "full" if full else "structure", Coverage(), parse_size(sample, "sample").fraction
     if not share:
         raise InputError(f"sample: expected a share of the blocks such as 1%, found {sample!r}")
     if share < 1 and not full:
         raise InputError("sample: only --full compares blocks with checksums; give both, or neither")
-    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, resources, False)
-    if cluster is not None and (not full or share < 1):
-        raise InputError("--executor: tasks compare all blocks with checksums; give --full, without --sample")
-    with tasks_of(cluster) as tasks:
-        elsewhere = None if tasks is None else tasks.comparing
-        problems = check_artifact(path, level, int(threads), share, coverage, elsewhere)
+    problems = check_artifact(path, level, int(threads), share, coverage)
     if json:
         listed = [{"where": p.where, "message": p.message, "kind": p.kind} for p in problems]
         document = {"path": str(path), "level": level, "sound": not problems, "problems": listed}

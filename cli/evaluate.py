@@ -11,9 +11,7 @@ from tiering.errors import CapabilityError, InputError, MissingError
 from tiering.units import parse_bytes, parse_fanouts, parse_threads
 
 from .options import (
-    AddressOption,
     BatchSizeOption,
-    ExecutorOption,
     FanoutsListOption,
     FrontierOption,
     GraphArgument,
@@ -22,18 +20,12 @@ from .options import (
     MetapathsOption,
     NoVerifyOption,
     NumWalksOption,
-    ResourcesOption,
     RestartOption,
     SamplerOption,
     SeedOption,
-    ShardsOption,
-    StoreOption,
-    TaskMemoryOption,
     ThreadsOption,
     TrainOption,
     WalkLengthOption,
-    WorkersOption,
-    cluster_options,
     given_walks,
 )
 from .output import note, print_json, print_line, print_parts
@@ -118,13 +110,6 @@ def evaluate_command(
     threads: ThreadsOption = "auto",
     memory: MemoryOption = "auto",
     no_verify: NoVerifyOption = False,
-    executor: ExecutorOption = None,
-    store: StoreOption = None,
-    address: AddressOption = None,
-    workers: WorkersOption = None,
-    task_memory: TaskMemoryOption = None,
-    shards: ShardsOption = None,
-    resources: ResourcesOption = None,
     json: JsonOption = False,
 ) -> None:
     """Count the reads of sampled epochs: what share would a cache of 1 to 40 % serve, filled by each score?
@@ -136,7 +121,6 @@ def evaluate_command(
     from tiering.formats.graph import Graph
     from tiering.formats.scores import Scores
     from tiering.layout import parse_capacities
-    from tiering.pipeline.commands import tasks_of
     from tiering.sampling import SamplingOptions
 
     if plot is not None:
@@ -169,10 +153,7 @@ def evaluate_command(
         **({} if shares is None else {"shares": _shares(shares)}),
     }
     hops = [parse_fanouts(text) for text in fanouts or ["10,10,10"]]
-    cluster = cluster_options(executor, store, address, workers, task_memory, shards, resources, False)
-    with tasks_of(cluster) as tasks:
-        asked["elsewhere"] = None if tasks is None else tasks.judging
-        results = [evaluate(opened, named, SamplingOptions(fanout, **how), **asked) for fanout in hops]
+    results = [evaluate(opened, named, SamplingOptions(fanout, **how), **asked) for fanout in hops]
     for artifact in (opened, *judged):
         artifact.finish_reads()
     for text in notes_on(results):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from tiering.artifacts.checksum import SAMPLE_BYTES, SAMPLES, num_blocks, sampled_digest
 from tiering.artifacts.document import (
@@ -277,12 +277,6 @@ class Artifact(Described):
         return f"<{type(self).__name__} {self.path}>"
 
 
-Damage: TypeAlias = "Mapping[tuple[str, str], list[int] | str]"
-"""By the absolute path of an artifact and the name of a file: blocks that are not what was written, or why
-that is not known.
-"""
-
-
 @dataclass
 class Coverage:
     """Bytes that were looked at."""
@@ -293,8 +287,6 @@ class Coverage:
     """Bytes that have one."""
     samples: list[str] = field(default_factory=list)
     """Files of which only samples were recorded, and were compared."""
-    damage: Damage | None = None
-    """What others have found who have compared all blocks; ``None``: they are compared here."""
 
     def to_json(self) -> dict[str, Any]:
         return {"compared": self.compared, "known": self.known, "samples": self.samples}
@@ -309,12 +301,9 @@ class Coverage:
         wanted = range(count) if sample >= 1 else random.sample(range(count), min(count, max(1, round(sample * count))))
         where = name if name in manifest.files else f"external {name}: {verifier.path}"
         try:
-            known = None if self.damage is None else self.damage.get((str(manifest.path.absolute()), name))
-            wrong = verifier.damaged(wanted, threads) if known is None else known
+            wrong = verifier.damaged(wanted, threads)
         except StorageError as error:
             return [Problem(where, str(error), "external")]
-        if isinstance(wrong, str):
-            return [Problem(where, wrong, "external")]
         self.known += verifier.nbytes
         self.compared += sum(end - begin for begin, end in map(verifier.span, wanted))
         if not wrong:

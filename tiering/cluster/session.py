@@ -127,10 +127,6 @@ class Cluster:
         external_directories.claim_temporary(folder, writer.root, writer.required_journal())
         return self._job(name, writer.root)
 
-    def question(self, about: Path, name: str) -> Job:
-        """A job that leaves no artifact; `name` stands for what is asked, about the artifact at `about`."""
-        return self._job(name, about)
-
     def _store_url(self, beside: Path) -> str:
         return self.options.store or str(beside.with_name(f".{beside.name}.tasks"))
 

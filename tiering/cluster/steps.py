@@ -9,18 +9,15 @@ from typing import Any
 
 import xxhash
 
-from tiering.artifacts.artifact import Artifact, Damage
 from tiering.artifacts.manifest import Relation
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster.running import Job
 from tiering.cluster.session import Cluster
 from tiering.cluster.stages import (
     accesses,
-    comparing,
     degrees,
     frontier,
     inclusion,
-    judging,
     lists,
     pagerank,
     ranks,
@@ -28,7 +25,6 @@ from tiering.cluster.stages import (
     rows,
     sweeps,
 )
-from tiering.evaluation.counting import JudgedEpochs
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.scores import Scores
@@ -71,16 +67,6 @@ class StageTasks:
     def scoring(self) -> Scoring:
         """The columns of scores."""
         return Scoring(self._cluster)
-
-    def judging(self, judged: JudgedEpochs, graph: Graph) -> JudgedEpochs:
-        """Epochs of an evaluation; like those of a score they take long on graphs of any size."""
-        if self._cluster.grid.uncut or self._cluster.grid.shards == 1:
-            return judged
-        return judging.TaskEpochs(**vars(judged), whole=graph, cluster=self._cluster)
-
-    def comparing(self, artifact: Artifact) -> Damage:
-        """All files of an artifact with their checksums."""
-        return comparing.find_damage(self._cluster, artifact)
 
     def reordering(self) -> Reordering:
         """Orders and relations of a reorder."""

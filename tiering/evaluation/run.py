@@ -8,10 +8,10 @@ themselves: no score does better on these epochs (but for the last row, which ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from tiering.errors import InputError
 from tiering.evaluation.bootstrap import RESAMPLES, Bootstrap
@@ -34,7 +34,6 @@ from tiering.units import parse_threads
 
 __all__ = ["JUDGES", "ORACLE", "SHARES", "Evaluation", "evaluate", "named_scores", "unseen_epoch"]
 
-EpochsMaker: TypeAlias = "Callable[[JudgedEpochs, Graph], JudgedEpochs]"
 JUDGES = ("own", "dgl")
 """Samplers that may decide what training reads."""
 
@@ -78,7 +77,6 @@ def evaluate(
     ssd_model: DiskSpeed | str | Path | None = None,
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
-    elsewhere: EpochsMaker | None = None,
     **options: Any,
 ) -> Evaluation:
     """Sample some epochs of training and report what share of the accesses each score would have served.
@@ -122,9 +120,6 @@ def evaluate(
         What to stay within: ``8GiB``, ``50%``, a budget; ``auto`` is most of what is free. Where it is short, fewer
         threads sample; the result is the same, but for simulated reading, which has fewer batches then.
 
-    elsewhere
-        Has the epochs of this package's sampler counted in another way than by this process, to the same numbers.
-
     Raises
     ------
     InputError
@@ -157,8 +152,6 @@ def evaluate(
     samplers = need.threads(budget if room is None else budget.without(room.bytes), workers)
     sampler = _judge(graph, judge, chosen)
     judged = JudgedEpochs(sampler, graph, nodes, chosen, range(first, first + epochs), samplers)
-    if elsewhere is not None and judge == "own":
-        judged = elsewhere(judged, graph)
     known = None if asked is None or room is None else asked.sample(judged, room)
     rankings = {name: questions.rank(score_vector(graph, rows, name, score), workers) for name, score in scores.items()}
     ranked = list(rankings.values()) if resamples else []

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
-from tiering.artifacts.artifact import Artifact, Coverage, Damage
+from tiering.artifacts.artifact import Artifact, Coverage
 from tiering.artifacts.document import MANIFEST, document_problems, open_directory, read_document
 from tiering.artifacts.problems import Problem, raise_problems
 from tiering.artifacts.storage import unless_replaced
@@ -45,15 +44,8 @@ def check_artifact(
     threads: int = 1,
     sample: float = 1.0,
     coverage: Coverage | None = None,
-    elsewhere: Callable[[Artifact], Damage] | None = None,
 ) -> list[Problem]:
-    """Every problem of the artifact at `path`, see `tiering.artifacts.artifact.Artifact.problems`.
-
-    `elsewhere` compares the files with their checksums, at level ``full``, in another way than this process.
-    """
+    """Return every problem of the artifact at `path`, see `tiering.artifacts.artifact.Artifact.problems`."""
     where = Path(path)
     kind, problems = _kind(where)
-    if not problems and elsewhere is not None and level == "full" and not TYPES[kind].check(where, "header"):
-        coverage = coverage or Coverage()
-        coverage.damage = elsewhere(TYPES[kind].open(where))
     return problems or TYPES[kind].check(where, level, threads, sample, coverage)

@@ -321,7 +321,6 @@ def evaluate_scores(
     *,
     fanouts: Fanouts = (10, 10, 10),
     verify: bool = True,
-    cluster: Workers = None,
     **options: Unpack[EvaluationKeywords],
 ) -> Evaluation:
     """Count the reads of sampled epochs: what share would caches filled by each score have served?
@@ -346,9 +345,8 @@ def evaluate_scores(
     from tiering.evaluation import evaluate, named_scores
 
     judged = [opened(one, Scores, verify) for one in scores]
-    with reading(graph := opened(graph, Graph, verify), *judged), tasks_of(cluster) as tasks:
-        elsewhere = None if tasks is None else tasks.judging
-        result = evaluate(graph, named_scores(graph, judged), parse_fanouts(fanouts), elsewhere=elsewhere, **options)
+    with reading(graph := opened(graph, Graph, verify), *judged):
+        result = evaluate(graph, named_scores(graph, judged), parse_fanouts(fanouts), **options)
         for artifact in (graph, *judged):
             artifact.finish_reads()
     return result
