@@ -14,7 +14,7 @@ import rank_programs
 import warm_processes
 from tight_memory import ROW_BYTES, needed_bytes
 
-from tiering.loader.ranks.share import Rank
+from tiering.loader.processes.rank import ProcessRank
 
 ROWS = 3000
 """Nodes of the layout that they read."""
@@ -90,7 +90,7 @@ def batches_alone(layout: Any, options: dict[str, Any], epoch: int) -> dict[int,
 def expect_epoch(shares: list[Any], alone: dict[int, Any], size: int) -> None:
     """The ranks' batches are their shares of an epoch of one process, bit for bit."""
     for rank, share in enumerate(shares):
-        assert [index for index, *_ in share] == Rank(rank, size).batches(len(alone), drop_last=False)
+        assert [index for index, *_ in share] == ProcessRank(rank, size).batches(len(alone), drop_last=False)
         for index, seeds, rows in share:
             np.testing.assert_array_equal(seeds, alone[index][0])
             np.testing.assert_array_equal(rows, alone[index][1])

@@ -69,7 +69,7 @@ class RankProcess:
         """Make a loader, all ranks together, with room for so many rows beside the least; ``None``: too little."""
         from tight_memory import ROW_BYTES
 
-        from tiering.loader.ranks import server
+        from tiering.loader.processes import server
 
         if patience is not None:
             server._PATIENCE = patience
@@ -190,7 +190,7 @@ class RankProcess:
 
     def note_releases(self) -> None:
         """Let the owner note when it gives the slots of which rank to others."""
-        from tiering.loader.ranks.server import Serving
+        from tiering.loader.processes.server import Serving
 
         self.released, plain = list[tuple[int, float]](), Serving._release
 

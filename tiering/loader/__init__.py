@@ -13,7 +13,7 @@ from tiering.loader.counters import Counters, TierCounters
 from tiering.loader.gather import MemoryFeatures, TieredFeatures
 from tiering.loader.layout import TieredLayout, open_layout
 from tiering.loader.loader import Loader
-from tiering.loader.ranks.peers import PeerGroup
+from tiering.loader.processes.peers import PeerGroup
 from tiering.loader.tiered_tensor.tensor import TieredTensor
 
 __all__ = [

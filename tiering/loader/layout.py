@@ -24,7 +24,7 @@ from tiering.loader.gpu.gather import GpuFeatures
 from tiering.loader.loader import Loader
 from tiering.loader.options import DeviceOptions, LinkOptions, LoaderOptions, ReadOptions, grouped
 from tiering.loader.process import ForkLock
-from tiering.loader.ranks.peers import PeerGroup, find_group
+from tiering.loader.processes.peers import PeerGroup, find_group
 from tiering.loader.ssd_buffer import SsdBuffer
 from tiering.sampling import Negatives
 

@@ -27,10 +27,10 @@ from tiering.loader.lookahead import Lookahead, page_cache_for
 from tiering.loader.mapped import check_mapped, mapped_files
 from tiering.loader.options import DeviceOptions, Gatherable, LoaderOptions, ReadOptions
 from tiering.loader.process import require_torch
+from tiering.loader.processes.machine import MachineProcesses, host_group
+from tiering.loader.processes.peers import PeerGroup, find_group
+from tiering.loader.processes.rank import find_rank
 from tiering.loader.promotion import promoted_bytes
-from tiering.loader.ranks.machine import MachineRanks, host_group
-from tiering.loader.ranks.peers import PeerGroup, find_group
-from tiering.loader.ranks.share import find_rank
 from tiering.loader.ssd_buffer import SsdBuffer
 from tiering.loader.stats import LoaderStats, StageTimes, collect
 from tiering.loader.targets import LinkTargets, NodeTargets, Plan
@@ -275,7 +275,7 @@ class Loader(Described):
         rows = sum(promoted_bytes(artifact, t, reading) for t in cold)
         if group is not None:
             needs = {"outputs": outputs, "work": work, "rows": rows}
-            machine = MachineRanks.meet(group, self.rank, self._in_common(), needs)
+            machine = MachineProcesses.meet(group, self.rank, self._in_common(), needs)
             budget, outputs, work = machine.budget(memory), machine.total("outputs"), machine.total("work")
             rows = machine.most("rows")
         if on_gpu and machine is None and memory == "auto":  # the other ranks lock as much

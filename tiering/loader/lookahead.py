@@ -21,10 +21,10 @@ from tiering.formats.layout import Layout
 from tiering.loader.gather import FeatureRows
 from tiering.loader.options import MemoryOptions, ReadOptions
 from tiering.loader.process import ForkLock, warn_once
-from tiering.loader.ranks.client import BufferClient
-from tiering.loader.ranks.epoch import Key
-from tiering.loader.ranks.machine import MachineRanks
-from tiering.loader.ranks.server import BufferServer
+from tiering.loader.processes.client import BufferClient
+from tiering.loader.processes.epoch import Key
+from tiering.loader.processes.machine import MachineProcesses
+from tiering.loader.processes.server import BufferServer
 from tiering.loader.resident import ResidentRows
 from tiering.loader.sampled_ahead import AnySampled, Reading, Sampled, SampledAhead
 from tiering.loader.ssd_buffer import SsdBuffer, buffer_name
@@ -106,7 +106,7 @@ class Lookahead:
         Ranks that have one buffer together; `budget` and `output_bytes` are of all of them then. The first owns it and
         reads for all.
     drop_last
-        How batches are shared among ranks; see `tiering.loader.ranks.share.Rank.batches`.
+        How batches are shared among ranks; see `tiering.loader.processes.rank.ProcessRank.batches`.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Lookahead:
         kept_bytes: int | None = None,
         mapped_bytes: int = 0,
         page_locked: bool = False,
-        machine: MachineRanks | None = None,
+        machine: MachineProcesses | None = None,
         drop_last: bool = False,
     ) -> None:
         self.tables = SsdTables.of(layout, list(features))

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.errors import InputError
-from tiering.loader.ranks.client import ClientEpoch
+from tiering.loader.processes.client import ClientEpoch
 
 Ids = npt.NDArray[np.int64]
 Reading = native.RowBuffer | ClientEpoch

@@ -16,7 +16,7 @@ from torch.distributed import HashStore
 
 from tiering.errors import DeviceError, InputError
 from tiering.loader.gpu.peer_memory import share_memory
-from tiering.loader.ranks.peers import PeerGroup, find_group
+from tiering.loader.processes.peers import PeerGroup, find_group
 
 
 def peer_layout(kit, build, peers, rows=400, tiers=(40, 200, 160)):

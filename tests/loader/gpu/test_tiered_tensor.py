@@ -16,7 +16,7 @@ from torch.distributed import HashStore
 import tiering
 from tiering import cuda
 from tiering.errors import BudgetError, CapabilityError, InputError
-from tiering.loader.ranks.peers import PeerGroup
+from tiering.loader.processes.peers import PeerGroup
 from tiering.loader.resident import mapped, shared_memory
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8]

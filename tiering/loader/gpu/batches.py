@@ -33,7 +33,7 @@ from tiering.loader.gpu.rows import SlotRows
 from tiering.loader.gpu.slots import GpuSlots
 from tiering.loader.lookahead import Lookahead
 from tiering.loader.options import Gatherable
-from tiering.loader.ranks.peers import PeerGroup
+from tiering.loader.processes.peers import PeerGroup
 from tiering.loader.targets import Plan
 from tiering.loader.tensors import tensors_in
 from tiering.sampling import SampledBatch, Sampler

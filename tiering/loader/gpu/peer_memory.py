@@ -6,7 +6,7 @@ from tiering import cuda
 from tiering.errors import DeviceError
 from tiering.loader.gpu.device import Device
 from tiering.loader.process import warn_once
-from tiering.loader.ranks.peers import PeerGroup
+from tiering.loader.processes.peers import PeerGroup
 
 
 def share_memory(

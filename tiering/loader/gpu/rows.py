@@ -18,7 +18,7 @@ from tiering.loader.gather import FeatureRows, as_ids
 from tiering.loader.gpu.device import Device, auto_sms, check_process, pinned
 from tiering.loader.gpu.tiers import MemoryTiers, StagedRows
 from tiering.loader.process import warn_once
-from tiering.loader.ranks.peers import PeerGroup
+from tiering.loader.processes.peers import PeerGroup
 
 if TYPE_CHECKING:
     import torch

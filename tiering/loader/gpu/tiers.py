@@ -19,7 +19,7 @@ from tiering.loader.gpu.device import Device, pinned, pinned_address
 from tiering.loader.gpu.fill import device_file
 from tiering.loader.gpu.links import unless_slower
 from tiering.loader.gpu.peer_memory import share_memory
-from tiering.loader.ranks.peers import PeerGroup
+from tiering.loader.processes.peers import PeerGroup
 from tiering.loader.resident import load_rows
 from tiering.loader.ssd import note_fallback
 

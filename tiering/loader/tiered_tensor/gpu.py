@@ -19,7 +19,7 @@ from tiering.loader.gpu.links import unless_slower
 from tiering.loader.gpu.peer_memory import share_memory
 from tiering.loader.gpu.rows import GpuRows
 from tiering.loader.gpu.tiers import STAGING_BYTES, MemoryTiers, StagedRows
-from tiering.loader.ranks.peers import PeerGroup, find_group
+from tiering.loader.processes.peers import PeerGroup, find_group
 from tiering.loader.resident import ResidentRows, anonymous, made_rows
 from tiering.loader.tiered_tensor.host import WHAT, cpu_rows, require_memory
 from tiering.loader.tiered_tensor.in_hand import TensorInHand

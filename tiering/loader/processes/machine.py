@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from tiering.errors import DeviceError, InputError
-from tiering.loader.ranks.peers import PeerGroup, find_group
-from tiering.loader.ranks.share import Rank
+from tiering.loader.processes.peers import PeerGroup, find_group
+from tiering.loader.processes.rank import ProcessRank
 from tiering.memory import Budget, own_memory, parse_memory
 
 _MAPPING = re.compile(r"^[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ (\d+) +/memfd:tiering-")
 
 
-def host_group(peers: Any, rank: Rank) -> PeerGroup | None:
+def host_group(peers: Any, rank: ProcessRank) -> PeerGroup | None:
     """The processes of this machine that hold host memory together with a loader of `rank`, by the option `peers`.
 
     ``None`` where it is alone here, was given another number than ``torch.distributed`` knows, or that is not
@@ -41,16 +41,18 @@ def host_group(peers: Any, rank: Rank) -> PeerGroup | None:
 
 
 @dataclass(frozen=True)
-class MachineRanks:
+class MachineProcesses:
     """The ranks that make one loader on this machine, in the order of their numbers in the group."""
 
     group: PeerGroup
-    ranks: list[Rank]
+    ranks: list[ProcessRank]
     facts: list[dict[str, Any]]
     """What each said of itself when they met; see `meet`."""
 
     @classmethod
-    def meet(cls, group: PeerGroup, rank: Rank, loader: Mapping[str, Any], needs: Mapping[str, int]) -> MachineRanks:
+    def meet(
+        cls, group: PeerGroup, rank: ProcessRank, loader: Mapping[str, Any], needs: Mapping[str, int]
+    ) -> MachineProcesses:
         """Wait for the other ranks that make this loader.
 
         `loader`: what has to be the same for all of them, JSON types by name. `needs`: bytes that this rank takes.
@@ -71,7 +73,7 @@ class MachineRanks:
                         f"{name}: expected all ranks of this machine to make the same loader, found {mine!r} by rank "
                         f"{rank.rank} and {theirs!r} by rank {other['rank']}; with peers='off' each holds its own rows"
                     )
-        return cls(group, [Rank(int(fact["rank"]), rank.world_size) for fact in facts], facts)
+        return cls(group, [ProcessRank(int(fact["rank"]), rank.world_size) for fact in facts], facts)
 
     @property
     def size(self) -> int:

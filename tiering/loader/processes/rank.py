@@ -12,7 +12,7 @@ from tiering.errors import InputError
 
 
 @dataclass(frozen=True)
-class Rank:
+class ProcessRank:
     """One of several processes that train together."""
 
     rank: int = 0
@@ -30,7 +30,7 @@ class Rank:
         return [(self.rank + k * self.world_size) % count for k in range(own)]
 
 
-def find_rank(rank: int | None, world_size: int | None) -> Rank:
+def find_rank(rank: int | None, world_size: int | None) -> ProcessRank:
     """The process by what the caller says; if nothing: by torch's default process group, or the environment that
     ``torchrun`` sets, else one process alone.
     """
@@ -43,7 +43,7 @@ def find_rank(rank: int | None, world_size: int | None) -> Rank:
             raise InputError(f"{name}: expected a whole number, found {value!r}")
     if not 0 <= rank < world_size:
         raise InputError(f"rank: expected 0..{world_size - 1} of world_size={world_size}, found {rank}")
-    return Rank(int(rank), int(world_size))
+    return ProcessRank(int(rank), int(world_size))
 
 
 def _of_torch() -> tuple[int, int] | None:

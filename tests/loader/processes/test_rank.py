@@ -17,12 +17,12 @@ import warm_processes
 from rank_programs import share_of_an_epoch
 
 from tiering.errors import InputError
-from tiering.loader.ranks.share import Rank, find_rank
+from tiering.loader.processes.rank import ProcessRank, find_rank
 
 
 @given(st.integers(1, 60), st.integers(1, 8), st.booleans())
 def test_shares_are_equal_and_cover_the_epoch(count: int, world_size: int, drop_last: bool) -> None:
-    shares = [Rank(rank, world_size).batches(count, drop_last) for rank in range(world_size)]
+    shares = [ProcessRank(rank, world_size).batches(count, drop_last) for rank in range(world_size)]
     assert len({len(share) for share in shares}) == 1
     turns = [batch for turn in zip(*shares, strict=True) for batch in turn]
     if drop_last:
@@ -53,7 +53,7 @@ def test_ranks_share_one_epoch(kit: Any, build: Any, tmp_path: Any, size: int) -
     assert sorted(shares) == list(range(size))
     seen = set()
     for rank, share in shares.items():
-        assert [index for index, *_ in share] == Rank(rank, size).batches(len(alone), drop_last=False)
+        assert [index for index, *_ in share] == ProcessRank(rank, size).batches(len(alone), drop_last=False)
         for index, seeds, rows in share:
             np.testing.assert_array_equal(seeds, alone[index].seeds.numpy())
             np.testing.assert_array_equal(rows, alone[index].x.numpy())
@@ -99,7 +99,7 @@ def test_a_rank_of_torchrun(kit: Any, build: Any, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("WORLD_SIZE", "2")
     layout = build(kit.small_graph())
     loader = layout.loader(batch_size=16, fanouts=(3,))
-    assert loader.rank == Rank(1, 2)
+    assert loader.rank == ProcessRank(1, 2)
     assert [batch.index for batch in loader.epoch(0)] == loader.rank.batches(
         len(layout.loader(batch_size=16, fanouts=(3,), rank=0, world_size=1)), drop_last=False
     )

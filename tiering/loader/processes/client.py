@@ -21,9 +21,9 @@ from tiering import errors, native
 from tiering.artifacts.storage import core_errors
 from tiering.errors import InputError, StorageError, TieringError
 from tiering.loader.gather import FeatureRows, TieredFeatures
-from tiering.loader.ranks.channel import Channel
-from tiering.loader.ranks.epoch import Key
-from tiering.loader.ranks.machine import MachineRanks
+from tiering.loader.processes.channel import Channel
+from tiering.loader.processes.epoch import Key
+from tiering.loader.processes.machine import MachineProcesses
 from tiering.loader.resident import ResidentRows, mapped
 from tiering.loader.ssd_buffer import NO_COUNTERS, NO_SLOT
 from tiering.lookahead.choice import Choice, SsdTables
@@ -67,7 +67,7 @@ class BufferClient:
 
     def __init__(
         self,
-        machine: MachineRanks,
+        machine: MachineProcesses,
         address: str,
         what: str,
         tables: SsdTables,

@@ -1,7 +1,7 @@
 """The owner's side of a buffer that the ranks of one machine share: takes the rows that their batches need, fills the
 buffer in the order of the batches of all, and says where rows lie.
 
-The owner, like every other rank, is a client of it (`tiering.loader.ranks.client`).
+The owner, like every other rank, is a client of it (`tiering.loader.processes.client`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.errors import DeviceError
-from tiering.loader.ranks.channel import Channel, listen
-from tiering.loader.ranks.epoch import Key, Member, RefusalError, Run, tell, told
-from tiering.loader.ranks.machine import MachineRanks
+from tiering.loader.processes.channel import Channel, listen
+from tiering.loader.processes.epoch import Key, Member, RefusalError, Run, tell, told
+from tiering.loader.processes.machine import MachineProcesses
 from tiering.loader.ssd_buffer import SsdBuffer
 from tiering.lookahead.choice import Choice
 
@@ -39,7 +39,7 @@ _PATIENCE = 60.0
 class BufferServer:
     """Listens for the ranks of this machine, as long as the loader that owns it lives and epochs are under way."""
 
-    def __init__(self, machine: MachineRanks) -> None:
+    def __init__(self, machine: MachineProcesses) -> None:
         self._serving = Serving(machine)
         self.address = self._serving.address
         """Where ranks connect."""
@@ -60,7 +60,7 @@ class BufferServer:
 class Serving:
     """What the threads of a server have in common; `changed` guards all of it."""
 
-    def __init__(self, machine: MachineRanks) -> None:
+    def __init__(self, machine: MachineProcesses) -> None:
         self.machine, self.changed = machine, threading.Condition()
         self.offered: tuple[SsdBuffer, Choice, int] | None = None
         self._listener, self.address = listen()

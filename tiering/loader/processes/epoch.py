@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.loader.ranks.channel import Channel
+from tiering.loader.processes.channel import Channel
 
 Key = tuple[int, int]
 """An epoch's number, and how many times it was begun before."""
