@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tiering import cuda
 from tiering.loader.gpu.device import Device, pinned_address
-from tiering.loader.resident import ResidentRows, anonymous
+from tiering.loader.resident import SharedBlock, anonymous
 from tiering.units import format_bytes
 
 HUGE, SMALL = "huge", "small"
@@ -47,7 +47,7 @@ class PinnedRows:
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(fill, range(-(-nbytes // _BLOCK))))
-        self._array, self._owner = array, ResidentRows("rows of a benchmark", array)
+        self._array, self._owner = array, SharedBlock("rows of a benchmark", array)
         self.address = pinned_address(self._owner, device.index, "rows of a benchmark in host memory")
 
     def rows(self, rows: int, row_bytes: int, offset: int = 0) -> Tensor:
@@ -108,7 +108,7 @@ class PinnedArray:
     def __init__(self, device: Device, array: npt.NDArray[Any]) -> None:
         copy = anonymous(array.nbytes)
         copy.view(array.dtype)[:] = array
-        self._owner = ResidentRows("an array of a benchmark", copy)
+        self._owner = SharedBlock("an array of a benchmark", copy)
         self.address = pinned_address(self._owner, device.index, "an array of a benchmark in host memory")
         """Where the GPU finds it."""
 

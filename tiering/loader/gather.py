@@ -17,7 +17,7 @@ from tiering.loader.counters import Counters
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import require_torch, warn_once
 from tiering.loader.promotion import load_ssd_rows
-from tiering.loader.resident import ResidentRows, SharesMemory, anonymous, load_rows
+from tiering.loader.resident import SharedBlock, SharesMemory, anonymous, load_rows
 from tiering.loader.ssd import PageChecks, describe, make_table, note_fallback, open_images
 from tiering.units import format_bytes, format_count, parse_threads
 
@@ -301,7 +301,7 @@ class TieredFeatures(HostRows):
             for tier in MEMORY_TIERS
             for peer, rows in enumerate(entry.file_rows(tier, layout.num_peers))
         ]
-        self._resident: list[ResidentRows] = [rows for rows in tiers if rows is not None]
+        self._resident: list[SharedBlock] = [rows for rows in tiers if rows is not None]
         no_rows = np.empty(0, np.uint8)
         gpu, *shares, cpu = (no_rows if rows is None else rows.array for rows in tiers)
         self.promoted = promoted and reader is not None

@@ -25,7 +25,7 @@ from tiering.loader.processes.client import BufferClient
 from tiering.loader.processes.epoch import Key
 from tiering.loader.processes.machine import MachineProcesses
 from tiering.loader.processes.server import BufferServer
-from tiering.loader.resident import ResidentRows
+from tiering.loader.resident import SharedBlock
 from tiering.loader.sampled_ahead import AnySampled, Reading, Sampled, SampledAhead
 from tiering.loader.ssd_buffer import SsdBuffer, buffer_name
 from tiering.lookahead.choice import KNOWN_SHARE, UNLIMITED, Choice, Rows, SsdTables, choose, most_known, slots_for
@@ -55,7 +55,7 @@ class RowsAhead(Protocol):
     """A buffer with the rows of batches to come: of this process alone, or the way to that of all ranks."""
 
     @property
-    def memory(self) -> ResidentRows:
+    def memory(self) -> SharedBlock:
         """The memory of all slots."""
 
     @property

@@ -11,7 +11,7 @@ from tiering.artifacts.storage import core_errors
 from tiering.errors import StorageError
 from tiering.formats.layout import Layout, TypeLayout
 from tiering.loader.options import ReadOptions
-from tiering.loader.resident import ResidentRows, SharesMemory, is_held, made_rows
+from tiering.loader.resident import SharedBlock, SharesMemory, get_or_fill, is_cached
 from tiering.loader.ssd import PageChecks, open_row_buffer
 from tiering.lookahead.choice import SsdTables
 
@@ -24,7 +24,7 @@ def load_ssd_rows(
     reading: ReadOptions,
     checks: PageChecks | None,
     group: SharesMemory | None = None,
-) -> ResidentRows:
+) -> SharedBlock:
     """All rows of the ssd tier, in order, shared by all tables of this process or group. Cost: every page is read
     once.
     """
@@ -52,13 +52,13 @@ def load_ssd_rows(
             buffer.cancel()
 
     what = f"{layout.path}: rows of {entry.label} of the ssd tier"
-    return made_rows(what, _promoted_key(layout, entry, reading), rows * entry.row_bytes, fill, group)
+    return get_or_fill(what, _promoted_key(layout, entry, reading), rows * entry.row_bytes, fill, group)
 
 
 def promoted_bytes(layout: Layout, node_type: str, reading: ReadOptions) -> int:
     """Memory for a type's rows of the ssd tier, if they were read into it now: none where a table has them already."""
     entry = layout.type_layout(node_type)
-    held = is_held(_promoted_key(layout, entry, reading))
+    held = is_cached(_promoted_key(layout, entry, reading))
     return 0 if held else entry.rows("ssd") * entry.row_bytes
 
 

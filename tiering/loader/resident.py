@@ -36,7 +36,7 @@ class SharesMemory(Protocol):
         """Memory that goes by `key` in all of them; one of them fills it."""
 
 
-class ResidentRows:
+class SharedBlock:
     """The bytes of one file in memory. Kept alive by whoever uses it; freed with the last user."""
 
     def __init__(self, path: Path | str, array: npt.NDArray[np.uint8]) -> None:
@@ -50,11 +50,11 @@ class ResidentRows:
         self.registration = None  # before the memory itself goes
 
 
-_resident: WeakValueDictionary[tuple[Any, ...], ResidentRows] = WeakValueDictionary()
+_resident: WeakValueDictionary[tuple[Any, ...], SharedBlock] = WeakValueDictionary()
 _lock = ForkLock()
 
 
-def load_rows(path: Path, nbytes: int, group: SharesMemory | None = None) -> ResidentRows:
+def load_rows(path: Path, nbytes: int, group: SharesMemory | None = None) -> SharedBlock:
     """Read a file, which has `nbytes` by the manifest, into memory, or share the copy that is there already: of this
     process, or of all of a group.
     """
@@ -63,12 +63,12 @@ def load_rows(path: Path, nbytes: int, group: SharesMemory | None = None) -> Res
     if status.st_size != nbytes:
         raise FormatError(f"{shown(path)}: expected {nbytes} bytes, found {status.st_size}; make the layout again")
     key = (status.st_dev, status.st_ino, status.st_mtime_ns, nbytes)
-    return made_rows(path, key, nbytes, lambda array: _read_file(path, array), group)
+    return get_or_fill(path, key, nbytes, lambda array: _read_file(path, array), group)
 
 
-def made_rows(
+def get_or_fill(
     what: Path | str, key: tuple[Any, ...], nbytes: int, fill: Fill, group: SharesMemory | None
-) -> ResidentRows:
+) -> SharedBlock:
     """Memory that `fill` writes, or what goes by `key` already, in this process or in one of the group."""
     with _lock:
         known = (*key, group is not None)
@@ -81,11 +81,11 @@ def made_rows(
             else:
                 array = group.host_memory("-".join(str(part) for part in key), nbytes, fill)
             array.flags.writeable = False
-            _resident[known] = rows = ResidentRows(what, array)
+            _resident[known] = rows = SharedBlock(what, array)
         return rows
 
 
-def is_held(key: tuple[Any, ...]) -> bool:
+def is_cached(key: tuple[Any, ...]) -> bool:
     """Whether this process has the memory that goes by `key`, its own or that of a group."""
     return (*key, False) in _resident or (*key, True) in _resident
 

@@ -22,7 +22,7 @@ from tiering.errors import CapabilityError, FormatError, InputError, RefusedErro
 from tiering.formats.layout import TIERS, Layout, TypeLayout, image_bytes, page_sums
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import warn_once
-from tiering.loader.resident import ResidentRows, load_rows
+from tiering.loader.resident import SharedBlock, load_rows
 from tiering.lookahead.choice import SsdTables
 from tiering.lookahead.disk_speed import MAX_READ
 
@@ -112,7 +112,7 @@ class PageChecks:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._loaded: list[ResidentRows] = []
+        self._loaded: list[SharedBlock] = []
         for name in map(page_sums, range(layout.num_images)):
             if name not in layout.manifest.files:
                 raise CapabilityError(

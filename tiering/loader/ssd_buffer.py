@@ -19,7 +19,7 @@ from tiering.formats.layout import Layout
 from tiering.loader.gather import FeatureRows, TieredFeatures
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import ForkLock, warn_once
-from tiering.loader.resident import ResidentRows, anonymous, shared_memory
+from tiering.loader.resident import SharedBlock, anonymous, shared_memory
 from tiering.loader.ssd import PageChecks, open_row_buffer
 from tiering.lookahead.choice import Choice, SsdTables
 
@@ -67,7 +67,7 @@ class SsdBuffer:
             weakref.finalize(self, os.close, self.descriptor)
         else:
             self.arena = anonymous(nbytes)
-        self.memory = ResidentRows(buffer_name(layout), self.arena)
+        self.memory = SharedBlock(buffer_name(layout), self.arena)
         """The memory of all slots, as GPUs read it."""
         self._busy, self._lock, self._opening, self._process = False, ForkLock(), ForkLock(), 0
         self._native: native.RowBuffer | None = None

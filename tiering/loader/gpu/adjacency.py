@@ -23,7 +23,7 @@ from tiering.loader.gpu.fill import device_file
 from tiering.loader.gpu.links import prefers_host
 from tiering.loader.gpu.peer_memory import open_memory, share_handle
 from tiering.loader.processes.peers import PeerGroup
-from tiering.loader.resident import ResidentRows, load_rows, made_rows
+from tiering.loader.resident import SharedBlock, get_or_fill, load_rows
 from tiering.sampling import checked_weights
 from tiering.units import parse_threads
 
@@ -161,11 +161,11 @@ class _Builder:
                 memory.view(np.uint64)[:] = native.cumulative_weights(indptr, weights, name, parse_threads(None))
 
             key = ("sums", self._graph.digest, name)
-            raw, sum_address = self._pinned(made_rows(name, key, SUM_BYTES * indices.size, fill, self._group), what)
+            raw, sum_address = self._pinned(get_or_fill(name, key, SUM_BYTES * indices.size, fill, self._group), what)
             sums = raw.view(np.uint64)
         return HostLists(starts.view(np.int64), ends.view(indices.dtype), sums, (start, end, sum_address))
 
-    def _pinned(self, rows: ResidentRows, what: str) -> tuple[npt.NDArray[np.uint8], int]:
+    def _pinned(self, rows: SharedBlock, what: str) -> tuple[npt.NDArray[np.uint8], int]:
         """Bytes in host memory, from now on kept, and where the GPU finds them."""
         self._made.owners.append(rows)
         return rows.array, pinned_address(rows, self._device.index, what)

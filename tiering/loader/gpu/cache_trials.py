@@ -25,7 +25,7 @@ from tiering.formats.graph import Graph
 from tiering.loader.gpu.adjacency import GpuAdjacency, load_adjacency
 from tiering.loader.gpu.batches import GpuSampler
 from tiering.loader.gpu.device import Device, auto_sms, pinned_address
-from tiering.loader.resident import ResidentRows, anonymous
+from tiering.loader.resident import SharedBlock, anonymous
 from tiering.memory import Budget
 from tiering.sampling import NeighborSampler, SampledBatch, list_read_places
 
@@ -216,7 +216,7 @@ class RowTrials:
         nbytes = self._rows * row_bytes
         memory.require(nbytes, f"fit: rows of {row_bytes} B in page-locked memory")
         what = f"fit: rows of {row_bytes} B"
-        self._memory = ResidentRows(what, anonymous(nbytes))
+        self._memory = SharedBlock(what, anonymous(nbytes))
         self._on_host = pinned_address(self._memory, device.index, what)
         self._ids = [np.concatenate([sample.nodes[t] for t in types]) % self._rows for sample in samples]
         with cuda.device_errors(what):

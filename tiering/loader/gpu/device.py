@@ -17,7 +17,7 @@ from tiering import cuda
 from tiering.errors import CapabilityError, InputError
 from tiering.loader.output_pool import rounded_up
 from tiering.loader.process import require_torch
-from tiering.loader.resident import ResidentRows
+from tiering.loader.resident import SharedBlock
 from tiering.loader.tensors import dense_parts
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def open_device(index: int) -> Device:
     return Device(torch.cuda.current_device() if index < 0 else index)
 
 
-def pinned_address(rows: ResidentRows, device: int, what: str) -> int:
+def pinned_address(rows: SharedBlock, device: int, what: str) -> int:
     """Where GPUs find resident memory, private or shared with other processes.
 
     It is pinned by the first call, which needs some GPU of this process but pins for all, and unpinned with its last

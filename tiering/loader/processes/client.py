@@ -24,7 +24,7 @@ from tiering.loader.gather import FeatureRows, TieredFeatures
 from tiering.loader.processes.channel import Channel
 from tiering.loader.processes.epoch import Key
 from tiering.loader.processes.machine import MachineProcesses
-from tiering.loader.resident import ResidentRows, mapped
+from tiering.loader.resident import SharedBlock, mapped
 from tiering.loader.ssd_buffer import NO_COUNTERS, NO_SLOT
 from tiering.lookahead.choice import Choice, SsdTables
 
@@ -81,7 +81,7 @@ class BufferClient:
         """Memory for what this rank has sampled ahead."""
         self._machine, self._address, self._what, self._features = machine, address, what, dict(features)
         self._access = mmap.ACCESS_WRITE if page_locked else mmap.ACCESS_READ
-        self._memory: ResidentRows | None = None
+        self._memory: SharedBlock | None = None
         self._inode, self._turns = 0, Counter[int]()
         self._run: ClientEpoch | None = None
         self._own, self._whole, self._before = dict(NO_COUNTERS), dict(NO_COUNTERS), dict(NO_COUNTERS)
@@ -91,12 +91,12 @@ class BufferClient:
         self._turns[epoch] += 1
         return epoch, self._turns[epoch] - 1
 
-    def adopt(self, memory: ResidentRows, descriptor: int) -> None:
+    def adopt(self, memory: SharedBlock, descriptor: int) -> None:
         """Use the memory that this process, the owner, has mapped already."""
         self._memory, self._inode = memory, os.fstat(descriptor).st_ino
 
     @property
-    def memory(self) -> ResidentRows:
+    def memory(self) -> SharedBlock:
         """The memory of all slots, as this process maps it."""
         assert self._memory is not None
         return self._memory
@@ -207,7 +207,7 @@ class BufferClient:
             if self._memory is None or inode != self._inode:
                 array = mapped(descriptor, int(opened["arena"]), self._access)
                 array.flags.writeable = False
-                self._memory, self._inode = ResidentRows(self._what, array), inode
+                self._memory, self._inode = SharedBlock(self._what, array), inode
         finally:
             os.close(descriptor)
         self.pools = [(int(row_bytes), int(slots)) for row_bytes, slots in opened["pools"]]

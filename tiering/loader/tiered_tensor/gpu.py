@@ -20,7 +20,7 @@ from tiering.loader.gpu.peer_memory import share_memory
 from tiering.loader.gpu.rows import GpuRows
 from tiering.loader.gpu.tiers import STAGING_BYTES, MemoryTiers, StagedRows
 from tiering.loader.processes.peers import PeerGroup, find_group
-from tiering.loader.resident import ResidentRows, anonymous, made_rows
+from tiering.loader.resident import SharedBlock, anonymous, get_or_fill
 from tiering.loader.tiered_tensor.host import WHAT, cpu_rows, require_memory
 from tiering.loader.tiered_tensor.in_hand import TensorInHand
 from tiering.loader.tiered_tensor.placement import CopiedRows, TensorPlacement, place_rows
@@ -208,10 +208,10 @@ class _Loading:
             self.tensor.copy_rows(ids, array.reshape(-1, self.tensor.row_bytes), self.threads)
 
         if self.group is None:
-            rows = ResidentRows(WHAT, anonymous(nbytes))
+            rows = SharedBlock(WHAT, anonymous(nbytes))
             fill(rows.array)
         else:
-            rows = made_rows(WHAT, (self.tiers.topic, tier), nbytes, fill, self.group)
+            rows = get_or_fill(WHAT, (self.tiers.topic, tier), nbytes, fill, self.group)
         self.tiers.owners.append(rows)
         return pinned_address(rows, self.device.index, f"{WHAT}: copies of rows")
 
@@ -225,12 +225,12 @@ class _Loading:
         with _locking:
             rows = _locked.get(key)
             if rows is None:
-                rows = _locked[key] = ResidentRows(WHAT, data)
+                rows = _locked[key] = SharedBlock(WHAT, data)
         self.tiers.owners.append(rows)
         return pinned_address(rows, self.device.index, f"{WHAT}: page-locking the rows that are not copied")
 
 
-_locked: WeakValueDictionary[tuple[int, int], ResidentRows] = WeakValueDictionary()
+_locked: WeakValueDictionary[tuple[int, int], SharedBlock] = WeakValueDictionary()
 """Tensors that are page-locked, by address and bytes: memory is locked once, however many read it."""
 _locking = threading.Lock()
 
