@@ -22,7 +22,7 @@ from tiering.loader.batches import EdgeRows, HostBatches
 from tiering.loader.gather import FeatureRows, MemoryFeatures
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
-from tiering.loader.gpu.reserve import TrainingReserve, make_reserve
+from tiering.loader.gpu.headroom import GpuHeadroom, make_headroom
 from tiering.loader.lookahead import Lookahead, page_cache_for
 from tiering.loader.mapped import check_mapped, mapped_files
 from tiering.loader.options import DeviceOptions, Gatherable, LoaderOptions, ReadOptions
@@ -109,7 +109,7 @@ class Loader(Described):
         if verify:
             graph.finish_reads()  # what is too large to be compared before it is used
         self._batches = self._find_source(labels)
-        self._reserve = self._find_reserve()
+        self._headroom = self._find_headroom()
         self._mapped = list(mapped_files(graph))
         self._next_epoch = 0
         self._times = StageTimes()
@@ -180,8 +180,8 @@ class Loader(Described):
             with shown as bar, closing(ready):  # type: ignore[type-var]
                 for made in ready:
                     yield batches.receive(made)
-                    if self._reserve is not None:
-                        self._reserve.step_ended()
+                    if self._headroom is not None:
+                        self._headroom.step_ended()
                     bar.update()
                     if not bar.disable and self._times.batches % _LINE == 0:
                         bar.set_postfix_str(self.stats().line())
@@ -208,7 +208,7 @@ class Loader(Described):
         """
         ahead = self.lookahead
         buffer = None if ahead is None or ahead.buffer is None else ahead.buffer.counters()
-        memory = None if self._reserve is None else self._reserve.seen
+        memory = None if self._headroom is None else self._headroom.seen
         return collect(self._times, self.counters(), buffer, int(self.options.pipeline.workers), memory)
 
     def _plan(self, epoch: int) -> Plan:
@@ -330,7 +330,7 @@ class Loader(Described):
             return HostBatches(self.node_sampler, *common, pipeline.in_order, self._edge_positions, adapter, own)
         return GpuBatches(device, self._gpu_sampler or self.node_sampler, *common, self._edge_positions, adapter, own)
 
-    def _find_reserve(self) -> TrainingReserve | None:
+    def _find_headroom(self) -> GpuHeadroom | None:
         """What looks after the memory of the GPU that training needs, if that is asked for."""
         where, asked = self.options.device, self.options.memory.reserve
         if asked is None:
@@ -339,7 +339,7 @@ class Loader(Described):
             raise InputError("reserve: memory of a GPU; give device='cuda' too, or leave it out")
         of_edges = {relation_key(relation) for relation in self.edge_features}
         opened = [name for name in self.features if self.options.features == "tiers"] + sorted(of_edges)
-        return make_reserve(gpu_device.open_device(where.index), self.layout.artifact, asked, opened)
+        return make_headroom(gpu_device.open_device(where.index), self.layout.artifact, asked, opened)
 
     def describe(self) -> list[Part]:
         """What it makes batches of and how, and what it did so far."""

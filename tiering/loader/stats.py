@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tiering.description import Described, Line, Part, Table
-from tiering.loader.gpu.reserve import GpuMemory
+from tiering.loader.gpu.headroom import GpuMemory
 from tiering.loader.process import ForkLock
 from tiering.units import format_bytes, format_count, format_share
 

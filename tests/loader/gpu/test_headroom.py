@@ -12,7 +12,7 @@ from simulated_gpu import SimulatedDevice, resident_share
 from tiering.errors import BudgetError, InputError
 from tiering.formats.layout import Layout
 from tiering.loader import process
-from tiering.loader.gpu.reserve import STEPS
+from tiering.loader.gpu.headroom import STEPS
 
 MIB = 1 << 20
 OPTIONS = {"fanouts": "3,2", "batch_size": 10, "device": "cuda"}
@@ -43,7 +43,7 @@ def test_a_size_is_demanded_before_training(gpu, kit, build, memory):
 def test_what_is_advised_is_what_is_missing(gpu, kit, build, memory, monkeypatch):
     """Of 8 MiB on the GPU, 3 must go where 3 of those to be left are lacking."""
     layout = build(kit.small_graph())
-    monkeypatch.setattr("tiering.loader.gpu.reserve.cache_bytes", lambda *_: 8 * MIB)
+    monkeypatch.setattr("tiering.loader.gpu.headroom.cache_bytes", lambda *_: 8 * MIB)
     memory["free_bytes"] = 7 * MIB
     with pytest.raises(BudgetError, match="--gpu 5MiB or less"):
         layout.loader(reserve="10MiB", **OPTIONS)
@@ -90,7 +90,7 @@ def test_a_warning_says_what_would_be_better(gpu, kit, build, memory, monkeypatc
     """A thirty-second of 1 GiB stays free; less than a sixteenth more or less is not worth a word."""
     layout = build(kit.small_graph())
     loader = layout.loader(reserve="auto", **OPTIONS)
-    loader._reserve._caches, loader._reserve._most = min(caches, 1000) * MIB, 1000 * MIB
+    loader._headroom._caches, loader._headroom._most = min(caches, 1000) * MIB, 1000 * MIB
     memory["free_bytes"] = free * MIB
     with caplog.at_level(logging.WARNING):
         for _ in loader:

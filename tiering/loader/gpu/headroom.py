@@ -69,7 +69,7 @@ def cache_bytes(layout: Layout, types: Iterable[str], relations: Iterable[Relati
     return rows + sum(layout.adjacency_prefix(relation).bytes for relation in relations)
 
 
-class TrainingReserve:
+class GpuHeadroom:
     """Looks after the memory that training needs on the GPU of a loader.
 
     `asked`: bytes that must be left to training when the loader is made, ``auto``: nothing is demanded, the first
@@ -124,14 +124,14 @@ class TrainingReserve:
         )
 
 
-def make_reserve(device: Device, layout: Layout, asked: Any, opened: Iterable[str]) -> TrainingReserve:
+def make_headroom(device: Device, layout: Layout, asked: Any, opened: Iterable[str]) -> GpuHeadroom:
     """For a loader of `layout` that has opened the tables `opened` (node types, keys of relations) on `device`."""
     relations, opened = layout.graph.relations, list(opened)
     most = sum(layout.type_layout(t).num_nodes * layout.type_layout(t).row_bytes for t in opened)
     for relation in relations:
         size = ListBytes.of_graph(layout.graph, relation, layout.adjacency_prefix(relation).weights)
         most += int(size.taken(layout.graph.num_nodes(relation[2]), layout.graph.num_edges(relation)))
-    return TrainingReserve(device, str(layout.path), asked, cache_bytes(layout, opened, relations), most)
+    return GpuHeadroom(device, str(layout.path), asked, cache_bytes(layout, opened, relations), most)
 
 
 def _mebibytes(nbytes: int) -> str:
