@@ -177,11 +177,11 @@ def test_a_disk_that_answers_in_part_or_fails_once(layout, tmp_path):
     assert done.returncode == 0, done.stderr
     short, interrupted, *lines = done.stdout.splitlines()
     assert (short, interrupted) == ("True True", "True EINTR")
-    opening, measuring, reading_first, good, reading, again, *promoting, whole = lines
+    opening, measuring, reading_first, good, reading, again, *preloading, whole = lines
     assert (good, again, whole) == ("True", "True", "None True")
-    for line in (opening, measuring, reading_first, reading, *promoting):
+    for line in (opening, measuring, reading_first, reading, *preloading):
         assert re.search(r"ssd-[01]-of-2: (reading \d+ bytes at byte \d+: )?Input/output error$", line), line
-    assert len(promoting) == 2
+    assert len(preloading) == 2
 
 
 def test_an_interpreter_that_ends_by_an_error_of_the_disk(layout):

@@ -186,7 +186,7 @@ def test_rows_that_fit_are_read_once_and_never_again(layout, options, engine):
     loader = layout.loader(**options, engine=engine, memory=spare(1 << 30))
     assert loader.lookahead is None
     table = loader.features["node"]
-    assert table.promoted and table.placement()["ssd"]["where"] == "host memory (read from SSD)"
+    assert table.preloaded and table.placement()["ssd"]["where"] == "host memory (read from SSD)"
     batches = [bits(batch) for batch in loader]
     counted = loader.counters()["node"]
     assert counted["tiers"]["ssd"]["rows"] > 0

@@ -15,8 +15,8 @@ from tiering.errors import BudgetError, CapabilityError, FormatError, InputError
 from tiering.formats.layout import MEMORY_TIERS, TIERS, Layout, SsdRows, TypeLayout
 from tiering.loader.counters import Counters
 from tiering.loader.options import ReadOptions
+from tiering.loader.preload import preload_ssd_rows
 from tiering.loader.process import require_torch, warn_once
-from tiering.loader.promotion import load_ssd_rows
 from tiering.loader.resident import SharedBlock, SharesMemory, anonymous, load_rows
 from tiering.loader.ssd import PageChecks, describe, make_table, note_fallback, open_images
 from tiering.units import format_bytes, format_count, parse_threads
@@ -287,11 +287,11 @@ class TieredFeatures(HostRows):
         layout: Layout,
         node_type: str,
         reading: ReadOptions = _DEFAULT,
-        promoted: bool = False,
+        preloaded: bool = False,
         group: SharesMemory | None = None,
     ) -> None:
         entry = layout.type_layout(node_type)
-        self._reopened_by = (str(layout.path.absolute()), layout.digest, node_type, reading, promoted)
+        self._reopened_by = (str(layout.path.absolute()), layout.digest, node_type, reading, preloaded)
         checks = PageChecks(layout) if reading.verify and entry.rows("ssd") else None
         if reading.verify:
             layout.verify_tiers(node_type)
@@ -304,13 +304,13 @@ class TieredFeatures(HostRows):
         self._resident: list[SharedBlock] = [rows for rows in tiers if rows is not None]
         no_rows = np.empty(0, np.uint8)
         gpu, *shares, cpu = (no_rows if rows is None else rows.array for rows in tiers)
-        self.promoted = promoted and reader is not None
+        self.preloaded = preloaded and reader is not None
         """Whether the rows of the ssd tier were read into memory, too."""
         ssd = None
-        if self.promoted:
-            self._resident.append(load_ssd_rows(layout, entry, reading, checks, group))
+        if self.preloaded:
+            self._resident.append(preload_ssd_rows(layout, entry, reading, checks, group))
             ssd, reader = self._resident[-1].array, None
-        table = make_table(layout, entry, reader, None if self.promoted else checks, (gpu, shares, cpu), ssd)
+        table = make_table(layout, entry, reader, None if self.preloaded else checks, (gpu, shares, cpu), ssd)
         super().__init__(str(layout.path), entry, table, reading.threads, reader, checks)
         if entry.rows("gpu") + entry.rows("peer"):
             warn_once(
@@ -328,15 +328,15 @@ class TieredFeatures(HostRows):
         return _reopen, self._reopened_by
 
     def _place(self, tier: str) -> str:
-        if tier == "ssd" and self.promoted:
+        if tier == "ssd" and self.preloaded:
             return "host memory (read from SSD)"
         if tier == "ssd":
             return describe(self.reader)
         return "host memory" if tier == "cpu" else "host memory (opened with device='cpu')"
 
 
-def _reopen(path: str, digest: str, node_type: str, reading: ReadOptions, promoted: bool) -> TieredFeatures:
-    return TieredFeatures(same_layout(path, digest), node_type, reading, promoted)
+def _reopen(path: str, digest: str, node_type: str, reading: ReadOptions, preloaded: bool) -> TieredFeatures:
+    return TieredFeatures(same_layout(path, digest), node_type, reading, preloaded)
 
 
 def same_layout(path: str, digest: str) -> Layout:

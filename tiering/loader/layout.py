@@ -130,23 +130,23 @@ class TieredLayout(ForFrameworks, Described):
         node_type: str,
         reading: ReadOptions,
         where: DeviceOptions,
-        promoted: bool = False,
+        preloaded: bool = False,
         group: PeerGroup | None = None,
     ) -> TieredFeatures | GpuFeatures:
-        """`features`, or by the key of a relation `edge_features`, by groups of options; `promoted`: rows of the ssd
+        """`features`, or by the key of a relation `edge_features`, by groups of options; `preloaded`: rows of the ssd
         tier are read into host memory, too; `group`: processes that hold what lies in host memory together (on a GPU:
         those that `where` says).
         """
         index = where.index
-        key: tuple[Any, ...] = (node_type, reading, promoted, group)
-        if index is not None:  # one table, promoted or not: the memory of a GPU does not hold a gpu tier twice
+        key: tuple[Any, ...] = (node_type, reading, preloaded, group)
+        if index is not None:  # one table, preloaded or not: the memory of a GPU does not hold a gpu tier twice
             group = find_group(where.peers)
             key = (node_type, reading, index, where.max_sms, group)
         with self._lock:
             table = self._tables.get(key)
             if table is None or table.closed:
                 if index is None:
-                    table = TieredFeatures(self.artifact, node_type, reading, promoted, group)
+                    table = TieredFeatures(self.artifact, node_type, reading, preloaded, group)
                 else:
                     device = gpu_device.open_device(index)
                     table = GpuFeatures(
@@ -154,8 +154,8 @@ class TieredLayout(ForFrameworks, Described):
                         max_sms=where.max_sms, group=group,
                     )  # fmt: skip
                 self._tables[key] = table
-        if promoted and isinstance(table, GpuFeatures):
-            table.promote()
+        if preloaded and isinstance(table, GpuFeatures):
+            table.preload()
         return table
 
     def features(self, node_type: str | None = None, **options: Unpack[RowKeywords]) -> TieredFeatures | GpuFeatures:

@@ -26,11 +26,11 @@ from tiering.loader.gpu.headroom import GpuHeadroom, make_headroom
 from tiering.loader.lookahead import Lookahead, page_cache_for
 from tiering.loader.mapped import check_mapped, mapped_files
 from tiering.loader.options import DeviceOptions, Gatherable, LoaderOptions, ReadOptions
+from tiering.loader.preload import preload_bytes
 from tiering.loader.process import require_torch
 from tiering.loader.processes.machine import MachineProcesses, host_group
 from tiering.loader.processes.peers import PeerGroup, find_group
 from tiering.loader.processes.rank import find_rank
-from tiering.loader.promotion import promoted_bytes
 from tiering.loader.ssd_buffer import SsdBuffer
 from tiering.loader.stats import LoaderStats, StageTimes, collect
 from tiering.loader.targets import LinkTargets, NodeTargets, Plan
@@ -60,7 +60,7 @@ class OpenLayout(Protocol):
         node_type: str,
         reading: ReadOptions,
         where: DeviceOptions,
-        promoted: bool = False,
+        preloaded: bool = False,
         group: PeerGroup | None = None,
     ) -> Gatherable:
         """Rows of a node type by rank; the same arguments give the same table."""
@@ -272,7 +272,7 @@ class Loader(Described):
         batch_bytes = sum(sample.nodes[t].size * artifact.type_layout(t).row_bytes for t in artifact.feature_types)
         outputs = 0 if on_gpu else (int(pipeline.prefetch) + 2) * int(1.25 * batch_bytes)
         work = outputs + (2 * workers + 2) * 4 * sample.nbytes
-        rows = sum(promoted_bytes(artifact, t, reading) for t in cold)
+        rows = sum(preload_bytes(artifact, t, reading) for t in cold)
         if group is not None:
             needs = {"outputs": outputs, "work": work, "rows": rows}
             machine = MachineProcesses.meet(group, self.rank, self._in_common(), needs)
@@ -282,7 +282,7 @@ class Loader(Described):
             budget = budget.without(budget.left() - budget.left() // self.rank.world_size)
         fits = rows + work + page_cache_for(mapped, budget.left()) <= budget.left()
         if fits if machine is None else machine.told_by_owner(fits):
-            return {t: self.layout.open_table(t, reading, where, promoted=True, group=group) for t in cold}
+            return {t: self.layout.open_table(t, reading, where, preloaded=True, group=group) for t in cold}
         self.lookahead = Lookahead(
             artifact, cold, reading, self.options.memory, budget, outputs, workers, parse_threads(reading.threads),
             self.layout.buffers, kept, mapped,

@@ -145,17 +145,17 @@ def make_table(
     reader: native.SsdReader | None,
     checks: PageChecks | None,
     memory: tuple[Any, list[Any], Any] | None = None,
-    promoted: Any = None,
+    preloaded: Any = None,
 ) -> native.TieredTable:
     """A node type's rows as the core gathers them.
 
     `memory`: bytes of the gpu tier, of each peer's share, of the cpu tier. ``None``: rows of the ssd tier alone, from 0
-    on. `promoted`: bytes of all rows of the ssd tier, where they lie in memory.
+    on. `preloaded`: bytes of all rows of the ssd tier, where they lie in memory.
     """
     ends = [entry.ranges[tier][1] for tier in TIERS] if memory else [0, 0, 0, entry.rows("ssd")]
     gpu, peers, cpu = memory or (None, [], None)
     ssd, checksums = entry.ssd_rows, [] if checks is None else checks.arrays
     return native.TieredTable(
         entry.row_bytes, ends, gpu, peers, cpu, reader,
-        ssd.first_page, ssd.stride, ssd.rows_per_page, layout.page_bytes, checksums, promoted,
+        ssd.first_page, ssd.stride, ssd.rows_per_page, layout.page_bytes, checksums, preloaded,
     )  # fmt: skip

@@ -190,7 +190,7 @@ def test_rows_that_fit_are_read_once_into_page_locked_memory(gpu, layout, option
     registered = gpu.live("registered")
     loader = layout.loader(device="cuda", memory=spare(1 << 30), **options)
     table = loader.features["node"]
-    assert loader.lookahead is None and table.promoted and table is layout.features(device="cuda", depth=4)
+    assert loader.lookahead is None and table.preloaded and table is layout.features(device="cuda", depth=4)
     assert table.placement()["ssd"]["where"] == "pinned host memory (read from SSD)"
     assert gpu.live("registered") > registered
     for epoch in range(2):
@@ -204,7 +204,7 @@ def test_rows_that_fit_are_read_once_into_page_locked_memory(gpu, layout, option
     assert table.gather(ids).equal(layout.features().gather(ids))
 
 
-def test_rows_that_cannot_be_promoted_leave_the_table_as_it_was(gpu, layout, options):
+def test_rows_that_cannot_be_preloaded_leave_the_table_as_it_was(gpu, layout, options):
     """Too little memory may be locked; then pages are damaged."""
     table = layout.features(device="cuda", depth=4, verify=True)
     loader = layout.loader(device="cuda", memory="tiers", verify=True, **options)
@@ -213,7 +213,7 @@ def test_rows_that_cannot_be_promoted_leave_the_table_as_it_was(gpu, layout, opt
     with pytest.raises(BudgetError, match="'node': rows of the ssd tier: page-locking host memory"):
         layout.loader(device="cuda", memory=spare(1 << 30), verify=True, **options)
     gpu.set_registrable(1 << 40)
-    assert not table.promoted and gpu.live("registered") == locked
+    assert not table.preloaded and gpu.live("registered") == locked
     assert table.gather(ids).equal(layout.features().gather(ids))
     assert contents(loader.epoch(0)) == truth(layout, options, 0)
     image = layout.artifact.images[1]
@@ -222,20 +222,20 @@ def test_rows_that_cannot_be_promoted_leave_the_table_as_it_was(gpu, layout, opt
     data.tofile(image)
     with pytest.raises(FormatError, match=r"page 20 .* of ssd image 1 is damaged: .* 'node'"):
         layout.loader(device="cuda", memory=spare(1 << 30), verify=True, **options)
-    assert not table.promoted and gpu.live("registered") == locked
+    assert not table.preloaded and gpu.live("registered") == locked
 
 
 def test_of_several_ranks_each_takes_its_share_of_free_memory(layout, options, monkeypatch):
     rows, batches = 1100 * 4096, 4 << 20
     monkeypatch.setattr(loading, "parse_memory", lambda memory: spare(2 * rows + batches))
     assert layout.loader(device="cuda", **options, rank=0, world_size=4).lookahead is not None
-    assert layout.loader(device="cuda", **options, rank=0, world_size=1).features["node"].promoted
+    assert layout.loader(device="cuda", **options, rank=0, world_size=1).features["node"].preloaded
 
 
-def test_tables_of_several_types_are_promoted(gpu, kit, build, options):
+def test_tables_of_several_types_are_preloaded(gpu, kit, build, options):
     layout = build(odd_graph(kit, images=2))
     loader = layout.loader(device="cuda", memory=spare(1 << 30), **options)
-    assert {t: getattr(table, "promoted", None) for t, table in loader.features.items()} == {
+    assert {t: getattr(table, "preloaded", None) for t, table in loader.features.items()} == {
         "author": True, "paper": True, "topic": False,
     }  # fmt: skip
     assert contents(loader.epoch(0)) == truth(layout, options, 0)
@@ -243,7 +243,7 @@ def test_tables_of_several_types_are_promoted(gpu, kit, build, options):
 
 def test_tiers_alone_read_each_batch_by_itself(layout, options):
     loader = layout.loader(device="cuda", memory="tiers", **options)
-    assert loader.lookahead is None and not loader.features["node"].promoted
+    assert loader.lookahead is None and not loader.features["node"].preloaded
     assert contents(loader.epoch(0)) == truth(layout, options, 0)
     assert loader.counters()["node"]["ssd_reads"] > 0
 

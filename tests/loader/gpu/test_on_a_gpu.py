@@ -113,7 +113,7 @@ def test_slots_are_kept_while_kernels_read_them(ahead):
 def test_rows_that_fit_are_read_by_the_kernel(ahead):
     layout, options = ahead
     loader = layout.loader(device="cuda", memory=spare(4 << 30), **options)
-    assert loader.lookahead is None and loader.features["node"].promoted
+    assert loader.lookahead is None and loader.features["node"].preloaded
     for found, expected in zip(loader.epoch(0), layout.loader(**options, features="memory").epoch(0), strict=True):
         assert_same(found, expected)
     assert loader.counters()["node"]["ssd_reads"] == 0

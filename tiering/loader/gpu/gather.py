@@ -9,8 +9,8 @@ from tiering.loader.gpu.device import Device, check_process, parse_sms, pinned_a
 from tiering.loader.gpu.rows import GpuRows
 from tiering.loader.gpu.tiers import STAGING_BYTES, StagedRows, load_tiers
 from tiering.loader.options import ReadOptions
+from tiering.loader.preload import preload_ssd_rows
 from tiering.loader.processes.peers import PeerGroup
-from tiering.loader.promotion import load_ssd_rows
 from tiering.loader.ssd import PageChecks, describe, make_table, open_images
 from tiering.units import parse_threads
 
@@ -22,7 +22,7 @@ class GpuFeatures(GpuRows):
 
     The gpu tier lies in its memory; peers' shares in theirs, where it reaches them, else in host memory; the cpu tier
     in pinned host memory that it reads by itself; rows of the ssd tier come through pinned buffers of `staging_bytes`,
-    unless they lie in pinned memory already: all of them (`promote`), or those of a batch in the slots of a buffer.
+    unless they lie in pinned memory already: all of them (`preload`), or those of a batch in the slots of a buffer.
     One kernel serves what lies in memory, on up to `max_sms` multiprocessors, so that training keeps the others (0:
     all; ``auto``: a tenth where some rows come over PCIe, all where none does). `group` are the
     processes that share the peer tier.
@@ -48,10 +48,10 @@ class GpuFeatures(GpuRows):
         super().__init__(str(layout.path), entry, device, memory, max_sms=sms, reader=reader, group=group)
         self._layout, self._reading, self._staging_bytes = layout, reading, staging_bytes
         self._sharing = group  # of host memory
-        self.promoted = False
+        self.preloaded = False
         """Whether all rows of the ssd tier lie in pinned host memory."""
 
-    def promote(self) -> None:
+    def preload(self) -> None:
         """Read all rows of the ssd tier into pinned host memory; gathers read them there from then on.
 
         Tables of this process share the memory, and those of a group. Cost: every page is read once, in order.
@@ -63,13 +63,13 @@ class GpuFeatures(GpuRows):
             if self.reader is None:
                 return
             checks = PageChecks(self._layout) if self._reading.verify else None
-            rows = load_ssd_rows(self._layout, self._entry, self._reading, checks, self._sharing)
+            rows = preload_ssd_rows(self._layout, self._entry, self._reading, checks, self._sharing)
             self._table = self.table_over(
                 pinned_address(rows, self.device.index, f"{self._what}: rows of the ssd tier")
             )
             self._memory.owners.append(rows)
             self._done.wait()  # the GPU may still copy from the buffers
-            self.promoted, self.reader, self._staged, self._requests = True, None, None, None
+            self.preloaded, self.reader, self._staged, self._requests = True, None, None, None
 
     def _make_staging(self) -> StagedRows | None:
         if self.reader is None:
@@ -86,4 +86,4 @@ class GpuFeatures(GpuRows):
     def _place(self, tier: str) -> str:
         if tier != "ssd" or self.closed:
             return super()._place(tier)
-        return "pinned host memory (read from SSD)" if self.promoted else describe(self.reader)
+        return "pinned host memory (read from SSD)" if self.preloaded else describe(self.reader)

@@ -121,7 +121,7 @@ class GpuRows(FeatureRows):
         Notes
         -----
         The rows are read while the caller goes on. The host waits for the ids alone: where they are checked, and where
-        there is an ssd tier, whose rows it must be told of (`promote` does away with that). Safe to call from several
+        there is an ssd tier, whose rows it must be told of (`preload` does away with that). Safe to call from several
         threads; they take turns.
         """
         check_process(self._process)

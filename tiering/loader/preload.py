@@ -18,7 +18,7 @@ from tiering.lookahead.choice import SsdTables
 _LOAD_BYTES = 64 * 1024 * 1024
 
 
-def load_ssd_rows(
+def preload_ssd_rows(
     layout: Layout,
     entry: TypeLayout,
     reading: ReadOptions,
@@ -52,15 +52,15 @@ def load_ssd_rows(
             buffer.cancel()
 
     what = f"{layout.path}: rows of {entry.label} of the ssd tier"
-    return get_or_fill(what, _promoted_key(layout, entry, reading), rows * entry.row_bytes, fill, group)
+    return get_or_fill(what, _preload_key(layout, entry, reading), rows * entry.row_bytes, fill, group)
 
 
-def promoted_bytes(layout: Layout, node_type: str, reading: ReadOptions) -> int:
+def preload_bytes(layout: Layout, node_type: str, reading: ReadOptions) -> int:
     """Memory for a type's rows of the ssd tier, if they were read into it now: none where a table has them already."""
     entry = layout.type_layout(node_type)
-    held = is_cached(_promoted_key(layout, entry, reading))
+    held = is_cached(_preload_key(layout, entry, reading))
     return 0 if held else entry.rows("ssd") * entry.row_bytes
 
 
-def _promoted_key(layout: Layout, entry: TypeLayout, reading: ReadOptions) -> tuple[Any, ...]:
+def _preload_key(layout: Layout, entry: TypeLayout, reading: ReadOptions) -> tuple[Any, ...]:
     return str(layout.path.absolute()), layout.digest, entry.node_type, "ssd", reading.verify
