@@ -23,12 +23,12 @@ from tiering.artifacts.storage import nearest_folder
 from tiering.errors import FormatError, InputError, RefusedError
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
-from tiering.formats.own_arrays import OwnValues
 from tiering.formats.protocols import Dataset
 from tiering.formats.registry import open_artifact
 from tiering.formats.scores import Scores
 from tiering.formats.shape import GraphShape
 from tiering.formats.train_set import Train
+from tiering.formats.user_arrays import UserValues
 from tiering.memory import Budget, parse_memory
 from tiering.units import parse_fanouts, parse_threads
 
@@ -266,7 +266,7 @@ def score_graph(
     out: Pathlike,
     method: str = "auto",
     *,
-    scores: OwnValues | None = None,
+    scores: UserValues | None = None,
     train: Train = None,
     seed: int | None = None,
     threads: Threads = None,
@@ -357,7 +357,7 @@ def reorder_graph(
     scores: Scores | Pathlike,
     out: Pathlike,
     *,
-    first: OwnValues | None = None,
+    first: UserValues | None = None,
     features: bool = False,
     threads: Threads = None,
     memory: Memory = None,

@@ -19,11 +19,11 @@ from tiering.errors import InputError
 from tiering.formats.feature_rows import checked_tables
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
-from tiering.formats.own_arrays import OwnValues
 from tiering.formats.protocols import Dataset
 from tiering.formats.scores import Scores
 from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.formats.train_set import Train
+from tiering.formats.user_arrays import UserValues
 from tiering.memory import parse_memory
 from tiering.pipeline.commands import (
     Memory,
@@ -161,7 +161,7 @@ def predict_score(
     out: Pathlike,
     method: str = "auto",
     *,
-    scores: OwnValues | None = None,
+    scores: UserValues | None = None,
     train: Train = None,
     seed: int | None = None,
     threads: Threads = None,
@@ -206,7 +206,7 @@ def predict_reorder(
     scores: Scores | Pathlike | None,
     out: Pathlike,
     *,
-    first: OwnValues | None = None,
+    first: UserValues | None = None,
     features: bool = False,
     threads: Threads = None,
     memory: Memory = None,

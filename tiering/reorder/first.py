@@ -11,20 +11,20 @@ import numpy.typing as npt
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.reader import chunks
 from tiering.errors import InputError
-from tiering.formats.own_arrays import OwnArray, OwnValues, own_arrays
 from tiering.formats.shape import SizedGraph
+from tiering.formats.user_arrays import UserArray, UserValues, read_user_arrays
 
 CHUNK = 1 << 20
 """Ids read together."""
 OPTION = "--first"
 
 
-def read_first(graph: SizedGraph, given: OwnValues) -> dict[str, OwnArray]:
+def read_first(graph: SizedGraph, given: UserValues) -> dict[str, UserArray]:
     """Nodes that come first, by node type; at least one of each type that is named.
 
     `InputError` unless each is an original id, named once. Memory: a byte for each node of a type.
     """
-    arrays = own_arrays(graph, given, "node ids", OPTION, "iu")
+    arrays = read_user_arrays(graph, given, "node ids", OPTION, "iu")
     for node_type, array in arrays.items():
         if not array.values.size:
             raise InputError(f"{array.where}: expected node ids, found none; leave {OPTION} out")
@@ -32,7 +32,7 @@ def read_first(graph: SizedGraph, given: OwnValues) -> dict[str, OwnArray]:
     return {node_type: arrays[node_type] for node_type in graph.node_types if node_type in arrays}
 
 
-def marks(array: OwnArray, count: int) -> npt.NDArray[np.bool_]:
+def marks(array: UserArray, count: int) -> npt.NDArray[np.bool_]:
     """Which of `count` nodes come first: shape (count,)."""
     marked = np.zeros(count, bool)
     for _, _, (ids,) in chunks([array.values], CHUNK):
@@ -40,18 +40,18 @@ def marks(array: OwnArray, count: int) -> npt.NDArray[np.bool_]:
     return marked
 
 
-def pieces(array: OwnArray, count: int) -> Iterator[npt.NDArray[Any]]:
+def pieces(array: UserArray, count: int) -> Iterator[npt.NDArray[Any]]:
     """The ids in their order, some at a time, as orders of `count` nodes keep them."""
     for _, _, (ids,) in chunks([array.values], CHUNK):
         yield ids.astype(f"i{id_bytes(count)}")
 
 
-def first_digests(first: Mapping[str, OwnArray]) -> dict[str, str]:
+def first_digests(first: Mapping[str, UserArray]) -> dict[str, str]:
     """For the record: a digest of the nodes of each type."""
     return {f"first of {node_type}": array.digest for node_type, array in first.items()}
 
 
-def _check(array: OwnArray, node_type: str, count: int) -> None:
+def _check(array: UserArray, node_type: str, count: int) -> None:
     for first, _, (ids,) in chunks([array.values], CHUNK):
         wrong = np.flatnonzero((ids < 0) | (ids >= count))
         if wrong.size:

@@ -17,9 +17,9 @@ from tiering.errors import InputError
 from tiering.formats.feature_rows import checked_tables, table_states
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph, relation_folder
-from tiering.formats.own_arrays import OwnArray
 from tiering.formats.refusals import graph_errors
 from tiering.formats.scores import Scores
+from tiering.formats.user_arrays import UserArray
 from tiering.memory import Budget, parse_memory
 from tiering.progress import progress
 from tiering.reorder.adjacency import OldRelation, write_relation
@@ -38,7 +38,7 @@ def reorder_graph(
     new_to_old: Mapping[str, np.ndarray[Any, Any]],
     out: str | os.PathLike[str],
     *,
-    first: Mapping[str, OwnArray] | None = None,
+    first: Mapping[str, UserArray] | None = None,
     features: bool = False,
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,

@@ -14,8 +14,8 @@ from tiering.artifacts.manifest import INT32_NODES, id_bytes
 from tiering.artifacts.reader import chunks
 from tiering.errors import InputError, TieringError
 from tiering.formats.graph import Graph
-from tiering.formats.own_arrays import OwnArray
 from tiering.formats.scores import Scores
+from tiering.formats.user_arrays import UserArray
 from tiering.memory import Budget, parse_memory
 from tiering.reorder.first import marks, pieces
 from tiering.reorder.sizes import SIZES, Sizes
@@ -43,7 +43,7 @@ def order_nodes(
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
     *,
-    first: Mapping[str, OwnArray] | None = None,
+    first: Mapping[str, UserArray] | None = None,
     sizes: Sizes = SIZES,
 ) -> NodeOrders:
     """Rank the nodes of every type: ``new_to_old``, original id of each rank, int32 below 2^31 nodes, else int64.
@@ -85,7 +85,7 @@ class NodeOrders(Mapping[str, Ids]):
     scores: Scores
     threads: int
     budget: Budget
-    first: Mapping[str, OwnArray] = field(default_factory=dict)
+    first: Mapping[str, UserArray] = field(default_factory=dict)
     """Nodes that come first, by node type."""
     sizes: Sizes = SIZES
 

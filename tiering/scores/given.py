@@ -7,8 +7,8 @@ import numpy as np
 from tiering.artifacts.reader import chunks
 from tiering.errors import InputError
 from tiering.formats.graph import Graph
-from tiering.formats.own_arrays import OwnArray, OwnValues, featured_types, own_arrays
 from tiering.formats.shape import SizedGraph
+from tiering.formats.user_arrays import UserArray, UserValues, featured_types, read_user_arrays
 from tiering.scores.request import HUGE_PAGE, SLACK, Float64Array, Need, ScoreColumns, ScoreRequest
 from tiering.units import format_count
 
@@ -17,12 +17,12 @@ CHUNK = 1 << 20
 OPTION = "--from"
 
 
-def read_given(graph: SizedGraph, given: OwnValues) -> tuple[dict[str, OwnArray], list[str]]:
+def read_given(graph: SizedGraph, given: UserValues) -> tuple[dict[str, UserArray], list[str]]:
     """Arrays of scores by node type, their lengths checked, and what to tell the user about them.
 
     Every type with features must have scores; without features, a type may be left out: its scores are 0.
     """
-    arrays = own_arrays(graph, given, "one score per node", OPTION, "iuf")
+    arrays = read_user_arrays(graph, given, "one score per node", OPTION, "iuf")
     for node_type, array in arrays.items():
         if array.values.size != graph.num_nodes(node_type):
             raise InputError(
@@ -51,7 +51,7 @@ def given_need(graph: SizedGraph, request: ScoreRequest) -> Need:
     return Need(need, need, f"given scores: 8 bytes for each of {format_count(graph.num_nodes())} nodes")
 
 
-def _checked(array: OwnArray | None, count: int) -> Float64Array:
+def _checked(array: UserArray | None, count: int) -> Float64Array:
     scores = np.zeros(count)
     for first, end, (part,) in chunks([array.values], CHUNK) if array is not None else ():
         own = scores[first:end]

@@ -14,10 +14,10 @@ from tiering.artifacts.checksum import digest_parts
 from tiering.artifacts.manifest import relation_key
 from tiering.artifacts.reader import uncached_bytes
 from tiering.errors import InputError
-from tiering.formats.own_arrays import OwnValues
 from tiering.formats.scores import GIVEN
 from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.formats.train_set import Train, resolve_train
+from tiering.formats.user_arrays import UserValues
 from tiering.memory import Budget, parse_memory
 from tiering.plan import StagePlan, Step, held_memory
 from tiering.sampling import Fanout, SamplingOptions, make_sampler, resolve_fanouts
@@ -109,7 +109,7 @@ def plan_score(
     graph: SizedGraph,
     method: str = AUTO,
     *,
-    scores: OwnValues | None = None,
+    scores: UserValues | None = None,
     train: Train = None,
     seed: int | None = None,
     threads: int | str | None = None,

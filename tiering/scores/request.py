@@ -12,8 +12,8 @@ import numpy as np
 
 from tiering.artifacts.manifest import Relation
 from tiering.errors import InputError, InternalError
-from tiering.formats.own_arrays import OwnArray
 from tiering.formats.shape import SizedGraph
+from tiering.formats.user_arrays import UserArray
 from tiering.memory import Budget
 from tiering.sampling import SamplingOptions
 from tiering.sampling.options import Fanouts, SamplingKeywords
@@ -114,7 +114,7 @@ class ScoreRequest:
     threads: int
     budget: Budget
     seed: int = 0
-    given: Mapping[str, OwnArray] = field(default_factory=dict)
+    given: Mapping[str, UserArray] = field(default_factory=dict)
     """Scores that the user has computed, by node type; a type without features may be missing."""
     scratch: Path = Path()
     """Directory for edges that do not fit the budget."""

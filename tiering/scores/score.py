@@ -12,10 +12,10 @@ from typing import Any, Protocol
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, StorageError
 from tiering.formats.graph import Graph, relation_folder
-from tiering.formats.own_arrays import OwnValues
 from tiering.formats.refusals import graph_errors
 from tiering.formats.scores import Scores
 from tiering.formats.train_set import Train
+from tiering.formats.user_arrays import UserValues
 from tiering.memory import Budget
 from tiering.progress import note
 from tiering.scores.plan import ScorePlan, plan_score
@@ -27,7 +27,7 @@ def score_graph(
     method: str,
     out: str | os.PathLike[str],
     *,
-    scores: OwnValues | None = None,
+    scores: UserValues | None = None,
     train: Train = None,
     seed: int | None = None,
     threads: int | str | None = None,

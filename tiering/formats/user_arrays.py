@@ -1,4 +1,4 @@
-"""Arrays of the user's own, one for a node type: in hand, as numpy files, or as text such as ``paper=hot.npy``."""
+"""Arrays that the user gives, one for a node type: in memory, as numpy files, or as text such as ``paper=hot.npy``."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tiering.errors import InputError
 from tiering.formats.npy_file import NpyFile, as_column, open_npy
 from tiering.formats.shape import SizedGraph
 
-OwnValues: TypeAlias = "str | os.PathLike[str] | np.ndarray[Any, Any] | list[Any] | Mapping[str, Any]"
-"""What a caller may give: see `own_arrays`."""
+UserValues: TypeAlias = "str | os.PathLike[str] | np.ndarray[Any, Any] | list[Any] | Mapping[str, Any]"
+"""What a caller may give: see `user_arrays`."""
 
 
 @dataclass(frozen=True)
-class OwnArray:
+class UserArray:
     """Numbers of shape (n,)."""
 
     values: np.ndarray[Any, Any]
@@ -37,7 +37,7 @@ class OwnArray:
         return digest_bytes(f"{self.values.dtype.str} {digest_bytes(self.values.view(np.uint8).data)}".encode())
 
 
-def own_arrays(graph: SizedGraph, given: OwnValues, what: str, option: str, kinds: str) -> dict[str, OwnArray]:
+def read_user_arrays(graph: SizedGraph, given: UserValues, what: str, option: str, kinds: str) -> dict[str, UserArray]:
     """Arrays by node type.
 
     Parameters
@@ -52,7 +52,7 @@ def own_arrays(graph: SizedGraph, given: OwnValues, what: str, option: str, kind
     kinds
         Kinds of numpy dtypes that are taken, such as ``iuf``.
     """
-    arrays: dict[str, OwnArray] = {}
+    arrays: dict[str, UserArray] = {}
     for node_type, value in _by_type(graph, given, option):
         if node_type in arrays:
             raise InputError(f"{option}: node type {node_type!r} is given twice; give one array for each type")
@@ -68,7 +68,7 @@ def featured_types(graph: SizedGraph) -> list[str]:
     return featured or list(graph.node_types)
 
 
-def _by_type(graph: SizedGraph, given: OwnValues, option: str) -> Iterator[tuple[str, Any]]:
+def _by_type(graph: SizedGraph, given: UserValues, option: str) -> Iterator[tuple[str, Any]]:
     if isinstance(given, Mapping):
         unknown = sorted(set(map(str, given)) - set(graph.node_types))
         if unknown:
@@ -96,15 +96,15 @@ def _only_type(graph: SizedGraph, option: str) -> str:
     return types[0]
 
 
-def _array(value: Any, what: str, where: str, kinds: str) -> OwnArray:
+def _array(value: Any, what: str, where: str, kinds: str) -> UserArray:
     words = "whole numbers" if "f" not in kinds else "numbers"
     if isinstance(value, (str, os.PathLike)):
         file: NpyFile = open_npy(Path(value), what)
-        return OwnArray(file.column(kinds, words), str(value), file.path)
+        return UserArray(file.column(kinds, words), str(value), file.path)
     try:
         values = np.asarray(value)
     except (ValueError, TypeError) as error:
         raise InputError(f"{where}: expected {what}, found {type(value).__name__} ({error})") from error
     if values.size == 0 and not hasattr(value, "dtype"):
         values = values.astype(np.int64)  # an empty list has no dtype of its own
-    return OwnArray(np.ascontiguousarray(as_column(values, where, what, kinds, words)), where)
+    return UserArray(np.ascontiguousarray(as_column(values, where, what, kinds, words)), where)
