@@ -12,7 +12,7 @@ from .options import JsonOption
 from .output import print_fields, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from tiering.datasets.sources import Source
+    from tiering.datasets.specs import DatasetSpec
 
 
 def datasets_command(
@@ -25,7 +25,7 @@ def datasets_command(
 
     `tiering import DIR --spec NAME` holds a download against it before work begins.
     """
-    from tiering.datasets.sources import find_source, sources
+    from tiering.datasets.specs import find_spec, sources
 
     if name is None:
         if json:
@@ -36,28 +36,28 @@ def datasets_command(
             print_table("", columns, rows, left=2)
             print_line("tiering datasets NAME says more; tiering import --spec NAME --dry-run needs no data")
         return
-    source = find_source(name)
+    source = find_spec(name)
     if json:
         print_json(_document(source))
     else:
         _print(source)
 
 
-def _row(source: Source) -> tuple[str, ...]:
-    from tiering.pipeline import predict_source
+def _row(source: DatasetSpec) -> tuple[str, ...]:
+    from tiering.pipeline import predict_spec
 
     files = format_bytes(source.bytes) if source.bytes else ""
-    sizes = predict_source(source)
+    sizes = predict_spec(source)
     if sizes is None:
         return source.name, source.format, "", "", files, "", ""
     counts = format_count(sizes.nodes), format_count(sizes.edges)
     return source.name, source.format, *counts, files, format_bytes(sizes.graph_bytes), format_bytes(sizes.least_memory)
 
 
-def _document(source: Source) -> dict[str, Any]:
-    from tiering.pipeline import predict_source
+def _document(source: DatasetSpec) -> dict[str, Any]:
+    from tiering.pipeline import predict_spec
 
-    sizes = predict_source(source)
+    sizes = predict_spec(source)
     return {
         "name": source.name,
         "title": source.title,
@@ -88,9 +88,9 @@ def _document(source: Source) -> dict[str, Any]:
     }
 
 
-def _print(source: Source) -> None:
-    from tiering.datasets.sources.source import FLAGS
-    from tiering.datasets.sources.tree import listing
+def _print(source: DatasetSpec) -> None:
+    from tiering.datasets.specs.spec import FLAGS
+    from tiering.datasets.specs.tree import listing
 
     row = _row(source)
     options = ", ".join(f"{key} = {value}" for key, value in source.options.items())

@@ -7,9 +7,9 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tiering.datasets.sources import Source
-from tiering.datasets.sources.tree import listing
-from tiering.pipeline import predict_run, predict_source
+from tiering.datasets.specs import DatasetSpec
+from tiering.datasets.specs.tree import listing
+from tiering.pipeline import predict_run, predict_spec
 from tiering.plan import Forecast
 from tiering.units import format_bytes, format_count, format_seconds
 
@@ -17,7 +17,7 @@ MEMORY = "64GiB"
 """Of the machine that pages foresee a job for."""
 
 
-def dataset_page(family: Sequence[Source], jobs: Path) -> str:
+def dataset_page(family: Sequence[DatasetSpec], jobs: Path) -> str:
     """The page of a family; `jobs` has files of chains by name of the dataset."""
     last = family[-1]
     text: list[str] = [
@@ -44,16 +44,16 @@ def _table(columns: tuple[str, ...], rows: Iterable[Sequence[str]]) -> list[str]
     return ["\n".join(lines)]
 
 
-def _sizes(source: Source) -> tuple[str, ...]:
+def _sizes(source: DatasetSpec) -> tuple[str, ...]:
     files = format_bytes(source.bytes) if source.bytes else ""
-    sizes = predict_source(source)
+    sizes = predict_spec(source)
     if sizes is None:
         return f"`{source.name}`", "", "", files, "", ""
     counts = format_count(sizes.nodes), format_count(sizes.edges)
     return f"`{source.name}`", *counts, files, format_bytes(sizes.graph_bytes), format_bytes(sizes.least_memory)
 
 
-def _job(job: Path, source: Source) -> list[str]:
+def _job(job: Path, source: DatasetSpec) -> list[str]:
     """The whole job, and what it would take."""
     if not job.is_file():
         return []

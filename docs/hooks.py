@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from dataset_pages import dataset_page
 
-from tiering.datasets.sources import families
+from tiering.datasets.specs import families
 
 ROOT = Path(__file__).resolve().parent.parent
 TAKEN = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "data_specs/*.md", "data_specs/schemas/*.json"]

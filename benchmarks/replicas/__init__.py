@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from benchmarks.replicas.containers import Array, save_csv, save_npy, save_npz, save_pickle, save_pt
 from benchmarks.replicas.content import SPLITS, Content
-from tiering.datasets.sources import find_source
-from tiering.datasets.sources.source import FLAGS, Source, SourceFile, relation_of
+from tiering.datasets.specs import find_spec
+from tiering.datasets.specs.spec import FLAGS, DatasetSpec, SpecFile, relation_of
 from tiering.datasets.splits import OGB_SPLITS
 
 SPECIFICATIONS = Path(__file__).resolve().parents[2] / "data_specs" / "sources"
@@ -39,7 +39,7 @@ def replicate(like: str, out: Path, scale: float, seed: int = 0) -> Path:
     out.mkdir(parents=True)
     specification = out / "source.json"
     specification.write_text(json.dumps(scaled_document(like, scale), indent=1) + "\n")
-    source = find_source(str(specification))
+    source = find_spec(str(specification))
     _Writer(source, like, out / source.roots[0], seed).write()
     return specification
 
@@ -83,7 +83,7 @@ def _scaled(variant: Mapping[str, Any], scale: float) -> dict[str, Any]:
 class _Writer:
     """Writes the files of a replica below `root`."""
 
-    def __init__(self, source: Source, like: str, root: Path, seed: int) -> None:
+    def __init__(self, source: DatasetSpec, like: str, root: Path, seed: int) -> None:
         self._source, self._like, self._root = source, like, root
         self._content = Content(source, seed)
 
@@ -95,14 +95,14 @@ class _Writer:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._writer(path)(path, file)
 
-    def _writer(self, path: Path) -> Callable[[Path, SourceFile], None]:
+    def _writer(self, path: Path) -> Callable[[Path, SpecFile], None]:
         """What writes a file of that name."""
-        by_suffix: Mapping[str, Callable[[Path, SourceFile], None]] = {
+        by_suffix: Mapping[str, Callable[[Path, SpecFile], None]] = {
             ".npy": self._npy, ".npz": self._npz, ".pt": self._pt,
         }  # fmt: skip
         return by_suffix.get(path.suffix, self._text)
 
-    def _npy(self, path: Path, file: SourceFile) -> None:
+    def _npy(self, path: Path, file: SpecFile) -> None:
         if file.holds == "pickle":
             save_pickle(path, {f"W{number}": number for number in range(self._source.nodes[str(file.of)])})
         elif file.holds == "splits":
@@ -110,7 +110,7 @@ class _Writer:
         else:
             save_npy(path, self._content.array(file), header=not file.headerless)
 
-    def _npz(self, path: Path, file: SourceFile) -> None:
+    def _npz(self, path: Path, file: SpecFile) -> None:
         arrays = {member.path: self._content.array(member) for member in file.members}
         for name, counts in (("num_nodes_list", self._source.nodes), ("num_edges_list", self._source.edges)):
             if name in arrays:
@@ -121,7 +121,7 @@ class _Writer:
             arrays["data"] = Array("<f4", arrays["row"].shape, lambda: [np.ones(arrays["row"].shape, np.float32)])
         save_npz(path, arrays)
 
-    def _pt(self, path: Path, file: SourceFile) -> None:
+    def _pt(self, path: Path, file: SpecFile) -> None:
         if path.stem == "meta":
             save_pt(path, {**self._source.nodes, "num_classes": self._source.classes["paper"]})
             return
@@ -132,7 +132,7 @@ class _Writer:
             "test-challenge": test[~development],
         })  # fmt: skip
 
-    def _text(self, path: Path, file: SourceFile) -> None:
+    def _text(self, path: Path, file: SpecFile) -> None:
         content, array = self._content, self._content.array(file)
         if file.holds == "splits":
             array = _of(content.split("node", OGB_SPLITS[path.name.split(".")[0]]))

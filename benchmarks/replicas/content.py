@@ -14,10 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.replicas.containers import Array
-from tiering.datasets.generated.communities import EDGE_BLOCK, FEATURE_BLOCK, Ids, Population, Shuffle, draw_edges
+from tiering.datasets.generated.communities import (
+    EDGE_BLOCK,
+    FEATURE_BLOCK,
+    Ids,
+    KeyedPermutation,
+    Population,
+    draw_edges,
+)
 from tiering.datasets.generated.synthetic import HOMOPHILY, SIGNAL
 from tiering.datasets.scratch import chunks
-from tiering.datasets.sources.source import Source, SourceFile, relation_of
+from tiering.datasets.specs.spec import DatasetSpec, SpecFile, relation_of
 
 SPLITS = ("train", "val", "test")
 SHARES = (0.6, 0.2, 0.2)
@@ -28,7 +35,7 @@ SHARES = (0.6, 0.2, 0.2)
 class Content:
     """Arrays of one replica, of the numbers in `source`."""
 
-    source: Source
+    source: DatasetSpec
     seed: int
     populations: dict[str, Population] = field(init=False)
 
@@ -40,7 +47,7 @@ class Content:
             for stream, (name, count) in enumerate(self.source.nodes.items())
         }
 
-    def array(self, file: SourceFile) -> Array:
+    def array(self, file: SpecFile) -> Array:
         """What a file, or an array of an archive, holds."""
         dtype = np.dtype(file.dtypes[0] if file.dtypes else "int64").str
         if file.holds == "features":
@@ -74,9 +81,9 @@ class Content:
         """Nodes that have a label."""
         return self.source.about.get("labelled", self.source.nodes[node_type])
 
-    def _chosen(self, node_type: str) -> Shuffle:
+    def _chosen(self, node_type: str) -> KeyedPermutation:
         """Puts the labelled nodes first, those of train before the others."""
-        return Shuffle(self.source.nodes[node_type], (self.seed, 3))
+        return KeyedPermutation(self.source.nodes[node_type], (self.seed, 3))
 
     def _features(self, population: Population, dim: int) -> Iterator[npt.NDArray[Any]]:
         for block, rows in enumerate(chunks(population.size, max(1, FEATURE_BLOCK // dim))):
@@ -91,7 +98,7 @@ class Content:
                 labels[order.backward(ids) >= labelled] = np.nan
             yield labels
 
-    def _edge_array(self, file: SourceFile, dtype: str) -> Array:
+    def _edge_array(self, file: SpecFile, dtype: str) -> Array:
         name = str(file.of)
         count = self.source.edges[name]
         shape = file.shape or (count, 2)
@@ -117,7 +124,7 @@ class Content:
                 edges = np.stack((edges, edges[:, ::-1]), axis=1).reshape(-1, 2)[:size]
             yield edges
         if loops:
-            nodes = Shuffle(ends[0].size, (self.seed, 5)).forward(np.arange(loops) % ends[0].size)
+            nodes = KeyedPermutation(ends[0].size, (self.seed, 5)).forward(np.arange(loops) % ends[0].size)
             yield np.stack((nodes, nodes), axis=1)
 
     def _leave_last_alone(self, edges: Ids, source: str, target: str) -> Ids:

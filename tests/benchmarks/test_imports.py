@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import imports
-from tiering.datasets.detect import READERS
+from tiering.datasets.open import READERS
 
 
 def test_every_reader_has_a_dataset():

@@ -16,7 +16,7 @@ import scipy.sparse
 import tiering
 from benchmarks.replicas import replicate, scaled_document
 from benchmarks.replicas.content import SPLITS, Content
-from tiering.datasets.sources import find_source
+from tiering.datasets.specs import find_spec
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_igbh_has_its_tree_with_pickles_and_citations_in_both_directions(replica
 
 
 def test_igb_full_has_files_without_headers_labels_of_a_prefix_and_loops(replicas):
-    source, tree = find_source(str(replicas / "igb-full/source.json")), replicas / "igb-full/full/processed"
+    source, tree = find_spec(str(replicas / "igb-full/source.json")), replicas / "igb-full/full/processed"
     papers = source.nodes["paper"]
     assert (tree / "paper/node_feat.npy").stat().st_size == papers * 4096
     labels = np.fromfile(tree / "paper/node_label_19.npy", np.float32)
@@ -61,7 +61,7 @@ def test_igb_full_has_files_without_headers_labels_of_a_prefix_and_loops(replica
 
 def test_mag240m_has_half_precision_labels_with_nan_and_pickled_splits(replicas):
     root = replicas / "mag240m/mag240m_kddcup2021"
-    source = find_source(str(replicas / "mag240m/source.json"))
+    source = find_spec(str(replicas / "mag240m/source.json"))
     assert np.load(root / "processed/paper/node_feat.npy").dtype == np.float16
     assert not (root / "processed/author").exists()
     with zipfile.ZipFile(root / "split_dict.pt") as archive:
@@ -134,7 +134,7 @@ def test_the_same_seed_writes_the_same_bytes_and_another_does_not(tmp_path):
 @pytest.mark.parametrize("name", ["igbh-tiny", "igb-full", "mag240m"])
 def test_a_replica_is_imported_by_its_own_specification(replicas, tmp_path, name):
     own = replicas / name / "source.json"
-    source = find_source(str(own))
+    source = find_spec(str(own))
     graph = tiering.import_graph(replicas / name, tmp_path / "graph", spec=str(own))
     types = {file.of for file in source.files if file.holds == "features" and not file.optional}
     assert {t: graph.num_nodes(t) for t in graph.node_types} == {
@@ -156,7 +156,7 @@ def test_a_replica_is_imported_by_its_own_specification(replicas, tmp_path, name
 )
 def test_splits_of_any_scale_are_of_distinct_nodes(tmp_path, like, scale):
     (tmp_path / "source.json").write_text(json.dumps(scaled_document(like, scale)))
-    content = Content(find_source(str(tmp_path / "source.json")), 0)
+    content = Content(find_spec(str(tmp_path / "source.json")), 0)
     node_type = "paper" if like == "mag240m" else "node"
     ids = np.concatenate([content.split(node_type, name) for name in SPLITS])
     assert np.unique(ids).size == ids.size

@@ -18,11 +18,11 @@ import pytest
 import tiering
 from tiering.artifacts.manifest import relation_key
 from tiering.datasets import open_dataset
+from tiering.datasets.import_context import ImportContext
+from tiering.datasets.named_arrays import SourceArray
 from tiering.datasets.options import ImportOptions
-from tiering.datasets.reader import Reading
 from tiering.datasets.readers.graphbolt import dataset, topology
 from tiering.datasets.scratch import Scratch
-from tiering.datasets.stores import Column
 from tiering.errors import CapabilityError, InputError, MissingError
 from tiering.formats.graph import Graph
 from tiering.memory import parse_memory
@@ -119,11 +119,11 @@ def test_data_of_edges_without_ids_is_left_out_and_wrong_ids_refused(tmp_path: P
         assert "weight" not in data.edge(("paper", "cites", "paper")).data
         (warning,) = data.notes["warnings"]
         assert "data of edges (weight), and have no ids (include_original_edge_id), so it is left out" in warning
-    column = Column("w.npy", np.arange(4.0), "float64", source)
-    reading = Reading("graphbolt", ImportOptions(), Scratch(None, parse_memory("8GiB")))
+    column = SourceArray("w.npy", np.arange(4.0), "float64", source)
+    context = ImportContext("graphbolt", ImportOptions(), Scratch(None, parse_memory("8GiB")))
     for wrong in ([0, 1, 2, 4], [0, -1, 2, 3]):
         with pytest.raises(InputError, match=r"here: expected ids of edges in 0\.\.3, found others"):
-            dataset._in_order(column, np.array(wrong), "here", reading)
+            dataset._in_order(column, np.array(wrong), "here", context)
 
 
 def test_cora_is_the_same_from_csv_edges_and_torch_features(

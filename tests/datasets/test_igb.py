@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tiering.datasets import detect, open_dataset
+from tiering.datasets import detect_format, open_dataset
 from tiering.datasets.readers import igb as igb_module
 from tiering.datasets.readers.igb import parse_relation
-from tiering.datasets.sources import sources
+from tiering.datasets.specs import sources
 from tiering.errors import InputError, MissingError
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_any_level(igb_dir: Path, level: int) -> None:
     path = [igb_dir, *igb_dir.parents][level]
-    assert detect(path) == "igb"
+    assert detect_format(path) == "igb"
     with open_dataset(path) as data:
         assert data.name == "tiny"
         assert data.relations == [

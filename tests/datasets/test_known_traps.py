@@ -14,7 +14,7 @@ import pytest
 import tiering
 from benchmarks.replicas import replicate
 from tiering.datasets import open_dataset
-from tiering.datasets.sources import find_source
+from tiering.datasets.specs import find_spec
 from tiering.errors import MissingError
 from tiering.formats.graph import Graph
 
@@ -152,7 +152,7 @@ def test_igb_20_and_33_files_without_header_that_end_in_npy(replicas):
     tree = replicas / "igbh-full/full/processed"
     with pytest.raises(ValueError, match="pickle"):
         np.load(tree / "paper/node_feat.npy")
-    source = find_source(str(replicas / "igbh-full/source.json"))
+    source = find_spec(str(replicas / "igbh-full/source.json"))
     with open_dataset(replicas / "igbh-full", spec=str(replicas / "igbh-full/source.json")) as data:
         for node_type in ("paper", "author"):
             table = data.nodes[node_type].features

@@ -14,7 +14,7 @@ import pytest
 import tiering
 from benchmarks.replicas import replicate
 from tiering.datasets import mean_features
-from tiering.datasets.features import narrowed
+from tiering.datasets.features import narrow_rows
 from tiering.errors import BudgetError, InputError
 from tiering.formats.graph import Graph
 
@@ -94,7 +94,7 @@ def test_means_of_bfloat16_are_rounded_to_it():
     values = np.array([1.0, 1.00390625, 1.01171875, -3.3e38, np.nan, 3.4e38, 0.0], np.float32)
     torch = pytest.importorskip("torch")
     expected = torch.from_numpy(values).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
-    found = narrowed(values, "bfloat16")
+    found = narrow_rows(values, "bfloat16")
     assert np.array_equal(found[~np.isnan(values)], expected[~np.isnan(values)])
     assert found[4] & 0x7FFF > 0x7F80
 
@@ -110,7 +110,7 @@ def test_means_are_the_same_bytes_for_any_memory_and_threads(mag, tmp_path, monk
     part = mean_features._Mean._part
     monkeypatch.setattr(mean_features._Mean, "_part", counted)
     for name, least, threads in (("much", 1 << 30, 1), ("little", 1 << 20, 3)):
-        monkeypatch.setattr(mean_features, "room_of", lambda reading, least=least: least)
+        monkeypatch.setattr(mean_features, "room_of", lambda context, least=least: least)
         tiering.import_graph(mag, tmp_path / name, mean_features=MEANS, threads=threads)
     assert len(parts) > 8
     for node_type in ("author", "institution"):
@@ -170,6 +170,6 @@ def spoil_pickle(tmp_path: Path) -> Callable[[Path], None]:
 
 
 def test_rows_that_do_not_fit_the_budget_are_refused_before_work_begins(mag, tmp_path, monkeypatch):
-    monkeypatch.setattr(mean_features, "room_of", lambda reading: 1 << 50)
+    monkeypatch.setattr(mean_features, "room_of", lambda context: 1 << 50)
     with pytest.raises(BudgetError, match="features of author: rows on their way"):
         tiering.import_graph(mag, tmp_path / "graph", mean_features=MEANS)

@@ -15,7 +15,7 @@ from memory_group import memory_group
 
 import tiering
 from benchmarks.replicas import replicate
-from tiering.datasets import detect, open_dataset
+from tiering.datasets import detect_format, open_dataset
 from tiering.errors import InputError, MissingError
 from tiering.formats.graph import Graph
 
@@ -47,7 +47,7 @@ def rows_of(graph: Graph, node_type: str) -> Any:
 
 
 def test_deflated_archives_become_a_graph_with_its_features_inside(papers, tmp_path, tiering_cli):
-    assert detect(papers) == "ogb"
+    assert detect_format(papers) == "ogb"
     graph = tiering.import_graph(papers, tmp_path / "graph")
     with np.load(papers / "raw/data.npz") as data:
         pairs, rows = data["edge_index"], data["node_feat"]

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiering
-from tiering.datasets import detect, open_dataset
+from tiering.datasets import detect_format, open_dataset
 from tiering.errors import InputError, TieringError
 
 DOCS = Path(__file__).resolve().parents[2] / "docs/datasets.md"
@@ -80,7 +80,7 @@ LISTS = {"indptr": np.array([0, 1, 2, 2]), "indices": np.array([1, 2])}
 )
 def test_a_matrix_that_is_refused(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
     np.savez(tmp_path / "a.npz", **{**MATRIX, **arrays})
-    assert detect(tmp_path / "a.npz") == "npz"
+    assert detect_format(tmp_path / "a.npz") == "npz"
     with pytest.raises(InputError, match=message):
         tiering.import_graph(tmp_path / "a.npz", tmp_path / "graph")
 

@@ -11,8 +11,8 @@ import pytest
 
 from tiering import pipeline
 from tiering.datasets import open_dataset
-from tiering.datasets.detect import READERS
-from tiering.datasets.sources import dataset_of_sizes, find_source, sources
+from tiering.datasets.open import READERS
+from tiering.datasets.specs import find_spec, make_sized_dataset, sources
 from tiering.errors import InputError, MissingError
 
 SPEC = """
@@ -92,24 +92,24 @@ def tree(tmp_path: Path) -> Path:
 
 
 def test_the_sizes_of_the_specifications_are_those_published():
-    files = {file.path: file.bytes for file in find_source("igbh-full").files}
+    files = {file.path: file.bytes for file in find_spec("igbh-full").files}
     assert files["paper/node_feat.npy"] == 1_103_241_928_704
     assert files["author/node_feat.npy"] == 1_135_496_736_768
     assert files["fos/node_feat.npy"] == 2_920_284_160
     assert files["paper/node_label_19.npy"] == 1_077_384_696
     assert files["paper__cites__paper/edge_index.npy"] == 2 * 8 * 3_727_095_830
-    with dataset_of_sizes(find_source("igbh-full")) as igbh:
+    with make_sized_dataset(find_spec("igbh-full")) as igbh:
         assert sum(node.num_nodes for node in igbh.nodes.values()) == 547_306_935
     for shares in ("0.25,0.5,0", (0.25, 0.5, 0.0)):  # of a dataset without labels, as the user asks
-        with dataset_of_sizes(find_source("uk-2006-05"), split=shares) as crawl:
+        with make_sized_dataset(find_spec("uk-2006-05"), split=shares) as crawl:
             sizes = {name: ids.size for name, ids in crawl.nodes["node"].splits.items()}
             assert sizes == {"train": 19_435_262, "val": 38_870_523, "test": 0}
-    with dataset_of_sizes(find_source("uk-2006-05")) as crawl:
+    with make_sized_dataset(find_spec("uk-2006-05")) as crawl:
         assert not crawl.nodes["node"].splits
-    mag = find_source("mag240m")
+    mag = find_spec("mag240m")
     assert sum(mag.nodes.values()) == 244_160_499
     assert {file.path: file.bytes for file in mag.files}["paper/node_feat.npy"] == 121_751_666 * 768 * 2
-    papers = find_source("ogbn-papers100m")
+    papers = find_spec("ogbn-papers100m")
     assert papers.bytes == pytest.approx(83.6e9, rel=0.01)
 
 

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from tiering.datasets import generate, open_dataset
 from tiering.datasets.generated import synthetic
-from tiering.datasets.generated.communities import EDGE_BLOCK, Shuffle
+from tiering.datasets.generated.communities import EDGE_BLOCK, KeyedPermutation
 from tiering.errors import ExistsError, InputError, StorageError
 
 
 @settings(max_examples=50)
 @given(size=st.integers(1, 300), seed=st.integers(0, 2**64 - 1))
 def test_shuffle_is_a_bijection(size: int, seed: int) -> None:
-    shuffle = Shuffle(size, (seed, 1))
+    shuffle = KeyedPermutation(size, (seed, 1))
     values = np.arange(size)
     image = shuffle.forward(values)
     assert sorted(image.tolist()) == list(range(size))
@@ -31,7 +31,7 @@ def test_shuffle_is_a_bijection(size: int, seed: int) -> None:
 def test_shuffle_at_large_sizes() -> None:
     size = 2**40 + 12345
     values = np.random.default_rng(0).integers(0, size, 10_000)
-    shuffle = Shuffle(size, (7, 7))
+    shuffle = KeyedPermutation(size, (7, 7))
     image = shuffle.forward(values)
     assert image.min() >= 0
     assert image.max() < size

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tiering.datasets.text as text_blocks
-from tiering.datasets import detect, open_dataset
+from tiering.datasets import detect_format, open_dataset
 from tiering.datasets.tables import TableSink
 from tiering.errors import InputError, MissingError
 
@@ -55,7 +55,7 @@ def test_text_round_trip(
     path = folder / ("edges.txt.gz" if zipped else "edges.txt")
     path.write_bytes(gzip.compress(text) if zipped else text)
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block)
-    assert detect(path) == "edgelist"
+    assert detect_format(path) == "edgelist"
     with open_dataset(path, work_dir=folder, num_nodes=13, comment="#" if comments else None) as data:
         edges = data.edges[0]
         assert list(zip(edges.src.tolist(), edges.dst.tolist(), strict=True)) == pairs
@@ -221,7 +221,7 @@ def test_parquet_round_trip(
     for i in range(files):
         part = pairs[len(pairs) * i // files : len(pairs) * (i + 1) // files]
         pa_parquet.write_table(table(part, kind), folder / f"part-{i}.parquet", row_group_size=group)
-    assert detect(folder) == "parquet"
+    assert detect_format(folder) == "parquet"
     with open_dataset(folder) as data:
         edges = data.edges[0]
         assert list(zip(edges.src.tolist(), edges.dst.tolist(), strict=True)) == pairs
@@ -279,12 +279,12 @@ def test_parquet_files_that_do_not_match(tmp_path: Path) -> None:
 def test_detection_says_what_it_looked_for(tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("x")
     with pytest.raises(InputError, match=r"looked for SRC__NAME__DST.*\*\.parquet.*found: notes.md"):
-        detect(tmp_path)
+        detect_format(tmp_path)
     with pytest.raises(InputError, match=r"looked for .* parquet .* and text .*; name the --format"):
-        detect(tmp_path / "notes.md")
+        detect_format(tmp_path / "notes.md")
     np.save(tmp_path / "edge_index.txt.npy", np.zeros(3))
     with pytest.raises(InputError, match="give the directory that holds it"):
-        detect(tmp_path / "edge_index.txt.npy")
+        detect_format(tmp_path / "edge_index.txt.npy")
     with pytest.raises(MissingError, match="expected a parquet file of edges, found nothing"):
         open_dataset(tmp_path, "parquet")
     with pytest.raises(InputError, match=r"format: expected auto, npy, csc, .*parquet, .*found 'nothing'"):

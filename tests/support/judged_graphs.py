@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tiering.datasets.detect import open_dataset
+from tiering.datasets.open import open_dataset
 from tiering.formats.graph import Graph
 from tiering.graph.build import build_graph
 

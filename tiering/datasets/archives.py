@@ -22,7 +22,7 @@ import numpy.typing as npt
 from tiering.artifacts.regular import require_file
 from tiering.artifacts.storage import storage_errors
 from tiering.datasets.features import feature_dtype
-from tiering.datasets.reader import Reading
+from tiering.datasets.import_context import ImportContext
 from tiering.datasets.tables import one_line
 from tiering.errors import InputError, TieringError
 from tiering.formats.npy_file import MAX_HEADER, NpyHeader, read_header
@@ -64,15 +64,15 @@ class Member(NpyHeader):
         """All entries one after the other as they lie there, in blocks."""
         return replace(self, shape=(math.prod(self.shape),), fortran_order=False).blocks()
 
-    def column(self, kinds: str, words: str, reading: Reading) -> npt.NDArray[Any]:
+    def column(self, kinds: str, words: str, context: ImportContext) -> npt.NDArray[Any]:
         """The whole array as one column, in memory or a temporary file, if its dtype is of one of `kinds`."""
         if self.dtype.kind not in kinds or math.prod(self.shape) != (self.shape or (0,))[0]:
             raise InputError(f"{self.where}: expected {words}, one column, found {self.described}; get the file again")
-        return self.store(reading, self.dtype).reshape(-1)
+        return self.store(context, self.dtype).reshape(-1)
 
-    def store(self, reading: Reading, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    def store(self, context: ImportContext, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """The whole array with entries of `dtype`, in memory or a temporary file."""
-        out, at = reading.scratch.array(self.shape[::-1] if self.fortran_order else self.shape, dtype), 0
+        out, at = context.scratch.array(self.shape[::-1] if self.fortran_order else self.shape, dtype), 0
         flat = out.reshape(-1)
         for block in self.flat():
             flat[at : at + block.size] = block
@@ -90,7 +90,7 @@ class Member(NpyHeader):
         return data
 
 
-def open_npz(path: Path, what: str, reading: Reading) -> dict[str, Member]:
+def open_npz(path: Path, what: str, context: ImportContext) -> dict[str, Member]:
     """The arrays of an archive that should hold `what`, by name.
 
     Raises
@@ -99,7 +99,7 @@ def open_npz(path: Path, what: str, reading: Reading) -> dict[str, Member]:
         If it is not there; if it is no archive, is damaged, holds Python objects, or claims more than it can hold.
     """
     require_file(path, what)
-    reading.used(path)
+    context.used(path)
     try:
         with storage_errors(path), zipfile.ZipFile(path) as archive:
             infos = [info for info in archive.infolist() if info.filename.endswith(".npy")]

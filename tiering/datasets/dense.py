@@ -39,7 +39,7 @@ def dense_array(value: Any, where: str, scratch: Scratch) -> tuple[npt.NDArray[A
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("=")), dtype
 
 
-def widened(array: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
+def widen_rows(array: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
     """Return an array of `dtype` as numpy computes with it: ``bfloat16`` as ``float32``."""
     if dtype != "bfloat16":
         return array
@@ -58,7 +58,7 @@ def _converted(value: Any, where: str, scratch: Scratch) -> tuple[npt.NDArray[An
     if (torch := sys.modules.get("torch")) is not None and isinstance(value, torch.Tensor):
         return _of_tensor(torch, value, where, scratch)
     if isinstance(value, (list, tuple)) and value and not isinstance(value[0], (bool, int, float, np.generic)):
-        value = np.stack([widened(*dense_array(part, where, scratch)) for part in value])
+        value = np.stack([widen_rows(*dense_array(part, where, scratch)) for part in value])
     if np.ma.is_masked(value):
         raise InputError(f"{where}: expected a value in every place, found a masked array; fill it with filled()")
     if is_sparse(value):

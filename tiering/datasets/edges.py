@@ -11,8 +11,8 @@ import numpy.typing as npt
 from tiering.artifacts.manifest import Relation, storage_dtype
 from tiering.artifacts.regular import is_there
 from tiering.datasets.features import feature_dtype
+from tiering.datasets.import_context import ImportContext
 from tiering.datasets.options import MAX_NODES
-from tiering.datasets.reader import Reading
 from tiering.datasets.scratch import chunks, first_wrong
 from tiering.errors import BudgetError, InputError
 from tiering.formats.column_ids import as_lists
@@ -28,24 +28,24 @@ FEATURE_FILE = "edge_feat.npy"
 """File with one row of features per edge."""
 
 
-def read_edge_folder(folder: Path, relation: Relation, reading: Reading, *, pairs: bool = False) -> EdgeData:
+def read_edge_folder(folder: Path, relation: Relation, context: ImportContext, *, pairs: bool = False) -> EdgeData:
     """Edges of one relation: ``edge_index.npy`` and `EDGE_FILES` beside it, mapped.
 
     A file of shape (2, 2) is read as (E, 2) with `pairs`, else as (2, E).
     """
     path = folder / "edge_index.npy"
-    edges = EdgeData(relation, *_open_edge_index(path, reading, pairs), where=str(path))
-    read_edge_values(folder, edges, reading)
+    edges = EdgeData(relation, *_open_edge_index(path, context, pairs), where=str(path))
+    read_edge_values(folder, edges, context)
     return edges
 
 
-def read_edge_values(folder: Path, edges: EdgeData, reading: Reading) -> None:
+def read_edge_values(folder: Path, edges: EdgeData, context: ImportContext) -> None:
     """The files of `EDGE_FILES` and the `FEATURE_FILE` beside the edges of a relation, mapped."""
     for name, held in EDGE_FILES.items():
         path = folder / name
         if not is_there(path, "one value per edge") or (held == "id" and edges.edge_ids is not None):
             continue
-        values = _per_edge(path, edges.num_edges, reading, "iuf" if held == "weight" else "iu")
+        values = _per_edge(path, edges.num_edges, context, "iuf" if held == "weight" else "iu")
         if held == "id":
             edges.edge_ids = values.astype(np.int64, copy=False)
         else:
@@ -53,11 +53,11 @@ def read_edge_values(folder: Path, edges: EdgeData, reading: Reading) -> None:
     if "weight" in edges.data:
         check_weights(edges.data["weight"], str(folder / "edge_weight.npy"))
     if is_there(path := folder / FEATURE_FILE, "one row of features per edge"):
-        edges.data[EDGE_FEATURES] = _edge_features(path, edges.num_edges, reading)
+        edges.data[EDGE_FEATURES] = _edge_features(path, edges.num_edges, context)
 
 
-def _edge_features(path: Path, num_edges: int, reading: Reading) -> npt.NDArray[Any]:
-    array = reading.open_npy(path, "edge features of shape (edges, dim)").array()
+def _edge_features(path: Path, num_edges: int, context: ImportContext) -> npt.NDArray[Any]:
+    array = context.open_npy(path, "edge features of shape (edges, dim)").array()
     if not array.flags.c_contiguous:
         raise InputError(
             f"{path}: expected rows that lie together (C order), found Fortran order; save it again with "
@@ -83,8 +83,8 @@ def edge_rows(
     return (num_edges, dim), storage_dtype(feature_dtype(where, dtype))
 
 
-def _open_edge_index(path: Path, reading: Reading, pairs: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    array = reading.open_npy(path, "edges of shape (2, E) or (E, 2)").array()
+def _open_edge_index(path: Path, context: ImportContext, pairs: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    array = context.open_npy(path, "edges of shape (2, E) or (E, 2)").array()
     if array.dtype.str not in ("<i4", "<i8"):
         raise InputError(
             f"{path}: expected edges of dtype int32 or int64, found {array.dtype}; convert with array.astype('int64')"
@@ -92,16 +92,16 @@ def _open_edge_index(path: Path, reading: Reading, pairs: bool) -> tuple[npt.NDA
     if array.ndim != 2 or 2 not in array.shape:
         raise InputError(f"{path}: expected edges of shape (2, E) or (E, 2), found {array.shape}; reshape them")
     if array.shape == (2, 2):
-        reading.inferred(f"{path} orientation", "(E, 2)" if pairs else "(2, E)")
+        context.inferred(f"{path} orientation", "(E, 2)" if pairs else "(2, E)")
     else:
         pairs = array.shape[1] == 2
     src, dst = array.T if pairs else array
     return src, dst
 
 
-def _per_edge(path: Path, num_edges: int, reading: Reading, kinds: str) -> npt.NDArray[Any]:
+def _per_edge(path: Path, num_edges: int, context: ImportContext, kinds: str) -> npt.NDArray[Any]:
     words = "whole numbers" if kinds == "iu" else "numbers"
-    array = reading.open_npy(path, "one value per edge").column(kinds, words)
+    array = context.open_npy(path, "one value per edge").column(kinds, words)
     if array.shape[0] != num_edges:
         raise InputError(
             f"{path}: expected one value per edge, shape ({num_edges},), found {array.dtype} {array.shape}; correct "
@@ -126,7 +126,9 @@ def check_weights(weights: npt.NDArray[Any], where: str, first: int = 0) -> None
 class EdgeReader(Protocol):
     """Reads the edges of one relation from its folder, as `read_edge_folder` does."""
 
-    def __call__(self, folder: Path, relation: Relation, reading: Reading, *, pairs: bool = False) -> EdgeData: ...
+    def __call__(
+        self, folder: Path, relation: Relation, context: ImportContext, *, pairs: bool = False
+    ) -> EdgeData: ...
 
 
 class LargestId(NamedTuple):
@@ -168,12 +170,12 @@ def listed_counts(node_type: str, edges: list[EdgeData]) -> list[tuple[str, int]
     return [(lists.where, lists.num_columns) for name, lists in ends if lists is not None and name == node_type]
 
 
-def require_room(node_type: str, count: int, origin: str, edges: list[EdgeData], reading: Reading) -> None:
+def require_room(node_type: str, count: int, origin: str, edges: list[EdgeData], context: ImportContext) -> None:
     """Refuse a number of nodes that the memory cannot hold 8 bytes each of, which any adjacency needs.
 
     `origin` is what says that there are so many, and what to do if that is wrong, for messages.
     """
-    needed, budget = 8 * (count + 1), reading.scratch.budget
+    needed, budget = 8 * (count + 1), context.scratch.budget
     here = any(edge.relation[2] == node_type for edge in edges)
     # A budget that small is itself at fault: the graph's part says what it needs in all.
     if count > MAX_NODES or (here and needed > max(budget.left(), SMALL_INDPTR)):

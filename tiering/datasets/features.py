@@ -10,28 +10,28 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.manifest import storage_dtype
-from tiering.datasets.reader import Reading
+from tiering.datasets.import_context import ImportContext
 from tiering.errors import InputError
 from tiering.formats.features import FEATURE_DTYPES, FeatureTable
 from tiering.formats.npy_file import is_npy, open_npy
 
 
 def describe_features(
-    path: Path, node_type: str, reading: Reading, known_rows: Mapping[str, int], usual_dim: int | None
+    path: Path, node_type: str, context: ImportContext, known_rows: Mapping[str, int], usual_dim: int | None
 ) -> FeatureTable:
     """Describe a feature file, with or without numpy header: numpy's magic bytes decide, not the name.
 
     `known_rows` (where a number is known from -> rows) and `usual_dim` (values per row in this family of datasets,
     float32) help with a headerless one: the usual dim counts if the rows that follow from it are known.
     """
-    reading.used(path)
+    context.used(path)
     if is_npy(path):
-        return _with_header(path, node_type, reading)
-    return _headerless(path, node_type, reading, known_rows, usual_dim)
+        return _with_header(path, node_type, context)
+    return _headerless(path, node_type, context, known_rows, usual_dim)
 
 
-def _with_header(path: Path, node_type: str, reading: Reading) -> FeatureTable:
-    file, options = open_npy(path, "a feature table (rows, dim)"), reading.options
+def _with_header(path: Path, node_type: str, context: ImportContext) -> FeatureTable:
+    file, options = open_npy(path, "a feature table (rows, dim)"), context.options
     if len(file.shape) not in (1, 2):
         raise InputError(f"{path}: expected features of shape (rows, dim), found {file.described}; reshape them")
     if file.fortran_order:
@@ -71,8 +71,8 @@ def feature_dtype(path: Path | str, dtype: np.dtype[np.generic]) -> str:
     )
 
 
-def narrowed(rows: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any]:
-    """Rows as a table of `dtype` stores them; ``bfloat16`` is rounded to the nearest, ties to even."""
+def narrow_rows(rows: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any]:
+    """Rows as a table of `dtype` arrays them; ``bfloat16`` is rounded to the nearest, ties to even."""
     if dtype != "bfloat16":
         return rows.astype(storage_dtype(dtype), copy=False)
     bits = rows.view(np.uint32)
@@ -83,9 +83,9 @@ def narrowed(rows: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any]:
 
 
 def _headerless(
-    path: Path, node_type: str, reading: Reading, known_rows: Mapping[str, int], usual_dim: int | None
+    path: Path, node_type: str, context: ImportContext, known_rows: Mapping[str, int], usual_dim: int | None
 ) -> FeatureTable:
-    options = reading.options
+    options = context.options
     dim, rows = options.feature_dim.get(node_type), options.num_nodes.get(node_type)
     dtype = options.feature_dtype.get(node_type) or "float32"
     item = storage_dtype(dtype).itemsize
@@ -94,10 +94,10 @@ def _headerless(
         raise InputError(f"{path}: expected features, found an empty file (0 bytes); get the file again")
     if dim is None and rows:
         dim = _divide(path, size, rows * item, f"{rows} rows (--num-nodes) of {dtype}", "dim")
-        reading.inferred(f"{node_type} feature_dim", dim)
+        context.inferred(f"{node_type} feature_dim", dim)
     elif dim is None and usual_dim is not None and size in (count * usual_dim * item for count in known_rows.values()):
         dim = usual_dim
-        reading.inferred(f"{node_type} feature shape", [size // (dim * item), dim, dtype])
+        context.inferred(f"{node_type} feature shape", [size // (dim * item), dim, dtype])
     if dim is None:
         raise InputError(_cannot_tell(path, size, known_rows, item, dtype))
     counted = _divide(path, size, dim * item, f"rows of {dim} x {dtype}", "rows")

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.storage import open_raw
-from tiering.datasets.reader import Reading
+from tiering.datasets.import_context import ImportContext
 from tiering.datasets.scratch import chunks, first_wrong
 from tiering.errors import InputError
 from tiering.formats.npy_file import NpyFile
@@ -18,7 +18,7 @@ _MAX_LABEL = 2**31 - 1
 
 
 def read_labels(
-    path: Path, file: NpyFile | None, num_nodes: int, reading: Reading, prefixes: tuple[int, ...]
+    path: Path, file: NpyFile | None, num_nodes: int, context: ImportContext, prefixes: tuple[int, ...]
 ) -> tuple[npt.NDArray[np.int64], int]:
     """Labels, int64 of shape (num_nodes,), and the number of classes: the largest label + 1.
 
@@ -27,20 +27,20 @@ def read_labels(
     have: the nodes behind have no label. The first of them is the number of labelled nodes, also in a longer file
     (padding), unless option ``num_labelled`` says otherwise.
     """
-    reading.used(path)
+    context.used(path)
     if file is None:
-        said = reading.options.num_labelled
+        said = context.options.num_labelled
         values = _open_headerless(path, (num_nodes, *prefixes, *([] if said is None else [said])))
     else:
         values = file.column("iufb", "labels as whole numbers")
-    return make_labels(values, str(path), num_nodes, reading, prefixes)
+    return make_labels(values, str(path), num_nodes, context, prefixes)
 
 
 def make_labels(
-    values: npt.NDArray[Any], where: str, num_nodes: int, reading: Reading, prefixes: tuple[int, ...] = ()
+    values: npt.NDArray[Any], where: str, num_nodes: int, context: ImportContext, prefixes: tuple[int, ...] = ()
 ) -> tuple[npt.NDArray[np.int64], int]:
     """The same from a column of values: one per node, or for the first of the nodes."""
-    labelled = reading.options.num_labelled
+    labelled = context.options.num_labelled
     if labelled is not None:
         prefixes = (*prefixes, labelled)
     elif prefixes:
@@ -52,14 +52,14 @@ def make_labels(
         )
     used = values.shape[0] if labelled is None else min(labelled, values.shape[0])
     if used < num_nodes:
-        reading.notes["num_labelled"] = used
+        context.notes["num_labelled"] = used
     row = first_wrong(values[:used], lambda block: _is_wrong(_without_nan(block)))
     if row is not None:
         raise InputError(
             f"{where}: expected labels 0, 1, 2... (NaN or -1 for none), found {values[row]} at row {row}; correct it, "
             "or write -1 there"
         )
-    labels = reading.scratch.array(num_nodes, np.int64)
+    labels = context.scratch.array(num_nodes, np.int64)
     labels[used:] = -1
     largest = -1
     for part in chunks(used):

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tiering.datasets.edges import check_weights, require_room
-from tiering.datasets.reader import NODE, RELATION, Reading
+from tiering.datasets.import_context import NODE, RELATION, ImportContext
 from tiering.datasets.scratch import Scratch, chunks
 from tiering.errors import InputError
 from tiering.formats.names import NameTable
@@ -148,12 +148,12 @@ class NameSink:
             self._ids.append(name, _checked(array, where, self._rows[name]))
             self._rows[name] += len(array)
 
-    def finish(self, path: Path, reading: Reading) -> Dataset:
+    def finish(self, path: Path, context: ImportContext) -> Dataset:
         """Number the nodes by their names, and describe the result."""
-        if reading.options.compact_ids:
+        if context.options.compact_ids:
             raise InputError("--compact-ids: names are numbered 0, 1, 2... in any case; leave it out")
         src, dst, names = self._ids.finish()
-        stated = reading.options.num_nodes.get(NODE)
+        stated = context.options.num_nodes.get(NODE)
         if stated is not None and stated != len(names):
             raise InputError(
                 f"{path}: --num-nodes says {stated}, but {len(names)} names occur; nodes without a name do not exist: "
@@ -161,10 +161,10 @@ class NameSink:
             )
         data = {} if self._weights is None else {"weight": self._weights.finish()}
         edges = EdgeData(RELATION, src, dst, where=str(path), data=data)
-        require_room(NODE, len(names), f"{path}: {len(names)} names occur", [edges], reading)
-        reading.notes["node_types"] = [NODE]
-        reading.notes["names"] = {"nodes": len(names), "bytes": int(names.data.shape[0]), "ids": "ascending by name"}
-        return reading.dataset(path.name.split(".")[0], {NODE: NodeData(len(names), names=names)}, [edges])
+        require_room(NODE, len(names), f"{path}: {len(names)} names occur", [edges], context)
+        context.notes["node_types"] = [NODE]
+        context.notes["names"] = {"nodes": len(names), "bytes": int(names.data.shape[0]), "ids": "ascending by name"}
+        return context.dataset(path.name.split(".")[0], {NODE: NodeData(len(names), names=names)}, [edges])
 
 
 def is_text(kind: Any) -> bool:

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.regular import is_there
+from tiering.datasets.import_context import ImportContext
 from tiering.datasets.options import SPLIT_RULES
-from tiering.datasets.reader import Reading
 from tiering.datasets.scratch import first_wrong
 from tiering.errors import InputError
 from tiering.formats.torch_file import read_torch, to_array
@@ -32,13 +32,13 @@ _MLPERF_SEED = 42
 SPLIT_WORDS = "node ids as whole numbers or a boolean mask"
 
 
-def read_splits(folder: Path, num_nodes: int, reading: Reading) -> dict[str, Ids]:
+def read_splits(folder: Path, num_nodes: int, context: ImportContext) -> dict[str, Ids]:
     """Splits of the node type whose files are in `folder`: unique ids in the order of the file."""
     splits: dict[str, Ids] = {}
     for split, candidates in SPLIT_FILES.items():
         existing = [name for name in candidates if is_there(folder / name, "node ids or a mask")]
         if existing:
-            splits[split] = _read_split(folder / existing[0], num_nodes, reading)
+            splits[split] = _read_split(folder / existing[0], num_nodes, context)
     if "train" in splits and splits["train"].size == 0:
         raise InputError(
             f"{folder / SPLIT_FILES['train'][0]}: the train set is empty; expected 1 or more node ids; correct the "
@@ -47,8 +47,8 @@ def read_splits(folder: Path, num_nodes: int, reading: Reading) -> dict[str, Ids
     return splits
 
 
-def _read_split(path: Path, num_nodes: int, reading: Reading) -> Ids:
-    values = reading.open_npy(path, "node ids or a mask").column("biu", SPLIT_WORDS)
+def _read_split(path: Path, num_nodes: int, context: ImportContext) -> Ids:
+    values = context.open_npy(path, "node ids or a mask").column("biu", SPLIT_WORDS)
     if "mask" in path.name:
         values = as_mask(values, str(path), num_nodes)
     return split_ids(values, str(path), num_nodes)
@@ -125,27 +125,29 @@ def _torch_ids(values: Any, path: Path, where: str, count: int) -> Ids:
     return split_ids(array, where, count)
 
 
-def check_splits(splits: dict[str, Ids], labels: Ids | None, num_nodes: int, where: str, reading: Reading) -> None:
+def check_splits(
+    splits: dict[str, Ids], labels: Ids | None, num_nodes: int, where: str, context: ImportContext
+) -> None:
     """Record overlaps between splits, and split nodes without a label."""
     seen = np.zeros(num_nodes if splits else 0, np.uint8)
     for i, (name, ids) in enumerate(splits.items()):
         for bit, other in enumerate(list(splits)[:i]):
             both = int(np.count_nonzero(seen[ids] & (1 << bit)))
             if both:
-                reading.warn(f"{where}: {both} nodes are in both {other} and {name}")
+                context.warn(f"{where}: {both} nodes are in both {other} and {name}")
         seen[ids] |= 1 << i
         without = 0 if labels is None else int(np.count_nonzero(labels[ids] < 0))
         if without:
-            reading.warn(f"{where}: {without} of {ids.size} nodes in {name} have no label")
+            context.warn(f"{where}: {without} of {ids.size} nodes in {name} have no label")
 
 
-def are_made(labels: Ids | None, reading: Reading) -> bool:
+def are_made(labels: Ids | None, context: ImportContext) -> bool:
     """Whether splits of a node type with these labels are made, and not read from files."""
-    asked = reading.options.split not in (None, OFFICIAL)
-    return asked and (labels is not None or len(reading.notes["node_types"]) == 1)
+    asked = context.options.split not in (None, OFFICIAL)
+    return asked and (labels is not None or len(context.notes["node_types"]) == 1)
 
 
-def make_splits(labels: Ids | None, num_nodes: int, reading: Reading, where: str) -> dict[str, Ids]:
+def make_splits(labels: Ids | None, num_nodes: int, context: ImportContext, where: str) -> dict[str, Ids]:
     """Splits as option ``split`` asks, if it does, of the labelled nodes (of all, without labels).
 
     Shares: nodes are drawn in the order of a hash of (seed, id), the same for any version of any library.
@@ -154,7 +156,7 @@ def make_splits(labels: Ids | None, num_nodes: int, reading: Reading, where: str
     ``mlperf``: 60 % and 0.5 %, no test set, in the order of torch's random permutation of seed 42: the ids that
     ``split_seeds.py`` of MLPerf's training reference writes. Cost: O(n log n) for n nodes, 24 bytes each.
     """
-    rule = reading.options.split
+    rule = context.options.split
     if rule is None or rule == OFFICIAL:
         return {}
     shares = SPLIT_RULES[rule] if isinstance(rule, str) else rule
@@ -168,8 +170,8 @@ def make_splits(labels: Ids | None, num_nodes: int, reading: Reading, where: str
         if rule == "igb" and pool.size < num_nodes and pool.size and int(pool[-1]) == pool.size - 1:
             notes["order"] = "ids"
         else:
-            notes["seed"] = reading.options.split_seed
-            pool = pool[np.argsort(_hash(pool, reading.options.split_seed), kind="stable")]
+            notes["seed"] = context.options.split_seed
+            pool = pool[np.argsort(_hash(pool, context.options.split_seed), kind="stable")]
     splits = {
         name: pool[start:end].astype(np.int64) for name, (start, end) in zip(SPLIT_FILES, pairwise(ends), strict=False)
     }
@@ -179,7 +181,7 @@ def make_splits(labels: Ids | None, num_nodes: int, reading: Reading, where: str
             f"{where}: split {said} of {pool.size} labelled nodes leaves the train set empty; "
             "give train a larger share, or check the labels"
         )
-    reading.notes["splits"] = notes
+    context.notes["splits"] = notes
     return {name: ids for name, ids in splits.items() if ids.size}
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.datasets.edges import LargestId, check_weights, largest_id, require_room
+from tiering.datasets.import_context import NODE, RELATION, ImportContext
 from tiering.datasets.options import MAX_NODES, ImportOptions
-from tiering.datasets.reader import NODE, RELATION, Reading
 from tiering.datasets.scratch import Scratch, changes, chunks
 from tiering.errors import InputError, StorageError
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
@@ -118,40 +118,40 @@ class TableSink:
         """The columns, mapped; nothing can be appended afterwards."""
         return {name: column.finish() for name, column in self._columns.items()}
 
-    def finish(self, path: Path, reading: Reading, stated: int | None = None) -> Dataset:
+    def finish(self, path: Path, context: ImportContext, stated: int | None = None) -> Dataset:
         """What `described` says of the columns."""
-        return described(path, self.arrays(), self._largest, reading, stated)
+        return described(path, self.arrays(), self._largest, context, stated)
 
 
 def described(
-    path: Path, columns: dict[str, Any], largest: LargestId, reading: Reading, stated: int | None = None
+    path: Path, columns: dict[str, Any], largest: LargestId, context: ImportContext, stated: int | None = None
 ) -> Dataset:
     """Count the nodes, of which the file may have `stated` the number, make ids dense if asked to, and describe the
     result.
     """
     edges = EdgeData(RELATION, columns.pop("src"), columns.pop("dst"), where=str(path), data=columns)
     if stated is not None:
-        nodes = _stated(edges, stated, reading)
-    elif reading.options.compact_ids:
-        nodes = _compacted(edges, reading)
+        nodes = _stated(edges, stated, context)
+    elif context.options.compact_ids:
+        nodes = _compacted(edges, context)
     else:
-        nodes = _counted(edges, largest, reading)
-    reading.notes["node_types"] = [NODE]
-    return reading.dataset(path.name.split(".")[0], {NODE: nodes}, [edges])
+        nodes = _counted(edges, largest, context)
+    context.notes["node_types"] = [NODE]
+    return context.dataset(path.name.split(".")[0], {NODE: nodes}, [edges])
 
 
-def _stated(edges: EdgeData, count: int, reading: Reading) -> NodeData:
+def _stated(edges: EdgeData, count: int, context: ImportContext) -> NodeData:
     """As many nodes as the file says."""
-    asked = reading.options.num_nodes.get(NODE)
+    asked = context.options.num_nodes.get(NODE)
     if asked is not None and asked != count:
         raise InputError(f"{edges.where}: --num-nodes says {asked}, the file {count}; leave --num-nodes out")
-    require_room(NODE, count, f"{edges.where}: says that there are {count} nodes", [edges], reading)
+    require_room(NODE, count, f"{edges.where}: says that there are {count} nodes", [edges], context)
     return NodeData(count)
 
 
-def _counted(edges: EdgeData, largest: LargestId, reading: Reading) -> NodeData:
+def _counted(edges: EdgeData, largest: LargestId, context: ImportContext) -> NodeData:
     """As many nodes as option ``num_nodes`` says, or the largest id + 1."""
-    stated = reading.options.num_nodes.get(NODE)
+    stated = context.options.num_nodes.get(NODE)
     count = largest.id + 1 if stated is None else stated
     if stated is not None:
         origin = f"--num-nodes: says that there are {stated}"
@@ -162,7 +162,7 @@ def _counted(edges: EdgeData, largest: LargestId, reading: Reading) -> NodeData:
             )
     else:
         origin = f"{largest.place} is the largest; make ids dense with --compact-ids if others do not occur"
-        reading.inferred(f"{NODE} num_nodes", {"value": count, "from": "largest id + 1"})
+        context.inferred(f"{NODE} num_nodes", {"value": count, "from": "largest id + 1"})
         if count > _SPARSE * max(1, 2 * edges.num_edges):
             others = f", or say that the other nodes exist with --num-nodes {count}"
             raise InputError(
@@ -170,26 +170,26 @@ def _counted(edges: EdgeData, largest: LargestId, reading: Reading) -> NodeData:
                 f"nodes: the ids are sparse, indptr would take {format_bytes(8 * (count + 1))} of memory; correct the "
                 f"id, make ids dense with --compact-ids{others if largest.id < MAX_NODES else ''}"
             )
-    require_room(NODE, count, origin, [edges], reading)
+    require_room(NODE, count, origin, [edges], context)
     return NodeData(count)
 
 
-def _compacted(edges: EdgeData, reading: Reading) -> NodeData:
+def _compacted(edges: EdgeData, context: ImportContext) -> NodeData:
     """The ids that occur become 0..n-1."""
-    ids, stated = _distinct_ids(edges, reading), reading.options.num_nodes.get(NODE)
+    ids, stated = _distinct_ids(edges, context), context.options.num_nodes.get(NODE)
     if stated is not None and stated != ids.size:
         raise InputError(
             f"{edges.where}: --num-nodes says {stated}, but {ids.size} ids occur; with --compact-ids nodes without "
             "edges do not exist: leave --num-nodes out"
         )
-    edges.src, edges.dst = (_positions(ids, column, reading) for column in (edges.src, edges.dst))
-    reading.notes["compact_ids"] = {"nodes": int(ids.size), "largest": int(ids[-1]) if ids.size else None}
+    edges.src, edges.dst = (_positions(ids, column, context) for column in (edges.src, edges.dst))
+    context.notes["compact_ids"] = {"nodes": int(ids.size), "largest": int(ids[-1]) if ids.size else None}
     return NodeData(int(ids.size), extra={"original_id": ids})
 
 
-def _distinct_ids(edges: EdgeData, reading: Reading) -> npt.NDArray[np.int64]:
+def _distinct_ids(edges: EdgeData, context: ImportContext) -> npt.NDArray[np.int64]:
     """Ids that occur, ascending. Memory: 24 bytes per distinct id, and a quarter of what the budget leaves."""
-    step = max(1 << 20, min(1 << 24, reading.scratch.budget.left() // 128))
+    step = max(1 << 20, min(1 << 24, context.scratch.budget.left() // 128))
     ids: npt.NDArray[np.int64] = np.empty(0, np.int64)
     for column in (edges.src, edges.dst):
         for part in chunks(column.shape[0], step):
@@ -200,9 +200,9 @@ def _distinct_ids(edges: EdgeData, reading: Reading) -> npt.NDArray[np.int64]:
     return ids
 
 
-def _positions(ids: npt.NDArray[np.int64], column: npt.NDArray[Any], reading: Reading) -> npt.NDArray[Any]:
+def _positions(ids: npt.NDArray[np.int64], column: npt.NDArray[Any], context: ImportContext) -> npt.NDArray[Any]:
     """Position in `ids` of each value: by a table of 4 bytes per possible id, or by search if ids are too sparse."""
-    out = reading.scratch.array(column.shape[0], np.int64)
+    out = context.scratch.array(column.shape[0], np.int64)
     table = None
     if ids.size and int(ids[-1]) < _TABLE_FACTOR * ids.size < 2**31:
         table = np.zeros(int(ids[-1]) + 1, np.int32)

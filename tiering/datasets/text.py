@@ -57,7 +57,7 @@ _WANTED = {
     "dst": ("a whole number as destination id", _MAP),
     "weight": ("a weight", "correct the line"),
 }
-"""Column -> what belongs in it, and what to do where something else is."""
+"""SourceArray -> what belongs in it, and what to do where something else is."""
 
 
 class TextSyntax:

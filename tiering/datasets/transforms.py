@@ -21,7 +21,7 @@ import numpy.typing as npt
 from tiering.artifacts.manifest import relation_key
 from tiering.datasets import scratch
 from tiering.datasets.edges import largest_id
-from tiering.datasets.reader import Reading
+from tiering.datasets.import_context import ImportContext
 from tiering.datasets.scratch import GrowingFile, changes, chunks
 from tiering.errors import InputError
 from tiering.formats.features import EDGE_FEATURES
@@ -39,22 +39,22 @@ _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 """Multipliers that spread pairs of ids over buckets: without them the list of a hub would be one bucket's."""
 
 
-def transform(dataset: Dataset, reading: Reading) -> None:
+def transform(dataset: Dataset, context: ImportContext) -> None:
     """Apply the options ``self_loops``, ``reverse_edges`` and ``deduplicate`` to all relations, in place.
 
     Ids are checked before: changed edges no longer have the place they had in the file.
     """
-    options = reading.options
+    options = context.options
     if not options.changes_edges:
         return
     for edge in dataset.edges:
         _check_range(edge, dataset)
 
-    def change(step: str, edges: list[EdgeData], action: Callable[[EdgeData, int, Reading], None]) -> None:
+    def change(step: str, edges: list[EdgeData], action: Callable[[EdgeData, int, ImportContext], None]) -> None:
         for edge in edges:
             before = edge.num_edges
-            action(edge, dataset.nodes[edge.relation[0]].num_nodes, reading)
-            _record(step, edge, before, reading)
+            action(edge, dataset.nodes[edge.relation[0]].num_nodes, context)
+            _record(step, edge, before, context)
             if edge.num_edges != before:
                 edge.where = f"{edge.where} after {step}"
 
@@ -66,16 +66,16 @@ def transform(dataset: Dataset, reading: Reading) -> None:
             if edge.relation[0] == edge.relation[2]:
                 change("add reverse edges", [edge], _append_reverse)
             else:
-                _add_reverse_relation(dataset, edge, reading)
+                _add_reverse_relation(dataset, edge, context)
     if options.deduplicate:
         change("deduplicate", dataset.edges, _deduplicate)
     if options.self_loops == "add":
         change("add self loops", loops, _add_loops)
 
 
-def _record(step: str, edge: EdgeData, before: int, reading: Reading) -> None:
+def _record(step: str, edge: EdgeData, before: int, context: ImportContext) -> None:
     entry = {"step": step, "relation": relation_key(edge.relation)}
-    reading.notes.setdefault("changes", []).append({**entry, "edges_before": before, "edges_after": edge.num_edges})
+    context.notes.setdefault("changes", []).append({**entry, "edges_before": before, "edges_after": edge.num_edges})
 
 
 def _check_range(edge: EdgeData, dataset: Dataset) -> None:
@@ -101,7 +101,7 @@ def _step(column: Array) -> int:
     return max(1, scratch.CHUNK // math.prod(column.shape[1:]))
 
 
-def _rewrite(edge: EdgeData, size: int, column_of: Callable[[str, Array], NewColumn], reading: Reading) -> None:
+def _rewrite(edge: EdgeData, size: int, column_of: Callable[[str, Array], NewColumn], context: ImportContext) -> None:
     """Replace every column by one of `size` values or rows, which `column_of` makes of its name and old values.
 
     Columns are ``src``, ``dst``, ``edge_ids``, and ``data.NAME`` for those of `EdgeData.data`.
@@ -109,7 +109,7 @@ def _rewrite(edge: EdgeData, size: int, column_of: Callable[[str, Array], NewCol
 
     def rewritten(name: str, column: Array) -> Array:
         dtype, pieces = column_of(name, column)
-        out, at = reading.scratch.array((size, *column.shape[1:]), dtype), 0
+        out, at = context.scratch.array((size, *column.shape[1:]), dtype), 0
         for piece in pieces:
             out[at : at + piece.shape[0]] = piece
             at += piece.shape[0]
@@ -121,47 +121,47 @@ def _rewrite(edge: EdgeData, size: int, column_of: Callable[[str, Array], NewCol
         edge.edge_ids = rewritten("edge_ids", edge.edge_ids)
 
 
-def _keep(edge: EdgeData, keep: Mask, reading: Reading) -> None:
+def _keep(edge: EdgeData, keep: Mask, context: ImportContext) -> None:
     """Keep the marked edges."""
     after = int(np.count_nonzero(keep))
     if after < edge.num_edges:
-        _rewrite(edge, after, lambda _, column: (column.dtype, _parts(column, keep)), reading)
+        _rewrite(edge, after, lambda _, column: (column.dtype, _parts(column, keep)), context)
 
 
-def _not_loops(edge: EdgeData, reading: Reading) -> Mask:
-    keep = reading.scratch.array(edge.num_edges, bool)
+def _not_loops(edge: EdgeData, context: ImportContext) -> Mask:
+    keep = context.scratch.array(edge.num_edges, bool)
     for part in chunks(edge.num_edges):
         keep[part] = edge.src[part] != edge.dst[part]
     return keep
 
 
-def _remove_loops(edge: EdgeData, num_nodes: int, reading: Reading) -> None:
-    _keep(edge, _not_loops(edge, reading), reading)
+def _remove_loops(edge: EdgeData, num_nodes: int, context: ImportContext) -> None:
+    _keep(edge, _not_loops(edge, context), context)
 
 
-def _add_reverse_relation(dataset: Dataset, edge: EdgeData, reading: Reading) -> None:
+def _add_reverse_relation(dataset: Dataset, edge: EdgeData, context: ImportContext) -> None:
     source, name, target = edge.relation
     relation = (target, f"rev_{name}", source)
     if relation in dataset.relations or name.startswith("rev_"):
-        reading.warn(f"{relation_key(edge.relation)}: not reversed, there is a relation that does it already")
+        context.warn(f"{relation_key(edge.relation)}: not reversed, there is a relation that does it already")
         return
     dataset.edges.append(replace(edge, relation=relation, src=edge.dst, dst=edge.src, data=dict(edge.data)))
-    _record("add reverse edges", dataset.edges[-1], 0, reading)
+    _record("add reverse edges", dataset.edges[-1], 0, context)
 
 
-def _append_reverse(edge: EdgeData, num_nodes: int, reading: Reading) -> None:
+def _append_reverse(edge: EdgeData, num_nodes: int, context: ImportContext) -> None:
     """Append each edge that is no self loop, reversed."""
-    keep = _not_loops(edge, reading)
+    keep = _not_loops(edge, context)
     reverse = {"src": edge.dst, "dst": edge.src}
 
     def doubled(name: str, column: Array) -> NewColumn:
         tail = reverse.get(name, column)
         return np.result_type(column.dtype, tail.dtype), chain(_parts(column), _parts(tail, keep))
 
-    _rewrite(edge, edge.num_edges + int(np.count_nonzero(keep)), doubled, reading)
+    _rewrite(edge, edge.num_edges + int(np.count_nonzero(keep)), doubled, context)
 
 
-def _add_loops(edge: EdgeData, num_nodes: int, reading: Reading) -> None:
+def _add_loops(edge: EdgeData, num_nodes: int, context: ImportContext) -> None:
     """Append a self loop for each node without one, by id."""
     missing = np.ones(num_nodes, bool)
     for part in chunks(edge.num_edges):
@@ -176,30 +176,30 @@ def _add_loops(edge: EdgeData, num_nodes: int, reading: Reading) -> None:
         values = (np.full((ids.size, *column.shape[1:]), value) for ids in added)
         return np.dtype(np.int64) if value == -1 else column.dtype, chain(_parts(column), values)
 
-    _rewrite(edge, edge.num_edges + int(np.count_nonzero(missing)), extended, reading)
+    _rewrite(edge, edge.num_edges + int(np.count_nonzero(missing)), extended, context)
 
 
-def _deduplicate(edge: EdgeData, num_src: int, reading: Reading) -> None:
+def _deduplicate(edge: EdgeData, num_src: int, context: ImportContext) -> None:
     """Keep the first of each set of equal edges.
 
     Edges are dealt into buckets by a hash of both ends, so that equal edges meet in one, and each bucket is sorted
     by itself. Memory: `BYTES_PER_EDGE` of a bucket, which takes half of what the budget leaves at the most; temporary
     disk: 1 byte per edge, and 24 if there is more than one bucket.
     """
-    keep = reading.scratch.array(edge.num_edges, bool)
+    keep = context.scratch.array(edge.num_edges, bool)
     keep[:] = False
-    room = reading.scratch.budget.left() // (2 * BYTES_PER_EDGE)
+    room = context.scratch.budget.left() // (2 * BYTES_PER_EDGE)
     most = min(LARGEST_BUCKET, max(SMALLEST_BUCKET, room))
     buckets = min(MAX_BUCKETS, -(-edge.num_edges // most))
     if buckets <= 1:
         keep[_firsts(edge.src[:], edge.dst[:], num_src)] = True
     else:
-        files = [tuple(reading.scratch.growing_file("<i8") for _ in range(3)) for _ in range(buckets)]
+        files = [tuple(context.scratch.growing_file("<i8") for _ in range(3)) for _ in range(buckets)]
         for part in chunks(edge.num_edges):
             _deal(edge, part, files)
         for columns in files:
             keep[_firsts_by_pieces([column.finish() for column in columns], num_src, most)] = True
-    _keep(edge, keep, reading)
+    _keep(edge, keep, context)
 
 
 def _deal(edge: EdgeData, part: slice, files: list[tuple[GrowingFile, ...]]) -> None:

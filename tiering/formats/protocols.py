@@ -146,7 +146,7 @@ class Dataset:
 
     name: str
     format: str
-    """One of `tiering.datasets.detect.READERS`, such as ``npy``."""
+    """One of `tiering.datasets.open.READERS`, such as ``npy``."""
     nodes: dict[str, NodeData]
     edges: list[EdgeData]
     notes: dict[str, Any] = field(default_factory=dict)

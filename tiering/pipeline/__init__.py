@@ -18,7 +18,7 @@ from tiering.pipeline.predict import (
     predict_layout,
     predict_reorder,
     predict_score,
-    predict_source,
+    predict_spec,
 )
 
 __all__ = [
@@ -33,7 +33,7 @@ __all__ = [
     "predict_reorder",
     "predict_run",
     "predict_score",
-    "predict_source",
+    "predict_spec",
     "reorder_graph",
     "run_chain",
     "run_config",

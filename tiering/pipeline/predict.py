@@ -42,7 +42,7 @@ from tiering.units import parse_threads
 if TYPE_CHECKING:
     from tiering.cluster.foresight import Foresight
     from tiering.cluster.session import ClusterOptions
-    from tiering.datasets.sources import Source
+    from tiering.datasets.specs import DatasetSpec
     from tiering.layout import LayoutOptions
     from tiering.task_steps import Machines
 
@@ -80,16 +80,16 @@ def import_plan(
     """Plan of an import, and the sizes of the graph it would make; of a published dataset that is not here, from the
     sizes in its specification.
     """
-    from tiering.datasets.sources import dataset_of_sizes, find_source
+    from tiering.datasets.specs import find_spec, make_sized_dataset
     from tiering.graph.plan import plan_import
 
     target, spec, published = Path(out).absolute(), options.get("spec"), None
     if spec is not None and not Path(source).exists():
-        published = find_source(str(spec))
+        published = find_spec(str(spec))
     with (
         open_source(source, target, format, memory, options, in_place=cluster is not None)
         if published is None
-        else dataset_of_sizes(published, Path(source).absolute(), options.get("split"))
+        else make_sized_dataset(published, Path(source).absolute(), options.get("split"))
     ) as dataset:
         opening = _opening(dataset) if published is None else _future_opening(dataset)
         foresight, budget = _foresight(cluster), parse_memory(memory)
@@ -113,7 +113,7 @@ def _machines(cluster: ClusterOptions | None) -> Machines | None:
     return None if cluster is None else cluster.machines
 
 
-class SourceSizes(NamedTuple):
+class SpecSizes(NamedTuple):
     """What importing a published dataset takes: of the types and relations whose files must be there."""
 
     nodes: int
@@ -123,15 +123,15 @@ class SourceSizes(NamedTuple):
     least_memory: int
 
 
-def predict_source(source: Source) -> SourceSizes | None:
+def predict_spec(source: DatasetSpec) -> SpecSizes | None:
     """Sizes of a published dataset and of its import; ``None`` if they are not published."""
-    from tiering.datasets.sources import dataset_of_sizes
+    from tiering.datasets.specs import make_sized_dataset
     from tiering.graph.plan import least_memory
 
     try:
-        with dataset_of_sizes(source, Path()) as dataset:
+        with make_sized_dataset(source, Path()) as dataset:
             shape = GraphShape.of_dataset(dataset)
-            return SourceSizes(shape.num_nodes(), shape.num_edges(), shape.graph_bytes(), least_memory(dataset))
+            return SpecSizes(shape.num_nodes(), shape.num_edges(), shape.graph_bytes(), least_memory(dataset))
     except InputError:
         return None
 

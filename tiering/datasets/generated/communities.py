@@ -1,7 +1,7 @@
 """The model behind generated data: communities, power-law endpoints, features that carry the label weakly.
 
 Nodes of a type stand in *slots*: community k has the slots n*k//C .. n*(k+1)//C - 1. A node's id is its slot
-under a keyed permutation (`Shuffle`), so ids tell neither community nor hotness. Inside a community of m slots
+under a keyed permutation (`KeyedPermutation`), so ids tell neither community nor hotness. Inside a community of m slots
 
 - an edge's destination has rank floor(m * u^2), its source rank floor(m * u^3), u uniform: in-degrees and
   out-degrees follow power laws with density exponents 3 and 2.5. The orders are unrelated: a source's rank is turned
@@ -34,7 +34,7 @@ FEATURE_BLOCK = 1 << 21
 SHUFFLE_ROUNDS = 3
 
 
-class Shuffle:
+class KeyedPermutation:
     """A permutation of 0..size-1 (size up to 2^62) chosen by a key of numbers below 2^64; needs no table.
 
     Works on the k bits that size - 1 needs: rounds of multiplication by an odd number and of exclusive or with the
@@ -96,7 +96,7 @@ class Population:
 
     def __init__(self, size: int, communities: int, seed: int, stream: int) -> None:
         self.size, self.communities, self.seed, self.stream = size, communities, seed, stream
-        self.shuffle = Shuffle(size, (seed, 1, stream))
+        self.shuffle = KeyedPermutation(size, (seed, 1, stream))
         # First slot of each community, and the end.
         self.starts = np.array([size * k // communities for k in range(communities + 1)], np.int64)
         self._factors = np.array([_coprime(int(n)) for n in np.diff(self.starts)], np.int64)

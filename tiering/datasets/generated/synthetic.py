@@ -30,8 +30,8 @@ import numpy.typing as npt
 from tiering.artifacts.atomic import OutputDirectory
 from tiering.artifacts.manifest import Relation
 from tiering.artifacts.storage import disk_free, storage_errors
-from tiering.datasets.features import narrowed
-from tiering.datasets.generated.communities import EDGE_BLOCK, FEATURE_BLOCK, Population, Shuffle, draw_edges
+from tiering.datasets.features import narrow_rows
+from tiering.datasets.generated.communities import EDGE_BLOCK, FEATURE_BLOCK, KeyedPermutation, Population, draw_edges
 from tiering.datasets.options import split_shares
 from tiering.datasets.scratch import chunks
 from tiering.errors import InputError, StorageError
@@ -199,7 +199,7 @@ def _write(plan: Plan, tree: Path, bar: Progress) -> dict[str, Any]:
         for part in chunks(papers.size, EDGE_BLOCK)
     )
     _save(tree / "paper" / "node_label_19.npy", "<f4", (papers.size,), labels, bar)
-    order, start = Shuffle(papers.size, (plan.seed, 3)), 0
+    order, start = KeyedPermutation(papers.size, (plan.seed, 3)), 0
     for split, size in plan.splits.items():
         ids = (order.forward(np.arange(start + p.start, start + p.stop)) for p in chunks(size, EDGE_BLOCK))
         _save(tree / "paper" / f"{split}_idx.npy", "<i8", (size,), ids, bar)
@@ -231,7 +231,7 @@ def _write(plan: Plan, tree: Path, bar: Progress) -> dict[str, Any]:
 def _feature_blocks(plan: Plan, population: Population) -> Iterator[npt.NDArray[Any]]:
     for block, rows in enumerate(chunks(population.size, max(1, FEATURE_BLOCK // plan.dim))):
         values = population.features(block, rows, plan.dim, SIGNAL)
-        yield narrowed(values, plan.dtype)
+        yield narrow_rows(values, plan.dtype)
 
 
 def _edge_blocks(

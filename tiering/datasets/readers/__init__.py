@@ -1,1 +1,1 @@
-"""The formats of users, one module or room each; `tiering.datasets.detect` lists them."""
+"""The formats of users, one module or room each; `tiering.datasets.open` lists them."""

@@ -1,6 +1,6 @@
 """Format ``dgl``: a file of ``dgl.save_graphs`` with one graph, read by DGL itself, which has to be installed.
 
-DGL reads such a file into memory as a whole. Names of arrays: see `tiering.datasets.stores`.
+DGL reads such a file into memory as a whole. Names of arrays: see `tiering.datasets.named_arrays`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from tiering.datasets.in_hand import put_dgl
-from tiering.datasets.reader import Reader, Reading, Sign
-from tiering.datasets.stores import Stores, dataset_of
+from tiering.datasets.import_context import Detector, ImportContext, Reader
+from tiering.datasets.in_memory import add_dgl_graph
+from tiering.datasets.named_arrays import NamedArrays, make_dataset
 from tiering.errors import BudgetError, CapabilityError, InputError
 from tiering.formats.npy_file import read_start
 from tiering.formats.protocols import Dataset
@@ -21,10 +21,10 @@ from tiering.units import format_bytes
 MAGIC = (0xDD2E4FF046B4A13F).to_bytes(8, "little")
 
 
-def _open_dgl(path: Path, reading: Reading) -> Dataset:
+def _open_dgl(path: Path, context: ImportContext) -> Dataset:
     if not _is_dgl_file(path):
         raise InputError(f"{path}: expected a file of dgl.save_graphs, found another; name another --format")
-    needed, budget = path.stat().st_size, reading.scratch.budget
+    needed, budget = path.stat().st_size, context.scratch.budget
     if needed > budget.left():
         raise BudgetError(
             f"{path}: DGL reads its files into memory as a whole, {format_bytes(needed)}, found {budget.text} "
@@ -36,10 +36,10 @@ def _open_dgl(path: Path, reading: Reading) -> Dataset:
         raise InputError(
             f"{path}: expected one graph, found {len(graphs)}; save the one that is meant with save_graphs"
         )
-    reading.used(path)
-    stores = put_dgl(graphs[0], Stores(path.stem, str(path), path, reading.scratch))
-    stores.ignored += [f"{path}: {name} of the file" for name in labels]
-    return dataset_of(stores, reading)
+    context.used(path)
+    target = add_dgl_graph(graphs[0], NamedArrays(path.stem, str(path), path, context.scratch))
+    target.ignored += [f"{path}: {name} of the file" for name in labels]
+    return make_dataset(target, context)
 
 
 def _load(path: Path) -> tuple[list[Any], dict[str, Any]]:
@@ -64,4 +64,6 @@ def _is_dgl_file(path: Path) -> bool:
     return read_start(path, len(MAGIC)) == MAGIC
 
 
-READER = Reader(_open_dgl, takes=frozenset({"relations"}), file=Sign("a file of dgl.save_graphs (dgl)", _is_dgl_file))
+READER = Reader(
+    _open_dgl, takes=frozenset({"relations"}), file=Detector("a file of dgl.save_graphs (dgl)", _is_dgl_file)
+)

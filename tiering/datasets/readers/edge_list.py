@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tiering.artifacts.regular import require_file
+from tiering.datasets.import_context import Detector, ImportContext, Reader
 from tiering.datasets.name_ids import NameSink
 from tiering.datasets.options import COLUMN_OPTIONS, NO_COMMENT, TEXT_OPTIONS, ImportOptions
-from tiering.datasets.reader import Reader, Reading, Sign
 from tiering.datasets.tables import TableSink, choose_columns, named_ends
 from tiering.datasets.text import Block, ColumnParser, TextSyntax, find_data, guess_delimiter, read_blocks, starts_with
 from tiering.errors import InputError
@@ -31,18 +31,18 @@ SUFFIXES = (".txt", ".csv", ".tsv", ".edges", ".edgelist", ".el")
 _NUMERIC = re.compile(r"\"?[+-]?(\.?\d.*|nan|inf|infinity)", re.IGNORECASE | re.DOTALL)
 
 
-def _open_edge_list(path: Path, reading: Reading) -> Dataset:
-    return read_text(path, reading).finish(path, reading)
+def _open_edge_list(path: Path, context: ImportContext) -> Dataset:
+    return read_text(path, context).finish(path, context)
 
 
-def read_text(path: Path, reading: Reading) -> TableSink | NameSink:
+def read_text(path: Path, context: ImportContext) -> TableSink | NameSink:
     """The columns of a text file of edges, in temporary files; says how many lines were left out as comments."""
     require_file(path, "a text file of edges")
-    reading.used(path)
+    context.used(path)
     if starts_with(path, BANNER):
         raise InputError(f"{path}: expected edges, found a Matrix Market file, which counts from 1; give --format mtx")
-    start, parser = _begin(path, reading)
-    sink = (NameSink if parser.named else TableSink)(reading.scratch, "weight" in parser.columns)
+    start, parser = _begin(path, context)
+    sink = (NameSink if parser.named else TableSink)(context.scratch, "weight" in parser.columns)
     read_edges(path, start, parser, sink)
     return sink
 
@@ -73,13 +73,13 @@ def _is_edge_list(path: Path) -> bool:
 READER = Reader(
     _open_edge_list,
     takes=COLUMN_OPTIONS | TEXT_OPTIONS,
-    file=Sign(f"text ({', '.join(SUFFIXES)}, also .gz)", _is_edge_list),
+    file=Detector(f"text ({', '.join(SUFFIXES)}, also .gz)", _is_edge_list),
 )
 
 
-def _begin(path: Path, reading: Reading) -> tuple[Block, ColumnParser]:
+def _begin(path: Path, context: ImportContext) -> tuple[Block, ColumnParser]:
     """Find where the data begin, and make the parser for their delimiter, header and columns, by the first lines."""
-    options, newlines = reading.options, reading.options.quoted_newlines
+    options, newlines = context.options, context.options.quoted_newlines
     comment = (options.comment or "").replace(NO_COMMENT, "")
     # A name may begin with any character: then the one that the user says is the only one that begins comments.
     names = options.string_ids or options.src_column is not None or options.dst_column is not None
@@ -99,7 +99,7 @@ def _begin(path: Path, reading: Reading) -> tuple[Block, ColumnParser]:
     first = next(read_blocks(path, "reading edges", start, syntax)) if newlines else start
     _, record = next(syntax.records(first.raw, first.line))
     syntax.refuse_open_quote(record, path, first.line)
-    parser, header = _parser(path, syntax, syntax.fields(record), reading)
+    parser, header = _parser(path, syntax, syntax.fields(record), context)
     if header:
         start, more = find_data(path, first.after(len(record) + 1), leading, not newlines)
         comments += more
@@ -108,15 +108,15 @@ def _begin(path: Path, reading: Reading) -> tuple[Block, ColumnParser]:
     return start, parser
 
 
-def _parser(path: Path, syntax: TextSyntax, fields: list[str], reading: Reading) -> tuple[ColumnParser, bool]:
+def _parser(path: Path, syntax: TextSyntax, fields: list[str], context: ImportContext) -> tuple[ColumnParser, bool]:
     """The parser of the columns, chosen by the fields of the first record, and whether that is a header."""
-    options, width = reading.options, len(fields)
+    options, width = context.options, len(fields)
     header = _has_header(fields, options)
     names = fields if header else list(map(str, range(width)))
     columns = choose_columns(names, options, str(path))
     shown_as = fields if header else range(width)
     unused = [shown_as[i] for i in range(width) if i not in columns.values()]
-    reading.notes["text"] = {
+    context.notes["text"] = {
         "delimiter": "blanks" if syntax.blanks else syntax.delimiter,
         "header": header,
         "columns": {name: shown_as[i] for name, i in columns.items()},

@@ -19,11 +19,11 @@ from pathlib import Path
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.artifacts.regular import entries, is_folder, is_there
 from tiering.datasets.edges import EdgeReader, read_edge_folder
-from tiering.datasets.mean_features import add_mean_features
+from tiering.datasets.import_context import Detector, ImportContext, Reader
+from tiering.datasets.neighbor_means import add_mean_features
 from tiering.datasets.nodes import NodeFiles, read_nodes
 from tiering.datasets.options import RAW_OPTIONS, TREE_OPTIONS, node_count
-from tiering.datasets.reader import Reader, Reading, Sign
-from tiering.datasets.sources import sources
+from tiering.datasets.specs import sources
 from tiering.datasets.splits import check_splits, torch_split, torch_splits
 from tiering.errors import InputError, MissingError
 from tiering.formats.npy_file import read_start
@@ -75,63 +75,63 @@ def find_tree(path: Path, sign: str = EDGES) -> Path | None:
     return sizes[0] / "processed" if sizes else None
 
 
-def _open_igb(path: Path, reading: Reading) -> Dataset:
+def _open_igb(path: Path, context: ImportContext) -> Dataset:
     tree = find_tree(path)
     if tree is None:
         raise MissingError(
             f"{path}: expected an IGB tree, found no folder SRC__NAME__DST with an {EDGES} in it, in "
             "processed/ or in SIZE/processed/; check the path or choose another --format"
         )
-    return open_tree(tree, reading, EDGES, read_edge_folder)
+    return open_tree(tree, context, EDGES, read_edge_folder)
 
 
-def open_tree(tree: Path, reading: Reading, sign: str, read_edges: EdgeReader) -> Dataset:
+def open_tree(tree: Path, context: ImportContext, sign: str, read_edges: EdgeReader) -> Dataset:
     """The relations of a tree, whose edges `read_edges` finds in each folder that holds `sign`, and their nodes."""
     size = tree.parent.name if tree.name == "processed" else tree.name
     edges = []
-    for folder, (relation, pairs) in _chosen(tree, reading.options.relations, sign).items():
-        edges.append(read_edges(folder, relation, reading, pairs=pairs))
-        reading.known.add(folder)
-        reading.ignored(entries(folder))
+    for folder, (relation, pairs) in _chosen(tree, context.options.relations, sign).items():
+        edges.append(read_edges(folder, relation, context, pairs=pairs))
+        context.known.add(folder)
+        context.ignored(entries(folder))
     types = sorted({t for edge in edges for t in (edge.relation[0], edge.relation[2])})
-    reading.notes["node_types"] = types
-    stated = _stated_counts(tree, reading)
+    context.notes["node_types"] = types
+    stated = _stated_counts(tree, context)
     nodes = {}
     for node_type in types:
         folder = tree / node_type
         if not is_folder(folder) and os.path.lexists(folder):
             raise InputError(f"{folder}: expected the directory of {node_type} nodes, found a file; move it away")
-        nodes[node_type] = read_nodes(_node_files(folder, size, stated, reading), edges, reading)
-        _read_torch_splits(tree, node_type, nodes[node_type], reading)
-        reading.known.add(folder)
+        nodes[node_type] = read_nodes(_node_files(folder, size, stated, context), edges, context)
+        _read_torch_splits(tree, node_type, nodes[node_type], context)
+        context.known.add(folder)
         if is_folder(folder):
-            _require_label_chosen(folder, nodes[node_type], reading)
-            reading.ignored(entries(folder))
-    add_mean_features(nodes, edges, reading)
-    reading.ignored(entry for entry in entries(tree) if not entry.name.startswith("."))
-    return reading.dataset(size, nodes, edges)
+            _require_label_chosen(folder, nodes[node_type], context)
+            context.ignored(entries(folder))
+    add_mean_features(nodes, edges, context)
+    context.ignored(entry for entry in entries(tree) if not entry.name.startswith("."))
+    return context.dataset(size, nodes, edges)
 
 
-def _read_torch_splits(tree: Path, node_type: str, nodes: NodeData, reading: Reading) -> None:
+def _read_torch_splits(tree: Path, node_type: str, nodes: NodeData, context: ImportContext) -> None:
     """Splits of the type with labels from ``split_dict.pt`` or MLPerf's two files, where it has no others."""
     if tree.name != "processed" or nodes.labels is None or nodes.splits:
         return
     path = tree.parent / TORCH_SPLITS
     if is_there(path, "splits"):
-        reading.used(path)
+        context.used(path)
         nodes.splits = torch_splits(path, nodes.num_nodes)
     for split, name in MLPERF_SPLITS.items():
         if is_there(tree / name, "node ids"):
-            reading.used(tree / name)
+            context.used(tree / name)
             nodes.splits[split] = torch_split(tree / name, nodes.num_nodes)
-    check_splits(nodes.splits, nodes.labels, nodes.num_nodes, node_type, reading)
+    check_splits(nodes.splits, nodes.labels, nodes.num_nodes, node_type, context)
 
 
-def _require_label_chosen(folder: Path, nodes: NodeData, reading: Reading) -> None:
+def _require_label_chosen(folder: Path, nodes: NodeData, context: ImportContext) -> None:
     labels = [entry.name for entry in entries(folder) if entry.match("node_label*.npy")]
     if nodes.labels is None and labels:
         raise MissingError(
-            f"{folder}: expected node_label_{reading.options.label}.npy or node_label.npy, found {', '.join(labels)}; "
+            f"{folder}: expected node_label_{context.options.label}.npy or node_label.npy, found {', '.join(labels)}; "
             "choose with --label 19 or 2K"
         )
 
@@ -149,11 +149,11 @@ def _chosen(tree: Path, wanted: tuple[str, ...], sign: str) -> dict[Path, tuple[
     return {folder: parsed for folder, parsed in folders.items() if folder in chosen}
 
 
-def _node_files(folder: Path, size: str, stated: dict[str, int], reading: Reading) -> NodeFiles:
-    node_type, label = folder.name, reading.options.label
-    published = reading.published or sources().get(f"igbh-{size}")
+def _node_files(folder: Path, size: str, stated: dict[str, int], context: ImportContext) -> NodeFiles:
+    node_type, label = folder.name, context.options.label
+    published = context.published or sources().get(f"igbh-{size}")
     rows = None if published is None else published.nodes.get(node_type)
-    full = reading.published or sources()["igbh-full"]
+    full = context.published or sources()["igbh-full"]
     prefixes = {file.path: file.prefixes for file in full.files}.get(f"{node_type}/node_label_{label}.npy", ())
     return NodeFiles(
         folder=folder,
@@ -162,26 +162,26 @@ def _node_files(folder: Path, size: str, stated: dict[str, int], reading: Readin
         usual_dim=USUAL_DIM,
         known_rows={} if published is None or rows is None else {published.name: rows},
         label_prefixes={full.nodes[node_type]: prefixes} if prefixes else {},
-        stated_count=_stated(folder, stated, reading),
+        stated_count=_stated(folder, stated, context),
     )
 
 
-def _stated(folder: Path, stated: dict[str, int], reading: Reading) -> tuple[str, int] | None:
+def _stated(folder: Path, stated: dict[str, int], context: ImportContext) -> tuple[str, int] | None:
     """Where it is said how many nodes of a type there are, and the number."""
     if folder.name in stated:
         meta = folder.parent / META_FILE
         return str(meta if meta.is_file() else folder.parent.parent / TORCH_META), stated[folder.name]
-    published = reading.published
+    published = context.published
     if published is not None and folder.name in published.nodes:
         return f"--spec {published.name}", published.nodes[folder.name]
     return None
 
 
-def _stated_counts(tree: Path, reading: Reading) -> dict[str, int]:
+def _stated_counts(tree: Path, context: ImportContext) -> dict[str, int]:
     path = tree / META_FILE
     if not is_there(path, "numbers of nodes"):
-        return _torch_counts(tree.parent / TORCH_META, reading) if tree.name == "processed" else {}
-    reading.used(path)
+        return _torch_counts(tree.parent / TORCH_META, context) if tree.name == "processed" else {}
+    context.used(path)
     try:
         text = read_start(path, LONGEST_META + 1)
         if len(text) > LONGEST_META:
@@ -194,11 +194,11 @@ def _stated_counts(tree: Path, reading: Reading) -> dict[str, int]:
         ) from error
 
 
-def _torch_counts(path: Path, reading: Reading) -> dict[str, int]:
+def _torch_counts(path: Path, context: ImportContext) -> dict[str, int]:
     """Numbers of nodes from ``meta.pt``; ``num_classes`` stands among them, and is none."""
     if not is_there(path, "numbers of nodes"):
         return {}
-    reading.used(path)
+    context.used(path)
     meta = read_torch(path, "numbers of nodes")
     if not isinstance(meta, dict):
         raise InputError(f"{path}: expected a dictionary of numbers, found {type(meta).__name__}; get the file again")
@@ -210,7 +210,7 @@ def _torch_counts(path: Path, reading: Reading) -> dict[str, int]:
 READER = Reader(
     _open_igb,
     takes=RAW_OPTIONS | TREE_OPTIONS,
-    directory=Sign(
+    directory=Detector(
         "SRC__NAME__DST/edge_index.npy (igb; also in processed/ and SIZE/processed/)",
         lambda path: find_tree(path) is not None,
     ),

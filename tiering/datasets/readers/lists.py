@@ -18,8 +18,8 @@ import numpy.typing as npt
 from tiering.artifacts.manifest import Relation, id_bytes
 from tiering.artifacts.regular import is_there
 from tiering.datasets.edges import read_edge_values
+from tiering.datasets.import_context import ImportContext, Reader
 from tiering.datasets.options import RAW_OPTIONS, TREE_OPTIONS, option_name
-from tiering.datasets.reader import Reader, Reading
 from tiering.datasets.readers.igb import find_tree, open_tree
 from tiering.datasets.readers.npy import open_folder
 from tiering.datasets.scratch import chunks
@@ -35,7 +35,7 @@ def find_lists(path: Path) -> Path | None:
     return path if is_there(path / INDPTR, "offsets of lists") else find_tree(path, INDPTR)
 
 
-def _open_lists(path: Path, reading: Reading, *, by_source: bool) -> Dataset:
+def _open_lists(path: Path, context: ImportContext, *, by_source: bool) -> Dataset:
     folder = find_lists(path)
     read = partial(_read_lists, by_source=by_source)
     if folder is None:
@@ -44,44 +44,44 @@ def _open_lists(path: Path, reading: Reading, *, by_source: bool) -> Dataset:
             "the path or choose another --format"
         )
     if is_there(folder / INDPTR, "offsets of lists"):
-        for name in sorted(TREE_OPTIONS & set(reading.notes["options"])):  # it would be ignored
+        for name in sorted(TREE_OPTIONS & set(context.notes["options"])):  # it would be ignored
             raise InputError(f"{option_name(name)}: has no meaning for one relation in one directory; leave it out")
-        return open_folder(folder, reading, read)
-    return open_tree(folder, reading, INDPTR, read)
+        return open_folder(folder, context, read)
+    return open_tree(folder, context, INDPTR, read)
 
 
 def _read_lists(
-    folder: Path, relation: Relation, reading: Reading, *, pairs: bool = False, by_source: bool = False
+    folder: Path, relation: Relation, context: ImportContext, *, pairs: bool = False, by_source: bool = False
 ) -> EdgeData:
     """Edges of one relation: the ends that lists are kept by take no memory, the others are mapped."""
-    indices = reading.open_npy(folder / INDICES, "one id per edge").column("i", "ids of dtype int32 or int64")
+    indices = context.open_npy(folder / INDICES, "one id per edge").column("i", "ids of dtype int32 or int64")
     if indices.dtype.itemsize < 4:
         raise InputError(
             f"{folder / INDICES}: expected ids of dtype int32 or int64, found {indices.dtype}; convert with "
             "array.astype('int64')"
         )
-    indptr = _offsets(folder / INDPTR, indices.shape[0], reading)
+    indptr = _offsets(folder / INDPTR, indices.shape[0], context)
     columns = ColumnIds(indptr, id_bytes(indptr.shape[0] - 1), str(folder / INDPTR))
     listed = cast("npt.NDArray[Any]", columns)
     ends = (listed, indices) if by_source else (indices, listed)
     edges = EdgeData(relation, *ends, where=str(folder / INDICES))
-    read_edge_values(folder, edges, reading)
+    read_edge_values(folder, edges, context)
     return edges
 
 
-def _offsets(path: Path, num_indices: int, reading: Reading) -> npt.NDArray[np.int64]:
+def _offsets(path: Path, num_indices: int, context: ImportContext) -> npt.NDArray[np.int64]:
     """Offsets of lists, mapped, checked in one pass; as int64 in a temporary file if they are not."""
-    given = reading.open_npy(path, "offsets of lists").column("iu", "whole numbers")
-    return checked_offsets(given, str(path), num_indices, INDICES, reading)
+    given = context.open_npy(path, "offsets of lists").column("iu", "whole numbers")
+    return checked_offsets(given, str(path), num_indices, INDICES, context)
 
 
 def checked_offsets(
-    given: npt.NDArray[Any], path: str, num_indices: int, indices: str, reading: Reading
+    given: npt.NDArray[Any], path: str, num_indices: int, indices: str, context: ImportContext
 ) -> npt.NDArray[np.int64]:
     """Offsets from `path` of lists of so many ids in all, in `indices`, checked in one pass; as int64."""
     if given.shape[0] == 0:
         raise InputError(f"{path}: expected one offset more than there are nodes, found none; write it again")
-    offsets = given if given.dtype == np.int64 else reading.scratch.array(given.shape[0], np.int64)
+    offsets = given if given.dtype == np.int64 else context.scratch.array(given.shape[0], np.int64)
     before = 0
     for part in chunks(given.shape[0]):
         block = given[part].astype(np.int64, copy=False)

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from tiering.artifacts.regular import require_file
+from tiering.datasets.import_context import Detector, ImportContext, Reader
 from tiering.datasets.options import node_count
-from tiering.datasets.reader import Reader, Reading, Sign
 from tiering.datasets.readers.edge_list import BANNER, read_edges
 from tiering.datasets.tables import TableSink
 from tiering.datasets.text import BLANK, Block, ColumnParser, TextSyntax, find_data, read_blocks, starts_with
@@ -26,20 +26,20 @@ _FIELDS = ("pattern", "real", "integer")
 _SYMMETRIES = ("general", "symmetric")
 
 
-def _open_matrix(path: Path, reading: Reading) -> Dataset:
+def _open_matrix(path: Path, context: ImportContext) -> Dataset:
     require_file(path, "a Matrix Market file")
-    reading.used(path)
+    context.used(path)
     field, symmetry = _kind(path)
     start, _ = find_data(path, Block(b""), b"[ \t]*%", strict=True)
     line = start.raw.split(b"\n", 1)[0]
     nodes, entries = _size(path, start.line, line.decode(errors="replace").strip())
-    width, asked = 2 if field == "pattern" else 3, reading.options.weight_column
+    width, asked = 2 if field == "pattern" else 3, context.options.weight_column
     if asked is not None and (asked not in ("value", "2") or width == 2):
         has = "this one has no values: leave it out" if width == 2 else "say value"
         raise InputError(f"{path}: --weight-column: expected value, found {shown(asked)}; {has}")
     columns = {"src": 0, "dst": 1, **({} if asked is None else {"weight": 2})}
     parser = ColumnParser(path, TextSyntax(BLANK, comment="%"), columns, width)
-    sink, taken = TableSink(reading.scratch, asked is not None), 0
+    sink, taken = TableSink(context.scratch, asked is not None), 0
 
     def edges(read: dict[str, Any]) -> dict[str, Any]:
         nonlocal taken
@@ -60,10 +60,10 @@ def _open_matrix(path: Path, reading: Reading) -> Dataset:
         raise InputError(
             f"{path}: expected {entries} entries as its header says, found {taken}; was a download interrupted?"
         )
-    reading.notes["matrix"] = {"field": field, "symmetry": symmetry, "entries": entries}
+    context.notes["matrix"] = {"field": field, "symmetry": symmetry, "entries": entries}
     if width > len(columns):
-        reading.notes["matrix"]["ignored_columns"] = ["value"]
-    return sink.finish(path, reading, nodes)
+        context.notes["matrix"]["ignored_columns"] = ["value"]
+    return sink.finish(path, context, nodes)
 
 
 def _kind(path: Path) -> tuple[str, str]:
@@ -113,7 +113,7 @@ def _both_directions(columns: dict[str, Any]) -> dict[str, Any]:
 READER = Reader(
     _open_matrix,
     takes=frozenset({"weight_column"}),
-    file=Sign(
+    file=Detector(
         "a Matrix Market file (.mtx, also .gz)",
         lambda path: ".mtx" in [suffix.lower() for suffix in path.suffixes[-2:]] or starts_with(path, BANNER),
     ),

@@ -12,29 +12,29 @@ from pathlib import Path
 
 from tiering.artifacts.regular import entries, is_there
 from tiering.datasets.edges import EdgeReader, read_edge_folder
+from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
 from tiering.datasets.nodes import NodeFiles, read_nodes
 from tiering.datasets.options import RAW_OPTIONS
-from tiering.datasets.reader import NODE, RELATION, Reader, Reading, Sign
 from tiering.formats.protocols import Dataset
 
 LABEL_NAMES = ("node_label.npy", "node_labels.npy")
 
 
-def _open_npy_dir(path: Path, reading: Reading) -> Dataset:
-    return open_folder(path, reading, read_edge_folder)
+def _open_npy_dir(path: Path, context: ImportContext) -> Dataset:
+    return open_folder(path, context, read_edge_folder)
 
 
-def open_folder(path: Path, reading: Reading, read_edges: EdgeReader) -> Dataset:
+def open_folder(path: Path, context: ImportContext, read_edges: EdgeReader) -> Dataset:
     """One graph of one node type and relation, whose edges `read_edges` finds in the folder."""
-    reading.notes["node_types"] = [NODE]
-    edges = read_edges(path, RELATION, reading)
-    nodes = read_nodes(NodeFiles(path, NODE, LABEL_NAMES), [edges], reading)
-    reading.ignored(entry for entry in entries(path) if not entry.name.startswith("."))
-    return reading.dataset(path.name, {NODE: nodes}, [edges])
+    context.notes["node_types"] = [NODE]
+    edges = read_edges(path, RELATION, context)
+    nodes = read_nodes(NodeFiles(path, NODE, LABEL_NAMES), [edges], context)
+    context.ignored(entry for entry in entries(path) if not entry.name.startswith("."))
+    return context.dataset(path.name, {NODE: nodes}, [edges])
 
 
 READER = Reader(
     _open_npy_dir,
     takes=RAW_OPTIONS,
-    directory=Sign("edge_index.npy (npy)", lambda path: is_there(path / "edge_index.npy", "edges")),
+    directory=Detector("edge_index.npy (npy)", lambda path: is_there(path / "edge_index.npy", "edges")),
 )

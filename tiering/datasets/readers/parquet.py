@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from tiering.artifacts.regular import entries, is_folder, is_there, require_file
+from tiering.datasets.import_context import Detector, ImportContext, Reader
 from tiering.datasets.name_ids import NameSink, is_text
 from tiering.datasets.options import COLUMN_OPTIONS
 from tiering.datasets.parquet_columns import ParquetColumn, batches, largest_in_footers, numbers, open_parquet
-from tiering.datasets.reader import Reader, Reading, Sign
 from tiering.datasets.tables import TableSink, choose_columns, described, require_once
 from tiering.errors import InputError
 from tiering.formats.npy_file import read_start
@@ -33,30 +33,30 @@ def _files_inside(path: Path) -> list[Path]:
     return [entry for entry in entries(path) if entry.suffix.lower() in SUFFIXES and is_there(entry, _WHAT)]
 
 
-def _open_parquet(path: Path, reading: Reading) -> Dataset:
+def _open_parquet(path: Path, context: ImportContext) -> Dataset:
     folder = is_folder(path)
     files = _files_inside(path) if folder else [path]
     for file in files or [path / "*.parquet"]:
         require_file(file, _WHAT)
-    chosen, rows, named = _describe(files, reading)
+    chosen, rows, named = _describe(files, context)
     for file in files:
-        reading.used(file)
+        context.used(file)
     if folder:
-        reading.ignored(entries(path))
+        context.ignored(entries(path))
     if sum(rows) == 0:
         raise InputError(f"{path}: expected edges, found none in {', '.join(file.name for file in files[:8])}")
     if named:
-        return _filled(NameSink(reading.scratch, "weight" in chosen), files, chosen, sum(rows)).finish(path, reading)
+        return _filled(NameSink(context.scratch, "weight" in chosen), files, chosen, sum(rows)).finish(path, context)
 
     def decoded() -> TableSink:
-        return _filled(TableSink(reading.scratch, "weight" in chosen), files, chosen, sum(rows))
+        return _filled(TableSink(context.scratch, "weight" in chosen), files, chosen, sum(rows))
 
-    largest = largest_in_footers(files, chosen) if reading.in_place else None
+    largest = largest_in_footers(files, chosen) if context.in_place else None
     if largest is None:
-        return decoded().finish(path, reading)
+        return decoded().finish(path, context)
     names = tuple(map(str, files))
     columns = {held: ParquetColumn(names, tuple(rows), column, held) for held, column in chosen.items()}
-    dataset = described(path, columns, largest, reading)
+    dataset = described(path, columns, largest, context)
     dataset.edges[0].decode = lambda: decoded().arrays()
     return dataset
 
@@ -79,15 +79,15 @@ def _filled(sink: S, files: list[Path], chosen: dict[str, str], total: int) -> S
 READER = Reader(
     _open_parquet,
     takes=COLUMN_OPTIONS,
-    directory=Sign("*.parquet (parquet)", lambda path: bool(_files_inside(path))),
-    file=Sign(
+    directory=Detector("*.parquet (parquet)", lambda path: bool(_files_inside(path))),
+    file=Detector(
         f"parquet ({', '.join(SUFFIXES)})",
         lambda path: read_start(path, 4) == b"PAR1" or path.suffix.lower() in SUFFIXES,
     ),
 )
 
 
-def _describe(files: list[Path], reading: Reading) -> tuple[dict[str, str], list[int], bool]:
+def _describe(files: list[Path], context: ImportContext) -> tuple[dict[str, str], list[int], bool]:
     """The columns to read, checked in all files, the rows of each, and whether ids are names; one file is open at a
     time.
     """
@@ -97,12 +97,12 @@ def _describe(files: list[Path], reading: Reading) -> tuple[dict[str, str], list
         with open_parquet(file) as table:
             names = list(table.schema_arrow.names)
             if file == files[0]:
-                chosen = {name: names[i] for name, i in choose_columns(names, reading.options, str(file)).items()}
+                chosen = {name: names[i] for name, i in choose_columns(names, context.options, str(file)).items()}
                 first = chosen["src"]
                 named = names.count(first) == 1 and is_text(table.schema_arrow.field(first).type)
             _check_columns(file, table.schema_arrow, chosen, named)
             rows.append(table.metadata.num_rows)
-    reading.notes["columns"] = chosen
+    context.notes["columns"] = chosen
     return chosen, rows, named
 
 

@@ -18,8 +18,8 @@ import numpy as np
 from tiering.artifacts.manifest import relation_key
 from tiering.artifacts.regular import is_folder, is_there
 from tiering.datasets.dense import is_sparse
-from tiering.datasets.reader import NODE, RELATION, Reader, Reading, Sign
-from tiering.datasets.stores import EdgeStore, NodeStore, Stores, dataset_of, edge_ends
+from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
+from tiering.datasets.named_arrays import EdgeArrays, NamedArrays, NodeArrays, edge_ends, make_dataset
 from tiering.errors import InputError, MissingError, shown
 from tiering.formats.npy_file import read_start
 from tiering.formats.protocols import Dataset
@@ -52,15 +52,17 @@ def _is_torch_file(path: Path) -> bool:
         return False
 
 
-def _open_pyg(path: Path, reading: Reading) -> Dataset:
+def _open_pyg(path: Path, context: ImportContext) -> Dataset:
     file = _file_of(path)
     if file is None:
         raise MissingError(f"{path}: expected {' or '.join(FILES)}, also in processed/, found none; check the path")
-    value = read_torch(file, WHAT, min(256 << 20, max(1 << 20, reading.scratch.budget.limit // MEMORY_SHARE)))
-    reading.used(file)
+    value = read_torch(file, WHAT, min(256 << 20, max(1 << 20, context.scratch.budget.limit // MEMORY_SHARE)))
+    context.used(file)
     folder = file.parent.parent if file.parent.name == "processed" else file.parent
     name = file.stem if file == path else folder.name
-    return dataset_of(put_pyg(contents(value, str(file)), Stores(name, str(file), file, reading.scratch)), reading)
+    return make_dataset(
+        add_pyg_graph(contents(value, str(file)), NamedArrays(name, str(file), file, context.scratch)), context
+    )
 
 
 def contents(value: Any, where: str) -> Mapping[Any, Any]:
@@ -100,31 +102,31 @@ def _require_one(slices: Any, where: str, depth: int = 4) -> None:
         raise InputError(f"{where}: expected one graph, found {graphs}; save the one that is meant with torch.save")
 
 
-def put_pyg(parts: Mapping[Any, Any], stores: Stores) -> Stores:
-    """Put what `Data.to_dict` or `HeteroData.to_dict` gives into `stores`."""
+def add_pyg_graph(parts: Mapping[Any, Any], target: NamedArrays) -> NamedArrays:
+    """Put what `Data.to_dict` or `HeteroData.to_dict` gives into `target`."""
     typed = any(isinstance(key, tuple) for key in parts) or "edge_index" not in parts
     if not typed:
         edges = {key: value for key, value in parts.items() if str(key).startswith("edge")}
         nodes = {key: value for key, value in parts.items() if key not in edges}
-        _put_nodes(stores, NODE, nodes)
-        _put_edges(stores, RELATION, edges)
-        return stores
+        _put_nodes(target, NODE, nodes)
+        _put_edges(target, RELATION, edges)
+        return target
     if "adj_t" in parts or not any(isinstance(value, Mapping) for value in parts.values()):
-        raise _no_edges(stores.where, parts)
+        raise _no_edges(target.where, parts)
     for key, values in parts.items():
         if not isinstance(values, Mapping) or key == GLOBAL:
             others = values if key == GLOBAL else [key]
-            stores.ignored += [f"{stores.where}: {text} of the graph" for text in others]
+            target.ignored += [f"{target.where}: {text} of the graph" for text in others]
             continue
         if isinstance(key, tuple) and len(key) == 3 and all(isinstance(part, str) for part in key):
-            _put_edges(stores, key, values)
+            _put_edges(target, key, values)
         elif isinstance(key, str):
-            _put_nodes(stores, key, values)
+            _put_nodes(target, key, values)
         else:
             raise InputError(
-                f"{stores.where}: expected node types as text, relations as three texts, found {shown(key)}"
+                f"{target.where}: expected node types as text, relations as three texts, found {shown(key)}"
             )
-    return stores
+    return target
 
 
 def _no_edges(where: str, parts: Mapping[Any, Any]) -> InputError:
@@ -135,27 +137,27 @@ def _no_edges(where: str, parts: Mapping[Any, Any]) -> InputError:
     )
 
 
-def _put_nodes(stores: Stores, node_type: str, values: Mapping[Any, Any]) -> None:
-    arrays = stores.named(values, node_type)
-    _, number = stores.take(arrays, ("num_nodes",))
-    stores.nodes[node_type] = NodeStore(arrays, None if number is None else np.squeeze(number.array).tolist())
+def _put_nodes(target: NamedArrays, node_type: str, values: Mapping[Any, Any]) -> None:
+    arrays = target.named(values, node_type)
+    _, number = target.take(arrays, ("num_nodes",))
+    target.nodes[node_type] = NodeArrays(arrays, None if number is None else np.squeeze(number.array).tolist())
 
 
-def _put_edges(stores: Stores, relation: tuple[str, str, str], values: Mapping[Any, Any]) -> None:
+def _put_edges(target: NamedArrays, relation: tuple[str, str, str], values: Mapping[Any, Any]) -> None:
     key = relation_key(relation)
-    arrays = stores.named(values, key)
-    index = None if is_sparse(values.get("edge_index")) else stores.take(arrays, ("edge_index",))[1]
+    arrays = target.named(values, key)
+    index = None if is_sparse(values.get("edge_index")) else target.take(arrays, ("edge_index",))[1]
     if index is None:
-        raise _no_edges(f"{stores.where}: {key}", values)
-    stores.edges.append(EdgeStore(relation, *edge_ends(index), index.where, arrays))
+        raise _no_edges(f"{target.where}: {key}", values)
+    target.edges.append(EdgeArrays(relation, *edge_ends(index), index.where, arrays))
 
 
 READER = Reader(
     _open_pyg,
     takes=frozenset({"relations"}),
-    directory=Sign(
+    directory=Detector(
         f"{FILES[0]} (pyg; also in processed/)",
         lambda path: (file := _file_of(path)) is not None and _is_torch_file(file),
     ),
-    file=Sign("a file of torch.save (pyg)", _is_torch_file),
+    file=Detector("a file of torch.save (pyg)", _is_torch_file),
 )

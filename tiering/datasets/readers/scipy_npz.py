@@ -19,9 +19,9 @@ from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.regular import entries, is_folder
 from tiering.datasets.archives import open_npz, require_member
 from tiering.datasets.edges import read_edge_values, require_room
+from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
 from tiering.datasets.nodes import NodeFiles, read_nodes
 from tiering.datasets.options import RAW_OPTIONS, node_count, option_name
-from tiering.datasets.reader import NODE, RELATION, Reader, Reading, Sign
 from tiering.datasets.readers.lists import checked_offsets
 from tiering.datasets.readers.npy import LABEL_NAMES
 from tiering.errors import InputError, MissingError
@@ -31,36 +31,36 @@ from tiering.formats.protocols import Dataset, EdgeData, NodeData
 _LAYOUTS = ("coo", "csr", "csc")
 
 
-def _open_matrix(path: Path, reading: Reading) -> Dataset:
+def _open_matrix(path: Path, context: ImportContext) -> Dataset:
     folder = path if is_folder(path) else None
     matrices = _matrices(path) if folder else [path]
     if len(matrices) != 1:
         found = ", ".join(file.name for file in matrices) or "none"
         raise MissingError(f"{path}: expected one file of scipy.sparse.save_npz, found {found}; give the path of one")
-    reading.notes["node_types"] = [NODE]
-    edges, count = _read_matrix(matrices[0], reading)
+    context.notes["node_types"] = [NODE]
+    edges, count = _read_matrix(matrices[0], context)
     stated = f"{matrices[0]}: shape", count
     if folder:
-        read_edge_values(folder, edges, reading)
-        nodes = read_nodes(NodeFiles(folder, NODE, LABEL_NAMES, stated_count=stated), [edges], reading)
-        reading.ignored(entry for entry in entries(folder) if not entry.name.startswith("."))
+        read_edge_values(folder, edges, context)
+        nodes = read_nodes(NodeFiles(folder, NODE, LABEL_NAMES, stated_count=stated), [edges], context)
+        context.ignored(entry for entry in entries(folder) if not entry.name.startswith("."))
     else:
-        for name in sorted(RAW_OPTIONS & set(reading.notes["options"])):  # it would be ignored
+        for name in sorted(RAW_OPTIONS & set(context.notes["options"])):  # it would be ignored
             raise InputError(f"{option_name(name)}: has no meaning for one file; give the directory with the features")
-        asked = reading.options.num_nodes.get(NODE)
+        asked = context.options.num_nodes.get(NODE)
         if asked not in (None, count):
             raise InputError(f"--num-nodes: expected {count} as in {path}, found {asked}; leave it out")
-        require_room(NODE, count, f"{stated[0]}: says that there are {count} nodes", [edges], reading)
+        require_room(NODE, count, f"{stated[0]}: says that there are {count} nodes", [edges], context)
         nodes = NodeData(count)
-    return reading.dataset(path.stem, {NODE: nodes}, [edges])
+    return context.dataset(path.stem, {NODE: nodes}, [edges])
 
 
-def _read_matrix(path: Path, reading: Reading) -> tuple[EdgeData, int]:
+def _read_matrix(path: Path, context: ImportContext) -> tuple[EdgeData, int]:
     """Return the edges of a matrix, and the number of its rows, which are nodes."""
-    members = open_npz(path, "a matrix of scipy.sparse.save_npz", reading)
+    members = open_npz(path, "a matrix of scipy.sparse.save_npz", context)
     layout = next(require_member(members, "format", path).flat())[0]
     layout = layout.decode(errors="replace") if isinstance(layout, bytes) else str(layout)
-    shape = require_member(members, "shape", path).column("iu", "rows and columns", reading).tolist()
+    shape = require_member(members, "shape", path).column("iu", "rows and columns", context).tolist()
     if layout not in _LAYOUTS:
         raise InputError(f"{path}: expected a matrix {', '.join(_LAYOUTS)}, found {layout[:20]!r}; save matrix.tocsr()")
     if len(shape) != 2 or shape[0] != shape[1]:
@@ -74,7 +74,7 @@ def _read_matrix(path: Path, reading: Reading) -> tuple[EdgeData, int]:
         member = require_member(members, name, path)
         if member.dtype.str not in ("<i4", "<i8"):
             raise InputError(f"{member.where}: expected ids of dtype int32 or int64, found {member.described}")
-        return member.column("i", "ids of nodes", reading)
+        return member.column("i", "ids of nodes", context)
 
     if layout == "coo":
         src, dst = ids("row"), ids("col")
@@ -82,7 +82,7 @@ def _read_matrix(path: Path, reading: Reading) -> tuple[EdgeData, int]:
             raise InputError(f"{path}: expected as many rows as columns, found {src.size} and {dst.size}")
         return EdgeData(RELATION, src, dst, str(path)), count
     indices, where = ids("indices"), f"{path}: indptr"
-    indptr = checked_offsets(ids("indptr"), where, indices.shape[0], f"{path}: indices", reading)
+    indptr = checked_offsets(ids("indptr"), where, indices.shape[0], f"{path}: indices", context)
     if indptr.shape[0] != count + 1:
         raise InputError(f"{where}: expected {count + 1} offsets, one more than rows, found {indptr.shape[0]}")
     listed = cast("npt.NDArray[np.int64]", ColumnIds(indptr, id_bytes(count), where))
@@ -105,6 +105,6 @@ def _matrices(folder: Path) -> list[Path]:
 READER = Reader(
     _open_matrix,
     takes=RAW_OPTIONS,
-    directory=Sign("a file of scipy.sparse.save_npz (npz)", lambda path: bool(_matrices(path))),
-    file=Sign("a file of scipy.sparse.save_npz (npz)", lambda path: path.suffix == ".npz" and _is_matrix(path)),
+    directory=Detector("a file of scipy.sparse.save_npz (npz)", lambda path: bool(_matrices(path))),
+    file=Detector("a file of scipy.sparse.save_npz (npz)", lambda path: path.suffix == ".npz" and _is_matrix(path)),
 )

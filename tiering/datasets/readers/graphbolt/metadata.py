@@ -11,9 +11,9 @@ from typing import Any
 
 from tiering.artifacts.manifest import Relation
 from tiering.artifacts.regular import require_file
+from tiering.datasets.import_context import NODE, RELATION, ImportContext
+from tiering.datasets.named_arrays import SourceArray
 from tiering.datasets.options import node_count
-from tiering.datasets.reader import NODE, RELATION, Reading
-from tiering.datasets.stores import Column
 from tiering.errors import CapabilityError, InputError, shown
 from tiering.formats.npy_file import read_start
 from tiering.formats.torch_file import read_torch
@@ -33,15 +33,15 @@ class FileEntry:
     format: str
     name: str = ""
 
-    def column(self, where: str, reading: Reading) -> Column:
+    def column(self, where: str, context: ImportContext) -> SourceArray:
         """The array in it; `where` says what it is, for messages."""
         if self.format == "numpy":
-            file = reading.open_npy(self.path, where)
+            file = context.open_npy(self.path, where)
             inside = file.offset if not file.fortran_order else None
-            return Column(str(self.path), file.array(), file.dtype.name, self.path, inside)
+            return SourceArray(str(self.path), file.array(), file.dtype.name, self.path, inside)
         value = read_torch(self.path, where)
-        reading.used(self.path)
-        return Column.of(value, str(self.path), self.path, reading.scratch)
+        context.used(self.path)
+        return SourceArray.of(value, str(self.path), self.path, context.scratch)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.manifest import Relation, id_bytes
-from tiering.datasets.reader import RELATION, Reading
+from tiering.datasets.import_context import RELATION, ImportContext
 from tiering.datasets.readers.lists import checked_offsets
 from tiering.datasets.scratch import chunks
 from tiering.errors import InputError, MissingError
@@ -35,13 +35,13 @@ class Topology:
     edges: list[EdgeData]
 
 
-def read_topology(path: Path, reading: Reading) -> Topology:
+def read_topology(path: Path, context: ImportContext) -> Topology:
     """The relations in the file; those of several are taken apart in one pass, into temporary files."""
     state = _state(read_torch(path, WHAT), path)
-    reading.used(path)
+    context.used(path)
     tensors = state["independent_tensors"]
     indices = _tensor(tensors, "indices", path)
-    indptr = checked_offsets(_tensor(tensors, "indptr", path), f"{path}: indptr", indices.shape[0], "indices", reading)
+    indptr = checked_offsets(_tensor(tensors, "indptr", path), f"{path}: indptr", indices.shape[0], "indices", context)
     columns = ColumnIds(indptr, id_bytes(indptr.shape[0] - 1), f"{path}: indptr")
     attributes = state.get("edge_attributes") or {}
     ids = _tensor(attributes, EDGE_IDS, path) if EDGE_IDS in attributes else None
@@ -52,7 +52,7 @@ def read_topology(path: Path, reading: Reading) -> Topology:
         edges = EdgeData(RELATION, indices, cast("npt.NDArray[Any]", columns), where)
         edges.edge_ids = None if ids is None else ids.astype(np.int64, copy=False)
         return Topology({}, [edges])
-    return _apart(state, indices, columns, ids, path, reading)
+    return _apart(state, indices, columns, ids, path, context)
 
 
 def _apart(
@@ -61,7 +61,7 @@ def _apart(
     columns: ColumnIds,
     ids: npt.NDArray[Any] | None,
     path: Path,
-    reading: Reading,
+    context: ImportContext,
 ) -> Topology:
     """The relations of a heterogeneous graph, ids counted from 0 in each type."""
     tensors = state["independent_tensors"]
@@ -77,7 +77,7 @@ def _apart(
     for source, _, destination in relations:
         if source not in place or destination not in place:
             raise _wrong(path, f"a relation between {source} and {destination}, which are no types of it")
-    files = [{name: reading.scratch.growing_file(np.int64) for name in ("src", "dst", "id")} for _ in relations]
+    files = [{name: context.scratch.growing_file(np.int64) for name in ("src", "dst", "id")} for _ in relations]
     for part in chunks(indices.shape[0]):
         ends, kind = {"src": indices[part], "dst": columns[part]}, kinds[part]
         if ids is not None:

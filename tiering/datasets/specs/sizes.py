@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.datasets.options import SPLIT_RULES, ImportOptions
-from tiering.datasets.sources.source import Source, SourceFile, relation_of
+from tiering.datasets.specs.spec import DatasetSpec, SpecFile, relation_of
 from tiering.errors import InputError
 from tiering.formats.features import FeatureTable
 from tiering.formats.protocols import Dataset, EdgeData, FeatureStream, NodeData
 
 
-def dataset_of_sizes(source: Source, path: Path = Path(), split: Any = None) -> Dataset:
+def make_sized_dataset(source: DatasetSpec, path: Path = Path(), split: Any = None) -> Dataset:
     """Nodes and edges of the numbers published, features of their shapes as if they lay at `path`; all entries are 0.
 
     `split` is what the user asks for, as of the import; the specification's if ``None``.
@@ -38,12 +38,12 @@ def dataset_of_sizes(source: Source, path: Path = Path(), split: Any = None) -> 
     return Dataset(source.name, source.format, nodes, edges, notes)
 
 
-def _contents(source: Source) -> list[SourceFile]:
+def _contents(source: DatasetSpec) -> list[SpecFile]:
     """The files, and the arrays in archives."""
     return [part for file in source.files for part in (file.members or (file,))]
 
 
-def _known(source: Source, name: str) -> int:
+def _known(source: DatasetSpec, name: str) -> int:
     count = source.count(name)
     if count is None:
         raise InputError(
@@ -53,7 +53,7 @@ def _known(source: Source, name: str) -> int:
     return count
 
 
-def _describe(nodes: NodeData, file: SourceFile, source: Source, path: Path) -> None:
+def _describe(nodes: NodeData, file: SpecFile, source: DatasetSpec, path: Path) -> None:
     if file.holds == "features" and file.dim and file.dtypes and file.packed:
         shape = nodes.num_nodes, file.dim, file.dtypes[0]
         nodes.features = FeatureStream(*shape, lambda start, graph: iter(()), "unpacked", read=file.bytes or 0)
@@ -63,7 +63,7 @@ def _describe(nodes: NodeData, file: SourceFile, source: Source, path: Path) -> 
         nodes.labels, nodes.num_classes = _zeros(nodes.num_nodes), source.classes.get(str(file.of), 1)
 
 
-def _divide(nodes: dict[str, NodeData], source: Source, split: Any) -> None:
+def _divide(nodes: dict[str, NodeData], source: DatasetSpec, split: Any) -> None:
     """Splits of the nodes with labels, or of all nodes of the only type: by the shares, else some in train."""
     asked = ImportOptions.parse({"split": split}).split
     shares = SPLIT_RULES[asked] if isinstance(asked, str) else asked

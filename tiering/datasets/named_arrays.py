@@ -17,13 +17,13 @@ import numpy.typing as npt
 
 from tiering.artifacts.manifest import Relation, relation_key, storage_dtype
 from tiering.artifacts.mapping import map_again
-from tiering.datasets.dense import dense_array, widened
+from tiering.datasets.dense import dense_array, widen_rows
 from tiering.datasets.edges import check_weights, listed_counts
 from tiering.datasets.features import feature_dtype
+from tiering.datasets.import_context import ImportContext
 from tiering.datasets.labels import make_labels
 from tiering.datasets.nodes import agreed_count
 from tiering.datasets.options import node_count
-from tiering.datasets.reader import Reading
 from tiering.datasets.scratch import Scratch, chunks
 from tiering.datasets.splits import SPLIT_WORDS, are_made, as_mask, check_splits, make_splits, split_ids
 from tiering.errors import InputError, MissingError
@@ -46,7 +46,7 @@ BLOCK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class SourceArray:
     """An array of a dataset, and where its rows lie."""
 
     where: str
@@ -60,7 +60,7 @@ class Column:
     """Bytes of the file before row 0, if the rows lie there one behind the other."""
 
     @classmethod
-    def of(cls, value: Any, where: str, path: Path, scratch: Scratch) -> Column:
+    def of(cls, value: Any, where: str, path: Path, scratch: Scratch) -> SourceArray:
         """A value of a file, or in memory, as a dense array; see `tiering.datasets.dense.dense_array`."""
         array, dtype = dense_array(value, where, scratch)
         array, offset = map_again(array, path)
@@ -68,7 +68,7 @@ class Column:
 
     def numbers(self, what: str, kinds: str, words: str) -> npt.NDArray[Any]:
         """Return the array as one column of numbers: see `tiering.formats.npy_file.as_column`."""
-        return as_column(widened(self.array, self.dtype), self.where, what, kinds, words)
+        return as_column(widen_rows(self.array, self.dtype), self.where, what, kinds, words)
 
 
 class NamedValue(NamedTuple):
@@ -79,17 +79,17 @@ class NamedValue(NamedTuple):
 
 
 @dataclass
-class NodeStore:
+class NodeArrays:
     """What is known of the nodes of a type."""
 
     arrays: dict[str, Any] = field(default_factory=dict)
-    """Name -> `Column` or `NamedValue`; what is read is taken out."""
+    """Name -> `SourceArray` or `NamedValue`; what is read is taken out."""
     num_nodes: Any = None
     """Stated by the dataset; ``None`` if it states none."""
 
 
 @dataclass
-class EdgeStore:
+class EdgeArrays:
     """The edges of a relation, one row of each array for each edge."""
 
     relation: Relation
@@ -101,7 +101,7 @@ class EdgeStore:
 
 
 @dataclass
-class Stores:
+class NamedArrays:
     """A dataset as named arrays."""
 
     name: str
@@ -110,9 +110,9 @@ class Stores:
     path: Path
     """The file, or what stands for it."""
     scratch: Scratch
-    nodes: dict[str, NodeStore] = field(default_factory=dict)
-    edges: list[EdgeStore] = field(default_factory=list)
-    columns: list[Column] = field(default_factory=list)
+    nodes: dict[str, NodeArrays] = field(default_factory=dict)
+    edges: list[EdgeArrays] = field(default_factory=list)
+    columns: list[SourceArray] = field(default_factory=list)
     """Those that were read."""
     ignored: list[str] = field(default_factory=list)
     """Names of values that are not read."""
@@ -125,17 +125,17 @@ class Stores:
             if value is not None
         }
 
-    def take(self, arrays: dict[str, Any], names: tuple[str, ...]) -> tuple[str, Column | None]:
+    def take(self, arrays: dict[str, Any], names: tuple[str, ...]) -> tuple[str, SourceArray | None]:
         """Take the first of `names` out of `arrays`: its name and the column; ``None`` if there is none."""
         name = next((name for name in names if name in arrays), "")
         column = arrays.pop(name, None)
         if isinstance(column, NamedValue):
-            column = Column.of(column.value, column.where, self.path, self.scratch)
+            column = SourceArray.of(column.value, column.where, self.path, self.scratch)
         self.columns += [column] if column is not None else []
         return name, column
 
 
-def edge_ends(index: Column) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def edge_ends(index: SourceArray) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Sources and destinations of edges of shape (2, E)."""
     array = index.array.astype(np.int64) if index.array.shape == (2, 0) else index.array
     if array.dtype.str not in ("<i4", "<i8") or array.ndim != 2 or array.shape[0] != 2:
@@ -146,42 +146,42 @@ def edge_ends(index: Column) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     return array[0], array[1]
 
 
-def dataset_of(stores: Stores, reading: Reading) -> Dataset:
+def make_dataset(target: NamedArrays, context: ImportContext) -> Dataset:
     """Nodes and edges of named arrays, checked; of the relations asked for, all if none is."""
-    chosen = _chosen(stores, reading.options.relations)
-    if not chosen and not stores.nodes:
-        raise InputError(f"{stores.where}: expected a graph, found neither nodes nor edges")
-    edges = [_edges(store, stores, reading) for store in chosen]
+    chosen = _chosen(target, context.options.relations)
+    if not chosen and not target.nodes:
+        raise InputError(f"{target.where}: expected a graph, found neither nodes nor edges")
+    edges = [_edges(store, target, context) for store in chosen]
     ends = {t for store in chosen for t in (store.relation[0], store.relation[2])}
-    types = sorted(ends if reading.options.relations else ends | set(stores.nodes))
-    reading.notes["node_types"] = types
-    nodes = {t: _nodes(t, stores.nodes.get(t, NodeStore()), edges, stores, reading) for t in types}
-    stores.ignored += [value.where for store in chosen for value in store.arrays.values()]
-    stores.ignored += [value.where for t in types if t in stores.nodes for value in stores.nodes[t].arrays.values()]
-    if stores.ignored:
-        reading.notes["ignored_arrays"] = stores.ignored
-        names = ", ".join(where.removeprefix(f"{stores.where}: ") for where in stores.ignored)
+    types = sorted(ends if context.options.relations else ends | set(target.nodes))
+    context.notes["node_types"] = types
+    nodes = {t: _nodes(t, target.nodes.get(t, NodeArrays()), edges, target, context) for t in types}
+    target.ignored += [value.where for store in chosen for value in store.arrays.values()]
+    target.ignored += [value.where for t in types if t in target.nodes for value in target.nodes[t].arrays.values()]
+    if target.ignored:
+        context.notes["ignored_arrays"] = target.ignored
+        names = ", ".join(where.removeprefix(f"{target.where}: ") for where in target.ignored)
         note(
-            f"note: {stores.where}: not imported: {names}; a graph takes x or feat, y or label, train_mask, val_mask, "
+            f"note: {target.where}: not imported: {names}; a graph takes x or feat, y or label, train_mask, val_mask, "
             "test_mask of nodes, edge_attr or feat, edge_weight, edge_type of edges: rename what is one of these, and "
             "keep the rest in files of your own"
         )
-    return reading.dataset(stores.name, nodes, edges)
+    return context.dataset(target.name, nodes, edges)
 
 
-def _chosen(stores: Stores, wanted: tuple[str, ...]) -> list[EdgeStore]:
-    known = {relation_key(store.relation): store for store in stores.edges}
+def _chosen(target: NamedArrays, wanted: tuple[str, ...]) -> list[EdgeArrays]:
+    known = {relation_key(store.relation): store for store in target.edges}
     for name in wanted:
         if name not in known:
-            raise MissingError(f"{stores.where}: no relation {name}; there are: {', '.join(known)}")
+            raise MissingError(f"{target.where}: no relation {name}; there are: {', '.join(known)}")
     return [store for key, store in known.items() if not wanted or key in wanted]
 
 
-def _edges(store: EdgeStore, stores: Stores, reading: Reading) -> EdgeData:
+def _edges(store: EdgeArrays, target: NamedArrays, context: ImportContext) -> EdgeData:
     edges = EdgeData(store.relation, store.src, store.dst, store.where, edge_ids=store.edge_ids)
     count = edges.num_edges
     for held, names in {EDGE_FEATURES: EDGE_ROWS, **EDGE_VALUES}.items():
-        _, column = stores.take(store.arrays, names)
+        _, column = target.take(store.arrays, names)
         if column is None:
             continue
         if column.array.shape[:1] != (count,):
@@ -191,7 +191,7 @@ def _edges(store: EdgeStore, stores: Stores, reading: Reading) -> EdgeData:
             )
         if held == EDGE_FEATURES:
             rows, _ = _rows(column)
-            edges.data[held] = _compact(rows.view(storage_dtype(_dtype(column))), reading)
+            edges.data[held] = _compact(rows.view(storage_dtype(_dtype(column))), context)
         else:
             kinds = ("iuf", "numbers") if held == "weight" else ("iu", "whole numbers")
             edges.data[held] = column.numbers("one value per edge", *kinds)
@@ -200,66 +200,68 @@ def _edges(store: EdgeStore, stores: Stores, reading: Reading) -> EdgeData:
     return edges
 
 
-def _nodes(node_type: str, store: NodeStore, edges: list[EdgeData], stores: Stores, reading: Reading) -> NodeData:
-    _, features = stores.take(store.arrays, FEATURES)
-    _, labels = stores.take(store.arrays, LABELS)
-    masks: dict[str, Column] = {}
+def _nodes(
+    node_type: str, store: NodeArrays, edges: list[EdgeData], target: NamedArrays, context: ImportContext
+) -> NodeData:
+    _, features = target.take(store.arrays, FEATURES)
+    _, labels = target.take(store.arrays, LABELS)
+    masks: dict[str, SourceArray] = {}
     for split, names in SPLITS.items():
-        name, column = stores.take(store.arrays, names)
+        name, column = target.take(store.arrays, names)
         if column is not None:
             values = column.numbers("node ids or a mask", "biu", SPLIT_WORDS)
             masks[split] = replace(
                 column, array=as_mask(values, column.where, values.size) if "mask" in name else values
             )
-    count = _count(node_type, store, [c for c in (features, labels) if c is not None], masks, edges, stores, reading)
+    count = _count(node_type, store, [c for c in (features, labels) if c is not None], masks, edges, target, context)
     nodes = NodeData(count, None if features is None else _features(features))
     if labels is not None:
         values = labels.numbers("one label per node", "iufb", "labels as whole numbers")
-        nodes.labels, nodes.num_classes = make_labels(values, labels.where, count, reading)
+        nodes.labels, nodes.num_classes = make_labels(values, labels.where, count, context)
     for split, column in masks.items():
         nodes.splits[split] = split_ids(column.array, column.where, count)
-    if are_made(nodes.labels, reading):
+    if are_made(nodes.labels, context):
         if nodes.splits:
-            reading.notes["splits_replaced"] = sorted(column.where for column in masks.values())
-        nodes.splits = make_splits(nodes.labels, count, reading, stores.where)
+            context.notes["splits_replaced"] = sorted(column.where for column in masks.values())
+        nodes.splits = make_splits(nodes.labels, count, context, target.where)
     elif nodes.splits.get("train", np.ones(1)).size == 0:
         raise InputError(
             f"{masks['train'].where}: the train set is empty; expected 1 or more nodes; correct it, or make splits "
             "with --split 0.6,0.2,0.2"
         )
-    check_splits(nodes.splits, nodes.labels, count, node_type, reading)
+    check_splits(nodes.splits, nodes.labels, count, node_type, context)
     return nodes
 
 
 def _count(
     node_type: str,
-    store: NodeStore,
-    rows: list[Column],
-    masks: dict[str, Column],
+    store: NodeArrays,
+    rows: list[SourceArray],
+    masks: dict[str, SourceArray],
     edges: list[EdgeData],
-    stores: Stores,
-    reading: Reading,
+    target: NamedArrays,
+    context: ImportContext,
 ) -> int:
     """The number of nodes that all say, or the largest id + 1."""
-    asked = reading.options.num_nodes.get(node_type)
+    asked = context.options.num_nodes.get(node_type)
     counts = [] if asked is None else [("--num-nodes", asked)]
     if store.num_nodes is not None:
-        where = f"{stores.where}: num_nodes of {node_type}"
+        where = f"{target.where}: num_nodes of {node_type}"
         counts.append((where, node_count(store.num_nodes, where)))
     counts += [(column.where, int(column.array.shape[0])) for column in rows if column.array.ndim]
     counts += [(c.where, int(c.array.shape[0])) for c in masks.values() if c.array.dtype == np.bool_]
     counts += listed_counts(node_type, edges)
-    return agreed_count(node_type, counts, edges, reading)
+    return agreed_count(node_type, counts, edges, context)
 
 
-def _dtype(column: Column) -> str:
+def _dtype(column: SourceArray) -> str:
     """Name of the element type of features; what torch calls uint16 is no bfloat16."""
     if column.dtype in ("uint16", "uint32", "uint64"):
         raise InputError(f"{column.where}: expected features of {', '.join(FEATURE_DTYPES)}, found {column.dtype}")
     return column.dtype if column.dtype == "bfloat16" else feature_dtype(column.where, column.array.dtype)
 
 
-def _rows(column: Column) -> tuple[npt.NDArray[Any], int]:
+def _rows(column: SourceArray) -> tuple[npt.NDArray[Any], int]:
     """The array as rows, and values per row."""
     array = column.array
     if array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[1] == 0):
@@ -271,7 +273,7 @@ def _rows(column: Column) -> tuple[npt.NDArray[Any], int]:
     return (array if array.ndim == 2 else array[:, None]), dim
 
 
-def _features(column: Column) -> FeatureTable | FeatureStream:
+def _features(column: SourceArray) -> FeatureTable | FeatureStream:
     """Features where they lie, or rows that are copied into the graph."""
     dtype = _dtype(column)
     rows, dim = _rows(column)
@@ -287,11 +289,11 @@ def _features(column: Column) -> FeatureTable | FeatureStream:
     return FeatureStream(rows.shape[0], dim, dtype, pieces, "copied", min(rows.nbytes, BLOCK_BYTES), rows.nbytes)
 
 
-def _compact(rows: npt.NDArray[Any], reading: Reading) -> npt.NDArray[Any]:
+def _compact(rows: npt.NDArray[Any], context: ImportContext) -> npt.NDArray[Any]:
     """The same rows, one behind the other."""
     if rows.flags.c_contiguous:
         return rows
-    out = reading.scratch.array(rows.shape, rows.dtype)
+    out = context.scratch.array(rows.shape, rows.dtype)
     for part in chunks(rows.shape[0]):
         out[part] = rows[part]
     return out

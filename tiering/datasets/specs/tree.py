@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from tiering.artifacts.regular import entries, is_folder, is_there
-from tiering.datasets.sources.source import Source, SourceFile
+from tiering.datasets.specs.spec import DatasetSpec, SpecFile
 from tiering.errors import InputError, MissingError
 from tiering.formats.npy_file import is_npy, open_npy
 from tiering.units import format_bytes
@@ -19,7 +19,7 @@ ARRAYS = (".npy",)
 _LONGEST_HEADER = 4096
 
 
-def locate(source: Source, path: Path) -> Path | None:
+def locate(source: DatasetSpec, path: Path) -> Path | None:
     """The root of the dataset's files at or below `path`: of the usual places the one that holds most of them; ``None``
     if none holds any.
     """
@@ -32,7 +32,7 @@ def locate(source: Source, path: Path) -> Path | None:
     return best if best is not None and found[best] else None
 
 
-def place(root: Path, file: SourceFile) -> Path | None:
+def place(root: Path, file: SpecFile) -> Path | None:
     """Where a file lies, under any of its names."""
     for name in (file.path, *file.alternatives):
         path = root / name
@@ -41,7 +41,7 @@ def place(root: Path, file: SourceFile) -> Path | None:
     return None
 
 
-def check_tree(source: Source, root: Path) -> None:
+def check_tree(source: DatasetSpec, root: Path) -> None:
     """Raise an error for the first file that is missing, or whose size, dtype or shape is not as specified.
 
     Raises
@@ -65,7 +65,7 @@ def check_tree(source: Source, root: Path) -> None:
             raise InputError(f"{path}: {problem}; {remedy}")
 
 
-def misfit(file: SourceFile, path: Path) -> str | None:
+def misfit(file: SpecFile, path: Path) -> str | None:
     """How the file at `path` is not what is specified; ``None`` if it may be."""
     if file.shape is None or path.suffix not in ARRAYS:
         return None
@@ -84,7 +84,7 @@ def misfit(file: SourceFile, path: Path) -> str | None:
     return None
 
 
-def described(file: SourceFile) -> str:
+def described(file: SpecFile) -> str:
     """``features, float32 (100000, 1024), 409600000 bytes``, for messages."""
     parts = [file.holds]
     if file.shape is not None and file.dtypes:
@@ -96,7 +96,7 @@ def described(file: SourceFile) -> str:
     return ", ".join(parts)
 
 
-def _other_name(source: Source, file: SourceFile, root: Path) -> str | None:
+def _other_name(source: DatasetSpec, file: SpecFile, root: Path) -> str | None:
     """What to do about a file that is missing or does not fit, where names have been mixed up: if it is there under
     another name, or another one under its name. ``None``: they have not.
     """
@@ -114,12 +114,12 @@ def _other_name(source: Source, file: SourceFile, root: Path) -> str | None:
     return None
 
 
-def _has_size(path: Path, file: SourceFile) -> bool:
+def _has_size(path: Path, file: SpecFile) -> bool:
     """Whether a file of that size, with or without a numpy header, is at `path`."""
     return file.bytes is not None and path.is_file() and 0 <= path.stat().st_size - file.bytes <= _LONGEST_HEADER
 
 
-def listing(source: Source) -> list[tuple[str, str, str]]:
+def listing(source: DatasetSpec) -> list[tuple[str, str, str]]:
     """Path, content and size of each file, for tables."""
     rows = []
     for file in source.files:

@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.manifest import Relation, relation_key, storage_dtype
-from tiering.datasets.features import narrowed
-from tiering.datasets.reader import Reading
+from tiering.datasets.features import narrow_rows
+from tiering.datasets.import_context import ImportContext
 from tiering.errors import InputError
 from tiering.formats.protocols import EdgeData, FeatureStream, GraphSoFar, NodeData
 
@@ -31,13 +31,13 @@ EDGE_BYTES = 40
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
-def add_mean_features(nodes: dict[str, NodeData], edges: list[EdgeData], reading: Reading) -> None:
+def add_mean_features(nodes: dict[str, NodeData], edges: list[EdgeData], context: ImportContext) -> None:
     """Give features to the node types named in option ``mean_features``, in that order."""
-    for node_type, name in reading.options.mean_features.by_type.items():
+    for node_type, name in context.options.mean_features.by_type.items():
         if node_type not in nodes:
             raise InputError(f"--mean-features: no node type {node_type}; there are: {', '.join(nodes)}")
         if nodes[node_type].features is not None:
-            reading.warn(f"--mean-features: {node_type} has features already, which are taken")
+            context.warn(f"--mean-features: {node_type} has features already, which are taken")
             continue
         relation = _relation(node_type, name, edges)
         other = relation[2] if relation[0] == node_type else relation[0]
@@ -48,21 +48,21 @@ def add_mean_features(nodes: dict[str, NodeData], edges: list[EdgeData], reading
                 f"--mean-features: {node_type} is to get the mean of rows of {other}, which has {has}; expected "
                 f"features of {', '.join(DTYPES)}; name a relation with a type that has them, or give that one first"
             )
-        room = room_of(reading)
+        room = room_of(context)
         mean = _Mean(relation, node_type, other, nodes[node_type].num_nodes, table.dim, table.dtype, room)
         passes = -(-mean.count * 4 * table.dim // max(1, room // 2))
         read = passes * table.rows * table.dim * storage_dtype(table.dtype).itemsize
         nodes[node_type].features = FeatureStream(
             mean.count, table.dim, table.dtype, mean.pieces, f"means of {other}", room + 4 * PIECE, read, (other,)
         )
-        reading.notes.setdefault("mean_features", {})[node_type] = name
-        if reading.options.deduplicate:
-            reading.warn(f"--mean-features: with --deduplicate a neighbour counts once in the rows of {node_type}")
+        context.notes.setdefault("mean_features", {})[node_type] = name
+        if context.options.deduplicate:
+            context.warn(f"--mean-features: with --deduplicate a neighbour counts once in the rows of {node_type}")
 
 
-def room_of(reading: Reading) -> int:
+def room_of(context: ImportContext) -> int:
     """Bytes that sums may take."""
-    return max(PIECE, reading.scratch.budget.left() // 2)
+    return max(PIECE, context.scratch.budget.left() // 2)
 
 
 def _relation(node_type: str, name: str, edges: list[EdgeData]) -> Relation:
@@ -109,7 +109,7 @@ class _Mean:
                     native.add_rows(piece[: last - first], nodes, neighbours, total, degree, graph.threads)
             total /= np.maximum(degree, 1)[:, None]
             for first in range(0, stop - start, step):
-                yield start + first, narrowed(total[first : first + step], self.dtype)
+                yield start + first, narrow_rows(total[first : first + step], self.dtype)
             start = stop
 
     def _part(self, graph: GraphSoFar, start: int) -> tuple[int, Any]:

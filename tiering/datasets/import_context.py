@@ -9,7 +9,7 @@ from typing import Any
 
 from tiering.datasets.options import ImportOptions
 from tiering.datasets.scratch import Scratch
-from tiering.datasets.sources.source import Source
+from tiering.datasets.specs.spec import DatasetSpec
 from tiering.formats.npy_file import NpyFile, open_npy, refuse_archives
 from tiering.formats.protocols import Dataset, EdgeData, Fingerprint, NodeData, fingerprint
 from tiering.progress import note
@@ -20,13 +20,13 @@ RELATION = (NODE, "to", NODE)
 
 
 @dataclass
-class Reading:
+class ImportContext:
     """State of one import."""
 
     format: str
     options: ImportOptions
     scratch: Scratch
-    published: Source | None = None
+    published: DatasetSpec | None = None
     """The published dataset that it is said to be."""
     in_place: bool = False
     """Whether columns may stay in their files where only ranges of them can be read: see `EdgeData.decode`."""
@@ -78,25 +78,25 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Sign:
+class Detector:
     """How datasets of a format are recognised."""
 
-    looked_for: str
+    description: str
     """In words, for the message of who found none."""
-    recognises: Callable[[Path], bool]
+    matches: Callable[[Path], bool]
     """Whether it is at a path, which exists and is a directory, or a file."""
 
 
 @dataclass(frozen=True)
 class Reader:
-    """One format. A new one is a module in ``readers`` with its `Reader`, and a line in `tiering.datasets.detect`."""
+    """One format. A new one is a module in ``readers`` with its `Reader`, and a line in `tiering.datasets.open`."""
 
-    open: Callable[[Path, Reading], Dataset]
+    open: Callable[[Path, ImportContext], Dataset]
     """Describes the dataset at a path; raises `InputError` or `MissingError` where it is not as the format wants.
 
-    Large arrays stay where they are, mapped, or go to `Reading.scratch`; `Reading` records files and what was inferred.
+    Large arrays stay mapped where they are, or go to `ImportContext.scratch`; the context records files and guesses.
     """
     takes: frozenset[str]
     """Those of `tiering.datasets.options.FORMAT_OPTIONS` that say something about it; others are refused."""
-    directory: Sign | None = None
-    file: Sign | None = None
+    directory: Detector | None = None
+    file: Detector | None = None

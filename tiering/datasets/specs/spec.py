@@ -24,11 +24,11 @@ from tiering.artifacts.regular import require_file
 from tiering.errors import InputError, MissingError
 
 FLAGS = ("both_directions",)
-"""What is 1 if it holds, among the numbers of `Source.about`."""
+"""What is 1 if it holds, among the numbers of `DatasetSpec.about`."""
 
 
 @dataclass(frozen=True)
-class SourceFile:
+class SpecFile:
     """A file of a dataset, or an array in an archive."""
 
     path: str
@@ -51,7 +51,7 @@ class SourceFile:
     """Other names that it may have."""
     member: bool = False
     """Whether it is an array in an archive."""
-    members: tuple[SourceFile, ...] = ()
+    members: tuple[SpecFile, ...] = ()
     """Arrays of an archive."""
 
     @property
@@ -83,7 +83,7 @@ class Defect:
 
 
 @dataclass(frozen=True)
-class Source:
+class DatasetSpec:
     """One size of a published dataset."""
 
     name: str
@@ -95,7 +95,7 @@ class Source:
     """Which reader takes it."""
     roots: tuple[str, ...]
     """Where its files may lie below the path that a user gives."""
-    files: tuple[SourceFile, ...]
+    files: tuple[SpecFile, ...]
     nodes: Mapping[str, int]
     """Nodes by type, as published."""
     edges: Mapping[str, int]
@@ -131,7 +131,7 @@ def relation_of(folder: str) -> Relation:
     return source, name, target
 
 
-def find_source(name: str) -> Source:
+def find_spec(name: str) -> DatasetSpec:
     """The dataset of that name, or of the TOML or JSON file at that path (the first of its variants).
 
     Raises
@@ -152,13 +152,13 @@ def find_source(name: str) -> Source:
 
 
 @cache
-def families() -> dict[str, list[Source]]:
+def families() -> dict[str, list[DatasetSpec]]:
     """All datasets that the package knows, by family: the sizes of one."""
     return {path.stem: _read(path) for path in _own_files()}
 
 
 @cache
-def sources() -> dict[str, Source]:
+def sources() -> dict[str, DatasetSpec]:
     """All datasets that the package knows, by name."""
     known = [source for family in families().values() for source in family]
     return {source.name: source for source in sorted(known, key=lambda source: source.name)}
@@ -172,7 +172,7 @@ def _own_files() -> list[Path]:
     raise MissingError("data_specs/sources: not found beside the package; reinstall tiering")
 
 
-def _read(path: Path) -> list[Source]:
+def _read(path: Path) -> list[DatasetSpec]:
     document = _document(path)
     return [_source(document, size, variant) for size, variant in document["variants"].items()]
 
@@ -192,12 +192,12 @@ def _document(path: Path) -> dict[str, Any]:
     return document
 
 
-def _source(document: Mapping[str, Any], size: str, variant: Mapping[str, Any]) -> Source:
+def _source(document: Mapping[str, Any], size: str, variant: Mapping[str, Any]) -> DatasetSpec:
     about = {key: document[key] for key in ("title", "home", "licence", "citation", "format", "labels", "splits")}
     counts = {key: variant.get(key, {}) for key in ("nodes", "edges", "about")}
     files = [file for entry in document["files"] for file in _files(entry, size, variant, counts)]
     defects = [entry for entry in document.get("defects", []) if size in entry.get("variants", [size])]
-    return Source(
+    return DatasetSpec(
         name=variant["name"],
         roots=tuple(root.replace("{size}", size) for root in document["roots"]),
         files=tuple(files),
@@ -211,7 +211,7 @@ def _source(document: Mapping[str, Any], size: str, variant: Mapping[str, Any]) 
 
 def _files(
     entry: Mapping[str, Any], size: str, variant: Mapping[str, Any], counts: Mapping[str, Mapping[str, int]]
-) -> Sequence[SourceFile]:
+) -> Sequence[SpecFile]:
     """The files of one entry: one, or one for each of ``types`` or ``relations``."""
     exact = {**counts["nodes"], **counts["edges"]}
 
@@ -220,13 +220,13 @@ def _files(
         known = [exact.get(str(name) if n.startswith("{") else n) if isinstance(n, str) else n for n in shape]
         return None if None in known else tuple(n for n in known if n is not None)
 
-    def file(given: Mapping[str, Any], name: str | None) -> SourceFile:
+    def file(given: Mapping[str, Any], name: str | None) -> SpecFile:
         paths = [given.get("path", given.get("name", "")).replace("{type}", str(name)).replace("{relation}", str(name))]
         if "{file}" in paths[0]:
             paths = [paths[0].replace("{file}", one) for one in variant["file"]]
         shape = given.get("shape")
         dims = [n for n in shape or () if isinstance(n, int)]
-        return SourceFile(
+        return SpecFile(
             path=paths[0],
             holds=given["holds"],
             of=name if name is not None else given.get("of"),

@@ -12,30 +12,30 @@ import numpy as np
 import xxhash
 
 from tiering.artifacts.manifest import relation_key
-from tiering.datasets.reader import NODE, RELATION, Reading
-from tiering.datasets.readers.pyg import put_pyg
+from tiering.datasets.import_context import NODE, RELATION, ImportContext
+from tiering.datasets.named_arrays import EdgeArrays, NamedArrays, NodeArrays, SourceArray, make_dataset
+from tiering.datasets.readers.pyg import add_pyg_graph
 from tiering.datasets.scratch import chunks
-from tiering.datasets.stores import Column, EdgeStore, NodeStore, Stores, dataset_of
 from tiering.errors import InputError
 from tiering.formats.protocols import Dataset
 
 HASHED_ROWS_BYTES = 8 << 20
 
 
-def open_in_hand(graph: Any, reading: Reading) -> Dataset:
+def open_in_memory(graph: Any, context: ImportContext) -> Dataset:
     """The graph as a dataset; `Dataset.notes` records a digest of what was read as ``content``."""
     name = type(graph).__name__
-    stores = Stores(name, f"the {name}", Path(name), reading.scratch)
-    if format_of(graph) == "dgl":
-        put_dgl(graph, stores)
+    target = NamedArrays(name, f"the {name}", Path(name), context.scratch)
+    if find_library(graph) == "dgl":
+        add_dgl_graph(graph, target)
     else:
-        put_pyg(graph.to_dict(), stores)
-    dataset = dataset_of(stores, reading)
-    reading.notes["content"] = _digest(stores)
+        add_pyg_graph(graph.to_dict(), target)
+    dataset = make_dataset(target, context)
+    context.notes["content"] = _digest(target)
     return dataset
 
 
-def format_of(graph: Any) -> str:
+def find_library(graph: Any) -> str:
     """``pyg`` or ``dgl``, by whose object it is."""
     for kind in type(graph).__mro__:
         library = kind.__module__.partition(".")[0]
@@ -49,27 +49,27 @@ def format_of(graph: Any) -> str:
     )
 
 
-def put_dgl(graph: Any, stores: Stores) -> Stores:
-    """Put a DGLGraph into `stores`; of one type of nodes and edges under the names that other formats have."""
+def add_dgl_graph(graph: Any, target: NamedArrays) -> NamedArrays:
+    """Put a DGLGraph into `target`; of one type of nodes and edges under the names that other formats have."""
     plain = len(graph.ntypes) == 1 and len(graph.canonical_etypes) == 1
     for node_type in graph.ntypes:
         called = NODE if plain else node_type
-        arrays = stores.named(graph.nodes[node_type].data, called)
-        stores.nodes[called] = NodeStore(arrays, int(graph.num_nodes(node_type)))
+        arrays = target.named(graph.nodes[node_type].data, called)
+        target.nodes[called] = NodeArrays(arrays, int(graph.num_nodes(node_type)))
     for relation in graph.canonical_etypes:
         called = RELATION if plain else tuple(relation)
-        where, arrays = f"{stores.where}: edges of {relation_key(called)}", graph.edges[relation].data
+        where, arrays = f"{target.where}: edges of {relation_key(called)}", graph.edges[relation].data
         ends = graph.edges(etype=relation, order="eid")
-        src, dst = (Column.of(ids, where, stores.path, stores.scratch) for ids in ends)
-        stores.columns += [src, dst]
-        stores.edges.append(EdgeStore(called, src.array, dst.array, where, stores.named(arrays, relation_key(called))))
-    return stores
+        src, dst = (SourceArray.of(ids, where, target.path, target.scratch) for ids in ends)
+        target.columns += [src, dst]
+        target.edges.append(EdgeArrays(called, src.array, dst.array, where, target.named(arrays, relation_key(called))))
+    return target
 
 
-def _digest(stores: Stores) -> str:
+def _digest(target: NamedArrays) -> str:
     """Of all that was read, so that an import that was stopped goes on with the same graph only."""
-    digest = xxhash.xxh3_128(repr(sorted((t, nodes.num_nodes) for t, nodes in stores.nodes.items())).encode())
-    for column in stores.columns:
+    digest = xxhash.xxh3_128(repr(sorted((t, nodes.num_nodes) for t, nodes in target.nodes.items())).encode())
+    for column in target.columns:
         array = column.array
         digest.update(f"{column.where} {column.dtype} {array.shape};".encode())
         if array.ndim:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tiering.artifacts.regular import entries, is_folder, is_there
-from tiering.datasets.in_hand import format_of, open_in_hand
+from tiering.datasets.import_context import ImportContext, Reader
+from tiering.datasets.in_memory import find_library, open_in_memory
 from tiering.datasets.options import FORMAT_OPTIONS, ImportOptions, given_options, option_name
-from tiering.datasets.reader import Reader, Reading
 from tiering.datasets.readers import (
     dgl_file,
     edge_list,
@@ -25,10 +25,10 @@ from tiering.datasets.readers import (
 )
 from tiering.datasets.readers.graphbolt import dataset as graphbolt
 from tiering.datasets.scratch import Scratch
-from tiering.datasets.sources import (
-    Source,
+from tiering.datasets.specs import (
+    DatasetSpec,
     check_tree,
-    find_source,
+    find_spec,
     locate,
     place,
 )
@@ -70,31 +70,31 @@ BY_SIGN = (
 STANDARD_INPUT = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 
-def detect(path: str | os.PathLike[str]) -> str:
+def detect_format(path: str | os.PathLike[str]) -> str:
     """Format of the dataset at `path`; `InputError` says what was looked for if it is none of those known."""
     path = Path(path)
     directory = _is_directory(path)
     signs = {name: READERS[name].directory if directory else READERS[name].file for name in BY_SIGN}
     for name, sign in signs.items():
-        if sign is not None and sign.recognises(path):
+        if sign is not None and sign.matches(path):
             return name
     if directory and lists.find_lists(path) is not None:
         raise InputError(
             f"{path}: holds {lists.INDPTR}, which does not say whose lists these are; give --format csc if there is a "
             "list of in-neighbours for each destination, --format csr if there is a list of targets for each source"
         )
-    looked_for = [sign.looked_for for sign in signs.values() if sign is not None]
+    description = [sign.description for sign in signs.values() if sign is not None]
     if directory:
         refuse_archives(entries(path))
         names = [entry.name for entry in entries(path)]
         listing = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
         raise InputError(
-            f"{path}: no dataset recognised in this directory; looked for {', '.join(looked_for)}; name the --format "
+            f"{path}: no dataset recognised in this directory; looked for {', '.join(description)}; name the --format "
             f"or give the right directory; found: {listing or 'nothing'}"
         )
     refuse_archive(path)
     hint = "give the directory that holds it" if read_start(path, 6) == b"\x93NUMPY" else "name the --format"
-    wanted = f"{', '.join(looked_for[:-1])} and {looked_for[-1]}"
+    wanted = f"{', '.join(description[:-1])} and {description[-1]}"
     raise InputError(f"{path}: no dataset recognised in this file; looked for {wanted}; {hint}")
 
 
@@ -146,22 +146,22 @@ def open_dataset(
     """
     parsed, given, source_spec = ImportOptions.parse(options), given_options(options), None
     if not isinstance(path, (str, os.PathLike)):
-        chosen = format_of(path)
+        chosen = find_library(path)
         if format not in ("auto", chosen):
             raise InputError(f"--format: expected auto or {chosen} for a {type(path).__name__}, found {format!r}")
         if parsed.spec is not None:
             raise InputError("--spec: has no meaning for a graph in hand; leave it out")
         _refuse_options(given, chosen)
-        reading = Reading(chosen, parsed, Scratch(parsed.work_dir, parse_memory(memory)))
-        reading.notes.update(format=chosen, source=f"{type(path).__module__}.{type(path).__qualname__}", options=given)
-        return _opened(reading, lambda: open_in_hand(path, reading), type(path).__name__)
+        context = ImportContext(chosen, parsed, Scratch(parsed.work_dir, parse_memory(memory)))
+        context.notes.update(format=chosen, source=f"{type(path).__module__}.{type(path).__qualname__}", options=given)
+        return _opened(context, lambda: open_in_memory(path, context), type(path).__name__)
     _is_directory(Path(path))
     if parsed.spec is not None:
-        source_spec = find_source(str(parsed.spec))
+        source_spec = find_spec(str(parsed.spec))
         path = _checked_root(source_spec, Path(path))
         parsed = ImportOptions.parse({**source_spec.options, **given})
         format = source_spec.format if format == "auto" else format  # noqa: A001
-    chosen = detect(path) if format == "auto" else format
+    chosen = detect_format(path) if format == "auto" else format
     if chosen not in READERS:
         hint = "; docs/importing.md has the two commands that import a crawl" if chosen == "webgraph" else ""
         raise InputError(f"--format: expected auto, {', '.join(READERS)}, found {chosen!r}{hint}")
@@ -170,11 +170,11 @@ def open_dataset(
         source = source.resolve()
     _refuse_options(given, chosen)
     in_place = in_place and not (parsed.changes_edges or parsed.compact_ids)
-    reading = Reading(chosen, parsed, Scratch(parsed.work_dir, parse_memory(memory)), source_spec, in_place)
-    reading.notes.update(format=chosen, source=str(source), options=given)
+    context = ImportContext(chosen, parsed, Scratch(parsed.work_dir, parse_memory(memory)), source_spec, in_place)
+    context.notes.update(format=chosen, source=str(source), options=given)
     if source_spec is not None:
-        reading.notes["spec"] = source_spec.name
-    return _opened(reading, lambda: READERS[chosen].open(source, reading), str(source))
+        context.notes["spec"] = source_spec.name
+    return _opened(context, lambda: READERS[chosen].open(source, context), str(source))
 
 
 def _refuse_options(given: dict[str, Any], chosen: str) -> None:
@@ -185,40 +185,40 @@ def _refuse_options(given: dict[str, Any], chosen: str) -> None:
             raise InputError(f"{option_name(name)}: has no meaning for format {chosen}; it is for {others}")
 
 
-def _opened(reading: Reading, read: Callable[[], Dataset], source: str) -> Dataset:
+def _opened(context: ImportContext, read: Callable[[], Dataset], source: str) -> Dataset:
     """What `read` gives, changed as the options want; temporary files go if anything fails."""
     try:
         dataset = read()
-        _make_splits(dataset, reading, source)
-        transform(dataset, reading)
+        _make_splits(dataset, context, source)
+        transform(dataset, context)
         for name in ("num_nodes", "feature_dim", "feature_dtype"):
-            for node_type in getattr(reading.options, name).by_type:
+            for node_type in getattr(context.options, name).by_type:
                 if node_type not in dataset.nodes:
                     known = ", ".join(dataset.nodes)
                     raise InputError(f"{option_name(name)}: no node type {node_type}; there are: {known}")
     except BaseException:
-        reading.scratch.close()
+        context.scratch.close()
         raise
-    dataset.on_close(reading.scratch.close)
+    dataset.on_close(context.scratch.close)
     return dataset
 
 
-def _make_splits(dataset: Dataset, reading: Reading, source: str) -> None:
+def _make_splits(dataset: Dataset, context: ImportContext, source: str) -> None:
     """Splits of the only node type, if they are asked for and its reader has made none; refused where none can be."""
-    asked = reading.options.split
+    asked = context.options.split
     if asked == OFFICIAL and not any(nodes.splits for nodes in dataset.nodes.values()):
         raise InputError(
             f"--split official: {source} has no files of splits; give shares such as --split 0.6,0.2,0.2, or a rule"
         )
-    if asked in (None, OFFICIAL) or "splits" in reading.notes:
+    if asked in (None, OFFICIAL) or "splits" in context.notes:
         return
     if len(dataset.nodes) != 1:
         raise InputError(f"--split: no node type of {source} has labels to split; leave the option out")
     (nodes,) = dataset.nodes.values()
-    nodes.splits = make_splits(nodes.labels, nodes.num_nodes, reading, source)
+    nodes.splits = make_splits(nodes.labels, nodes.num_nodes, context, source)
 
 
-def _checked_root(source: Source, path: Path) -> Path:
+def _checked_root(source: DatasetSpec, path: Path) -> Path:
     """Where the files of a published dataset lie; refused if they are not what its specification says."""
     root = locate(source, path)
     if root is None:
