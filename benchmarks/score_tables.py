@@ -48,7 +48,6 @@ class Table:
     dataset: str
     samplings: Sequence[dict[str, Any]]
     methods: Sequence[tuple[str, int]] = ALL
-    judge: str = "own"
     tiers: dict[str, Any] = field(default_factory=dict)
 
 
@@ -89,7 +88,6 @@ _DEPTHS = [{"fanouts": [10] * hops, "batch_size": 256} for hops in (2, 3, 4, 5)]
 _CNR, _RMAT = {"fanouts": [10, 10, 10], "batch_size": 256}, {"fanouts": [10, 10], "batch_size": 256}
 TABLES = (
     Table("cnr-2000", "A web graph", "cnr-2000", [_CNR]),
-    Table("cnr-2000-dgl", "The same, DGL's sampler as judge", "cnr-2000", [_CNR], judge="dgl"),
     Table("cnr-2000-new", "The same, frontier `new`", "cnr-2000", [{**_CNR, "frontier": "new"}], FEW),
     Table("depth", "Deeper", "cnr-2000", _DEPTHS, FEW),
     Table("tolokers", "A dense social graph", "tolokers", [{"fanouts": [10, 10], "batch_size": 32}]),
@@ -128,7 +126,7 @@ def measure(table: Table, graph: Graph, train: Any, work: Path) -> list[dict[str
             seconds[label] = round(time.perf_counter() - start, 3)
         tiers = parse_capacities(**table.tiers) if table.tiers else None
         sampling = SamplingOptions(**how)
-        result = evaluate(graph, scores, sampling, train=train, shares=SHARES, judge=table.judge, tiers=tiers)
+        result = evaluate(graph, scores, sampling, train=train, shares=SHARES, tiers=tiers)
         runs.append({"sampling": how, "seconds": seconds, "result": result.to_json()})
     return runs
 
@@ -147,10 +145,9 @@ def render(table: Table, runs: Sequence[dict[str, Any]]) -> str:
 def _how(run: dict[str, Any]) -> str:
     how = {"sampler": "uniform", "frontier": "all", **run["sampling"]}
     fanouts = ",".join(map(str, how["fanouts"]))
-    judge = run["result"]["parameters"]["judge"]
     text = f"{how['sampler'].capitalize()}, fanouts {fanouts}, batch size {how['batch_size']}"
     text += f", frontier `{how['frontier']}`" if how["frontier"] != "all" else ""
-    return text + (f", judged by {judge}:" if judge != "own" else ":")
+    return f"{text}:"
 
 
 def _hit_rates(run: dict[str, Any]) -> str:

@@ -64,9 +64,6 @@ def evaluate_command(
         int | None,
         _option(_JUDGED, "--first-epoch", "N", "Number of the first. Default: the first that no score has counted."),
     ] = None,
-    judge: Annotated[
-        str, _option(_JUDGED, "--judge", "own|dgl", "Whose sampler decides: this package's, or DGL's.", True)
-    ] = "own",
     shares: Annotated[
         str | None, _option(_JUDGED, "--shares", "P,P,..", "Capacities, such as 1%,5%. Default: 1,2,5,10,20,40%.")
     ] = None,
@@ -144,7 +141,6 @@ def evaluate_command(
         "page": page,
         "block": block,
         "row_bytes": _row_bytes(opened, row_bytes),
-        "judge": judge,
         "resamples": resamples,
         "rows_in_memory": rows_in_memory or (),
         "ssd_model": speed,

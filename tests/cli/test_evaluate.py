@@ -57,7 +57,6 @@ def test_document(tiering_cli, scored):
         "seed": 0,
         "epochs": 2,
         "first_epoch": 0,
-        "judge": "own",
         "resamples": 200,
         "train_nodes": {"node": 20},
         "node_types": ["node"],
@@ -358,7 +357,6 @@ def test_the_code_in_the_docs_runs(tiering_cli, scored, tmp_path, repository, mo
 
 
 REFUSALS = {
-    "judge": (["--judge", "pyg"], ["judge", "own, dgl"]),
     "frontier": (["--frontier", "some"], ["frontier", "some"]),
     "sampler": (["--sampler", "best"], ["sampler", "best"]),
     "weights": (["--sampler", "weighted"], ["weight"]),
@@ -409,15 +407,3 @@ def test_refusals(tiering_cli, scored, disk, tmp_path, case):
     tiering_cli("evaluate", graph, *scores, "--fanouts", "2", *BATCHES, *options).refused(*words)
     assert set(tmp_path.rglob("*")) == before
     assert not Path("curves.doc").exists()
-
-
-def test_dgl_that_is_missing_or_cannot(tiering_cli, scored, monkeypatch):
-    import sys
-
-    graph, scores = scored
-    judge = ("evaluate", graph, *scores, *BATCHES, "--judge", "dgl")
-    tiering_cli(*judge, "--frontier", "new").refused("judge dgl", "all")
-    tiering_cli(*judge, "--sampler", "weighted").refused("judge dgl", "weighted")
-    tiering_cli(*judge, "--sampler", "full").refused("sampler 'full'", "-1,-1")
-    monkeypatch.setitem(sys.modules, "dgl", None)
-    tiering_cli(*judge).refused("judge dgl", "pip install")

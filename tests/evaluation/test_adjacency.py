@@ -13,7 +13,7 @@ from tiering.datasets.generated.synthetic import generate
 from tiering.evaluation import evaluate
 from tiering.formats.graph import Graph
 from tiering.formats.train_set import resolve_train
-from tiering.sampling import AccessCounts, SamplingOptions, batches, list_read_bytes, list_read_places, make_sampler
+from tiering.sampling import SamplingOptions, batches, list_read_bytes, list_read_places, make_sampler
 
 
 @pytest.fixture(scope="module")
@@ -70,20 +70,3 @@ def test_every_edge_is_read_once_where_hops_are_alike(graph: Graph) -> None:
         assert own.reads == counts.adjacency[relation].sum()
         assert own.bytes == 16 * own.reads + graph.csc(relation)[1].itemsize * edges
     assert sum(each.bytes for each in found.adjacency.values()) > 0
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_dgl_reads_the_same_lists(graph: Graph) -> None:
-    """Whole lists leave nothing to chance; a relation that the second hop skips is read less."""
-    pytest.importorskip("dgl")
-    from tiering.evaluation.dgl_judge import DglJudge
-
-    train, hops = resolve_train(graph), [dict.fromkeys(graph.relations, -1) for _ in range(2)]
-    hops[1][graph.relations[0]] = 0
-    options = SamplingOptions(hops, batch_size=200, sampler="full")
-    plan = batches(train, 200, 0)
-    theirs = AccessCounts.zeros(graph)
-    DglJudge(graph, options).count(plan, 0, len(plan), theirs, [], 1)
-    ours = make_sampler(graph, options).count_accesses(plan)
-    for relation in graph.relations:
-        assert theirs.adjacency[relation].tolist() == ours.adjacency[relation].tolist()

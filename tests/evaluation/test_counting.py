@@ -1,4 +1,4 @@
-"""Counts batch by batch, of both judges: against sets, and against the sums over the epochs."""
+"""Counts batch by batch: against sets, and against the sums over the epochs."""
 
 from __future__ import annotations
 
@@ -27,39 +27,31 @@ def marks(graph: Graph, *types: str) -> dict[str, Any]:
     return {t: random.integers(0, BUCKETS, graph.num_nodes(t)).astype(np.uint8) for t in types}
 
 
-@pytest.mark.parametrize("judge", ["own", "dgl"])
-@pytest.mark.filterwarnings("ignore")
-def test_marks(graph: Graph, judge: str) -> None:
+def test_marks(graph: Graph) -> None:
     """Every map counts the types that are in it; all types together are the sums of the epochs."""
-    if judge == "dgl":
-        pytest.importorskip("dgl")
-    from tiering.evaluation.dgl_judge import DglJudge
-
     options = SamplingOptions([4, 3], batch_size=40, seed=5)
     sampler = make_sampler(graph, options)
     train = resolve_train(graph)
     maps = [marks(graph, *graph.node_types), marks(graph, "paper", "fos"), marks(graph, "author")]
-    counter = DglJudge(graph, options) if judge == "dgl" else OwnJudge(sampler)
-    found = JudgedEpochs(counter, graph, train, options, [2, 3], threads=3).count(maps)
+    found = JudgedEpochs(OwnJudge(sampler), graph, train, options, [2, 3], threads=3).count(maps)
     assert found.hits.shape == (3, found.batches, BUCKETS) and found.groups == found.batches
     for of_map, counted in zip(maps, found.hits, strict=True):
         for mark in (0, 17, BUCKETS - 1):
             expected = sum(found.accesses.features[t][own == mark].sum() for t, own in of_map.items())
             assert counted[:, mark].sum() == expected
-    if judge == "own":
-        plan = batches(train, 40, 3, seed=5)
-        nodes = sampler.sample(plan[1], epoch=3, batch=1).nodes
-        number = len(plan) + 1
-        for of_map, counted in zip(maps, found.hits, strict=True):
-            expected = np.bincount(np.concatenate([own[nodes[t]] for t, own in of_map.items()]), minlength=BUCKETS)
-            assert counted[number].tolist() == expected.tolist()
-        sums = AccessCounts.zeros(graph)
-        for epoch in (2, 3):
-            sampler.count_accesses(sampler.batches(train, 40, epoch), sums)
-        for t in graph.node_types:
-            assert found.accesses.features[t].tolist() == sums.features[t].tolist()
-        for r in graph.relations:
-            assert found.accesses.adjacency[r].tolist() == sums.adjacency[r].tolist()
+    plan = batches(train, 40, 3, seed=5)
+    nodes = sampler.sample(plan[1], epoch=3, batch=1).nodes
+    number = len(plan) + 1
+    for of_map, counted in zip(maps, found.hits, strict=True):
+        expected = np.bincount(np.concatenate([own[nodes[t]] for t, own in of_map.items()]), minlength=BUCKETS)
+        assert counted[number].tolist() == expected.tolist()
+    sums = AccessCounts.zeros(graph)
+    for epoch in (2, 3):
+        sampler.count_accesses(sampler.batches(train, 40, epoch), sums)
+    for t in graph.node_types:
+        assert found.accesses.features[t].tolist() == sums.features[t].tolist()
+    for r in graph.relations:
+        assert found.accesses.adjacency[r].tolist() == sums.adjacency[r].tolist()
 
 
 def test_threads_do_not_matter(graph: Graph) -> None:

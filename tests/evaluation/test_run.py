@@ -69,7 +69,6 @@ def test_no_train_split_says_how_to_give_one(star: Graph) -> None:
         ({}, {"resamples": -1}, "resamples: expected 0 or more"),
         ({}, {"row_bytes": 0}, "row bytes of 'node': expected a whole number of bytes from 1"),
         ({}, {"row_bytes": {"paper": 4}}, "row bytes: no node type 'paper'; types: node"),
-        ({}, {"judge": "pyg"}, "judge: expected one of own, dgl, found 'pyg'"),
     ],
 )
 def test_bad_input(star: Graph, scores: Any, options: dict[str, Any], words: str) -> None:

@@ -1,4 +1,4 @@
-"""Count what whole epochs of training read, by any sampler: in all, and batch by batch for the error bars."""
+"""Count what whole epochs of training read: in all, and batch by batch for the error bars."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -36,10 +36,11 @@ See: TypeAlias = "Callable[[Mapping[str, IntArray]], npt.NDArray[Any]]"
 """What is to be known of a batch: from its unique nodes per type to an array of whole numbers."""
 
 
-class Judge(Protocol):
-    """A sampler whose batches are the truth; its name is for people, such as ``own`` or ``dgl 1.1.3``."""
+class OwnJudge:
+    """The batches that the loader will train on."""
 
-    name: str
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler = sampler
 
     def count(
         self, plan: EpochPlan, first: int, last: int, counts: AccessCounts, maps: Sequence[BucketMap], threads: int
@@ -48,27 +49,10 @@ class Judge(Protocol):
 
         The answer is int64, shape (maps, last - first, `BUCKETS`): unique nodes of each bucket in each batch.
         """
-
-    def each(self, plan: EpochPlan, first: int, last: int, see: See, threads: int) -> Iterator[npt.NDArray[Any]]:
-        """Sample the same batches; what `see` finds in each, in order."""
-
-
-class OwnJudge:
-    """This package's sampler: the batches that its loader will train on."""
-
-    name = "own"
-
-    def __init__(self, sampler: Sampler) -> None:
-        self._sampler = sampler
-
-    def count(
-        self, plan: EpochPlan, first: int, last: int, counts: AccessCounts, maps: Sequence[BucketMap], threads: int
-    ) -> IntArray:
-        """See `Judge.count`."""
         return self._sampler.count_marks(plan, maps, BUCKETS, counts, first=first, last=last, threads=threads)
 
     def each(self, plan: EpochPlan, first: int, last: int, see: See, threads: int) -> Iterator[npt.NDArray[Any]]:
-        """See `Judge.each`; at most `threads` batches are under way or not taken yet."""
+        """Sample the same batches; what `see` finds in each, in order, `threads` at a time."""
 
         def one(batch: int) -> npt.NDArray[Any]:
             return see(self._sampler.sample(plan[batch], epoch=plan.epoch, batch=batch).nodes)
@@ -102,9 +86,9 @@ class Counted:
 
 @dataclass(frozen=True)
 class JudgedEpochs:
-    """Whole epochs of training, as a judge samples them."""
+    """Whole epochs of training, as the sampler samples them."""
 
-    judge: Judge
+    judge: OwnJudge
     graph: SampledGraph
     train: Mapping[str, npt.ArrayLike]
     """Training nodes per type."""

@@ -45,7 +45,7 @@ class EvaluationNeed:
 
 
 def evaluation_need(
-    graph: Graph, rows: Rows, options: SamplingOptions, *, scores: int, ssd: bool, judge: str = "own", train: int = 0
+    graph: Graph, rows: Rows, options: SamplingOptions, *, scores: int, ssd: bool, train: int = 0
 ) -> EvaluationNeed:
     """Memory of judging so many `scores` (the oracle not counted), perhaps with an `ssd` tier.
 
@@ -54,16 +54,13 @@ def evaluation_need(
     the hits of up to 4096 groups of batches, 8 MiB per score and node type; 24 T for an epoch's order; 8 E for
     ``weighted``. Beside it, the larger of: 44 R while a score is sorted (56 from 2^31 rows), with the counters,
     8 (N + D), and the truth, 8 R more with several types, for the oracle; the counters and a batch per thread
-    (`tiering.sampling.memory.batch_bytes`, twice with an ssd tier), one at the least. ``dgl`` copies the adjacency: 16
-    (E + D) more, and what its libraries hold.
+    (`tiering.sampling.memory.batch_bytes`, twice with an ssd tier), one at the least.
     """
     types, lines = len(rows.types), scores + 1
     wide = rows.size >= 2**31
-    edges = sum(graph.num_edges(relation) for relation in graph.relations)
     lists = sum(graph.num_nodes(relation[2]) for relation in graph.relations)
     fixed = lines * rows.size * (1 + ((8 if wide else 4) if ssd else 0))
     fixed += types * scores * MAX_GROUPS * BUCKETS * 8 + 24 * train + sums_bytes(graph, options)
-    fixed += 16 * (edges + lists) if judge == "dgl" else 0
     counters = 8 * (sum(graph.num_nodes(t) for t in graph.node_types) + lists)
     sort = (56 if wide else 44) * rows.size + (8 * rows.size if types > 1 else 0)
     batch = batch_bytes(graph, options) * (2 if ssd else 1)

@@ -80,7 +80,7 @@ class Evaluation(Described):
     seen: dict[str, range]
     """Per pre-sampled score of the same run (seed): the epochs it has counted."""
     parameters: dict[str, Any]
-    """How training samples, epochs judged, judge, training nodes per type, node types that compete."""
+    """How training samples, epochs judged, training nodes per type, node types that compete."""
     ssd_reading: SsdReading | None = None
     """Reading from SSD, simulated for some sizes of memory; ``None`` if none were given."""
 

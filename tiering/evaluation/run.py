@@ -15,7 +15,7 @@ from typing import Any
 
 from tiering.errors import InputError
 from tiering.evaluation.bootstrap import RESAMPLES, Bootstrap
-from tiering.evaluation.counting import BUCKETS, Judge, JudgedEpochs, OwnJudge, list_reads
+from tiering.evaluation.counting import BUCKETS, JudgedEpochs, OwnJudge, list_reads
 from tiering.evaluation.findings import SHARES, Line, Questions, answer
 from tiering.evaluation.line import ASSUMED, RowBytes, Score, competing_rows, score_vector
 from tiering.evaluation.memory_need import ReadingRoom, evaluation_need
@@ -32,10 +32,8 @@ from tiering.sampling import Fanout, SamplingOptions, make_sampler
 from tiering.sampling.options import SamplingKeywords
 from tiering.units import parse_threads
 
-__all__ = ["JUDGES", "ORACLE", "SHARES", "Evaluation", "evaluate", "named_scores", "unseen_epoch"]
+__all__ = ["ORACLE", "SHARES", "Evaluation", "evaluate", "named_scores", "unseen_epoch"]
 
-JUDGES = ("own", "dgl")
-"""Samplers that may decide what training reads."""
 
 
 class EvaluationKeywords(SamplingKeywords, total=False):
@@ -50,7 +48,6 @@ class EvaluationKeywords(SamplingKeywords, total=False):
     page: str | int
     block: str | int
     row_bytes: RowBytes
-    judge: str
     resamples: int
     rows_in_memory: Sequence[str | int]
     ssd_model: DiskSpeed | str | Path | None
@@ -71,7 +68,6 @@ def evaluate(
     page: str | int = SsdUnits.page_bytes,
     block: str | int = SsdUnits.block_bytes,
     row_bytes: RowBytes = None,
-    judge: str = "own",
     resamples: int = RESAMPLES,
     rows_in_memory: Sequence[str | int] = (),
     ssd_model: DiskSpeed | str | Path | None = None,
@@ -108,8 +104,6 @@ def evaluate(
         (`tiering.evaluation.traffic.SsdUnits`).
     row_bytes
         Bytes of a row of the types without features: `tiering.evaluation.line.competing_rows`.
-    judge
-        ``own``: the batches of this package's loader. ``dgl``: DGL's sampler (`tiering.evaluation.dgl_judge`).
     resamples
         Draws of the bootstrap; 0 for no intervals.
     rows_in_memory, ssd_model
@@ -124,8 +118,6 @@ def evaluate(
     ------
     InputError
         If there are no training nodes (the message says how to give them), or a parameter, score or tier does not fit.
-    CapabilityError
-        If the judge is not installed.
     BudgetError
         If the memory is less than the minimum (`tiering.evaluation.memory_need.evaluation_need`).
 
@@ -146,12 +138,13 @@ def evaluate(
     questions = Questions(rows, tuple(shares), tiers, SsdUnits.parse(page, block))
     budget = parse_memory(memory)
     trained = sum(ids.size for ids in nodes.values())
-    need = evaluation_need(graph, rows, chosen, scores=len(scores), ssd=questions.has_ssd, judge=judge, train=trained)
+    need = evaluation_need(graph, rows, chosen, scores=len(scores), ssd=questions.has_ssd, train=trained)
     asked = _reading_question(questions, rows_in_memory, ssd_model)
     room = None if asked is None else ReadingRoom.of(budget, need, rows, asked.most_bytes)
     samplers = need.threads(budget if room is None else budget.without(room.bytes), workers)
-    sampler = _judge(graph, judge, chosen)
-    judged = JudgedEpochs(sampler, graph, nodes, chosen, range(first, first + epochs), samplers)
+    judged = JudgedEpochs(
+        OwnJudge(make_sampler(graph, chosen)), graph, nodes, chosen, range(first, first + epochs), samplers
+    )
     known = None if asked is None or room is None else asked.sample(judged, room)
     rankings = {name: questions.rank(score_vector(graph, rows, name, score), workers) for name, score in scores.items()}
     ranked = list(rankings.values()) if resamples else []
@@ -180,7 +173,6 @@ def evaluate(
         **chosen.to_json(),
         "epochs": epochs,
         "first_epoch": first,
-        "judge": sampler.name,
         "resamples": resamples,
         "train_nodes": {t: int(ids.size) for t, ids in nodes.items()},
         "node_types": list(rows.types),
@@ -250,18 +242,6 @@ def _reading_question(
         )
     speed = model if isinstance(model, DiskSpeed) else read_speed(Path(model))
     return ReadingQuestion.parse(questions.rows, sizes, questions.units.page_bytes, speed)
-
-
-def _judge(graph: Graph, judge: str, options: SamplingOptions) -> Judge:
-    if judge not in JUDGES:
-        raise InputError(f"judge: expected one of {', '.join(JUDGES)}, found {judge!r}")
-    if judge == "dgl":
-        from tiering.evaluation.dgl_judge import DglJudge
-
-        theirs = DglJudge(graph, options)
-        make_sampler(graph, options)  # refuses what does not fit, for any judge
-        return theirs
-    return OwnJudge(make_sampler(graph, options))
 
 
 def _check_parameters(epochs: int, first_epoch: int | None, resamples: int, scores: Mapping[str, Score]) -> None:

@@ -170,10 +170,8 @@ def _sizes(sizes: dict[str, Any]) -> str:
 def _summary(result: Evaluation) -> str:
     epochs = result.epochs
     which = f"epoch {epochs.start}" if len(epochs) == 1 else f"epochs {epochs.start} to {epochs.stop - 1}"
-    judge = result.parameters["judge"]
-    by = "" if judge == "own" else f", sampled by {judge}"
     return (
-        f"{format_count(result.accesses)} reads in {format_count(result.batches)} batches of {which}{by} "
+        f"{format_count(result.accesses)} reads in {format_count(result.batches)} batches of {which} "
         f"({format_count(round(result.accesses / max(1, result.batches)))} rows a batch); "
         f"{format_count(result.touched)} of {format_count(result.num_rows)} rows were read at least once"
     )
