@@ -28,11 +28,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.cache_policies import BUFFERED_WINDOWS
 from benchmarks.harness import Sizes
 from benchmarks.pages import describe_machine, markdown, put, show_machine, write_json
 from benchmarks.stages import forget, run_limited, run_tiering, write_edges, write_rows
 from tiering.errors import InputError, TieringError
-from tiering.evaluation.ssd_policies import BUFFERED_WINDOWS
 from tiering.lookahead.disk_speed import measure
 from tiering.pipeline import generate_dataset
 

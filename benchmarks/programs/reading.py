@@ -22,14 +22,13 @@ import torch
 
 import tiering
 from tiering.errors import BudgetError
-from tiering.evaluation.ssd_policies import BUFFERED_WINDOWS, Future, window_buffering
-from tiering.evaluation.ssd_reading import Disk, Simulation
 from tiering.lookahead import disk_speed
 from tiering.lookahead.choice import UNLIMITED, Choice, SsdTables
 from tiering.lookahead.disk_speed import DiskSpeed
 from tiering.memory import own_memory
-from tiering.progress import progress
-from tiering.units import parse_size
+
+sys.path.append(str(Path(__file__).parents[2]))
+from benchmarks.cache_policies import BUFFERED_WINDOWS, Future, simulate_policies, window_buffering
 
 _CLOSE = 0.03
 """Share by which the room may miss what was asked for."""
@@ -258,14 +257,8 @@ def simulate(layout: str, asked: dict[str, Any]) -> dict[str, Any]:
             missing = [len(rows) for rows in window_buffering(future, slots, window, 0)]
             found["gids_hits"][window] = 1 - sum(missing[-len(counted) :]) / total
         return found
-    row_bytes = tables.rows[0][1] + 8
-    disk = Disk(tables, disk_speed.read_speed(Path(options["ssd_model"])))
-    line = np.arange(tables.num_rows, dtype=np.uint32)
-    with progress(None, "simulating reads", "policy") as bar:
-        size = parse_size(slots * row_bytes, "memory")
-        reading = Simulation(disk, line, batches, 0).of_size(size, slots * row_bytes, bar)
-    assert reading.rows == slots
-    return found | {"policies": {name: policy.seconds for name, policy in reading.policies.items()}}
+    speed = disk_speed.read_speed(Path(options["ssd_model"]))
+    return found | {"policies": simulate_policies(tables, speed, batches, slots, 0)}
 
 
 if __name__ == "__main__":

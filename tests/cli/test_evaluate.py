@@ -260,13 +260,12 @@ def test_simulated_reading_of_types(tiering_cli, hetero, disk):
     found = tiering_cli(*judge, "--rows-in-memory", "90%", "--row-bytes", "fos=1KiB", "--json").ok().json
     (entry,) = found["ssd_reading"]["scores"]["wrpr"]
     assert entry["bytes"] == int(0.9 * found["num_bytes"]) and 0 < entry["rows"] < found["num_rows"]
-    best, lru = entry["policies"]["belady"], entry["policies"]["lru"]
-    assert 0 < entry["policies"]["look-ahead"]["seconds_per_batch"] <= best["seconds_per_batch"]
-    assert best["seconds_per_batch"] <= lru["seconds_per_batch"]
+    look_ahead, static = entry["policies"]["look-ahead"], entry["policies"]["static"]
+    assert 0 < look_ahead["seconds_per_batch"] <= static["seconds_per_batch"]
 
 
 def test_simulated_reading_of_a_real_graph(tiering_cli, shared_data, tmp_path, disk):
-    """DBLP, rows of 512 bytes, batches of 2 % and less of the nodes: windows read in page order beat the best cache."""
+    """DBLP, rows of 512 bytes, batches of 2 % and less of the nodes: windows read in page order beat rows that stay."""
     graph, scores = tmp_path / "graph", tmp_path / "wrpr"
     tiering_cli("import", shared_data / "dblp-citation", "--out", graph).ok()
     tiering_cli("score", graph, "--method", "wrpr", "--out", scores).ok()
@@ -275,9 +274,7 @@ def test_simulated_reading_of_a_real_graph(tiering_cli, shared_data, tmp_path, d
     found = tiering_cli(*judge, "--ssd-model", disk, "--json").ok().json
     for entry in found["ssd_reading"]["scores"]["wrpr"]:
         seconds = {name: read["seconds_per_batch"] for name, read in entry["policies"].items()}
-        assert seconds["look-ahead"] < seconds["belady-merged"] <= seconds["belady"] < seconds["lru"]
-        assert seconds["static"] < seconds["random"]
-        assert seconds["belady"] <= seconds["window-16"]
+        assert seconds["look-ahead"] < seconds["static"]
 
 
 def test_the_disk_is_measured(tiering_cli, scored, tmp_path, monkeypatch):

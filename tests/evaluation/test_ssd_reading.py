@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,14 +16,13 @@ from hypothesis import strategies as st
 from judged_graphs import import_graph, two_types
 from striped_rows import cut
 
-from tiering import native
 from tiering.errors import BudgetError, FormatError, InputError
 from tiering.evaluation import evaluate
 from tiering.evaluation.line import Rows
 from tiering.evaluation.memory_need import ReadingRoom
-from tiering.evaluation.ssd_reading import POLICIES, Disk, Reading, ReadingQuestion, Simulation
+from tiering.evaluation.ssd_reading import POLICIES, ReadCost, ReadingSpec, mean_cost, read_pages, row_spans
 from tiering.formats.graph import Graph
-from tiering.lookahead.choice import SsdTables, slots_for
+from tiering.lookahead.choice import slots_for
 from tiering.lookahead.disk_speed import DiskSpeed
 from tiering.memory import Budget, own_memory
 from tiering.sampling import SamplingOptions, make_sampler
@@ -32,54 +30,30 @@ from tiering.sampling.plan import batches as plan_of
 from tiering.units import Size
 
 SPEED = DiskSpeed(100_000, 1e9)
-QUIET = SimpleNamespace(update=lambda _: None)
 ROW_BYTES = st.sampled_from([7, 100, 400, 512, 600, 1536, 2048, 4096, 5732])
 TABLES = st.lists(st.tuples(st.integers(1, 40), ROW_BYTES), min_size=1, max_size=3)
 
 
-def tables_of(entries: Sequence[tuple[int, int]], page: int = 4096, speed: DiskSpeed = SPEED) -> SsdTables:
+def spec_of(entries: Sequence[tuple[int, int]], page: int = 4096, speed: DiskSpeed = SPEED) -> ReadingSpec:
     """Node types in the order of their names, as a layout has them."""
     names = [f"t{k}" for k in range(len(entries))]
     counts, sizes = zip(*entries, strict=True)
     rows = Rows(tuple(names), counts, sizes, ("given",) * len(names))
-    return ReadingQuestion(rows, (Size("1", bytes=1),), page, speed).tables
+    return ReadingSpec(rows, (Size("1", bytes=1),), page, speed)
 
 
-@given(TABLES, st.sampled_from([512, 4096, 16384]), st.sampled_from([0, 4096, 10_000, 50_000]), st.data())
-def test_prices_are_those_of_a_walk_over_the_blocks(
-    entries: list[tuple[int, int]], page: int, gap: int, data: st.DataObject
+@given(TABLES, st.sampled_from([512, 4096, 16384]), st.data())
+def test_pages_are_those_of_a_walk_over_the_blocks(
+    entries: list[tuple[int, int]], page: int, data: st.DataObject
 ) -> None:
     rows = data.draw(st.sets(st.integers(0, sum(count for count, _ in entries) - 1)))
-    disk, where = Disk(tables_of(entries, page), SPEED), plain.extents(entries, page)
-    array = np.array(sorted(rows), np.uint32)
-    assert disk.page_by_page(array) == plain.page_by_page(rows, where)
-    assert disk.merged(array, gap) == (plain.merged(rows, where, gap) if rows else (0, 0))
-
-
-@given(TABLES, st.sampled_from([0, 4096, 50_000]), st.data())
-def test_merged_reads_are_those_of_the_loader(entries: list[tuple[int, int]], gap: int, data: st.DataObject) -> None:
-    """Where no read is longer than the longest, which the loader cuts between rows."""
-    rows = data.draw(st.sets(st.integers(0, sum(count for count, _ in entries) - 1), min_size=1))
-    tables, array = tables_of(entries), np.array(sorted(rows), np.uint32)
-    pools = [(size, 200) for size in {size for _, size in entries}]
-    ((*_, reads, nbytes),) = native.simulate_rounds(tables.rows, 4096, 1, pools, 1, 0, [array], [gap], max_read=1 << 30)
-    found = Disk(tables, SPEED).merged(array, gap)
-    assert found[1] == nbytes
-    if nbytes <= plain.LONGEST:
-        assert found[0] == reads
-
-
-def test_long_reads_are_cut() -> None:
-    """1000 rows of 4 KiB side by side: 4,096,000 bytes are 16 requests of up to 256 KiB."""
-    disk = Disk(tables_of([(1000, 4096)]), SPEED)
-    assert disk.merged(np.arange(1000, dtype=np.uint32), 0) == (16, 4_096_000)
-    assert disk.merged(np.array([0, 2], np.uint32), 4095) == (2, 8192)
-    assert disk.merged(np.array([0, 2], np.uint32), 4096) == (1, 12288)
+    spans = row_spans(spec_of(entries, page).tables, np.array(sorted(rows), np.uint32))
+    assert read_pages(*spans) == plain.page_by_page(rows, plain.extents(entries, page))
 
 
 @given(st.lists(st.tuples(st.integers(0, 99_999), st.integers(0, 10**9)), min_size=1, max_size=5))
 def test_a_mean_adds_up_batches_that_are_read_one_by_one(reads: list[tuple[int, int]]) -> None:
-    found = Disk(tables_of([(1, 1)]), SPEED).mean(reads)
+    found = mean_cost(SPEED, reads)
     seconds = [SPEED.seconds(requests, nbytes) for requests, nbytes in reads]
     assert found.seconds == pytest.approx(sum(seconds) / len(reads))
     requests, sizes = zip(*reads, strict=True)
@@ -87,11 +61,11 @@ def test_a_mean_adds_up_batches_that_are_read_one_by_one(reads: list[tuple[int, 
     assert found.bytes == pytest.approx(sum(sizes) / len(reads))
 
 
-def mean_of(reads: Sequence[tuple[int, int]], speed: DiskSpeed, batches: int) -> Reading:
+def mean_of(reads: Sequence[tuple[int, int]], speed: DiskSpeed, batches: int) -> ReadCost:
     """Reads of batches or rounds; the mean of so many batches."""
     seconds = sum(speed.seconds(requests, size) for requests, size in reads)
     requests, nbytes = sum(r for r, _ in reads), sum(size for _, size in reads)
-    return Reading(seconds / batches, requests / batches, nbytes / batches)
+    return ReadCost(seconds / batches, requests / batches, nbytes / batches)
 
 
 def plainly(
@@ -101,8 +75,8 @@ def plainly(
     pools: dict[int, int],
     speed: DiskSpeed,
     choice: Any,
-) -> dict[str, Reading]:
-    """All policies that draw nothing at random, in plain Python, in pages of 4 KiB."""
+) -> dict[str, ReadCost]:
+    """All policies in plain Python, in pages of 4 KiB."""
     where, start = plain.extents(entries, 4096), len(batches) // 3
     sizes = [size for count, size in entries for _ in range(count)]
 
@@ -113,15 +87,12 @@ def plainly(
         ]
         return [set().union(*missing) for missing in zip(*parts, strict=True)][start:]
 
-    def single(missing: list[set[int]]) -> Reading:
+    def single(missing: list[set[int]]) -> ReadCost:
         return mean_of([plain.page_by_page(rows, where) for rows in missing], speed, len(missing))
 
     def hottest(size: int, slots: int) -> set[int]:
         return set([row for row in line if sizes[row] == size][:slots])
 
-    best = together(lambda own, slots, _: plain.belady(own, slots))
-    gaps = (0, speed.gap)
-    price = [[plain.merged(rows, where, gap) if rows else (0, 0) for rows in best] for gap in gaps]
     own = [({row for row, of in enumerate(sizes) if of == size}, slots) for size, slots in pools.items()]
     parts = [part for batch in batches for part in cut(sizes.__getitem__, pools, batch)]
     first = [sum(count for count, _ in entries[:k]) for k in range(len(entries))]
@@ -134,14 +105,11 @@ def plainly(
     read = [plain.merged(rows, where, choice.gap) if rows else (0, 0) for *_, rows in late]
     return {
         "static": single(together(lambda own, slots, size: plain.fixed(own, hottest(size, slots)))),
-        "lru": single(together(lambda own, slots, _: plain.lru(own, slots))),
-        "belady": single(best),
-        "belady-merged": min((mean_of(reads, speed, len(best)) for reads in price), key=lambda found: found.seconds),
         "look-ahead": mean_of(read, speed, sum(last - first for first, last, _ in late) * len(batches) / len(parts)),
     }
 
 
-def same(found: Reading, expected: Reading) -> bool:
+def same(found: ReadCost, expected: ReadCost) -> bool:
     return vars(found) == pytest.approx(vars(expected))
 
 
@@ -161,7 +129,7 @@ def test_policies_read_what_plain_python_reads(entries: list[tuple[int, int]], d
     every = sum(count * (size + 8) for count, size in entries)
     nbytes = data.draw(st.integers(every // 4, every))
     speed = DiskSpeed(data.draw(st.sampled_from([1e4, 1e5, 1e6])), 1e9)
-    tables = tables_of(entries, speed=speed)
+    tables = spec_of(entries).tables
     sizes = [size for count, size in entries for _ in range(count)]
     uses = {size: sum(sizes[row] == size for batch in batches for row in batch) for size in sizes}
     pools = dict(slots_for(tables, nbytes, uses))
@@ -169,8 +137,9 @@ def test_policies_read_what_plain_python_reads(entries: list[tuple[int, int]], d
         assert pools == {sizes[0]: min(total, nbytes // (sizes[0] + 8))}
     assume(all(sum(sizes[row] == size for row in batch) <= pools[size] for size in pools for batch in batches))
     arrays = [np.array(batch, np.uint32) for batch in batches]
-    simulation = Simulation(Disk(tables, speed), np.array(line, np.uint32), arrays, 5)
-    found = simulation.of_size(Size(str(nbytes), bytes=nbytes), nbytes, QUIET)
+    memory = (Size(str(nbytes), bytes=nbytes),)
+    reading = replace(spec_of(entries, speed=speed), sizes=memory).simulate([("s", np.array(line))], arrays)
+    (found,) = reading.scores["s"]
     assert tuple(found.policies) == POLICIES and found.rows == sum(pools.values())
     for name, expected in plainly(entries, line, batches, pools, speed, found.choice).items():
         assert same(found.policies[name], expected), (name, found.policies[name], expected)
@@ -186,8 +155,8 @@ class Listed:
         yield from map(see, self.batches)
 
 
-def question(size: str, rows: Rows) -> ReadingQuestion:
-    return ReadingQuestion.parse(rows, [size], 4096, SPEED)
+def question(size: str, rows: Rows) -> ReadingSpec:
+    return ReadingSpec.parse(rows, [size], 4096, SPEED)
 
 
 def room_for(rows: int) -> ReadingRoom:
@@ -276,8 +245,8 @@ def test_the_document_and_what_does_not_change_it(tmp_path: Path) -> None:
     assert [entry["memory"] for entry in reading["scores"]["s"]] == ["200", "1KB"]
     for entry in reading["scores"]["oracle"]:
         assert tuple(entry["policies"]) == POLICIES
-        assert set(entry["policies"]["lru"]) == {"seconds_per_batch", "requests_per_batch", "bytes_per_batch"}
-        ours = set(entry["policies"]["look-ahead"]) - set(entry["policies"]["lru"])
+        assert set(entry["policies"]["static"]) == {"seconds_per_batch", "requests_per_batch", "bytes_per_batch"}
+        ours = set(entry["policies"]["look-ahead"]) - set(entry["policies"]["static"])
         assert ours == {"window", "horizon", "gap_bytes"}
     assert evaluate(graph, scores, [2], threads=3, **asked).to_json() == document
     plain_one = evaluate(graph, scores, [2], batch_size=2, epochs=2).to_json()

@@ -20,7 +20,7 @@ from tiering.evaluation.findings import SHARES, Line, Questions, answer
 from tiering.evaluation.line import ASSUMED, RowBytes, Score, competing_rows, score_vector
 from tiering.evaluation.memory_need import ReadingRoom, evaluation_need
 from tiering.evaluation.result import ORACLE, Evaluation
-from tiering.evaluation.ssd_reading import ReadingQuestion
+from tiering.evaluation.ssd_reading import ReadingSpec
 from tiering.evaluation.traffic import SsdCounter, SsdUnits
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
@@ -33,7 +33,6 @@ from tiering.sampling.options import SamplingKeywords
 from tiering.units import parse_threads
 
 __all__ = ["ORACLE", "SHARES", "Evaluation", "evaluate", "named_scores", "unseen_epoch"]
-
 
 
 class EvaluationKeywords(SamplingKeywords, total=False):
@@ -140,7 +139,7 @@ def evaluate(
     trained = sum(ids.size for ids in nodes.values())
     need = evaluation_need(graph, rows, chosen, scores=len(scores), ssd=questions.has_ssd, train=trained)
     asked = _reading_question(questions, rows_in_memory, ssd_model)
-    room = None if asked is None else ReadingRoom.of(budget, need, rows, asked.most_bytes)
+    room = None if asked is None else ReadingRoom.of(budget, need, rows, asked.max_bytes)
     samplers = need.threads(budget if room is None else budget.without(room.bytes), workers)
     judged = JudgedEpochs(
         OwnJudge(make_sampler(graph, chosen)), graph, nodes, chosen, range(first, first + epochs), samplers
@@ -162,7 +161,7 @@ def evaluate(
     if asked is not None and known is not None:
         values = ((name, score_vector(graph, rows, name, score)) for name, score in scores.items())
         lines = ((name, rows.line(own, workers)) for name, own in chain(values, [(ORACLE, truth)]))
-        reading = asked.answer(lines, known, chosen.seed)
+        reading = asked.simulate(lines, known)
     bootstrap = Bootstrap(counted.groups, resamples, chosen.seed)
     by_score = [*([None] * len(scores) if hits is None else hits), None]  # the oracle has no error bars
     scored = {
@@ -229,7 +228,7 @@ def _seen(scores: Mapping[str, Score], seed: int) -> dict[str, range]:
 
 def _reading_question(
     questions: Questions, sizes: Sequence[str | int], model: DiskSpeed | str | Path | None
-) -> ReadingQuestion | None:
+) -> ReadingSpec | None:
     if not sizes and model is None:
         return None
     if not sizes or model is None:
@@ -241,7 +240,7 @@ def _reading_question(
             "--row-bytes"
         )
     speed = model if isinstance(model, DiskSpeed) else read_speed(Path(model))
-    return ReadingQuestion.parse(questions.rows, sizes, questions.units.page_bytes, speed)
+    return ReadingSpec.parse(questions.rows, sizes, questions.units.page_bytes, speed)
 
 
 def _check_parameters(epochs: int, first_epoch: int | None, resamples: int, scores: Mapping[str, Score]) -> None:

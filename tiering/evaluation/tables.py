@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tiering.description import Line, Part, Table
 from tiering.evaluation.figures import fanouts_label
-from tiering.evaluation.ssd_reading import LOOK_AHEAD, POLICIES
+from tiering.evaluation.ssd_reading import LOOK_AHEAD, STATIC
 from tiering.units import format_bytes, format_count, format_share
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _reading(reading: SsdReading) -> list[Part]:
             for policy, read in sizes[size].policies.items():
                 amounts = (f"{read.seconds:.5f}", format_count(round(read.requests)), format_bytes(read.bytes))
                 choice = str(sizes[size].choice) if policy == LOOK_AHEAD else ""
-                rows.append((name if policy == POLICIES[0] else "", policy, *amounts, choice))
+                rows.append((name if policy == STATIC else "", policy, *amounts, choice))
         held = f"{first.memory.text} ({format_bytes(first.bytes)}, {format_count(first.rows)} rows)"
         columns = ("rows in order of", "policy", "I/O seconds", "requests", "bytes", "")
         parts.append(Table(f"Read from SSD per batch, simulated, with {held} in memory", columns, rows, left=2))

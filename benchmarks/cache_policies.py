@@ -1,9 +1,8 @@
-"""Which rows of each batch are not in memory, by what other systems keep there.
+"""Cache policies of other systems, simulated: the rows that each batch reads from SSD, and their price.
 
-Rows of one size are numbered in the order in which they lie on disk; `Future` has the batches that use them. A policy
-says, batch by batch, which rows are missing. What is in memory changes between batches: a batch finds what the one
-before left, and what it reads is kept as far as there is room; so it is with all of them. Cost: per batch a few passes
-over its rows and over the rows in memory.
+Rows of one size are numbered by their position on disk; `Future` has the batches that use them. A policy returns, batch
+by batch, the missing rows. A batch finds the rows that the batch before left in memory, and the rows it reads are kept
+as far as there is room. Cost: a few passes per batch over its rows and over the rows in memory.
 """
 
 from __future__ import annotations
@@ -16,8 +15,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from tiering.evaluation.ssd_reading import BLOCK, LOOK_AHEAD, mean_cost, read_pages, row_spans
+from tiering.lookahead.choice import SsdTables, choose, most_known
+from tiering.lookahead.disk_speed import MAX_READ, DiskSpeed
+
 DiskRows: TypeAlias = "npt.NDArray[np.uint32]"
-"""Numbers of rows, by their place on disk."""
+"""Positions of rows on disk."""
 Keys: TypeAlias = "Callable[[int, DiskRows], npt.NDArray[Any]]"
 """After a batch (its number): a value for each of some rows; those with the lowest values stay."""
 BUFFERED_WINDOWS = (4, 8, 16)
@@ -111,3 +114,42 @@ def window_buffering(future: Future, slots: int, window: int, seed: int) -> Iter
 def _ordered(values: npt.NDArray[np.int32], rows: DiskRows) -> npt.NDArray[np.int64]:
     """Keys by value, ties by row."""
     return values.astype(np.int64) << 32 | rows
+
+
+def read_merged(tables: SsdTables, rows: DiskRows, gap: int) -> tuple[int, int]:
+    """Return requests and bytes where neighbouring pages, and pages up to `gap` bytes apart, are one read."""
+    if not rows.size:
+        return 0, 0
+    begins, ends = row_spans(tables, rows)
+    first, last = begins // BLOCK, (ends - 1) // BLOCK
+    apart = np.flatnonzero((first[1:] - last[:-1] - 1) * BLOCK > gap)
+    begins, ends = first[np.append(0, apart + 1)], last[np.append(apart, rows.size - 1)] + 1
+    nbytes = (ends - begins) * BLOCK
+    return int((-(-nbytes // MAX_READ)).sum()), int(nbytes.sum())
+
+
+def simulate_policies(
+    tables: SsdTables, speed: DiskSpeed, batches: Sequence[DiskRows], slots: int, seed: int
+) -> dict[str, float]:
+    """Return the seconds of reading per batch, by policy; `slots` rows of one size fit, hottest first on disk.
+
+    The first third of the batches fills the memory and is not counted.
+    """
+    (row_bytes,) = {size for _, size, *_ in tables.rows}
+    future, first = Future(batches, tables.num_rows), len(batches) // 3
+    policies = {
+        "random": at_random(future, slots, seed),
+        "static": held_throughout(future, np.arange(slots, dtype=np.uint32)),
+        "lru": least_recently_used(future, slots),
+        **{f"window-{window}": window_buffering(future, slots, window, seed) for window in BUFFERED_WINDOWS},
+    }
+    seconds = {}
+    for name, missing in policies.items():
+        seconds[name] = mean_cost(speed, [read_pages(*row_spans(tables, rows)) for rows in missing][first:]).seconds
+    best = list(belady(future, slots))[first:]
+    seconds["belady"] = mean_cost(speed, [read_pages(*row_spans(tables, rows)) for rows in best]).seconds
+    merged = ([read_merged(tables, rows, gap) for rows in best] for gap in (0, speed.gap))
+    seconds["belady-merged"] = min(mean_cost(speed, reads).seconds for reads in merged)
+    known = most_known(slots * (row_bytes + 8), batches)
+    seconds[LOOK_AHEAD] = choose(tables, [(row_bytes, slots)], batches, speed, most_known=known).seconds
+    return seconds

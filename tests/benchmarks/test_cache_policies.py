@@ -1,4 +1,4 @@
-"""What policies keep in memory: against plain Python, against the best there is, and by what they promise."""
+"""Cache policies of other systems: against plain Python, against the best there is, and by what they promise."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tiering.evaluation import ssd_policies as policies
-from tiering.evaluation.ssd_policies import Future
+from benchmarks import cache_policies as policies
+from benchmarks.cache_policies import Future, read_merged, simulate_policies
+from tiering import native
+from tiering.evaluation.line import Rows
+from tiering.evaluation.ssd_reading import POLICIES, ReadingSpec
+from tiering.lookahead.choice import SsdTables
+from tiering.lookahead.disk_speed import DiskSpeed
+from tiering.units import Size
 
 ROWS = 14
 BATCHES = st.lists(st.sets(st.integers(0, ROWS - 1), min_size=1).map(sorted), min_size=1, max_size=9)
@@ -111,3 +117,66 @@ def test_a_seed_repeats(window: int) -> None:
     batches = future([np.flatnonzero(rng.random(200) < 0.2).tolist() for _ in range(12)], 200)
     runs = [sets(policies.window_buffering(batches, 60, window, seed)) for seed in (1, 1, 2)]
     assert runs[0] == runs[1] != runs[2]
+
+
+SPEED = DiskSpeed(100_000, 1e9)
+TABLES = st.lists(
+    st.tuples(st.integers(1, 40), st.sampled_from([7, 400, 600, 1536, 4096, 5732])), min_size=1, max_size=3
+)
+
+
+def tables_of(entries: list[tuple[int, int]], page: int = 4096) -> SsdTables:
+    counts, sizes = zip(*entries, strict=True)
+    names = tuple(f"t{k}" for k in range(len(entries)))
+    return ReadingSpec(Rows(names, counts, sizes, ("given",) * len(names)), (Size("1", bytes=1),), page, SPEED).tables
+
+
+@given(TABLES, st.sampled_from([512, 4096, 16384]), st.sampled_from([0, 4096, 50_000]), st.data())
+def test_merged_reads_are_those_of_a_walk_and_of_the_loader(
+    entries: list[tuple[int, int]], page: int, gap: int, data: st.DataObject
+) -> None:
+    """The loader cuts reads longer than its longest between rows: there only the bytes are the same."""
+    rows = data.draw(st.sets(st.integers(0, sum(count for count, _ in entries) - 1), min_size=1))
+    tables, array = tables_of(entries, page), np.array(sorted(rows), np.uint32)
+    found = read_merged(tables, array, gap)
+    assert found == plain.merged(rows, plain.extents(entries, page), gap)
+    if page == 4096:
+        pools = [(size, 200) for size in {size for _, size in entries}]
+        ((*_, reads, nbytes),) = native.simulate_rounds(
+            tables.rows, page, 1, pools, 1, 0, [array], [gap], max_read=1 << 30
+        )
+        assert found[1] == nbytes and (found[0] == reads or nbytes > plain.LONGEST)
+
+
+def test_long_reads_are_cut() -> None:
+    """1000 rows of 4 KiB side by side: 4,096,000 bytes are 16 requests of up to 256 KiB."""
+    tables = tables_of([(1000, 4096)])
+    assert read_merged(tables, np.arange(1000, dtype=np.uint32), 0) == (16, 4_096_000)
+    assert read_merged(tables, np.array([0, 2], np.uint32), 4095) == (2, 8192)
+    assert read_merged(tables, np.array([0, 2], np.uint32), 4096) == (1, 12288)
+    assert read_merged(tables, np.zeros(0, np.uint32), 0) == (0, 0)
+
+
+@settings(max_examples=60)
+@given(st.integers(4, 30), st.sampled_from([100, 1536, 4096]), st.data())
+def test_seconds_are_those_of_plain_python(count: int, size: int, data: st.DataObject) -> None:
+    some = st.sets(st.integers(0, count - 1), min_size=1, max_size=count // 2).map(sorted)
+    batches = data.draw(st.lists(some, min_size=3, max_size=12))
+    slots = data.draw(st.integers(count // 2, count))
+    where, first = plain.extents([(count, size)], 4096), len(batches) // 3
+    found = simulate_policies(
+        tables_of([(count, size)]), SPEED, [np.array(batch, np.uint32) for batch in batches], slots, 3
+    )
+
+    def seconds(reads: list[tuple[int, int]]) -> float:
+        return float(np.mean([SPEED.seconds(*read) for read in reads]))
+
+    for name, missing in (
+        ("static", plain.fixed(batches, set(range(slots)))),
+        ("lru", plain.lru(batches, slots)),
+        ("belady", best := plain.belady(batches, slots)),
+    ):
+        assert found[name] == pytest.approx(seconds([plain.page_by_page(rows, where) for rows in missing[first:]]))
+    merged = [[plain.merged(rows, where, gap) if rows else (0, 0) for rows in best[first:]] for gap in (0, SPEED.gap)]
+    assert found["belady-merged"] == pytest.approx(min(map(seconds, merged)))
+    assert {"random", "window-4", "window-8", "window-16", *POLICIES} < set(found)
