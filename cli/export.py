@@ -1,4 +1,4 @@
-"""`tiering export`: write what other programs read."""
+"""`tiering export`: write a layout or graph as files for other programs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from tiering.units import format_bytes
 from . import options as opts
 from .describe import print_forecast
 from .options import option
-from .output import print_fields, print_json, print_line
+from .output import print_fields, print_json
 
 
 def export_command(
     layout: Annotated[
         Path, typer.Argument(metavar="L", help="Layout; or a graph, reordered or not.", show_default=False)
     ],
-    to: Annotated[str, option("Whose format.", "--to", metavar="graphbolt|wholegraph|pyg|dgl|raw")],
     out: Annotated[Path, option("Directory to write.", "--out", "-o", metavar="DIR")],
     original_order: Annotated[
         bool, option("Nodes have the ids of the source, not their ranks.", "--original-order")
@@ -31,23 +30,18 @@ def export_command(
     dry_run: opts.DryRunOption = False,
     json: opts.JsonOption = False,
 ) -> None:
-    """Write adjacency, features, labels and splits for another program, and say how it reads them."""
+    """Write adjacency, features, labels and splits as .npy files for other programs."""
     from tiering import pipeline
 
     if dry_run:
-        forecast = pipeline.predict_export(
-            layout, to, out, original_order=original_order, threads=threads, memory=memory
-        )
+        forecast = pipeline.predict_export(layout, out, original_order=original_order, threads=threads, memory=memory)
         print_forecast(forecast, json)
         return
-    made = pipeline.export_layout(
-        layout, to, out, original_order=original_order, threads=threads, memory=memory, force=force,
-        verify=not no_verify,
-    )  # fmt: skip
+    export = pipeline.export_layout(
+        layout, out, original_order=original_order, threads=threads, memory=memory, force=force, verify=not no_verify
+    )
     if json:
-        print_json(made.summary())
+        print_json(export.summary())
         return
-    ids = "ranks" if made.order == "rank" else "original ids"
-    print_fields({"export": str(made.path), "format": made.to, "node ids": ids, "size": format_bytes(made.bytes)})
-    for line in made.lines:
-        print_line(line)
+    ids = "ranks" if export.order == "rank" else "original ids"
+    print_fields({"export": str(export.path), "node ids": ids, "size": format_bytes(export.bytes)})

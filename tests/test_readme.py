@@ -68,22 +68,15 @@ def test_getting_started_runs(workplace, tiering_cli, capfd):
 
 
 @pytest.mark.slow
-def test_the_page_of_exports_runs(workplace, tiering_cli, capfd):
+def test_the_page_of_exports_runs(workplace, tiering_cli):
+    """Its commands; tests/exports runs its code on other exports."""
     page = README.parent / "docs" / "exports.md"
     for _, *arguments in commands(page):
         tiering_cli(*arguments).ok()
-    printed = {
-        line for to in ("pyg", "dgl", "graphbolt", "wholegraph")
-        for line in tiering_cli("export", "layout", "--to", to, "--out", f"for-{to}", "--force").ok().out.splitlines()
-    }  # fmt: skip
-    shown = [line for body in blocks("text", page) for line in body.splitlines()]
-    assert len(shown) > 10
-    for line in shown:
-        assert any(line.replace("for-", str(workplace / "for-")).replace('"', "'") in text.replace('"', "'")
-                   for text in printed), line  # fmt: skip
-    (code,) = blocks("python", page)
-    exec(compile(code, str(page), "exec"), {})  # noqa: S102 - our own page
-    assert "np.load(" in capfd.readouterr().out
+    reading, csc, *_ = blocks("python", page)
+    names: dict[str, object] = {}
+    exec(compile(reading + csc, str(page), "exec"), names)  # noqa: S102 - our own page
+    assert next(iter(names["indptr"].values()))[-1] == 20000
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ STAGES: dict[str, Stage] = {
         **options,
     ),
     "export": lambda folder, out, **options: pipeline.commands.export_layout(
-        folder / "reordered", "graphbolt", out, original_order=True, **options
+        folder / "reordered", out, original_order=True, **options
     ),
 }  # fmt: skip
 

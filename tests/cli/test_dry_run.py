@@ -27,7 +27,7 @@ def commands(tiny_dataset, tmp_path, tiering_cli):
         "score": ("score", graph, "--out", tmp_path / "out", "--fanouts", "3,3"),
         "reorder": ("reorder", graph, "--scores", scores, "--out", tmp_path / "out", "--features"),
         "layout": ("layout", reordered, "--out", tmp_path / "out", "--gpu", "10%", "--ssd", tmp_path / "ssd"),
-        "export": ("export", reordered, "--to", "pyg", "--out", tmp_path / "out", "--original-order"),
+        "export": ("export", reordered, "--out", tmp_path / "out", "--original-order"),
         "run": ("run", chain),
     }
 

@@ -25,9 +25,9 @@ COMMANDS = {
     "layout": "layout reordered --cpu 10% --ssd ssd",
     "layout over peers": "layout reordered --gpu 5% --peer 2x10% --cpu 10% --ssd ssd --ssd ssd1",
     "layout in rank order": "layout permuted --cpu 10% --ssd ssd",
-    "export of a layout": "export layout --to raw",
-    "export in original order": "export layout --to raw --original-order",
-    "export of a graph": "export reordered --to graphbolt",
+    "export of a layout": "export layout",
+    "export in original order": "export layout --original-order",
+    "export of a graph": "export reordered",
     "evaluate": "evaluate graph --scores scores --fanouts 5,5",
 }
 

@@ -29,7 +29,7 @@ CALLS: dict[str, Callable[[Path, str], Any]] = {
     "first": lambda f, bad: tiering.reorder_graph(f / "graph", f / "graph", f / "x", first=bad),
     "ssd": lambda f, bad: tiering.write_layout(f / "graph", f / "x", ssd=[f / "y", f / bad]),
     "access_costs": lambda f, bad: tiering.write_layout(f / "graph", f / "x", access_costs=bad),
-    "layout": lambda f, bad: tiering.export_layout(bad, "raw", f / "x"),
+    "layout": lambda f, bad: tiering.export_layout(bad, f / "x"),
     "generate": lambda f, bad: tiering.generate_dataset(f / bad, nodes=100, edges=100),
     "config": lambda _, bad: tiering.run_chain(bad),
     "evaluate": lambda f, bad: tiering.evaluate_scores(f / "graph", [bad]),
@@ -60,7 +60,7 @@ def test_in_python(folder: Path, name: str, bad: str) -> None:
         "import BAD --out x", "import data --out BAD", "score graph --out x --from BAD",
         "score graph --out x --train BAD",
         "score graph --out x --executor local --shards 2 --store BAD", "reorder graph --scores BAD --out x",
-        "layout graph --ssd BAD --out x", "export graph --to raw --out BAD", "check BAD", "info BAD", "trace BAD",
+        "layout graph --ssd BAD --out x", "export graph --out BAD", "check BAD", "info BAD", "trace BAD",
         "run BAD", "doctor BAD", "evaluate graph --ssd-model BAD --rows-in-memory 10%", "generate BAD",
     ],
 )  # fmt: skip

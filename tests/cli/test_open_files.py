@@ -19,7 +19,7 @@ COMMANDS = {
     "score": "score graph --method degree",
     "reorder": "reorder graph --scores scores --features",
     "layout": "layout reordered --cpu 10% --ssd ssd",
-    "export": "export layout --to raw --original-order",
+    "export": "export layout --original-order",
 }
 
 

@@ -23,7 +23,7 @@ def chain(tiering_cli, tmp_path, tiny_dataset, monkeypatch):
     tiering_cli("score", "graph", "--out", "scores").ok()
     tiering_cli("reorder", "graph", "--scores", "scores", "--out", "reordered").ok()
     tiering_cli("layout", "reordered", "--cpu", "20%", "--ssd", "ssd", "--out", "layout").ok()
-    tiering_cli("export", "layout", "--to", "graphbolt", "--out", "exported").ok()
+    tiering_cli("export", "layout", "--out", "exported").ok()
     (tmp_path / "home").mkdir()
     (tmp_path / "home/thesis.txt").write_text("years of work")
     return tmp_path
@@ -50,7 +50,7 @@ TASKS = "--executor local --shards 2 --store"
         ("score graph --out graph/scores --dry-run", "graph, which the command reads"),
         ("score layout/graph --out layout --force", "layout/graph, which the command reads"),
         ("score graph --out layout/graph --force", "layout, which would change"),
-        ("export graph --to graphbolt --out layout/graph/x", "layout/graph, which would change"),
+        ("export graph --out layout/graph/x", "layout/graph, which would change"),
         ("generate scores/x --nodes 100 --edges 100", "scores, which would change"),
         (f"score graph --out x {TASKS} x/tasks", "writes to"),
         (f"score graph --out tasks/x {TASKS} tasks", "writes to"),
@@ -61,8 +61,8 @@ TASKS = "--executor local --shards 2 --store"
         ),
         ("score graph --train node=graph/nodes/node/split-val --out graph/x", "graph, which the command reads"),
         ("reorder graph --scores scores --out graph --force", "graph, which the command reads"),
-        ("export layout --to raw --out layout --force", "layout, which the command reads"),
-        ("export layout --to raw --out layout/raw --dry-run", "layout, which the command reads"),
+        ("export layout --out layout --force", "layout, which the command reads"),
+        ("export layout --out layout/raw --dry-run", "layout, which the command reads"),
         ("layout reordered --cpu 10% --ssd x/ssd --out x", "writes to"),
         ("layout reordered --cpu 10% --ssd x/ssd --out x --dry-run", "writes to"),
         ("layout reordered --cpu 10% --ssd x --out x", "writes to"),
@@ -72,7 +72,7 @@ TASKS = "--executor local --shards 2 --store"
         ("evaluate graph --fanouts 5 --plot graph/curves.png", "graph, which the command reads"),
         ("score graph --out home --force", "home/thesis.txt, which tiering did not write"),
         ("score graph --out home/thesis.txt --force", "found a file"),
-        ("export layout --to raw --out home --force", "home/thesis.txt, which tiering did not write"),
+        ("export layout --out home --force", "home/thesis.txt, which tiering did not write"),
         ("generate home --nodes 100 --edges 100 --force", "home/thesis.txt, which tiering did not write"),
         ("generate . --nodes 100 --edges 100 --force", "working directory"),
     ],
@@ -156,7 +156,7 @@ def test_files_of_a_users_in_an_artifact_stay(tiering_cli, chain):
     for out, command in (
         ("graph", "import data"),
         ("layout", "layout reordered --cpu auto"),
-        ("exported", "export layout --to graphbolt"),
+        ("exported", "export layout"),
         ("made", "generate made --nodes 100 --edges 300"),
     ):
         arguments = [*command.split(), *(() if "generate" in command else ("--out", out))]

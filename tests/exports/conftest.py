@@ -1,4 +1,4 @@
-"""Datasets that are exported, and a function that does it."""
+"""Fixtures of exports: datasets, and a function that exports them."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def prepared(request: pytest.FixtureRequest) -> Prepared:
 
 @pytest.fixture
 def export(tmp_path: Path) -> Callable[..., Any]:
-    """Export something in a format and order."""
+    """Return a function that exports something in an order."""
 
-    def write(artifact: Any, to: str, original: bool = False, **options: Any) -> Any:
-        out = tmp_path / f"{to}-{original}"
-        return tiering.export_layout(artifact, to=to, out=out, original_order=original, **options)
+    def write(artifact: Any, original: bool = False, **options: Any) -> Any:
+        out = tmp_path / f"exported-{original}"
+        return tiering.export_layout(artifact, out, original_order=original, **options)
 
     return write

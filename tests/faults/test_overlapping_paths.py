@@ -26,7 +26,7 @@ COMMANDS = (
     "reorder {graph} --scores {scores} --out {out} --features",
     "layout {reordered} --out {out} --cpu 20% --ssd {ssd}",
     "layout {reordered} --out {out} --cpu 20% --ssd {ssd} --ssd {more}",
-    "export {layout} --out {out} --to graphbolt",
+    "export {layout} --out {out}",
     "generate {out} --nodes 60 --edges 100",
     "run {chain}",
 )
@@ -56,7 +56,7 @@ class User:
             "score graph --out scores --method wrpr",
             "reorder graph --scores scores --out reordered",
             "layout reordered --out layout --cpu 20% --ssd ssd",
-            "export layout --out exported --to graphbolt",
+            "export layout --out exported",
         ):
             answer = self.run(*command.split())
             assert answer["code"] == 0, answer

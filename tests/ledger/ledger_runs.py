@@ -87,7 +87,7 @@ def commands_of(dataset: str) -> list[list[str]]:
         return [*made, [*layout, "--gpu", "20KiB", "--adjacency-cache", "30%", "--scores", "scores-hybrid"]]
     made += [["reorder", "graph", "--scores", "scores-degree", "--out", "ranked-rows", "--features"]]
     made += [[*layout, *_TIERS], ["layout", "ranked-rows", "--out", "tiers-rows", "--cpu", "50%", "--ssd", "ssd2"]]
-    return [*made, ["export", "ranked", "--to", "graphbolt", "--out", "exported"]]
+    return [*made, ["export", "ranked", "--out", "exported"]]
 
 
 def run_all(cli: Cli, dataset: str, cut: str) -> dict[str, str]:

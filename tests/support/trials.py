@@ -40,7 +40,7 @@ STAGES = {
     "layout by a scatter": Stage(LAYOUT, "layout", "scatter"),
     "layout in place of another": Stage(f"{LAYOUT} --force", "layout", before=[LAYOUT.replace("20%", "40%")]),
     "layout in place of itself": Stage(f"{LAYOUT} --force", "layout", before=[LAYOUT]),
-    "export": Stage("export {}/reordered --to raw --out @/export --original-order", "export"),
+    "export": Stage("export {}/reordered --out @/export --original-order", "export"),
     "run": Stage("run @/chain.toml", "made/layout"),
 }
 CHAIN = """

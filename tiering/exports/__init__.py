@@ -1,15 +1,7 @@
-"""Exports: what a layout or graph holds, in the formats of other programs."""
+"""Exports: a layout or graph as ``.npy`` files, which other programs read."""
 
-from tiering.exports.export import Export, checked_kind, write_export
-from tiering.exports.kinds import KINDS
+from tiering.exports.export import Export, write_export
 from tiering.exports.plan import plan_export
-from tiering.exports.source import Source
+from tiering.exports.source import ExportSource
 
-__all__ = [
-    "KINDS",
-    "Export",
-    "Source",
-    "checked_kind",
-    "plan_export",
-    "write_export",
-]
+__all__ = ["Export", "ExportSource", "plan_export", "write_export"]

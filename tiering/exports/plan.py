@@ -1,4 +1,4 @@
-"""What an export will take: memory and disk of each relation, of each node type and of its feature rows."""
+"""The dry run of an export: memory and disk of each relation, of each node type and of its feature rows."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from pathlib import Path
 
 from tiering.artifacts.manifest import relation_key
 from tiering.exports.arrays import COPY_MEMORY, PIECE_BYTES, permuting_memory, row_sizes, streaming_memory
-from tiering.exports.kinds import Kind
-from tiering.exports.source import Source
+from tiering.exports.source import ExportSource
 from tiering.exports.tier_rows import TierRows
 from tiering.formats.shape import EdgeShape, GraphShape
 from tiering.memory import Budget
@@ -16,19 +15,19 @@ from tiering.reorder.plan import expected_memory, relabelling_steps
 from tiering.reorder.rows import minimum_memory, plan_rows
 
 
-def plan_export(source: Source, kind: Kind, out: Path, budget: Budget, threads: int) -> StagePlan:
-    """Plan of an export; `BudgetError` if the memory does not suffice."""
+def plan_export(source: ExportSource, out: Path, budget: Budget, threads: int) -> StagePlan:
+    """Plan an export; raise `BudgetError` if the memory does not suffice."""
     shape = GraphShape.of(source.graph, tables=False)
     budget.require(_least_memory(source, shape), "pieces of what is exported")
-    steps = [_relation(edges, shape, source, kind, budget, threads) for edges in shape.edges]
-    steps += [_nodes(name, shape, source, kind) for name in shape.node_types]
-    steps += [_rows(name, source, budget) for name in source.feature_types]
-    left = {out: sum(step.disk_written for step in steps)}
-    return StagePlan("export", out, tuple(steps), left, held_memory(budget), threads=threads)
+    steps = [_plan_relation(edges, shape, source, budget, threads) for edges in shape.edges]
+    steps += [_plan_nodes(name, shape, source) for name in shape.node_types]
+    steps += [_plan_rows(name, source, budget) for name in source.feature_types]
+    written = {out: sum(step.disk_written for step in steps)}
+    return StagePlan("export", out, tuple(steps), written, held_memory(budget), threads=threads)
 
 
-def _least_memory(source: Source, shape: GraphShape) -> int:
-    """Memory with which every part of an export can be written."""
+def _least_memory(source: ExportSource, shape: GraphShape) -> int:
+    """Return the memory with which every part of an export can be written."""
     needs = [COPY_MEMORY, expected_memory(shape, features=False) if source.restored else 0]
     for table, (forth, _) in ((source.table(name), source.maps(name)) for name in source.feature_types):
         permuted = minimum_memory(table, forth is None, row_sizes(table)) + permuting_memory(table) + 2 * PIECE_BYTES
@@ -36,37 +35,32 @@ def _least_memory(source: Source, shape: GraphShape) -> int:
     return max(needs)
 
 
-def _relation(edges: EdgeShape, shape: GraphShape, source: Source, kind: Kind, budget: Budget, threads: int) -> Step:
-    """The edges of a relation; turned back from ranks in a scratch file, where they are."""
+def _plan_relation(edges: EdgeShape, shape: GraphShape, source: ExportSource, budget: Budget, threads: int) -> Step:
+    """Plan the edges of a relation; with original ids they are relabelled in a scratch file."""
     stored, columns = shape.edge_bytes(edges), shape.num_nodes(edges.relation[2]) + 1
-    ids = edges.num_edges * shape.nodes[edges.relation[0]].id_bytes
-    written = stored
-    if kind.edge_index:
-        written += 16 * edges.num_edges - ids - 8 * columns
-    elif kind.wide:
-        written += 8 * edges.num_edges - ids
-    memory, scratch = COPY_MEMORY, 0
+    id_bytes = shape.nodes[edges.relation[0]].id_bytes
+    written = stored + (16 - id_bytes) * edges.num_edges - 8 * columns
+    how, memory, scratch = "copied", COPY_MEMORY, 0
     if source.restored:
+        how, scratch = "relabelled", stored
         memory = max(memory, *(step.memory for step in relabelling_steps(edges, shape, budget, threads)))
-        scratch = stored
-    how = "relabelled" if source.restored else "copied"
     read = round(stored * edges.uncached)
     return Step(relation_key(edges.relation), how, memory, read, written, scratch, edges.num_edges, "edge")
 
 
-def _nodes(node_type: str, shape: GraphShape, source: Source, kind: Kind) -> Step:
-    """Labels, splits, and original ids where ids are ranks."""
+def _plan_nodes(node_type: str, shape: GraphShape, source: ExportSource) -> Step:
+    """Plan labels, splits, labels of the splits, and original ids where ids are ranks."""
     node = shape.nodes[node_type]
     written = sum(node.arrays.values())
     if source.order == "rank":
         written += node.num_nodes * node.id_bytes
-    if kind.seeds and "label" in node.arrays:
+    if "label" in node.arrays:
         written += 8 * sum(node.splits.values())
     return Step(f"nodes of {node_type}", "copied", COPY_MEMORY, 0, written, 0, node.num_nodes, "node")
 
 
-def _rows(node_type: str, source: Source, budget: Budget) -> Step:
-    """The feature rows of a type."""
+def _plan_rows(node_type: str, source: ExportSource, budget: Budget) -> Step:
+    """Plan the feature rows of a type."""
     table, (forth, _) = source.table(node_type), source.maps(node_type)
     name, nbytes = f"features of {node_type}", table.bytes
     read = table.bytes_on_disk() if isinstance(table, TierRows) else 0

@@ -1,4 +1,4 @@
-"""What is exported: a layout, a reordered graph or an imported one, and the order that its nodes are to have."""
+"""The source of an export: a layout, a reordered graph or an imported one, and the order of the exported nodes."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ Table: TypeAlias = FeatureTable | TierRows
 Ids: TypeAlias = np.ndarray[Any, Any]
 
 
-class Source:
-    """An artifact as it is to be exported: in ranks if it has any, unless `original` is asked for."""
+class ExportSource:
+    """An artifact to export: in ranks if it has any, or with `original` in the ids of the source."""
 
     def __init__(self, artifact: Layout | Graph, *, original: bool) -> None:
         self.artifact = artifact
         self.graph = artifact.graph if isinstance(artifact, Layout) else artifact
         ranked = self.graph.order is not None
         self.order = "rank" if ranked and not original else "original"
-        """``rank`` or ``original``: what node ids will be."""
+        """What exported node ids are: ``rank`` or ``original``."""
         self.restored = ranked and original
-        """Whether ids are turned back from ranks."""
+        """Whether ranks are turned back into original ids."""
         tables = {} if isinstance(artifact, Layout) else checked_tables(artifact)
         self.states = table_states(tables)
-        """States of the feature files outside, for the identity of a run."""
+        """Sizes and times of the feature files, for the identity of a run."""
         self._tables = tables
 
     @property
@@ -38,23 +38,23 @@ class Source:
         return self.artifact.feature_types if isinstance(self.artifact, Layout) else list(self._tables)
 
     def dtype(self, node_type: str) -> str:
-        """Element type of the rows of a type."""
+        """Return the element type of the rows of a type."""
         if isinstance(self.artifact, Layout):
             return self.artifact.type_layout(node_type).dtype
         return self._tables[node_type].dtype
 
     def dim(self, node_type: str) -> int:
-        """Elements of a row of a type."""
+        """Return the number of elements of a row of a type."""
         if isinstance(self.artifact, Layout):
             return self.artifact.type_layout(node_type).dim
         return self._tables[node_type].dim
 
     def table(self, node_type: str) -> Table:
-        """Rows of a type, in whatever order they lie."""
+        """Return the rows of a type, in the order in which they lie."""
         return TierRows(self.artifact, node_type) if isinstance(self.artifact, Layout) else self._tables[node_type]
 
     def maps(self, node_type: str) -> tuple[Ids | None, Ids | None]:
-        """Row of `table` for each row of the export and the other way round; ``None`` where rows lie in its order."""
+        """Return the row of `table` for each row of the export, and the inverse; ``None`` where the orders agree."""
         in_ranks = isinstance(self.artifact, Layout) or self._tables[node_type].row_order == "rank"
         if in_ranks == (self.order == "rank"):
             return None, None

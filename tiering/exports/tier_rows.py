@@ -15,13 +15,13 @@ from tiering.formats.layout import MEMORY_TIERS, Layout, image_bytes, image_name
 Bytes = npt.NDArray[np.uint8]
 
 _HELD = 5
-"""Pieces in memory: one that is handed out, two being read, two on their way from pages to rows."""
+"""Pieces in memory: one that the caller has, two being read, two between pages and rows."""
 
 
 class TierRows:
-    """Feature rows of a node type by rank, as `tiering.formats.feature_rows.RowStream` has it.
+    """Feature rows of a node type by rank, a `tiering.formats.feature_rows.RowStream`.
 
-    With `Artifact.verify_reads`, what passes by is compared with the checksums of the files.
+    With `Artifact.verify_reads`, the bytes read are compared with the checksums of the files.
     """
 
     def __init__(self, layout: Layout, node_type: str) -> None:
@@ -44,19 +44,19 @@ class TierRows:
         return self.rows * self.row_bytes
 
     def bytes_on_disk(self) -> int:
-        """Bytes that reading all rows reads: the files of the memory tiers, and pages with their padding."""
+        """Return the bytes that reading all rows reads: the files of the memory tiers, and pages with their padding."""
         entry = self._entry
         memory = sum(entry.rows(tier) for tier in MEMORY_TIERS) * entry.row_bytes
         return memory + entry.ssd_rows.num_pages * self._layout.page_bytes
 
     def pieces_memory(self, step: int) -> int:
-        """Bytes that `pieces` holds."""
+        """Return the memory of `pieces` in bytes."""
         entry, page = self._entry, self._layout.page_bytes
         padded = max(entry.row_bytes, entry.ssd_rows.stride, page // max(1, entry.ssd_rows.rows_per_page))
         return _HELD * min(max(1, step) * padded + 2 * page * max(1, self._layout.num_images), 2 * self.bytes + page)
 
     def pieces(self, step: int, begin: int = 0) -> Iterator[tuple[int, Bytes]]:
-        """First rank and rows, uint8 of shape (step, row_bytes), from rank `begin` on; the last may be shorter.
+        """Yield first rank and rows, uint8 of shape (step, row_bytes), from rank `begin` on; the last may be shorter.
 
         A piece is valid until the next is asked for.
         """
@@ -72,7 +72,7 @@ class TierRows:
                     first, filled = first + filled, 0
 
     def _runs(self, step: int, begin: int) -> Iterator[Bytes]:
-        """Rows from rank `begin` on, tier after tier, about `step` at a time."""
+        """Yield rows from rank `begin` on, tier after tier, about `step` at a time."""
         for tier in MEMORY_TIERS:
             first, end = self._entry.ranges[tier]
             if max(first, begin) < end:
@@ -82,7 +82,7 @@ class TierRows:
             yield from self._ssd_runs(max(0, begin - first), end - first, step)
 
     def _memory_files(self, tier: str) -> list[Bytes]:
-        """Files of a memory tier: row i of the tier is row i div n of file i mod n."""
+        """Return the files of a memory tier: row i of the tier is row i div n of file i mod n."""
         entry, manifest, peers = self._entry, self._layout.manifest, self._layout.num_peers
         files = []
         for peer, rows in enumerate(entry.file_rows(tier, peers)):
@@ -92,7 +92,7 @@ class TierRows:
         return files
 
     def _images(self) -> list[Bytes]:
-        """SSD images as pages: page p is page p div n of image p mod n."""
+        """Return the stripe files as pages: page p is page p div n of file p mod n."""
         layout, images = self._layout, []
         manifest, page = layout.manifest, layout.page_bytes
         total = sum(layout.type_layout(name).ssd_rows.num_pages for name in layout.tables)
@@ -107,7 +107,7 @@ class TierRows:
         return images
 
     def _ssd_runs(self, begin: int, end: int, step: int) -> Iterator[Bytes]:
-        """Rows `begin`..`end` of the ssd tier: pages without their ends, then rows without their padding."""
+        """Yield rows `begin`..`end` of the ssd tier, without the padding of pages and rows."""
         place, page, row_bytes = self._entry.ssd_rows, self._layout.page_bytes, self._entry.row_bytes
         per_page, stride = place.rows_per_page, place.stride
         # First page, and bytes of it that belong to rows before.
@@ -128,9 +128,9 @@ class TierRows:
 
 
 def _interleaved(files: Sequence[Bytes], begin: int, end: int, step: int) -> Iterator[Bytes]:
-    """Items `begin`..`end`, about `step` at a time, of which i lies in file i mod n at place i div n."""
+    """Yield items `begin`..`end`, about `step` at a time; item i is item i div n of file i mod n."""
     count = len(files)
-    # Each file from its first item on: the lanes, in the order in which they take turns.
+    # Each file from its first item on, in the order in which they take turns.
     lanes = [files[i % count][i // count :] for i in range(begin, min(end, begin + count))]
     turns = (end - begin) // count
     for first, last, parts in chunks([lane[:turns] for lane in lanes] if turns else [], max(1, step // count)):

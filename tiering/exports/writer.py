@@ -1,4 +1,4 @@
-"""The directory of an export while it is written: ``.npy`` files begin with the header of that format."""
+"""The writer of an export's directory: its files are ``.npy`` files."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tiering.errors import InternalError
 
 
 class ExportWriter(DirectoryWriter):
-    """Writes the files of an export; other programs read them, so there is no manifest of artifacts."""
+    """A writer of the files of an export, which has ``export.json`` in the place of an artifact's manifest."""
 
     def header(self, name: str, dtype: str, shape: tuple[int, ...]) -> bytes:
-        """The header of a ``.npy`` file."""
+        """Return the header of a ``.npy`` file; scratch files have none."""
         return npy_header(storage_dtype(dtype), shape) if name.endswith(".npy") else b""
 
     def drop(self, folder: str) -> None:
-        """Remove the recorded files of a folder, which were needed for a while."""
+        """Remove the recorded files of a folder of scratch files."""
         for name in [name for name in self._files if name.startswith(f"{folder}/")]:
             (self.path / name).unlink(missing_ok=True)
             del self._files[name]
@@ -29,7 +29,7 @@ class ExportWriter(DirectoryWriter):
                 self.journal.forget(f"file {self.prefix}{name}")
 
     def commit(self, documents: dict[str, bytes]) -> None:
-        """Write the small files, of which ``export.json`` is one, and give the directory its name."""
+        """Write the documents, and give the directory its name."""
         self.finish_reads()
         self.sweep()
         for name, data in documents.items():
@@ -40,10 +40,10 @@ class ExportWriter(DirectoryWriter):
 
 
 def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """Header of a ``.npy`` file, version 1.0, in C order, of 4096 bytes.
+    """Return the header of a ``.npy`` file, version 1.0, in C order, padded to 4096 bytes.
 
-    So rows of a page's size lie in one page each, which readers past the page cache are glad of. Before no data it has
-    128 bytes: numpy maps from the last page that begins before the data, which must be in the file.
+    So a row of a page's size lies in one page, as direct I/O needs it. An empty array has a header of 128 bytes: numpy
+    maps from the last page that begins before the data, which must be in the file.
     """
     fields = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': {tuple(map(int, shape))!r}, }}"
     magic = b"\x93NUMPY\x01\x00"

@@ -481,7 +481,6 @@ def layout(
 
 def export_layout(
     layout: TieredLayout | Layout | Graph | Pathlike,
-    to: str,
     out: Pathlike,
     *,
     original_order: bool = False,
@@ -490,13 +489,11 @@ def export_layout(
     force: bool = False,
     verify: bool = True,
 ) -> Export:
-    """Write a layout or graph for another program; see `tiering.exports.write_export`."""
+    """Write a layout or graph as ``.npy`` files for other programs; see `tiering.exports.write_export`."""
     from tiering.exports import write_export
 
     with reading(artifact := exported(layout, verify)):
-        return write_export(
-            artifact, to, out, original_order=original_order, threads=threads, memory=memory, force=force
-        )
+        return write_export(artifact, out, original_order=original_order, threads=threads, memory=memory, force=force)
 
 
 def exported(artifact: TieredLayout | Layout | Graph | Pathlike, verify: bool = False) -> Layout | Graph:

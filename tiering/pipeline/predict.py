@@ -278,7 +278,6 @@ def predict_layout(
 
 def predict_export(
     layout: Layout | Graph | Pathlike,
-    to: str,
     out: Pathlike,
     *,
     original_order: bool = False,
@@ -286,9 +285,8 @@ def predict_export(
     memory: Memory = None,
 ) -> Forecast:
     """What `export_layout` would take."""
-    from tiering.exports import Source, checked_kind, plan_export
+    from tiering.exports import ExportSource, plan_export
 
     check_output(out, [artifact := exported(layout)], None)
-    source = Source(artifact, original=original_order)
-    kind, target = checked_kind(source, to), Path(out).absolute()
-    return Forecast((plan_export(source, kind, target, parse_memory(memory), parse_threads(threads)),))
+    source = ExportSource(artifact, original=original_order)
+    return Forecast((plan_export(source, Path(out).absolute(), parse_memory(memory), parse_threads(threads)),))
