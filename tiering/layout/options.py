@@ -95,7 +95,7 @@ class LayoutOptions:
         fit
             With `adjacency_cache`, in the place of `access_costs`: costs are measured on a GPU of this machine before
             the layout is planned (`tiering.loader.gpu.fit`), on the graph that is laid out (``auto``) or on another
-            reordered graph of the same node types and relations, by path.
+            reordered graph, by path.
         edge_features
             ``auto``: rows of edge features (edge data ``feat``) are placed in the tiers beside those of nodes, where
             the graph has some. ``none``: they are not; loaders look them up in the graph's own files.

@@ -467,14 +467,16 @@ def layout(
     """The artifact of `write_layout`, which takes the same."""
     from tiering.layout import LayoutOptions
     from tiering.layout import write_layout as write
-    from tiering.pipeline.fit import fitted
 
     asked = LayoutOptions.given(options, given)
     known = None if scores is None else opened(scores, Scores, verify)
     read = (graph := opened(graph, Graph, verify), *(() if known is None else (known,)))
     check_output(out, read, cluster, asked.folders)
     with reading(*read), tasks_of(cluster) as tasks:
-        asked = fitted(asked, graph, known, memory)
+        if asked.fit is not None:
+            from tiering.loader.gpu.fit import fit_costs
+
+            asked = fit_costs(asked, graph, known, memory)
         made = None if tasks is None else tasks.rows()
         return write(graph, out, asked, scores=known, threads=threads, memory=memory, force=force, elsewhere=made)
 

@@ -253,13 +253,15 @@ def predict_layout(
     """
     from tiering.layout import LayoutOptions
     from tiering.layout.plan import plan_future_layout, plan_layout
-    from tiering.pipeline.fit import fitted
 
     graph, target, copied = _sized(graph), Path(out).absolute(), 0
     known, asked = None if scores is None else opened(scores, Scores), LayoutOptions.given(options, given)
     check_output(out, [graph, known], cluster, asked.folders)
     if isinstance(graph, Graph):
-        asked = fitted(asked, graph, known, memory)
+        if asked.fit is not None:
+            from tiering.loader.gpu.fit import fit_costs
+
+            asked = fit_costs(asked, graph, known, memory)
         tables, shape = checked_tables(graph), GraphShape.of(graph)
         budget = parse_memory(memory)
         plan = plan_layout(graph, tables, asked, known, budget)

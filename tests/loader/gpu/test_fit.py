@@ -1,10 +1,9 @@
-"""Costs of accesses fitted to trials with caches of random sizes: what is missed, the line, and `layout --fit`."""
+"""Costs of accesses fitted to trials with caches of several sizes: what is missed, the line, and `layout --fit`."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,9 +16,8 @@ from tiering.errors import CapabilityError, InputError
 from tiering.layout import LayoutOptions
 from tiering.loader.gpu import device as devices
 from tiering.loader.gpu import fit
-from tiering.loader.gpu.cache_trials import ListTrials, RowTrials, draw_batches, largest_prefixes, list_reads
 from tiering.memory import parse_memory
-from tiering.sampling import AccessCounts, EpochPlan, NeighborSampler
+from tiering.sampling import NeighborSampler
 
 MEMORY = parse_memory("1GiB")
 Cli = Callable[..., Any]
@@ -27,136 +25,106 @@ Cli = Callable[..., Any]
 
 def sampled(layout, **options):
     graph = layout.artifact.graph
-    sampler = NeighborSampler(graph, options.pop("fanouts", [4, 3]), **options)
-    return graph, sampler, draw_batches(graph, sampler, 32, np.random.default_rng(1))
-
-
-@pytest.mark.parametrize("frontier", ["all", "new"])
-@pytest.mark.parametrize("data", ["small_graph", "hetero_graph"])
-def test_reads_of_lists_are_those_that_the_core_counts(kit, build, frontier, data):
-    graph, sampler, samples = sampled(build(getattr(kit, data)()), frontier=frontier)
-    (node_type,) = (t for t, ids in samples[0].seeds.items() if ids.size)
-    seeds = np.concatenate([sample.seeds[node_type] for sample in samples])
-    places = np.arange(seeds.size), np.append(np.arange(0, seeds.size, 32), seeds.size)
-    plan = ({node_type: array} for array in (seeds, *places))
-    counts: AccessCounts = sampler.count_accesses(EpochPlan(0, *plan))
-    for relation in graph.relations:
-        reads = list_reads(sampler, samples, relation)
-        assert (
-            np.bincount(reads, minlength=graph.num_nodes(relation[2])).tolist() == counts.adjacency[relation].tolist()
-        )
+    return graph, NeighborSampler(graph, [4, 3], **options), fit.plan_batches(graph, 32)
 
 
 def test_batches_without_a_split_begin_anywhere(kit, build):
     data = kit.small_graph()
     data.nodes["node"].splits.clear()
-    samples = sampled(build(data))[2]
-    seeds = np.concatenate([sample.seeds["node"] for sample in samples])
-    assert len(samples) == 10 and np.unique(seeds).size == seeds.size == 300
+    plan = sampled(build(data))[2]
+    assert len(plan) == 10 and sorted(plan.ids["node"]) == list(range(300))
 
 
 @pytest.mark.parametrize("rule", ["uniform", "weighted"])
+@pytest.mark.parametrize("frontier", ["all", "new"])
 @pytest.mark.parametrize("data", ["small_graph", "hetero_graph"])
-def test_trials_of_lists(gpu, kit, build, data, rule):
-    """What is missed falls with the cache, by the amount that numpy finds; whatever it holds, batches are the same."""
-    graph, sampler, samples = sampled(build(getattr(kit, data)()), rule=rule)
-    with closing(ListTrials(graph, sampler, devices.open_device(-1), samples, MEMORY)) as trials:
-        assert trials.seconds_of_a_batch() > 0
-        made = [trials.trial(np.full(trials.kinds, share), 2) for share in (0.0, 0.5, 1.0)]
-        lists = places = 0.0
-        for index, relation in enumerate(graph.relations):
-            degrees = np.diff(graph.csc(relation)[0])
-            for column in list_reads(sampler, samples[:2], relation):
-                lists += 1
-                entries = [min(degrees[column], hop[index]) for hop in sampler.fanouts]
-                if rule == "weighted":
-                    search = np.ceil(np.log2(degrees[column] + 1))
-                    sums = [degrees[column] / 4 if degrees[column] <= n else n * search for n in (4, 3)]
-                    entries = [a + b for a, b in zip(entries, sums, strict=True)]
-                places += np.mean(entries)
-        assert_allclose(made[0].misses, (lists, places))
-        assert made[2].misses == (0.0, 0.0)
-        assert 0 < made[1].misses[0] < lists and made[1].misses[1] < places
-        for trial in made:
-            trial.run()
-            found = trial.run.args[0].sample(samples[1].seeds, batch=1)[0]
-            assert all(found.nodes[t].tolist() == ids.tolist() for t, ids in samples[1].nodes.items())
-        on_gpu = [sum(trial.run.args[0].columns.values()) for trial in made]
-        assert (
-            on_gpu[0] == 0 < on_gpu[1] < on_gpu[2] == sum(graph.num_nodes(relation[2]) for relation in graph.relations)
-        )
-        del trial, made
+def test_trials_of_lists(gpu, kit, build, data, rule, frontier, monkeypatch):
+    """What is missed falls with the cache, by the amount that numpy finds."""
+    monkeypatch.setattr(fit, "BATCHES", 2)
+    graph, sampler, plan = sampled(build(getattr(kit, data)()), rule=rule, frontier=frontier)
+    seconds = 0.0
+    for batch in range(2):
+        sample = sampler.sample(plan[batch], batch=batch)
+        for number, relation in enumerate(sampler.relations):
+            degrees, known = np.diff(graph.csc(relation)[0]), 0
+            for hop, counts in enumerate(sample.num_nodes):
+                if hop == len(sampler.fanouts) or not sampler.fanouts[hop][number]:
+                    continue
+                columns = sample.nodes[relation[2]][known : counts[relation[2]]]
+                known = counts[relation[2]] if frontier == "new" else 0
+                for degree in degrees[columns]:
+                    places = np.mean([min(degree, n) + sums(degree, n, rule) for n in (4, 3)])
+                    seconds += fit.ASSUMED.list_seconds + places * fit.ASSUMED.neighbour_seconds
+    missed = []
+    for trial in fit.try_lists(graph, sampler, devices.open_device(-1), plan, MEMORY):
+        trial.run()
+        missed.append(trial.missed)
+    assert_allclose(missed[0], seconds)
+    assert missed[-1] == 0.0 and missed == sorted(missed, reverse=True) and missed[3] < missed[0]
 
 
-def test_lists_that_do_not_fit_share_the_memory(kit, build):
-    graph = build(kit.hetero_graph()).artifact.graph
-    whole = sum(prefix.bytes for prefix in largest_prefixes(graph, False, 1 << 30).values())
-    half = largest_prefixes(graph, False, whole // 2)
-    assert whole / 2 - 400 < sum(prefix.bytes for prefix in half.values()) <= whole / 2
-    for relation, prefix in half.items():
-        assert 0 < prefix.columns < graph.num_nodes(relation[2])
-        assert prefix.edges == graph.csc(relation)[0][prefix.columns]
-    assert all(prefix.columns == 0 for prefix in largest_prefixes(graph, False, 0).values())
+def sums(degree: int, fanout: int, rule: str) -> float:
+    """Sums of weights that drawing `fanout` neighbours reads."""
+    if rule == "uniform":
+        return 0.0
+    return degree / 4 if degree <= fanout else fanout * np.ceil(np.log2(degree + 1))
+
+
+def test_caches_fit_the_memory_of_the_gpu(gpu, kit, build, monkeypatch):
+    graph, sampler, plan = sampled(build(kit.hetero_graph()))
+    whole = fit.CachedLists(graph, 1.0, False).bytes
+    monkeypatch.setattr(cuda, "free_bytes", lambda device: 2 * whole)  # a quarter of it: half of the lists
+    trials = list(fit.try_lists(graph, sampler, devices.open_device(-1), plan, MEMORY))
+    assert trials[-1].missed > 0
+    del trials
+    with pytest.raises(Exception, match="adjacency lists in page-locked memory"):
+        next(fit.try_lists(graph, sampler, devices.open_device(-1), plan, parse_memory(1)))
 
 
 def test_trials_of_rows(gpu, kit, build, monkeypatch):
-    graph, _, samples = sampled(build(kit.small_graph()))
-    monkeypatch.setattr("tiering.loader.gpu.cache_trials.ROW_BYTES", 100 * 48)
-    with closing(RowTrials(graph, 48, ["node"], samples, devices.open_device(-1), MEMORY)) as trials:
-        assert trials.seconds_of_a_batch() > 0
-        ids = np.concatenate([sample.nodes["node"] for sample in samples[:3]]) % 100
-        made = [trials.trial(np.array([share]), 3) for share in (0.0, 0.25, 1.0)]
-        assert made[0].misses == (ids.size,) and made[2].misses == (0.0,)
-        end = np.sort(ids)[ids.size // 4]
-        assert made[1].misses == ((ids >= end).sum(),)
-        before = trials._requester.totals()
-        made[1].run()
-        tiers = np.subtract(trials._requester.totals(), before)
-        assert tiers.tolist() == [(ids < end).sum(), 0, (ids >= end).sum(), 0]
+    """The table is bounded; ids beyond its end begin at its front again."""
+    _, sampler, plan = sampled(build(kit.small_graph()))
+    monkeypatch.setattr(fit, "ROW_BYTES", 100 * 48)
+    monkeypatch.setattr(fit, "BATCHES", 3)
+    ids = np.concatenate([sampler.sample(plan[batch], batch=batch).nodes["node"] for batch in range(3)]) % 100
+    expected = [(ids >= end).sum() for end in (0, 1, 6, 25, 100)]
+    found = []
+    for trial in fit.try_rows(48, sampler, devices.open_device(-1), plan, MEMORY):
+        trial.run()
+        found.append(trial.missed / fit.ASSUMED.feature(48))
+    assert_allclose(found, expected)
 
 
-def test_the_line():
-    rng = np.random.default_rng(5)
-    misses = rng.random((6, 2)) * (1e6, 3e7)
-    (lists, places), left = fit.fit_line(misses, 0.02 + misses @ (3e-9, 2e-9))
-    assert_allclose((lists, places), (3e-9, 2e-9))
-    assert left < 1e-12
-    # What would be below 0 is 0, and the other explains what it can, as if it stood alone.
-    seconds = 0.5 + misses @ (-1e-9, 2e-9) + rng.normal(size=6) * 1e-3
-    found, left = fit.fit_line(misses, seconds)
-    slope, constant = np.polyfit(misses[:, 1], seconds, 1)
-    assert_allclose(found, (0.0, slope))
-    rest = seconds - constant - slope * misses[:, 1]
-    assert left == pytest.approx((rest**2).sum() / ((seconds - seconds.mean()) ** 2).sum(), rel=1e-6)
-    assert fit.fit_line(misses, np.full(6, 0.5)) == ([0.0, 0.0], 0.0)
-    assert fit.fit_line(misses[:, :1], -misses[:, 0]) == ([0.0], 1.0)
+def line(missed, seconds, monkeypatch):
+    taken = iter(seconds)
+    monkeypatch.setattr(fit, "time_trial", lambda trial: next(taken))
+    return fit.fit_line((fit.Trial(value, lambda: None) for value in missed), "x")
 
 
-def test_seconds_by_size():
-    assert fit.split_by_size([]) == (0.0, 0.0)
-    assert fit.split_by_size([(512, 1e-8)]) == (0.0, 1e-8 / 512)
-    assert_allclose(fit.split_by_size([(512, 30e-9), (1024, 50e-9), (4096, 170e-9)]), (10e-9, 20e-9 / 512))
-    assert_allclose(fit.split_by_size([(512, 1e-9), (1024, 9e-9)]), (0.0, (512 + 9216) * 1e-9 / (512**2 + 1024**2)))
-    assert_allclose(fit.split_by_size([(512, 4e-9), (1024, 2e-9)]), (3e-9, 0.0))
+def test_the_line(monkeypatch):
+    missed = np.array([5.0, 3.0, 2.0, 0.5, 0.0])
+    assert_allclose(line(missed, 0.02 + 3 * missed, monkeypatch), (3.0, 0.0), atol=1e-12)
+    seconds = 0.5 + missed + [0.1, -0.2, 0.0, 0.3, -0.1]
+    slope, constant = np.polyfit(missed, seconds, 1)
+    left = ((seconds - constant - slope * missed) ** 2).sum() / ((seconds - seconds.mean()) ** 2).sum()
+    assert_allclose(line(missed, seconds, monkeypatch), (slope, left))
+    assert line(missed, -missed, monkeypatch) == (0.0, 1.0)  # no slope below 0
+    assert line(missed, np.full(5, 0.5), monkeypatch) == (0.0, 0.0)
 
 
-def test_rounds_end_with_the_time(monkeypatch):
-    now = SimpleNamespace(seconds=0.0)
-    ran: list[str] = []
+def test_a_cache_is_timed_for_some_seconds(monkeypatch):
+    now = SimpleNamespace(seconds=0.0, passes=0)
 
-    def run(name: str, seconds: float) -> Callable[[], None]:
-        def work() -> None:
-            ran.append(name)
-            now.seconds += seconds
-
-        return work
+    def run() -> None:
+        now.seconds += 0.5
+        now.passes += 1
 
     monkeypatch.setattr(fit.time, "monotonic", lambda: now.seconds)
     monkeypatch.setattr(fit.time, "perf_counter", lambda: now.seconds)
-    trials = [fit.Trial(run("a", 0.5), (0.0,)), fit.Trial(run("b", 1.5), (1.0,))]
-    assert fit.time_trials(trials, 7.0, np.random.default_rng(0), "x") == [0.5, 1.5]
-    assert ran.count("a") == ran.count("b") == 4  # 2 s a round, of which the first warms up
-    assert fit.time_trials(trials, 0.0, np.random.default_rng(0), "x") == [0.5, 1.5]  # two rounds in any case
+    for seconds, passes in ((2.5, 6), (0.0, 4), (100.0, 31)):  # of which the first warms up
+        monkeypatch.setattr(fit, "SECONDS", seconds)
+        now.passes = 0
+        assert fit.time_trial(fit.Trial(0.0, run)) == 0.5 and now.passes == passes
 
 
 @pytest.fixture(scope="module")
@@ -177,14 +145,13 @@ def chain(graph):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Time that passes as if a list took 5 ns, a place 3 ns, and a row 64 ns more from host memory."""
+    """Time that passes as if lists cost twice, and rows three times what is assumed."""
 
     def seconds(trial: fit.Trial) -> float:
         trial.run()
-        return 1e-4 + float(np.dot(trial.misses, (5e-9, 3e-9) if len(trial.misses) == 2 else (64e-9,)))
+        return 1e-4 + trial.missed * (2 if "try_lists" in trial.run.__qualname__ else 3)
 
-    monkeypatch.setattr(fit, "seconds_of", seconds)
-    monkeypatch.setattr(fit, "SECONDS", 0.0)
+    monkeypatch.setattr(fit, "time_trial", seconds)
 
 
 def test_a_layout_is_planned_by_what_was_measured(gpu, chain, clock, tmp_path, tiering_cli: Cli):
@@ -198,9 +165,11 @@ def test_a_layout_is_planned_by_what_was_measured(gpu, chain, clock, tmp_path, t
     costs = recorded["gpu_times"]
     assert recorded["fit"] == "auto"
     assert costs["source"].startswith("fitted on reordered, ")
-    numbers = costs["list_seconds"], costs["neighbour_seconds"], costs["feature_seconds"]["per_byte"]
-    assert_allclose(numbers, (5e-9, 3e-9, 1e-9), rtol=1e-6)
-    assert costs["feature_seconds"]["base"] == 0
+    assumed = fit.ASSUMED.to_json()
+    assert_allclose([costs[name] / assumed[name] for name in ("list_seconds", "neighbour_seconds")], 2)
+    assert_allclose(
+        [costs["feature_seconds"][name] / assumed["feature_seconds"][name] for name in ("base", "per_byte")], 3
+    )
     document = {name: costs[name] for name in ("feature_seconds", "list_seconds", "neighbour_seconds")}
     (tmp_path / "costs.json").write_text(json.dumps({"device": "x", **document}))
     by_file = ("--access-costs", tmp_path / "costs.json", "--out", tmp_path / "by-file")
@@ -217,18 +186,6 @@ def test_another_graph_and_a_dry_run(gpu, graph, chain, clock, tmp_path, capfd):
     assert any("adjacency lists take" in note for note in forecast.plans[0].notes)
     with pytest.raises(InputError, match="expected a reordered graph"):
         pipeline.layout(reordered, tmp_path / "out", scores=scores, gpu=800, adjacency_cache="auto", fit=graph.path)
-    pipeline.generate_dataset(tmp_path / "other", nodes=300, edges=900, dim=4, classes=2, hetero=True)
-    other = pipeline.import_graph(tmp_path / "other", tmp_path / "other-graph")
-    pipeline.reorder_graph(other, pipeline.score_graph(other, tmp_path / "s", "degree"), tmp_path / "other-reordered")
-    with pytest.raises(InputError, match=r"fit: .*other-reordered: expected a graph with the node types of .*fit auto"):
-        pipeline.layout(
-            reordered,
-            tmp_path / "out",
-            scores=scores,
-            gpu=800,
-            adjacency_cache="auto",
-            fit=tmp_path / "other-reordered",
-        )
 
 
 def test_a_chain_does_not_measure_twice(gpu, clock, tmp_path, monkeypatch):
@@ -238,7 +195,7 @@ def test_a_chain_does_not_measure_twice(gpu, clock, tmp_path, monkeypatch):
         '[layout]\ngpu = "4KiB"\nadjacency_cache = "auto"\nfit = "auto"\n[output]\ndir = "out"\n'
     )
     assert pipeline.run_config(tmp_path / "chain.toml")[-1]["done"] is True
-    monkeypatch.setattr(fit, "fit_access_costs", None)
+    monkeypatch.setattr(fit, "fit_costs", None)
     assert [stage["done"] for stage in pipeline.run_config(tmp_path / "chain.toml")] == [False] * 4
 
 
@@ -264,8 +221,10 @@ def test_times_that_depend_on_other_things(gpu, chain, clock, tmp_path, monkeypa
     reordered, scores = chain
     options = LayoutOptions.of(gpu="8KiB", adjacency_cache="auto", fit="auto")
     noise = np.random.default_rng(3)
-    exact = fit.seconds_of
-    monkeypatch.setattr(fit, "seconds_of", lambda trial: exact(trial) + 1e-2 * noise.random() * (len(trial.misses) < 2))
+    exact = fit.time_trial
+    monkeypatch.setattr(
+        fit, "time_trial", lambda trial: exact(trial) + noise.random() * ("rows" in trial.run.__qualname__)
+    )
     pipeline.predict_layout(reordered, tmp_path / "out", options, scores=scores)
     said = capfd.readouterr().err
     assert "note: the times of rows of 64 B hardly depend on what is cached: the GPU or its link was busy" in said
@@ -279,6 +238,6 @@ def test_other_samplers_and_links_as_fast_as_memory(gpu, graph, chain, clock, tm
     options = LayoutOptions.of(gpu="8KiB", adjacency_cache="auto", fit="auto")
     with pytest.raises(InputError, match="fit: counts the lists that neighbour sampling reads, not those of 'pinsage'"):
         pipeline.layout(by_walks, tmp_path / "out", options, scores=walks)
-    monkeypatch.setattr(fit, "seconds_of", lambda trial: 1.0 - 1e-9 * sum(trial.misses))
+    monkeypatch.setattr(fit, "time_trial", lambda trial: 1.0 - trial.missed)
     with pytest.raises(InputError, match=r"no access was slower from host memory .* leave --adjacency-cache and --fit"):
         pipeline.layout(reordered, tmp_path / "out", options, scores=scores)

@@ -19,8 +19,8 @@ from rank_processes import batches_alone, expect_epoch, started
 from tight_memory import spare, tight_loader, wide_graph
 
 from tiering import cuda, pipeline
+from tiering.layout import LayoutOptions
 from tiering.loader.gpu import fit
-from tiering.memory import parse_memory
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("real_gpu")]
 
@@ -205,14 +205,13 @@ def test_memory_that_training_takes(kit, build):
     assert seen.total - seen.free >= seen.training > 1 << 30
 
 
-def test_costs_fitted_on_this_gpu(tmp_path, monkeypatch):
+def test_costs_fitted_on_this_gpu(tmp_path, capfd):
     """How long accesses take depends on the GPU and on what else it does; that each kind is fitted does not."""
-    monkeypatch.setattr(fit, "SECONDS", 1.0)
     pipeline.generate_dataset(tmp_path / "data", nodes=50_000, edges=1_000_000, dim=256)
     graph = pipeline.import_graph(tmp_path / "data", tmp_path / "graph")
     scores = pipeline.score_graph(graph, tmp_path / "scores", fanouts=[10, 10], batch_size=1000)
     reordered = pipeline.reorder_graph(graph, scores, tmp_path / "reordered")
-    sampling = scores.manifest.provenance["options"]["sampling"]
-    found = fit.fit_access_costs(reordered, sampling, {"node": 1024}, parse_memory("2GiB"))
-    assert found.costs.source == f"fitted on reordered, {cuda.device_info(0).name}"
-    assert set(found.unexplained) == {"lists", "rows of 1024 B"}, str(found)
+    options = LayoutOptions.of(gpu="8MiB", adjacency_cache="auto", fit="auto")
+    costs = fit.fit_costs(options, reordered, scores, "2GiB").costs
+    assert costs.source == f"fitted on reordered, {cuda.device_info(0).name}"
+    assert costs.feature_per_byte > 0 and "rows of 1024 B" in capfd.readouterr().err

@@ -1,15 +1,14 @@
-"""What accesses cost on the GPU at hand and for the graph at hand, for the division of the GPU's memory.
+"""``layout --fit``: measure what accesses cost more from host memory than from the GPU's own.
 
-Batches of training are sampled, and their rows gathered, with caches of several random sizes, from none to all; what
-each cache misses explains its time (DUCATI, section 4.1). The factors are `AccessCosts`: what is planned by them is a
-division of the same kind as those that were timed.
+Batches are sampled with caches of adjacency lists of several sizes, and their rows gathered with caches of feature rows
+of several sizes. Either time falls linearly with what the cache serves (DUCATI, section 4.1). The slopes of the two
+lines scale the assumed `AccessCosts`.
 """
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,117 +16,152 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tiering import cuda
+from tiering.artifacts.manifest import Relation
 from tiering.errors import CapabilityError, InputError
+from tiering.formats.adjacency_prefix import SUM_BYTES, AdjacencyPrefix, ListBytes
+from tiering.formats.feature_rows import checked_tables
 from tiering.formats.graph import Graph
+from tiering.formats.scores import Scores
 from tiering.layout.access_costs import AccessCosts
+from tiering.layout.adjacency_cache import adjacency_lists, check_ordered_by
+from tiering.layout.edge_rows import edge_feature_tables
+from tiering.layout.options import LayoutOptions
+from tiering.layout.plan import order_of
 from tiering.loader.gpu import device as devices
-from tiering.loader.gpu.cache_trials import TIMED_BATCHES, ListTrials, RowTrials, Trial, draw_batches
-from tiering.loader.gpu.device import Device
-from tiering.memory import Budget
-from tiering.progress import progress
-from tiering.sampling import NeighborSampler, SamplingOptions, make_sampler
+from tiering.loader.gpu.adjacency import load_adjacency
+from tiering.loader.gpu.batches import GpuSampler
+from tiering.loader.gpu.device import Device, auto_sms
+from tiering.loader.tiered_tensor.tensor import tiered
+from tiering.memory import Budget, parse_memory
+from tiering.progress import note, progress
+from tiering.sampling import NeighborSampler, SamplingOptions, list_read_places, make_sampler
+from tiering.sampling.batch import AccessCounts
+from tiering.sampling.plan import EpochPlan, batches
 
-SECONDS = 8.0
-"""Lists are timed for about so long, and rows of all sizes together: until then, or for `ROUNDS` rounds."""
-LEAST_ROUNDS, ROUNDS = 2, 30
-CACHES = 6
-"""Sizes of a cache that are timed: none, all that fits, and random ones between."""
-
+CACHES = (0.0, 1 / 64, 1 / 16, 1 / 4, 1.0)
+"""Sizes of the caches, as fractions of all lists or rows."""
+BATCHES = 16
+"""Batches of a pass at most."""
+SECONDS, LEAST_PASSES, PASSES = 1.5, 3, 30
+"""A cache is timed for so many seconds and so many passes."""
+ROW_BYTES = 1 << 30
+"""Bytes of the table of rows at most."""
+GPU_FRACTION = 1 / 4
+"""Fraction of the GPU's free memory that the largest cache takes at most."""
 DOUBTFUL = 0.5
-"""Share of the variance of the times that may stay unexplained."""
+"""Fraction of the variance of the times that the line may leave unexplained."""
+ASSUMED = AccessCosts()
 
 
 @dataclass(frozen=True)
-class Fit:
-    """Costs that explain what was timed, and how well they do."""
+class Trial:
+    """Passes over the batches with one cache."""
 
-    costs: AccessCosts
-    unexplained: dict[str, float]
-    """Per kind of access that was timed, ``lists`` or ``rows of 512 B``: the share of the variance of the times that
-    the fitted line does not explain."""
+    missed: float
+    """Seconds that the accesses which the cache misses cost by the assumed costs."""
+    run: Callable[[], None]
+    """Makes a pass, and returns when the GPU is done."""
+
+
+@dataclass(frozen=True)
+class CachedLists:
+    """The lists of a graph, of which the first `fraction` of each relation lie on the GPU."""
+
+    graph: Graph
+    fraction: float
+    weighted: bool
 
     @property
-    def doubtful(self) -> list[str]:
-        """Kinds of access whose times depend on other things more than on what is cached."""
-        return [name for name, share in self.unexplained.items() if share > DOUBTFUL]
+    def path(self) -> Path:
+        """The graph's path, for messages."""
+        return Path(self.graph.path)
 
-    def __str__(self) -> str:
-        costs = self.costs
-        parts = ", ".join(f"{name} {100 * share:.1f} %" for name, share in self.unexplained.items())
-        return (
-            f"access costs {costs.source}; more from host memory: a list {_nanoseconds(costs.list_seconds)}, "
-            f"{_nanoseconds(costs.neighbour_seconds)} per place looked at, a row {_nanoseconds(costs.feature_base)}, "
-            f"{_nanoseconds(1024 * costs.feature_per_byte)} per KiB; left unexplained of the times: {parts}"
-        )
+    @property
+    def digest(self) -> str:
+        """A text that tells this cache from others."""
+        return f"{self.graph.digest}, {self.fraction} on the GPU"
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the lists on the GPU."""
+        return sum(self.adjacency_prefix(relation).bytes for relation in self.graph.relations)
+
+    def adjacency_prefix(self, relation: Relation) -> AdjacencyPrefix:
+        """Return the lists of a relation on the GPU."""
+        indptr, size = self.graph.csc(relation)[0], ListBytes.of_graph(self.graph, relation, self.weighted)
+        columns = int(self.fraction * (indptr.size - 1))
+        return AdjacencyPrefix.of(columns, int(indptr[columns]), size)
 
 
-def fit_access_costs(graph: Graph, sampling: Mapping[str, Any], row_bytes: Mapping[str, int], memory: Budget) -> Fit:
-    """Measure what accesses cost more from host memory than from that of the GPU torch works on.
+def fit_costs(
+    options: LayoutOptions, graph: Graph, scores: Scores | None, memory: str | int | Budget | None
+) -> LayoutOptions:
+    """Return layout options with costs measured on torch's current GPU, as `LayoutOptions.fit` asks for.
 
-    Parameters
-    ----------
-    graph
-        A reordered graph.
-    sampling
-        How training samples, as scores record it; neighbours (`NeighborSampler`), no walks or layers.
-    row_bytes
-        Bytes of a row of each table that the layout will have: by node type, and of edges by the key of a relation.
-    memory
-        What page-locked host memory must fit: the graph's adjacency, and feature rows, 1 GiB at the most.
-
-    Raises
-    ------
-    CapabilityError
-        Where there is no GPU, or none that torch can use.
-    InputError
-        If the sampler is another, or no access was slower from host memory.
-
-    Notes
-    -----
-    Cost: the adjacency is read once, as a loader does. Then about `SECONDS` for lists and as many for rows, more
-    only where a batch takes longer than a third of a second. Memory of the GPU: at most half of what is
-    free, and what `CACHES` samplers need for a batch.
+    Page-locked host memory, within `memory`: the graph's adjacency, then up to `ROW_BYTES` of rows. Cost: the adjacency
+    is read once, as a loader does; each cache then takes about `SECONDS`, or `LEAST_PASSES` passes.
     """
-    device = _open_device()
-    options = SamplingOptions(**{**sampling, "seed": 0})
+    if scores is None:
+        raise InputError(
+            "fit: needs the scores that the graph was ordered by, which say how training samples; give them with "
+            "--scores S"
+        )
+    check_ordered_by(graph, order_of(graph), scores)
+    adjacency_lists(graph, scores)  # refuses scores that say nothing about sampling, before anything is measured
+    tables = {**checked_tables(graph), **(edge_feature_tables(graph) if options.edge_features else {})}
+    if options.fit != "auto":
+        order_of(graph := Graph.open(str(options.fit)))
+    sampling = SamplingOptions(**{**scores.manifest.provenance["options"]["sampling"], "seed": 0})
+    row_bytes = max((table.row_bytes for table in tables.values()), default=0)
+    return options.measured(measure_costs(graph, sampling, row_bytes, parse_memory(memory)))
+
+
+def measure_costs(graph: Graph, options: SamplingOptions, row_bytes: int, memory: Budget) -> AccessCosts:
+    """Return the costs of reading lists, and rows of `row_bytes` bytes, and say on standard error how sure they are."""
+    device = open_gpu()
     sampler = make_sampler(graph, options)
     if not isinstance(sampler, NeighborSampler):
         raise InputError(
             f"fit: counts the lists that neighbour sampling reads, not those of {options.sampler!r}; leave --fit out "
             "for assumed costs, or give measured ones with --access-costs"
         )
-    rng = np.random.default_rng(0)
-    samples = draw_batches(graph, sampler, options.batch_size, rng)
-    unexplained: dict[str, float] = {}
-    lists, rows = (0.0, 0.0), []
+    plan, lists, rows, unexplained = plan_batches(graph, options.batch_size), 0.0, 0.0, {}
     if graph.relations:
-        with closing(ListTrials(graph, sampler, device, samples, memory)) as trials:
-            (list_seconds, place_seconds), unexplained["lists"] = _explained(trials, "lists", SECONDS, rng)
-        lists = list_seconds, place_seconds
-    for nbytes in (sizes := sorted({*row_bytes.values()})):
-        # Where only rows of edges have this size, they are gathered in the numbers of the batches' nodes.
-        types = [t for t in graph.node_types if row_bytes.get(t) == nbytes] or graph.node_types
-        what = f"rows of {nbytes} B"
-        with closing(RowTrials(graph, nbytes, types, samples, device, memory)) as gathers:
-            (seconds,), unexplained[what] = _explained(gathers, what, SECONDS / len(sizes), rng)
-        rows.append((nbytes, seconds))
-    base, per_byte = split_by_size(rows)
+        lists, unexplained["lists"] = fit_line(try_lists(graph, sampler, device, plan, memory), "lists")
+    if row_bytes:
+        what = f"rows of {row_bytes} B"
+        rows, unexplained[what] = fit_line(try_rows(row_bytes, sampler, device, plan, memory), what)
     name = cuda.device_info(device.index).name
-    if not any((*lists, base, per_byte)):
+    if not lists and not rows:
         raise InputError(
             f"fit: for {graph.path} on {name}, no access was slower from host memory than from the GPU's own; no "
             "division of its memory would save time: leave --adjacency-cache and --fit out"
         )
-    source = f"fitted on {Path(graph.path).name}, {name}"
-    costs = AccessCosts(base, per_byte, *lists, source=source)
-    return Fit(costs, unexplained)
+    costs = AccessCosts(
+        feature_base=rows * ASSUMED.feature_base,
+        feature_per_byte=rows * ASSUMED.feature_per_byte,
+        list_seconds=lists * ASSUMED.list_seconds,
+        neighbour_seconds=lists * ASSUMED.neighbour_seconds,
+        source=f"fitted on {Path(graph.path).name}, {name}",
+    )
+    note(
+        f"note: access costs {costs.source}; more from host memory: a list {1e9 * costs.list_seconds:.3g} ns, "
+        f"{1e9 * costs.neighbour_seconds:.3g} ns per neighbour, a row {1e9 * costs.feature_base:.3g} ns, "
+        f"{1e9 * 1024 * costs.feature_per_byte:.3g} ns per KiB; left unexplained of the times: "
+        + ", ".join(f"{what} {100 * fraction:.1f} %" for what, fraction in unexplained.items())
+    )
+    if doubtful := [what for what, fraction in unexplained.items() if fraction > DOUBTFUL]:
+        note(
+            f"note: the times of {' and '.join(doubtful)} hardly depend on what is cached: the GPU or its link was "
+            "busy with other work, or the graph is too small to tell; measure again, or leave --fit out"
+        )
+    return costs
 
 
-def _open_device() -> Device:
-    """Torch's current GPU; the error says what else to do."""
+def open_gpu() -> Device:
+    """Return torch's current GPU; the error says what else to do."""
     try:
         return devices.open_device(-1)
     except CapabilityError as error:
@@ -138,76 +172,106 @@ def _open_device() -> Device:
         ) from None
 
 
-def _explained(
-    trials: ListTrials | RowTrials, what: str, seconds: float, rng: np.random.Generator
-) -> tuple[list[float], float]:
-    """Seconds per access missed, and the share of the times' variance that these do not explain."""
-    random = rng.random((CACHES - 2, trials.kinds))
-    shares = [np.zeros(trials.kinds), *random, np.ones(trials.kinds)]
-    each = trials.seconds_of_a_batch()
-    batches = int(np.clip(seconds / (CACHES * (1 + LEAST_ROUNDS) * max(each, 1e-9)), 1, TIMED_BATCHES))
-    made = [trials.trial(share, batches) for share in shares]
-    took = time_trials(made, seconds, rng, f"fit: {what}")
-    return fit_line(np.array([trial.misses for trial in made], np.float64), np.array(took))
+def plan_batches(graph: Graph, batch_size: int) -> EpochPlan:
+    """Plan an epoch over the training nodes, or without a split over all nodes that have lists."""
+    seeds = {t: graph.split("train", t) for t in graph.node_types if "train" in graph.splits(t)}
+    if not any(ids.size for ids in seeds.values()):
+        seeds = {t: np.arange(graph.num_nodes(t)) for t in {relation[2] for relation in graph.relations}}
+    if not any(ids.size for ids in seeds.values()):
+        raise InputError(f"fit: {graph.path} has no nodes to sample batches from; leave --fit out for assumed costs")
+    return batches(seeds, batch_size, 0)
 
 
-def time_trials(trials: Sequence[Trial], seconds: float, rng: np.random.Generator, what: str) -> list[float]:
-    """Median seconds of each, after one round that warms up, in rounds of an order of their own each."""
-    spent: list[list[float]] = [[] for _ in trials]
-    begun = time.monotonic()
-    with progress(None, what, "round") as bar:
-        for trial in trials:
-            trial.run()
-        while (done := len(spent[0])) < LEAST_ROUNDS or (done < ROUNDS and time.monotonic() - begun < seconds):
-            for place in rng.permutation(len(trials)):
-                spent[place].append(seconds_of(trials[place]))
-            bar.update()
-    return [median(values) for values in spent]
+def try_lists(
+    graph: Graph, sampler: NeighborSampler, device: Device, plan: EpochPlan, memory: Budget
+) -> Iterator[Trial]:
+    """Yield trials of sampling with the first lists of each relation on the GPU, and all in page-locked memory."""
+    weighted, edges = sampler.rule == "weighted", sum(map(graph.num_edges, graph.relations))
+    adjacency = sum(array.nbytes for relation in graph.relations for array in graph.csc(relation))
+    memory.require(adjacency + weighted * SUM_BYTES * edges, "fit: adjacency lists in page-locked memory")
+    room, largest = GPU_FRACTION * cuda.free_bytes(device.index), 1.0
+    while CachedLists(graph, largest, weighted).bytes > room:
+        largest /= 2
+    seeds = [plan[batch] for batch in range(min(BATCHES, len(plan)))]
+    counts = sampler.count_accesses(plan, last=len(seeds))
+    resident = load_adjacency(CachedLists(graph, 0.0, weighted), device, weighted)  # what all caches share
+    for fraction in CACHES:
+        lists = CachedLists(graph, fraction * largest, weighted)
+        gpu_sampler = GpuSampler(lists, sampler, device, max_sms=auto_sms(device, reads_host=True))
+
+        def run(gpu_sampler: GpuSampler = gpu_sampler) -> None:
+            for batch, of_batch in enumerate(seeds):
+                gpu_sampler.sample(of_batch, batch=batch)
+            gpu_sampler.stream.synchronize()
+
+        yield Trial(missed_lists(sampler, counts, lists), run)
+    del resident
 
 
-def seconds_of(trial: Trial) -> float:
-    """What a pass takes; the GPU is done when it returns."""
-    begun = time.perf_counter()
-    trial.run()
-    return time.perf_counter() - begun
+def missed_lists(sampler: NeighborSampler, counts: AccessCounts, lists: CachedLists) -> float:
+    """Return the assumed seconds of the list reads that the GPU does not serve."""
+    missed = 0.0
+    for number, relation in enumerate(sampler.relations):
+        degrees, columns = np.diff(lists.graph.csc(relation)[0]), lists.adjacency_prefix(relation).columns
+        places = list_read_places(degrees[columns:], sampler.rule, [hop[number] for hop in sampler.fanouts])
+        seconds = ASSUMED.list_seconds + ASSUMED.neighbour_seconds * places
+        missed += float(counts.adjacency[relation][columns:] @ seconds)
+    return missed
 
 
-def fit_line(misses: npt.NDArray[np.float64], seconds: npt.NDArray[np.float64]) -> tuple[list[float], float]:
-    """Least squares of ``seconds = c + misses @ x`` with no x below 0.
+def try_rows(
+    row_bytes: int, sampler: NeighborSampler, device: Device, plan: EpochPlan, memory: Budget
+) -> Iterator[Trial]:
+    """Yield trials of gathering the rows of the batches with the first rows on the GPU, and all in page-locked memory.
 
-    `misses` has shape (trials, kinds), `seconds` (trials,). Returns x, and the share of the variance of `seconds` that
-    is left. There are one or two kinds: every choice of those above 0 is tried.
+    The table has up to `ROW_BYTES`; ids beyond its end begin at its front again.
     """
-    kinds = misses.shape[1]
-    scale = np.maximum(misses.max(axis=0), 1.0)
-    whole = float(((seconds - seconds.mean()) ** 2).sum())
-    best, left = np.zeros(kinds), whole
-    for used in _choices(kinds):
-        matrix = np.column_stack([np.ones(len(seconds)), misses[:, used] / scale[used]])
-        solution = np.linalg.lstsq(matrix, seconds, rcond=None)[0]
-        rest = float(((seconds - matrix @ solution) ** 2).sum())
-        if solution[1:].min() >= 0 and rest < left:
-            best, left = np.zeros(kinds), rest
-            best[used] = solution[1:] / scale[used]
-    return best.tolist(), left / whole if whole else 0.0
+    samples = [sampler.sample(plan[batch], batch=batch) for batch in range(min(BATCHES, len(plan)))]
+    nodes = [np.concatenate([*sample.nodes.values()]) for sample in samples]
+    room = min(ROW_BYTES, int(GPU_FRACTION * cuda.free_bytes(device.index)))
+    rows = max(1, min(max(int(ids.max()) for ids in nodes) + 1, room // row_bytes))
+    memory.require(rows * row_bytes, f"fit: rows of {row_bytes} B in page-locked memory")
+    ids, table, done = [ids % rows for ids in nodes], np.zeros((rows, row_bytes), np.uint8), cuda.Event(device.index)
+    sent, sms = [device.upload(some) for some in ids], auto_sms(device, reads_host=True)
+    for fraction in CACHES:
+        end = int(fraction * rows)
+        cached = tiered(table, gpu=end * row_bytes, device=device.torch_device, peers="off", max_sms=sms)
+        with closing(cached) as tensor:
+
+            def run(tensor: Any = tensor) -> None:
+                for some in sent:
+                    tensor[some]
+                done.record(device.current())
+                done.wait()
+
+            yield Trial(sum(int((some >= end).sum()) for some in ids) * ASSUMED.feature(row_bytes), run)
 
 
-def _choices(kinds: int) -> Iterator[list[int]]:
-    for count in range(1, kinds + 1):
-        yield from (list(chosen) for chosen in itertools.combinations(range(kinds), count))
+def fit_line(trials: Iterator[Trial], what: str) -> tuple[float, float]:
+    """Time the trials and fit ``seconds = c + slope * missed`` by least squares.
+
+    Returns the slope, 0 if it would be negative, and the fraction of the variance of the seconds that is left.
+    """
+    points = []
+    with progress(len(CACHES), f"fit: {what}", "cache") as bar:
+        for trial in trials:
+            points.append((trial.missed, time_trial(trial)))
+            bar.update()
+    missed, seconds = np.array(points).T
+    variance = float(seconds.var())
+    if not variance or not missed.var():
+        return 0.0, 0.0
+    slope = max(0.0, float(np.polyfit(missed, seconds, 1)[0]))
+    return slope, float((seconds - slope * missed).var()) / variance
 
 
-def split_by_size(rows: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    """Seconds per row and per byte, from (bytes, seconds per row); of a single size all counts by the byte."""
-    if len(rows) < 2:
-        return 0.0, sum(seconds / nbytes for nbytes, seconds in rows)
-    nbytes, seconds = (np.array(column, np.float64) for column in zip(*rows, strict=True))
-    (per_byte,), _ = fit_line(nbytes[:, None], seconds)
-    base = float((seconds - per_byte * nbytes).mean())
-    if base < 0:  # the line through 0 then
-        return 0.0, float((seconds * nbytes).sum() / (nbytes**2).sum())
-    return base, per_byte
-
-
-def _nanoseconds(seconds: float) -> str:
-    return f"{1e9 * seconds:.3g} ns"
+def time_trial(trial: Trial) -> float:
+    """Return the median seconds of a pass, after one that warms up."""
+    trial.run()
+    seconds: list[float] = []
+    begin = time.monotonic()
+    while len(seconds) < LEAST_PASSES or (len(seconds) < PASSES and time.monotonic() - begin < SECONDS):
+        start = time.perf_counter()
+        trial.run()
+        seconds.append(time.perf_counter() - start)
+    return median(seconds)
