@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.evaluation.ssd_reading import BLOCK, LOOK_AHEAD, mean_cost, read_pages, row_spans
-from tiering.lookahead.choice import SsdTables, choose, most_known
-from tiering.lookahead.disk_speed import MAX_READ, DiskSpeed
+from tiering.readahead.config import SsdTables, choose, most_known
+from tiering.readahead.disk_speed import MAX_READ, DiskSpeed
 
 DiskRows: TypeAlias = "npt.NDArray[np.uint32]"
 """Positions of rows on disk."""

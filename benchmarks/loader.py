@@ -19,8 +19,8 @@ import tiering
 from benchmarks.memory_group import memory_group
 from benchmarks.pages import describe_machine, show_machine, write_json
 from tiering.errors import InternalError, TieringError
-from tiering.loader.gather import TieredFeatures
 from tiering.loader.layout import TieredLayout
+from tiering.loader.tables.gather import TieredFeatures
 from tiering.units import parse_bytes, parse_fanouts
 
 SIDES = ("ours", "tiers", "memmap", "memmap, 16 threads", "memory")

@@ -18,7 +18,7 @@ from tiering.artifacts.direct_io import ALIGNMENT
 from tiering.artifacts.storage import reserve, storage_errors
 from tiering.doctor import fill_random
 from tiering.errors import CapabilityError
-from tiering.lookahead.disk_speed import DEPTH, random_reads
+from tiering.readahead.disk_speed import DEPTH, random_reads
 from tiering.units import format_bytes
 
 _AMOUNT = 1000

@@ -32,7 +32,7 @@ from .output import note, print_json, print_line, print_parts
 
 if TYPE_CHECKING:
     from tiering.formats.graph import Graph
-    from tiering.lookahead.disk_speed import DiskSpeed
+    from tiering.readahead.disk_speed import DiskSpeed
 
 _PLOT_FORMATS = (".png", ".svg", ".pdf")
 _JUDGED, _TIERS = "What is judged", "Traffic of a tier plan, sizes as in `tiering layout`"
@@ -199,7 +199,7 @@ def _ssd_model(model: str | None) -> DiskSpeed | str | None:
     if not model.startswith(_MEASURED) or not folder.is_dir():
         raise InputError(f"--ssd-model: expected a file, or {_MEASURED} and a directory of the disk, found {model!r}")
     from tiering.doctor import measure_disk
-    from tiering.lookahead.disk_speed import DiskSpeed
+    from tiering.readahead.disk_speed import DiskSpeed
 
     figures = measure_disk(folder, 1 << 30, 2.0)
     return DiskSpeed(figures["reads_per_second"], figures["bytes_per_second"])

@@ -21,8 +21,8 @@ from tiering import cuda, native
 from tiering.artifacts.direct_io import ALIGNMENT, write_all
 from tiering.artifacts.storage import disk_free, storage_errors
 from tiering.errors import InputError, MissingError, TieringError
-from tiering.lookahead.disk_speed import DEPTH, large_reads, random_reads
 from tiering.memory import available_memory, total_memory
+from tiering.readahead.disk_speed import DEPTH, large_reads, random_reads
 from tiering.units import format_bytes
 
 _PIECE = 1 << 20

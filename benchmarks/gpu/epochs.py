@@ -23,7 +23,7 @@ from examples.train_graphsage import GraphSage
 from tiering.artifacts.manifest import storage_dtype
 from tiering.formats.layout import TIERS
 from tiering.loader import TieredLayout, open_layout
-from tiering.loader.batches import Batch
+from tiering.loader.batches.batch import Batch
 
 ON_GPU, IN_HOST = "10%", "40%"
 """Rows in the memory of the GPU; beside them, where there is an ssd tier, those in host memory."""

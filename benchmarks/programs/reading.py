@@ -22,10 +22,10 @@ import torch
 
 import tiering
 from tiering.errors import BudgetError
-from tiering.lookahead import disk_speed
-from tiering.lookahead.choice import UNLIMITED, Choice, SsdTables
-from tiering.lookahead.disk_speed import DiskSpeed
 from tiering.memory import own_memory
+from tiering.readahead import disk_speed
+from tiering.readahead.config import UNLIMITED, Choice, SsdTables
+from tiering.readahead.disk_speed import DiskSpeed
 
 sys.path.append(str(Path(__file__).parents[2]))
 from benchmarks.cache_policies import BUFFERED_WINDOWS, Future, simulate_policies, window_buffering

@@ -13,8 +13,8 @@ from benchmarks.cache_policies import Future, read_merged, simulate_policies
 from tiering import native
 from tiering.evaluation.line import Rows
 from tiering.evaluation.ssd_reading import POLICIES, ReadingSpec
-from tiering.lookahead.choice import SsdTables
-from tiering.lookahead.disk_speed import DiskSpeed
+from tiering.readahead.config import SsdTables
+from tiering.readahead.disk_speed import DiskSpeed
 from tiering.units import Size
 
 ROWS = 14

@@ -11,7 +11,7 @@ import simulated_gpu
 
 from tiering import doctor
 from tiering.errors import StorageError
-from tiering.lookahead.disk_speed import large_reads
+from tiering.readahead.disk_speed import large_reads
 
 
 @pytest.fixture

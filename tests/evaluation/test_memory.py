@@ -19,8 +19,8 @@ from tiering.formats.graph import Graph
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.graph import build_graph
 from tiering.layout import parse_capacities
-from tiering.lookahead.disk_speed import DiskSpeed
 from tiering.memory import Budget, own_memory
+from tiering.readahead.disk_speed import DiskSpeed
 from tiering.sampling import SamplingOptions
 from tiering.scores import score_graph
 

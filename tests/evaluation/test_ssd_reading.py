@@ -22,9 +22,9 @@ from tiering.evaluation.line import Rows
 from tiering.evaluation.memory_need import ReadingRoom
 from tiering.evaluation.ssd_reading import POLICIES, ReadCost, ReadingSpec, mean_cost, read_pages, row_spans
 from tiering.formats.graph import Graph
-from tiering.lookahead.choice import slots_for
-from tiering.lookahead.disk_speed import DiskSpeed
 from tiering.memory import Budget, own_memory
+from tiering.readahead.config import slots_for
+from tiering.readahead.disk_speed import DiskSpeed
 from tiering.sampling import SamplingOptions, make_sampler
 from tiering.sampling.plan import batches as plan_of
 from tiering.units import Size

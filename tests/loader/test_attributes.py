@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiering.loader.attributes import packed
-from tiering.loader.tensors import has_bit, high_bits, joined
+from tiering.loader.batches.tensors import has_bit, high_bits, joined
 
 
 @settings(max_examples=60, deadline=None)

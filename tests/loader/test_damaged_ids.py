@@ -11,7 +11,7 @@ import pytest
 
 from tiering.errors import TieringError
 from tiering.loader import open_layout
-from tiering.loader.background import StageError
+from tiering.loader.batches.pipeline import StageError
 from tiering.sampling import Negatives
 
 torch = pytest.importorskip("torch")

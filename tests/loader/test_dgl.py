@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tiering.errors import InputError
-from tiering.loader.tensors import tensors_in
+from tiering.loader.batches.tensors import tensors_in
 
 dgl = pytest.importorskip("dgl")
 dgl_batches = importlib.import_module("tiering.loader.dgl.batch")

@@ -27,7 +27,7 @@ from warm_processes import interpret
 
 import tiering
 from tiering.errors import StorageError
-from tiering.loader.background import StageError
+from tiering.loader.batches.pipeline import StageError
 
 SUPPORT = Path(__file__).parents[1] / "support"
 

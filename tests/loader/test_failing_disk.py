@@ -28,7 +28,7 @@ from tight_memory import tight_loader, wide_graph
 import tiering
 from tiering import native
 from tiering.errors import StorageError
-from tiering.loader.background import StageError
+from tiering.loader.batches.pipeline import StageError
 
 ENGINES = ("io_uring", "threads")
 SECONDS = 60

@@ -120,7 +120,7 @@ def test_memory_tiers_are_not_loaded_again(table):
 
 def test_locks_held_by_another_thread_at_the_fork(kit, build):
     """The layout's own lock, that of the memory tiers, that of the counters: held while the child is made."""
-    from tiering.loader import resident
+    from tiering.loader.tables import resident
 
     layout = build(kit.small_graph())
     table = layout.features(engine="threads")

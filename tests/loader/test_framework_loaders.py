@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tiering.errors import InputError
-from tiering.loader.background import StageError
+from tiering.loader.batches.pipeline import StageError
 
 pytest.importorskip("torch_geometric")
 OPTIONS = {"num_neighbors": [4, 3], "batch_size": 32, "seed": 7}

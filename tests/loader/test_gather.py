@@ -302,7 +302,7 @@ def test_closed_features(kit, build):
 def test_memory_is_shared_and_freed(kit, build):
     import gc
 
-    from tiering.loader import resident
+    from tiering.loader.tables import resident
 
     layout, _ = bytes_layout(kit, build, 512)
     before = len(resident._resident)

@@ -14,7 +14,7 @@ import tiering
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import CapabilityError, InputError, MissingError
 from tiering.formats.graph import Graph
-from tiering.loader.background import Stage, StageError, run_stages
+from tiering.loader.batches.pipeline import Stage, StageError, run_stages
 from tiering.sampling import SamplingOptions, make_sampler
 
 

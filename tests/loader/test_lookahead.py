@@ -26,10 +26,10 @@ from tight_memory import ROW_BYTES, least_memory, spare, tight_loader, wide_grap
 
 from tiering import native
 from tiering.errors import BudgetError, InputError
-from tiering.loader import lookahead as looking
-from tiering.lookahead import disk_speed
-from tiering.lookahead.disk_speed import DiskSpeed
+from tiering.loader.batches import lookahead as looking
 from tiering.memory import own_memory
+from tiering.readahead import disk_speed
+from tiering.readahead.disk_speed import DiskSpeed
 from tiering.sampling import plan
 
 SAMPLERS = {

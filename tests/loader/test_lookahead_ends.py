@@ -23,7 +23,7 @@ from epochs import nothing_left, rows, same, small_batches, truth
 from tight_memory import tight_loader, wide_graph
 
 from tiering.errors import CapabilityError, FormatError, StorageError
-from tiering.loader.background import StageError
+from tiering.loader.batches.pipeline import StageError
 
 pytestmark = [
     pytest.mark.usefixtures("watchdog"),

@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's
 
 from child_process import Child
 
-from tiering.loader import output_pool
-from tiering.loader.output_pool import OutputPool, rounded_up
+from tiering.loader.tables import output_pool
+from tiering.loader.tables.output_pool import OutputPool, rounded_up
 
 MIB = 1 << 20
 

@@ -14,8 +14,8 @@ import pytest
 import tiering
 from tiering import native
 from tiering.errors import StorageError
-from tiering.loader import ssd
 from tiering.loader.options import ReadOptions
+from tiering.loader.tables import ssd
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
 

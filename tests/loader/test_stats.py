@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tiering.loader.stats import LoaderStats
+from tiering.loader.batches.stats import LoaderStats
 
 
 def test_rows_come_from_where_they_lay(kit: Any, build: Any) -> None:

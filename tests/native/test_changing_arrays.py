@@ -14,7 +14,7 @@ import pytest
 from tiering import native, tiered
 from tiering.artifacts.direct_io import aligned_bytes
 from tiering.errors import TieringError
-from tiering.loader.gather import MemoryFeatures
+from tiering.loader.tables.gather import MemoryFeatures
 
 Race = tuple[np.ndarray[Any, Any], Any, Callable[[], Any]]
 FAR = 1 << 40

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tiering import native
 from tiering.errors import RefusedError
-from tiering.loader.resident import anonymous
+from tiering.loader.tables.resident import anonymous
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
 

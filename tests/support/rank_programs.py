@@ -148,7 +148,7 @@ class RankProcess:
 
     def end_late(self, seconds: float) -> None:
         """Let epochs of the buffer end so much later than they are left."""
-        from tiering.loader.ssd_buffer import SsdBuffer
+        from tiering.loader.tables.ssd_buffer import SsdBuffer
 
         plain = SsdBuffer.epoch
 
@@ -265,7 +265,7 @@ def hold_rows(line: Any, path: str, rank: int, size: int, store: str) -> None:
     from torch.distributed import FileStore
 
     from tiering.loader import PeerGroup
-    from tiering.loader.resident import load_rows
+    from tiering.loader.tables.resident import load_rows
 
     group = PeerGroup(rank, size, FileStore(store, size), timeout=60)
     rows = load_rows(Path(path), Path(path).stat().st_size, group)

@@ -12,7 +12,7 @@ import numpy as np
 from striped_rows import Striped
 
 from tiering import native
-from tiering.loader.resident import anonymous
+from tiering.loader.tables.resident import anonymous
 
 ENGINES = [*([] if native.uring_unavailable() else ["io_uring"]), "threads"]
 

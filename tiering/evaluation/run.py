@@ -26,8 +26,8 @@ from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
 from tiering.formats.train_set import Train, resolve_train
 from tiering.layout.tiers import Capacities
-from tiering.lookahead.disk_speed import DiskSpeed, read_speed
 from tiering.memory import Budget, parse_memory
+from tiering.readahead.disk_speed import DiskSpeed, read_speed
 from tiering.sampling import Fanout, SamplingOptions, make_sampler
 from tiering.sampling.options import SamplingKeywords
 from tiering.units import parse_threads
@@ -108,7 +108,7 @@ def evaluate(
     rows_in_memory, ssd_model
         Simulate reading from SSD: sizes of memory for rows (``4GiB``, ``10%`` of the bytes of all rows), where all rows
         lie on a disk of that speed, in the order of each score (`tiering.evaluation.ssd_reading`). The model is a
-        `DiskSpeed` or a file that has one (`tiering.lookahead.disk_speed.read_speed`).
+        `DiskSpeed` or a file that has one (`tiering.readahead.disk_speed.read_speed`).
     memory
         What to stay within: ``8GiB``, ``50%``, a budget; ``auto`` is most of what is free. Where it is short, fewer
         threads sample; the result is the same, but for simulated reading, which has fewer batches then.

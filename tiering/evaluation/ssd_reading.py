@@ -20,9 +20,9 @@ from tiering.evaluation.counting import JudgedEpochs
 from tiering.evaluation.line import IntArray, Rows
 from tiering.evaluation.memory_need import ReadingRoom
 from tiering.formats.layout import SsdRows
-from tiering.lookahead.choice import Choice, SsdTables, choose, most_known, slots_for
-from tiering.lookahead.disk_speed import DiskSpeed
 from tiering.progress import Progress, progress
+from tiering.readahead.config import Choice, SsdTables, choose, most_known, slots_for
+from tiering.readahead.disk_speed import DiskSpeed
 from tiering.units import Size, format_bytes, format_count, parse_size
 
 BLOCK = 4096

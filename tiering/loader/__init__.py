@@ -8,12 +8,12 @@ GPU; `ranks`: several processes that train together.
 
 from __future__ import annotations
 
-from tiering.loader.batches import Batch, Block
-from tiering.loader.counters import Counters, TierCounters
-from tiering.loader.gather import MemoryFeatures, TieredFeatures
+from tiering.loader.batches.batch import Batch, Block
 from tiering.loader.layout import TieredLayout, open_layout
 from tiering.loader.loader import Loader
 from tiering.loader.processes.peers import PeerGroup
+from tiering.loader.tables.counters import Counters, TierCounters
+from tiering.loader.tables.gather import MemoryFeatures, TieredFeatures
 from tiering.loader.tiered_tensor.tensor import TieredTensor
 
 __all__ = [

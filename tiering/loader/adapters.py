@@ -11,9 +11,9 @@ from tiering.artifacts.manifest import Relation
 from tiering.formats.features import EDGE_FEATURES
 from tiering.formats.graph import Graph
 from tiering.loader.attributes import EdgeAttributes, NodeAttributes
-from tiering.loader.batches import Batch, EdgeRows
+from tiering.loader.batches.batch import Batch, EdgeRows
+from tiering.loader.batches.targets import Targets
 from tiering.loader.gpu.device import Device
-from tiering.loader.targets import Targets
 from tiering.sampling import Sampler
 
 

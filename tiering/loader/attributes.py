@@ -16,10 +16,10 @@ from tiering.errors import InputError
 from tiering.formats.features import EDGE_FEATURES
 from tiering.formats.graph import Graph
 from tiering.formats.refusals import checked_labels, checked_range, checked_split
+from tiering.loader.batches.tensors import as_int64, has_bit, high_bits
 from tiering.loader.gpu.device import Device
 from tiering.loader.gpu.rows import GpuRows
 from tiering.loader.options import Gatherable
-from tiering.loader.tensors import as_int64, has_bit, high_bits
 
 if TYPE_CHECKING:
     import torch

@@ -18,14 +18,14 @@ from tiering.errors import MissingError
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.loader.frameworks import ForFrameworks
-from tiering.loader.gather import TieredFeatures, same_layout
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.gather import GpuFeatures
 from tiering.loader.loader import Loader
 from tiering.loader.options import DeviceOptions, LinkOptions, LoaderOptions, ReadOptions, grouped
 from tiering.loader.process import ForkLock
 from tiering.loader.processes.peers import PeerGroup, find_group
-from tiering.loader.ssd_buffer import SsdBuffer
+from tiering.loader.tables.gather import TieredFeatures, same_layout
+from tiering.loader.tables.ssd_buffer import SsdBuffer
 from tiering.sampling import Negatives
 
 if TYPE_CHECKING:

@@ -17,30 +17,31 @@ from tiering.errors import CapabilityError, InputError
 from tiering.formats.layout import Layout
 from tiering.formats.refusals import checked_labels
 from tiering.loader.adapters import AdaptedBatches, BatchSource
-from tiering.loader.background import run_stages
-from tiering.loader.batches import EdgeRows, HostBatches
-from tiering.loader.gather import FeatureRows, MemoryFeatures
+from tiering.loader.batches.batch import EdgeRows
+from tiering.loader.batches.host import HostBatches
+from tiering.loader.batches.lookahead import Lookahead, page_cache_for
+from tiering.loader.batches.pipeline import run_stages
+from tiering.loader.batches.stats import LoaderStats, StageTimes, collect
+from tiering.loader.batches.targets import LinkTargets, NodeTargets, Plan
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
 from tiering.loader.gpu.headroom import GpuHeadroom, make_headroom
-from tiering.loader.lookahead import Lookahead, page_cache_for
 from tiering.loader.mapped import check_mapped, mapped_files
 from tiering.loader.options import DeviceOptions, Gatherable, LoaderOptions, ReadOptions
-from tiering.loader.preload import preload_bytes
 from tiering.loader.process import require_torch
 from tiering.loader.processes.machine import MachineProcesses, host_group
 from tiering.loader.processes.peers import PeerGroup, find_group
 from tiering.loader.processes.rank import find_rank
-from tiering.loader.ssd_buffer import SsdBuffer
-from tiering.loader.stats import LoaderStats, StageTimes, collect
-from tiering.loader.targets import LinkTargets, NodeTargets, Plan
+from tiering.loader.tables.gather import FeatureRows, MemoryFeatures
+from tiering.loader.tables.preload import preload_bytes
+from tiering.loader.tables.ssd_buffer import SsdBuffer
 from tiering.memory import parse_memory
 from tiering.progress import progress
 from tiering.sampling import make_sampler
 from tiering.units import parse_bytes, parse_threads
 
 if TYPE_CHECKING:
-    from tiering.loader.gather import TieredFeatures
+    from tiering.loader.tables.gather import TieredFeatures
 
 _HOST = DeviceOptions()
 _KEPT_SHARE = 1 / 16

@@ -11,7 +11,7 @@ from simulated_gpu import resident_share
 
 from tiering.errors import BudgetError, CapabilityError, InputError
 from tiering.formats.layout import Layout
-from tiering.loader.background import StageError
+from tiering.loader.batches.pipeline import StageError
 
 BACK = [[("author", "writes", "paper"), ("paper", "written_by", "author")], [("paper", "cites", "paper")]]
 """Metapaths from papers to papers."""

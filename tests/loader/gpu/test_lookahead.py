@@ -20,7 +20,7 @@ from tight_memory import spare, tight_loader, wide_graph, wide_hetero_graph
 
 from tiering.errors import BudgetError, DeviceError, FormatError
 from tiering.loader import loader as loading
-from tiering.loader.background import StageError
+from tiering.loader.batches.pipeline import StageError
 from tiering.loader.gpu.batches import GpuSampler
 from tiering.loader.gpu.slots import GpuSlots
 

@@ -17,7 +17,7 @@ import tiering
 from tiering import cuda
 from tiering.errors import BudgetError, CapabilityError, InputError
 from tiering.loader.processes.peers import PeerGroup
-from tiering.loader.resident import mapped, shared_memory
+from tiering.loader.tables.resident import mapped, shared_memory
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8]
 ROW_SHAPES = [(), (1,), (7,), (3, 50), (1030,)]

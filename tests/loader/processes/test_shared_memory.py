@@ -19,7 +19,7 @@ from rank_programs import hold_rows
 
 from tiering.errors import DeviceError, FormatError
 from tiering.loader import PeerGroup
-from tiering.loader.resident import load_rows
+from tiering.loader.tables.resident import load_rows
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import torch
 
 from tiering.loader.adapters import AdaptedBatches, BatchSource, GraphAttributes
 from tiering.loader.attributes import EDGE_IDS
-from tiering.loader.batches import Batch, Block
+from tiering.loader.batches.batch import Batch, Block
 
 Triple = tuple[Any, Any, list[Any]]
 """Input nodes, output nodes (tensors, or tensors by type), and one block per layer."""

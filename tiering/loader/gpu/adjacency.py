@@ -23,7 +23,7 @@ from tiering.loader.gpu.fill import device_file
 from tiering.loader.gpu.links import prefers_host
 from tiering.loader.gpu.peer_memory import open_memory, share_handle
 from tiering.loader.processes.peers import PeerGroup
-from tiering.loader.resident import SharedBlock, get_or_fill, load_rows
+from tiering.loader.tables.resident import SharedBlock, get_or_fill, load_rows
 from tiering.sampling import checked_weights
 from tiering.units import parse_threads
 

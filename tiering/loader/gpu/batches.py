@@ -17,25 +17,25 @@ import numpy.typing as npt
 from tiering import cuda
 from tiering.artifacts.manifest import Relation
 from tiering.errors import DeviceError
-from tiering.loader.background import Stage
-from tiering.loader.batches import (
+from tiering.loader.batches.batch import (
     Batch,
     EdgeRows,
     about_targets,
     rows_of_edges,
     sampled_batch,
-    sampling_stage,
 )
+from tiering.loader.batches.host import sampling_stage
+from tiering.loader.batches.lookahead import Lookahead
+from tiering.loader.batches.pipeline import Stage
+from tiering.loader.batches.targets import Plan
+from tiering.loader.batches.tensors import tensors_in
 from tiering.loader.gpu.adjacency import GpuAdjacency, PlacedLists, load_adjacency
 from tiering.loader.gpu.device import Device, auto_sms, check_process, parse_sms, pinned
 from tiering.loader.gpu.gather import GpuFeatures
 from tiering.loader.gpu.rows import SlotRows
 from tiering.loader.gpu.slots import GpuSlots
-from tiering.loader.lookahead import Lookahead
 from tiering.loader.options import Gatherable
 from tiering.loader.processes.peers import PeerGroup
-from tiering.loader.targets import Plan
-from tiering.loader.tensors import tensors_in
 from tiering.sampling import SampledBatch, Sampler
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ class GpuSampler:
 
 
 class GpuBatches:
-    """Makes batches that arrive on a GPU, as `tiering.loader.batches.HostBatches` does for the host.
+    """Makes batches that arrive on a GPU, as `tiering.loader.batches.host.HostBatches` does for the host.
 
     Where the host samples, by `workers` threads, what it samples is copied; so are rows of tables that are not of this
     GPU. `labels` are those of the seeds' type, by rank. `lookahead` reads ahead what batches need of the ssd tier;

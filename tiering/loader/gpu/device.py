@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from tiering import cuda
 from tiering.errors import CapabilityError, InputError
-from tiering.loader.output_pool import rounded_up
+from tiering.loader.batches.tensors import dense_parts
 from tiering.loader.process import require_torch
-from tiering.loader.resident import SharedBlock
-from tiering.loader.tensors import dense_parts
+from tiering.loader.tables.output_pool import rounded_up
+from tiering.loader.tables.resident import SharedBlock
 
 if TYPE_CHECKING:
     import torch

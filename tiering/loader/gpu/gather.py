@@ -9,9 +9,9 @@ from tiering.loader.gpu.device import Device, check_process, parse_sms, pinned_a
 from tiering.loader.gpu.rows import GpuRows
 from tiering.loader.gpu.tiers import STAGING_BYTES, StagedRows, load_tiers
 from tiering.loader.options import ReadOptions
-from tiering.loader.preload import preload_ssd_rows
 from tiering.loader.processes.peers import PeerGroup
-from tiering.loader.ssd import PageChecks, describe, make_table, open_images
+from tiering.loader.tables.preload import preload_ssd_rows
+from tiering.loader.tables.ssd import PageChecks, describe, make_table, open_images
 from tiering.units import parse_threads
 
 _DEFAULT = ReadOptions()

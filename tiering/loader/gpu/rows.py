@@ -13,12 +13,12 @@ import numpy.typing as npt
 from tiering import cuda
 from tiering.errors import InputError
 from tiering.formats.layout import TIERS, TypeLayout
-from tiering.loader.counters import Counters
-from tiering.loader.gather import FeatureRows, as_ids
 from tiering.loader.gpu.device import Device, auto_sms, check_process, pinned
 from tiering.loader.gpu.tiers import MemoryTiers, StagedRows
 from tiering.loader.process import warn_once
 from tiering.loader.processes.peers import PeerGroup
+from tiering.loader.tables.counters import Counters
+from tiering.loader.tables.gather import FeatureRows, as_ids
 
 if TYPE_CHECKING:
     import torch

@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from tiering import cuda
 from tiering.errors import InputError, RefusedError
+from tiering.loader.batches.lookahead import RowsAhead
 from tiering.loader.gpu.device import Device, Stream, pinned_address
 from tiering.loader.gpu.gather import GpuFeatures
 from tiering.loader.gpu.rows import SlotRows
-from tiering.loader.lookahead import RowsAhead
-from tiering.loader.ssd_buffer import NO_SLOT
+from tiering.loader.tables.ssd_buffer import NO_SLOT
 
 Ids = npt.NDArray[np.int64]
 

@@ -20,8 +20,8 @@ from tiering.loader.gpu.fill import device_file
 from tiering.loader.gpu.links import unless_slower
 from tiering.loader.gpu.peer_memory import share_memory
 from tiering.loader.processes.peers import PeerGroup
-from tiering.loader.resident import load_rows
-from tiering.loader.ssd import note_fallback
+from tiering.loader.tables.resident import load_rows
+from tiering.loader.tables.ssd import note_fallback
 
 STAGING_BYTES = 32 * 1024 * 1024
 """Bytes of one of the two buffers of `StagedRows`: large enough that reads of a turn fill the queue of the SSDs many

@@ -20,13 +20,13 @@ import numpy.typing as npt
 from tiering import errors, native
 from tiering.artifacts.storage import core_errors
 from tiering.errors import InputError, StorageError, TieringError
-from tiering.loader.gather import FeatureRows, TieredFeatures
 from tiering.loader.processes.channel import Channel
 from tiering.loader.processes.epoch import Key
 from tiering.loader.processes.machine import MachineProcesses
-from tiering.loader.resident import SharedBlock, mapped
-from tiering.loader.ssd_buffer import NO_COUNTERS, NO_SLOT
-from tiering.lookahead.choice import Choice, SsdTables
+from tiering.loader.tables.gather import FeatureRows, TieredFeatures
+from tiering.loader.tables.resident import SharedBlock, mapped
+from tiering.loader.tables.ssd_buffer import NO_COUNTERS, NO_SLOT
+from tiering.readahead.config import Choice, SsdTables
 
 Ids = npt.NDArray[np.int64]
 _SENT_AHEAD = 2

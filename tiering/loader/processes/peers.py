@@ -28,7 +28,7 @@ import numpy.typing as npt
 from tiering.artifacts.storage import storage_errors
 from tiering.errors import DeviceError, InputError
 from tiering.loader.process import require_torch
-from tiering.loader.resident import Fill, mapped, shared_memory
+from tiering.loader.tables.resident import Fill, mapped, shared_memory
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import ProcessGroup, Store

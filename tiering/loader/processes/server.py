@@ -24,8 +24,8 @@ from tiering.errors import DeviceError
 from tiering.loader.processes.channel import Channel, listen
 from tiering.loader.processes.epoch import Key, Member, RefusalError, Run, tell, told
 from tiering.loader.processes.machine import MachineProcesses
-from tiering.loader.ssd_buffer import SsdBuffer
-from tiering.lookahead.choice import Choice
+from tiering.loader.tables.ssd_buffer import SsdBuffer
+from tiering.readahead.config import Choice
 
 _log = logging.getLogger("tiering.loader")
 Places = npt.NDArray[np.uint32]

@@ -13,9 +13,9 @@ from tiering.artifacts.manifest import Relation
 from tiering.formats.features import EDGE_FEATURES
 from tiering.loader.adapters import AdaptedBatches, BatchSource, GraphAttributes
 from tiering.loader.attributes import EDGE_IDS
-from tiering.loader.batches import Batch
-from tiering.loader.targets import LinkTargets
-from tiering.loader.tensors import joined
+from tiering.loader.batches.batch import Batch
+from tiering.loader.batches.targets import LinkTargets
+from tiering.loader.batches.tensors import joined
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData

@@ -20,7 +20,7 @@ from tiering.loader.gpu.peer_memory import share_memory
 from tiering.loader.gpu.rows import GpuRows
 from tiering.loader.gpu.tiers import STAGING_BYTES, MemoryTiers, StagedRows
 from tiering.loader.processes.peers import PeerGroup, find_group
-from tiering.loader.resident import SharedBlock, anonymous, get_or_fill
+from tiering.loader.tables.resident import SharedBlock, anonymous, get_or_fill
 from tiering.loader.tiered_tensor.host import WHAT, cpu_rows, require_memory
 from tiering.loader.tiered_tensor.in_hand import TensorInHand
 from tiering.loader.tiered_tensor.placement import CopiedRows, TensorPlacement, place_rows

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.errors import BudgetError, InputError
-from tiering.loader.gather import HostRows, as_ids
-from tiering.loader.resident import anonymous
+from tiering.loader.tables.gather import HostRows, as_ids
+from tiering.loader.tables.resident import anonymous
 from tiering.loader.tiered_tensor.in_hand import TensorInHand
 from tiering.loader.tiered_tensor.placement import CopiedRows, TensorPlacement
 from tiering.memory import AUTO_SHARE, available_memory

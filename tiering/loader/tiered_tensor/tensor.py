@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from tiering import cuda
 from tiering.errors import CapabilityError, InputError
-from tiering.loader.counters import Counters
 from tiering.loader.process import require_torch, warn_once
+from tiering.loader.tables.counters import Counters
 from tiering.loader.tiered_tensor.gpu import GpuStore
 from tiering.loader.tiered_tensor.host import WHAT, HostStore, cpu_rows, tier_rows
 from tiering.loader.tiered_tensor.in_hand import TensorInHand

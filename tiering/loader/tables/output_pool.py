@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.loader.process import ForkLock
-from tiering.loader.resident import anonymous
+from tiering.loader.tables.resident import anonymous
 
 _STEPS = 8
 """Sizes are rounded up in so many steps per doubling, so that batch after batch fits what an earlier one left."""

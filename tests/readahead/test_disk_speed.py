@@ -11,8 +11,8 @@ import pytest
 
 from tiering.artifacts.direct_io import ALIGNMENT
 from tiering.errors import FormatError, InputError, StorageError
-from tiering.lookahead import disk_speed
-from tiering.lookahead.disk_speed import CACHE, MEASURED, DiskSpeed, large_reads, measure, read_speed, speed_of
+from tiering.readahead import disk_speed
+from tiering.readahead.disk_speed import CACHE, MEASURED, DiskSpeed, large_reads, measure, read_speed, speed_of
 
 
 @pytest.fixture

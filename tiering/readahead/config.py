@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.formats.layout import Layout
-from tiering.lookahead.disk_speed import DiskSpeed
+from tiering.readahead.disk_speed import DiskSpeed
 
 Ids = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint32]

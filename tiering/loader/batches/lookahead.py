@@ -18,19 +18,19 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.formats.layout import Layout
-from tiering.loader.gather import FeatureRows
+from tiering.loader.batches.prefetch import AnySampled, Reading, Sampled, SampledAhead
 from tiering.loader.options import MemoryOptions, ReadOptions
 from tiering.loader.process import ForkLock, warn_once
 from tiering.loader.processes.client import BufferClient
 from tiering.loader.processes.epoch import Key
 from tiering.loader.processes.machine import MachineProcesses
 from tiering.loader.processes.server import BufferServer
-from tiering.loader.resident import SharedBlock
-from tiering.loader.sampled_ahead import AnySampled, Reading, Sampled, SampledAhead
-from tiering.loader.ssd_buffer import SsdBuffer, buffer_name
-from tiering.lookahead.choice import KNOWN_SHARE, UNLIMITED, Choice, Rows, SsdTables, choose, most_known, slots_for
-from tiering.lookahead.disk_speed import MAX_READ, MEASURED, DiskSpeed, speed_of
+from tiering.loader.tables.gather import FeatureRows
+from tiering.loader.tables.resident import SharedBlock
+from tiering.loader.tables.ssd_buffer import SsdBuffer, buffer_name
 from tiering.memory import Budget
+from tiering.readahead.config import KNOWN_SHARE, UNLIMITED, Choice, Rows, SsdTables, choose, most_known, slots_for
+from tiering.readahead.disk_speed import MAX_READ, MEASURED, DiskSpeed, speed_of
 from tiering.units import format_bytes, format_count
 
 _log = logging.getLogger("tiering.loader")
@@ -84,7 +84,7 @@ class Lookahead:
     """How one loader looks ahead, and the buffer that it reads into.
 
     Made by `Loader`. The first epoch samples some batches, chooses the window by simulated reading (see
-    `tiering.lookahead.choice`) and makes the buffer; later ones go on with both.
+    `tiering.readahead.config`) and makes the buffer; later ones go on with both.
 
     Parameters
     ----------

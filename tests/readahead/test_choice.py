@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tiering import native
-from tiering.lookahead.choice import SsdTables, choose, slots_for
-from tiering.lookahead.disk_speed import DiskSpeed
+from tiering.readahead.config import SsdTables, choose, slots_for
+from tiering.readahead.disk_speed import DiskSpeed
 
 PAGE, ROW = 4096, 512
 DISK = DiskSpeed(100_000, 1e9)

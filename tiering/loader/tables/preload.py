@@ -11,9 +11,9 @@ from tiering.artifacts.storage import core_errors
 from tiering.errors import StorageError
 from tiering.formats.layout import Layout, TypeLayout
 from tiering.loader.options import ReadOptions
-from tiering.loader.resident import SharedBlock, SharesMemory, get_or_fill, is_cached
-from tiering.loader.ssd import PageChecks, open_row_buffer
-from tiering.lookahead.choice import SsdTables
+from tiering.loader.tables.resident import SharedBlock, SharesMemory, get_or_fill, is_cached
+from tiering.loader.tables.ssd import PageChecks, open_row_buffer
+from tiering.readahead.config import SsdTables
 
 _LOAD_BYTES = 64 * 1024 * 1024
 

@@ -22,9 +22,9 @@ from tiering.errors import CapabilityError, FormatError, InputError, RefusedErro
 from tiering.formats.layout import TIERS, Layout, TypeLayout, image_bytes, page_sums
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import warn_once
-from tiering.loader.resident import SharedBlock, load_rows
-from tiering.lookahead.choice import SsdTables
-from tiering.lookahead.disk_speed import MAX_READ
+from tiering.loader.tables.resident import SharedBlock, load_rows
+from tiering.readahead.config import SsdTables
+from tiering.readahead.disk_speed import MAX_READ
 
 ENGINES = ("auto", "io_uring", "threads")
 DIRECT_MODES = ("auto", "on", "off")

@@ -13,12 +13,12 @@ from tiering.artifacts.manifest import storage_dtype
 from tiering.artifacts.storage import core_errors
 from tiering.errors import BudgetError, CapabilityError, FormatError, InputError, TieringError
 from tiering.formats.layout import MEMORY_TIERS, TIERS, Layout, SsdRows, TypeLayout
-from tiering.loader.counters import Counters
 from tiering.loader.options import ReadOptions
-from tiering.loader.preload import preload_ssd_rows
 from tiering.loader.process import require_torch, warn_once
-from tiering.loader.resident import SharedBlock, SharesMemory, anonymous, load_rows
-from tiering.loader.ssd import PageChecks, describe, make_table, note_fallback, open_images
+from tiering.loader.tables.counters import Counters
+from tiering.loader.tables.preload import preload_ssd_rows
+from tiering.loader.tables.resident import SharedBlock, SharesMemory, anonymous, load_rows
+from tiering.loader.tables.ssd import PageChecks, describe, make_table, note_fallback, open_images
 from tiering.units import format_bytes, format_count, parse_threads
 
 if TYPE_CHECKING:

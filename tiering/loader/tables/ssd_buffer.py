@@ -16,12 +16,12 @@ from tiering import native
 from tiering.artifacts.storage import core_errors
 from tiering.errors import InputError, StorageError, TieringError
 from tiering.formats.layout import Layout
-from tiering.loader.gather import FeatureRows, TieredFeatures
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import ForkLock, warn_once
-from tiering.loader.resident import SharedBlock, anonymous, shared_memory
-from tiering.loader.ssd import PageChecks, open_row_buffer
-from tiering.lookahead.choice import Choice, SsdTables
+from tiering.loader.tables.gather import FeatureRows, TieredFeatures
+from tiering.loader.tables.resident import SharedBlock, anonymous, shared_memory
+from tiering.loader.tables.ssd import PageChecks, open_row_buffer
+from tiering.readahead.config import Choice, SsdTables
 
 Ids = npt.NDArray[np.int64]
 NO_SLOT = np.uint32(native.NO_SLOT)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tiering.errors import CapabilityError, TieringError
-from tiering.loader.stats import StageTimes
+from tiering.loader.batches.stats import StageTimes
 
 
 @dataclass(frozen=True)

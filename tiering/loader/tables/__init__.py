@@ -1,0 +1,1 @@
+"""Feature rows by rank: tables over the tiers of a layout, the memory and the disks that they lie in."""
