@@ -24,7 +24,7 @@ import tiering
 from tiering.errors import BudgetError
 from tiering.memory import own_memory
 from tiering.readahead import disk_speed
-from tiering.readahead.config import UNLIMITED, Choice, SsdTables
+from tiering.readahead.config import UNLIMITED, ReadaheadConfig, SsdTables
 from tiering.readahead.disk_speed import DiskSpeed
 
 sys.path.append(str(Path(__file__).parents[2]))
@@ -209,7 +209,7 @@ def read(layout: str, asked: dict[str, Any]) -> dict[str, Any]:
     return best
 
 
-def batches_of(choice: Choice) -> int:
+def batches_of(choice: ReadaheadConfig) -> int:
     """Batches of a window; none where it takes as many as there is room for."""
     return 0 if choice.window >= UNLIMITED else int(choice.window / choice.parts)
 

@@ -23,7 +23,7 @@ from tiering.evaluation.memory_need import ReadingRoom
 from tiering.evaluation.ssd_reading import POLICIES, ReadCost, ReadingSpec, mean_cost, read_pages, row_spans
 from tiering.formats.graph import Graph
 from tiering.memory import Budget, own_memory
-from tiering.readahead.config import slots_for
+from tiering.readahead.config import divide_slots
 from tiering.readahead.disk_speed import DiskSpeed
 from tiering.sampling import SamplingOptions, make_sampler
 from tiering.sampling.plan import batches as plan_of
@@ -132,7 +132,7 @@ def test_policies_read_what_plain_python_reads(entries: list[tuple[int, int]], d
     tables = spec_of(entries).tables
     sizes = [size for count, size in entries for _ in range(count)]
     uses = {size: sum(sizes[row] == size for batch in batches for row in batch) for size in sizes}
-    pools = dict(slots_for(tables, nbytes, uses))
+    pools = dict(divide_slots(tables, nbytes, uses))
     if len(pools) == 1:
         assert pools == {sizes[0]: min(total, nbytes // (sizes[0] + 8))}
     assume(all(sum(sizes[row] == size for row in batch) <= pools[size] for size in pools for batch in batches))

@@ -14,7 +14,7 @@ import tiering
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import CapabilityError, InputError, MissingError
 from tiering.formats.graph import Graph
-from tiering.loader.batches.pipeline import Stage, StageError, run_stages
+from tiering.loader.batches.pipeline import PipelineStage, StageError, run_stages
 from tiering.sampling import SamplingOptions, make_sampler
 
 
@@ -350,7 +350,7 @@ def test_stages_keep_order_and_bound_work():
             running -= 1
         return i
 
-    stages = [Stage("slow", slow, 3), Stage("double", lambda i: 2 * i)]
+    stages = [PipelineStage("slow", slow, 3), PipelineStage("double", lambda i: 2 * i)]
     assert list(run_stages(20, stages, 5, "item")) == [2 * i for i in range(20)]
     assert 1 < most <= 3
     assert list(run_stages(0, stages, 5, "item")) == []
@@ -364,7 +364,7 @@ def test_stages_out_of_order_hand_over_what_is_ready():
         assert i != 0 or others.wait(20)
         return i
 
-    stages = [Stage("late", first_is_late, 2), Stage("double", lambda i: 2 * i, 2)]
+    stages = [PipelineStage("late", first_is_late, 2), PipelineStage("double", lambda i: 2 * i, 2)]
     came = []
     for item in run_stages(9, stages, 4, "item", in_order=False):
         came.append(item)
@@ -372,7 +372,7 @@ def test_stages_out_of_order_hand_over_what_is_ready():
             others.set()
     assert sorted(came) == [2 * i for i in range(9)] and came[-1] == 0
     with pytest.raises(StageError, match=r"item 3: divide failed: ZeroDivisionError"):
-        list(run_stages(9, [Stage("divide", lambda i: 1 / (3 - i), 2)], 4, "item", in_order=False))
+        list(run_stages(9, [PipelineStage("divide", lambda i: 1 / (3 - i), 2)], 4, "item", in_order=False))
 
 
 @pytest.mark.parametrize("memory", ["tiers", "auto"])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tiering import native
-from tiering.readahead.config import SsdTables, choose, slots_for
+from tiering.readahead.config import SsdTables, choose_config, divide_slots
 from tiering.readahead.disk_speed import DiskSpeed
 
 PAGE, ROW = 4096, 512
@@ -61,7 +61,7 @@ def seconds_by_hand(tables: SsdTables, slots: int, batches: list[np.ndarray], wi
 def test_large_parts_of_the_graph_need_no_window():
     """A batch of a third of the rows, in a buffer for little more: rounds are parts of one batch."""
     tables, batches = tables_of((30_000, ROW)), drawn(12, 30_000, 10_000)
-    choice = choose(tables, [(ROW, 11_000)], batches, DISK)
+    choice = choose_config(tables, [(ROW, 11_000)], batches, DISK)
     assert choice.parts == 8 and choice.window <= 8
     assert choice.seconds <= min(seconds_by_hand(tables, 11_000, batches, 1, h) for h in (0, 1, 4)) * 1.001
 
@@ -69,7 +69,7 @@ def test_large_parts_of_the_graph_need_no_window():
 def test_small_batches_wait_for_each_other():
     """Of 60 rows each, in a buffer for 6000: a page of eight rows serves several batches of a large window."""
     tables, batches = tables_of((30_000, ROW)), drawn(300, 30_000, 60)
-    choice = choose(tables, [(ROW, 6000)], batches, DISK)
+    choice = choose_config(tables, [(ROW, 6000)], batches, DISK)
     assert choice.window >= 16
     assert choice.seconds < 0.8 * seconds_by_hand(tables, 6000, batches, 1, 8)
 
@@ -82,7 +82,7 @@ def test_the_cheapest_window(each, slots):
     The price is that of its rounds.
     """
     tables, batches = tables_of((30_000, ROW)), drawn(64, 30_000, each)
-    choice = choose(tables, [(ROW, slots)], batches, DISK)
+    choice = choose_config(tables, [(ROW, slots)], batches, DISK)
     parts = in_parts(batches, slots)
     foreseen = seconds_by_hand(tables, slots, parts, choice.window, choice.horizon) * len(parts) / len(batches)
     assert choice.seconds == pytest.approx(foreseen)
@@ -98,34 +98,34 @@ def test_the_cheapest_window(each, slots):
 def test_windows_given_by_hand():
     tables, batches = tables_of((3000, ROW)), drawn(30, 3000, 100)
     for window in (1, 3, 7):
-        assert choose(tables, [(ROW, 2000)], batches, DISK, [window]).window == window
+        assert choose_config(tables, [(ROW, 2000)], batches, DISK, [window]).window == window
 
 
 def test_no_more_batches_are_held_than_allowed():
     tables, batches = tables_of((30_000, ROW)), drawn(200, 30_000, 50)
     for most in (2, 5, 20):
-        choice = choose(tables, [(ROW, 10_000)], batches, DISK, most_known=most)
+        choice = choose_config(tables, [(ROW, 10_000)], batches, DISK, max_known=most)
         assert choice.window + choice.horizon <= max(2, most)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_few_batches_suffice(count):
     tables, batches = tables_of((300, ROW)), drawn(count, 300, 40)
-    choice = choose(tables, [(ROW, 100)], batches, DISK)
+    choice = choose_config(tables, [(ROW, 100)], batches, DISK)
     assert choice.window >= 1 and choice.horizon >= 0 and choice.seconds > 0
 
 
 def test_batches_without_rows():
     tables = tables_of((300, ROW))
-    choice = choose(tables, [(ROW, 10)], [np.empty(0, np.uint32)] * 5, DISK)
+    choice = choose_config(tables, [(ROW, 10)], [np.empty(0, np.uint32)] * 5, DISK)
     assert choice.seconds == 0
 
 
 def test_a_disk_of_few_reads_reads_through_gaps():
     tables, batches = tables_of((30_000, ROW)), drawn(40, 30_000, 300)
     slow, fast = DiskSpeed(100, 1e9), DiskSpeed(1e6, 1e7)
-    assert choose(tables, [(ROW, 3000)], batches, slow).gap >= slow.gap // 4 > 2_000_000
-    assert choose(tables, [(ROW, 3000)], batches, fast).read_bytes <= 300 * PAGE
+    assert choose_config(tables, [(ROW, 3000)], batches, slow).gap >= slow.gap // 4 > 2_000_000
+    assert choose_config(tables, [(ROW, 3000)], batches, fast).read_bytes <= 300 * PAGE
 
 
 KINDS = st.lists(st.tuples(st.integers(1, 500), st.sampled_from([64, 128, 512, 4096])), min_size=1, max_size=4)
@@ -138,7 +138,7 @@ def test_slots_stay_within_their_bytes(kinds: list[tuple[int, int]], nbytes: int
     for count, row_bytes in kinds:
         total[row_bytes] = total.get(row_bytes, 0) + count
     sizes = {row_bytes: data.draw(st.integers(0, 3 * count)) for row_bytes, count in total.items()}
-    pools = slots_for(tables, nbytes, sizes)
+    pools = divide_slots(tables, nbytes, sizes)
     assert sorted(row_bytes for row_bytes, _ in pools) == sorted(total)
     assert all(0 <= slots <= total[row_bytes] for row_bytes, slots in pools)
     assert sum(slots * (row_bytes + 8) for row_bytes, slots in pools) <= nbytes
@@ -154,7 +154,7 @@ def test_slots_stay_within_their_bytes(kinds: list[tuple[int, int]], nbytes: int
 def test_shares_go_by_what_batches_use(nbytes: int) -> None:
     """Three times the bytes of one size are used: it gets three times the bytes, unless there are not so many."""
     tables = tables_of((4000, 512), (500, 4096))
-    slots = dict(slots_for(tables, nbytes, {512: 24, 4096: 1}))
+    slots = dict(divide_slots(tables, nbytes, {512: 24, 4096: 1}))
     assert slots[512] == pytest.approx(0.75 * nbytes / 520, abs=1)
     assert slots[4096] == pytest.approx(0.25 * nbytes / 4104, abs=1)
 
@@ -192,7 +192,7 @@ def test_what_an_eighth_of_the_rows_says_of_the_whole(slots):
     assert tables.thinning == 8
     thin = [tables.thinned(batch) for batch in batches]
     assert sum(map(len, thin)) == pytest.approx(sum(map(len, batches)) / 8, rel=0.15)
-    choice = choose(tables, [(ROW, slots)], thin, DISK, scale=8)
-    whole = choose(tables, [(ROW, slots)], batches, DISK)
+    choice = choose_config(tables, [(ROW, slots)], thin, DISK, scale=8)
+    whole = choose_config(tables, [(ROW, slots)], batches, DISK)
     assert choice.seconds == pytest.approx(whole.seconds, rel=0.2)
     assert seconds_by_hand(tables, slots, batches, choice.window, choice.horizon) <= 1.2 * whole.seconds

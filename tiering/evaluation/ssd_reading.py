@@ -21,7 +21,7 @@ from tiering.evaluation.line import IntArray, Rows
 from tiering.evaluation.memory_need import ReadingRoom
 from tiering.formats.layout import SsdRows
 from tiering.progress import Progress, progress
-from tiering.readahead.config import Choice, SsdTables, choose, most_known, slots_for
+from tiering.readahead.config import ReadaheadConfig, SsdTables, choose_config, divide_slots, max_known
 from tiering.readahead.disk_speed import DiskSpeed
 from tiering.units import Size, format_bytes, format_count, parse_size
 
@@ -58,7 +58,7 @@ class MemoryReading:
     """Rows in memory."""
     policies: dict[str, ReadCost]
     """Per name of `POLICIES`."""
-    choice: Choice
+    choice: ReadaheadConfig
     """Window, horizon and gap that the loader would choose."""
 
     def to_json(self) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class ReadingSpec:
         ]
         used = dict(zip(sizes.tolist(), np.sum(counts, axis=0).tolist(), strict=True))
         for size in self.sizes:
-            slots = dict(slots_for(self.tables, size.of(self.rows.bytes), used))
+            slots = dict(divide_slots(self.tables, size.of(self.rows.bytes), used))
             for row_bytes, needed in zip(sizes.tolist(), np.max(counts, axis=0).tolist(), strict=True):
                 if slots[row_bytes] < needed:
                     raise InputError(
@@ -190,10 +190,10 @@ class ReadingSpec:
         readings = []
         for size in self.sizes:
             nbytes = size.of(self.rows.bytes)
-            slots = slots_for(self.tables, nbytes, used)
+            slots = divide_slots(self.tables, nbytes, used)
             static = self._read_static(hottest, dict(slots), read)
             bar.update(1)
-            choice = choose(self.tables, slots, read, self.speed, most_known=most_known(nbytes, read))
+            choice = choose_config(self.tables, slots, read, self.speed, max_known=max_known(nbytes, read))
             bar.update(1)
             costs = (static, ReadCost(choice.seconds, choice.reads, choice.read_bytes))
             policies = dict(zip(POLICIES, costs, strict=True))

@@ -19,7 +19,7 @@ from tiering.formats.refusals import checked_labels, checked_range, checked_spli
 from tiering.loader.batches.tensors import as_int64, has_bit, high_bits
 from tiering.loader.gpu.device import Device
 from tiering.loader.gpu.rows import GpuRows
-from tiering.loader.options import Gatherable
+from tiering.loader.options import FeatureSource
 
 if TYPE_CHECKING:
     import torch
@@ -127,7 +127,7 @@ class EdgeAttributes:
         relation: Relation,
         device: Device | None,
         names: Collection[str],
-        features: Gatherable | None = None,
+        features: FeatureSource | None = None,
     ) -> None:
         data = graph.edge_data(relation)
         self._names, self._features = [name for name in names if name in data], features

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tiering.loader.dgl.loader import block_loader
-from tiering.loader.loader import Loader, OpenLayout
+from tiering.loader.loader import LayoutTables, Loader
 from tiering.loader.options import ReadOptions, grouped
 from tiering.loader.pyg.loader import link_neighbor_loader, neighbor_loader, sampling_words
 from tiering.loader.require import require_pyg
@@ -24,7 +24,7 @@ class ForFrameworks:
     """Methods of `tiering.loader.TieredLayout` for users of PyG and DGL, in the words of these."""
 
     def pyg_loader(
-        self: OpenLayout,
+        self: LayoutTables,
         split: str | None = "train",
         num_neighbors: Any = (10, 10),
         **options: Unpack[PygLoaderKeywords],
@@ -70,7 +70,7 @@ class ForFrameworks:
         return neighbor_loader(self, split, num_neighbors, **options)
 
     def pyg_link_loader(
-        self: OpenLayout, num_neighbors: Any = (10, 10), **options: Unpack[PygLinkLoaderKeywords]
+        self: LayoutTables, num_neighbors: Any = (10, 10), **options: Unpack[PygLinkLoaderKeywords]
     ) -> Loader:
         """Mini-batches as those of ``torch_geometric.loader.LinkNeighborLoader``.
 
@@ -97,7 +97,7 @@ class ForFrameworks:
         return link_neighbor_loader(self, num_neighbors, **options)
 
     def pyg_stores(
-        self: OpenLayout, ids: str = "original", *, masks: bool = True, **options: Any
+        self: LayoutTables, ids: str = "original", *, masks: bool = True, **options: Any
     ) -> tuple[TieredFeatureStore, TieredGraphStore]:
         """The ``(FeatureStore, GraphStore)`` that PyG's own loaders take as ``data``.
 
@@ -140,7 +140,7 @@ class ForFrameworks:
         return features, TieredGraphStore(self, ids)
 
     def pyg_sampler(
-        self: OpenLayout,
+        self: LayoutTables,
         num_neighbors: Any = (10, 10),
         *,
         ids: str = "original",
@@ -178,7 +178,7 @@ class ForFrameworks:
         return TieredSampler(self, SamplingOptions(seed=seed, **words), ids)
 
     def dgl_loader(
-        self: OpenLayout, split: str | None = "train", fanouts: Any = (10, 10), **options: Unpack[DglLoaderKeywords]
+        self: LayoutTables, split: str | None = "train", fanouts: Any = (10, 10), **options: Unpack[DglLoaderKeywords]
     ) -> Loader:
         """Mini-batches as those of ``dgl.dataloading.DataLoader``: ``input_nodes, output_nodes, blocks``.
 

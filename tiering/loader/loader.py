@@ -27,7 +27,7 @@ from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
 from tiering.loader.gpu.headroom import GpuHeadroom, make_headroom
 from tiering.loader.mapped import check_mapped, mapped_files
-from tiering.loader.options import DeviceOptions, Gatherable, LoaderOptions, ReadOptions
+from tiering.loader.options import DeviceOptions, FeatureSource, LoaderOptions, ReadOptions
 from tiering.loader.process import require_torch
 from tiering.loader.processes.machine import MachineProcesses, host_group
 from tiering.loader.processes.peers import PeerGroup, find_group
@@ -50,7 +50,7 @@ _LINE = 16
 """The live line changes after so many batches."""
 
 
-class OpenLayout(Protocol):
+class LayoutTables(Protocol):
     """What a loader takes of the open layout that makes it."""
 
     artifact: Layout
@@ -63,7 +63,7 @@ class OpenLayout(Protocol):
         where: DeviceOptions,
         preloaded: bool = False,
         group: PeerGroup | None = None,
-    ) -> Gatherable:
+    ) -> FeatureSource:
         """Rows of a node type by rank; the same arguments give the same table."""
 
 
@@ -76,7 +76,7 @@ class Loader(Described):
     what comes is what its adapter makes of each batch in the background.
     """
 
-    def __init__(self, layout: OpenLayout, options: LoaderOptions, adapted: AdaptedBatches | None = None) -> None:
+    def __init__(self, layout: LayoutTables, options: LoaderOptions, adapted: AdaptedBatches | None = None) -> None:
         require_torch()
         import_module("torch")  # now, not in the first batch; its memory counts where a budget is measured
         self.layout, self.options, self._adapted = layout, options, adapted
@@ -219,7 +219,7 @@ class Loader(Described):
         plan, self._first_plan = self._first_plan, None
         return plan
 
-    def _find_features(self) -> dict[str, Gatherable]:
+    def _find_features(self) -> dict[str, FeatureSource]:
         """One source of rows for each node type that has features."""
         features, artifact, reading = self.options.features, self.layout.artifact, self.options.reading
         if features is None:
@@ -255,7 +255,7 @@ class Loader(Described):
             for relation in relations
         }
 
-    def _above_ssd(self, cold: dict[str, FeatureRows], group: PeerGroup | None) -> dict[str, Gatherable]:
+    def _above_ssd(self, cold: dict[str, FeatureRows], group: PeerGroup | None) -> dict[str, FeatureSource]:
         """Tables that take the place of those given, with all rows in memory, where there is room for those of the ssd
         tier; else none, and rows are read ahead of the batches. `group`: processes that hold them together; each comes
         to the same.
@@ -378,13 +378,15 @@ class Loader(Described):
         )
 
 
-def _make_again(layout: OpenLayout, options: LoaderOptions, adapted: AdaptedBatches | None, next_epoch: int) -> Loader:
+def _make_again(
+    layout: LayoutTables, options: LoaderOptions, adapted: AdaptedBatches | None, next_epoch: int
+) -> Loader:
     loader = Loader(layout, options, adapted)
     loader._next_epoch = next_epoch
     return loader
 
 
-def _given_features(features: Any, types: list[str]) -> dict[str, Gatherable]:
+def _given_features(features: Any, types: list[str]) -> dict[str, FeatureSource]:
     """Sources of rows that the caller made, by node type."""
     if isinstance(features, str):
         raise InputError(f"features: expected 'tiers', 'memory', a table or a mapping, found {features!r}")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 
-class Gatherable(Protocol):
+class FeatureSource(Protocol):
     """Anything a loader can take features from."""
 
     def gather(self, ids: Any, out: torch.Tensor | None = None) -> torch.Tensor:
@@ -169,7 +169,7 @@ class MemoryOptions:
 class LoaderOptions:
     """All that a loader is asked for."""
 
-    features: str | Gatherable | Mapping[str, Gatherable] | None
+    features: str | FeatureSource | Mapping[str, FeatureSource] | None
     """Where features come from; see `TieredLayout.loader`."""
     seeds: SeedOptions
     sampling: SamplingOptions

@@ -101,7 +101,7 @@ class SsdTables:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ReadaheadConfig:
     """How an epoch is read. Batches that need many slots come in parts (`native.cut_batch`)."""
 
     window: int
@@ -125,7 +125,7 @@ class Choice:
         return f"window {window} {parts}, horizon {self.horizon:,}, gap {self.gap:,} bytes"
 
 
-def slots_for(tables: SsdTables, nbytes: int, sizes: Mapping[int, int]) -> list[tuple[int, int]]:
+def divide_slots(tables: SsdTables, nbytes: int, sizes: Mapping[int, int]) -> list[tuple[int, int]]:
     """Slots by bytes of a row that `nbytes` hold; shares go by the bytes that batches use of each size (`sizes`)."""
     total = {row_bytes: 0 for _, row_bytes, *_ in tables.rows}
     for rows, row_bytes, *_ in tables.rows:
@@ -140,13 +140,16 @@ def slots_for(tables: SsdTables, nbytes: int, sizes: Mapping[int, int]) -> list[
     return pools
 
 
-def most_known(nbytes: int, batches: Sequence[Rows], scale: int = 1) -> int:
-    """Batches, at least 2, whose rows and slots have room, as numbers, in a share of a memory. `scale`: of `choose`."""
+def max_known(nbytes: int, batches: Sequence[Rows], scale: int = 1) -> int:
+    """Return how many batches, at least 2, may be known ahead: their row and slot numbers fit a share of a memory.
+
+    `scale`: of `choose_config`.
+    """
     mean = max(1.0, scale * float(np.mean([len(batch) for batch in batches])))
     return max(2, int(2 * KNOWN_SHARE * nbytes / (4 * mean)))
 
 
-def hottest(tables: SsdTables, pools: Sequence[tuple[int, int]], scale: int = 1) -> Rows:
+def hottest_rows(tables: SsdTables, pools: Sequence[tuple[int, int]], scale: int = 1) -> Rows:
     """What a buffer with such slots holds in the end, about: of each type the lowest ranks, as large a share of all.
 
     `scale`: `pools` have one of so many slots, and rows are `SsdTables.thinned`.
@@ -170,26 +173,26 @@ def hottest(tables: SsdTables, pools: Sequence[tuple[int, int]], scale: int = 1)
     return np.sort(np.concatenate(kept))
 
 
-def choose(
+def choose_config(
     tables: SsdTables,
     pools: Sequence[tuple[int, int]],
     batches: Sequence[Rows],
     speed: DiskSpeed,
     windows: Sequence[int] | None = None,
-    most_known: int = UNLIMITED,
+    max_known: int = UNLIMITED,
     scale: int = 1,
-) -> Choice:
+) -> ReadaheadConfig:
     """The cheapest of `windows` (in batches; else of what fits the buffer and less) by simulated reading.
 
     Two horizons are tried for each: none, which keeps the rows of the lowest ranks, close together on the disk, and one
-    that keeps those used next. `most_known`: batches whose rows may be held at once. The buffer has `hottest` rows at
-    the begin, and what the first third of the batches needs is not counted. `scale`: rows for which each of `batches`,
-    which are `SsdTables.thinned` then, stands.
+    that keeps those used next. `max_known`: batches whose rows may be known at once. The buffer begins with
+    `hottest_rows`, and reads for the first third of the batches are not counted. `scale`: rows that each row of
+    `batches` (`SsdTables.thinned` then) stands for.
     """
     pools = [(row_bytes, max(1, slots // scale)) for row_bytes, slots in pools]
     cut = [part for batch in batches for part in native.cut_batch(tables.rows, tables.page_bytes, list(pools), batch)]
     parts = len(cut) / len(batches)
-    known, warm = int(min(most_known, UNLIMITED) * parts), hottest(tables, pools, scale)
+    known, warm = int(min(max_known, UNLIMITED) * parts), hottest_rows(tables, pools, scale)
     rows = max(1, int(np.mean([len(part) for part in cut])))
     reach = 1 + 2 * sum(slots for _, slots in pools) // rows
     if windows is None:
@@ -199,7 +202,7 @@ def choose(
     else:
         sizes = [math.ceil(window * parts) for window in windows]
 
-    def cheapest(window: int) -> Choice:
+    def cheapest(window: int) -> ReadaheadConfig:
         horizons = {0, max(0, min(max(window, reach), _HORIZON * window, known - (1 + _PLANNED) * window - 1))}
         tried = [choice for h in horizons for choice in _priced(tables, pools, cut, warm, speed, window, h, parts)]
         return min(tried, key=_cost)
@@ -216,7 +219,7 @@ def choose(
     return replace(best, **figures)
 
 
-def _cost(choice: Choice) -> tuple[float, int, int]:
+def _cost(choice: ReadaheadConfig) -> tuple[float, int, int]:
     return choice.seconds, choice.horizon, choice.window
 
 
@@ -229,7 +232,7 @@ def _priced(
     window: int,
     horizon: int,
     parts: float,
-) -> Iterator[Choice]:
+) -> Iterator[ReadaheadConfig]:
     """What reading costs per batch, which has so many `parts`, without and with reading through gaps."""
     gaps = [0, speed.gap // 4, speed.gap]
     table = native.simulate_rounds(
@@ -242,4 +245,4 @@ def _priced(
         reads, nbytes = late[:, 4 + 2 * k], late[:, 5 + 2 * k]
         seconds = float(sum(speed.seconds(*read) for read in zip(reads.tolist(), nbytes.tolist(), strict=True)))
         mean = seconds / number, float(reads.sum()) / number, float(nbytes.sum()) / number
-        yield Choice(window, horizon, gap, *mean, parts)
+        yield ReadaheadConfig(window, horizon, gap, *mean, parts)

@@ -14,14 +14,14 @@ from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import InputError, MissingError
 from tiering.loader.batches.targets import Plan
 from tiering.loader.batches.tensors import joined
-from tiering.loader.options import Gatherable
+from tiering.loader.options import FeatureSource
 from tiering.sampling import FrontierRule, LinkPlan, SampledBatch
 
 if TYPE_CHECKING:
     import torch
 
 
-EdgeRows: TypeAlias = Mapping[Relation, Gatherable]
+EdgeRows: TypeAlias = Mapping[Relation, FeatureSource]
 """Features of edges by relation, their rows by position in ``indices``."""
 
 
@@ -169,7 +169,7 @@ def _joined(hops: Sequence[Mapping[Relation, torch.Tensor]], axis: int = -1) -> 
 
 
 def rows_of_edges(
-    batch: Batch, tables: EdgeRows, gather: Callable[[Gatherable, torch.Tensor], torch.Tensor]
+    batch: Batch, tables: EdgeRows, gather: Callable[[FeatureSource, torch.Tensor], torch.Tensor]
 ) -> list[dict[Relation, torch.Tensor]]:
     """`Batch.edge_features`, from tables whose rows `gather` takes by position; none without tables."""
     if not tables:

@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from tiering.loader.batches.batch import Batch, EdgeRows, about_targets, rows_of_edges, sampled_batch
 from tiering.loader.batches.lookahead import Lookahead
-from tiering.loader.batches.pipeline import Stage
-from tiering.loader.batches.prefetch import AnySampled, SampledAhead
+from tiering.loader.batches.pipeline import PipelineStage
+from tiering.loader.batches.prefetch import PrefetchSampler, SampledT
 from tiering.loader.batches.targets import Plan
-from tiering.loader.options import Gatherable
+from tiering.loader.options import FeatureSource
 from tiering.loader.tables.gather import HostRows
 from tiering.loader.tables.output_pool import OutputPool
 from tiering.sampling import SampledBatch, Sampler
@@ -30,9 +30,9 @@ def sampling_stage(
     epoch: int,
     order: Sequence[int],
     whole: int,
-    draw: Callable[[int], AnySampled],
+    draw: Callable[[int], SampledT],
     workers: int,
-) -> Iterator[tuple[Stage, SampledAhead[AnySampled] | None]]:
+) -> Iterator[tuple[PipelineStage, PrefetchSampler[SampledT] | None]]:
     """The step that samples the batches of `order` among the `whole` of an epoch, and those sampled ahead, if rows are
     read ahead of them.
 
@@ -40,9 +40,9 @@ def sampling_stage(
     """
     with nullcontext() if lookahead is None else lookahead.epoch(epoch, order, whole, draw) as ahead:
         if ahead is None:
-            yield Stage("sampling", lambda place: (place, draw(order[place])), workers), None
+            yield PipelineStage("sampling", lambda place: (place, draw(order[place])), workers), None
         else:
-            yield Stage("sampling", lambda place: (place, ahead.sample(place)), workers, ahead.give_up), ahead
+            yield PipelineStage("sampling", lambda place: (place, ahead.sample(place)), workers, ahead.give_up), ahead
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class HostBatches:
     """Makes batches that arrive in host memory."""
 
     sampler: Sampler
-    features: Mapping[str, Gatherable]
+    features: Mapping[str, FeatureSource]
     """Per node type: where rows come from."""
     labels: npt.NDArray[np.int64] | None
     """Of the seeds' type, by rank; ``None`` for none."""
@@ -72,7 +72,7 @@ class HostBatches:
     """Memory for features of nodes."""
 
     @contextmanager
-    def stages(self, plan: Plan, epoch: int, order: Sequence[int]) -> Iterator[list[Stage]]:
+    def stages(self, plan: Plan, epoch: int, order: Sequence[int]) -> Iterator[list[PipelineStage]]:
         """Steps in the background, for places in `order`, the batches of the plan that are made: sampling, several
         batches side by side, then extraction, then what an adapter does.
         """
@@ -84,16 +84,16 @@ class HostBatches:
         def extract(given: tuple[int, SampledBatch]) -> Batch:
             return about_targets(plan, self._extract(*given, ahead), torch.from_numpy)
 
-        conversion = [] if self.adapter is None else [Stage("conversion", self.adapter.adapt)]
+        conversion = [] if self.adapter is None else [PipelineStage("conversion", self.adapter.adapt)]
         with sampling_stage(self.lookahead, epoch, order, len(plan), draw, self.workers) as (sampling, ahead):
             side_by_side = 1 if self.in_order or ahead is not None else self.workers
-            yield [sampling, Stage("extraction", extract, side_by_side), *conversion]
+            yield [sampling, PipelineStage("extraction", extract, side_by_side), *conversion]
 
     def receive(self, ready: Any) -> Any:
         """What the last step made, handed to the consumer in its own thread."""
         return ready
 
-    def _extract(self, place: int, sampled: SampledBatch, ahead: SampledAhead[SampledBatch] | None) -> Batch:
+    def _extract(self, place: int, sampled: SampledBatch, ahead: PrefetchSampler[SampledBatch] | None) -> Batch:
         import torch
 
         rows = {t: self._empty(source, sampled.nodes[t].size) for t, source in self.features.items()}
@@ -111,7 +111,7 @@ class HostBatches:
         of_edges = rows_of_edges(batch, self.edge_rows, lambda source, positions: source.gather(positions))
         return replace(batch, features=rows, y=y, edge_features=of_edges)
 
-    def _empty(self, source: Gatherable, count: int) -> Any:
+    def _empty(self, source: FeatureSource, count: int) -> Any:
         """A tensor for so many rows; ``None`` where the source makes its own."""
         import torch
 

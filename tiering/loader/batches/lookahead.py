@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.formats.layout import Layout
-from tiering.loader.batches.prefetch import AnySampled, Reading, Sampled, SampledAhead
+from tiering.loader.batches.prefetch import PrefetchSampler, Reading, Sampled, SampledT
 from tiering.loader.options import MemoryOptions, ReadOptions
 from tiering.loader.process import ForkLock, warn_once
 from tiering.loader.processes.client import BufferClient
@@ -29,7 +29,16 @@ from tiering.loader.tables.gather import FeatureRows
 from tiering.loader.tables.resident import SharedBlock
 from tiering.loader.tables.ssd_buffer import SsdBuffer, buffer_name
 from tiering.memory import Budget
-from tiering.readahead.config import KNOWN_SHARE, UNLIMITED, Choice, Rows, SsdTables, choose, most_known, slots_for
+from tiering.readahead.config import (
+    KNOWN_SHARE,
+    UNLIMITED,
+    ReadaheadConfig,
+    Rows,
+    SsdTables,
+    choose_config,
+    divide_slots,
+    max_known,
+)
 from tiering.readahead.disk_speed import MAX_READ, MEASURED, DiskSpeed, speed_of
 from tiering.units import format_bytes, format_count
 
@@ -130,7 +139,7 @@ class Lookahead:
         self._layout, self._features = layout, dict(features)
         self._reading_options, self._memory, self._budget = reading, memory, budget
         self._outputs, self._workers, self._threads = output_bytes, workers, threads
-        self.choice: Choice | None = None
+        self.choice: ReadaheadConfig | None = None
         """What was chosen; ``None`` before the first epoch."""
         self.speed: DiskSpeed | None = None
         """The model of the disks; ``None`` before the first epoch."""
@@ -157,14 +166,14 @@ class Lookahead:
 
     @contextmanager
     def epoch(
-        self, epoch: int, order: Sequence[int], whole: int, draw: Callable[[int], AnySampled]
-    ) -> Iterator[SampledAhead[AnySampled] | None]:
+        self, epoch: int, order: Sequence[int], whole: int, draw: Callable[[int], SampledT]
+    ) -> Iterator[PrefetchSampler[SampledT] | None]:
         """Sample and read ahead for the batches of an epoch; ``None`` where another epoch of this loader does.
 
         `order`: numbers of the batches of this process among the `whole` of the epoch; `draw` makes one of them.
         """
 
-        def sample(place: int) -> AnySampled:
+        def sample(place: int) -> SampledT:
             return draw(order[place])
 
         if self._machine is not None and self._machine.group.pid != os.getpid():
@@ -176,7 +185,9 @@ class Lookahead:
                 warn_once(f"{self._layout.path}: another epoch uses the buffer: this one reads each batch by itself")
                 yield None
                 return
-            run = SampledAhead(self.tables.types, reading, len(order), sample, trial, self._workers, self._kept_bytes)
+            run = PrefetchSampler(
+                self.tables.types, reading, len(order), sample, trial, self._workers, self._kept_bytes
+            )
             try:
                 yield run
             finally:
@@ -184,8 +195,8 @@ class Lookahead:
 
     @contextmanager
     def _reading(
-        self, epoch: int, count: int, whole: int, sample: Callable[[int], AnySampled], draw: Callable[[int], AnySampled]
-    ) -> Iterator[tuple[Reading | None, dict[int, AnySampled]]]:
+        self, epoch: int, count: int, whole: int, sample: Callable[[int], SampledT], draw: Callable[[int], SampledT]
+    ) -> Iterator[tuple[Reading | None, dict[int, SampledT]]]:
         """An epoch of the buffer, and what was sampled to choose it by."""
         if self._client is None:
             with self._lock:
@@ -204,8 +215,8 @@ class Lookahead:
             yield shared, trial
 
     def _offer(
-        self, server: BufferServer, client: BufferClient, key: Key, whole: int, draw: Callable[[int], AnySampled]
-    ) -> dict[int, AnySampled]:
+        self, server: BufferServer, client: BufferClient, key: Key, whole: int, draw: Callable[[int], SampledT]
+    ) -> dict[int, SampledT]:
         """Choose for the batches of all ranks of this machine, in the order in which they come, and make their buffer.
         Returns what was sampled of this rank's own.
         """
@@ -226,8 +237,8 @@ class Lookahead:
         assert self.buffer is not None
         self.buffer.gather(batch, ids, outs, self._threads)
 
-    def _prepare(self, count: int, sample: Callable[[int], AnySampled]) -> dict[int, AnySampled]:
-        """Sample some batches, choose, and make the buffer. Returns the samples."""
+    def _prepare(self, count: int, sample: Callable[[int], SampledT]) -> dict[int, SampledT]:
+        """Sample some batches, choose a configuration, and make the buffer. Returns the samples."""
         layout, tables = self._layout, self.tables
         self.speed = speed_of(layout.image_places, self._memory.ssd_model or MEASURED, layout.path.absolute().parent)
         with ThreadPoolExecutor(1, thread_name_prefix="tiering-trial") as pool:  # a thread that works on a GPU is ours
@@ -238,9 +249,9 @@ class Lookahead:
                 sizes[row_bytes] = sizes.get(row_bytes, 0) + count
         buffer = self._shared.get(self._key)
         pools = self._new_pools(samples, sizes) if buffer is None else buffer.pools
-        most = most_known(self._budget.left(), rows, tables.thinning)
+        most = max_known(self._budget.left(), rows, tables.thinning)
         windows = None if self._memory.window == "auto" else [min(int(self._memory.window), UNLIMITED)]
-        self.choice = choose(tables, pools, rows, self.speed, windows, most, tables.thinning)
+        self.choice = choose_config(tables, pools, rows, self.speed, windows, most, tables.thinning)
         if buffer is None:
             buffer = SsdBuffer(layout, self._features, tables, pools, self._reading_options, self._machine is not None)
             self._shared[self._key] = buffer
@@ -274,16 +285,16 @@ class Lookahead:
         needed = math.ceil((fixed + least) / (1 - to_come))
         self._budget.require(needed, "the loader's buffer for rows of the ssd tier, and batches,")
         room = self._budget.left() - fixed - math.ceil(to_come * self._budget.left())
-        return slots_for(tables, max(least, room - page_cache_for(self._mapped_bytes, room)), sizes)
+        return divide_slots(tables, max(least, room - page_cache_for(self._mapped_bytes, room)), sizes)
 
-    def _trial(self, count: int, draw: Callable[[int], AnySampled]) -> tuple[dict[int, AnySampled], list[Rows]]:
+    def _trial(self, count: int, draw: Callable[[int], SampledT]) -> tuple[dict[int, SampledT], list[Rows]]:
         """The first batches of an epoch, and their rows, `SsdTables.thinned`: as many as choosing may take, twice what
         memory could hold at the most.
         """
         tables = self.tables
         row_bytes = min(size for _, size, *_ in tables.rows)
         enough = 2 * min(tables.num_rows, self._budget.left() // row_bytes)
-        samples: dict[int, AnySampled] = {}
+        samples: dict[int, SampledT] = {}
         rows: list[Rows] = []
         start, total, held = time.perf_counter(), 0, 0
         for batch in range(min(count, _TRIAL_BATCHES)):

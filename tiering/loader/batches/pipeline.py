@@ -15,7 +15,7 @@ from tiering.loader.batches.stats import StageTimes
 
 
 @dataclass(frozen=True)
-class Stage:
+class PipelineStage:
     """A step that every item passes through."""
 
     name: str
@@ -36,7 +36,12 @@ class StageError(TieringError, RuntimeError):
 
 
 def run_stages(
-    count: int, stages: list[Stage], ahead: int, what: str, times: StageTimes | None = None, in_order: bool = True
+    count: int,
+    stages: list[PipelineStage],
+    ahead: int,
+    what: str,
+    times: StageTimes | None = None,
+    in_order: bool = True,
 ) -> Iterator[Any]:
     """Yield the results for items 0..count-1 in order, while later items are worked on in the background; without
     `in_order`, whichever is ready first.
@@ -88,7 +93,7 @@ def run_stages(
                 pool.shutdown(wait=True)
 
 
-def _run(stage: Stage, given: Any, what: str, times: StageTimes) -> Any:
+def _run(stage: PipelineStage, given: Any, what: str, times: StageTimes) -> Any:
     value = given.result() if isinstance(given, Future) else given
     try:
         with times.working(stage.name):

@@ -43,10 +43,10 @@ class Sampled(Protocol):
         """Memory that the batch holds."""
 
 
-AnySampled = TypeVar("AnySampled", bound=Sampled)
+SampledT = TypeVar("SampledT", bound=Sampled)
 
 
-class SampledAhead(Generic[AnySampled]):
+class PrefetchSampler(Generic[SampledT]):
     """One epoch's batches, sampled ahead by a thread of its own; `stop` ends it.
 
     Parameters
@@ -70,8 +70,8 @@ class SampledAhead(Generic[AnySampled]):
         types: Sequence[str],
         reading: Reading,
         count: int,
-        sample: Callable[[int], AnySampled],
-        trial: Mapping[int, AnySampled],
+        sample: Callable[[int], SampledT],
+        trial: Mapping[int, SampledT],
         workers: int,
         kept_bytes: int,
     ) -> None:
@@ -86,7 +86,7 @@ class SampledAhead(Generic[AnySampled]):
         self._thread = threading.Thread(target=self._feed, name="tiering-look-ahead", daemon=True)
         self._thread.start()
 
-    def sample(self, batch: int) -> AnySampled:
+    def sample(self, batch: int) -> SampledT:
         """The batch, once it was sampled ahead: what was kept of it, or sampled again."""
         with self._changed:
             self._changed.wait_for(lambda: batch < self._fed or self._over or self._stopped)
@@ -130,7 +130,7 @@ class SampledAhead(Generic[AnySampled]):
         self._reading.end()
 
     def _feed_all(self) -> None:
-        waiting: deque[Future[AnySampled]] = deque()
+        waiting: deque[Future[SampledT]] = deque()
         with ThreadPoolExecutor(self._workers, thread_name_prefix="tiering-look-ahead") as pool:
             started = 0
             for batch in range(self._count):
@@ -145,11 +145,11 @@ class SampledAhead(Generic[AnySampled]):
                     return
                 self._keep(batch, sample)
 
-    def _sample_or_take(self, batch: int) -> AnySampled:
+    def _sample_or_take(self, batch: int) -> SampledT:
         known = self._kept.get(batch)
         return known if known is not None else self._draw(batch)
 
-    def _keep(self, batch: int, sample: AnySampled) -> None:
+    def _keep(self, batch: int, sample: SampledT) -> None:
         with self._changed:
             self._fed = batch + 1
             size = sample.nbytes
@@ -159,7 +159,7 @@ class SampledAhead(Generic[AnySampled]):
             self._changed.notify_all()
 
 
-_running: weakref.WeakSet[SampledAhead[Any]] = weakref.WeakSet()
+_running: weakref.WeakSet[PrefetchSampler[Any]] = weakref.WeakSet()
 
 
 @atexit.register

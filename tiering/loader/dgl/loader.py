@@ -8,14 +8,14 @@ from typing import Any
 from tiering.errors import InputError
 from tiering.loader.attributes import edge_names
 from tiering.loader.draws import chosen_sampler
-from tiering.loader.loader import Loader, OpenLayout
+from tiering.loader.loader import LayoutTables, Loader
 from tiering.loader.options import LoaderOptions
 from tiering.loader.original_ids import ranks_of
 from tiering.loader.require import require_dgl
 
 
 def block_loader(
-    layout: OpenLayout,
+    layout: LayoutTables,
     split: str | None,
     fanouts: Sequence[int | Mapping[Any, int]],
     *,

@@ -26,7 +26,7 @@ from tiering.loader.batches.batch import (
 )
 from tiering.loader.batches.host import sampling_stage
 from tiering.loader.batches.lookahead import Lookahead
-from tiering.loader.batches.pipeline import Stage
+from tiering.loader.batches.pipeline import PipelineStage
 from tiering.loader.batches.targets import Plan
 from tiering.loader.batches.tensors import tensors_in
 from tiering.loader.gpu.adjacency import GpuAdjacency, PlacedLists, load_adjacency
@@ -34,7 +34,7 @@ from tiering.loader.gpu.device import Device, auto_sms, check_process, parse_sms
 from tiering.loader.gpu.gather import GpuFeatures
 from tiering.loader.gpu.rows import SlotRows
 from tiering.loader.gpu.slots import GpuSlots
-from tiering.loader.options import Gatherable
+from tiering.loader.options import FeatureSource
 from tiering.loader.processes.peers import PeerGroup
 from tiering.sampling import SampledBatch, Sampler
 
@@ -229,7 +229,7 @@ class GpuBatches:
         self,
         device: Device,
         sampler: GpuSampler | Sampler,
-        features: Mapping[str, Gatherable],
+        features: Mapping[str, FeatureSource],
         labels: Ids | None,
         seed_type: str,
         workers: int,
@@ -247,7 +247,7 @@ class GpuBatches:
         self._process = os.getpid()
 
     @contextmanager
-    def stages(self, plan: Plan, epoch: int, order: Sequence[int]) -> Iterator[list[Stage]]:
+    def stages(self, plan: Plan, epoch: int, order: Sequence[int]) -> Iterator[list[PipelineStage]]:
         """Sampling (one batch at a time on the GPU, `workers` on the host), then extraction."""
         check_process(self._process)
         types = [] if self.lookahead is None else self.lookahead.tables.types
@@ -266,7 +266,10 @@ class GpuBatches:
         with sampling_stage(self.lookahead, epoch, order, len(plan), draw, workers) as (sampling, ahead):
             slots = None if ahead is None else self._open_slots()
             try:
-                yield [sampling, Stage("extraction", lambda given: self._extract(given[0], given[1], plan, slots))]
+                yield [
+                    sampling,
+                    PipelineStage("extraction", lambda given: self._extract(given[0], given[1], plan, slots)),
+                ]
             finally:
                 if slots is not None:  # others may read other rows into what a kernel still reads
                     try:
@@ -316,7 +319,7 @@ class GpuBatches:
         complete.record(stream.handle)
         return made, complete
 
-    def _rows(self, source: Gatherable, nodes: torch.Tensor, ahead: SlotRows | None) -> torch.Tensor:
+    def _rows(self, source: FeatureSource, nodes: torch.Tensor, ahead: SlotRows | None) -> torch.Tensor:
         import torch
 
         if not isinstance(source, GpuFeatures):

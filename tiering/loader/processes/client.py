@@ -26,7 +26,7 @@ from tiering.loader.processes.machine import MachineProcesses
 from tiering.loader.tables.gather import FeatureRows, TieredFeatures
 from tiering.loader.tables.resident import SharedBlock, mapped
 from tiering.loader.tables.ssd_buffer import NO_COUNTERS, NO_SLOT
-from tiering.readahead.config import Choice, SsdTables
+from tiering.readahead.config import ReadaheadConfig, SsdTables
 
 Ids = npt.NDArray[np.int64]
 _SENT_AHEAD = 2
@@ -75,7 +75,7 @@ class BufferClient:
         page_locked: bool,
     ) -> None:
         self.tables, self.pools = tables, list[tuple[int, int]]()
-        self.choice: Choice | None = None
+        self.choice: ReadaheadConfig | None = None
         """What the owner chose; ``None`` before the first epoch."""
         self.kept_bytes = 0
         """Memory for what this rank has sampled ahead."""
@@ -211,7 +211,7 @@ class BufferClient:
         finally:
             os.close(descriptor)
         self.pools = [(int(row_bytes), int(slots)) for row_bytes, slots in opened["pools"]]
-        self.choice, self.kept_bytes = Choice(**opened["choice"]), int(opened["kept_bytes"])
+        self.choice, self.kept_bytes = ReadaheadConfig(**opened["choice"]), int(opened["kept_bytes"])
 
 
 class ClientEpoch:

@@ -25,7 +25,7 @@ from tiering.loader.processes.channel import Channel, listen
 from tiering.loader.processes.epoch import Key, Member, RefusalError, Run, tell, told
 from tiering.loader.processes.machine import MachineProcesses
 from tiering.loader.tables.ssd_buffer import SsdBuffer
-from tiering.readahead.config import Choice
+from tiering.readahead.config import ReadaheadConfig
 
 _log = logging.getLogger("tiering.loader")
 Places = npt.NDArray[np.uint32]
@@ -46,7 +46,7 @@ class BufferServer:
         weakref.finalize(self, self._serving.close).atexit = False
         threading.Thread(target=self._serving.accept, name="tiering-buffer-server", daemon=True).start()
 
-    def offer(self, buffer: SsdBuffer, choice: Choice, kept_bytes: int) -> None:
+    def offer(self, buffer: SsdBuffer, choice: ReadaheadConfig, kept_bytes: int) -> None:
         """Fill this buffer in epochs from now on."""
         self._serving.offered = (buffer, choice, kept_bytes)
 
@@ -62,7 +62,7 @@ class Serving:
 
     def __init__(self, machine: MachineProcesses) -> None:
         self.machine, self.changed = machine, threading.Condition()
-        self.offered: tuple[SsdBuffer, Choice, int] | None = None
+        self.offered: tuple[SsdBuffer, ReadaheadConfig, int] | None = None
         self._listener, self.address = listen()
         self._runs: dict[Key, Run] = {}
         self._closing, self._process = False, os.getpid()

@@ -12,7 +12,7 @@ from tiering.errors import InputError
 from tiering.formats.graph import Graph
 from tiering.loader.attributes import edge_names
 from tiering.loader.draws import chosen_sampler
-from tiering.loader.loader import Loader, OpenLayout
+from tiering.loader.loader import LayoutTables, Loader
 from tiering.loader.options import LinkOptions, LoaderOptions
 from tiering.loader.original_ids import ranks_of
 from tiering.loader.require import require_pyg
@@ -20,7 +20,7 @@ from tiering.sampling import Negatives
 
 
 def neighbor_loader(
-    layout: OpenLayout,
+    layout: LayoutTables,
     split: str | None,
     num_neighbors: Any,
     *,
@@ -49,7 +49,7 @@ def neighbor_loader(
 
 
 def link_neighbor_loader(
-    layout: OpenLayout,
+    layout: LayoutTables,
     num_neighbors: Any,
     *,
     edge_label_index: Any = None,

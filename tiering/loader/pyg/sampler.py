@@ -20,7 +20,7 @@ from torch_geometric.sampler import (
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import CapabilityError, InputError
 from tiering.loader.attributes import EDGE_IDS, EdgeAttributes
-from tiering.loader.loader import OpenLayout
+from tiering.loader.loader import LayoutTables
 from tiering.loader.original_ids import Ids, NodeIds
 from tiering.loader.pyg.batch import edge_label, new_by_hop
 from tiering.loader.pyg.loader import negatives_of
@@ -35,7 +35,7 @@ class TieredSampler(BaseSampler):  # type: ignore[misc] # PyG has no types
     for: whichever worker draws it, and whatever ids it is told in.
     """
 
-    def __init__(self, layout: OpenLayout, options: SamplingOptions, ids: str) -> None:
+    def __init__(self, layout: LayoutTables, options: SamplingOptions, ids: str) -> None:
         self._layout, self._options = layout, options
         self._graph = graph = layout.artifact.graph
         self._ids = NodeIds(graph, ids)

@@ -17,7 +17,7 @@ from tiering.errors import CapabilityError, InputError, MissingError
 from tiering.formats.graph import Graph
 from tiering.formats.refusals import checked_lists
 from tiering.loader.attributes import NodeAttributes
-from tiering.loader.loader import OpenLayout
+from tiering.loader.loader import LayoutTables
 from tiering.loader.options import DeviceOptions, ReadOptions
 from tiering.loader.original_ids import Ids, NodeIds
 
@@ -39,7 +39,7 @@ class TieredFeatureStore(FeatureStore):  # type: ignore[misc] # PyG has no types
     are node types, or ``None`` where there is one node type and one relation.
     """
 
-    def __init__(self, layout: OpenLayout, ids: str, masks: bool, reading: ReadOptions) -> None:
+    def __init__(self, layout: LayoutTables, ids: str, masks: bool, reading: ReadOptions) -> None:
         super().__init__()
         self._layout, self._masks, self._reading = layout, masks, reading
         self._artifact, self._graph = layout.artifact, layout.artifact.graph
@@ -157,7 +157,7 @@ class TieredGraphStore(GraphStore):  # type: ignore[misc] # PyG has no types
     Nothing is kept. With ``original`` ids each request renumbers the relation: 8 bytes per edge for the result.
     """
 
-    def __init__(self, layout: OpenLayout, ids: str) -> None:
+    def __init__(self, layout: LayoutTables, ids: str) -> None:
         super().__init__()
         self._layout, self._artifact, self._graph = layout, layout.artifact, layout.artifact.graph
         self._ids = NodeIds(self._graph, ids)
@@ -220,7 +220,7 @@ class TieredGraphStore(GraphStore):  # type: ignore[misc] # PyG has no types
         return f"<TieredGraphStore {self._artifact.path}, ids: {self._ids.kind}>"
 
 
-def _read_only(layout: OpenLayout) -> CapabilityError:
+def _read_only(layout: LayoutTables) -> CapabilityError:
     return CapabilityError(
         f"{layout.artifact.path}: stores over a layout are for reading: nothing is put, replaced or removed; change "
         "the dataset and make the layout again"

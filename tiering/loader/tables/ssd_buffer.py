@@ -21,7 +21,7 @@ from tiering.loader.process import ForkLock, warn_once
 from tiering.loader.tables.gather import FeatureRows, TieredFeatures
 from tiering.loader.tables.resident import SharedBlock, anonymous, shared_memory
 from tiering.loader.tables.ssd import PageChecks, open_row_buffer
-from tiering.readahead.config import Choice, SsdTables
+from tiering.readahead.config import ReadaheadConfig, SsdTables
 
 Ids = npt.NDArray[np.int64]
 NO_SLOT = np.uint32(native.NO_SLOT)
@@ -91,7 +91,7 @@ class SsdBuffer:
             return self._native
 
     @contextmanager
-    def epoch(self, choice: Choice) -> Iterator[native.RowBuffer | None]:
+    def epoch(self, choice: ReadaheadConfig) -> Iterator[native.RowBuffer | None]:
         """The core's buffer for one epoch; ``None`` where another epoch has it."""
         buffer = self.core
         with self._lock:
