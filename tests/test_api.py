@@ -62,9 +62,7 @@ def test_keywords_that_editors_know_are_those_that_are_taken() -> None:
     from tiering.datasets.options import ImportKeywords, ImportOptions
     from tiering.evaluation.run import EvaluationKeywords, evaluate
     from tiering.layout.options import LayoutKeywords, LayoutOptions
-    from tiering.loader import keywords, options
-    from tiering.loader.dgl.loader import block_loader
-    from tiering.loader.pyg.loader import link_neighbor_loader, neighbor_loader
+    from tiering.loader import options
     from tiering.pipeline.chain import run_config
     from tiering.sampling import SamplingOptions
     from tiering.scores.request import OPTIONS, ScoreKeywords
@@ -83,20 +81,14 @@ def test_keywords_that_editors_know_are_those_that_are_taken() -> None:
     rows = of(options.ReadOptions, options.DeviceOptions)
     seeds = of(options.SeedOptions) - {"split"}
     batches = rows | sampling | seeds | of(options.PipelineOptions, options.MemoryOptions)
-    alone = {"node_type", "seeds"}
+    nodes = {"node_type", "seeds"}
     assert keys(ImportKeywords) == of(ImportOptions) | {"checksum_features"}
     assert keys(ScoreKeywords) == set(OPTIONS)
     assert keys(EvaluationKeywords) == sampling | named(evaluate) - {"graph", "scores", "sampling", "elsewhere"}
     assert keys(LayoutKeywords) == named(LayoutOptions.of)
-    assert keys(keywords.RowKeywords) == rows
-    assert keys(keywords.LoaderKeywords) == batches | {"fanouts"}
-    assert keys(keywords.LinkLoaderKeywords) == batches - alone | {"fanouts"}
-    pyg = named(neighbor_loader) - {"layout", "split", "num_neighbors"}
-    links = named(link_neighbor_loader) - {"layout", "num_neighbors"}
-    dgl = named(block_loader) - {"layout", "split", "fanouts"}
-    assert keys(keywords.PygLoaderKeywords) == batches | pyg
-    assert keys(keywords.PygLinkLoaderKeywords) == batches - alone | links
-    assert keys(keywords.DglLoaderKeywords) == batches | dgl
+    assert keys(options.RowKeywords) == rows
+    assert keys(options.NodeKeywords) == batches
+    assert keys(options.BatchKeywords) == batches - nodes
     assert named(tiering.generate_dataset) == named(generate)
     assert named(tiering.run_chain) - {"config"} == named(run_config) - {"path"}
 

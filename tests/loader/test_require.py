@@ -36,7 +36,7 @@ def test_what_is_missing_is_said(kit, build, monkeypatch, method, of, installed,
         raise OSError("no such library")
 
     layout = build(kit.small_graph())
-    monkeypatch.setattr("tiering.loader.require.version", version)
-    monkeypatch.setattr("tiering.loader.require.import_module", import_module)
+    monkeypatch.setattr("tiering.loader.adapters.version", version)
+    monkeypatch.setattr("tiering.loader.adapters.import_module", import_module)
     with pytest.raises(CapabilityError, match=words.format(package=package, extra=extra)):
         getattr(layout, method)()

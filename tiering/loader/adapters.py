@@ -1,13 +1,17 @@
-"""What turns batches into those of another library: what is asked of it, and what all such have in common."""
+"""What loaders for PyG and DGL have in common: their keywords as options of a `Loader`, and adapters of its batches."""
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
 
 from tiering.artifacts.manifest import Relation
+from tiering.errors import CapabilityError, InputError
 from tiering.formats.features import EDGE_FEATURES
 from tiering.formats.graph import Graph
 from tiering.loader.attributes import EdgeAttributes, NodeAttributes
@@ -18,18 +22,18 @@ from tiering.sampling import Sampler
 
 
 class Adapter(Protocol):
-    """Turns batches into those of another library, in the background, where the batch lies and on its stream."""
+    """A converter of batches to those of another library, in the background, where the batch lies and on its stream."""
 
     def adapt(self, batch: Batch) -> Any:
-        """The other library's batch."""
+        """Return the other library's batch."""
 
     def contents(self, value: Any) -> Iterable[Any]:
-        """What lies in an object of the other library's: tensors, and what holds some; nothing in any other object."""
+        """Return the tensors, and objects that hold some, in an object of the other library; nothing for others."""
 
 
 @dataclass(frozen=True)
 class BatchSource:
-    """What the batches of a loader are made of."""
+    """What an adapter knows of the loader whose batches it converts."""
 
     graph: Graph
     sampler: Sampler
@@ -51,7 +55,7 @@ class AdaptedBatches(ABC):
 
     @property
     def edge_positions(self) -> bool:
-        """Whether it has to be known where edges stand."""
+        """Whether batches need the positions of their edges."""
         return bool(self.edge_names)
 
     @property
@@ -61,21 +65,67 @@ class AdaptedBatches(ABC):
 
     @abstractmethod
     def adapter(self, source: BatchSource) -> Adapter:
-        """The adapter of a loader."""
+        """Return the adapter of a loader."""
+
+    def finished(self, made: Any) -> Any:
+        """Return a batch after the user's transform."""
+        return made if self.transform is None else self.transform(made)
 
 
 class GraphAttributes:
-    """What adapters know of the graph, by node type and by relation.
+    """Attributes of the graph by node type and by relation, for adapters.
 
-    `homogeneous` says whether there is one of each: then the libraries' batches have no names of types.
+    `homogeneous`: there is one of each; then the libraries' batches have no names of types.
     """
 
     def __init__(self, source: BatchSource, holds: AdaptedBatches, splits: bool) -> None:
         graph, device = source.graph, source.device
         self.nodes = {t: NodeAttributes(graph, t, device, splits) for t in graph.node_types}
-        # With random walks relations are metapaths, whose edges stand nowhere.
+        # With random walks relations are metapaths, whose edges have no positions.
         self.edges: dict[Relation, EdgeAttributes | None] = dict.fromkeys(source.sampler.edge_relations)
         for r in graph.relations if holds.edge_names else []:
             if r in self.edges:
                 self.edges[r] = EdgeAttributes(graph, r, device, holds.edge_names, source.edge_rows.get(r))
         self.homogeneous = len(self.nodes) == len(self.edges) == 1
+
+
+def choose_sampler(options: dict[str, Any], replace: bool, weight: str | None, weight_option: str) -> str:
+    """Return the name of the sampler that `replace`, a weight, or ``sampler`` asks for; the last leaves `options`.
+
+    `TypeError` if fanouts or frontier are among these: both libraries have keywords of their own for them.
+    """
+    if refused := [name for name in ("fanouts", "frontier") if name in options]:
+        raise TypeError(f"unexpected keyword argument {refused[0]!r}: it follows from the library that batches are for")
+    if weight not in (None, "weight"):
+        raise InputError(f"{weight_option}: neighbours are drawn by the edge data 'weight', found {weight!r}")
+    asked = {"replace": replace, weight_option: weight, "sampler": options.get("sampler")}
+    if len(both := [name for name, value in asked.items() if value]) > 1:
+        raise InputError(f"{', '.join(both)}: each chooses how neighbours are drawn; leave one out")
+    return str(options.pop("sampler", None) or ("weighted" if weight else "replacement" if replace else "uniform"))
+
+
+def require_pyg() -> None:
+    """Import PyG; `CapabilityError` says how to get it, or one that serves."""
+    _require("PyG", "torch_geometric", (2, 5), "pyg")
+
+
+def require_dgl() -> None:
+    """Import DGL; `CapabilityError` says how to get it, or one that serves."""
+    _require("DGL", "dgl", (1, 1, 3), "dgl")
+
+
+def _require(name: str, package: str, least: tuple[int, ...], extra: str) -> None:
+    expected = f"{package} {'.'.join(map(str, least))} or later: pip install 'tiering[{extra}]'"
+    try:
+        installed = version(package)
+    except PackageNotFoundError:
+        raise CapabilityError(f"batches for {name}: expected {expected}; it is not installed") from None
+    if tuple(map(int, re.findall(r"\d+", installed)[: len(least)])) < least:
+        raise CapabilityError(f"batches for {name}: expected {expected}; found {installed}")
+    try:
+        import_module(package)
+    except Exception as error:  # such as a library for another torch
+        raise CapabilityError(
+            f"batches for {name}: {package} {installed} is installed, but cannot be imported ({error}); is it for this "
+            "version of torch?"
+        ) from error

@@ -1,6 +1,4 @@
-"""What is known of nodes and edges beside features (original ids, classes, splits, edge data), looked up by the ids of
-a batch where the batch lies.
-"""
+"""Attributes of nodes and edges other than features: original ids, classes, splits, edge data, by a batch's ids."""
 
 from __future__ import annotations
 
@@ -25,14 +23,14 @@ if TYPE_CHECKING:
     import torch
 
 EDGE_IDS = "edge_ids"
-"""Edge data that `import` keeps on request: the position of each edge in the source."""
+"""Name of the edge data with the position of each edge in the source, which `import --edge-ids` keeps."""
 
 
 class Lookup:
-    """A table whose rows are taken by int64 ids, in the memory of the ids.
+    """A table whose rows are looked up by int64 ids; the rows arrive where the ids lie.
 
-    On a GPU a copy in page-locked memory is read by a kernel, so that the host does not wait. Tables along edges are
-    too large for that: `mapped`, they stay where they are, and the host fetches the ids.
+    For a GPU a kernel reads a copy in page-locked memory, so that the host does not wait. Tables along edges are too
+    large for a copy: if `mapped`, the host fetches the ids and reads the table itself.
     """
 
     def __init__(self, table: npt.NDArray[Any], device: Device | None, mapped: bool = False) -> None:
@@ -48,7 +46,7 @@ class Lookup:
         self._table = copy
 
     def __call__(self, ids: torch.Tensor) -> torch.Tensor:
-        """Rows of `ids`; each must be one of the table's."""
+        """Return the rows of `ids`, which must be in range."""
         import torch
 
         if self._device is None:
@@ -63,10 +61,10 @@ class Lookup:
 
 
 class NodeAttributes:
-    """Of the nodes of one type: original ids, classes and, on request, splits, by rank.
+    """Original ids, classes and, on request, splits of the nodes of one type, by rank.
 
     With splits a node's class and splits are one number, so that each node costs two reads of memory, not three.
-    Memory: 4 bytes per node for these (8 where they need it); on a GPU all tables lie in page-locked host memory.
+    Memory: 4 bytes per node for these (8 where they need it); for a GPU all tables lie in page-locked host memory.
     `FormatError` names an id or a class that is out of range. Cost: one pass over each array.
     """
 
@@ -84,15 +82,15 @@ class NodeAttributes:
             self._known = Lookup(labels, device)
 
     def original_ids(self, ranks: torch.Tensor) -> torch.Tensor:
-        """Ids of the source, int64."""
+        """Return the ids of the source, int64."""
         return ranks if self._original is None else as_int64(self._original(ranks))
 
     def labels(self, ranks: torch.Tensor) -> torch.Tensor | None:
-        """Classes, int64, -1 for none; ``None`` if the type has no labels."""
+        """Return the classes, int64, -1 for none; ``None`` if the type has no labels."""
         return self.labels_and_splits(ranks)[0]
 
     def labels_and_splits(self, ranks: torch.Tensor) -> tuple[torch.Tensor | None, dict[str, torch.Tensor]]:
-        """Classes as `labels` has them; per split: whether it has each node, bool."""
+        """Return classes as of `labels`, and per split a mask of the nodes in it, bool."""
         if not self._splits:
             return (self._known(ranks) if self._labelled else None), {}
         known, bits = self._known(ranks), len(self._splits)
@@ -103,7 +101,7 @@ class NodeAttributes:
 def packed(
     labels: npt.NDArray[np.int64] | None, splits: Sequence[npt.NDArray[np.int64]], count: int
 ) -> npt.NDArray[np.integer[Any]]:
-    """Per node, of `count`: one bit for each of `splits`, and above these the class, if there are any."""
+    """Return for each of `count` nodes one bit for each of `splits`, and above these the class, if there are any."""
     largest = 0 if labels is None else int(labels.max(initial=0))
     fits = len(splits) < 32 and largest < 1 << (31 - len(splits))
     dtype: type[np.integer[Any]] = np.int32 if fits else np.int64
@@ -115,9 +113,9 @@ def packed(
 
 
 class EdgeAttributes:
-    """Data that runs along the edges of one relation, by position in its ``indices``.
+    """Edge data of one relation, by position in its ``indices``.
 
-    `names` are those of `edge_data` that are wanted; a relation that lacks one goes without. Features that lie in the
+    `names`: the wanted keys of `Graph.edge_data`; those that the relation lacks are left out. Features that lie in the
     tiers come from `features`, all else from the graph's own files.
     """
 
@@ -136,7 +134,7 @@ class EdgeAttributes:
         self._bfloat16 = EDGE_FEATURES in looked_up and data[EDGE_FEATURES].dtype == np.uint16
 
     def __call__(self, positions: torch.Tensor) -> dict[str, torch.Tensor]:
-        """By name: the data of each edge."""
+        """Return the data of each edge by name."""
         return {name: self._of(name, positions) for name in self._names}
 
     def _of(self, name: str, positions: torch.Tensor) -> torch.Tensor:
@@ -152,13 +150,13 @@ class EdgeAttributes:
 
 
 def _as_stored(name: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Edge data as torch takes it: the bits of ``bfloat16`` as ``int16``."""
+    """Return edge data as torch takes it: the bits of ``bfloat16`` as ``int16``."""
     return values.view(np.int16) if name == EDGE_FEATURES and values.dtype == np.uint16 else values
 
 
 def edge_names(graph: Graph, names: Collection[str] | None, ids: bool | None) -> list[str]:
-    """Names of the edge data that a loader takes along: those given, or all, and the edges' ids in the source
-    (``None``: where `import` kept them); `InputError` if no relation has them.
+    """Return the names of the edge data that a loader takes along: `names`, or all; and the edges' ids in the source
+    (`ids` ``None``: where `import` kept them). `InputError` if no relation has them.
     """
     known = {name: relation for relation in graph.relations for name in graph.edge_data(relation)}
     wanted = [name for name in known if name != EDGE_IDS] if names is None else list(names)

@@ -1,35 +1,47 @@
-"""What a layout gives to other libraries: batches, stores and samplers as those of PyG and DGL."""
+"""Methods of a layout for users of other libraries: loaders, stores and samplers as those of PyG and DGL."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tiering.loader.dgl.loader import block_loader
+from tiering.errors import InputError
+from tiering.loader.adapters import choose_sampler, require_dgl, require_pyg
+from tiering.loader.attributes import edge_names
 from tiering.loader.loader import LayoutTables, Loader
-from tiering.loader.options import ReadOptions, grouped
-from tiering.loader.pyg.loader import link_neighbor_loader, neighbor_loader, sampling_words
-from tiering.loader.require import require_pyg
+from tiering.loader.options import LinkOptions, LoaderOptions, OriginalIds, ReadOptions, group_keywords
+from tiering.loader.original_ids import find_ranks
+from tiering.loader.pyg.arguments import find_input_nodes, find_links, label_links, make_negatives, sampling_keywords
 from tiering.sampling import SamplingOptions
 from tiering.units import parse_fanouts
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from tiering.loader.keywords import DglLoaderKeywords, PygLinkLoaderKeywords, PygLoaderKeywords
+    from tiering.loader.options import BatchKeywords, NodeKeywords
     from tiering.loader.pyg.sampler import TieredSampler
     from tiering.loader.pyg.stores import TieredFeatureStore, TieredGraphStore
 
 
 class ForFrameworks:
-    """Methods of `tiering.loader.TieredLayout` for users of PyG and DGL, in the words of these."""
+    """Methods of `tiering.loader.TieredLayout` for users of PyG and DGL, with the keywords of these."""
 
     def pyg_loader(
         self: LayoutTables,
         split: str | None = "train",
         num_neighbors: Any = (10, 10),
-        **options: Unpack[PygLoaderKeywords],
+        *,
+        input_nodes: OriginalIds = None,
+        replace: bool = False,
+        weight_attr: str | None = None,
+        edge_attrs: Collection[str] | None = None,
+        return_edge_id: bool | None = None,
+        masks: bool = True,
+        transform: Callable[[Any], Any] | None = None,
+        features: Any = "tiers",
+        **options: Unpack[NodeKeywords],
     ) -> Loader:
-        """Mini-batches as those of ``torch_geometric.loader.NeighborLoader``.
+        """Return a loader of mini-batches as those of ``torch_geometric.loader.NeighborLoader``.
 
         ``Data`` where the graph has one node type and one relation, else ``HeteroData``: seeds first, with
         ``x``, ``y``, ``edge_index``, ``n_id`` (ids of the source), ``input_id``, ``batch_size``,
@@ -67,12 +79,33 @@ class ForFrameworks:
         InputError, MissingError
             As of `TieredLayout.loader`; if ids are none of the source's, or no relation has such edge data.
         """
-        return neighbor_loader(self, split, num_neighbors, **options)
+        require_pyg()
+        from tiering.loader.pyg.batch import PygBatches
+
+        graph, words = self.artifact.graph, {**options}
+        if input_nodes is not None:
+            words["node_type"], words["seeds"] = find_input_nodes(graph, input_nodes, options.get("node_type"))
+        words |= {"split": split, **sampling_keywords(graph, num_neighbors, replace, weight_attr, words)}
+        names = tuple(edge_names(graph, edge_attrs, return_edge_id))
+        return Loader(self, LoaderOptions.of(features, words), PygBatches(names, transform, masks))
 
     def pyg_link_loader(
-        self: LayoutTables, num_neighbors: Any = (10, 10), **options: Unpack[PygLinkLoaderKeywords]
+        self: LayoutTables,
+        num_neighbors: Any = (10, 10),
+        *,
+        edge_label_index: OriginalIds = None,
+        edge_label: Any = None,
+        neg_sampling: Any = None,
+        replace: bool = False,
+        weight_attr: str | None = None,
+        edge_attrs: Collection[str] | None = None,
+        return_edge_id: bool | None = None,
+        masks: bool = True,
+        transform: Callable[[Any], Any] | None = None,
+        features: Any = "tiers",
+        **options: Unpack[BatchKeywords],
     ) -> Loader:
-        """Mini-batches as those of ``torch_geometric.loader.LinkNeighborLoader``.
+        """Return a loader of mini-batches as those of ``torch_geometric.loader.LinkNeighborLoader``.
 
         Parameters
         ----------
@@ -94,12 +127,21 @@ class ForFrameworks:
         CapabilityError, InputError, MissingError
             As of `pyg_loader`.
         """
-        return link_neighbor_loader(self, num_neighbors, **options)
+        require_pyg()
+        from tiering.loader.pyg.batch import PygBatches
+
+        graph, words, negatives = self.artifact.graph, {**options}, make_negatives(neg_sampling)
+        relation, pairs = find_links(graph, edge_label_index)
+        label = label_links(edge_label, pairs, negatives)
+        words |= sampling_keywords(graph, num_neighbors, replace, weight_attr, words)
+        names = tuple(edge_names(graph, edge_attrs, return_edge_id))
+        asked = LoaderOptions.of(features, words, LinkOptions(relation, pairs, negatives))
+        return Loader(self, asked, PygBatches(names, transform, masks, label))
 
     def pyg_stores(
         self: LayoutTables, ids: str = "original", *, masks: bool = True, **options: Any
     ) -> tuple[TieredFeatureStore, TieredGraphStore]:
-        """The ``(FeatureStore, GraphStore)`` that PyG's own loaders take as ``data``.
+        """Return the ``(FeatureStore, GraphStore)`` that PyG's own loaders take as ``data``.
 
         Tensors of each node type are ``x``, ``y`` (-1 for none), ``train_mask`` and the like, and ``n_id``, the ids
         themselves; relations are in CSC. For reading only; in host memory. Groups and edge types are named ``None``
@@ -108,8 +150,7 @@ class ForFrameworks:
         Parameters
         ----------
         ids
-            What nodes are called in indices and edges: ``original``, the ids of the source, or ``rank``. Give the
-            sampler the same.
+            Ids of nodes in indices and edges, and of the sampler: ``original`` (those of the source) or ``rank``.
         masks
             Whether there are ``train_mask`` and the like; 1 byte of memory per node.
         engine, depth, direct, threads, verify
@@ -134,7 +175,7 @@ class ForFrameworks:
         require_pyg()
         from tiering.loader.pyg.stores import TieredFeatureStore, TieredGraphStore
 
-        (reading,) = grouped("pyg_stores", (ReadOptions,), options)
+        (reading,) = group_keywords("pyg_stores", (ReadOptions,), options)
         features = TieredFeatureStore(self, ids, masks, reading)
         features.open()
         return features, TieredGraphStore(self, ids)
@@ -148,7 +189,7 @@ class ForFrameworks:
         replace: bool = False,
         weight_attr: str | None = None,
     ) -> TieredSampler:
-        """The ``BaseSampler`` that PyG's ``NodeLoader`` and ``LinkLoader`` take; needs no pyg-lib.
+        """Return the ``BaseSampler`` that PyG's ``NodeLoader`` and ``LinkLoader`` take; needs no pyg-lib.
 
         A batch is a pure function of `seed`, the epoch (``sampler.set_epoch(e)``, before an epoch begins) and the
         nodes or links that it is for, whichever worker draws it. ``e_id`` are positions in the source where ``import
@@ -173,14 +214,28 @@ class ForFrameworks:
         require_pyg()
         from tiering.loader.pyg.sampler import TieredSampler
 
-        words = sampling_words(self.artifact.graph, num_neighbors, replace, weight_attr, {})
+        words = sampling_keywords(self.artifact.graph, num_neighbors, replace, weight_attr, {})
         words["fanouts"] = parse_fanouts(words["fanouts"], "num_neighbors")
         return TieredSampler(self, SamplingOptions(seed=seed, **words), ids)
 
     def dgl_loader(
-        self: LayoutTables, split: str | None = "train", fanouts: Any = (10, 10), **options: Unpack[DglLoaderKeywords]
+        self: LayoutTables,
+        split: str | None = "train",
+        fanouts: Any = (10, 10),
+        *,
+        indices: OriginalIds = None,
+        replace: bool = False,
+        prob: str | None = None,
+        feature_name: str = "feat",
+        label_name: str = "label",
+        edge_attrs: Collection[str] | None = None,
+        return_edge_id: bool | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        features: Any = "tiers",
+        **options: Unpack[NodeKeywords],
     ) -> Loader:
-        """Mini-batches as those of ``dgl.dataloading.DataLoader``: ``input_nodes, output_nodes, blocks``.
+        """Return a loader of mini-batches as those of ``dgl.dataloading.DataLoader``: ``(input nodes, output nodes,
+        blocks)``.
 
         Parameters
         ----------
@@ -207,4 +262,22 @@ class ForFrameworks:
         InputError, MissingError
             As of `pyg_loader`.
         """
-        return block_loader(self, split, fanouts, **options)
+        require_dgl()
+        from tiering.loader.dgl.batch import DglBatches
+
+        graph, words = self.artifact.graph, {**options}
+        if isinstance(fanouts, (str, bytes)) or not isinstance(fanouts, Sequence) or not fanouts:
+            raise InputError(f"fanouts: expected one entry per layer such as [10, 10], found {fanouts!r}")
+        words |= {"sampler": choose_sampler(words, replace, prob, "prob"), "frontier": "all"}
+        if indices is not None:
+            by_type = indices if isinstance(indices, Mapping) else dict.fromkeys(graph.node_types, indices)
+            if len(by_type) != 1:
+                raise InputError(
+                    f"indices: expected ids of one type, as {{type: ids}}, found {len(by_type)}; types: "
+                    f"{', '.join(graph.node_types)}"
+                )
+            ((node_type, ids),) = by_type.items()
+            words |= {"node_type": node_type, "seeds": find_ranks(graph, node_type, ids, "indices")}
+        words |= {"split": split, "fanouts": list(reversed(fanouts))}
+        names = tuple(edge_names(graph, edge_attrs, return_edge_id))
+        return Loader(self, LoaderOptions.of(features, words), DglBatches(names, transform, feature_name, label_name))

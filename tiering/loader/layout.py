@@ -1,4 +1,4 @@
-"""An open layout: the graph and the tiers behind one object. ``tiering.open`` returns it for layout directories."""
+"""An open layout: the graph and the tiers in one object, which ``tiering.open`` returns for layout directories."""
 
 from __future__ import annotations
 
@@ -21,31 +21,32 @@ from tiering.loader.frameworks import ForFrameworks
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.gather import GpuFeatures
 from tiering.loader.loader import Loader
-from tiering.loader.options import DeviceOptions, LinkOptions, LoaderOptions, ReadOptions, grouped
+from tiering.loader.options import DeviceOptions, LinkOptions, LoaderOptions, ReadOptions, group_keywords
 from tiering.loader.process import ForkLock
 from tiering.loader.processes.peers import PeerGroup, find_group
 from tiering.loader.tables.gather import TieredFeatures, same_layout
 from tiering.loader.tables.ssd_buffer import SsdBuffer
 from tiering.sampling import Negatives
+from tiering.sampling.options import Fanouts
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from tiering.loader.keywords import LinkLoaderKeywords, LoaderKeywords, RowKeywords
+    from tiering.loader.options import BatchKeywords, NodeKeywords, RowKeywords
 
 
 class TieredLayout(ForFrameworks, Described):
-    """A layout ready to read. Ids everywhere are ranks; `new_to_old` leads back to the ids of the source.
+    """An open layout. Ids everywhere are ranks; `new_to_old` maps them to the ids of the source.
 
-    Opening reads the manifest only. Memory tiers are loaded by the first `features` of a type. Use as a context
-    manager, or call `close`, to give memory and descriptors back at a known time.
+    Opening reads the manifest only; the first `features` of a type loads its memory tiers. Close it, or use it as a
+    context manager, to give memory and descriptors back at a known time.
     """
 
     def __init__(self, artifact: Layout) -> None:
         self.artifact = artifact
         """The layout on disk."""
         self.buffers: MutableMapping[Any, SsdBuffer] = WeakValueDictionary()
-        """Buffers in front of the ssd tier, of the loaders that there are."""
+        """Buffers in front of the ssd tier, of the loaders that exist."""
         self._tables: dict[tuple[Any, ...], TieredFeatures | GpuFeatures] = {}
         self._lock = ForkLock()
 
@@ -90,39 +91,39 @@ class TieredLayout(ForFrameworks, Described):
         return self.graph.relations
 
     def feature_dim(self, node_type: str) -> int:
-        """Elements per feature row of a type. Opens nothing."""
+        """Return the elements per feature row of a type. Opens nothing."""
         return self.artifact.type_layout(node_type).dim
 
     def num_nodes(self, node_type: str | None = None) -> int:
-        """Nodes of a type; of all types if none is given."""
+        """Return the number of nodes of a type, by default of all types."""
         return self.graph.num_nodes(node_type)
 
     def num_edges(self, relation: Relation | str | None = None) -> int:
-        """Edges of a relation; of all relations if none is given."""
+        """Return the number of edges of a relation, by default of all relations."""
         return self.graph.num_edges(relation)
 
     def num_classes(self, node_type: str | None = None) -> int | None:
-        """Number of classes, or ``None`` without labels."""
+        """Return the number of classes; ``None`` without labels."""
         return self.graph.num_classes(node_type)
 
     def csc(self, relation: Relation | str | None = None) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """``(indptr, indices)`` of a relation in ranks; see `tiering.formats.graph.Graph.csc`."""
+        """Return ``(indptr, indices)`` of a relation in ranks; see `tiering.formats.graph.Graph.csc`."""
         return self.graph.csc(relation)
 
     def new_to_old(self, node_type: str | None = None) -> np.ndarray[Any, Any]:
-        """Original id of each rank."""
+        """Return the original id of each rank."""
         return self.graph.new_to_old(node_type)
 
     def old_to_new(self, node_type: str | None = None) -> np.ndarray[Any, Any]:
-        """Rank of each original id."""
+        """Return the rank of each original id."""
         return self.graph.old_to_new(node_type)
 
     def labels(self, node_type: str | None = None) -> np.ndarray[Any, Any] | None:
-        """Class by rank, int64 with -1 for none; ``None`` if the type has no labels."""
+        """Return the class by rank, int64 with -1 for none; ``None`` if the type has no labels."""
         return self.graph.labels(node_type)
 
     def split(self, name: str = "train", node_type: str | None = None) -> np.ndarray[Any, Any]:
-        """Ranks of a split's nodes, in the order of the source."""
+        """Return the ranks of a split's nodes, in the order of the source."""
         return self.graph.split(name, node_type)
 
     def open_table(
@@ -133,9 +134,10 @@ class TieredLayout(ForFrameworks, Described):
         preloaded: bool = False,
         group: PeerGroup | None = None,
     ) -> TieredFeatures | GpuFeatures:
-        """`features`, or by the key of a relation `edge_features`, by groups of options; `preloaded`: rows of the ssd
-        tier are read into host memory, too; `group`: processes that hold what lies in host memory together (on a GPU:
-        those that `where` says).
+        """Return the table of a node type, or by its key of a relation; the same arguments give the same open table.
+
+        `preloaded`: rows of the ssd tier are read into host memory, too. `group`: processes that share host memory (on
+        a GPU: those that `where` says).
         """
         index = where.index
         key: tuple[Any, ...] = (node_type, reading, preloaded, group)
@@ -148,27 +150,24 @@ class TieredLayout(ForFrameworks, Described):
                 if index is None:
                     table = TieredFeatures(self.artifact, node_type, reading, preloaded, group)
                 else:
-                    device = gpu_device.open_device(index)
-                    table = GpuFeatures(
-                        self.artifact, node_type, device, reading,
-                        max_sms=where.max_sms, group=group,
-                    )  # fmt: skip
+                    device, sms = gpu_device.open_device(index), where.max_sms
+                    table = GpuFeatures(self.artifact, node_type, device, reading, max_sms=sms, group=group)
                 self._tables[key] = table
         if preloaded and isinstance(table, GpuFeatures):
             table.preload()
         return table
 
     def features(self, node_type: str | None = None, **options: Unpack[RowKeywords]) -> TieredFeatures | GpuFeatures:
-        """Tiered feature rows of a node type. The same arguments give the same open table.
+        """Return the tiered feature rows of a node type. The same arguments give the same open table.
 
         Parameters
         ----------
         node_type
             May be left out where one type has features.
         engine, depth, direct, threads, verify
-            How rows are read; see `tiering.loader.options.ReadOptions`.
+            See `tiering.loader.options.ReadOptions`.
         device, max_sms, peers
-            Where rows arrive; see `tiering.loader.options.DeviceOptions`.
+            See `tiering.loader.options.DeviceOptions`.
 
         Raises
         ------
@@ -184,14 +183,14 @@ class TieredLayout(ForFrameworks, Described):
             node_type = self.feature_types[0] if len(self.feature_types) == 1 else "(say which)"
         if ":" in node_type:
             raise MissingError(f"{self.path}: {node_type!r} is no node type; features of edges are `edge_features`")
-        reading, where = grouped("features", (ReadOptions, DeviceOptions), options)
-        return self.open_table(node_type, reading, where)
+        return self.open_table(node_type, *group_keywords("features", (ReadOptions, DeviceOptions), options))
 
     def edge_features(
         self, relation: Relation | str | None = None, **options: Unpack[RowKeywords]
     ) -> TieredFeatures | GpuFeatures:
-        """Tiered rows of a relation's edge features: the same kind of table as `features` gives, of which the ids are
-        positions in the relation's ``indices`` (`csc`), as batches tell them (`Batch.positions`).
+        """Return the tiered rows of a relation's edge features, a table as of `features`.
+
+        Its ids are positions in the relation's ``indices`` (`csc`), as of `Batch.positions`.
 
         Parameters
         ----------
@@ -205,37 +204,42 @@ class TieredLayout(ForFrameworks, Described):
         MissingError, CapabilityError, BudgetError
             As of `features`; if no features of these edges are in the tiers.
         """
-        reading, where = grouped("edge_features", (ReadOptions, DeviceOptions), options)
-        return self.open_table(self.artifact.edge_table(relation), reading, where)
+        groups = group_keywords("edge_features", (ReadOptions, DeviceOptions), options)
+        return self.open_table(self.artifact.edge_table(relation), *groups)
 
     def loader(
-        self, split: str | None = "train", *, features: Any = "tiers", **options: Unpack[LoaderKeywords]
+        self,
+        split: str | None = "train",
+        *,
+        fanouts: Fanouts = (10, 10),
+        features: Any = "tiers",
+        **options: Unpack[NodeKeywords],
     ) -> Loader:
-        """Mini-batches with features, sampled and gathered in the background.
+        """Return a loader of mini-batches with features, sampled and gathered in the background.
 
         Parameters
         ----------
-        split, node_type, seeds, shuffle, drop_last
-            Which nodes batches start from, and in what order; see `tiering.loader.options.SeedOptions`.
+        split, node_type, seeds, shuffle, drop_last, rank, world_size
+            Seeds and their order; see `tiering.loader.options.SeedOptions`.
         fanouts
-            Neighbours per hop, the seeds' own hop first, in any form of `tiering.units.parse_fanouts`; (10, 10) unless
-            told otherwise. With ``pinsage`` how many of the most visited nodes, with ``ladies`` nodes per layer.
+            Neighbours per hop, the seeds' own hop first, in any form of `tiering.units.parse_fanouts`. ``pinsage``: how
+            many of the most visited nodes; ``ladies``: nodes per layer.
         batch_size, frontier, sampler, seed, num_walks, walk_length, restart, metapaths
-            How batches are sampled; see `tiering.sampling.SamplingOptions`. ``uniform``, ``replacement``, ``weighted``
-            and ``full`` are `tiering.sampling.NeighborSampler`, ``pinsage`` is `tiering.sampling.RandomWalkSampler`,
-            ``ladies`` is `tiering.sampling.LayerSampler`; the last two give their edges weights.
+            See `tiering.sampling.SamplingOptions`. Samplers ``uniform``, ``replacement``, ``weighted`` and ``full`` are
+            `tiering.sampling.NeighborSampler`, ``pinsage`` is `tiering.sampling.RandomWalkSampler`, ``ladies`` is
+            `tiering.sampling.LayerSampler`; the last two give their edges weights.
         features
             ``tiers``; ``memory`` (all rows are first read into memory); an object with ``gather(ids)``, or one per node
             type; ``None`` for the structure alone. Batches are the same, bit for bit.
         engine, depth, direct, threads, verify
-            How rows are read; see `tiering.loader.options.ReadOptions`.
+            See `tiering.loader.options.ReadOptions`.
         device, max_sms, peers
-            Where batches arrive; see `tiering.loader.options.DeviceOptions`. On a GPU, sampling and gathering run on
-            streams of their own, ahead of training.
-        memory, window, ssd_model
-            Memory for rows of the ssd tier, and how far to look ahead; see `tiering.loader.options.MemoryOptions`.
+            See `tiering.loader.options.DeviceOptions`. On a GPU, sampling and gathering run on streams of their own,
+            ahead of training.
+        memory, window, ssd_model, reserve
+            Memory and lookahead; see `tiering.loader.options.MemoryOptions`.
         workers, prefetch, in_order, progress, edge_positions, edge_features, sample_on, peer_adjacency_cache
-            How batches are made in the background; see `tiering.loader.options.PipelineOptions`.
+            See `tiering.loader.options.PipelineOptions`.
 
         Raises
         ------
@@ -246,7 +250,7 @@ class TieredLayout(ForFrameworks, Described):
         CapabilityError
             If `device` or `engine` is not available.
         """
-        return Loader(self, LoaderOptions.of(features, {"split": split, **options}))
+        return Loader(self, LoaderOptions.of(features, {"split": split, "fanouts": fanouts, **options}))
 
     def link_loader(
         self,
@@ -254,23 +258,24 @@ class TieredLayout(ForFrameworks, Described):
         *,
         links: Any = None,
         negatives: Negatives | None = None,
+        fanouts: Fanouts = (10, 10),
         features: Any = "tiers",
-        **options: Unpack[LinkLoaderKeywords],
+        **options: Unpack[BatchKeywords],
     ) -> Loader:
-        """Mini-batches of links, for link prediction: both ends of each, and of pairs that are none, sampled around.
+        """Return a loader of mini-batches of links, for link prediction.
 
-        ``batch.links`` says which of the first nodes of a batch are the ends.
+        The ends of links and of negative pairs are sampled around; ``batch.links`` says which nodes they are.
 
         Parameters
         ----------
         relation
             Relation of the links; may be left out where there is one.
         links
-            Ids (ranks) of shape (2, links), sources above destinations; unless given, all edges of the relation in the
+            Ids (ranks) of shape (2, links), sources above destinations; by default all edges of the relation in the
             order of its ``indices`` (8 bytes of memory per edge, for their order in an epoch).
         negatives
-            Pairs to draw beside them; see `tiering.sampling.Negatives`.
-        features, shuffle, drop_last, ...
+            Negative pairs to draw in addition; see `tiering.sampling.Negatives`.
+        fanouts, features, shuffle, drop_last, ...
             As of `loader`; ``batch_size`` is in links. There is no split, and batches have no `Batch.y`.
 
         Raises
@@ -282,20 +287,21 @@ class TieredLayout(ForFrameworks, Described):
         -----
         The edges that are predicted are among those that nodes aggregate over, if the graph has them.
         """
-        if taken := [name for name in ("split", "node_type", "seeds") if name in options]:
-            raise TypeError(f"link_loader() got an unexpected keyword argument {taken[0]!r}")
-        return Loader(self, LoaderOptions.of(features, {**options}, LinkOptions(relation, links, negatives)))
+        if refused := [name for name in ("split", "node_type", "seeds") if name in options]:
+            raise TypeError(f"link_loader() got an unexpected keyword argument {refused[0]!r}")
+        asked = LinkOptions(relation, links, negatives)
+        return Loader(self, LoaderOptions.of(features, {"fanouts": fanouts, **options}, asked))
 
     def problems(self, level: str = "header", threads: int = 1) -> list[Problem]:
-        """Every problem of the layout on disk; see `tiering.artifacts.artifact.Artifact.problems`."""
+        """Return every problem of the layout on disk; see `tiering.artifacts.artifact.Artifact.problems`."""
         return self.artifact.problems(level, threads)
 
     def summary(self) -> dict[str, Any]:
-        """What ``tiering info`` prints."""
+        """Return what ``tiering info --json`` prints."""
         return self.artifact.summary()
 
     def describe(self) -> list[Part]:
-        """What ``tiering info`` prints, for people: what lies in which tier, and the graph."""
+        """Return what ``tiering info`` prints: the rows of each tier, and the graph."""
         return self.artifact.describe()
 
     def close(self) -> None:

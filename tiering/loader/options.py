@@ -1,38 +1,42 @@
-"""What tables and loaders are asked for: groups of options that travel together, passed whole.
-
-`TieredLayout.features` and `TieredLayout.loader` take the fields of these groups as keywords.
-"""
+"""Options of tables and loaders, in groups that are passed whole; `TieredLayout` takes their fields as keywords."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict
 
 import numpy as np
 
 from tiering import native
 from tiering.errors import InputError
 from tiering.sampling import Negatives, SamplingOptions
+from tiering.sampling.options import SamplingKeywords
 from tiering.units import parse_bytes, parse_device, parse_fanouts
 
 if TYPE_CHECKING:
     import torch
 
 
+Ranks: TypeAlias = Any
+"""Nodes by the numbers that a layout gives them, hottest first; `TieredLayout.old_to_new` makes them of ids."""
+OriginalIds: TypeAlias = Any
+"""Nodes by their ids in the source, as scripts for other libraries have them; `TieredLayout.new_to_old` leads back."""
+
+
 class FeatureSource(Protocol):
-    """Anything a loader can take features from."""
+    """An object that a loader can take features from."""
 
     def gather(self, ids: Any, out: torch.Tensor | None = None) -> torch.Tensor:
-        """Rows of `ids` in request order."""
+        """Return the rows of `ids` in request order."""
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How rows are read from memory and SSD."""
+    """Options of reading rows from memory and SSD."""
 
     engine: str = "auto"
-    """How the ssd tier is read: ``auto`` (io_uring, else threads; logged), ``io_uring``, ``threads``."""
+    """Engine that reads the ssd tier: ``auto`` (io_uring, else threads; logged), ``io_uring``, ``threads``."""
     depth: int = native.DEFAULT_DEPTH
     """SSD reads in flight at most: the default saturates one NVMe SSD."""
     direct: str = "auto"
@@ -40,14 +44,13 @@ class ReadOptions:
     threads: int | str | None = "auto"
     """Threads that copy rows from memory."""
     verify: bool = False
-    """Whether the files of the memory tiers are compared with their checksums when they are loaded, and each page of
-    the ssd tier before rows are taken from it; whole pages are read then. A loader compares the adjacency, too, once,
-    when it is made."""
+    """Whether files of the memory tiers are compared with their checksums when they are loaded, and each page of the
+    ssd tier, read whole, before rows are taken from it. A loader compares the adjacency, too, when it is made."""
 
 
 @dataclass(frozen=True)
 class DeviceOptions:
-    """Where rows and batches arrive."""
+    """Options of where rows and batches arrive."""
 
     device: Any = "cpu"
     """``cpu``: in host memory, where all tiers but ssd live. ``cuda``, ``cuda:1``, a ``torch.device``: in the memory of
@@ -56,77 +59,74 @@ class DeviceOptions:
     """With a GPU: multiprocessors that a gather may use (0: all; ``auto``: a tenth)."""
     peers: Any = "auto"
     """Processes of this machine that hold one copy of what lies in host memory, and with a GPU share the peer tier.
-    ``auto``: those of torch's default process group; with a GPU also those that ``torchrun`` started; ``off``: none; a
-    ``torch.distributed.ProcessGroup``; or a `tiering.loader.PeerGroup`.
-    A loader shares what it reads ahead (on the CPU the tiers, too) where its `rank` and `world_size` are those of the
-    group, once that is initialised; ranks make the same loaders in the same order then, and begin the same epochs."""
+    ``auto``: those of torch's default process group, with a GPU also those that ``torchrun`` started; ``off``: none; a
+    ``torch.distributed.ProcessGroup``; or a `tiering.loader.PeerGroup`. A loader shares the buffer (on the CPU the
+    tiers, too) if its `rank` and `world_size` are those of the initialised group; the processes then make the same
+    loaders in the same order and begin the same epochs."""
 
     @property
     def index(self) -> int | None:
-        """Number of the GPU, -1 for torch's current one; ``None`` for the host."""
+        """Number of the GPU; -1 for torch's current one, ``None`` for the host."""
         return parse_device(self.device)
 
 
 @dataclass(frozen=True)
 class SeedOptions:
-    """Which nodes batches start from, and in what order."""
+    """Nodes that batches start from, and their order."""
 
     split: str | None = "train"
     """Split whose nodes are the seeds."""
     node_type: str | None = None
-    """Type of the seeds; may be left out where one type has the split."""
+    """Type of the seeds; optional where one type has the split."""
     seeds: Any = None
     """Ids (ranks) to use instead of a split."""
     shuffle: bool = True
-    """``False``: seeds in the order given, for validation."""
+    """Whether seeds come in random order; ``False``, for validation: in the order given."""
     drop_last: bool = False
-    """Leave out a last batch that is short; with several processes, batches that not all of them would get."""
+    """Whether to leave out a short last batch; with several processes, batches that not all of them would get."""
     rank: int | None = None
-    """Number of this process among those that train together. Each gets batches of its own, equally many, which are
-    together those of one process alone. Unless told: of torch's default process group, or of ``torchrun``'s
-    environment."""
+    """Rank of this process; each process gets equally many batches of its own, together those of one process alone.
+    By default that of torch's default process group, or of ``torchrun``'s environment."""
     world_size: int | None = None
-    """How many processes train together; 1: this process gets all batches."""
+    """Number of processes that train together; 1: this process gets all batches."""
 
 
 @dataclass(frozen=True)
 class LinkOptions:
-    """Which links batches are made of; see `TieredLayout.link_loader`."""
+    """Links that batches are made of; see `TieredLayout.link_loader`."""
 
     relation: Any = None
-    """The relation that they are of, in any form of `tiering.formats.graph.Graph.relation`."""
+    """Relation of the links, in any form of `tiering.formats.graph.Graph.relation`."""
     pairs: Any = None
     """Ids (ranks) of shape (2, links), sources above destinations; ``None``: all edges of the relation."""
     negatives: Negatives | None = None
-    """Pairs that are no links, drawn beside them."""
+    """Negative pairs to draw in addition."""
 
 
 @dataclass(frozen=True)
 class PipelineOptions:
-    """How batches are made in the background."""
+    """Options of the background stages that make batches."""
 
     workers: int = 2
     """Threads that sample."""
     prefetch: int = 2
     """Batches kept ready beyond those being worked on."""
     in_order: bool = True
-    """``False``: batches come as they are ready, those of few rows past those of many (GNNDrive's reordering of
-    mini-batches): the same batches, each once, in an order that differs from run to run. Rows that are read ahead, or
-    by a GPU, come in order all the same."""
+    """Whether batches come in order. ``False`` (GNNDrive's reordering of mini-batches): as they are ready, in an order
+    that differs from run to run; rows that are read ahead, or by a GPU, come in order all the same."""
     edge_positions: bool = False
-    """Whether batches say where each of their edges stands in its relation's ``indices``: 8 bytes per edge."""
+    """Whether batches hold the position of each edge in its relation's ``indices``: 8 bytes per edge."""
     edge_features: bool = False
-    """Whether batches have the features of their edges (`Batch.edge_features`), of relations that have some in the
-    tiers; each batch reads those of the ssd tier by itself."""
+    """Whether batches hold the features of their edges (`Batch.edge_features`); each batch reads those of the ssd tier
+    by itself."""
     sample_on: str = "auto"
-    """Who samples for a GPU: it (``gpu``), or the host (``cpu``). ``auto`` is the GPU, except for the samplers
-    ``pinsage`` and ``ladies``, which run on the host only. Batches are the same."""
+    """Sampler of batches for a GPU: ``gpu``, ``cpu`` (the host) or ``auto``: the GPU, except for ``pinsage`` and
+    ``ladies``, which run on the host only. Batches are the same."""
     progress: bool = False
-    """Show a bar, with a line that says what the epoch is bound by, where standard error is a terminal, and in
-    notebooks."""
+    """Whether to show a progress bar, and what the epoch is bound by, on a terminal and in notebooks."""
     peer_adjacency_cache: int | str = 0
-    """Memory on each of the peers' GPUs for adjacency lists that they share, such as ``2GiB``: those next in rank after
-    the ones that the layout puts on every GPU. All processes give the same."""
+    """Memory on each peer's GPU for adjacency lists that they share, such as ``2GiB``: those next in rank after the
+    lists that the layout puts on every GPU. All processes give the same."""
 
     def __post_init__(self) -> None:
         for name, lowest in (("workers", 1), ("prefetch", 0)):
@@ -139,22 +139,22 @@ class PipelineOptions:
 
 @dataclass(frozen=True)
 class MemoryOptions:
-    """Memory for rows of the ssd tier, and how far a loader looks ahead to use it well."""
+    """Memory for rows of the ssd tier, and the loader's lookahead."""
 
     memory: Any = "auto"
-    """What this process, or all of its machine that share host memory, may hold (``8GiB``, ``50%``, ``auto``: most of
-    what is free): tiers, batches, samplers, the adjacency in the page cache. If all rows of the ssd tier fit beside
-    them, they are read once, in order; if not, a buffer is filled ahead of the batches; for a GPU both are page-locked.
-    ``tiers``: the layout's memory tiers alone; each batch reads its rows of the ssd tier by itself."""
+    """Memory that this process, or all of its machine that share host memory, may hold (``8GiB``, ``50%``, ``auto``:
+    most of what is free): tiers, batches, samplers, the adjacency in the page cache. Rows of the ssd tier are read
+    into memory at first if all fit in addition, else into a buffer ahead of the batches; for a GPU both are
+    page-locked. ``tiers``: the layout's memory tiers alone; each batch reads its rows of the ssd tier by itself."""
     window: int | str = "auto"
-    """Batches whose rows are read together, in the order of their pages; ``auto``: what simulation finds best."""
+    """Batches whose rows are read together, in the order of their pages; ``auto``: chosen by simulation."""
     ssd_model: Any = None
-    """JSON file with ``reads_per_second`` and ``bytes_per_second`` of the disks, as ``tiering doctor --json`` finds
-    them; measured unless told."""
+    """JSON file with ``reads_per_second`` and ``bytes_per_second`` of the disks, as of ``tiering doctor --json``;
+    measured by default."""
     reserve: int | str | None = None
-    """With a GPU: its memory that is to be left to training beside the layout's rows and lists (``6GiB``); less is
-    refused before training begins. ``auto``: the first steps are watched, `Loader.stats` says what they took, and a
-    warning says if the layout should put more or less on the GPU."""
+    """With a GPU: its memory that the layout's rows and lists leave to training (``6GiB``); less is refused before
+    training begins. ``auto``: the first steps are watched, `Loader.stats` says what they took, and a warning says if
+    the layout should put more or less on the GPU."""
 
     def __post_init__(self) -> None:
         if self.reserve not in (None, "auto"):
@@ -167,10 +167,10 @@ class MemoryOptions:
 
 @dataclass(frozen=True)
 class LoaderOptions:
-    """All that a loader is asked for."""
+    """All options of a loader."""
 
     features: str | FeatureSource | Mapping[str, FeatureSource] | None
-    """Where features come from; see `TieredLayout.loader`."""
+    """Source of the features; see `TieredLayout.loader`."""
     seeds: SeedOptions
     sampling: SamplingOptions
     reading: ReadOptions
@@ -180,19 +180,59 @@ class LoaderOptions:
     links: LinkOptions | None = None
 
     @classmethod
-    def of(cls, features: Any, keywords: dict[str, Any], links: LinkOptions | None = None) -> LoaderOptions:
-        """From the keywords of `TieredLayout.loader`."""
-        keywords = {**keywords, "fanouts": parse_fanouts(keywords.get("fanouts", (10, 10)))}
+    def of(cls, features: Any, keywords: Mapping[str, Any], links: LinkOptions | None = None) -> LoaderOptions:
+        """Return the options that the keywords of `TieredLayout.loader` say."""
+        keywords = {**keywords, "fanouts": parse_fanouts(keywords["fanouts"])}
         groups = (SeedOptions, SamplingOptions, ReadOptions, DeviceOptions, PipelineOptions, MemoryOptions)
-        return replace(cls(features, *grouped("loader", groups, keywords)), links=links)
+        return replace(cls(features, *group_keywords("loader", groups, keywords)), links=links)
 
 
-def grouped(call: str, groups: tuple[type, ...], keywords: Mapping[str, Any]) -> list[Any]:
-    """One object of each class, made from the keywords that are its fields; `TypeError` for others."""
-    given: list[dict[str, Any]] = [{} for _ in groups]
-    owners = {field.name: own for group, own in zip(groups, given, strict=True) for field in fields(group)}
-    for name, value in keywords.items():
+def group_keywords(call: str, groups: tuple[type, ...], keywords: Mapping[str, Any]) -> list[Any]:
+    """Return one object of each class, made of the keywords that are its fields; `TypeError` for others."""
+    owners = {field.name: group for group in groups for field in fields(group)}
+    for name in keywords:
         if name not in owners:
             raise TypeError(f"{call}() got an unexpected keyword argument {name!r}")
-        owners[name][name] = value
-    return [group(**own) for group, own in zip(groups, given, strict=True)]
+    return [group(**{name: keywords[name] for name in keywords if owners[name] is group}) for group in groups]
+
+
+class RowKeywords(TypedDict, total=False):
+    """Keywords of `TieredLayout.features`: fields of `ReadOptions` and `DeviceOptions`."""
+
+    engine: str
+    depth: int
+    direct: str
+    threads: int | str | None
+    verify: bool
+    device: Any
+    max_sms: int | str
+    peers: Any
+
+
+class BatchKeywords(RowKeywords, SamplingKeywords, total=False):
+    """Keywords of all loaders: in addition fields of `SeedOptions`, `PipelineOptions` and `MemoryOptions`."""
+
+    seed: int
+    shuffle: bool
+    drop_last: bool
+    rank: int | None
+    world_size: int | None
+    workers: int
+    prefetch: int
+    in_order: bool
+    edge_positions: bool
+    edge_features: bool
+    sample_on: str
+    progress: bool
+    peer_adjacency_cache: int | str
+    memory: str | int
+    window: int | str
+    ssd_model: Any
+    reserve: int | str | None
+
+
+class NodeKeywords(BatchKeywords, total=False):
+    """Keywords of loaders of nodes: in addition the seeds, unless a split has them."""
+
+    node_type: str | None
+    seeds: Ranks

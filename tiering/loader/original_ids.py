@@ -1,4 +1,4 @@
-"""Ids of nodes as callers have them, mostly those of the source, turned into the ranks of a layout and back."""
+"""Ids of nodes that callers have, mostly those of the source, turned into the ranks of a layout and back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MEANING = {"original": "original ids", "rank": "ranks"}
 
 
 class NodeIds:
-    """The ids that a caller has: those of the source (``original``), or ranks (``rank``)."""
+    """A caller's ids of nodes: those of the source (``original``), or ranks (``rank``)."""
 
     def __init__(self, graph: Graph, kind: str = "original") -> None:
         if kind not in _MEANING:
@@ -25,32 +25,32 @@ class NodeIds:
         """``original`` or ``rank``."""
         self._graph, self._ordered = graph, graph.order is not None
 
-    def ranks(self, node_type: str, given: Any, what: str) -> Ids:
-        """Ranks of nodes given by ids, or by a mask over these: torch, NumPy or lists."""
-        ids = self._checked(node_type, given, what)
+    def ranks(self, node_type: str, nodes: Any, what: str) -> Ids:
+        """Return the ranks of nodes given by ids, or by a mask over these: torch, NumPy or lists."""
+        ids = self._checked(node_type, nodes, what)
         return self.to_ranks(node_type, ids) if self.kind == "original" else ids
 
-    def of_ranks(self, node_type: str, ranks: Ids) -> Ids:
-        """The caller's ids of ranks."""
+    def from_ranks(self, node_type: str, ranks: Ids) -> Ids:
+        """Return the caller's ids of ranks."""
         return self.originals(node_type, ranks) if self.kind == "original" else ranks
 
     def to_ranks(self, node_type: str, originals: Ids) -> Ids:
-        """Ranks of ids of the source, which are not checked."""
-        return self._looked_up("old_to_new", node_type, originals)
+        """Return the ranks of ids of the source, which are not checked."""
+        return self._mapped("old_to_new", node_type, originals)
 
     def originals(self, node_type: str, ranks: Ids) -> Ids:
-        """Ids of the source of ranks, which are not checked."""
-        return self._looked_up("new_to_old", node_type, ranks)
+        """Return the ids of the source of ranks, which are not checked."""
+        return self._mapped("new_to_old", node_type, ranks)
 
-    def _looked_up(self, name: str, node_type: str, ids: Ids) -> Ids:
-        """What a map of the graph's order says of ids; `FormatError` if that is no node."""
+    def _mapped(self, name: str, node_type: str, ids: Ids) -> Ids:
+        """Return the entries of a map of the graph's order; `FormatError` if one is no node."""
         if not self._ordered:
             return ids
-        found = getattr(self._graph, name)(node_type)[ids].astype(np.int64)
-        return checked_range(found, self._graph.num_nodes(node_type), self._graph, f"{name} of node type {node_type!r}")
+        nodes = getattr(self._graph, name)(node_type)[ids].astype(np.int64)
+        return checked_range(nodes, self._graph.num_nodes(node_type), self._graph, f"{name} of node type {node_type!r}")
 
-    def _checked(self, node_type: str, given: Any, what: str) -> Ids:
-        array = np.asarray(given.detach().cpu().numpy() if hasattr(given, "detach") else given)
+    def _checked(self, node_type: str, nodes: Any, what: str) -> Ids:
+        array = np.asarray(nodes.detach().cpu().numpy() if hasattr(nodes, "detach") else nodes)
         count, meaning = self._graph.num_nodes(node_type), _MEANING[self.kind]
         if array.dtype == np.bool_:
             if array.shape != (count,):
@@ -68,6 +68,6 @@ class NodeIds:
         return ids
 
 
-def ranks_of(graph: Graph, node_type: str, given: Any, what: str) -> Ids:
-    """Ranks of nodes given by original ids, or by a mask over these: torch, NumPy or lists."""
-    return NodeIds(graph).ranks(node_type, given, what)
+def find_ranks(graph: Graph, node_type: str, nodes: Any, what: str) -> Ids:
+    """Return the ranks of nodes given by original ids, or by a mask over these: torch, NumPy or lists."""
+    return NodeIds(graph).ranks(node_type, nodes, what)

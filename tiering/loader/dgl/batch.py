@@ -19,7 +19,7 @@ Triple = tuple[Any, Any, list[Any]]
 
 @dataclass(frozen=True)
 class DglBatches(AdaptedBatches):
-    """What batches for DGL hold."""
+    """Contents of batches for DGL."""
 
     feature_name: str = "feat"
     """Name of features in ``blocks[0].srcdata``."""
@@ -27,12 +27,12 @@ class DglBatches(AdaptedBatches):
     """Name of labels in ``blocks[-1].dstdata``."""
 
     def adapter(self, source: BatchSource) -> DglAdapter:
-        """The adapter of a loader."""
+        """Return the adapter of a loader."""
         return DglAdapter(self, source)
 
 
 class DglAdapter:
-    """Makes input nodes, output nodes and blocks of each batch; ids are those of the source."""
+    """A converter of batches to input nodes, output nodes and blocks; ids are those of the source."""
 
     def __init__(self, holds: DglBatches, source: BatchSource) -> None:
         known = GraphAttributes(source, holds, splits=False)
@@ -40,7 +40,7 @@ class DglAdapter:
         self._holds = holds
 
     def adapt(self, batch: Batch) -> Triple:
-        """DGL's batch."""
+        """Return DGL's batch."""
         ids = {t: known.original_ids(batch.nodes[t]) for t, known in self._nodes.items()}
         layers = batch.blocks()
         blocks = [self._block(layer, ids) for layer in layers]
@@ -51,11 +51,11 @@ class DglAdapter:
             if labels is not None:
                 blocks[-1].dstnodes[t].data[self._holds.label_name] = labels
         outputs = {t: ids[t][:count] for t, count in layers[-1].num_dst.items()}
-        made = self._plain(ids), self._plain(outputs), blocks
-        return made if self._holds.transform is None else self._holds.transform(made)
+        triple: Triple = self._holds.finished((self._plain(ids), self._plain(outputs), blocks))
+        return triple
 
     def contents(self, value: Any) -> Iterable[Any]:
-        """Edges of a graph, and what its nodes and edges hold; nothing in any other object."""
+        """Return the edges of a graph, and the data of its nodes and edges; nothing for other objects."""
         if not isinstance(value, dgl.DGLGraph):
             return ()
         frames = [nodes[t].data for nodes, types in _ends(value) for t in types]
@@ -63,7 +63,7 @@ class DglAdapter:
         return [*map(dict, frames), *(value.edges(etype=r) for r in value.canonical_etypes)]
 
     def _block(self, layer: Block, ids: dict[str, torch.Tensor]) -> Any:
-        """A layer's edges between the first nodes of each type."""
+        """Return a layer's edges between the first nodes of each type."""
         edges = {r: (both[0], both[1]) for r, both in layer.edge_index.items()}
         block = dgl.create_block(edges, layer.num_src, layer.num_dst)
         for nodes, counts in ((block.srcnodes, layer.num_src), (block.dstnodes, layer.num_dst)):
@@ -78,7 +78,7 @@ class DglAdapter:
         return block
 
     def _plain(self, nodes: dict[str, torch.Tensor]) -> Any:
-        """A tensor where there is one type, else by type."""
+        """Return a tensor where there is one type, else tensors by type."""
         return next(iter(nodes.values())) if self._homogeneous else nodes
 
 

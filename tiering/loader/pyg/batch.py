@@ -21,25 +21,25 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
 
 _NAMES = {EDGE_IDS: "e_id", "weight": "edge_weight", "type": "edge_type", EDGE_FEATURES: "edge_attr"}
-"""What PyG calls edge data."""
+"""PyG's names of edge data."""
 
 
 @dataclass(frozen=True)
 class PygBatches(AdaptedBatches):
-    """What batches for PyG hold."""
+    """Contents of batches for PyG."""
 
     masks: bool = True
-    """Whether nodes say which splits they belong to: ``train_mask``, ..."""
+    """Whether nodes have ``train_mask`` and the like."""
     edge_label: torch.Tensor | None = None
     """Labels of links, in the order in which these were given."""
 
     def adapter(self, source: BatchSource) -> PygAdapter:
-        """The adapter of a loader."""
+        """Return the adapter of a loader."""
         return PygAdapter(self, source)
 
 
 class PygAdapter:
-    """Makes a `Data` of each batch where there is one node type and one relation, else a `HeteroData`.
+    """A converter of batches to ``Data`` where there is one node type and one relation, else to ``HeteroData``.
 
     Attributes are those of PyG's loaders; ``n_id`` are ids of the source. Features and edges are not copied.
     """
@@ -51,7 +51,7 @@ class PygAdapter:
         self._relation = targets.links.relation if isinstance(targets, LinkTargets) else None
 
     def adapt(self, batch: Batch) -> Data | HeteroData:
-        """PyG's batch."""
+        """Return PyG's batch."""
         from torch_geometric.data import Data, HeteroData
 
         data: Any = Data() if self._homogeneous else HeteroData()
@@ -65,10 +65,10 @@ class PygAdapter:
             seeds.batch_size = batch.num_nodes[0][self._seed_type]
         else:
             self._fill_links(data, self._relation, batch)
-        return data if self._holds.transform is None else self._holds.transform(data)
+        return self._holds.finished(data)
 
     def contents(self, value: Any) -> Iterable[Any]:
-        """What lies in a `Data`, a `HeteroData` or a matrix of torch-sparse's; nothing in any other object."""
+        """Return the contents of a `Data`, a `HeteroData` or a matrix of torch-sparse's; nothing for other objects."""
         from torch_geometric.data.data import BaseData
         from torch_geometric.typing import SparseTensor
 
@@ -119,13 +119,13 @@ class PygAdapter:
 
 
 def new_by_hop(num_nodes: Sequence[Mapping[str, int]]) -> dict[str, list[int]]:
-    """Per node type: nodes found at each hop, the seeds first, from how many are known after each."""
+    """Return the new nodes of each hop by node type, the seeds first; `num_nodes`: as of `Batch.num_nodes`."""
     totals = {node_type: [at_hop[node_type] for at_hop in num_nodes] for node_type in num_nodes[0]}
     return {t: [known[0], *(later - earlier for earlier, later in pairwise(known))] for t, known in totals.items()}
 
 
 def edge_label(known: torch.Tensor | None, links: int, negatives: int, device: Any = "cpu") -> torch.Tensor | None:
-    """Labels of links, 1 unless `known`, then 0 for each negative pair; ``None``, as PyG's, with neither."""
+    """Return the labels of links, 1 unless `known`, then 0 for each negative pair; ``None``, as PyG, with neither."""
     if known is None and not negatives:
         return None
     label = torch.ones(links, device=device) if known is None else known

@@ -1,4 +1,4 @@
-"""PyG's `BaseSampler` over this package's: what `NodeLoader` and `LinkLoader` draw their batches with."""
+"""The `BaseSampler` with which PyG's `NodeLoader` and `LinkLoader` draw batches of a layout."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from tiering.errors import CapabilityError, InputError
 from tiering.loader.attributes import EDGE_IDS, EdgeAttributes
 from tiering.loader.loader import LayoutTables
 from tiering.loader.original_ids import Ids, NodeIds
+from tiering.loader.pyg.arguments import make_negatives
 from tiering.loader.pyg.batch import edge_label, new_by_hop
-from tiering.loader.pyg.loader import negatives_of
 from tiering.loader.pyg.stores import homogeneous
 from tiering.sampling import Links, NegativeDraws, Negatives, SampledBatch, SamplingOptions, link_nodes, make_sampler
 
 
 class TieredSampler(BaseSampler):  # type: ignore[misc] # PyG has no types
-    """Neighbour sampling for PyG's `NodeLoader` and `LinkLoader`; frontier ``new``, as PyG's.
+    """A neighbour sampler for PyG's `NodeLoader` and `LinkLoader`; frontier ``new``, as PyG's.
 
-    A batch is a pure function of the layout, the seed, the epoch and the original ids of the nodes or links that it is
-    for: whichever worker draws it, and whatever ids it is told in.
+    A batch is a pure function of the layout, the seed, the epoch and the original ids of its seeds or links, whichever
+    worker draws it.
     """
 
     def __init__(self, layout: LayoutTables, options: SamplingOptions, ids: str) -> None:
@@ -47,20 +47,17 @@ class TieredSampler(BaseSampler):  # type: ignore[misc] # PyG has no types
 
     @property
     def epoch(self) -> int:
-        """Part of the key of the random numbers; 0 until `set_epoch`."""
+        """Epoch in the key of the random numbers; 0 until `set_epoch`."""
         return int(self._epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        """Draw anew from here on, in all workers: call it before an epoch begins.
-
-        Without it, a batch of the same nodes in the same order has the same neighbours in every epoch.
-        """
+        """Set the epoch in all workers, before it begins; the same seeds have other neighbours in another epoch."""
         if isinstance(epoch, bool) or not isinstance(epoch, (int, np.integer)) or not 0 <= epoch < 2**63:
             raise InputError(f"epoch: expected a whole number, 0 or more, found {epoch!r}")
         self._epoch.fill_(int(epoch))
 
     def sample_from_nodes(self, index: NodeSamplerInput, **kwargs: Any) -> SamplerOutput | HeteroSamplerOutput:
-        """The neighbourhood of nodes. One that comes twice counts once, where it came first."""
+        """Sample around nodes. A node that comes twice counts once, where it came first."""
         _refuse_time(index.time)
         node_type = self._node_type(index.input_type)
         seeds = self._ids.ranks(node_type, index.node, "input nodes")
@@ -74,7 +71,7 @@ class TieredSampler(BaseSampler):  # type: ignore[misc] # PyG has no types
     def sample_from_edges(
         self, index: EdgeSamplerInput, neg_sampling: NegativeSampling | None = None
     ) -> SamplerOutput | HeteroSamplerOutput:
-        """The neighbourhood of links' ends, and of those of negative pairs."""
+        """Sample around the ends of links and of negative pairs."""
         _refuse_time(index.time)
         relation = self._link_type(index.input_type)
         src = self._ids.ranks(relation[0], index.row, "links: sources")
@@ -98,8 +95,8 @@ class TieredSampler(BaseSampler):  # type: ignore[misc] # PyG has no types
         return self._sampler.sample(seeds, epoch=self.epoch, batch=key, positions=self._positions)
 
     def _output(self, sampled: SampledBatch, metadata: tuple[Any, ...]) -> SamplerOutput | HeteroSamplerOutput:
-        """In PyG's words: edges of all hops one after the other."""
-        node = {t: torch.from_numpy(self._ids.of_ranks(t, ranks)) for t, ranks in sampled.nodes.items()}
+        """Return PyG's output: edges of all hops one after the other."""
+        node = {t: torch.from_numpy(self._ids.from_ranks(t, ranks)) for t, ranks in sampled.nodes.items()}
         row, col, edge = {}, {}, {}
         edges_by_hop = {}
         for relation in self._sampler.edge_relations:
@@ -116,18 +113,18 @@ class TieredSampler(BaseSampler):  # type: ignore[misc] # PyG has no types
         return SamplerOutput(*alone, metadata=metadata)
 
     def _edge(self, relation: Relation, positions: list[Any]) -> torch.Tensor | None:
-        """Positions in the source, or in ``indices`` where ids are ranks; ``None`` if they were not kept."""
+        """Return positions in the source, or in ``indices`` where ids are ranks; ``None`` if they were not kept."""
         if not self._positions:
             return None
         places = torch.from_numpy(np.concatenate(positions))
         return places if self._ids.kind == "rank" else self._edge_ids[relation](places).get(EDGE_IDS)
 
     def _negative_draws(self, given: Any, relation: Relation) -> NegativeDraws | None:
-        """What draws negatives; made once for a loader, whose batches all bring the same request."""
+        """Return the draws of negatives, made once for a loader, whose batches all bring the same request."""
         if given is None:
             return None
         if self._draws is None or self._draws[0] is not given or self._draws[1] != relation:
-            negatives = cast(Negatives, negatives_of(given))
+            negatives = cast(Negatives, make_negatives(given))
             src = self._by_original(relation[0], negatives.src_weight)
             dst = self._by_original(relation[2], negatives.dst_weight)
             negatives = replace(negatives, src_weight=src, dst_weight=dst)
@@ -135,7 +132,7 @@ class TieredSampler(BaseSampler):  # type: ignore[misc] # PyG has no types
         return self._draws[2]
 
     def _by_original(self, node_type: str, weight: Any) -> Any:
-        """Weights told by the caller's ids, by original ids; those of the wrong shape are refused elsewhere."""
+        """Return weights by original ids; those of the wrong shape are refused by `NegativeDraws`."""
         count = self._graph.num_nodes(node_type)
         if weight is None or self._ids.kind == "original" or weight.shape != (count,):
             return weight
@@ -153,7 +150,7 @@ class TieredSampler(BaseSampler):  # type: ignore[misc] # PyG has no types
         return given
 
     def _link_type(self, given: Any) -> Relation:
-        """Relation of the links, which need not be one of the graph's: their nodes' types are."""
+        """Return the relation of the links, which need not be one of the graph's: their nodes' types are."""
         known, types = self._graph.relations, self._graph.node_types
         if given is None and len(known) == 1:
             return known[0]
@@ -177,7 +174,7 @@ class TieredSampler(BaseSampler):  # type: ignore[misc] # PyG has no types
 
 
 def _key(*originals: Ids) -> int:
-    """What stands for the number of a batch in the key of its random numbers: a hash of the ids that it is for."""
+    """Return a hash of the ids of a batch, its number in the key of random numbers."""
     return xxhash.xxh3_64_intdigest(np.concatenate(originals).astype("<i8").tobytes())
 
 
@@ -189,6 +186,6 @@ def _refuse_time(time: Any) -> None:
 
 
 def _shared(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor in memory that other processes see, if torch hands it to them."""
+    """Move a tensor to memory that torch shares with other processes."""
     shared: torch.Tensor = tensor.share_memory_()  # type: ignore[no-untyped-call]
     return shared

@@ -1,6 +1,6 @@
-"""PyG's view of data that lies elsewhere: a `FeatureStore` over the tiers, a `GraphStore` over the adjacency.
+"""PyG's remote stores: a `FeatureStore` over the tiers, a `GraphStore` over the adjacency, both for reading only.
 
-Both are for reading. They pickle as the layout and options, so that workers of a loader open the layout again.
+They pickle as the layout and options: spawned workers of a loader open the layout again.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from tiering.loader.original_ids import Ids, NodeIds
 _HOST = DeviceOptions()
 _MASK = "_mask"
 _PIECE = 1 << 22
-"""Edges that are renumbered at a time."""
+"""Edges renumbered at a time."""
 
 
 def homogeneous(graph: Graph) -> bool:
-    """Whether PyG would name neither the nodes' type nor the edges'."""
+    """Return whether PyG names neither the nodes' type nor the edges'."""
     return len(graph.node_types) == len(graph.relations) == 1
 
 
 class TieredFeatureStore(FeatureStore):  # type: ignore[misc] # PyG has no types
-    """What a layout knows of nodes: ``x`` from the tiers, ``y`` (-1 for none), ``train_mask`` and the like, ``n_id``.
+    """A layout's tensors of nodes: ``x`` from the tiers, ``y`` (-1 for none), ``train_mask`` and the like, ``n_id``.
 
-    ``n_id`` are the ids themselves, so that every type, also one without features, tells its number of nodes. Groups
-    are node types, or ``None`` where there is one node type and one relation.
+    ``n_id`` are the ids themselves, so that types without features have a number of nodes, too. Groups are node types,
+    or ``None`` where there is one node type and one relation.
     """
 
     def __init__(self, layout: LayoutTables, ids: str, masks: bool, reading: ReadOptions) -> None:
@@ -47,14 +47,14 @@ class TieredFeatureStore(FeatureStore):  # type: ignore[misc] # PyG has no types
         self._known: dict[str, NodeAttributes] = {}
 
     def open(self) -> None:
-        """Load what lies in memory now: processes forked from this one share it."""
+        """Load the memory tiers and attributes, which processes forked from this one share."""
         for node_type in self._graph.node_types:
             self._attributes(node_type)
         for node_type in self._artifact.feature_types:
             self._layout.open_table(node_type, self._reading, _HOST)
 
     def get_all_tensor_attrs(self) -> list[TensorAttr]:
-        """Attributes of all types, made anew: PyG's loaders write the index into them."""
+        """Return new attributes of all types: PyG's loaders write the index into them."""
         alone = homogeneous(self._graph)
         return [
             TensorAttr(None if alone else node_type, name)
@@ -66,7 +66,7 @@ class TieredFeatureStore(FeatureStore):  # type: ignore[misc] # PyG has no types
         return self._multi_get_tensor([attr])[0]
 
     def _multi_get_tensor(self, attrs: list[TensorAttr]) -> list[torch.Tensor]:
-        """Ids that several attributes of a type are asked for are looked up once."""
+        """Look ids up once that several attributes of a type are asked for."""
         known: dict[tuple[str, int], Ids] = {}
         tensors = []
         for attr in attrs:
@@ -100,7 +100,7 @@ class TieredFeatureStore(FeatureStore):  # type: ignore[misc] # PyG has no types
         return [*names, *(split + _MASK for split in graph.splits(node_type) if self._masks), "n_id"]
 
     def _type(self, attr: TensorAttr) -> str:
-        """The node type that an attribute is of, which has it."""
+        """Return the node type of an attribute; `MissingError` if there is none, or it has no such tensor."""
         node_type = self._group(attr)
         if node_type not in self._graph.node_types:
             known = ", ".join(self._graph.node_types)
@@ -113,12 +113,12 @@ class TieredFeatureStore(FeatureStore):  # type: ignore[misc] # PyG has no types
         return node_type
 
     def _group(self, attr: TensorAttr) -> str:
-        """The node type that is named, or the only one."""
+        """Return the node type that is named, or the only one."""
         types = self._graph.node_types
         return types[0] if attr.group_name is None and len(types) == 1 else str(attr.group_name)
 
     def _ranks(self, node_type: str, index: Any) -> Ids:
-        """Ranks of the nodes that any index of PyG's means."""
+        """Return the ranks of an index in any form of PyG."""
         if index is None:
             index = slice(None)
         elif isinstance(index, (int, np.integer)):
@@ -131,7 +131,7 @@ class TieredFeatureStore(FeatureStore):  # type: ignore[misc] # PyG has no types
         if name == "x":
             return self._layout.open_table(node_type, self._reading, _HOST).gather(ranks)
         if name == "n_id":
-            return torch.from_numpy(self._ids.of_ranks(node_type, ranks))
+            return torch.from_numpy(self._ids.from_ranks(node_type, ranks))
         attributes, nodes = self._attributes(node_type), torch.from_numpy(ranks)
         if name != "y":
             return attributes.labels_and_splits(nodes)[1][name.removesuffix(_MASK)]
@@ -152,7 +152,7 @@ class TieredFeatureStore(FeatureStore):  # type: ignore[misc] # PyG has no types
 
 
 class TieredGraphStore(GraphStore):  # type: ignore[misc] # PyG has no types
-    """The relations of a layout as PyG has them in CSC: ``(row, colptr)``, int64.
+    """A layout's relations in PyG's CSC: ``(row, colptr)``, int64.
 
     Nothing is kept. With ``original`` ids each request renumbers the relation: 8 bytes per edge for the result.
     """
@@ -163,7 +163,7 @@ class TieredGraphStore(GraphStore):  # type: ignore[misc] # PyG has no types
         self._ids = NodeIds(self._graph, ids)
 
     def get_all_edge_attrs(self) -> list[EdgeAttr]:
-        """One for each relation, made anew, with the numbers of nodes of its types."""
+        """Return new attributes of all relations, with the numbers of nodes of their types."""
         graph, alone = self._graph, homogeneous(self._graph)
         return [
             EdgeAttr(None if alone else r, EdgeLayout.CSC, True, (graph.num_nodes(r[0]), graph.num_nodes(r[2])))
@@ -184,7 +184,7 @@ class TieredGraphStore(GraphStore):  # type: ignore[misc] # PyG has no types
         return self._renumbered(relation, indptr, indices)
 
     def _renumbered(self, relation: Relation, indptr: Ids, indices: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Adjacency in original ids: the same lists, in the order of their destinations' original ids."""
+        """Return the adjacency in original ids: the same lists, in the order of their destinations' original ids."""
         ranks = self._ids.ranks(relation[2], np.arange(indptr.size - 1), "destinations")
         first, counts = indptr[ranks], np.diff(indptr)[ranks]
         colptr = np.concatenate(([0], np.cumsum(counts)))
@@ -193,8 +193,8 @@ class TieredGraphStore(GraphStore):  # type: ignore[misc] # PyG has no types
         while begin < counts.size:  # as many lists at a time as have so many edges, but one at least
             end = max(begin + 1, int(np.searchsorted(colptr, colptr[begin] + _PIECE, side="right")) - 1)
             shift = np.repeat(first[begin:end] - colptr[begin:end], counts[begin:end])
-            taken = indices[np.arange(colptr[begin], colptr[end]) + shift]
-            row[colptr[begin] : colptr[end]] = self._ids.of_ranks(relation[0], taken.astype(np.int64))
+            sources = indices[np.arange(colptr[begin], colptr[end]) + shift]
+            row[colptr[begin] : colptr[end]] = self._ids.from_ranks(relation[0], sources.astype(np.int64))
             begin = end
         return torch.from_numpy(row), torch.from_numpy(colptr)
 
