@@ -79,7 +79,7 @@ def layout_command(
     from tiering.layout import LayoutOptions
 
     options = LayoutOptions.of(gpu, peer, cpu, ssd or [], page, adjacency_cache, access_costs, fit, edge_features)
-    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, resources, dry_run)
+    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, resources)
     if dry_run:
         forecast = pipeline.predict_layout(
             reordered, out, options, scores=scores, threads=threads, memory=memory, cluster=cluster

@@ -131,12 +131,7 @@ AddressOption = Annotated[
     _cluster("Ray cluster to join. Default: one of this machine alone.", "--address", metavar="auto|HOST:PORT"),
 ]
 WorkersOption = Annotated[
-    str | None,
-    _cluster(
-        "Tasks side by side on this machine. Default: processors. With --dry-run also machines, such as 8x64GiB.",
-        "--workers",
-        metavar="N",
-    ),
+    int | None, _cluster("Tasks side by side on this machine. Default: processors.", "--workers", metavar="N")
 ]
 TaskMemoryOption = Annotated[
     str | None, _cluster("What a task may take, about; decides how many there are.", "--task-memory", metavar="SIZE")
@@ -156,11 +151,10 @@ def cluster_options(
     executor: str | None,
     store: str | None,
     address: str | None,
-    workers: str | None,
+    workers: int | None,
     task_memory: str | None,
     shards: int | None,
     resources: str | None,
-    dry_run: bool,
 ) -> ClusterOptions | None:
     """What these options ask for; ``None`` where the command is to do the work itself."""
     given = {
@@ -173,13 +167,9 @@ def cluster_options(
         return None
     from tiering.cluster.session import ClusterOptions
 
-    many = int(workers) if workers is not None and workers.isdecimal() else workers
-    asked = ClusterOptions(
-        executor, store, address, many, task_memory=task_memory, shards=shards, resources=resources,
+    return ClusterOptions(
+        executor, store, address, workers, task_memory=task_memory, shards=shards, resources=resources,
     )  # fmt: skip
-    if asked.machines is not None and not dry_run:
-        raise InputError(f"--workers {workers}: machines to plan for, with --dry-run; give a number")
-    return asked
 
 
 GraphArgument = Annotated[Path, typer.Argument(metavar="G", help="Graph.", show_default=False)]

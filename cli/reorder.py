@@ -40,7 +40,7 @@ def reorder_command(
     """Renumber the nodes by score, hottest first: adjacency, labels, splits, edge data, and the way back."""
     from tiering import pipeline
 
-    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, resources, dry_run)
+    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, resources)
     if dry_run:
         forecast = pipeline.predict_reorder(
             graph, scores, out, first=first, features=features, threads=threads, memory=memory, cluster=cluster

@@ -36,7 +36,7 @@ def run_command(
     """Run the whole chain from one file. Finished steps are kept: started again, it goes on where it stopped."""
     from tiering import pipeline
 
-    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, resources, dry_run)
+    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, resources)
     if dry_run:
         print_forecast(pipeline.predict_run(config, threads=threads, memory=memory, force=force, cluster=cluster), json)
         return

@@ -76,7 +76,7 @@ def score_command(
     if "metapaths" in given:
         given["metapaths"] = opts.parse_metapaths(metapaths)
     asked = {"method": method, "scores": from_, "train": train, "threads": threads, "memory": memory, **given}
-    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, resources, dry_run)
+    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, resources)
     if dry_run:
         print_forecast(pipeline.predict_score(graph, out, cluster=cluster, **asked), json)
     else:

@@ -97,7 +97,7 @@ def import_command(
             raise InputError("--self-loops: contradicts --drop-self-loops, or says the same; leave it out")
         options["self_loops"] = "remove"
     asked = {"format": format_, "edge_ids": edge_ids, "memory": memory, "threads": threads, **options}
-    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, resources, dry_run)
+    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, resources)
     if dry_run:
         print_forecast(pipeline.predict_import(source, out, cluster=cluster, **asked), json)
         return

@@ -13,9 +13,8 @@ from typing import Any
 
 from tiering.artifacts.storage import disk_free, disk_of
 from tiering.description import Described, Fields, Line, Part, Table
-from tiering.errors import CapabilityError, StorageError
+from tiering.errors import StorageError
 from tiering.memory import Budget
-from tiering.task_steps import Machines, TaskStep, TaskSums
 from tiering.units import format_bytes, format_seconds
 
 SMALL = 20 << 20
@@ -76,10 +75,6 @@ class StagePlan:
     notes: tuple[str, ...] = ()
     """What the numbers rest on, where that is not plain."""
     threads: int = 1
-    tasks: tuple[TaskStep, ...] = ()
-    """What is cut into tasks, in place of steps of this process."""
-    store: int = 0
-    """Bytes of what tasks hand on when there is most of it."""
 
     @property
     def memory(self) -> int:
@@ -126,19 +121,17 @@ class StagePlan:
             **{name: getattr(self, name) for name in _DISK},
             "left": {str(place): nbytes for place, nbytes in self.left.items()},
             "steps": [step.to_json() for step in self.steps],
-            **({"tasks": [dict(vars(step)) for step in self.tasks], "store": self.store} if self.tasks else {}),
             "notes": list(self.notes),
         }
 
     def describe(self) -> list[Part]:
         """Table of the steps, the time, the notes."""
-        time = [f"time: {_about(self.seconds)}"] if self.steps and not self.tasks else []
+        time = [f"time: {_about(self.seconds)}"] if self.steps else []
         lines = [*time, *(f"note: {text}" for text in self.notes)]
-        by_tasks = [TaskSums(self.tasks).table()] if self.tasks else []
-        return [Table(f"{self.stage} -> {self.out}", _COLUMNS, self._rows(), left=2), *by_tasks, *map(Line, lines)]
+        return [Table(f"{self.stage} -> {self.out}", _COLUMNS, self._rows(), left=2), *map(Line, lines)]
 
     def _rows(self) -> list[tuple[str, ...]]:
-        if not self.steps and not self.tasks:
+        if not self.steps:
             return [("all", "is there already", *(["-"] * 5))]
 
         def row(name: str, how: str, *sizes: int) -> tuple[str, ...]:
@@ -170,19 +163,6 @@ class Forecast(Described):
     """What one or several stages, run one after the other, will take."""
 
     plans: tuple[StagePlan, ...]
-    machines: Machines | None = None
-    """That tasks are planned for; the disks are theirs then, and not looked at."""
-
-    @property
-    def tasks(self) -> TaskSums | None:
-        """All that is cut into tasks."""
-        steps = tuple(step for plan in self.plans for step in plan.tasks)
-        return TaskSums(steps, self.machines) if steps else None
-
-    @property
-    def store(self) -> int:
-        """Bytes in the store at its fullest: it is emptied when an artifact is there."""
-        return max((plan.store for plan in self.plans), default=0)
 
     @property
     def seconds(self) -> float:
@@ -208,16 +188,7 @@ class Forecast(Described):
         return [disk for disk in disks if disk.needed > disk.free]
 
     def require_space(self) -> None:
-        """Raise `StorageError` naming each disk that is too small, bytes needed and free; `CapabilityError` where tasks
-        find no room on the machines they are planned for.
-        """
-        if self.tasks is not None and not self.tasks.fit:
-            largest = format_bytes(self.tasks.memory)
-            raise CapabilityError(
-                f"--workers: {self.machines}: tasks of {largest} find no room; give --task-memory less"
-            )
-        if self.machines is not None:
-            return
+        """Raise `StorageError` naming each disk that is too small, bytes needed and free."""
         if short := self.shortages():
             raise StorageError(errno.ENOSPC, f"{'; '.join(map(str, short))}; make room or choose another disk")
 
@@ -226,12 +197,8 @@ class Forecast(Described):
         parts = [part for plan in self.plans for part in plan.describe()]
         if len(self.plans) > 1:
             left = format_bytes(sum(plan.disk_left for plan in self.plans))
-            time = {} if self.tasks else {"time": _about(self.seconds)}
-            parts.append(Fields({**time, "peak memory": format_bytes(self.memory), "left": left}))
-        if self.tasks is not None:
-            parts += [*self.tasks.lines(), Line(f"the store at its fullest: {format_bytes(self.store)}")]
-            parts.append(Line("steps in the upper tables are of the process that leads; nothing was run"))
-            return parts
+            time = _about(self.seconds)
+            parts.append(Fields({"time": time, "peak memory": format_bytes(self.memory), "left": left}))
         counted = "read counts what is not in the page cache, memory all that the process holds;"
         assumed = f"disks of {DISK_RATE / 1e9:g} GB/s and {1e9 * EDGE_SECONDS:g} ns for an edge and thread are assumed"
         return [
@@ -247,8 +214,7 @@ class Forecast(Described):
             "seconds": float(f"{self.seconds:.3g}"),
             "memory": self.memory,
             **{name: sum(getattr(plan, name) for plan in self.plans) for name in _DISK},
-            **({"cluster": {**self.tasks.to_json(), "store": self.store}} if self.tasks else {}),
-            "fits": (self.machines is not None or not self.shortages()) and (self.tasks is None or self.tasks.fit),
+            "fits": not self.shortages(),
             "assumed": {"disk_bytes_per_second": DISK_RATE, "seconds_per_edge": EDGE_SECONDS},
         }
 

@@ -12,9 +12,9 @@ import pytest
 from memory_group import memory_group
 
 import tiering
+from tiering.cluster.executors.executor import WORKER_BYTES
 from tiering.cluster.running import Job
 from tiering.cluster.session import ClusterOptions
-from tiering.task_steps import WORKER_BYTES
 
 pytestmark = pytest.mark.slow
 NODES, EDGES = 1_000_000, 10_000_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fresh_process import in_fresh_process
@@ -65,3 +66,17 @@ def test_a_session_begins_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> 
     Cluster(ClusterOptions("ray", address="auto"))._begun()
     assert asked[0] == ((None,), {"workers": 3, "threads": 2})
     assert asked[1][0] == ("auto",)
+
+
+@pytest.mark.parametrize(
+    ("options", "uncut"),
+    [({}, True), ({"shards": 2}, False), ({"task_memory": "1GiB"}, False), ({"executor": "ray"}, False)],
+)
+def test_this_machine_alone_cuts_nothing_unasked(options: dict[str, Any], uncut: bool) -> None:
+    assert ClusterOptions(**options).grid.whole(1 << 50) == uncut
+
+
+@pytest.mark.parametrize("workers", ["many", "0", "8x64GiB"])
+def test_workers_that_are_refused(tiering_cli: Any, tmp_path: Path, workers: str) -> None:
+    asked = ["import", "data", "--out", tmp_path / "graph", "--executor", "local", "--workers", workers]
+    assert tiering_cli(*asked).code != 0

@@ -17,7 +17,7 @@ from tiering.artifacts.storage import storage_errors
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster.manifests import Manifest
 from tiering.cluster.running import Job
-from tiering.cluster.tasks import OutputFile, Stage, TaskContext, Traffic
+from tiering.cluster.tasks import OutputFile, Stage, TaskContext
 
 ATTEMPTS = ".attempts"
 """Folder, in that of an artifact in the making, of files that tasks have written."""
@@ -98,8 +98,8 @@ def join_stage(name: str, folder: Path, joined: Sequence[JoinedFile], largest: i
     params = {"folder": str(folder), "files": [file.to_json() for file in joined]}
     sizes = [FileEntry(file.dtype, tuple(file.shape), "").bytes for file in joined]
     reads = {parts.stage: None for file in joined for parts in file.parts}
-    memory, traffic = 3 * largest + max(map(appending_memory, sizes)), Traffic(taken=sum(sizes), written=sum(sizes))
-    return Stage(name, "tiering.cluster.files:join", len(joined), params, tuple(reads), memory, traffic)
+    memory = 3 * largest + max(map(appending_memory, sizes))
+    return Stage(name, "tiering.cluster.files:join", len(joined), params, tuple(reads), memory)
 
 
 def join(context: TaskContext) -> None:

@@ -25,9 +25,9 @@ class Partitions:
         self._segments: dict[tuple[str, int], Segment] = {}
 
     @contextmanager
-    def writer(self, key: str, nbytes: int) -> Iterator[SegmentWriter]:
-        """Write the segment of an attempt, of about `nbytes`, under a key of its own."""
-        with self._store.writer(key, nbytes) as out:
+    def writer(self, key: str) -> Iterator[SegmentWriter]:
+        """Write the segment of an attempt under a key of its own."""
+        with self._store.writer(key) as out:
             yield SegmentWriter(key, out)
 
     def part(self, stage: str, index: int, part: int) -> Part:

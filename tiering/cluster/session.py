@@ -22,7 +22,6 @@ from tiering.cluster.running import Counters, Job, RetryOptions
 from tiering.cluster.store import check_store, open_store
 from tiering.errors import InputError
 from tiering.progress import note
-from tiering.task_steps import Machines
 from tiering.units import parse_threads
 
 EXECUTORS = ("local", "ray")
@@ -38,10 +37,8 @@ class ClusterOptions:
     """Directory, seen by all machines under the same path; default: next to the output."""
     address: str | None = None
     """Of a running Ray cluster, ``auto`` for the one this machine belongs to; ``None`` starts one on this machine."""
-    workers: int | str | None = None
-    """Tasks side by side, of an executor on this machine; default: as many as processors. ``8x64GiB``: machines of a
-    cluster that is only planned for.
-    """
+    workers: int | None = None
+    """Tasks side by side, of an executor on this machine; default: as many as processors."""
     threads: int = 1
     """Of a task."""
     task_memory: str | int | None = None
@@ -63,11 +60,11 @@ class ClusterOptions:
             raise InputError("resources: only with executor ray; leave it out")
         if self.store is not None:
             check_store(self.store)
-        if isinstance(self.workers, int) and self.workers < 1:
+        if self.workers is not None and self.workers < 1:
             raise InputError(f"workers: expected 1 or more, found {self.workers}")
-        if self.address is not None and isinstance(self.workers, int):
+        if self.address is not None and self.workers is not None:
             raise InputError("workers: of an executor on this machine, not of a cluster that is joined; leave it out")
-        _ = self.grid, self.machines, self.wanted
+        _ = self.grid, self.wanted
 
     @property
     def grid(self) -> Grid:
@@ -75,13 +72,8 @@ class ClusterOptions:
         there than tasks, which move what they hand on through files.
         """
         grid = Grid.of(self.task_memory, self.shards)
-        told = (self.task_memory, self.shards, self.machines) != (None, None, None)
+        told = (self.task_memory, self.shards) != (None, None)
         return grid if told or self.executor == "ray" else replace(grid, uncut=True)
-
-    @property
-    def machines(self) -> Machines | None:
-        """Those that are planned for, if any are told."""
-        return Machines.parse(self.workers) if isinstance(self.workers, str) else None
 
     @property
     def wanted(self) -> dict[str, float | str]:
@@ -155,8 +147,6 @@ class Cluster:
     def _begun(self) -> Executor:
         if self._executor is None:
             options = self.options
-            if isinstance(options.workers, str):
-                raise InputError(f"workers: {options.workers} is a cluster to plan for, with --dry-run; give a number")
             workers = options.workers or parse_threads(None)
             if options.executor == "ray":
                 more = {"resources": options.wanted} if options.wanted else {}

@@ -84,9 +84,9 @@ class Store:
         finally:
             os.close(fd)
 
-    def writer(self, key: str, nbytes: int) -> ObjectWriter:
-        """Begin an object under a key that nobody else uses; of about `nbytes`, 0 where that is not known."""
-        return ObjectWriter(self.root / key, nbytes)
+    def writer(self, key: str) -> ObjectWriter:
+        """Begin an object under a key that nobody else uses."""
+        return ObjectWriter(self.root / key)
 
     def claim(self, key: str, data: bytes) -> bytes:
         """Put a small object unless there is one; what is there then, `data` or what another put before.
@@ -132,16 +132,16 @@ class ObjectWriter:
     cut may take it: what matters has checksums.
     """
 
-    def __init__(self, path: Path, nbytes: int) -> None:
-        self._path, self._nbytes = path, nbytes
-        with storage_errors(path, nbytes):
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with storage_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
 
     def write(self, data: np.ndarray[Any, Any]) -> None:
         """Append the bytes of a contiguous array."""
         view = np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
-        with storage_errors(self._path, self._nbytes):
+        with storage_errors(self._path, view.nbytes):
             while view:
                 view = view[os.write(self._fd, view[:_TURN]) :]
 
@@ -151,7 +151,7 @@ class ObjectWriter:
     def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
         whole = False
         try:
-            with storage_errors(self._path, self._nbytes):
+            with storage_errors(self._path):
                 os.close(self._fd)  # file systems of clusters say here what they could not write
             whole = kind is None
         finally:

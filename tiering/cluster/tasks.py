@@ -41,22 +41,6 @@ READERS = 8
 
 
 @dataclass(frozen=True)
-class Traffic:
-    """Bytes that the tasks of a stage move, all together, as its plan foresees them."""
-
-    read: int = 0
-    """Of inputs and artifacts."""
-    taken: int = 0
-    """Of what earlier tasks have left; what several read counts each time."""
-    left: int = 0
-    """That they hand on."""
-    written: int = 0
-    """Of files of artifacts."""
-    parts: int = 0
-    """How many parts they hand on, where each task has one for each task that reads."""
-
-
-@dataclass(frozen=True)
 class Stage:
     """The plan of a stage: what its tasks do, how many there are, never by how many workers."""
 
@@ -71,10 +55,9 @@ class Stage:
     """Stages of the job whose segments the tasks read."""
     memory: int = 0
     """Bytes that a task takes at the most, beside what its process holds: by the formula of its function's module."""
-    traffic: Traffic = Traffic()
 
     def to_json(self) -> dict[str, Any]:
-        document = {key: value for key, value in vars(self).items() if key not in ("memory", "traffic")}
+        document = {key: value for key, value in vars(self).items() if key != "memory"}
         return {**document, "params": dict(self.params), "reads": list(self.reads), "package": __version__}
 
 
@@ -183,7 +166,7 @@ def run_attempt(
     if alone:
         store.clear(folder)
     key = f"{folder}/{uuid.uuid4().hex}.segment"
-    with partitions.writer(key, -(-stage.traffic.left // max(1, stage.tasks))) as context._writer:
+    with partitions.writer(key) as context._writer:
         facts = resolve(stage.function)(context) or {}
         segment = context._writer.finish()
     file = None if context.file is None else context.file.to_json()

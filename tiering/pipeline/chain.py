@@ -178,7 +178,7 @@ def predict_run(
     _check_outputs(Path(path), config, cluster)
     chain = _Chain(config, force)
     common: dict[str, Any] = {"threads": threads, "memory": config.memory if memory is None else memory}
-    common["cluster"], machines = cluster, None if cluster is None else cluster.machines
+    common["cluster"] = cluster
     out = {name: chain.target(name) for name in FOLDERS}
     for target in out.values():
         if target.exists():
@@ -199,13 +199,13 @@ def predict_run(
         reordered = chain.reordered(graph, scores)
     known = scores if config.layout.cache is not None else None
     if isinstance(reordered, Graph) and chain.layout(reordered, known) is not None:
-        return Forecast(tuple(plans.values()), machines)
+        return Forecast(tuple(plans.values()))
     if reordered is None:
         asked = {"first": config.first, "features": config.features}
         (plans["reorder"],) = predict_reorder(graph, scores, out["reorder"], **asked, **common).plans
         reordered = GraphShape.of(graph).reordered(out["reorder"], features=config.features)
     (plans["layout"],) = predict_layout(reordered, out["layout"], config.layout, scores=known, **common).plans
-    return Forecast(tuple(plans.values()), machines)
+    return Forecast(tuple(plans.values()))
 
 
 def _check_outputs(path: Path, config: ChainConfig, cluster: Workers) -> None:

@@ -40,11 +40,9 @@ from tiering.plan import Forecast, StagePlan, Step
 from tiering.units import parse_threads
 
 if TYPE_CHECKING:
-    from tiering.cluster.foresight import Foresight
     from tiering.cluster.session import ClusterOptions
     from tiering.datasets.specs import DatasetSpec
     from tiering.layout import LayoutOptions
-    from tiering.task_steps import Machines
 
 PARSED = ("edgelist", "mtx", "npz", "parquet", "dgl")
 """Formats that are read as a whole when they are opened."""
@@ -63,7 +61,7 @@ def predict_import(
     The dataset is opened as the import opens it: `PARSED` formats are read, into temporary files without names.
     """
     check_output(out, [source], cluster, around=scratch_of(options))
-    return Forecast((import_plan(source, out, format, cluster=cluster, **options)[0],), _machines(cluster))
+    return Forecast((import_plan(source, out, format, cluster=cluster, **options)[0],))
 
 
 def import_plan(
@@ -92,25 +90,9 @@ def import_plan(
         else make_sized_dataset(published, Path(source).absolute(), options.get("split"))
     ) as dataset:
         opening = _opening(dataset) if published is None else _future_opening(dataset)
-        foresight, budget = _foresight(cluster), parse_memory(memory)
-        elsewhere = None if foresight is None else foresight.takes_relation
-        plan = plan_import(dataset, budget, edge_ids=edge_ids, out=target, elsewhere=elsewhere)
+        plan = plan_import(dataset, parse_memory(memory), edge_ids=edge_ids, out=target)
         stage = plan.stage(target)
-        if foresight is not None:
-            stage = replace(stage, tasks=foresight.importing(plan.relations, target), store=foresight.store)
     return replace(stage, steps=(opening, *stage.steps), threads=parse_threads(threads)), plan.shape
-
-
-def _foresight(cluster: ClusterOptions | None) -> Foresight | None:
-    if cluster is None:
-        return None
-    from tiering.cluster.foresight import Foresight
-
-    return Foresight(cluster)
-
-
-def _machines(cluster: ClusterOptions | None) -> Machines | None:
-    return None if cluster is None else cluster.machines
 
 
 class SpecSizes(NamedTuple):
@@ -178,12 +160,8 @@ def predict_score(
     plan = plan_score(
         graph, method, scores=scores, train=train, seed=seed, threads=parse_threads(threads), memory=memory, **options
     )
-    target, foresight = Path(out).absolute(), _foresight(cluster)
-    if foresight is not None and (tasks := foresight.scoring(graph, plan, target)):
-        led = replace(plan.led(graph, target), tasks=tasks, store=foresight.store)
-        return Forecast((led,), _machines(cluster))
-    stage = plan.stage(graph, GraphShape.of(graph), target)
-    return Forecast((_with_checksums(stage, graph, prefix="nodes/"),), _machines(cluster))
+    stage = plan.stage(graph, GraphShape.of(graph), Path(out).absolute())
+    return Forecast((_with_checksums(stage, graph, prefix="nodes/"),))
 
 
 def _with_checksums(stage: StagePlan, *artifacts: object, prefix: str = "") -> StagePlan:
@@ -227,13 +205,10 @@ def predict_reorder(
         uncached = sum(map(uncached_bytes, values)) / max(1, sum(array.nbytes for array in values))
     shape, budget, target = GraphShape.of(graph), parse_memory(memory), Path(out).absolute()
     chosen = () if first is None else tuple(read_first(graph, first))
-    foresight, tables = _foresight(cluster), shape.tables if features else {}
-    tasks, done = ((), set[str]()) if foresight is None else foresight.reordering(shape, tables, target, chosen)
-    plan = plan_reorder(shape, target, budget, parse_threads(threads), features, uncached, chosen, done)
+    plan = plan_reorder(shape, target, budget, parse_threads(threads), features, uncached, chosen)
     if isinstance(graph, Graph):
         plan = _with_checksums(plan, graph.part("names"), None if features else graph.features)
-    store = 0 if foresight is None else foresight.store
-    return Forecast((replace(plan, tasks=tasks, store=store),), _machines(cluster))
+    return Forecast((plan,))
 
 
 def predict_layout(
@@ -271,11 +246,8 @@ def predict_layout(
         tables, budget = graph.tables, parse_memory(memory)
         tables |= dict(sorted(graph.edge_tables.items())) if asked.edge_features else {}
         plan = plan_future_layout(graph.path, tables, asked)
-    foresight = _foresight(cluster)
-    tasks = () if foresight is None else foresight.laying_out(graph, plan, target)
-    stage = _with_checksums(plan.stage(target, budget, copied, elsewhere=bool(tasks)), graph)
-    store = 0 if foresight is None else foresight.store
-    return Forecast((replace(stage, threads=parse_threads(threads), tasks=tasks, store=store),), _machines(cluster))
+    stage = _with_checksums(plan.stage(target, budget, copied), graph)
+    return Forecast((replace(stage, threads=parse_threads(threads)),))
 
 
 def predict_export(

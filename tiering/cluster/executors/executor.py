@@ -8,7 +8,9 @@ from typing import Protocol
 
 from tiering.cluster.tasks import Call, Outcome
 from tiering.errors import CapabilityError
-from tiering.task_steps import WORKER_BYTES
+
+WORKER_BYTES = 256 << 20
+"""Memory of a worker in addition to that of its task: the interpreter, and what it has loaded."""
 
 
 class LostWorkerError(CapabilityError):

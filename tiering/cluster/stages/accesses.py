@@ -20,18 +20,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster.files import JoinedFile, Parts, join_stage, make_files
 from tiering.cluster.grid import Grid, even_bounds
 from tiering.cluster.manifests import Manifest
 from tiering.cluster.running import Job
-from tiering.cluster.tasks import Stage, TaskContext, Traffic
+from tiering.cluster.tasks import Stage, TaskContext
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.shape import SizedGraph
 from tiering.sampling import AccessCounts, EpochPlan, Sampler, SamplingOptions, make_sampler
 from tiering.sampling.plan import batches
-from tiering.scores.plan import ScorePlan, sampled_edges
+from tiering.scores.plan import ScorePlan
 from tiering.scores.presample import Tally
 
 _HERE = "tiering.cluster.stages.accesses"
@@ -86,11 +85,11 @@ def ranges_of(columns: list[CountedColumn], grid: Grid) -> list[int]:
     return [grid.parts(column.size * SUM_BYTES) if column.size else 0 for column in columns]
 
 
-def summing(params: dict[str, Any], traffic: Traffic) -> Stage:
+def summing(params: dict[str, Any]) -> Stage:
     """The stage ``sum`` of the counts that the stage ``sample`` of these params leaves."""
     largest = max((-(-size // p) for size, p in zip(params["sizes"], params["parts"], strict=True) if p), default=0)
     params = {**params, "from": "sample"}
-    return Stage("sum", f"{_HERE}:sums", sum(params["parts"]), params, ("sample",), largest * SUM_BYTES, traffic)
+    return Stage("sum", f"{_HERE}:sums", sum(params["parts"]), params, ("sample",), largest * SUM_BYTES)
 
 
 def count_epochs(job: Job, graph: SizedGraph, plan: ScorePlan, grid: Grid) -> Counted:
@@ -107,14 +106,9 @@ def count_epochs(job: Job, graph: SizedGraph, plan: ScorePlan, grid: Grid) -> Co
         "train": {name: int(ids.size) for name, ids in request.train.items()}, "given": train.name,
         "sizes": [column.size for column in columns], "parts": parts,
     }  # fmt: skip
-    size = sum(column.size for column in columns)
-    # Pairs at the most, with what each task has counted apart; the adjacency once, machines keep what they have read.
-    pairs = min(len(runs) * size, 2 * sampled_edges(graph, plan) + options.epochs * request.train_size)
-    lists = [8 * graph.num_nodes(r[2]) + id_bytes(graph.num_nodes(r[0])) * graph.num_edges(r) for r in graph.relations]
-    traffic = Traffic(sum(lists), 8 * request.train_size * len(runs), 12 * pairs)
-    sample = Stage("sample", f"{_HERE}:sample", len(runs), params, (train.name,), plan.need.minimum, traffic)
+    sample = Stage("sample", f"{_HERE}:sample", len(runs), params, (train.name,), plan.need.minimum)
     job.run(sample)
-    summed = summing(params, Traffic(taken=12 * pairs, left=24 * size))
+    summed = summing(params)
     manifests = job.run(summed)
     job.drop(sample)
     return Counted(summed, columns, [0, *np.cumsum(parts).tolist()], manifests)

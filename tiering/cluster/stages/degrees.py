@@ -15,13 +15,12 @@ import numpy as np
 
 from tiering import native
 from tiering.artifacts.checksum import BLOCK_BYTES
-from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster.files import JoinedFile, Parts, join_stage, make_files
 from tiering.cluster.grid import Grid, even_bounds
 from tiering.cluster.inputs import StoredArtifact
 from tiering.cluster.running import Job
-from tiering.cluster.tasks import Stage, TaskContext, Traffic
+from tiering.cluster.tasks import Stage, TaskContext
 from tiering.formats.graph import relation_folder
 from tiering.formats.shape import SizedGraph
 
@@ -44,11 +43,9 @@ def write_degrees(job: Job, writer: ArtifactWriter, graph: SizedGraph, grid: Gri
                 pieces += [(relation_folder(relation), begin, end) for begin, end in pairwise(cuts)]
         params = {"graph": str(graph.path), "num_nodes": count, "ranges": ranges, "pieces": pieces}
         most = max((end - begin for _, begin, end in pieces), default=0) * ENTRY_BYTES + 2 * BLOCK_BYTES
-        edges = sum(end - begin for _, begin, end in pieces)
-        traffic = Traffic(id_bytes(count) * edges, left=4 * edges, parts=len(pieces) * ranges)
-        cut = Stage(f"type-{number}.cut", f"{_HERE}:cut", len(pieces), params, memory=most, traffic=traffic)
-        params, traffic = {**params, "from": cut.name}, Traffic(taken=4 * edges, left=8 * count)
-        summed = Stage(f"type-{number}.sum", f"{_HERE}:sums", ranges, params, (cut.name,), most, traffic)
+        cut = Stage(f"type-{number}.cut", f"{_HERE}:cut", len(pieces), params, memory=most)
+        params = {**params, "from": cut.name}
+        summed = Stage(f"type-{number}.sum", f"{_HERE}:sums", ranges, params, (cut.name,), most)
         job.run(cut)
         job.run(summed)
         job.drop(cut)

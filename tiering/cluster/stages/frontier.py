@@ -37,7 +37,7 @@ from tiering.cluster.running import Job
 from tiering.cluster.stages.accesses import SUM_BYTES, Counted, add_epochs, columns_of
 from tiering.cluster.stages.frontier_needs import Needs, list_bytes, lists_bytes, relations_of, waves
 from tiering.cluster.stages.sweeps import Ranges
-from tiering.cluster.tasks import Stage, TaskContext, Traffic
+from tiering.cluster.tasks import Stage, TaskContext
 from tiering.errors import InputError
 from tiering.formats.shape import SizedGraph
 from tiering.progress import note
@@ -77,11 +77,11 @@ def count_epochs(job: Job, graph: SizedGraph, plan: ScorePlan, grid: Grid) -> Co
     params = _params(job, graph, plan)
     needs = _cut(job, params, grid)
     epochs, ranges = len(params["epochs"]), len(Ranges(params).node_tasks)
-    params["wave"], moved = needs.batches(grid.task_memory // 2), needs.traffic()
-    seeds = Stage("seeds", f"{_HERE}:seeds", epochs, params, (params["given"],), needs.seeds, moved["seeds"])
+    params["wave"] = needs.batches(grid.task_memory // 2)
+    seeds = Stage("seeds", f"{_HERE}:seeds", epochs, params, (params["given"],), needs.seeds)
     job.run(seeds)
     memory = needs.merge(0, params["wave"])
-    found = Stage("merge-0", f"{_HERE}:merge", epochs * ranges, params, ("seeds",), memory, moved["merge-0"])
+    found = Stage("merge-0", f"{_HERE}:merge", epochs * ranges, params, ("seeds",), memory)
     job.run(found)
     job.drop(seeds)
     merged = [found.name]
@@ -93,13 +93,13 @@ def count_epochs(job: Job, graph: SizedGraph, plan: ScorePlan, grid: Grid) -> Co
             if fanout and edges
         ]
         of = {**params, "hop": hop, "lists": lists, "known": list(merged), "drawn": f"hop-{hop}"}
-        memory, name = needs.hop(hop, params["wave"], job.threads), f"hop-{hop}"
-        drawn = Stage(name, f"{_HERE}:draw", epochs * len(lists), of, tuple(merged), memory, moved[name])
+        memory = needs.hop(hop, params["wave"], job.threads)
+        drawn = Stage(f"hop-{hop}", f"{_HERE}:draw", epochs * len(lists), of, tuple(merged), memory)
         if lists:
             job.run(drawn)
         reads = (*merged, *([drawn.name] if lists else []))
-        memory, name = needs.merge(hop + 1, params["wave"]), f"merge-{hop + 1}"
-        found = Stage(name, f"{_HERE}:merge", epochs * ranges, of, reads, memory, moved[name])
+        memory = needs.merge(hop + 1, params["wave"])
+        found = Stage(f"merge-{hop + 1}", f"{_HERE}:merge", epochs * ranges, of, reads, memory)
         job.run(found)
         if lists:
             job.drop(drawn)
@@ -133,9 +133,7 @@ def _cut(job: Job, params: dict[str, Any], grid: Grid) -> Needs:
     ]
     most = max((end - begin for _, begin, end in pieces), default=0)
     runs = [((max(1, counts[r["dst"]]) - 1) >> params["shifts"][r["dst"]]) + 1 for r in params["relations"]]
-    read, left = sum(8 * r["columns"] for r in params["relations"]), 8 * sum(runs[number] for number, *_ in pieces)
-    of, memory = {**params, "pieces": pieces}, Needs.cut(most, _CHUNK)
-    stage = Stage("cut", f"{_HERE}:cut", len(pieces), of, (), memory, Traffic(read, left=left))
+    stage = Stage("cut", f"{_HERE}:cut", len(pieces), {**params, "pieces": pieces}, memory=Needs.cut(most, _CHUNK))
     manifests = job.run(stage) if pieces else []
     _check_weights(params, pieces, manifests)
     edges = [np.zeros(size, np.int64) for size in runs]
@@ -183,8 +181,7 @@ def _sum(job: Job, graph: SizedGraph, params: dict[str, Any], needs: Needs) -> C
     parts = [len(params["nodes"][node_type]) - 1 for node_type, _ in columns]
     tasks = [[column, part] for column, count in enumerate(parts) for part in range(count)]
     params = {**params, "columns": columns, "tasks": tasks}
-    memory, moved = needs.widest * SUM_BYTES, needs.traffic()["sum"]
-    stage = Stage("sum", f"{_HERE}:sums", len(tasks), params, tuple(params["known"]), memory, moved)
+    stage = Stage("sum", f"{_HERE}:sums", len(tasks), params, tuple(params["known"]), needs.widest * SUM_BYTES)
     return Counted(stage, columns_of(graph), [0, *np.cumsum(parts).tolist()], job.run(stage))
 
 

@@ -1,4 +1,4 @@
-"""What tasks of `tiering.cluster.stages.frontier` take and move, by formula."""
+"""What tasks of `tiering.cluster.stages.frontier` take, by formula."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.artifacts.manifest import id_bytes, relation_key
-from tiering.cluster.tasks import Traffic
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.shape import SizedGraph
 from tiering.sampling.graph import checked_weights
@@ -99,23 +98,6 @@ class Needs:
 
     def merge(self, depth: int, wave: int) -> int:
         return self.NODE_BYTES * self.widest + wave * self._of_nodes(depth)
-
-    def traffic(self) -> dict[str, Traffic]:
-        """Of the stages, by name; pairs at the most."""
-        batches, each = self.params["batches"] * len(self.params["epochs"]), len(self.params["epochs"])
-        trained = 8 * each * sum(int(size) for _, size in self.params["train"])
-        pairs, counts = [8 * batches * known for known in self.known], 4 * each * sum(self.params["num_nodes"])
-        of = {"seeds": Traffic(taken=trained, left=trained), "merge-0": Traffic(taken=trained, left=trained + counts)}
-        for hop, fanouts in enumerate(self.params["fanouts"]):
-            active = [relation for relation, fanout in zip(self.relations, fanouts, strict=True) if fanout]
-            lists = each * sum(8 * int(r["columns"]) + int(r["edges"]) * list_bytes(r) for r in active)
-            every = sum(int(relation["edges"]) for relation in active)
-            drawn = self.known[hop] * sum(fanouts) if min(fanouts, default=0) >= 0 else every
-            left = 8 * batches * min(drawn, every)
-            of[f"hop-{hop}"] = Traffic(lists, len(active) * pairs[hop], left)
-            of[f"merge-{hop + 1}"] = Traffic(0, left + pairs[hop], min(left, pairs[hop + 1]) + counts)
-        columns = sum(self.params["num_nodes"]) + sum(int(relation["columns"]) for relation in self.relations)
-        return {**of, "sum": Traffic(0, counts * (1 + len(self.relations)) * len(self.known), 24 * columns)}
 
     def batches(self, room: int) -> int:
         """Batches of a wave, for which there is room in the largest task; one at least."""

@@ -28,7 +28,7 @@ from tiering.cluster.stages.sweeps import (
     make_blocks,
     summed,
 )
-from tiering.cluster.tasks import Stage, TaskContext, Traffic
+from tiering.cluster.tasks import Stage, TaskContext
 from tiering.formats.graph import relation_folder
 from tiering.formats.shape import SizedGraph
 from tiering.sampling import resolve_fanouts
@@ -70,9 +70,7 @@ def include(job: Job, graph: SizedGraph, plan: ScorePlan, grid: Grid) -> Include
         "only_new": sampling.frontier == "new", "replacement": sampling.sampler == "replacement",
     }  # fmt: skip
     tasks, lists = len(sweeps.ranges.node_tasks), len(sweeps.ranges.list_tasks)
-    both = 16 * sweeps.nodes
-    given, finding = Traffic(left=both), Traffic(0, sweeps.summing + both // 2, both)
-    found = Stage("start", f"{_HERE}:start", tasks, params, tuple(params["chosen"]), sweeps.node_memory, given)
+    found = Stage("start", f"{_HERE}:start", tasks, params, tuple(params["chosen"]), sweeps.node_memory)
     job.run(found)
     drawn: Stage | None = None
     before: list[Stage] = []
@@ -80,14 +78,11 @@ def include(job: Job, graph: SizedGraph, plan: ScorePlan, grid: Grid) -> Include
         active = [any(earlier[r] for earlier in fanouts[:hop]) for r in range(len(graph.relations))]
         of = {**params, "found": found.name, "drawn": drawn and drawn.name, "fanouts": list(numbers), "active": active}
         reads = (found.name, *params["chosen"], *([drawn.name] if drawn else []))
-        states = 24 * sweeps.columns
-        taken = 16 * sweeps.ranges.nodes_read() + (states if drawn else 0)
-        drawing = Traffic(8 * sweeps.columns, taken, sweeps.handed + states)
         memory = 2 * sweeps.list_memory  # of a list: what it hands on, and its state, as it was and as it is
-        drawn = Stage(f"draw-{hop}", f"{_HERE}:draw", lists, of, reads, memory, drawing)
+        drawn = Stage(f"draw-{hop}", f"{_HERE}:draw", lists, of, reads, memory)
         job.run(drawn)
         of, reads = {**of, "drawn": drawn.name}, (*reads, drawn.name, params["bins"], params["blocks"])
-        found = Stage(f"find-{hop}", f"{_HERE}:find", tasks, of, reads, sweeps.node_memory, finding)
+        found = Stage(f"find-{hop}", f"{_HERE}:find", tasks, of, reads, sweeps.node_memory)
         job.run(found)
         job.drop(*before)
         before = [drawn, found]

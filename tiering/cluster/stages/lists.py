@@ -25,12 +25,11 @@ from tiering.cluster.files import JoinedFile, Parts, join_stage, make_files
 from tiering.cluster.grid import Grid, even_bounds, weighed_bounds
 from tiering.cluster.inputs import ranges_from_json, ranges_of
 from tiering.cluster.running import Job
-from tiering.cluster.tasks import Stage, TaskContext, Traffic
+from tiering.cluster.tasks import Stage, TaskContext
 from tiering.datasets.parquet_columns import DECODING_BYTES, ParquetColumn
 from tiering.errors import RefusedError
 from tiering.formats.feature_rows import take
 from tiering.formats.graph import relation_folder
-from tiering.formats.shape import value_bytes
 from tiering.graph.plan import RelationPlan
 
 AnyArray = npt.NDArray[Any]
@@ -67,9 +66,7 @@ def write_relation(job: Job, writer: ArtifactWriter, name: str, plan: RelationPl
     }  # fmt: skip
     decoded = any(isinstance(array, ParquetColumn) for array in edges.arrays)
     chunk = -(-csc.num_edges // parts) * edge_bytes(plan) + decoded * DECODING_BYTES
-    runs_left = 8 * parts * (((csc.num_dst - 1) >> shift) + 1)
-    traffic = Traffic(value_bytes(edges.dst) * csc.num_edges, left=runs_left)
-    stage = Stage(f"{name}.count", f"{_HERE}:count", parts, params, given, chunk, traffic)
+    stage = Stage(f"{name}.count", f"{_HERE}:count", parts, params, given, chunk)
     counts = sum(
         (job.read(stage.name, index)["edges"] for index in range(len(job.run(stage)))),
         np.zeros(((csc.num_dst - 1) >> shift) + 1, np.int64),
@@ -78,16 +75,10 @@ def write_relation(job: Job, writer: ArtifactWriter, name: str, plan: RelationPl
     bounds = [min(run << shift, csc.num_dst) for run in runs]
     of_range = [int(counts[begin:end].sum()) for begin, end in pairwise(runs)]
     params = {**params, "bounds": bounds}
-    handed = csc.id_bytes + id_bytes(max(np.diff(bounds).tolist())) + sum(csc.item_bytes)
-    width = sum(value_bytes(array) for array in (*ends.values(), *values.values()))
-    traffic = Traffic(width * csc.num_edges, left=handed * csc.num_edges, parts=parts**2)
-    buckets = Stage(f"{name}.buckets", f"{_HERE}:buckets", parts, params, given, chunk, traffic)
+    buckets = Stage(f"{name}.buckets", f"{_HERE}:buckets", parts, params, given, chunk)
     job.run(buckets)
     memory = max(of_range) * edge_bytes(plan) + 8 * max(np.diff(bounds).tolist())
-    traffic = Traffic(taken=buckets.traffic.left, left=sum(csc.written))
-    lists = Stage(
-        f"{name}.lists", f"{_HERE}:lists", parts, {**params, "from": buckets.name}, (buckets.name,), memory, traffic
-    )
+    lists = Stage(f"{name}.lists", f"{_HERE}:lists", parts, {**params, "from": buckets.name}, (buckets.name,), memory)
     job.run(lists)
     job.drop(buckets)
     files = join_stage(f"{name}.files", writer.path, _files(plan, lists, of_range), max(of_range) * _widest(plan))

@@ -26,7 +26,7 @@ from tiering.cluster.stages.sweeps import (
     make_blocks,
     summed,
 )
-from tiering.cluster.tasks import Stage, TaskContext, Traffic
+from tiering.cluster.tasks import Stage, TaskContext
 from tiering.formats.shape import SizedGraph
 from tiering.scores.pagerank import MAX_SWEEPS
 from tiering.scores.plan import ScorePlan
@@ -50,20 +50,17 @@ def write_ranks(job: Job, writer: ArtifactWriter, graph: SizedGraph, plan: Score
         "start": (1.0 / plan.request.train_size if weighted else 0.0, 1.0 / nodes),
     }  # fmt: skip
     tasks, lists = len(sweeps.ranges.node_tasks), len(sweeps.ranges.list_tasks)
-    each, given = 8 * sweeps.nodes, Traffic(left=8 * sweeps.nodes)
-    last = Stage("start", f"{_HERE}:start", tasks, params, tuple(params["chosen"]), sweeps.node_memory, given)
+    last = Stage("start", f"{_HERE}:start", tasks, params, tuple(params["chosen"]), sweeps.node_memory)
     job.run(last)
-    handing = Traffic(8 * sweeps.columns, 8 * sweeps.ranges.nodes_read(), sweeps.handed)
-    summing = Traffic(0, sweeps.summing + each, each)
     done, residual = 0, 0.0
     changes: list[float] = []
     while done < most:
         done += 1
         reads, of = (last.name, *params["chosen"]), {**params, "scores": last.name}
-        handed = Stage(f"contribute-{done}", f"{_HERE}:contribute", lists, of, reads, sweeps.list_memory, handing)
+        handed = Stage(f"contribute-{done}", f"{_HERE}:contribute", lists, of, reads, sweeps.list_memory)
         job.run(handed)
         of, reads = {**of, "handed": handed.name}, (*reads, handed.name, params["bins"], params["blocks"])
-        before, last = last, Stage(f"sweep-{done}", f"{_HERE}:sweep", tasks, of, reads, sweeps.node_memory, summing)
+        before, last = last, Stage(f"sweep-{done}", f"{_HERE}:sweep", tasks, of, reads, sweeps.node_memory)
         changes = [change for manifest in job.run(last) for change in manifest["facts"]["changes"]]
         job.drop(before, handed)
         residual = float(np.cumsum(changes)[-1]) if changes else 0.0

@@ -24,7 +24,7 @@ from tiering.cluster.files import JoinedFile, Parts, join_stage, make_files
 from tiering.cluster.grid import Grid, even_bounds
 from tiering.cluster.inputs import StoredArtifact
 from tiering.cluster.running import Job
-from tiering.cluster.tasks import Stage, TaskContext, Traffic
+from tiering.cluster.tasks import Stage, TaskContext
 from tiering.errors import InputError
 from tiering.reorder.rank import descending_keys
 
@@ -46,26 +46,23 @@ def write_order(
     parts, item = grid.parts(count * NODE_BYTES), id_bytes(count)
     params = {"scores": scores, "node_type": node_type, "num_nodes": count, "parts": parts}
     chunk = -(-count // parts) * NODE_BYTES + 2 * BLOCK_BYTES
-    traffic = Traffic(8 * count, left=16 * parts * min(count, _SAMPLES * parts))
-    sample = Stage(f"{name}.sample", f"{_HERE}:sample", parts, params, memory=chunk, traffic=traffic)
+    sample = Stage(f"{name}.sample", f"{_HERE}:sample", parts, params, memory=chunk)
     job.run(sample)
     samples = [job.read(sample.name, index) for index in range(parts)]
     keys, ids = (np.concatenate([one[column] for one in samples]) for column in ("key", "id"))
     order = np.lexsort((ids, keys))
     chosen = order[[order.size * part // parts for part in range(1, parts)]]
     splitters = {"keys": keys[chosen].tolist(), "ids": ids[chosen].tolist()}
-    traffic, of = Traffic(8 * count, left=(8 + item) * count, parts=parts**2), {**params, "splitters": splitters}
-    cut = Stage(f"{name}.cut", f"{_HERE}:cut", parts, of, memory=chunk, traffic=traffic)
+    cut = Stage(f"{name}.cut", f"{_HERE}:cut", parts, {**params, "splitters": splitters}, memory=chunk)
     rows = np.sum([manifest["facts"]["rows"] for manifest in job.run(cut)], axis=0)
     before = [0, *np.cumsum(rows).tolist()]
     widest = int(rows.max()) * NODE_BYTES + 2 * BLOCK_BYTES
     of = {**params, "from": cut.name, "before": before}
-    traffic = Traffic(0, (8 + item) * count, (8 + 3 * item) * count, parts=parts * (2 + parts))
-    merge = Stage(f"{name}.merge", f"{_HERE}:merge", parts, of, (cut.name,), widest, traffic)
+    merge = Stage(f"{name}.merge", f"{_HERE}:merge", parts, of, (cut.name,), widest)
     job.run(merge)
     job.drop(cut)
-    of, traffic = {**params, "from": merge.name}, Traffic(taken=2 * item * count, left=item * count)
-    inverse = Stage(f"{name}.inverse", f"{_HERE}:inverse", parts, of, (merge.name,), chunk, traffic)
+    of = {**params, "from": merge.name}
+    inverse = Stage(f"{name}.inverse", f"{_HERE}:inverse", parts, of, (merge.name,), chunk)
     job.run(inverse)
     folder, wide = f"nodes/{node_type}", f"int{8 * item}"
     files = [

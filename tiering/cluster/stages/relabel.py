@@ -25,7 +25,7 @@ from tiering.cluster.files import JoinedFile, Parts, join_stage, make_files
 from tiering.cluster.grid import Grid, even_bounds, weighed_bounds
 from tiering.cluster.inputs import StoredArtifact
 from tiering.cluster.running import Job
-from tiering.cluster.tasks import Stage, TaskContext, Traffic
+from tiering.cluster.tasks import Stage, TaskContext
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.shape import SizedGraph
 from tiering.reorder.arrays import rows
@@ -66,18 +66,13 @@ def write_relation(
         "shift": shift, "values": values,
     }  # fmt: skip
     bounds, edges = _ranges(job, name, params, per_edge)
-    columns, entries = max(max(np.diff(bounds[which]).tolist()) for which in bounds), num_edges * sum(widths)
-    ids_src, ids_dst = id_bytes(graph.num_nodes(source)) * graph.num_nodes(source), id_bytes(num_dst) * num_dst
-    handed = ids_dst + 8 * num_dst + entries
+    columns = max(max(np.diff(bounds[which]).tolist()) for which in bounds)
     memory = max(*edges["old"], *edges["new"]) * per_edge + columns * _COLUMN_BYTES + 3 * BLOCK_BYTES
     params = {**params, "old": bounds["old"], "new": bounds["new"]}
-    traffic = Traffic(
-        8 * num_dst + ids_dst + entries + parts * ids_src, left=handed, parts=parts**2 * (1 + len(widths))
-    )
-    cut = Stage(f"{name}.cut", f"{_HERE}:cut", parts, params, memory=memory, traffic=traffic)
+    cut = Stage(f"{name}.cut", f"{_HERE}:cut", parts, params, memory=memory)
     job.run(cut)
-    params, traffic = {**params, "from": cut.name}, Traffic(taken=handed, left=8 * num_dst + entries)
-    merge = Stage(f"{name}.merge", f"{_HERE}:merge", parts, params, (cut.name,), memory, traffic)
+    params = {**params, "from": cut.name}
+    merge = Stage(f"{name}.merge", f"{_HERE}:merge", parts, params, (cut.name,), memory)
     job.run(merge)
     job.drop(cut)
     before = [0, *np.cumsum(edges["new"])[:-1].tolist()]
@@ -98,8 +93,7 @@ def _ranges(
     num_dst, parts, shift = params["num_dst"], params["parts"], params["shift"]
     even = -(-num_dst // parts) * _COLUMN_BYTES + 2 * BLOCK_BYTES
     count = ((num_dst - 1) >> shift) + 1
-    traffic = Traffic(num_dst * (8 + id_bytes(num_dst)), left=16 * parts * count)
-    weigh = Stage(f"{name}.weigh", f"{_HERE}:weigh", parts, params, memory=even, traffic=traffic)
+    weigh = Stage(f"{name}.weigh", f"{_HERE}:weigh", parts, params, memory=even)
     job.run(weigh)
     runs = {which: np.zeros(count, np.int64) for which in ("old", "new")}
     for task in range(parts):

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from tiering import native
 from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.artifacts.file_writer import appending_memory
-from tiering.artifacts.manifest import id_bytes, relation_key
+from tiering.artifacts.manifest import relation_key
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster.files import JoinedFile, Parts, join_stage, make_files, missing_files, output_file, place_files
 from tiering.cluster.grid import Grid, even_bounds
@@ -31,7 +31,7 @@ from tiering.cluster.inputs import StoredArtifact
 from tiering.cluster.manifests import Manifest
 from tiering.cluster.running import Job
 from tiering.cluster.stages.dealing import Dealing, deal_rows
-from tiering.cluster.tasks import OutputFile, Stage, TaskContext, Traffic
+from tiering.cluster.tasks import OutputFile, Stage, TaskContext
 from tiering.errors import InternalError
 from tiering.formats.features import EDGE_FEATURES, FeatureTable
 from tiering.formats.graph import Graph, relation_folder
@@ -60,7 +60,7 @@ def write_rows(
     tiers = [file for number, table in enumerate(tables) for file in table.tier_files(number, str(writer.path))]
     pages = [_image(image, nbytes, images, tables) for image, nbytes in enumerate(plan.images)]
     cuts = [table.cut() for table in tables]
-    stage = _files_stage("rows.files", tables, cuts, [*tiers, *pages], plan.page_bytes)
+    stage = _files_stage("rows.files", tables, cuts, [*tiers, *pages])
     named = [page_sums(image) for image in range(len(pages))]
     summed = writer.has(*named)
     job.expect(len(cuts) + 1 + bool(named))
@@ -107,7 +107,7 @@ def write_tables(
     files = [file for number, table in enumerate(made) for file in table.tier_files(number, str(writer.path))]
     named = [{**file, "name": f"tables/{name}"} for file, name in zip(files, plan.entries, strict=True)]
     cuts = [table.cut() for table in made]
-    stage = _files_stage("tables.files", made, cuts, named, plan.page_bytes)
+    stage = _files_stage("tables.files", made, cuts, named)
     job.expect(len(cuts) + 1)
     place_files(writer, _make(job, cuts, stage, missing_files(writer, stage)))
 
@@ -186,13 +186,7 @@ class _Table:
         """The stage that cuts it."""
         entry = self.entry
         memory = -(-entry.num_nodes // self._chunks) * (entry.row_bytes * COPIES + _ROW_BYTES) + 2 * BLOCK_BYTES
-        content = entry.num_nodes * entry.row_bytes
-        ids = 0 if self._source.in_order else entry.num_nodes * id_bytes(entry.num_nodes)
-        left, parts = 0, self._chunks * sum(dealing.num_parts for dealing in self.dealing.values())
-        for tier, dealing in self.dealing.items():
-            left += entry.rows(tier) * dealing.per_row * (self.width(tier) + dealing.place_bytes)
-        traffic = Traffic(content + ids, left=left, parts=parts)
-        return Stage(f"{self.name}.cut", f"{_HERE}:cut", self._chunks, self.params(), memory=memory, traffic=traffic)
+        return Stage(f"{self.name}.cut", f"{_HERE}:cut", self._chunks, self.params(), memory=memory)
 
     def tier_files(self, number: int, folder: str) -> list[dict[str, Any]]:
         """The files of the memory tiers; `number`: of the table."""
@@ -220,15 +214,12 @@ def _image(image: int, nbytes: int, images: ImageSet, tables: Sequence[_Table]) 
 
 
 def _files_stage(
-    name: str, tables: Sequence[_Table], cuts: Sequence[Stage], files: Sequence[Mapping[str, Any]], page_bytes: int
+    name: str, tables: Sequence[_Table], cuts: Sequence[Stage], files: Sequence[Mapping[str, Any]]
 ) -> Stage:
     """The stage that writes files, from what the tables' chunks have left."""
-    written = sum(file["bytes"] for file in files)
-    sums = sum(file["bytes"] // page_bytes * SUM_BYTES for file in files if file["tier"] == "ssd")
     memory = max(((COPIES - 1) * file["most"] + appending_memory(file["bytes"]) for file in files), default=0)
-    traffic = Traffic(taken=sum(cut.traffic.left for cut in cuts), left=sums, written=written)
     params = {"tables": [table.params() for table in tables], "files": list(files)}
-    return Stage(name, f"{_HERE}:write", len(files), params, tuple(cut.name for cut in cuts), memory, traffic)
+    return Stage(name, f"{_HERE}:write", len(files), params, tuple(cut.name for cut in cuts), memory)
 
 
 def _make(job: Job, cuts: Sequence[Stage], stage: Stage, wanted: Sequence[int]) -> list[Manifest]:

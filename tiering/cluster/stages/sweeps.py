@@ -25,11 +25,10 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.checksum import BLOCK_BYTES
-from tiering.artifacts.manifest import id_bytes
 from tiering.cluster.grid import Grid, even_bounds, weighed_bounds
 from tiering.cluster.inputs import StoredArtifact
 from tiering.cluster.running import Job
-from tiering.cluster.tasks import Stage, TaskContext, Traffic
+from tiering.cluster.tasks import Stage, TaskContext
 from tiering.formats.graph import relation_folder
 from tiering.formats.shape import SizedGraph
 
@@ -87,14 +86,6 @@ class Ranges:
             if of_type == node_type and ((low < end and begin < high) or low <= begin == end < high):
                 yield task, low
 
-    def nodes_read(self) -> int:
-        """Nodes that `read_nodes` reads for all lists, each part whole."""
-        found = 0
-        for relation, begin, end in map(self.lists, range(len(self.list_tasks))):
-            for task, low in self._with_some(relation["dst"], begin, end):
-                found += self.nodes(task)[2] - low
-        return found
-
 
 @dataclass(frozen=True)
 class Sweeps:
@@ -108,29 +99,6 @@ class Sweeps:
     @property
     def ranges(self) -> Ranges:
         return Ranges(self.params)
-
-    @property
-    def nodes(self) -> int:
-        return sum(map(int, self.params["num_nodes"]))
-
-    @property
-    def columns(self) -> int:
-        """Lists of all relations."""
-        return sum(int(relation["columns"]) for relation in self.params["relations"])
-
-    @property
-    def summing(self) -> int:
-        """Bytes that are read for sums over all edges: of the blocks, and of the values of the lists, which every range
-        of the sources of a relation reads.
-        """
-        cuts = [len(bounds) - 1 for bounds in self.params["nodes"]]
-        values = sum(_handed(relation) * cuts[relation["src"]] for relation in self.params["relations"])
-        return int(8 * self.params["all_edges"] + values)
-
-    @property
-    def handed(self) -> int:
-        """Bytes that `hand_on` leaves of all lists, at the most."""
-        return sum(map(_handed, self.params["relations"]))
 
 
 def task_bytes(graph: SizedGraph) -> int:
@@ -157,10 +125,7 @@ def make_blocks(job: Job, graph: SizedGraph, grid: Grid) -> Sweeps:
     }  # fmt: skip
     params["lists"], most = _cut_lists(job, params, grid)
     list_tasks = len(Ranges({**params, "nodes": []}).list_tasks)
-    offsets = 8 * sum(relation["columns"] for relation in params["relations"])
-    read = offsets + sum(id_bytes(params["num_nodes"][r["src"]]) * r["edges"] for r in params["relations"])
-    traffic = Traffic(read, left=8 * sum(_bins(params, r["src"]) * len(c) for r, c in _with_cuts(params)))
-    count = Stage("count", f"{_HERE}:count", list_tasks, {**params, "nodes": []}, memory=most, traffic=traffic)
+    count = Stage("count", f"{_HERE}:count", list_tasks, {**params, "nodes": []}, memory=most)
     job.run(count)
     bins = [np.zeros(_bins(params, t), np.int64) for t in range(len(types))]
     for task, (relation, _) in enumerate(Ranges({**params, "nodes": []}).list_tasks):
@@ -168,23 +133,13 @@ def make_blocks(job: Job, graph: SizedGraph, grid: Grid) -> Sweeps:
     params["nodes"] = [_cut_nodes(params, t, edges, grid) for t, edges in enumerate(bins)]
     params["all_edges"] = sum(int(edges.sum()) for edges in bins)
     params["bins"] = job.give("bins", {"edges": np.concatenate([*bins, np.empty(0, np.int64)])}).name
-    cuts = [len(bounds) - 1 for bounds in params["nodes"]]
-    traffic = Traffic(
-        read, left=8 * params["all_edges"], parts=KINDS * sum(len(c) * cuts[r["src"]] for r, c in _with_cuts(params))
-    )
-    blocks = Stage("blocks", f"{_HERE}:blocks", list_tasks, params, memory=most, traffic=traffic)
+    blocks = Stage("blocks", f"{_HERE}:blocks", list_tasks, params, memory=most)
     job.run(blocks)
     params["blocks"] = blocks.name
     ranges = Ranges(params)
     widest = max((end - begin for t in range(list_tasks) for _, begin, end in [ranges.lists(t)]), default=0)
     nodes = max((end - begin for k in range(len(ranges.node_tasks)) for _, begin, end in [ranges.nodes(k)]), default=0)
     return Sweeps(params, 64 * widest + 2 * BLOCK_BYTES, NODE_BYTES * nodes + 8 * widest + most // 4)
-
-
-def _with_cuts(params: Any) -> Iterator[tuple[dict[str, Any], list[tuple[int, int]]]]:
-    """Relations, and the ranges of their lists."""
-    for relation, bounds in zip(params["relations"], params["lists"], strict=True):
-        yield relation, list(pairwise(bounds))
 
 
 def _bins(params: Any, node_type: int) -> int:
@@ -202,9 +157,7 @@ def _cut_lists(job: Job, params: dict[str, Any], grid: Grid) -> tuple[list[list[
     own = {**params, "nodes": [], "lists": even, "runs": shifts}
     largest = max((-(-r["columns"] // p) for r, p in zip(params["relations"], parts, strict=True) if p), default=0)
     sizes = [((r["columns"] - 1) >> shift) + 1 for r, shift in zip(params["relations"], shifts, strict=True)]
-    left = 8 * sum(size * count for size, count in zip(sizes, parts, strict=True))
-    traffic = Traffic(8 * sum(r["columns"] for r in params["relations"]), left=left)
-    weigh = Stage("weigh", f"{_HERE}:weigh", sum(parts), own, memory=16 * largest + 2 * BLOCK_BYTES, traffic=traffic)
+    weigh = Stage("weigh", f"{_HERE}:weigh", sum(parts), own, memory=16 * largest + 2 * BLOCK_BYTES)
     job.run(weigh)
     cuts, most, task = [], 0, 0
     for relation, count, shift, size in zip(params["relations"], parts, shifts, sizes, strict=True):
@@ -267,12 +220,6 @@ def blocks(context: TaskContext) -> None:
         for first, stop in pairwise(cuts[relation["src"]]):
             a, b = (int(ends[kind * bins + _bin_at(node, shift)]) for node in (first, stop))
             context.add(source=(sources[a:b] - first).astype(np.uint32), column=columns[a:b])
-
-
-def _handed(relation: Mapping[str, Any]) -> int:
-    """Bytes of the values of a relation's lists, at the most: no more columns are of high degree than find edges."""
-    columns, edges, high = (int(relation[key]) for key in ("columns", "edges", "high"))
-    return 8 * (columns + min(columns, edges // max(1, high)))
 
 
 def hand_on(context: TaskContext, values: Doubles, degrees: AnyArray, relation: Mapping[str, Any]) -> None:
