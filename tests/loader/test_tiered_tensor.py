@@ -1,4 +1,4 @@
-"""The combined tensor over a tensor in hand, in host memory: rows as indexing the tensor gives them."""
+"""Tiered tensors, in host memory: rows as indexing the tensor gives them."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_the_hottest_rows_are_copied(tmp_path):
     first = tiering.tiered(mapped, cpu=5 * 16, device="cpu")
     first[np.arange(100)]
     assert first.counters.tiers["cpu"].rows == 5
-    assert first._store.table is None, "without an order there is no table"
+    assert first._table is None, "without an order there is no table"
     text = (
         f"<TieredTensor (100, 4) torch.float32 on cpu: 5 rows in host memory; 95 rows in {tmp_path / 'table'} (mapped)>"
     )
@@ -103,7 +103,7 @@ def test_a_tensor_in_memory_is_not_copied():
     tensor = random_tensor((100, 4))
     tiered = tiering.tiered(tensor, cpu="50%", order=np.arange(100), device="cpu")
     assert tiered.placement()["cpu"] == {"rows": 100, "bytes": 1600, "where": "host memory"}
-    assert (tiered._store.placement.copied, tiered._store.table) == (0, None)
+    assert (tiered._placement.copied, tiered._table) == (0, None)
     tensor[3] = 77  # seen at once: it is the tensor itself
     assert tiered[[3]].tolist() == [[77] * 4]
 

@@ -2,8 +2,8 @@
 
 Where to look, from below: `ssd` (how the ssd tier is read), `resident` (tiers in memory), `gather` (rows by rank),
 `batches` (what a loader makes, and who), `background` (stages ahead of training), `loader`; `layout` on top is what
-``tiering.open`` returns for a layout; `tiered_tensor`: tiers of a tensor in hand, without files; `gpu`: the same on a
-GPU; `ranks`: several processes that train together.
+``tiering.open`` returns for a layout; `tiered_tensor`: tiers of a tensor, without files; `gpu`: the same on a
+GPU; `processes`: several processes that train together.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tiering import cuda
-from tiering.loader.gpu import links
+from tiering.loader.gpu import memory as links
 
 
 @pytest.fixture

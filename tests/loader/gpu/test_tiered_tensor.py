@@ -1,4 +1,4 @@
-"""The combined tensor over a tensor in hand, gathered by a GPU: rows as indexing the tensor gives them."""
+"""Tiered tensors, gathered by a GPU: rows as indexing the tensor gives them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def source_of(path, shape, dtype, on_disk, seed=0):
 def rows_of(tiered, ids):
     """Rows, once the GPU has written them."""
     rows = tiered[ids]
-    tiered._store.rows._done.wait()
+    tiered._rows._done.wait()
     return rows
 
 

@@ -1,4 +1,4 @@
-"""The graph where a GPU samples from it: the hottest lists in its memory, those next in rank in the peer adjacency
+"""Adjacency lists where a GPU samples from them: the hottest in its memory, those next in rank in the peer adjacency
 cache, which is spread over the GPUs of several processes, all in pinned host memory.
 """
 
@@ -19,9 +19,7 @@ from tiering.artifacts.manifest import Relation, relation_key
 from tiering.formats.adjacency_prefix import INDPTR_BYTES, SUM_BYTES, AdjacencyPrefix
 from tiering.formats.graph import Graph, relation_folder
 from tiering.loader.gpu.device import Device, pinned_address
-from tiering.loader.gpu.fill import device_file
-from tiering.loader.gpu.links import prefers_host
-from tiering.loader.gpu.peer_memory import open_memory, share_handle
+from tiering.loader.gpu.memory import open_memory, prefers_host, share_handle
 from tiering.loader.processes.peers import PeerGroup
 from tiering.loader.tables.resident import SharedBlock, get_or_fill, load_rows
 from tiering.sampling import checked_weights
@@ -37,7 +35,7 @@ class PlacedLists(Protocol):
 
     @property
     def path(self) -> Path:
-        """For messages."""
+        """Path for messages."""
 
     @property
     def graph(self) -> Graph:
@@ -45,10 +43,10 @@ class PlacedLists(Protocol):
 
     @property
     def digest(self) -> str:
-        """The same for the same lists in the same places."""
+        """Digest of the lists and their places."""
 
     def adjacency_prefix(self, relation: Relation) -> AdjacencyPrefix:
-        """Lists of a relation that lie in the memory of the GPU."""
+        """Return the lists of a relation that lie in the memory of the GPU."""
 
 
 @dataclass
@@ -56,19 +54,19 @@ class GpuAdjacency:
     """Addresses of all relations' lists, and what keeps them valid."""
 
     relations: list[cuda.Adjacency] = field(default_factory=list)
-    """In the graph's order."""
+    """Lists of each relation, in the graph's order."""
     keys: list[cuda.Keys] = field(default_factory=list)
     """Keys of the random numbers, by node type."""
     columns: dict[Relation, int] = field(default_factory=dict)
-    """Per relation, how many columns lie in the memory of the GPU."""
+    """Columns of each relation in the memory of the GPU."""
     peer_columns: dict[Relation, int] = field(default_factory=dict)
-    """Per relation, how many of the next lie in the memory of peers."""
+    """Columns of each relation, the next in rank, in the memory of peers."""
     owners: list[Any] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class HostLists:
-    """One relation's lists as they lie on the host."""
+    """One relation's lists on the host."""
 
     indptr: npt.NDArray[np.int64]
     """Shape (columns + 1,)."""
@@ -77,20 +75,16 @@ class HostLists:
     sums: npt.NDArray[np.uint64] | None
     """Running sums of weights, shape (edges,); ``None`` unless edges are drawn by weight."""
     addresses: tuple[int, int, int] = (0, 0, 0)
-    """Where a GPU finds them; 0 for what is not there."""
-
-    @property
-    def edge_bytes(self) -> int:
-        """Bytes of an edge on a GPU."""
-        return self.indices.itemsize + (0 if self.sums is None else self.sums.itemsize)
+    """Addresses of the three for a GPU; 0 without."""
 
     def share_bytes(self, begin: int, end: int, peer: int, peers: int) -> int:
-        """What columns [begin, end) take on one of the GPUs that they are interleaved over."""
+        """Return the bytes of columns [begin, end) on one of the GPUs that they are interleaved over."""
         columns = max(0, -(-(end - begin - peer) // peers))
-        return (2 * columns + 1) * INDPTR_BYTES + self.share_edges(begin, end, peer, peers) * self.edge_bytes
+        edge_bytes = self.indices.itemsize + (0 if self.sums is None else self.sums.itemsize)
+        return (2 * columns + 1) * INDPTR_BYTES + self.share_edges(begin, end, peer, peers) * edge_bytes
 
     def share_edges(self, begin: int, end: int, peer: int, peers: int) -> int:
-        """Edges of columns [begin, end) on one of those GPUs."""
+        """Return the edges of columns [begin, end) on one of those GPUs."""
         starts = self.indptr[begin + peer : end : peers]
         return int((self.indptr[begin + peer + 1 : end + 1 : peers] - starts).sum())
 
@@ -108,12 +102,12 @@ def load_adjacency(
     group: PeerGroup | None = None,
     cache_bytes: int = 0,
 ) -> GpuAdjacency:
-    """Put a layout's graph where a GPU reads it; loaders of one process use it together.
+    """Load a layout's graph to where a GPU reads it; loaders of one process share it.
 
-    Where edges are drawn by weight (`weighted`), sums of weights, 8 bytes per edge, lie with the lists. Processes of
-    `group` have one copy in host memory, and `cache_bytes` of each of their GPUs for the peer adjacency cache.
+    With `weighted`, sums of weights, 8 bytes per edge, lie with the lists. Processes of `group` share one copy in host
+    memory, and `cache_bytes` on each of their GPUs for the peer adjacency cache.
 
-    Host memory, pinned: 8 bytes per node and 4 or 8 per edge of each relation, and the original ids. Memory of the GPU:
+    Pinned host memory: 8 bytes per node and 4 or 8 per edge of each relation, and the original ids. Memory of the GPU:
     what the layout's plan gives to lists (`tiering layout --adjacency-cache`), original ids and sums of weights among
     it, and the share of peers' lists, which stays until the process ends.
     """
@@ -133,7 +127,7 @@ class _Builder:
         self._made = GpuAdjacency()
 
     def build(self, weighted: bool, cache_bytes: int) -> GpuAdjacency:
-        """Everything."""
+        """Load all relations, and the keys of all node types."""
         layout, made, relations = self._layout, self._made, self._graph.relations
         made.columns = {relation: layout.adjacency_prefix(relation).columns for relation in relations}
         lists = [self._host_lists(relation, weighted) for relation in relations]
@@ -148,7 +142,7 @@ class _Builder:
         return made
 
     def _host_lists(self, relation: Relation, weighted: bool) -> HostLists:
-        """A relation's arrays in pinned host memory that stays."""
+        """Load a relation's arrays to pinned host memory."""
         (begins, entries), (indptr, indices) = self._files(relation), self._graph.csc(relation)
         what = self._name(relation)
         starts, start = self._pinned(load_rows(begins, indptr.nbytes, self._group), what)
@@ -165,16 +159,16 @@ class _Builder:
             sums = raw.view(np.uint64)
         return HostLists(starts.view(np.int64), ends.view(indices.dtype), sums, (start, end, sum_address))
 
-    def _pinned(self, rows: SharedBlock, what: str) -> tuple[npt.NDArray[np.uint8], int]:
-        """Bytes in host memory, from now on kept, and where the GPU finds them."""
-        self._made.owners.append(rows)
-        return rows.array, pinned_address(rows, self._device.index, what)
+    def _pinned(self, block: SharedBlock, what: str) -> tuple[npt.NDArray[np.uint8], int]:
+        """Keep a block, and return its bytes and its address for the GPU."""
+        self._made.owners.append(block)
+        return block.array, pinned_address(block, self._device.index, what)
 
     def _name(self, relation: Relation) -> str:
         return f"{self._layout.path}: adjacency of {relation_key(relation)}"
 
     def _files(self, relation: Relation) -> tuple[Path, Path]:
-        """What opens ``indptr`` and ``indices`` of a relation."""
+        """Return the paths of ``indptr`` and ``indices`` of a relation."""
         folder, manifest = relation_folder(relation), self._graph.manifest
         return Path(manifest.place(f"{folder}/indptr")), Path(manifest.place(f"{folder}/indices"))
 
@@ -190,35 +184,25 @@ class _Builder:
         self._made.peer_columns[relation] = end - columns
         types, wide = self._graph.node_types, lists.indices.dtype == np.int64
         host = (*lists.addresses, 0, lists.indices.size)
-        local = self._prefix(relation, lists, columns, what)
+        local = self._prefix(relation, lists, columns, what) if columns else _NO_PART
         return types.index(relation[0]), types.index(relation[2]), wide, columns, end, local, peers, host
 
     def _prefix(self, relation: Relation, lists: HostLists, columns: int, what: str) -> cuda.Part:
-        """The hottest lists in the memory of the GPU."""
-        if not columns:
-            return _NO_PART
-        (starts, entries), edges = self._files(relation), int(lists.indptr[columns])
-        begins = self._own(starts, INDPTR_BYTES * (columns + 1), what)
-        indices = self._own(entries, edges * lists.indices.itemsize, what)
-        # Where the plan has no room for sums, those of the host serve: they have the same places.
-        sums = lists.addresses[2]
+        """Copy the hottest lists to the memory of the GPU, from pinned host memory."""
+        edges = int(lists.indptr[columns])
+        begins, indices, sums = lists.addresses
+        begins = self._copy(begins, INDPTR_BYTES * (columns + 1), what)
+        indices = self._copy(indices, edges * lists.indices.itemsize, what)
+        # Where the plan has no room for sums, those of the host serve: they have the same positions.
         if lists.sums is not None and self._layout.adjacency_prefix(relation).weights:
-            sums = self._own_copy(sums, SUM_BYTES * edges, what)
+            sums = self._copy(sums, SUM_BYTES * edges, what)
         return begins, indices, sums, 0, edges
 
-    def _own(self, path: Path, nbytes: int, what: str) -> int:
-        """The first bytes of a file in the memory of the GPU."""
+    def _copy(self, address: int, nbytes: int, what: str) -> int:
+        """Copy the first bytes of pinned memory to the memory of the GPU; returns their address there."""
         if not nbytes:
             return 0
-        memory = device_file(path, nbytes, self._device.index, what)
-        self._made.owners.append(memory)
-        return memory.address
-
-    def _own_copy(self, address: int, nbytes: int, what: str) -> int:
-        """The first bytes of pinned memory in the memory of the GPU."""
-        if not nbytes:
-            return 0
-        with cuda.device_errors(what):
+        with cuda.device_errors(what, "make the layout's gpu tier smaller, or end other programs on this GPU"):
             memory, stream = cuda.allocate(self._device.index, nbytes), cuda.Stream(self._device.index)
             cuda.copy(self._device.index, memory.address, address, nbytes, stream.handle)
             stream.synchronize()
@@ -232,24 +216,22 @@ class _Builder:
         what = f"{self._layout.path}: original ids of node type {node_type!r}"
         path = Path(order.manifest.place(f"nodes/{node_type}/new_to_old"))
         _, address = self._pinned(load_rows(path, keys.nbytes, self._group), what)
-        own = self._own_copy(address, local * keys.itemsize, what)
-        return own, local, address, keys.dtype == np.int64
+        return self._copy(address, local * keys.itemsize, what), local, address, keys.dtype == np.int64
 
 
 def cached_ends(relations: list[HostLists], begins: list[int], peers: int, nbytes: int) -> list[int]:
-    """Where each relation's columns in the peer adjacency cache end, so that no GPU takes more than `nbytes` of them.
+    """Return where each relation's columns in the peer adjacency cache end, so that no GPU holds more than `nbytes`.
 
-    The same share of every relation's remaining columns is taken, the largest that fits. Cost: one pass over indptr for
-    each of about 20 trials.
+    The same fraction of every relation's remaining columns is taken, the largest that fits. Cost: one pass over indptr
+    for each of about 20 trials.
     """
 
-    def ends(share: float) -> list[int]:
-        return [
-            begin + int(share * (lists.indptr.size - 1 - begin)) for lists, begin in zip(relations, begins, strict=True)
-        ]
+    def ends(fraction: float) -> list[int]:
+        left = [lists.indptr.size - 1 - begin for lists, begin in zip(relations, begins, strict=True)]
+        return [begin + int(fraction * columns) for begin, columns in zip(begins, left, strict=True)]
 
-    def fits(share: float) -> bool:
-        ranges = list(zip(relations, begins, ends(share), strict=True))
+    def fits(fraction: float) -> bool:
+        ranges = list(zip(relations, begins, ends(fraction), strict=True))
         return all(
             sum(lists.share_bytes(begin, end, peer, peers) for lists, begin, end in ranges) <= nbytes
             for peer in range(peers)
@@ -267,11 +249,10 @@ def cached_ends(relations: list[HostLists], begins: list[int], peers: int, nbyte
 def share_lists(
     lists: HostLists, begin: int, end: int, group: PeerGroup, device: Device, topic: str, what: str
 ) -> tuple[list[cuda.Part], list[Any]]:
-    """Put this process's share of columns [begin, end) on its GPU, and open those of the others.
+    """Copy this process's share of columns [begin, end) to its GPU, and open those of the others.
 
-    Returns the shares of all GPUs as this process's GPU reads them, none if one of the others cannot be reached: then
-    lists are read from host memory. The owners, returned too, are to be kept all the same: the others may read this
-    process's share.
+    Returns the shares of all GPUs, none if one cannot be reached or is slower than host memory; and their owners, which
+    must be kept in any case, because the others may read this process's share.
     """
     own = _own_share(lists, begin, end, group, device, what)
     parts, owners = [], [memory for memory in own if memory is not None]
@@ -297,7 +278,7 @@ def share_lists(
 def _own_share(
     lists: HostLists, begin: int, end: int, group: PeerGroup, device: Device, what: str
 ) -> list[cuda.DeviceMemory | None]:
-    """Begins, indices, sums and firsts of this process's columns, on its GPU; ``None`` where there is nothing."""
+    """Copy begins, indices, sums and firsts of this process's columns to its GPU; ``None`` for empty ones."""
     starts = np.asarray(lists.indptr[begin + group.rank : end : group.size])
     degrees = np.asarray(lists.indptr[begin + group.rank + 1 : end + 1 : group.size]) - starts
     begins = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
@@ -324,7 +305,7 @@ def _own_share(
 def list_pieces(
     array: npt.NDArray[Any], starts: npt.NDArray[np.int64], degrees: npt.NDArray[np.int64], piece: int = PIECE_EDGES
 ) -> Iterator[npt.NDArray[Any]]:
-    """Entries of lists, one list behind the other, about `piece` of them at a time."""
+    """Yield the entries of lists, one list after the other, about `piece` of them at a time."""
     cuts = np.searchsorted(np.cumsum(degrees), np.arange(0, int(degrees.sum()) + piece, piece))
     for first, last in zip([0, *cuts[1:]], [*cuts[1:], degrees.size], strict=True):
         some, sizes = starts[first:last], degrees[first:last]

@@ -1,6 +1,4 @@
-"""One GPU as training sees it: torch's tensors, its allocator and its streams; and memory that its kernels read, by
-addresses and handles: pinned host memory.
-"""
+"""One GPU as training sees it: torch's tensors, allocator and streams, and pinned host memory that kernels read."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,22 +30,11 @@ _ADVICE = (
 )
 
 
-class Stream(Protocol):
-    """A stream of a GPU, as the kernels and torch use it."""
+class Stream:
+    """One of torch's streams; `urgent`: its kernels begin before those of other streams.
 
-    @property
-    def handle(self) -> int:
-        """What CUDA calls it."""
-
-    def synchronize(self) -> None:
-        """Wait on the host until all that was put on it is done."""
-
-
-class TorchStream:
-    """One of torch's streams, which live as long as the process.
-
-    torch's allocator asks the stream of a tensor when the tensor goes, so a batch may outlive its loader only if the
-    loader's streams do, too. `urgent`: its kernels are begun before those of other streams.
+    It lives as long as the process: torch's allocator asks the stream of a tensor when the tensor goes, and a batch may
+    outlive its loader.
     """
 
     def __init__(self, device: torch.device, urgent: bool) -> None:
@@ -55,9 +42,10 @@ class TorchStream:
 
         self.torch = torch.cuda.Stream(device, priority=-1 if urgent else 0)  # type: ignore[no-untyped-call]
         self.handle = int(self.torch.cuda_stream)
+        """Handle of the stream in CUDA."""
 
     def synchronize(self) -> None:
-        """Wait on the host until all that was put on it is done."""
+        """Wait on the host until all work on the stream is done."""
         self.torch.synchronize()
 
 
@@ -71,7 +59,7 @@ def check_process(owner: int | None) -> None:
 
 
 class Device:
-    """A GPU that tensors are made on. `open_device` makes one."""
+    """A GPU that tensors are made on; `open_device` makes one."""
 
     def __init__(self, index: int) -> None:
         import torch
@@ -79,43 +67,43 @@ class Device:
         self.index = index
         """Number of the GPU among those this process sees."""
         self.torch_device = torch.device("cuda", index)
-        """What torch calls it."""
+        """The GPU as torch names it."""
         self._threads = threading.local()
 
     @property
     def name(self) -> str:
-        """For messages, such as ``cuda:0``."""
+        """Name for messages, such as ``cuda:0``."""
         return f"cuda:{self.index}"
 
     def free_bytes(self) -> int:
-        """Memory of the GPU that no process has taken."""
+        """Return the memory of the GPU that no process has taken."""
         return int(cuda.free_bytes(self.index))
 
     def total_bytes(self) -> int:
-        """Memory of the GPU."""
+        """Return the memory of the GPU."""
         return int(cuda.device_info(self.index).total_bytes)
 
     def torch_bytes(self) -> int:
-        """Memory of the GPU that torch's allocator has, for tensors that live and for those to come."""
+        """Return the memory of the GPU that torch's allocator holds, in use or not."""
         import torch
 
         return int(torch.cuda.memory_reserved(self.index))
 
     def current(self) -> int:
-        """Handle of the stream that the caller's torch works on."""
+        """Return the handle of the stream that the caller's torch works on."""
         import torch
 
         return int(torch.cuda.current_stream(self.index).cuda_stream)
 
     def stream(self, *, urgent: bool = False) -> Stream:
-        """A stream to work on beside the caller's."""
-        return TorchStream(self.torch_device, urgent)
+        """Make a stream in addition to the caller's."""
+        return Stream(self.torch_device, urgent)
 
     def begin_thread(self) -> None:
-        """To be called in threads of ours before they work on this GPU; a second call does nothing.
+        """Prepare a thread of ours, once, for work on this GPU.
 
-        Torch and CUDA take a thread's current GPU, at first number 0, for all that does not name one. And what a thread
-        does must not break the capture of a CUDA graph by another one, such as the caller's training step.
+        Torch and CUDA take a thread's current GPU, at first number 0, for all that does not name one. And the thread
+        must not break the capture of a CUDA graph by another one, such as the caller's training step.
         """
         if getattr(self._threads, "begun", False):
             return
@@ -127,20 +115,17 @@ class Device:
         """Let torch work on `stream`: what it allocates inside belongs to that stream."""
         import torch
 
-        assert isinstance(stream, TorchStream)
         with torch.cuda.stream(stream.torch):
             yield
 
     def keep(self, tensors: Iterable[torch.Tensor], stream: Stream | None = None) -> None:
-        """Tell torch's allocator that `stream` (the caller's, if none is given) uses tensors made on another. Those in
-        other memory are passed over.
-        """
+        """Tell torch's allocator that `stream` (default: the caller's) uses tensors of this GPU made on another."""
         self._record([part for tensor in tensors if self.has(tensor) for part in dense_parts(tensor)], stream)
 
     def _record(self, tensors: list[torch.Tensor], stream: Stream | None) -> None:
         import torch
 
-        user = stream.torch if isinstance(stream, TorchStream) else torch.cuda.current_stream(self.index)
+        user = torch.cuda.current_stream(self.index) if stream is None else stream.torch
         for tensor in tensors:
             tensor.record_stream(user)
 
@@ -159,10 +144,10 @@ class Device:
         return tensor.pin_memory().to(self.torch_device, non_blocking=True)
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """A tensor on the GPU, uninitialised.
+        """Make an uninitialised tensor on the GPU.
 
-        Room is taken in steps of an eighth of its order of magnitude, so that batch after batch finds a block that an
-        earlier one left with torch's allocator, and none asks the driver.
+        Sizes are rounded up by at most an eighth, so that batch after batch finds a block that an earlier one left with
+        torch's allocator, and none asks the driver.
         """
         import torch
 
@@ -171,12 +156,12 @@ class Device:
         return flat[:count].view(shape)
 
     def has(self, tensor: Any) -> bool:
-        """Whether `tensor` is a tensor on this GPU."""
+        """Return whether `tensor` is a tensor on this GPU."""
         return getattr(tensor, "device", None) == self.torch_device
 
 
 def open_device(index: int) -> Device:
-    """GPU number `index`; -1: torch's current one. `CapabilityError` says what it lacks, and what to do."""
+    """Open GPU number `index`, -1 for torch's current one; `CapabilityError` says what it lacks and what to do."""
     global _first_process
     check_process(_first_process)
     _first_process = os.getpid()
@@ -191,30 +176,29 @@ def open_device(index: int) -> Device:
     return Device(torch.cuda.current_device() if index < 0 else index)
 
 
-def pinned_address(rows: SharedBlock, device: int, what: str) -> int:
-    """Where GPUs find resident memory, private or shared with other processes.
+def pinned_address(block: SharedBlock, device: int, what: str) -> int:
+    """Return the address of a block for GPUs, of this process alone or shared.
 
-    It is pinned by the first call, which needs some GPU of this process but pins for all, and unpinned with its last
-    user.
+    The first call pins the block for all GPUs; it is unpinned with its last user.
     """
-    if rows.array.size == 0:
+    if block.array.size == 0:
         return 0
     with _pinning:
-        if rows.registration is None:
+        if block.registration is None:
             with cuda.device_errors(what, _ADVICE):
-                rows.registration = cuda.Registration(device, rows.array.ctypes.data, rows.array.nbytes)
-    return int(rows.registration.address)
+                block.registration = cuda.Registration(device, block.array.ctypes.data, block.array.nbytes)
+    return int(block.registration.address)
 
 
 def pinned(device: int, count: int, dtype: npt.DTypeLike, what: str) -> tuple[npt.NDArray[Any], int]:
-    """A small array that host and GPUs write and read, and where they find it; freed with the array."""
+    """Make a small array that host and GPUs write and read; returns it and its address for GPUs."""
     with cuda.device_errors(what):
         memory = cuda.PinnedMemory(device, max(1, count) * np.dtype(dtype).itemsize)
     return memory.array().view(dtype)[:count], memory.address
 
 
 def parse_sms(max_sms: int | str) -> int | None:
-    """Multiprocessors that a gather may use at most; 0: all, ``None``: `auto_sms` says."""
+    """Return the multiprocessors that a gather may use; 0: all, ``None``: `auto_sms` decides."""
     if max_sms == "auto":
         return None
     if isinstance(max_sms, bool) or not isinstance(max_sms, int) or max_sms < 0:
@@ -223,8 +207,9 @@ def parse_sms(max_sms: int | str) -> int | None:
 
 
 def auto_sms(device: Device, reads_host: bool) -> int:
-    """Multiprocessors for gathering or sampling, so that training keeps the others: a tenth saturates a link to host
-    memory. All (0) for memory of GPUs, and for host memory over a coherent link, which are faster.
+    """Return the multiprocessors that saturate the memory read, so that training keeps the others.
+
+    A tenth for host memory over PCIe; all (0) for memory of GPUs and for a coherent link, which are faster.
     """
     info = cuda.device_info(device.index)
     return max(1, int(info.multiprocessors) // 10) if reads_host and not info.coherent else 0

@@ -1,13 +1,11 @@
-"""Feature rows of one node type where a GPU reads them; they arrive in its memory."""
+"""Feature rows of one table of a layout, gathered by a GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tiering.formats.layout import Layout
 from tiering.loader.gpu.device import Device, check_process, parse_sms, pinned_address
-from tiering.loader.gpu.rows import GpuRows
-from tiering.loader.gpu.tiers import STAGING_BYTES, StagedRows, load_tiers
+from tiering.loader.gpu.rows import STAGING_BYTES, GpuRows, StagedRows
+from tiering.loader.gpu.tiers import load_layout_tiers
 from tiering.loader.options import ReadOptions
 from tiering.loader.processes.peers import PeerGroup
 from tiering.loader.tables.preload import preload_ssd_rows
@@ -18,15 +16,13 @@ _DEFAULT = ReadOptions()
 
 
 class GpuFeatures(GpuRows):
-    """Feature rows over the four tiers of a layout, gathered by a GPU.
+    """Feature rows over the four tiers of a layout, gathered by a GPU; made by `TieredLayout.features`.
 
-    The gpu tier lies in its memory; peers' shares in theirs, where it reaches them, else in host memory; the cpu tier
-    in pinned host memory that it reads by itself; rows of the ssd tier come through pinned buffers of `staging_bytes`,
-    unless they lie in pinned memory already: all of them (`preload`), or those of a batch in the slots of a buffer.
-    One kernel serves what lies in memory, on up to `max_sms` multiprocessors, so that training keeps the others (0:
-    all; ``auto``: a tenth where some rows come over PCIe, all where none does). `group` are the
-    processes that share the peer tier.
-    Opened by `TieredLayout.features`; where memory does not suffice, nothing stays allocated.
+    The gpu tier lies in the GPU's memory; peers' shares in theirs, where it reaches them, else in host memory; the cpu
+    tier in pinned host memory. Rows of the ssd tier come through pinned buffers of `staging_bytes`, unless pinned
+    memory holds them already: all of them (`preload`), or those of a batch in buffer slots. One kernel serves rows in
+    memory, on up to `max_sms` multiprocessors (0: all; ``auto``: a tenth where some rows come over PCIe, else all).
+    `group`: the processes that share the peer tier. Where memory does not suffice, nothing stays allocated.
     """
 
     def __init__(
@@ -44,17 +40,18 @@ class GpuFeatures(GpuRows):
         if reading.verify:
             layout.verify_tiers(node_type)
         reader, sms = open_images(layout, entry, reading), parse_sms(max_sms)
-        memory = load_tiers(layout, entry, device, group)
+        memory = load_layout_tiers(layout, entry, device, group)
         super().__init__(str(layout.path), entry, device, memory, max_sms=sms, reader=reader, group=group)
         self._layout, self._reading, self._staging_bytes = layout, reading, staging_bytes
         self._sharing = group  # of host memory
+        self._checks = PageChecks(layout) if reading.verify and reader is not None else None
         self.preloaded = False
         """Whether all rows of the ssd tier lie in pinned host memory."""
 
     def preload(self) -> None:
-        """Read all rows of the ssd tier into pinned host memory; gathers read them there from then on.
+        """Read all rows of the ssd tier into pinned host memory, from which later gathers take them.
 
-        Tables of this process share the memory, and those of a group. Cost: every page is read once, in order.
+        Tables of this process, or of a group, share the memory. Cost: every page is read once, in order.
         """
         check_process(self._process)
         with self._lock:
@@ -62,8 +59,7 @@ class GpuFeatures(GpuRows):
                 raise self._closed_error()
             if self.reader is None:
                 return
-            checks = PageChecks(self._layout) if self._reading.verify else None
-            rows = preload_ssd_rows(self._layout, self._entry, self._reading, checks, self._sharing)
+            rows = preload_ssd_rows(self._layout, self._entry, self._reading, self._checks, self._sharing)
             self._table = self.table_over(
                 pinned_address(rows, self.device.index, f"{self._what}: rows of the ssd tier")
             )
@@ -74,14 +70,14 @@ class GpuFeatures(GpuRows):
     def _make_staging(self) -> StagedRows | None:
         if self.reader is None:
             return None
-        checks = PageChecks(self._layout) if self._reading.verify else None
+        checks, node_type = self._checks, self.node_type
         table = make_table(self._layout, self._entry, self.reader, checks)
         what = f"{self._what}: buffers for rows of the ssd tier"
         threads = parse_threads(self._reading.threads)
-        return StagedRows(table, self.row_bytes, self.device, threads, self._staging_bytes, what, self._refuse(checks))
-
-    def _refuse(self, checks: PageChecks | None) -> Callable[[int], None] | None:
-        return None if checks is None else lambda bad_page: checks.refuse(bad_page, self.node_type)
+        return StagedRows(
+            table, self.row_bytes, self.device, threads, self._staging_bytes, what,
+            lambda page: None if checks is None else checks.refuse(page, node_type),
+        )  # fmt: skip
 
     def _place(self, tier: str) -> str:
         if tier != "ssd" or self.closed:

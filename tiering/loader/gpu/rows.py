@@ -1,61 +1,114 @@
-"""Rows where a GPU reads them, whatever they come from; they arrive in its memory."""
+"""Rows gathered by a GPU into its memory, whatever they come from."""
 
 from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tiering import cuda
+from tiering import cuda, native
 from tiering.errors import InputError
 from tiering.formats.layout import TIERS, TypeLayout
-from tiering.loader.gpu.device import Device, auto_sms, check_process, pinned
-from tiering.loader.gpu.tiers import MemoryTiers, StagedRows
-from tiering.loader.process import warn_once
-from tiering.loader.processes.peers import PeerGroup
 from tiering.loader.tables.counters import Counters
 from tiering.loader.tables.gather import FeatureRows, as_ids
+from tiering.loader.gpu.device import Device, auto_sms, check_process, pinned
+from tiering.loader.gpu.tiers import MemoryTiers
+from tiering.loader.process import warn_once
+from tiering.loader.processes.peers import PeerGroup
+from tiering.loader.tables.ssd import note_fallback
 
 if TYPE_CHECKING:
     import torch
 
-    from tiering import native
+STAGING_BYTES = 32 * 1024 * 1024
+"""Bytes of one of the two buffers of `StagedRows`: reads into one fill the queues of the SSDs many times over."""
+
+
+class StagedRows:
+    """Copies rows of the ssd tier to their places in a result on the GPU, one gather at a time.
+
+    The host reads into one of two pinned buffers of `nbytes` (at least one row) while the GPU copies from the other, so
+    the slower of the two sets the pace. `table` holds the rows in its ssd tier; `refuse` is called with the first
+    damaged page of a turn, below 0 for none.
+    """
+
+    def __init__(
+        self,
+        table: native.TieredTable,
+        row_bytes: int,
+        device: Device,
+        threads: int,
+        nbytes: int,
+        what: str,
+        refuse: Callable[[int], None] = lambda page: None,
+    ) -> None:
+        self._table, self._row_bytes, self._threads, self._refuse = table, row_bytes, threads, refuse
+        self._rows = max(1, nbytes // row_bytes)
+        self._buffers = [pinned(device.index, self._rows * row_bytes, np.uint8, what) for _ in range(2)]
+        self._copied = [cuda.Event(device.index) for _ in range(2)]
+        self._sources = [
+            cuda.RowTable(device.index, row_bytes, [0, 0, self._rows, self._rows], 0, [], address)
+            for _, address in self._buffers
+        ]
+        self._turn = 0
+
+    def copy(
+        self, wanted: npt.NDArray[np.int64], positions: int, out: int, stream: int, max_sms: int
+    ) -> list[native.GatherStats]:
+        """Read rows, given by number within the ssd tier, and put their copies on `stream`.
+
+        `positions`: address of the row of the result `out` for each of them, uint32; 0: in order. Returns what was
+        read, by turn.
+        """
+        stats = []
+        for start in range(0, len(wanted), self._rows):
+            ids = np.ascontiguousarray(wanted[start : start + self._rows])
+            turn, self._turn = self._turn, 1 - self._turn
+            self._copied[turn].wait()  # an event that was never recorded is over
+            rows = self._buffers[turn][0][: ids.size * self._row_bytes].reshape(ids.size, -1)
+            stats.append(self._table.gather(ids, rows, self._threads))
+            note_fallback(stats[-1])
+            self._refuse(stats[-1].bad_page)
+            into, at = (out, positions + 4 * start) if positions else (out + start * self._row_bytes, 0)
+            self._sources[turn].gather(0, ids.size, into, stream, places=at, max_sms=max_sms)
+            self._copied[turn].record(stream)
+        return stats
 
 
 @dataclass
 class _SsdRequests:
-    """Rows that no memory holds, as the GPU lists them for the host: room for so many."""
+    """Pinned memory in which the GPU lists the rows of the ssd tier, and their positions in the result."""
 
     rows: npt.NDArray[np.int64]
     rows_address: int
-    places: npt.NDArray[np.uint32]
-    places_address: int
+    positions: npt.NDArray[np.uint32]
+    positions_address: int
 
 
 @dataclass(frozen=True)
 class SlotRows:
-    """Rows of the ssd tier that lie in the slots of a buffer."""
+    """Rows of the ssd tier that lie in buffer slots. Tensors are on the GPU."""
 
     table: cuda.RowTable
     """All rows; see `GpuRows.table_over`."""
     slots: torch.Tensor
-    """On the GPU, for each id: the slot of its row, 4 bytes, or `NO_SLOT`; not looked at for ids of memory tiers."""
+    """Slot of each id's row, 4 bytes, or `NO_SLOT`; ignored for ids of memory tiers."""
     ids: torch.Tensor | None = None
-    """On the GPU, of a part of a batch: the ids that the slots are of; ``None``: those of the batch."""
-    places: torch.Tensor | None = None
-    """On the GPU, of a part of a batch: for each of its ids the row of the result; ``None``: all, in order."""
+    """Ids of a part of a batch; ``None``: those of the batch."""
+    positions: torch.Tensor | None = None
+    """Row of the result for each id of a part of a batch; ``None``: all, in order."""
 
 
 class GpuRows(FeatureRows):
     """Rows over four tiers, of which `memory` holds the first three, gathered by a GPU.
 
-    One kernel serves what lies in memory, on up to `max_sms` multiprocessors (0: all; ``None``: see `auto_sms`). Rows
-    of the ssd tier come through the pinned buffers of `_make_staging`. `group` are the processes that share the peer
-    tier.
+    One kernel serves rows in memory, on up to `max_sms` multiprocessors (0: all; ``None``: see `auto_sms`). Rows of the
+    ssd tier come through the buffers of `_make_staging`. `group`: the processes that share the peer tier.
     """
 
     def __init__(
@@ -77,7 +130,7 @@ class GpuRows(FeatureRows):
         self.reads_host = bool(memory.cpu or entry.rows("ssd") or "host memory" in memory.peer_places)
         """Whether some rows come over the link to host memory."""
         self.max_sms = auto_sms(device, self.reads_host) if max_sms is None else max_sms
-        """Multiprocessors that a gather uses at most; 0: all."""
+        """Most multiprocessors that a gather uses; 0: all."""
         self._ends = [entry.ranges[tier][1] for tier in TIERS]
         self._table = self.table_over(0)
         self._requester = cuda.RequestGatherer(device.index)
@@ -92,22 +145,22 @@ class GpuRows(FeatureRows):
 
     @property
     def counters(self) -> Counters:
-        """What each tier served since open or `reset_counters`; waits for gathers that are under way."""
+        """Rows that each tier served since open or `reset_counters`; waits for gathers that are under way."""
         check_process(self._process)
         with self._lock:
             self._count()
         return self._counters
 
     def gather(self, ids: Any, out: torch.Tensor | None = None, *, checked: bool = True) -> torch.Tensor:
-        """Rows of `ids`, in request order, on this table's GPU and the caller's stream.
+        """Return rows of `ids`, in request order, on this table's GPU and the caller's stream.
 
         Parameters
         ----------
         ids, out
             As of `TieredFeatures.gather`; ids may lie on the GPU, `out` does.
         checked
-            Whether to wait until the ids have been looked at, and raise if one is out of range. ``False``: rows of such
-            ids are left as they are in `out`, and nothing outside is read or written.
+            Whether to wait until the ids were checked, and raise if one is out of range. ``False``: `out` keeps its
+            rows for such ids, and nothing outside is read or written.
 
         Raises
         ------
@@ -121,8 +174,7 @@ class GpuRows(FeatureRows):
         Notes
         -----
         The rows are read while the caller goes on. The host waits for the ids alone: where they are checked, and where
-        there is an ssd tier, whose rows it must be told of (`preload` does away with that). Safe to call from several
-        threads; they take turns.
+        it must read rows of an ssd tier that is not preloaded. Several threads may call; they take turns.
         """
         check_process(self._process)
         import torch
@@ -142,7 +194,7 @@ class GpuRows(FeatureRows):
         return out
 
     def table_over(self, staged: int) -> cuda.RowTable:
-        """All rows, where those of the ssd tier lie at the address `staged`: by slot or by rank (0: they do not)."""
+        """Return all rows, those of the ssd tier at the address `staged`, by slot or by rank (0: not in memory)."""
         memory = self._memory
         return cuda.RowTable(
             self.device.index, self.row_bytes, self._ends, memory.gpu, memory.peers, memory.cpu, staged
@@ -151,10 +203,10 @@ class GpuRows(FeatureRows):
     def gather_into(
         self, ids: int, count: int, out: int, stream: int, *, checked: bool = False, ahead: SlotRows | None = None
     ) -> None:
-        """`gather` by addresses, on any stream (its handle): what the loader calls.
+        """Gather by addresses, on any stream (its handle): what the loader calls.
 
-        `ids` are `count` int64 ranks that the GPU can read, `out` is room for so many rows. `ahead`: rows of the ssd
-        tier were read ahead; the host neither reads nor waits.
+        `ids`: address of `count` int64 ranks; `out`: address of room for so many rows. `ahead`: rows of the ssd tier
+        were read ahead; the host neither reads nor waits.
         """
         check_process(self._process)
         with self._lock:
@@ -170,19 +222,19 @@ class GpuRows(FeatureRows):
                     self._done.record(stream)
 
     def gather_part(self, part: SlotRows, out: int, stream: int) -> None:
-        """Rows of another part of a batch, into its result `out`, after `gather_into` with the first, which counts."""
-        assert part.ids is not None and part.places is not None
+        """Gather another part of a batch into its result `out`, after `gather_into` with the first, which counts."""
+        assert part.ids is not None and part.positions is not None
         check_process(self._process)
         with self._lock, cuda.device_errors(self._what):
             cuda.wait_event(stream, self._done)
             part.table.gather(
                 part.ids.data_ptr(), len(part.ids), out, stream,
-                places=part.places.data_ptr(), slots=part.slots.data_ptr(), max_sms=self.max_sms,
+                places=part.positions.data_ptr(), slots=part.slots.data_ptr(), max_sms=self.max_sms,
             )  # fmt: skip
             self._done.record(stream)
 
     def close(self) -> None:
-        """Give memory and descriptors back, after gathers that are under way.
+        """Release memory and descriptors, after gathers that are under way.
 
         Processes that share the peer tier all close: each keeps its share until the others have closed or ended.
         """
@@ -211,7 +263,9 @@ class GpuRows(FeatureRows):
         requests = None if staged is None else self._room_for(count)
         # What lies in host memory is read page after page; of other memory any order is as good.
         by_address = self.reads_host
-        lists = (requests.rows_address, requests.places_address, self._num_requests_address) if requests else (0, 0, 0)
+        lists = (
+            (requests.rows_address, requests.positions_address, self._num_requests_address) if requests else (0, 0, 0)
+        )
         first_bad = self._first_bad_address if checked else 0
         if checked:
             self._first_bad[0] = count
@@ -225,11 +279,11 @@ class GpuRows(FeatureRows):
         self._uncounted += 1
         if requests is not None and staged is not None:
             number = int(self._num_requests[0])
-            for stats in staged.copy(requests.rows[:number], requests.places_address, out, stream, self.max_sms):
+            for stats in staged.copy(requests.rows[:number], requests.positions_address, out, stream, self.max_sms):
                 self._counters.add_reads(stats)
 
     def _staging(self) -> StagedRows | None:
-        """Buffers on the way from the ssd tier, made when first needed; ``None`` where all rows lie in memory."""
+        """Return the buffers for rows of the ssd tier, made when first needed; ``None`` if all rows lie in memory."""
         if self._staged is None:
             self._staged = self._make_staging()
         return self._staged
@@ -248,7 +302,7 @@ class GpuRows(FeatureRows):
         raise InputError(f"{self._what}: ids[{place}] is {wrong[0]}; expected ranks 0 .. {self._entry.num_nodes - 1}")
 
     def _count(self) -> None:
-        """Add what the GPU has counted since the last time to the counters; waits for it."""
+        """Wait for the GPU, and add what it has counted since the last time to the counters."""
         if not self._uncounted:
             return
         self._done.wait()
@@ -266,7 +320,7 @@ class GpuRows(FeatureRows):
         return self._requests
 
     def ids_on_device(self, ids: Any) -> torch.Tensor:
-        """Ids, from wherever they are, as int64 on this table's GPU; `CapabilityError` in a forked child."""
+        """Return ids as int64 on this table's GPU; `CapabilityError` in a forked child."""
         check_process(self._process)
         import torch
 
@@ -292,4 +346,4 @@ class GpuRows(FeatureRows):
 
 
 _kept: list[cuda.DeviceMemory] = []
-"""Memory that a peer may still read."""
+"""Shares that a peer which did not answer may still read."""

@@ -67,10 +67,8 @@ class GpuSlots:
         upload, table = self._device.upload, self._tables[node_type]
         if part == 0:
             return SlotRows(table, upload(slots.view(np.int32)))
-        places = np.flatnonzero(slots != NO_SLOT)
-        return SlotRows(
-            table, upload(slots[places].view(np.int32)), upload(ids[places]), upload(places.astype(np.int32))
-        )
+        at = np.flatnonzero(slots != NO_SLOT)
+        return SlotRows(table, upload(slots[at].view(np.int32)), upload(ids[at]), upload(at.astype(np.int32)))
 
     def _release_all(self) -> None:
         self._device.begin_thread()

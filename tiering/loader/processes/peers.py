@@ -1,5 +1,5 @@
 """Processes of one machine that share what they hold: one copy of what lies in host memory, and memory of their GPUs
-(`tiering.loader.gpu.peer_memory`).
+(`tiering.loader.gpu.memory`).
 
 They meet in a store of ``torch.distributed``, the process group's own where there is one: each posts the handles that
 the others need, and its process id and start time, so that a process that ended is recognised. Nothing here waits for a

@@ -1,1 +1,1 @@
-"""The combined tensor of a tensor in hand: see `tiering.tiered`."""
+"""Tensors over several memories: see `tiering.tiered`."""

@@ -1,7 +1,6 @@
-"""The combined tensor of the Data Tiering paper (Min et al., KDD'22) over a tensor in hand: no files, no ranks.
+"""The tiered tensor: a tensor whose hottest rows are copied to faster memory (Min et al., KDD'22), without files.
 
-Its hottest rows are copied to faster memory; all others are read from where they lie. Ids are the tensor's own row
-numbers: a table of places leads from them to the copies.
+Ids are the tensor's own row numbers; a table of positions leads from them to the copies.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from tiering import cuda
 from tiering.errors import CapabilityError, InputError
-from tiering.loader.process import require_torch, warn_once
 from tiering.loader.tables.counters import Counters
-from tiering.loader.tiered_tensor.gpu import GpuStore
-from tiering.loader.tiered_tensor.host import WHAT, HostStore, cpu_rows, tier_rows
-from tiering.loader.tiered_tensor.in_hand import TensorInHand
-from tiering.loader.tiered_tensor.placement import parse_order, place_rows
+from tiering.loader.process import require_torch, warn_once
+from tiering.loader.tiered_tensor.gpu import GpuTensorRows, open_on_gpu
+from tiering.loader.tiered_tensor.host import WHAT, HostTensorRows, count_rows, open_on_host
+from tiering.loader.tiered_tensor.placement import TensorPlacement, parse_order
+from tiering.loader.tiered_tensor.source import SourceTensor
 from tiering.units import parse_device, parse_threads
 
 if TYPE_CHECKING:
@@ -33,20 +32,28 @@ class TieredTensor:
     memory. Pickling, and so sending to a spawned process, raises `CapabilityError`: make the tiered tensor there.
     """
 
-    def __init__(self, store: HostStore | GpuStore) -> None:
+    def __init__(
+        self,
+        source: SourceTensor,
+        placement: TensorPlacement,
+        rows: HostTensorRows | GpuTensorRows,
+        table: torch.Tensor | None,
+        device: torch.device,
+    ) -> None:
         import torch
 
-        self._store: HostStore | GpuStore | None = store
-        tensor = store.tensor
-        self.shape = torch.Size(tensor.shape)
-        """As the tensor's."""
-        self.dtype: torch.dtype = tensor.dtype
-        """As the tensor's."""
-        self.device: torch.device = store.device
-        """Where rows arrive."""
+        self._source, self._placement = source, placement
+        self._rows: HostTensorRows | GpuTensorRows | None = rows
+        self._table = table  # position of each row; none: its number
+        self.shape = torch.Size(source.shape)
+        """Shape of the tensor."""
+        self.dtype: torch.dtype = source.dtype
+        """Element type of the tensor."""
+        self.device: torch.device = device
+        """Device on which rows arrive."""
 
     def gather(self, ids: Any, out: torch.Tensor | None = None, *, checked: bool = True) -> torch.Tensor:
-        """Rows of `ids`, in request order: what ``tensor[ids]`` holds, on `device`.
+        """Return the rows of `ids`, in request order: ``tensor[ids]``, on `device`.
 
         Parameters
         ----------
@@ -56,8 +63,8 @@ class TieredTensor:
         out
             Contiguous tensor on `device`, of shape (n, ...) and the tensor's dtype, to fill; a new one otherwise.
         checked
-            On a GPU: whether to wait for the ids and raise if one is out of range. ``False``: nothing is waited for,
-            and rows of such ids are left as they are in `out`. Without a GPU ids are always checked.
+            On a GPU: whether to wait for the ids and raise if one is out of range. ``False``: `out` keeps its rows for
+            such ids. Without a GPU ids are always checked.
 
         Raises
         ------
@@ -67,16 +74,16 @@ class TieredTensor:
         BudgetError
             If there is no memory for so many rows.
         """
-        store = self._open()
-        store.tensor.require_unmoved()
-        wanted = store.ids(ids)
+        rows = self._open()
+        self._source.require_unmoved()
+        wanted = rows.int64_ids(ids)
         if out is not None:
-            self._check_out(store, out, len(wanted))
-        places = self._places(store, wanted, checked or isinstance(store, HostStore))
+            self._check_out(rows, out, len(wanted))
+        positions = self._find_positions(wanted, checked or isinstance(rows, HostTensorRows))
         if out is not None:
-            store.take(places, _as_bytes(out, store.tensor.row_bytes))
+            rows.take(positions, _as_bytes(out, self._source.row_bytes))
             return out
-        return store.take(places, None).view(self.dtype).view(len(wanted), *self.shape[1:])
+        return rows.take(positions, None).view(self.dtype).view(len(wanted), *self.shape[1:])
 
     def __getitem__(self, ids: Any) -> torch.Tensor:
         """``t[ids]`` is ``t.gather(ids)``."""
@@ -89,63 +96,55 @@ class TieredTensor:
 
     @property
     def counters(self) -> Counters:
-        """What each tier served; see `placement`."""
-        return self._open().rows.counters
+        """Rows that each tier served; see `placement`."""
+        return self._open().counters
 
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""
-        return self._store is None
+        return self._rows is None
 
     def placement(self) -> dict[str, dict[str, Any]]:
-        """Per tier: ``rows``, their ``bytes``, and ``where`` they are; ``ssd`` is what is left in a mapped file."""
-        store = self._open()
-        placed, row_bytes = store.placement, store.tensor.row_bytes
-        left = placed.num_rows - placed.copied
-        on_disk = store.tensor.on_disk
-        rows = {
-            "gpu": placed.gpu,
-            "peer": placed.peer,
-            "cpu": placed.cpu + (0 if on_disk else left),
-            "ssd": left if on_disk else 0,
-        }
-        places = store.rows.placement()
-        return {t: {"rows": n, "bytes": n * row_bytes, "where": places[t]["where"]} for t, n in rows.items()}
+        """Return ``rows``, ``bytes`` and ``where`` they are by tier; ``ssd`` has the rows read from a mapped file."""
+        placed, places = self._placement, self._open().placement()
+        counts = {"gpu": placed.gpu, "peer": placed.peer, "cpu": placed.cpu, "ssd": 0}
+        counts["ssd" if self._source.on_disk else "cpu"] += placed.num_rows - placed.copied
+        nbytes = self._source.row_bytes
+        return {t: {"rows": n, "bytes": n * nbytes, "where": places[t]["where"]} for t, n in counts.items()}
 
     def close(self) -> None:
-        """Give copies and page-locked memory back, after gathers that are under way; the tensor itself stays."""
-        if self._store is not None:
-            self._store.close()
-            self._store = None
+        """Release copies and pinned memory, after gathers that are under way; the tensor itself stays."""
+        if self._rows is not None:
+            self._rows.close()
+            self._rows = self._table = None
 
-    def _open(self) -> HostStore | GpuStore:
-        if self._store is None:
+    def _open(self) -> HostTensorRows | GpuTensorRows:
+        if self._rows is None:
             raise InputError(f"{WHAT}: it was closed; make it again with tiering.tiered")
-        return self._store
+        return self._rows
 
-    def _places(self, store: HostStore | GpuStore, ids: torch.Tensor, checked: bool) -> torch.Tensor:
-        """Places of rows; -1, which no tier has, for ids out of range."""
+    def _find_positions(self, ids: torch.Tensor, checked: bool) -> torch.Tensor:
+        """Return the positions of rows; -1, which no tier has, for ids out of range."""
         import torch
 
-        rows = len(self)
-        wrong = (ids < 0) | (ids >= rows)
+        wrong = (ids < 0) | (ids >= len(self))
         if checked and bool(wrong.any()):
-            place = int(wrong.nonzero()[0])
-            raise InputError(f"{WHAT}: ids[{place}] is {int(ids[place])}, outside 0..{rows - 1}")
-        if store.table is None:
+            at = int(wrong.nonzero()[0])
+            raise InputError(f"{WHAT}: ids[{at}] is {int(ids[at])}, outside 0..{len(self) - 1}")
+        if self._table is None:
             return ids
         if checked:
-            return store.table[ids].to(torch.int64)
-        return torch.where(wrong, -1, store.table[ids.clamp(0, rows - 1)].to(torch.int64))
+            return self._table[ids].to(torch.int64)
+        return torch.where(wrong, -1, self._table[ids.clamp(0, len(self) - 1)].to(torch.int64))
 
-    def _check_out(self, store: HostStore | GpuStore, out: Any, count: int) -> None:
+    def _check_out(self, rows: HostTensorRows | GpuTensorRows, out: Any, count: int) -> None:
         import torch
 
         shape = (count, *self.shape[1:])
         if not isinstance(out, torch.Tensor):
             raise InputError(f"out: expected a tensor, found {type(out).__name__}")
         dense = out.layout == torch.strided and out.is_contiguous()
-        if tuple(out.shape) != shape or out.dtype != self.dtype or not dense or not store.has(out):
+        if tuple(out.shape) != shape or out.dtype != self.dtype or not dense or not rows.has(out):
             raise InputError(
                 f"out: expected a contiguous {self.dtype} tensor of shape {shape} on {self.device}, found {out.dtype} "
                 f"{tuple(out.shape)} on {out.device}{'' if dense else ', not contiguous'}"
@@ -186,7 +185,7 @@ def tiered(
     max_sms: int | str = "auto",
     threads: int | str | None = "auto",
 ) -> TieredTensor:
-    """Make the combined tensor of a tensor in hand: its hottest rows in faster memory, the others where they are.
+    """Make a tiered tensor: the hottest rows of a tensor copied to faster memory, the others read where they are.
 
     Parameters
     ----------
@@ -238,25 +237,25 @@ def tiered(
     On a GPU what is not copied is page-locked where it lies and read by zero copy; of a tensor mapped from a file, the
     `cpu` rows are copied to page-locked memory, and the host reads the rest, page by page, through two pinned buffers.
 
-    Memory: the rows that are copied, and with `order` a table of places, 4 bytes for each row of the tensor (8 from
-    2^31 places on), on the device that gathers: 1 GiB for 269 million rows. Without `order` there is no table. Ranking
+    Memory: the rows that are copied, and with `order` a table of positions, 4 bytes for each row of the tensor (8 from
+    2^31 positions on), on the device that gathers: 1 GiB for 269 million rows. Without `order` there is no table. Ranking
     takes 24 bytes a row while the tensor is made. Cost: copied rows are read once.
     """
     require_torch()
     import torch
 
-    hand, workers = TensorInHand.of(tensor), parse_threads(threads)
-    scores = parse_order(order, hand.num_rows)
-    own, share = tier_rows(gpu, "gpu", hand), tier_rows(peer, "peer", hand)
+    source, workers = SourceTensor.of(tensor), parse_threads(threads)
+    scores = parse_order(order, source.num_rows)
+    own, share = count_rows(gpu, "gpu", source), count_rows(peer, "peer", source)
     if device is None:
         device = "cuda" if torch.cuda.is_available() and not cuda.unavailable() else "cpu"
     index = parse_device(device)
-    if index is not None:
-        return TieredTensor(GpuStore.make(hand, (own, share, cpu), scores, index, peers, max_sms, workers))
-    if own or share:
-        warn_once("tiered: gpu and peer are not used with device='cpu'")
-    host = cpu_rows(cpu, hand) if hand.on_disk else 0
-    return TieredTensor(HostStore(hand, *place_rows(hand.num_rows, (0, 0, host), scores, workers), workers))
+    if index is None:
+        if own or share:
+            warn_once("tiered: gpu and peer are not used with device='cpu'")
+        return TieredTensor(source, *open_on_host(source, cpu, scores, workers), torch.device("cpu"))
+    placement, rows, table = open_on_gpu(source, (own, share, cpu), scores, index, peers, max_sms, workers)
+    return TieredTensor(source, placement, rows, table, rows.device.torch_device)
 
 
 def _as_bytes(out: torch.Tensor, row_bytes: int) -> torch.Tensor:

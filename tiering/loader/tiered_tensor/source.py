@@ -1,4 +1,4 @@
-"""A tensor, NumPy array or memmap that somebody made, as rows of bytes in host memory."""
+"""The source of a tiered tensor: a tensor, NumPy array or memmap of the caller, as rows of bytes in host memory."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ _MEMORY_FILES = ("/memfd:", "/dev/", "/SYSV", "/anon_hugepage")
 
 
 @dataclass(frozen=True)
-class TensorInHand:
+class SourceTensor:
     """Rows of a contiguous tensor, read where they lie."""
 
-    held: torch.Tensor | npt.NDArray[Any]
-    """What keeps the memory."""
+    owner: torch.Tensor | npt.NDArray[Any]
+    """The object that keeps the memory alive."""
     data: npt.NDArray[np.uint8]
-    """Its bytes, one row behind the other; shape (rows x bytes of a row,)."""
+    """Bytes of all rows, shape (rows x bytes of a row,)."""
     shape: tuple[int, ...]
     dtype: torch.dtype
     file: Path | None
     """The file on disk that the tensor is mapped from; ``None`` for a tensor in memory."""
 
     @classmethod
-    def of(cls, given: Any) -> TensorInHand:
-        """See `given` as rows; `InputError` if its rows cannot be read in place."""
+    def of(cls, tensor: Any) -> SourceTensor:
+        """View `tensor` as rows; `InputError` if its rows cannot be read in place."""
         import torch
 
-        held: torch.Tensor | npt.NDArray[Any]
-        if isinstance(given, torch.Tensor):
-            _check_tensor(given)
-            held, dtype, contiguous = given.detach(), given.dtype, given.is_contiguous()
-        elif isinstance(given, np.ndarray) and not isinstance(given, np.ma.MaskedArray):
-            held, dtype, contiguous = given, _torch_dtype(given.dtype), given.flags.c_contiguous
+        owner: torch.Tensor | npt.NDArray[Any]
+        if isinstance(tensor, torch.Tensor):
+            _check_tensor(tensor)
+            owner, dtype, contiguous = tensor.detach(), tensor.dtype, tensor.is_contiguous()
+        elif isinstance(tensor, np.ndarray) and not isinstance(tensor, np.ma.MaskedArray):
+            owner, dtype, contiguous = tensor, _torch_dtype(tensor.dtype), tensor.flags.c_contiguous
         else:
-            raise InputError(f"tensor: expected a torch tensor, NumPy array or memmap, found {type(given).__name__}")
-        shape = tuple(given.shape)
+            raise InputError(f"tensor: expected a torch tensor, NumPy array or memmap, found {type(tensor).__name__}")
+        shape = tuple(tensor.shape)
         if not shape or math.prod(shape[1:]) == 0:
             raise InputError(f"tensor: expected rows of at least one element, found shape {shape}")
         if not contiguous:
@@ -55,12 +55,15 @@ class TensorInHand:
                 f"tensor: expected a contiguous one, found one of shape {shape} whose rows cannot be read where they "
                 "lie; pass a contiguous copy (tensor.contiguous(), numpy.ascontiguousarray)"
             )
-        data = _bytes_of(held)
-        return cls(held, data, shape, dtype, _find_file(data))
+        flat = owner.reshape(-1)
+        data: npt.NDArray[np.uint8] = (
+            flat.view(torch.uint8).numpy() if isinstance(flat, torch.Tensor) else np.asarray(flat).view(np.uint8)
+        )
+        return cls(owner, data, shape, dtype, _find_file(data))
 
     @property
     def num_rows(self) -> int:
-        """Rows."""
+        """Number of rows."""
         return self.shape[0]
 
     @property
@@ -70,23 +73,26 @@ class TensorInHand:
 
     @property
     def on_disk(self) -> bool:
-        """Whether reading it may mean to read a disk."""
+        """Whether the tensor is mapped from a file on disk."""
         return self.file is not None
 
     def require_unmoved(self) -> None:
         """Raise `InputError` if torch has moved the tensor (``share_memory_``), which frees the memory read here."""
-        if isinstance(self.held, np.ndarray) or not self.data.size or self.held.data_ptr() == self.data.ctypes.data:
+        if isinstance(self.owner, np.ndarray) or not self.data.size or self.owner.data_ptr() == self.data.ctypes.data:
             return
         raise InputError(
             "tiered tensor: torch has moved the tensor to other memory (share_memory_, or sending it to a process) "
             "since the tiered tensor was made; share the tensor first, and make the tiered tensor then"
         )
 
+    def table(self, first: int = 0) -> native.TieredTable:
+        """Return the rows from `first` on, in the ssd tier of a table of the core."""
+        ends = [0, 0, 0, self.num_rows - first]
+        return native.TieredTable(self.row_bytes, ends, None, [], None, None, ssd=self.data[first * self.row_bytes :])
+
     def copy_rows(self, ids: npt.NDArray[np.int64], out: npt.NDArray[np.uint8], threads: int) -> None:
         """Copy rows into `out`, bytes of shape (ids, bytes of a row)."""
-        ends = [0, 0, self.num_rows, self.num_rows]
-        table = native.TieredTable(self.row_bytes, ends, None, [], self.data, None)
-        step = max(1, _COPY_BYTES // self.row_bytes)
+        table, step = self.table(), max(1, _COPY_BYTES // self.row_bytes)
         for start in range(0, ids.size, step):
             table.gather(ids[start : start + step], out[start : start + step], threads)
 
@@ -117,15 +123,6 @@ def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
         return torch.from_numpy(np.empty(0, dtype)).dtype
     except (TypeError, ValueError) as error:  # text, structures, the other byte order
         raise InputError(f"tensor: expected elements that torch has a type for, found {dtype} ({error})") from None
-
-
-def _bytes_of(held: torch.Tensor | npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    import torch
-
-    if isinstance(held, np.ndarray):
-        return np.asarray(held).reshape(-1).view(np.uint8)
-    flat: npt.NDArray[np.uint8] = held.reshape(-1).view(torch.uint8).numpy()
-    return flat
 
 
 def _find_file(array: npt.NDArray[np.uint8]) -> Path | None:
