@@ -165,7 +165,7 @@ class RankProcess:
     def counters(self) -> dict[str, Any]:
         """Of the buffer: what this rank says, and what the owner knows of all."""
         ahead = self.loader.lookahead
-        whole = ahead._server._serving.offered[0].counters() if ahead._server is not None else None
+        whole = ahead._server.offered[0].counters() if ahead._server is not None else None
         return {"own": ahead.buffer.counters(), "whole": whole}
 
     def late(self, seconds: float) -> None:
@@ -190,15 +190,15 @@ class RankProcess:
 
     def note_releases(self) -> None:
         """Let the owner note when it gives the slots of which rank to others."""
-        from tiering.loader.processes.server import Serving
+        from tiering.loader.processes.epoch import SharedEpoch
 
-        self.released, plain = list[tuple[int, float]](), Serving._release
+        self.released, plain = list[tuple[int, float]](), SharedEpoch.release
 
-        def release(serving: Any, run: Any, member: Any) -> None:
+        def release(epoch: Any, member: Any) -> None:
             self.released.append((member.number, time.monotonic()))
-            plain(serving, run, member)
+            plain(epoch, member)
 
-        Serving._release = release  # type: ignore[method-assign]
+        SharedEpoch.release = release  # type: ignore[method-assign]
 
     def releases(self) -> list[tuple[int, float]]:
         """What was noted."""

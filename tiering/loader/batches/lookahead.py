@@ -160,7 +160,7 @@ class Lookahead:
         self._server: BufferServer | None = None
         self._client: BufferClient | None = None
         if machine is not None:
-            self._server = BufferServer(machine) if machine.own == 0 else None
+            self._server = BufferServer(machine, self) if machine.own == 0 else None
             address = machine.told_by_owner("" if self._server is None else self._server.address)
             self._client = BufferClient(machine, address, buffer_name(layout), self.tables, features, page_locked)
 
@@ -228,7 +228,7 @@ class Lookahead:
             server.refuse(key, error)
             raise
         assert self.choice is not None and isinstance(self.buffer, SsdBuffer)
-        client.adopt(self.buffer.memory, self.buffer.descriptor)
+        client.adopt(self.buffer.memory)
         server.offer(self.buffer, self.choice, self._known // ranks)
         return {place // ranks: sampled for place, sampled in trial.items() if place % ranks == 0}
 

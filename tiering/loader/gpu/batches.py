@@ -1,5 +1,5 @@
-"""What the loader runs on a GPU, ahead of training and on streams of its own: sampling, the very batches of the CPU's
-sampler, bit for bit, and gathering.
+"""Batches made on a GPU, ahead of training and on streams of its own: sampling, the same batches as the CPU's sampler,
+bit for bit, and gathering.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ Ids = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class GpuSample:
-    """A batch that a GPU sampled, ahead of its turn: nodes and edges in its memory, ids in that of the host, too."""
+    """A batch that a GPU sampled ahead of its turn: nodes and edges in its memory."""
 
     batch: Batch
     ready: cuda.Event
-    """When nodes and edges are complete."""
+    """Event after which nodes and edges are complete."""
     seeds: Ids
-    """As they were given."""
+    """Seeds in the order given."""
     nodes: dict[str, Ids]
-    """Ids of the types whose rows are read ahead, in host memory."""
+    """Ids in host memory, of the types whose rows are read ahead."""
     hops: tuple[Mapping[Any, Any], ...] = ()
     """Edges in host memory: none."""
 
@@ -68,20 +68,18 @@ class GpuSample:
 
 
 class GpuSampler:
-    """Samples the batches of a sampler on a GPU.
+    """The GPU's version of a CPU sampler: same rule, fanouts, frontier and seed, same batches.
 
-    The layout's plan says which lists lie in the memory of the GPU; the others are read from host memory as they are
-    needed, on up to `max_sms` multiprocessors (0: all; ``auto``: as in a gather), of which `group` holds one copy, and
-    `cache_bytes` of the next in rank on each of its GPUs. `sampler` is the CPU's: rule, fanouts, frontier and seed are
-    taken from it, and it explains what is wrong with seeds or adjacency. `adjacency`: the lists, if loaded already.
+    Lists that the layout's plan puts on the GPU are read there, the others from host memory, on up to `max_sms`
+    multiprocessors (0: all; ``auto``: as in a gather). `group` shares one copy of them, and `cache_bytes` of the next
+    in rank on each of its GPUs. `sampler` explains errors in seeds or adjacency. `adjacency`: lists loaded before.
 
-    One batch at a time: threads take turns. The host waits once per batch, for its sizes; with fanout -1, or hops of
-    more than 2^24 edges, once more for each such hop. See ``ext/cuda/include/tiering/cuda/sampler.hpp`` for memory and
-    approach.
+    One batch at a time: threads take turns. The host waits once per batch, for its sizes, and with fanout -1 or hops of
+    more than 2^24 edges once more for each such hop. Memory and method: ``ext/cuda/include/tiering/cuda/sampler.hpp``.
     """
 
     RULES = ("uniform", "replacement", "weighted")
-    """Rules of samplers that the GPU can stand in for. The others, random walks and layers, run on the host."""
+    """Rules that a GPU samples by. Random walks and layers run on the host."""
 
     def __init__(
         self,
@@ -96,14 +94,14 @@ class GpuSampler:
     ) -> None:
         self.device, self.host, self.edge_positions = device, sampler, edge_positions
         self.stream = device.stream()
-        """The stream that batches are sampled on."""
+        """Stream that batches are sampled on."""
         self._path = layout.path
         self._group = group if cache_bytes else None
         if adjacency is None:
             adjacency = load_adjacency(layout, device, sampler.rule == "weighted", group, cache_bytes)
         self._adjacency = adjacency
         self.columns, self.peer_columns = self._adjacency.columns, self._adjacency.peer_columns
-        """Per relation, how many columns lie in the memory of the GPU, and how many of the next in that of peers."""
+        """Columns of each relation in the memory of the GPU, and of the next in that of peers."""
         sms = parse_sms(max_sms)
         with cuda.device_errors(f"{layout.path}: sampling on {device.name}"):
             options = (
@@ -124,20 +122,17 @@ class GpuSampler:
         self._lock = threading.Lock()
 
     def _reads_host(self, layout: PlacedLists) -> bool:
-        """Whether some lists come over the link to host memory."""
+        """Return whether some lists come over the link to host memory."""
         graph, cached = layout.graph, (self.columns, self.peer_columns)
         return any(sum(part[r] for part in cached) < graph.num_nodes(r[2]) for r in graph.relations)
 
     @property
     def device_bytes(self) -> int:
-        """Memory of the GPU for batches in the making."""
+        """Memory of the GPU that sampling uses."""
         return int(self._native.device_bytes)
 
     def sample(self, seeds: Mapping[str, Ids], *, epoch: int = 0, batch: int = 0) -> tuple[Batch, cuda.Event]:
-        """Sample one batch, as `tiering.sampling.base.Sampler.sample` does.
-
-        Returns nodes and edges in the memory of the GPU, and when they are complete.
-        """
+        """Sample one batch; returns nodes and edges on the GPU, and the event after which they are complete."""
         advice = "use smaller batches or fanouts, or make the layout's gpu tier smaller"
         what = f"{self._path}: sampling batch {batch} on {self.device.name}"
         with self._lock:
@@ -147,23 +142,23 @@ class GpuSampler:
                 return self._sample(seeds, epoch, batch)
 
     def fetch_ids(self, batch: Batch, types: Iterable[str]) -> dict[str, Ids]:
-        """Ids of a batch that was sampled here, in host memory. The host waits for the copy, not for other streams."""
+        """Copy the ids of a batch that was sampled here to host memory, waiting for no other stream."""
         what = f"{self._path}: ids of batch {batch.index} on {self.device.name}"
         with self._lock, cuda.device_errors(what):
             nodes = {t: batch.nodes[t] for t in types}
             total = sum(map(len, nodes.values()))
             if self._fetched.size < total:
                 self._fetched, self._fetched_address = pinned(self.device.index, total * 5 // 4, np.int64, what)
-            at, places = 0, {}
+            begin, fetched = 0, {}
             for t, ids in nodes.items():
-                into = self._fetched_address + 8 * at
+                into = self._fetched_address + 8 * begin
                 cuda.copy(self.device.index, into, ids.data_ptr(), 8 * len(ids), self.stream.handle)
-                places[t] = slice(at, at + len(ids))
-                at += len(ids)
+                fetched[t] = self._fetched[begin : begin + len(ids)]
+                begin += len(ids)
             copied = cuda.Event(self.device.index)
             copied.record(self.stream.handle)
             copied.wait()
-            return {t: self._fetched[place].copy() for t, place in places.items()}
+            return {t: ids.copy() for t, ids in fetched.items()}
 
     def _sample(self, seeds: Mapping[str, Ids], epoch: int, batch: int) -> tuple[Batch, cuda.Event]:
         try:
@@ -180,7 +175,7 @@ class GpuSampler:
         return self._write(nodes, edges, Batch(epoch, batch, seed_type, {}, [], [], frontier=self.host.frontier))
 
     def _upload(self, node_type: str, seeds: Ids | None) -> tuple[int, int]:
-        """Seeds where the GPU reads them: a batch is finished before the next overwrites them."""
+        """Copy seeds to where the GPU reads them; a batch is finished before the next overwrites them."""
         if seeds is None or not seeds.size:
             return 0, 0
         memory, address = self._seeds.get(node_type, (np.empty(0, np.int64), 0))
@@ -217,12 +212,11 @@ class GpuSampler:
 
 
 class GpuBatches:
-    """Makes batches that arrive on a GPU, as `tiering.loader.batches.host.HostBatches` does for the host.
+    """The source of batches that arrive on a GPU, as `tiering.loader.batches.host.HostBatches` is for the host.
 
-    Where the host samples, by `workers` threads, what it samples is copied; so are rows of tables that are not of this
-    GPU. `labels` are those of the seeds' type, by rank. `lookahead` reads ahead what batches need of the ssd tier;
-    ``None``: each batch reads it by itself. Batches are then sampled ahead by whoever samples; the host is told the ids
-    when they are, and when rows are gathered it has only to say in which slots they lie.
+    Where the host samples, with `workers` threads, the sample is copied; so are rows of tables that are not on this
+    GPU. `labels`: of the seeds' type, by rank. `lookahead` reads rows of the ssd tier ahead: batches are then sampled
+    ahead, and gathering needs of the host only the buffer slots of the rows. ``None``: each batch reads by itself.
     """
 
     def __init__(
@@ -248,7 +242,7 @@ class GpuBatches:
 
     @contextmanager
     def stages(self, plan: Plan, epoch: int, order: Sequence[int]) -> Iterator[list[PipelineStage]]:
-        """Sampling (one batch at a time on the GPU, `workers` on the host), then extraction."""
+        """Yield the stages: sampling (one batch at a time on the GPU, `workers` on the host), then extraction."""
         check_process(self._process)
         types = [] if self.lookahead is None else self.lookahead.tables.types
 
@@ -271,7 +265,7 @@ class GpuBatches:
                     PipelineStage("extraction", lambda given: self._extract(given[0], given[1], plan, slots)),
                 ]
             finally:
-                if slots is not None:  # others may read other rows into what a kernel still reads
+                if slots is not None:  # other rows may be read into slots that a kernel still reads
                     try:
                         with cuda.device_errors(f"the end of epoch {epoch} on {self.device.name}"):
                             self._stream.synchronize()
@@ -279,7 +273,7 @@ class GpuBatches:
                         slots.finish()
 
     def receive(self, ready: tuple[Any, cuda.Event]) -> Any:
-        """Hand a batch to the caller's stream, which waits until it is complete; the host does not."""
+        """Let the caller's stream, not the host, wait until a batch is complete, and return the batch."""
         batch, complete = ready
         self.device.wait(complete)
         self.device.keep(batch.tensors() if self._adapter is None else tensors_in(batch, self._adapter.contents))

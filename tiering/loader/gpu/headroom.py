@@ -1,5 +1,5 @@
-"""Memory of a GPU that training needs beside what a layout puts there: checked before training, or measured in its
-first steps (GNNLab: caches get what training leaves; Yang et al., EuroSys'22).
+"""Memory of a GPU that training needs in addition to a layout's rows and lists: checked before training, or measured in
+its first steps (GNNLab: caches get what training leaves; Yang et al., EuroSys'22).
 """
 
 from __future__ import annotations
@@ -17,46 +17,44 @@ from tiering.loader.process import warn_once
 from tiering.units import format_bytes
 
 STEPS = 8
-"""Steps that are looked at; the first one makes the optimiser's state, the largest batch of several the peak."""
+"""Steps that are measured: the first allocates the optimiser's state, the largest batch of several the peak."""
 MARGIN = 1 / 32
-"""Share of a GPU's memory that stays free: batches differ, and torch's allocator leaves gaps."""
+"""Fraction of a GPU's memory that stays free: batches differ, and torch's allocator leaves gaps."""
 WORTH_SAYING = 1 / 16
-"""Share of a GPU's memory by which the advised caches differ from those there are, before a warning says so."""
+"""Fraction of a GPU's memory by which advised and present caches differ before a warning says so."""
 
 
 @dataclass(frozen=True)
 class GpuMemory:
-    """Who has the memory of a GPU, bytes, as its driver sees it; `free` is the least that was seen."""
+    """Use of a GPU's memory in bytes, as its driver reports it."""
 
     total: int
-    """All there is."""
+    """All memory of the GPU."""
     caches: int
     """Feature rows and adjacency lists that the layout puts there, of ``tiering layout --gpu``."""
     free: int
-    """What nobody has taken."""
+    """Memory that nobody has taken, at the step with the least."""
     steps: int
     """Steps of training that had ended."""
     most: int
-    """Feature rows and adjacency lists altogether: larger caches are of no use."""
+    """All feature rows and adjacency lists: larger caches are of no use."""
 
     @property
     def training(self) -> int:
-        """Everything else: the model and its gradients, torch's allocator with the batches, the sampler's memory, the
-        peer tier, other processes.
-        """
+        """Everything else: model, gradients, torch's allocator, sampler, peer tier, other processes."""
         return self.total - self.caches - self.free
 
     @property
     def advised(self) -> int:
-        """What caches may take, for ``tiering layout --gpu``: what training leaves less `MARGIN`, up to `most`."""
+        """Size of caches for ``tiering layout --gpu``: what training leaves less `MARGIN`, up to `most`."""
         return max(0, min(self.most, self.caches + self.free - int(MARGIN * self.total)))
 
     def as_dict(self) -> dict[str, int]:
-        """Everything, JSON types only."""
+        """Return all figures, JSON types only."""
         return {**vars(self), "training": self.training, "advised": self.advised}
 
     def line(self) -> str:
-        """One line for people."""
+        """Return one line for people."""
         return (
             f"memory of the GPU: {format_bytes(self.training)} training and others, {format_bytes(self.caches)} "
             f"caches, {format_bytes(self.free)} free at least; caches of {_mebibytes(self.advised)} would fit"
@@ -64,41 +62,38 @@ class GpuMemory:
 
 
 def cache_bytes(layout: Layout, types: Iterable[str], relations: Iterable[Relation]) -> int:
-    """Bytes of the gpu tier of tables, nodes' and edges', and of relations' adjacency lists on a GPU."""
+    """Return the bytes of the gpu tier of tables, nodes' and edges', and of relations' adjacency lists on a GPU."""
     rows = sum(layout.type_layout(t).rows("gpu") * layout.type_layout(t).row_bytes for t in types)
     return rows + sum(layout.adjacency_prefix(relation).bytes for relation in relations)
 
 
 class GpuHeadroom:
-    """Looks after the memory that training needs on the GPU of a loader.
+    """The memory that training needs on the GPU of a loader.
 
-    `asked`: bytes that must be left to training when the loader is made, ``auto``: nothing is demanded, the first
-    `STEPS` steps are watched, and a warning says if the layout should have a larger or a smaller gpu tier. `caches` is
-    what the loader's layout puts on the GPU, `most` what it could.
+    `asked`: bytes that must be left to training when the loader is made; ``auto``: the first `STEPS` steps are
+    measured, and a warning says if the layout should have a larger or a smaller gpu tier. `caches`: bytes that the
+    layout puts on the GPU; `most`: bytes that it could.
     """
 
     def __init__(self, device: Device, where: str, asked: int | str, caches: int, most: int) -> None:
         self._device, self._where, self._caches, self._most = device, where, caches, most
         self.seen: GpuMemory | None = None
-        """What the steps so far have shown; ``None`` before the first ended."""
+        """Memory in the steps so far; ``None`` before the first ended."""
         if isinstance(asked, int):
             self._require(asked)
 
     def step_ended(self) -> None:
-        """To be called when a batch is asked for that is not an epoch's first: the step before has allocated all it
-        needs, since torch's allocator keeps what it took.
-        """
+        """Measure a step, when the next batch is asked for: torch's allocator keeps what the step took."""
         steps = 1 if self.seen is None else self.seen.steps + 1
         if steps > STEPS:
             return
-        free, total = self._device.free_bytes(), self._device.total_bytes()
-        least = free if self.seen is None else min(free, self.seen.free)
-        self.seen = GpuMemory(total, self._caches, least, steps, self._most)
+        free = self._device.free_bytes() if self.seen is None else min(self._device.free_bytes(), self.seen.free)
+        self.seen = GpuMemory(self._device.total_bytes(), self._caches, free, steps, self._most)
         if steps == STEPS:
             self._advise(self.seen)
 
     def _require(self, asked: int) -> None:
-        """Raise `BudgetError` unless `asked` bytes are left: free, or in the hands of torch already."""
+        """Raise `BudgetError` unless `asked` bytes are free or held by torch."""
         left = self._device.free_bytes() + self._device.torch_bytes()
         if left >= asked:
             return
@@ -113,7 +108,7 @@ class GpuHeadroom:
         )
 
     def _advise(self, seen: GpuMemory) -> None:
-        """Say once if the caches should be larger, or smaller."""
+        """Warn once if the caches should be larger or smaller."""
         differ = seen.advised - seen.caches
         if abs(differ) < WORTH_SAYING * seen.total and seen.free >= MARGIN * seen.total / 2:
             return
@@ -125,7 +120,7 @@ class GpuHeadroom:
 
 
 def make_headroom(device: Device, layout: Layout, asked: Any, opened: Iterable[str]) -> GpuHeadroom:
-    """For a loader of `layout` that has opened the tables `opened` (node types, keys of relations) on `device`."""
+    """Make the headroom of a loader that has opened tables (node types, keys of relations) of `layout` on `device`."""
     relations, opened = layout.graph.relations, list(opened)
     most = sum(layout.type_layout(t).num_nodes * layout.type_layout(t).row_bytes for t in opened)
     for relation in relations:
@@ -135,5 +130,5 @@ def make_headroom(device: Device, layout: Layout, asked: Any, opened: Iterable[s
 
 
 def _mebibytes(nbytes: int) -> str:
-    """A size as options take it, rounded down."""
+    """Return a size as options take it, rounded down."""
     return f"{nbytes >> 20}MiB"

@@ -14,12 +14,12 @@ import numpy.typing as npt
 from tiering import cuda, native
 from tiering.errors import InputError
 from tiering.formats.layout import TIERS, TypeLayout
-from tiering.loader.tables.counters import Counters
-from tiering.loader.tables.gather import FeatureRows, as_ids
 from tiering.loader.gpu.device import Device, auto_sms, check_process, pinned
 from tiering.loader.gpu.tiers import MemoryTiers
 from tiering.loader.process import warn_once
 from tiering.loader.processes.peers import PeerGroup
+from tiering.loader.tables.counters import Counters
+from tiering.loader.tables.gather import FeatureRows, as_ids
 from tiering.loader.tables.ssd import note_fallback
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The buffer in front of the ssd tier as the gathers of a GPU read it: page-locked, by slot, while the host goes on."""
+"""Buffer slots of the ssd tier as the gathers of a GPU read them, in pinned memory, while the host goes on."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ Ids = npt.NDArray[np.int64]
 
 
 class GpuSlots:
-    """Slots of a buffer that a GPU reads, for the batches of one epoch, in order.
+    """Buffer slots that a GPU reads, for the batches of one epoch, in order.
 
-    A thread gives slots back when the kernels that read them have ended, whatever the others do: reading may want them,
-    of this rank or of another one that this one is waited for by.
+    A thread releases slots when the kernels that read them have ended, whatever the others do: reading may need them,
+    for this process or for another one that this one waits for.
     """
 
     def __init__(self, buffer: RowsAhead, features: Mapping[str, GpuFeatures], device: Device) -> None:
         self._buffer, self._device, self._what = buffer, device, str(buffer.memory.path)
         start = pinned_address(buffer.memory, device.index, self._what)
         self._tables = {t: features[t].table_over(start + at) for t, at in buffer.origins.items()}
-        self._reading: SimpleQueue[tuple[int, int, cuda.Event] | None] = SimpleQueue()
+        self._reading: SimpleQueue[tuple[int, int, cuda.Event] | None] = SimpleQueue()  # none: the epoch is over
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._release_all, name="tiering-slots", daemon=True)
         self._thread.start()
 
     def parts(self, batch: int, ids: Mapping[str, Ids], stream: Stream) -> Iterator[dict[str, SlotRows]]:
-        """The parts of a batch, each once its rows are in the buffer: where they lie, by node type.
+        """Yield the parts of a batch, each once its rows are in the buffer, by node type.
 
-        `ids`: as they were sampled ahead, in host memory. What is put on `stream` between two parts reads the first of
-        them. The first part stands for all ids of the batch, the others for ids of their own.
+        `ids`: as they were sampled ahead, in host memory. Work put on `stream` before the next part reads this one. The
+        first part covers all ids of the batch, the others ids of their own.
         """
         part, last = 0, False
         while not last:
@@ -55,11 +55,11 @@ class GpuSlots:
             part += 1
 
     def release_after(self, batch: int, part: int, ended: cuda.Event) -> None:
-        """Give the slots of a part back when `ended` is over."""
+        """Release the slots of a part after the event `ended`."""
         self._reading.put((batch, part, ended))
 
     def finish(self) -> None:
-        """Give all slots back, once no kernel reads them."""
+        """Release all slots, once no kernel reads them."""
         self._reading.put(None)
         self._thread.join()
 
@@ -72,12 +72,12 @@ class GpuSlots:
 
     def _release_all(self) -> None:
         self._device.begin_thread()
-        while (part := self._reading.get()) is not None:
-            number, place, ended = part
+        while (reading := self._reading.get()) is not None:
+            batch, part, ended = reading
             try:
                 with cuda.device_errors(self._what):
                     ended.wait()
-            except Exception as error:  # the GPU has failed: nobody reads any more, and whoever waits for slots is told
+            except Exception as error:  # the GPU has failed: nobody reads any more, and `parts` raises
                 self._error = self._error or error
             with suppress(InputError, RefusedError):  # the process ends, and with it the epoch
-                self._buffer.release(number, place)
+                self._buffer.release(batch, part)

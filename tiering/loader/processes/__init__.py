@@ -1,6 +1,6 @@
-"""Processes that train together: shares of an epoch, and on one machine what they hold once for all.
+"""Processes that train together: their ranks, and on one machine what they share.
 
-Where to look: `rank` (which batches a rank gets), `peers` (processes of one machine, and memory that they share),
-`machine` (ranks that make one loader there); the buffer that one of them fills for all: `server` (its owner's side),
-`client` (a rank's side), `epoch` (what the owner knows of one), `channel` (messages between the two).
+Where to look: `rank` (which batches a process gets), `peers` (a group on one machine, and memory that it shares),
+`machine` (processes that make one loader there). The buffer that one process fills for all: `server` (its owner),
+`epoch` (an epoch there), `client` (each process's side), `channel` (messages between them).
 """

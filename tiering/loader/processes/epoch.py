@@ -1,4 +1,4 @@
-"""An epoch that the ranks of one machine read through one buffer, as its owner knows it."""
+"""An epoch that the processes of one machine read through one buffer, on the side of the buffer's owner."""
 
 from __future__ import annotations
 
@@ -13,81 +13,248 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
+from tiering.errors import DeviceError
 from tiering.loader.processes.channel import Channel
+from tiering.loader.processes.machine import MachineProcesses
+from tiering.loader.tables.ssd_buffer import SsdBuffer
+from tiering.readahead.config import ReadaheadConfig
 
 Key = tuple[int, int]
-"""An epoch's number, and how many times it was begun before."""
+"""Number of an epoch, and how many times it was begun before."""
+Slots = npt.NDArray[np.uint32]
 
 
 @dataclass
 class Member:
-    """One rank in an epoch."""
+    """One process in an epoch."""
 
     number: int
+    """Number of the process in the group."""
     feed: Channel
-    """Where it says what it needs."""
+    """Channel on which the process says what it needs."""
     rows: deque[npt.NDArray[np.uint32]] = field(default_factory=deque)
-    """Of its next batches, not yet in the plan."""
+    """Rows of its next batches, not yet in the plan."""
     batches: deque[int] = field(default_factory=deque)
     """Numbers in the plan of its batches that are not released."""
     released: int = 0
-    """How many of its batches were released before them."""
+    """Number of its batches that were released."""
     part: int = 0
-    """Number of the first part of the first of them that is not released."""
+    """First part of its first batch that is not released."""
     held: deque[bool] = field(default_factory=deque)
-    """Parts from that one on that were given to it: whether each is the last of its batch."""
+    """Parts from that one on that it holds: whether each is the last of its batch."""
     adding: bool = False
-    """Whether a batch of it is on its way into the plan."""
+    """Whether a batch of it is being added to the plan."""
     ended: bool = False
-    """Whether it has said what all its batches need."""
+    """Whether all its batches were announced."""
     left: bool = False
     """Whether it wants no batch any more."""
     completed: bool = False
     """Whether it had all its batches when it left."""
     gone: bool = False
-    """Whether nothing of it is in the plan any more."""
+    """Whether no batch of it is in the plan any more."""
     giving: threading.Thread | None = None
-    """Tells it where rows lie."""
+    """Thread that tells it in which slots rows lie."""
 
 
-@dataclass
-class Run:
-    """One epoch of all ranks."""
+class RefusedBatchError(Exception):
+    """An error that a process gets instead of rows; `message` is its form on a channel."""
 
-    key: Key
-    since: float = field(default_factory=time.monotonic)
-    warned: float = field(default_factory=time.monotonic)
-    members: dict[int, Member] = field(default_factory=dict)
-    started: bool = False
-    core: native.RowBuffer | None = None
-    error: dict[str, Any] | None = None
-    """What ranks are told instead of slots. No exception: its frames would keep the loader that listens."""
-    refused: float = 0.0
-    """When the owner, which is no member then, said that there is none; 0: it did not."""
-    fed: bool = False
-    """Whether no batch is added any more."""
-    added: int = 0
-
-    @property
-    def finished(self) -> bool:
-        """Whether all ranks are done with it."""
-        return all(member.gone for member in self.members.values())
+    def __init__(self, message: dict[str, Any]) -> None:
+        super().__init__(str(message))
+        self.message = message
 
 
-class RefusalError(Exception):
-    """Rows of a batch cannot be had."""
-
-    def __init__(self, told: dict[str, Any]) -> None:
-        super().__init__(str(told))
-        self.told = told
-
-
-def told(error: BaseException) -> dict[str, Any]:
-    """An error as a message."""
+def error_message(error: BaseException) -> dict[str, Any]:
+    """Return an error as a message of a channel."""
     return {"error": type(error).__name__, "message": str(error), "errno": getattr(error, "errno", None)}
 
 
-def tell(channel: Channel, header: dict[str, Any]) -> None:
-    """Send to who may be gone."""
-    with suppress(OSError):
-        channel.send(header)
+class SharedEpoch:
+    """One epoch of all processes of a machine; `changed` guards its state and that of its members."""
+
+    def __init__(self, key: Key, machine: MachineProcesses, changed: threading.Condition) -> None:
+        self.key, self.machine, self.changed = key, machine, changed
+        self.since = self.warned = time.monotonic()
+        self.members: dict[int, Member] = {}
+        self.started = False
+        """Whether all processes have begun it."""
+        self.error: dict[str, Any] | None = None
+        """Message that processes get instead of slots. No exception: its frames would keep the owner's loader."""
+        self.refused = 0.0
+        """Time when the owner, no member then, refused the epoch; 0: it did not."""
+        self.core: native.RowBuffer | None = None
+        self._buffer: SsdBuffer | None = None
+        self._planned, self._num_planned = False, 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether all members are done with it."""
+        return all(member.gone for member in self.members.values())
+
+    def fail(self, error: BaseException) -> None:
+        """End the epoch for all members; the first error counts."""
+        with self.changed:
+            self.error = self.error or error_message(error)
+            members, core = list(self.members.values()), self.core
+            self.changed.notify_all()
+        if core is not None:
+            core.stop()
+        for member in members:
+            member.feed.send_if_open(self.error)
+
+    def run(self, buffer: SsdBuffer, choice: ReadaheadConfig, kept_bytes: int) -> None:
+        """Read the rows of all members' batches into the buffer, until the last member has left."""
+        self._buffer = buffer
+        try:
+            with buffer.epoch(choice) as self.core:
+                opened = {
+                    "alone": self.core is None, "pools": buffer.pools, "choice": vars(choice), "kept_bytes": kept_bytes,
+                    "memory": buffer.descriptor, "bytes": buffer.arena.size,
+                }  # fmt: skip
+                for member in self.members.values():
+                    member.feed.send_if_open(opened)
+                try:
+                    if self.core is not None:
+                        self._plan_batches(self.core)
+                except (OSError, ValueError) as error:
+                    self.fail(error)
+                with self.changed:
+                    self._planned = True
+                    self.changed.notify_all()
+                    self.changed.wait_for(lambda: self.finished)
+        except Exception as error:
+            self.fail(error)
+        with self.changed:
+            self.changed.wait_for(lambda: self.finished)
+            self.core = None
+
+    def serve_feed(self, member: Member) -> None:
+        """Receive what a member needs, until it leaves the epoch or its process ends; then release all its slots."""
+        try:
+            while self._handle(member, *member.feed.receive(lambda: self.machine.expect_alive(member.number))):
+                pass
+        except (EOFError, OSError, DeviceError):
+            self.fail(self.machine.ended(member.number, f"in the middle of epoch {self.key[0]}"))
+        with self.changed:
+            member.left = True
+            self.changed.notify_all()
+        self._release_held(member)
+        if member.giving is not None:
+            member.giving.join()
+            self._release_held(member)
+        member.completed = member.ended and not member.batches
+        self._drain(member)
+        with self.changed:
+            member.gone = True
+            self.changed.notify_all()
+
+    def serve_slots(self, member: Member, channel: Channel) -> None:
+        """Tell a member in which slots the rows of its batches lie, batch after batch."""
+        try:
+            while True:
+                header, _ = channel.receive(lambda: self.machine.expect_alive(member.number))
+                slots, positions, batch_rows, last = self._take(member, int(header["batch"]), int(header["part"]))
+                assert self._buffer is not None
+                channel.send(
+                    {"slots": len(slots), "batch_rows": batch_rows, "last": last, "counters": self._buffer.counters()},
+                    np.concatenate([slots, positions]).view(np.uint8).data,
+                )
+        except RefusedBatchError as refused:
+            channel.send_if_open(refused.message)
+
+    def _handle(self, member: Member, header: dict[str, Any], payload: bytes) -> bool:
+        """Handle a message of a member; returns False if it leaves."""
+        kind = str(header["says"])
+        if kind == "release":
+            self.release(member)
+            return True
+        with self.changed:
+            if kind == "rows":
+                member.rows.append(np.frombuffer(payload, np.uint32))
+            member.ended = member.ended or kind == "end"
+            self.changed.notify_all()
+        return kind != "leave"
+
+    def _plan_batches(self, core: native.RowBuffer) -> None:
+        """Plan batch i of every member before batch i + 1 of any: members that wait for each other at each step of
+        training find that what they need for the step comes first.
+        """
+        members = [self.members[number] for number in sorted(self.members)]
+        while members and self.error is None:
+            members = [member for member in members if self._has_next(member)]
+            for member in members:
+                if not self._plan_next(core, member):
+                    return  # readers met an error, which `take` raises, or the epoch was stopped
+        core.end()
+
+    def _has_next(self, member: Member) -> bool:
+        """Wait for the next batch of a member; returns False if there is none."""
+        with self.changed:
+            self.changed.wait_for(lambda: member.rows or member.ended or member.left or self.error)
+            return bool(member.rows) and not member.left
+
+    def _plan_next(self, core: native.RowBuffer, member: Member) -> bool:
+        """Plan the next batch of a member, unless it has left; returns False if the core takes no more batches."""
+        with self.changed:
+            if member.left:
+                return True
+            rows, member.adding = member.rows.popleft(), True
+        more = core.add_rows(rows)
+        with self.changed:
+            member.adding = False
+            if more:
+                member.batches.append(self._num_planned)
+                self._num_planned += 1
+            self.changed.notify_all()
+        if more:
+            member.feed.send_if_open({"planned": 1})
+        return more
+
+    def _take(self, member: Member, batch: int, part: int) -> tuple[Slots, Slots, int, bool]:
+        """Wait for the next part of a member's batches, by the member's own numbers; see `RowBuffer::wait`."""
+        with self.changed:
+            self.changed.wait_for(
+                lambda: len(member.batches) > batch - member.released or member.left or self.error or self._planned
+            )
+            ahead = batch - member.released
+            planned = member.batches[ahead] if ahead < len(member.batches) else self._num_planned  # the core says why
+        core = self.core
+        if self.error is not None or core is None or self._buffer is None:
+            raise RefusedBatchError(self.error or {})
+        try:
+            with self._buffer.errors():
+                taken = core.take(planned, part)
+        except Exception as error:
+            raise RefusedBatchError(self.error or error_message(error)) from None
+        with self.changed:
+            member.held.append(taken[3])
+        return taken
+
+    def release(self, member: Member) -> None:
+        """Release the part that a member has held longest."""
+        with self.changed:
+            batch, part, last = member.batches[0], member.part, member.held.popleft()
+            member.part = 0 if last else part + 1
+            if last:
+                member.batches.popleft()
+                member.released += 1
+        with suppress(OSError, ValueError):  # the core's epoch has ended
+            if self.core is not None:
+                self.core.release(batch, part)
+
+    def _release_held(self, member: Member) -> None:
+        while member.held:
+            self.release(member)
+
+    def _drain(self, member: Member) -> None:
+        """Release the slots reserved for a member that has left, as their rows arrive."""
+        while self.core is not None:
+            with self.changed:
+                self.changed.wait_for(lambda: member.batches or not member.adding or self.error)
+                if self.error is not None or not member.batches:
+                    return
+                batch, part, member.part = member.batches.popleft(), member.part, 0
+            try:
+                self.core.wait(batch, part)  # and releases it
+            except (OSError, ValueError):
+                return

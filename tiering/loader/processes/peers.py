@@ -1,9 +1,8 @@
-"""Processes of one machine that share what they hold: one copy of what lies in host memory, and memory of their GPUs
+"""A group of processes of one machine, which share one copy of what lies in host memory, and memory of their GPUs
 (`tiering.loader.gpu.memory`).
 
 They meet in a store of ``torch.distributed``, the process group's own where there is one: each posts the handles that
-the others need, and its process id and start time, so that a process that ended is recognised. Nothing here waits for a
-process that is gone.
+the others need, and its process id and start time, by which others notice that it has ended.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import mmap
 import os
 import socket
 import time
@@ -39,19 +39,19 @@ _TIMEOUT = 120.0
 
 @dataclass(frozen=True)
 class Process:
-    """A process by number and start, so that one that got its number later is not taken for it."""
+    """A process by number and start, so that a later one with its number is not taken for it."""
 
     pid: int
     started: str
-    """When it started, in the kernel's ticks; empty if there was none."""
+    """Start time in the kernel's ticks; empty if there was no such process."""
 
     def alive(self) -> bool:
-        """Whether it still runs."""
+        """Return whether it still runs."""
         return bool(self.started) and _start(self.pid) == self.started
 
 
 def _start(pid: int) -> str:
-    """When a process started; empty if there is none, or it has ended and waits to be reaped."""
+    """Return when a process started; empty if there is none, or it has ended and waits to be reaped."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -66,9 +66,9 @@ class PeerGroup:
     Parameters
     ----------
     rank, size
-        Number of this process, and how many there are.
+        Number of this process, and number of processes.
     store
-        Where they meet: a ``torch.distributed.Store`` that all of them use, such as a ``FileStore`` of a new file.
+        ``torch.distributed.Store`` that all of them use, such as a ``FileStore`` of a new file.
     timeout
         Seconds to wait for the others.
     """
@@ -83,7 +83,7 @@ class PeerGroup:
 
     @classmethod
     def on_this_machine(cls, rank: int, size: int, store: Store, timeout: float = _TIMEOUT) -> PeerGroup | None:
-        """Those of processes 0 .. size - 1, of any machines, that run on this one; ``None`` if this one is alone."""
+        """Group those of processes 0 .. size - 1, of any machines, that run here; ``None`` if this one is alone."""
         from torch.distributed.distributed_c10d import PrefixStore
 
         machine = f"{socket.gethostname()} {Path('/proc/self/ns/pid').readlink()}"
@@ -97,13 +97,13 @@ class PeerGroup:
         return cls(here.index(rank), len(here), PrefixStore(f"from-{here[0]}", store), timeout)
 
     def numbered(self, topic: str) -> str:
-        """`topic` with a sequence number: every process comes to the same if all ask in one order."""
+        """Return `topic` with a sequence number, the same in every process if all ask in one order."""
         return f"{topic}/{self._add(f'{topic}/sequence/{self.rank}', 1)}"
 
     def exchange(self, topic: str, payload: Any) -> list[Any]:
-        """Give JSON types to all others and get what they give, by rank, this process included.
+        """Send JSON types to all others; returns what each sends, by rank, this process included.
 
-        `topic` is from `numbered`: used once. `DeviceError` if a process has ended, or does not come in time.
+        `topic`: from `numbered`, used once. `DeviceError` if a process has ended, or does not come in time.
         """
         self._post(f"{topic}/{self.rank}", payload)
         deadline = time.monotonic() + self.timeout
@@ -119,13 +119,13 @@ class PeerGroup:
                 )
 
     def process(self, rank: int) -> Process:
-        """The process of a rank that has taken part in an `exchange`."""
+        """Return the process of a rank that has taken part in an `exchange`."""
         return self._members[rank] if rank != self.rank else Process(os.getpid(), _start(os.getpid()))
 
     def leave(self, topic: str) -> bool:
-        """Tell the others that this process no longer reads their memory, and wait until they say so or have ended.
+        """Tell the others that this process no longer reads their memory, and wait for them to say so or end.
 
-        Returns whether memory that was shared may be given back; ``False`` if somebody did not answer in time.
+        Returns whether memory that was shared may be freed; ``False`` if one did not answer in time.
         """
         deadline = time.monotonic() + self.timeout
         with suppress(DeviceError):  # the process that keeps the store has ended: whoever runs cannot say so
@@ -138,13 +138,11 @@ class PeerGroup:
         return True
 
     def host_memory(self, key: str, nbytes: int, fill: Fill) -> npt.NDArray[np.uint8]:
-        """Memory of this machine, at least one byte, that goes by `key`: same key, same bytes.
+        """Return memory of this machine, at least one byte, by `key`: same key, same bytes.
 
-        It is written (by `fill`) by the first process that asks, while others that ask wait, and read by all.
-
-        An anonymous file, which has no name that could outlive a killed run; the kernel frees it with the last process
-        that maps it. Whoever made it posts its descriptor, and the others open that under ``/proc``. Once its maker has
-        let go of it, the next that asks makes another.
+        The first process that asks fills it, while others wait. An anonymous file, which leaves no name behind after a
+        kill; the kernel frees it with the last process that maps it. The maker posts its descriptor, which others open
+        under ``/proc``. Once the maker has released the memory, the next process that asks makes another.
         """
         name = f"tiering-{hashlib.blake2b(key.encode(), digest_size=12).hexdigest()}"
         for copy in itertools.count():
@@ -171,22 +169,10 @@ class PeerGroup:
         return memory
 
     def _join(self, topic: str, name: str, nbytes: int) -> npt.NDArray[np.uint8] | None:
-        """The memory of another process, if it still has it."""
+        """Map the memory of another process; ``None`` if it does not have it any more."""
         maker = self._wait(f"{topic}/maker", None, time.monotonic() + self.timeout)
         made = self._wait(f"{topic}/made", maker, None)
-        if made is None:
-            return None
-        entry = Path(f"/proc/{made[0]}/fd/{made[1]}")
-        try:
-            if not str(entry.readlink()).startswith(f"/memfd:{name} "):
-                return None
-            descriptor = os.open(entry, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            return None
-        try:
-            return mapped(descriptor, nbytes) if os.fstat(descriptor).st_size == nbytes else None
-        finally:
-            os.close(descriptor)  # the mapping stays
+        return None if made is None else map_memory(int(made[0]), int(made[1]), name, nbytes)
 
     def _post(self, key: str, payload: Any) -> None:
         with _store_errors():
@@ -198,19 +184,19 @@ class PeerGroup:
             return int(self._store.add(key, number))
 
     def _posted(self, key: str) -> bool:
-        return self._add(f"{key}/posted", 0) > 0  # of what stores can do, this alone never waits
+        return self._add(f"{key}/posted", 0) > 0  # the only operation of stores that never waits
 
     def _read(self, key: str) -> Any:
         with _store_errors():
             return json.loads(self._store.get(key))
 
     def _meet(self, rank: int) -> None:
-        """Note which process a rank is, once it has come."""
+        """Note the process of a rank, once it has come."""
         if rank not in self._members and rank != self.rank and self._posted(f"member/{rank}"):
             self._members[rank] = Process(*self._read(f"member/{rank}"))
 
     def _wait(self, key: str, rank: int | None, deadline: float | None) -> Any:
-        """What is posted as `key` by a process, or by any; `deadline` ``None``: as long as that process runs."""
+        """Wait for what a process, or any, posts as `key`; `deadline` ``None``: as long as that process runs."""
         while not self._posted(key):
             for other in range(self.size):
                 self._meet(other)
@@ -236,11 +222,28 @@ class PeerGroup:
         return f"<PeerGroup {self.rank} of {self.size}>"
 
 
+def map_memory(
+    pid: int, descriptor: int, name: str, nbytes: int, access: int = mmap.ACCESS_WRITE
+) -> npt.NDArray[np.uint8] | None:
+    """Map a descriptor of shared memory of another process; ``None`` if it does not have that memory any more."""
+    entry = Path(f"/proc/{pid}/fd/{descriptor}")
+    try:
+        if not str(entry.readlink()).startswith(f"/memfd:{name} "):
+            return None
+        opened = os.open(entry, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return mapped(opened, nbytes, access) if os.fstat(opened).st_size == nbytes else None
+    finally:
+        os.close(opened)  # the mapping stays
+
+
 @contextmanager
 def _store_errors(what: str = "the store in which processes meet does not answer") -> Iterator[None]:
     try:
         yield
-    except RuntimeError as error:  # torch's for whatever goes wrong there
+    except RuntimeError as error:  # torch's class for all errors there
         raise DeviceError(f"peers: {what}: {error}") from error
 
 
@@ -249,9 +252,9 @@ _from_torchrun: list[PeerGroup | None] = []
 
 
 def find_group(peers: Any) -> PeerGroup | None:
-    """The processes that the option `peers` means: ``auto``, ``off``, a process group or a `PeerGroup`.
+    """Return the processes that the option `peers` means: ``auto``, ``off``, a process group or a `PeerGroup`.
 
-    All processes of a process group ask together the first time, and then know which of them share a machine.
+    All processes of a process group call this together the first time, which finds those of one machine.
     """
     if peers is None or isinstance(peers, PeerGroup):
         return peers

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from tiering import cuda
 from tiering.errors import CapabilityError, InputError
-from tiering.loader.tables.counters import Counters
 from tiering.loader.process import require_torch, warn_once
+from tiering.loader.tables.counters import Counters
 from tiering.loader.tiered_tensor.gpu import GpuTensorRows, open_on_gpu
 from tiering.loader.tiered_tensor.host import WHAT, HostTensorRows, count_rows, open_on_host
 from tiering.loader.tiered_tensor.placement import TensorPlacement, parse_order
@@ -238,8 +238,8 @@ def tiered(
     `cpu` rows are copied to page-locked memory, and the host reads the rest, page by page, through two pinned buffers.
 
     Memory: the rows that are copied, and with `order` a table of positions, 4 bytes for each row of the tensor (8 from
-    2^31 positions on), on the device that gathers: 1 GiB for 269 million rows. Without `order` there is no table. Ranking
-    takes 24 bytes a row while the tensor is made. Cost: copied rows are read once.
+    2^31 positions on), on the device that gathers: 1 GiB for 269 million rows. Ranking takes 24 bytes a row while the
+    tensor is made. Cost: copied rows are read once.
     """
     require_torch()
     import torch
