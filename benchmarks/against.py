@@ -74,7 +74,7 @@ OUT_OF_CORE = (
 WORKS = {
     **{
         f"kernel {kernel}": f"kernel {kernel}"
-        for kernel in ("coo_to_csc", "transpose", "out_degrees", "sort_by_score", "relabel", "reverse_pagerank",
+        for kernel in ("coo_to_csc", "out_degrees", "sort_by_score", "relabel", "reverse_pagerank",
                        "inclusion_probability")
     },
     "gather, cpu tier": "gather {here}/layout cpu",

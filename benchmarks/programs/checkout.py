@@ -72,7 +72,6 @@ class Checkout:
         hops = [[10], [10], [10]]
         kernels: dict[str, Callable[[], object]] = {
             "coo_to_csc": lambda: native.coo_to_csc(src, dst, n, n, threads),
-            "transpose": lambda: native.transpose(indptr, indices, n, threads),
             "out_degrees": lambda: native.out_degrees(indices, n, threads),
             "sort_by_score": lambda: native.sort_by_score(degrees, threads),
             "relabel": lambda: relabel_graph(indptr, indices, ranks, ranks, threads),

@@ -15,12 +15,6 @@ using Destination = Argument<tiering::IdView, "dst">;
 using Bytes = Values<std::byte, "parts">;
 using Csc = std::tuple<tiering::Buffer<int64_t>, tiering::IdBuffer, std::optional<tiering::Buffer<int64_t>>>;
 
-Csc arrays(tiering::CscArrays&& csc, bool with_positions) {
-  std::optional<tiering::Buffer<int64_t>> positions;
-  if (with_positions) positions = std::move(csc.positions);
-  return {std::move(csc.indptr), std::move(csc.indices), std::move(positions)};
-}
-
 tiering::BucketGrid grid_of(int64_t num_keys, int shift) {
   TIERING_EXPECT(num_keys > 0 && shift >= 0 && shift < 32,
                  "a grid needs columns, and at most 2^31 of them in a bucket");
@@ -65,15 +59,12 @@ void bind_graph(nb::module_& m) {
   m.def(
       "coo_to_csc",
       [](const Source& src, const Destination& dst, int64_t num_src, int64_t num_dst, Threads threads, bool positions) {
-        return arrays(tiering::coo_to_csc(src, dst, num_src, num_dst, threads, positions), positions);
+        auto csc = tiering::coo_to_csc(src, dst, num_src, num_dst, threads, positions);
+        Csc arrays{std::move(csc.indptr), std::move(csc.indices), std::nullopt};
+        if (positions) std::get<2>(arrays) = std::move(csc.positions);
+        return arrays;
       },
       "src"_a, "dst"_a, "num_src"_a, "num_dst"_a, "threads"_a = 1, "want_positions"_a = false, Release());
-  m.def(
-      "transpose",
-      [](const Offsets& indptr, const Ids<"indices">& indices, int64_t num_rows, Threads threads, bool positions) {
-        return arrays(tiering::transpose(csc_view(indptr, indices), num_rows, threads, positions), positions);
-      },
-      "indptr"_a, "indices"_a, "num_rows"_a, "threads"_a = 1, "want_positions"_a = false, Release());
   m.def(
       "check_indptr",
       [](const Offsets& indptr, int64_t num_indices, Threads threads) {

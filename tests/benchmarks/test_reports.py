@@ -16,7 +16,7 @@ from benchmarks import against, scale
 from benchmarks.harness import Sizes
 from tiering.errors import MissingError
 
-FEW = ["score vip", "kernel transpose"]
+FEW = ["score vip", "kernel out_degrees"]
 
 
 @pytest.mark.parametrize("parts", [pytest.param(FEW, marks=pytest.mark.long), pytest.param([], marks=pytest.mark.long)])

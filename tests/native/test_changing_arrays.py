@@ -79,12 +79,6 @@ def scattered_edges() -> Race:
     return dst, FAR, scatter
 
 
-def turned_lists() -> Race:
-    indptr = np.linspace(0, EDGES, 3001).astype(np.int64)
-    indices = random_ids(3000, EDGES)
-    return indptr, 0, lambda: native.transpose(indptr, indices, 3000, 2)
-
-
 def out_degrees() -> Race:
     indices = random_ids(NODES, EDGES)
     return indices, FAR, lambda: native.out_degrees(indices, NODES, 2)
@@ -116,7 +110,6 @@ RACES: dict[str, Callable[[], Race]] = {
     "coo_to_csc": lambda: coo_to_csc(same=False),
     "coo_to_csc, valid ids": lambda: coo_to_csc(same=True),
     "scatter_edges": scattered_edges,
-    "transpose": turned_lists,
     "out_degrees": out_degrees,
     "sort_by_score": sorted_scores,
     "partition": partition,

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,19 +39,6 @@ def test_csc_is_the_stable_sort_by_destination(edges: tuple[int, int, Any, Any])
 
 
 @given(edge_lists())
-def test_transpose_agrees_with_scipy(edges: tuple[int, int, Any, Any]) -> None:
-    num_src, num_dst, src, dst = edges
-    indptr, indices, _ = native.coo_to_csc(src, dst, num_src, num_dst)
-    matrix = scipy.sparse.csc_matrix((np.arange(src.size), indices, indptr), shape=(num_src, num_dst))
-    expected = matrix.tocsr()
-    for threads in THREADS:
-        rows, columns, positions = native.transpose(indptr, indices, num_src, threads, want_positions=True)
-        np.testing.assert_array_equal(rows, expected.indptr)
-        np.testing.assert_array_equal(columns, expected.indices)
-        np.testing.assert_array_equal(positions, expected.data)
-
-
-@given(edge_lists())
 def test_out_degrees(edges: tuple[int, int, Any, Any]) -> None:
     num_src, _, src, _ = edges
     for threads in THREADS:
@@ -80,7 +66,6 @@ def test_empty_graphs() -> None:
     assert indices.size == 0
     assert positions is None
     assert native.coo_to_csc(none, none, 5, 3)[0].tolist() == [0, 0, 0, 0]
-    assert native.transpose(indptr, indices, 4)[0].tolist() == [0, 0, 0, 0, 0]
     assert native.out_degrees(none, 0).size == 0
     native.check_csc(indptr, indices, 0)
 

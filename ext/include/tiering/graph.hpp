@@ -1,4 +1,4 @@
-// Kernels on adjacency: edge list to CSC, transposition, checks, degrees, a synthetic graph for benchmarks.
+// Kernels on adjacency: edge list to CSC, checks, degrees.
 #pragma once
 
 #include <cstddef>
@@ -62,9 +62,6 @@ void scatter_edges(const EdgeChunk& chunk, int64_t num_src, const BucketGrid& gr
 /// column, counted from first_entry on, and `outs`: the ids, in 64 bits where num_src needs them, and each value.
 void sort_runs(const ScatteredRuns& runs, const BucketGrid& grid, int64_t num_src, int64_t first_entry,
                std::span<int64_t> indptr, std::span<const std::span<std::byte>> outs, int threads);
-
-/// CSC to CSR (or back): list u of the result holds the columns that contain u, ascending, duplicates included.
-CscArrays transpose(const CscView& csc, int64_t num_rows, int threads, bool want_positions);
 
 /// Throws InputError saying where, unless indptr starts at 0, never falls and ends at the number of indices. Messages
 /// begin with `name`.

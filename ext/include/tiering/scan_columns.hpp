@@ -1,8 +1,6 @@
-// Walks over streams and over compressed adjacency by ranges of *entries*, so that work can be cut evenly whatever the
-// degrees.
+// Loops over streams of entries.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -28,19 +26,6 @@ void for_stream(int64_t first, int64_t last, Ahead&& ahead, Body&& body) {
     for (int64_t j = k; j < k + kStep; ++j) body(j);
   }
   for (; k < last; ++k) body(k);
-}
-
-/// Calls f(column, first, last) for every non-empty part of a column within the entries [begin, end), in order.
-template <typename F>
-void scan_columns(std::span<const int64_t> indptr, int64_t begin, int64_t end, F&& f) {
-  if (begin >= end) return;
-  int64_t column = std::upper_bound(indptr.begin(), indptr.end(), begin) - indptr.begin() - 1;
-  for (int64_t at = begin; at < end; ++column) {
-    if (static_cast<uint64_t>(column) + 1 >= indptr.size()) changed_meanwhile();
-    const int64_t stop = std::min(end, indptr[static_cast<size_t>(column) + 1]);
-    if (at < stop) f(column, at, stop);
-    at = stop;
-  }
 }
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void index_out_of_range(int64_t position, int64_t id, int64_t count) {

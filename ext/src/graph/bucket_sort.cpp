@@ -49,17 +49,20 @@ struct Share {
   }
 };
 
-/// Sends item(k) of every edge k to its bucket.
+/// Sends item(k, destination) of every edge k to its bucket.
 template <typename Item, typename Dst, typename ItemOf>
 void send(const Dst& dst, const Share& share, std::span<std::byte> out, ItemOf&& item) {
   std::vector<Item*> begins;
   for (const int64_t place : share.places) begins.push_back(reinterpret_cast<Item*>(out.data()) + place);
   LineWriter<Item> writer(std::move(begins), share.kept());
+  const uint64_t num_buckets = share.places.size();
+  const int64_t first = share.first;
+  const int shift = share.shift;
   for (int64_t k = share.begin; k < share.end; ++k) {
-    const Item value = item(k);
-    const int64_t bucket = dst[k] >> share.shift;
-    if (static_cast<size_t>(bucket) >= share.places.size()) changed_meanwhile();
-    if (bucket >= share.first) writer.put(static_cast<size_t>(bucket), value);
+    const int64_t column = dst[k], bucket = column >> shift;
+    if (static_cast<uint64_t>(bucket) >= num_buckets) changed_meanwhile();
+    const Item value = item(k, column);
+    if (bucket >= first) writer.put(static_cast<size_t>(bucket), value);
   }
   writer.finish();
 }
@@ -82,7 +85,7 @@ void send_bytes(const Dst& dst, const Share& share, std::span<std::byte> out, co
 
 template <typename Item, typename Dst>
 void send_items(const Dst& dst, const Share& share, std::span<std::byte> out, const EdgeValues& values) {
-  send<Item>(dst, share, out, [&](int64_t k) {
+  send<Item>(dst, share, out, [&](int64_t k, int64_t) {
     Item item;
     std::memcpy(&item, values.data + k * values.stride_bytes, sizeof(Item));
     return item;
@@ -93,7 +96,7 @@ template <typename Dst>
 void send_values(const Dst& dst, const Share& share, std::span<std::byte> out, const EdgeValues& values,
                  int64_t first_edge) {
   if (values.data == nullptr)
-    send<int64_t>(dst, share, out, [=](int64_t k) { return first_edge + k; });
+    send<int64_t>(dst, share, out, [=](int64_t k, int64_t) { return first_edge + k; });
   else if (values.item_bytes == 4)
     send_items<uint32_t>(dst, share, out, values);
   else if (values.item_bytes == 8)
@@ -107,10 +110,10 @@ void send_records(const EdgeChunk& chunk, const Dst& dst, int64_t num_src, const
                   std::span<std::byte> out) {
   const auto mask = static_cast<uint32_t>((int64_t{1} << share.shift) - 1);
   chunk.src.visit([&](const auto& src) {
-    send<Scattered<Id>>(dst, share, out, [&](int64_t k) {
+    send<Scattered<Id>>(dst, share, out, [&, src, num_src, mask](int64_t k, int64_t column) {
       const int64_t u = src[k];
       if (!in_range(u, num_src)) edge_out_of_range(chunk.first_edge + k, "source", u, num_src);
-      return Scattered<Id>{static_cast<uint32_t>(dst[k]) & mask, static_cast<Id>(u)};
+      return Scattered<Id>{static_cast<uint32_t>(column) & mask, static_cast<Id>(u)};
     });
   });
 }

@@ -1,37 +1,26 @@
-// Edge list to CSC.
-//
-// Returns:    indptr (num_dst + 1), the sources of each column in input order, and where each edge stood if asked.
-// Approach:   two reads of the edge list: count per bucket of destinations (checking them), then distribute (checking
-//             the sources); then a counting sort per bucket. See group_edges.hpp.
-// Input:      src and dst with any stride and of either width, so (2, E) and (E, 2) files are read where they lie.
-// Memory, parallelism, determinism: group_edges.hpp.
+// Edge list to CSC in memory: the steps of bucket_sort.cpp with one chunk, which is all edges.
 #include <tiering/errors.hpp>
 #include <tiering/graph.hpp>
-
-#include "group_edges.hpp"
-#include "id_checks.hpp"
 
 namespace tiering {
 namespace {
 
-template <typename Src, typename Dst>
-CscArrays group_by_destination(const Src& src, const Dst& dst, int64_t num_edges, int64_t num_src, int64_t num_dst,
-                               int threads, bool want_positions) {
-  auto destinations = [&](int64_t begin, int64_t end, auto&& f) {
-    for (int64_t k = begin; k < end; ++k) {
-      const int64_t v = dst[k];
-      if (!in_range(v, num_dst)) edge_out_of_range(k, "destination", v, num_dst);
-      f(v);
-    }
-  };
-  auto edges = [&](int64_t begin, int64_t end, auto&& f) {
-    for (int64_t k = begin; k < end; ++k) {
-      const int64_t u = src[k];
-      if (!in_range(u, num_src)) edge_out_of_range(k, "source", u, num_src);
-      f(dst[k], u, k);
-    }
-  };
-  return group_edges(num_edges, num_dst, num_src, threads, want_positions, destinations, edges);
+/// Buckets of about 2^17 edges, or 2^16 columns where edges are few: both fit a private cache of 2 MiB.
+BucketGrid edge_grid(int64_t num_columns, int64_t num_edges) {
+  constexpr int kBucketEdgeBits = 17, kMaxShift = 16;
+  return choose_grid(num_columns, (num_edges >> kBucketEdgeBits) + 1, kMaxShift);
+}
+
+/// Edges of each bucket, over all threads.
+std::vector<int64_t> sum_threads(const std::vector<int64_t>& counts, size_t num_buckets) {
+  std::vector<int64_t> sums(num_buckets, 0);
+  for (size_t i = 0; i < counts.size(); ++i) sums[i % num_buckets] += counts[i];
+  return sums;
+}
+
+template <typename T>
+std::span<std::byte> bytes_of(Buffer<T>& buffer) {
+  return std::as_writable_bytes(buffer.span());
 }
 
 }  // namespace
@@ -41,10 +30,32 @@ CscArrays coo_to_csc(const IdView& src, const IdView& dst, int64_t num_src, int6
   TIERING_EXPECT(src.size == dst.size, "src has " + std::to_string(src.size) + " entries, dst has " +
                                            std::to_string(dst.size) + ": one of each per edge is needed");
   TIERING_EXPECT(num_src >= 0 && num_dst >= 0, "numbers of nodes must not be negative");
-  return src.visit([&](const auto& s) {
-    return dst.visit(
-        [&](const auto& d) { return group_by_destination(s, d, src.size, num_src, num_dst, threads, want_positions); });
-  });
+  constexpr int64_t kAlignment = 16;
+  const int64_t edges = dst.size, record_bytes = (edges * scattered_bytes(num_src) + kAlignment - 1) & -kAlignment;
+  const BucketGrid grid = edge_grid(num_dst, edges);
+  const std::vector<int64_t> counts = count_buckets(dst, 0, grid, threads);
+  CscArrays out{Buffer<int64_t>(num_dst + 1), {}, Buffer<int64_t>(want_positions ? edges : 0)};
+  out.indptr[num_dst] = edges;
+  out.indices = needs_wide_ids(num_src) ? IdBuffer(Buffer<int64_t>(edges)) : IdBuffer(Buffer<int32_t>(edges));
+  if (num_dst == 0) return out;
+
+  Buffer<std::byte> memory(record_bytes + (want_positions ? edges * static_cast<int64_t>(sizeof(int64_t)) : 0));
+  std::vector parts{memory.span().first(static_cast<size_t>(record_bytes))};
+  std::vector outs{std::visit([](auto& ids) { return bytes_of(ids); }, out.indices)};
+  std::vector<int64_t> places{0}, item_bytes;
+  EdgeChunk chunk{src, dst, 0, {}};
+  if (want_positions) {
+    chunk.values.emplace_back();
+    parts.push_back(memory.span().subspan(static_cast<size_t>(record_bytes)));
+    outs.push_back(bytes_of(out.positions));
+    places.push_back(record_bytes);
+    item_bytes.push_back(sizeof(int64_t));
+  }
+  scatter_edges(chunk, num_src, grid, counts, 0, parts, threads);
+  const auto bucket_counts = sum_threads(counts, static_cast<size_t>(grid.num_buckets()));
+  sort_runs({memory.span(), places, bucket_counts, item_bytes}, grid, num_src, 0,
+            out.indptr.span().first(static_cast<size_t>(num_dst)), outs, threads);
+  return out;
 }
 
 }  // namespace tiering

@@ -36,10 +36,6 @@ inline void sweep_relation(Referee& referee, const DamagedGraph& graph, const Da
     return std::accumulate(values.data(), values.data() + values.size(), int64_t{0});
   };
   referee.run("check_csc", exactly(offsets && indices), [&] { check_csc(csc, num_src, threads); });
-  referee.run("transpose", exactly(offsets && indices), [&] {
-    const CscArrays rows = transpose(csc, num_src, threads, true);
-    referee.require(rows.indptr[num_src] == edges, "transpose lost edges");
-  });
   referee.run("out_degrees", exactly(indices), [&] {
     referee.require(sum(out_degrees(csc.indices, num_src, threads)) == edges, "out_degrees lost edges");
   });
