@@ -1,4 +1,4 @@
-// Maps the core's errors to Python's: InputError -> tiering.errors.RefusedError, IoError -> OSError(errno, message).
+// Maps the core's errors to those of tiering.errors: InputError -> RefusedError, IoError -> StorageError.
 #include <nanobind/nanobind.h>
 
 #include <exception>
@@ -16,9 +16,9 @@ void bind_errors(nb::module_&) {
       const nb::object error = type(e.what(), kSubjects[static_cast<size_t>(e.subject())], e.relation());
       PyErr_SetObject(type.ptr(), error.ptr());
     } catch (const tiering::IoError& e) {
-      PyObject* args = Py_BuildValue("(is)", e.code(), e.what());
-      PyErr_SetObject(PyExc_OSError, args);
-      Py_XDECREF(args);
+      const nb::object type = nb::module_::import_("tiering.errors").attr("StorageError");
+      const nb::object error = type(e.code(), e.what());
+      PyErr_SetObject(type.ptr(), error.ptr());
     }
   });
 }

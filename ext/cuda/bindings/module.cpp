@@ -57,8 +57,8 @@ void bind_errors(nb::module_& m) {
     } catch (const InputError& e) {
       PyErr_SetString(PyExc_ValueError, e.what());
     } catch (const IoError& e) {
-      const nb::object args = nb::make_tuple(e.code(), std::string(e.what()));
-      PyErr_SetObject(PyExc_OSError, args.ptr());
+      const nb::object type = nb::module_::import_("tiering.errors").attr("StorageError");
+      PyErr_SetObject(type.ptr(), type(e.code(), e.what()).ptr());
     }
   });
 }

@@ -1,5 +1,5 @@
 // Errors of the core. The bindings turn them into Python exceptions of the same names:
-// InputError -> RefusedError (its caller in Python adds path and remedy), IoError -> OSError with errno.
+// InputError -> RefusedError (its caller in Python adds path and remedy), IoError -> StorageError.
 #pragma once
 
 #include <stdexcept>
