@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from tiering.artifacts import atomic
-from tiering.artifacts.atomic import OutputDirectory
+from tiering.artifacts.atomic import OutputDirectory, exchange
 from tiering.artifacts.journal import JOURNAL
-from tiering.artifacts.storage import exchange
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import BusyError, ExistsError, InputError, MissingError, StorageError
 from tiering.formats.scores import Scores

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -216,10 +218,10 @@ def test_errors_of_the_disk_come_out(small_blocks, tmp_path, monkeypatch):
     def fail(fd, data, offset):
         if len(data) and offset >= BLOCK:
             raise OSError(5, "Input/output error")
-        plain(fd, data, offset)
+        return plain(fd, data, offset)
 
-    plain, data = file_writer.write_all, random_bytes(3 * BLOCK)
-    monkeypatch.setattr(file_writer, "write_all", fail)
+    plain, data = os.pwrite, random_bytes(3 * BLOCK)
+    monkeypatch.setattr(os, "pwrite", fail)
     journal = Journal.begin(tmp_path, {})
     with (
         pytest.raises(StorageError, match="file: Input/output error"),

@@ -37,7 +37,7 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 @pytest.fixture
 def uncached(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read from disk even what is in the page cache."""
-    monkeypatch.setattr(reader, "_cached", lambda region, size: False)
+    monkeypatch.setattr(reader, "_is_cached", lambda region, size: False)
 
 
 @pytest.mark.usefixtures("uncached")

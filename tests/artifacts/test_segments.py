@@ -46,17 +46,6 @@ def test_read_again_in_order(tmp_path, sizes, memory, direct):
     assert not (tmp_path / "file").exists()
 
 
-def test_a_segment_stays_while_the_next_is_taken(tmp_path):
-    file, contents = fill(tmp_path / "file", [5000] * 9)
-    before = None
-    for number, segment in enumerate(file.read(buffers_of([9000]))):
-        np.testing.assert_array_equal(segment, contents[number])
-        if before is not None:
-            np.testing.assert_array_equal(before, contents[number - 1])
-        before = segment
-    file.remove()
-
-
 def test_a_file_that_was_cut(tmp_path):
     file, _ = fill(tmp_path / "file", [9000, 9000])
     os.truncate(tmp_path / "file", 10_000)

@@ -88,7 +88,7 @@ def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 def stream_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """No file fits in memory, and none is in the page cache."""
     monkeypatch.setattr(manifest, "available_memory", lambda: 0)
-    monkeypatch.setattr(reader, "_cached", lambda region, size: False)
+    monkeypatch.setattr(reader, "_is_cached", lambda region, size: False)
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -225,24 +225,24 @@ def test_every_block_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for cut in range(1, 60):
         whole = verifier()
         for begin in range(0, 100, cut):
-            whole.passed(begin, memoryview(data)[begin : begin + cut])
+            whole.update(begin, memoryview(data)[begin : begin + cut])
         assert whole.done
         with pytest.raises(FormatError, match=r"file: bytes 32 to 48 are not what was written"):
             damaged = verifier()
             for begin in range(0, 100, cut):
-                damaged.passed(begin, memoryview(bytes(wrong))[begin : begin + cut])
+                damaged.update(begin, memoryview(bytes(wrong))[begin : begin + cut])
     partly = verifier()
-    partly.passed(5, memoryview(data)[5:60])
-    partly.passed(48, memoryview(data)[48:])
+    partly.update(5, memoryview(data)[5:60])
+    partly.update(48, memoryview(data)[48:])
     file.write_bytes(wrong)
-    partly.finish()  # the damaged block has passed by as it was
+    partly.finalize()  # the damaged block has passed by as it was
     assert partly.done
     partly = verifier()
-    partly.passed(48, memoryview(data)[48:])
+    partly.update(48, memoryview(data)[48:])
     with pytest.raises(FormatError, match="bytes 32 to 48"):
-        partly.finish()
+        partly.finalize()
     with pytest.raises(FormatError, match="bytes 0 to 16"):
-        Verifier(file, str(file), 100, checksum.combine_digests(blocks), None).finish()
+        Verifier(file, str(file), 100, checksum.combine_digests(blocks), None).finalize()
 
 
 @pytest.mark.parametrize("method", ["wrpr", "vip"])

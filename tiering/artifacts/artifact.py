@@ -148,7 +148,7 @@ class Artifact(Described):
                     self.manifest.verifier(name).read = True
             for verifier in self.manifest.verifiers.values():
                 if verifier.read:
-                    verifier.finish()
+                    verifier.finalize()
 
     def problems(
         self, level: str = "header", threads: int = 1, sample: float = 1.0, coverage: Coverage | None = None

@@ -2,7 +2,7 @@
 
 ``OUT`` is written as ``.OUT.partial`` in the same parent, under a lock, and renamed at `commit`. A killed run leaves
 only the hidden partial directory, which nothing opens. The next run of the same command goes on from what its journal
-says is done; any other clears it away, with what it made external_directories.
+says is done; any other clears it away, with the directories that the run made elsewhere (`external_directories`).
 
 At `commit` the directory gets its name, with the journal still in it; then what it replaced goes, and the journal last:
 where the journal lies says how far a killed run came.
@@ -10,6 +10,8 @@ where the journal lies says how far a killed run came.
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -26,7 +28,7 @@ from tiering.artifacts import external_directories
 from tiering.artifacts.journal import JOURNAL, JOURNAL_BEGIN, Journal
 from tiering.artifacts.overlap import refuse_overlap
 from tiering.artifacts.replaceable import refuse_foreign
-from tiering.artifacts.storage import exchange, fsync_directory, make_folders, storage_errors
+from tiering.artifacts.storage import fsync_directory, make_folders, storage_errors
 from tiering.errors import BusyError, ExistsError, InputError
 from tiering.progress import kept, note
 
@@ -38,16 +40,17 @@ class OutputDirectory:
     """A directory being written; a context manager that leaves nothing behind on an error.
 
     `identity` says what the run computes and from what, JSON types: ``stage``, ``options``, ``inputs`` (name to
-    digest)... With it the run can be resumed: what an earlier run of the same identity left is taken over with its
-    `journal`, and after an error that is not the input's fault (a full disk, Ctrl-C) `suspend` leaves it to the next.
-    Without `force`, an `out` that exists is refused, and so is one that was left unfinished if an input has changed
-    since. With `force`, the old directory stays in place until `commit`; one that holds a file which no stage has
-    written is refused. `out` may not overlap the inputs `reads` (`tiering.artifacts.overlap.refuse_overlap`).
+    digest)... With it the run can be resumed: the files of an earlier run of the same identity are kept with its
+    `journal`, and after an error that is not the input's fault (a full disk, Ctrl-C) `suspend` leaves them to the next.
+    Without `force`, an `out` that exists is refused, and so is an unfinished one whose inputs have changed since. With
+    `force`, the old directory stays in place until `commit`; one that holds a file which no stage has written is
+    refused. `out` may not overlap the inputs `reads` (`tiering.artifacts.overlap.refuse_overlap`).
     """
 
     path: Path
+    """The partial directory, to write in."""
     journal: Journal | None
-    """Of the run; ``None`` without an identity."""
+    """The journal of the run; ``None`` without an identity."""
 
     def __init__(
         self,
@@ -62,29 +65,30 @@ class OutputDirectory:
         refuse_overlap(self.out, reads)
         if not self._is_unfinished():
             self._refuse_existing()
-        with storage_errors(self.out):
+        with storage_errors():
             make_folders(self.out.parent)
-        self._lock = self._acquire()
-        try:
-            self._recover()
-            self._refuse_existing()
-            self._journal = self._begin(None if identity is None else json.loads(json.dumps(dict(identity))))
-            self.journal = None if identity is None else self._journal
-        except BaseException:
-            self._release()
-            raise
+            self._lock = self._acquire()
+            try:
+                self._recover()
+                self._refuse_existing()
+                self._journal = self._begin(None if identity is None else json.loads(json.dumps(dict(identity))))
+                self.journal = None if identity is None else self._journal
+            except BaseException:
+                self._release()
+                raise
 
     @classmethod
     def recover(cls, out: str | os.PathLike[str]) -> None:
-        """Clear away what a run left that was killed when `out` had its name already; `BusyError` if it is alive."""
+        """End the commit of a run that was killed after `out` got its name; `BusyError` if the run is alive."""
         output = cls.__new__(cls)
         output._set_places(out)
-        if output._is_unfinished():
-            output._lock = output._acquire()
-            try:
-                output._recover()
-            finally:
-                output._release()
+        with storage_errors():
+            if output._is_unfinished():
+                output._lock = output._acquire()
+                try:
+                    output._recover()
+                finally:
+                    output._release()
 
     def _set_places(self, out: str | os.PathLike[str]) -> None:
         self.out = Path(os.path.abspath(out))  # noqa: PTH100 - keep symbolic links in the name as given
@@ -97,7 +101,7 @@ class OutputDirectory:
         self._lock, self._named = -1, False
 
     def _is_unfinished(self) -> bool:
-        """Whether somebody is writing, or was killed at the very end."""
+        """Return whether a run is writing, or was killed during its commit."""
         return self._has_name() or self._old.exists() or self._lock_path.exists()
 
     def _has_name(self) -> bool:
@@ -118,18 +122,17 @@ class OutputDirectory:
             refuse_foreign(self.path, lambda _: False)
 
     def _recover(self) -> None:
-        """Bring what a run killed during its commit has left into order."""
+        """End the commit of a killed run, or undo it."""
         returns = self._old.exists() and not self.out.exists()
         if returns:
             refuse_foreign(self._old)
-        with storage_errors(self.out):
-            if self._has_name():
-                self._end(Journal.reopen(self.out / JOURNAL))
-            elif returns:
-                self._old.rename(self.out)
+        if self._has_name():
+            self._end(Journal.reopen(self.out / JOURNAL))
+        elif returns:
+            self._old.rename(self.out)
 
     def _begin(self, identity: dict[str, Any] | None) -> Journal:
-        """Take over what an earlier run left, or begin with an empty directory."""
+        """Return the journal of an earlier run of the same identity, or begin with an empty directory."""
         earlier = Journal.reopen(self.path / JOURNAL)
         if earlier is not None and earlier.identity == identity:
             if earlier.done:
@@ -141,15 +144,14 @@ class OutputDirectory:
                 self._refuse_changed(earlier.identity, identity)
             if earlier.done:
                 note(f"note: {self.out}: what an unfinished run with other options or inputs has left is removed")
-        with storage_errors(self.path):
-            if earlier is not None:
-                external_directories.give_up(earlier, self.out)
-            _remove(self.path)
-            self.path.mkdir()
+        if earlier is not None:
+            external_directories.give_up(earlier, self.out)
+        _remove(self.path)
+        self.path.mkdir()
         return Journal.begin(self.path, identity or {})
 
     def _refuse_changed(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-        """Raise if the same was begun, with the same options, from inputs that have changed since."""
+        """Raise if an unfinished run differs from this one in its inputs only."""
         if {**before, "inputs": None} != {**now, "inputs": None}:
             return
         then, today = before.get("inputs", {}), now.get("inputs", {})
@@ -160,42 +162,42 @@ class OutputDirectory:
         )
 
     def _acquire(self) -> int:
-        with storage_errors(self._lock_path):
-            fd = os.open(self._lock_path, os.O_CREAT | os.O_RDWR, 0o666)
-            try:
-                text = os.pread(fd, 64, 0)
-            except OSError:
-                os.close(fd)
-                raise
-        if not _LOCK.fullmatch(text):
+        """Lock the output against other writers; return the descriptor of the lock file, which names this process."""
+        fd = os.open(self._lock_path, os.O_CREAT | os.O_RDWR, 0o666)
+        try:
+            with storage_errors(self._lock_path):
+                self._lock_file(fd)
+                if self._lock_path.exists() and os.fstat(fd).st_ino == self._lock_path.stat().st_ino:
+                    try:
+                        os.ftruncate(fd, 0)
+                        os.pwrite(fd, f"{os.getpid()} {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode(), 0)
+                    except BaseException:
+                        self._lock_path.unlink(missing_ok=True)
+                        raise
+                    return fd
+        except BaseException:
             os.close(fd)
+            raise
+        os.close(fd)  # the file was removed by a run that ended between open and lock
+        return self._acquire()
+
+    def _lock_file(self, fd: int) -> None:
+        text = os.pread(fd, 64, 0)
+        if not _LOCK.fullmatch(text):
             raise ExistsError(f"{self._lock_path}: expected a lock file or none, found another file; move it away")
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             pid, _, begun = text.decode().strip("\0\n").partition(" ")
-            os.close(fd)
             raise BusyError(
                 f"{self.out}: process {pid or 'unknown'} is writing it{begun and f', since {begun}'}; "
                 "wait for that run to end, or stop it first"
             ) from None
-        if not self._lock_path.exists() or os.fstat(fd).st_ino != self._lock_path.stat().st_ino:
-            os.close(fd)  # the file was removed by a run that ended between open and lock
-            return self._acquire()
-        try:
-            with storage_errors(self._lock_path):
-                os.ftruncate(fd, 0)
-                os.pwrite(fd, f"{os.getpid()} {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode(), 0)
-        except BaseException:
-            self._lock_path.unlink(missing_ok=True)
-            os.close(fd)
-            raise
-        return fd
 
     def commit(self, keep: Iterable[Path] = ()) -> None:
-        """Sync what was written and rename it to `out`, replacing an older directory there; the journal goes.
+        """Sync what was written, rename it to `out`, and remove the journal and an older directory there.
 
-        Stripe files of an older layout there go too, except those in `keep`.
+        The stripe files of an older layout are removed too, except those in `keep`.
         """
         self._refuse_existing()  # a user may have put something there since the run began
         external_directories.record_replaced(self.out, keep, self._journal)
@@ -214,7 +216,7 @@ class OutputDirectory:
         self._release()
 
     def _end(self, journal: Journal | None) -> None:
-        """The output has its name: remove what it replaced, durably, then the journal that knew."""
+        """End a commit once the output has its name: remove what it replaced, durably, then the journal."""
         _remove(self.path)
         _remove(self._old)
         fsync_directory(self.out.parent)
@@ -240,7 +242,7 @@ class OutputDirectory:
             self._release()
 
     def suspend(self) -> None:
-        """Leave what is done to the next run of the same command; `discard` where nothing is."""
+        """Leave finished work to the next run of the same command; `discard` where there is none."""
         if self.journal is None or not self.journal.done:
             self.discard()
         elif self._lock >= 0:
@@ -265,3 +267,17 @@ def _remove(path: Path) -> None:
             if entry.name != JOURNAL:
                 shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
         shutil.rmtree(path)
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Swap the names of two directories in one step; ``False`` where the system or the file system cannot."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    if rename(here, os.fsencode(first), here, os.fsencode(second), swap) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+        return False
+    raise OSError(code, os.strerror(code), str(first))

@@ -6,7 +6,6 @@ Why not SHA-256: the aim is to find damage, not forgery, at the speed of memory.
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from collections.abc import Iterable
@@ -15,37 +14,41 @@ from pathlib import Path
 
 import xxhash
 
+from tiering.artifacts.direct_io import read_all
+
 BLOCK_BYTES = 64 * 1024 * 1024
 PREFIX = "xxh3-64-b64m:"
-
-
 DIGEST_BYTES = 8
-"""Of a block."""
+"""Bytes of a block's digest."""
+SAMPLES, SAMPLE_BYTES = 64, 64 * 1024
+"""Pieces of a file that its sampled digest covers, and their size; a file of no more bytes is covered whole."""
 _PIECE = 1024 * 1024
 
 
 def num_blocks(nbytes: int) -> int:
+    """Return the number of blocks of a file of `nbytes`."""
     return -(-nbytes // BLOCK_BYTES)
 
 
 def block_digest(block: memoryview) -> bytes:
+    """Return the digest of a block in memory."""
     return xxhash.xxh3_64(block).digest()
 
 
 def combine_digests(digests: bytes) -> str:
-    """Checksum of a file from the digests of its blocks, one after the other."""
+    """Return a file's checksum from the concatenated digests of its blocks."""
     return PREFIX + xxhash.xxh3_64(digests).hexdigest()
 
 
 def split_digests(digests: bytes) -> dict[int, bytes]:
-    """The digest of each block by its number, from the digests of all, one after the other."""
+    """Return the digest of each block by its number, from the concatenated digests of all."""
     return {at // DIGEST_BYTES: digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES)}
 
 
 def block_digests(
     path: str | os.PathLike[str], blocks: Iterable[int], threads: int = 1, header: int = 0
 ) -> list[bytes]:
-    """Digests of some blocks of a file, which begin behind `header` bytes.
+    """Return the digests of some blocks of a file; block 0 begins behind `header` bytes.
 
     Cost: reads the blocks, 1 MiB at a time in each thread.
     """
@@ -56,13 +59,11 @@ def block_digests(
         def digest(block: int) -> bytes:
             begin = header + block * BLOCK_BYTES
             end = min(size, begin + BLOCK_BYTES)
-            buffer, hasher = memoryview(bytearray(min(_PIECE, end - begin))), xxhash.xxh3_64()
-            while begin < end:
-                read = os.preadv(fd, [buffer[: end - begin]], begin)
-                if read == 0:
-                    raise OSError(errno.EIO, f"ends at byte {begin}, where there were {size}")
-                hasher.update(buffer[:read])
-                begin += read
+            buffer, hasher = memoryview(bytearray(min(_PIECE, max(0, end - begin)))), xxhash.xxh3_64()
+            for offset in range(begin, end, _PIECE):
+                piece = buffer[: end - offset]
+                read_all(fd, piece, offset)
+                hasher.update(piece)
             return hasher.digest()
 
         if threads <= 1:
@@ -74,49 +75,43 @@ def block_digests(
 
 
 def file_digests(path: str | os.PathLike[str], threads: int = 1) -> bytes:
-    """Digests of all blocks of a file, one after the other. Cost: one sequential read."""
+    """Return the concatenated digests of all blocks of a file. Cost: one sequential read."""
     return b"".join(block_digests(path, range(num_blocks(Path(path).stat().st_size)), threads))
 
 
 def checksum_file(path: str | os.PathLike[str], threads: int = 1) -> str:
-    """Checksum of a whole file. Cost: one sequential read."""
+    """Return the checksum of a whole file. Cost: one sequential read."""
     return combine_digests(file_digests(path, threads))
 
 
-SAMPLES, SAMPLE_BYTES = 64, 64 * 1024
-"""Blocks of a file that its sampled digest covers, and their size; a file of no more bytes is covered whole."""
-
-
 def sampled_digest(path: Path, blocks: int = SAMPLES, block_bytes: int = SAMPLE_BYTES) -> str:
-    """Digest of a file's size and of `blocks` evenly spaced blocks: notices a changed input in milliseconds.
+    """Return the digest of a file's size and of `blocks` evenly spaced pieces: notices a changed input in milliseconds.
 
-    A file of up to ``blocks * block_bytes`` is read whole. A change between the blocks of a larger one goes unseen.
+    A file of up to ``blocks * block_bytes`` is read whole. A change between the pieces of a larger one goes unseen.
     """
     size = path.stat().st_size
     hasher = xxhash.xxh3_64(str(size).encode())
-    last = size - block_bytes
-    if size <= blocks * block_bytes:
-        starts = list(range(0, size, block_bytes))
-    else:
-        starts = [last * i // (blocks - 1) for i in range(blocks)]
-    try:
-        with path.open("rb", buffering=0) as file:
-            for start in starts:
-                hasher.update(os.pread(file.fileno(), block_bytes, start))
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error  # a read does not know of what
+    starts: Iterable[int] = range(0, size, block_bytes)
+    if size > blocks * block_bytes:
+        starts = [(size - block_bytes) * i // (blocks - 1) for i in range(blocks)]
+    buffer = memoryview(bytearray(block_bytes))
+    with path.open("rb", buffering=0) as file:
+        for start in starts:
+            piece = buffer[: size - start]
+            read_all(file.fileno(), piece, start)
+            hasher.update(piece)
     return "xxh3-64-sampled:" + hasher.hexdigest()
 
 
 def file_state(path: Path, sampled: str | None = None) -> str:
-    """What tells an input from a changed one between two runs: the sampled digest and the time of the last change."""
+    """Return a text that changes with the file: its sampled digest and the time of its last change."""
     changed, nanoseconds = divmod(path.stat().st_mtime_ns, 10**9)
     when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(changed))
     return f"{sampled or sampled_digest(path)} of {when}.{nanoseconds:09}Z"
 
 
 def digest_parts(parts: Iterable[bytes | memoryview]) -> str:
-    """`digest_bytes` of the parts one after the other, which need not be in memory together."""
+    """Return the digest of a document, such as a manifest, given in consecutive parts."""
     state = xxhash.xxh3_128()
     for part in parts:
         state.update(part)
@@ -124,5 +119,5 @@ def digest_parts(parts: Iterable[bytes | memoryview]) -> str:
 
 
 def digest_bytes(data: bytes | memoryview) -> str:
-    """Digest of a buffer, such as a manifest."""
-    return "xxh3-128:" + xxhash.xxh3_128(data).hexdigest()
+    """Return the digest of a document in memory."""
+    return digest_parts([data])

@@ -1,4 +1,4 @@
-"""Files of an output directory while they are being written: each once, journalled, so that a killed run goes on."""
+"""A writer of an output directory's files: each is written once and journalled, so that a killed run goes on."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from tiering.artifacts.checksum import split_digests
 from tiering.artifacts.file_writer import PIECE_BYTES, FileWriter, block_key, damaged_blocks
 from tiering.artifacts.journal import JOURNAL, Journal
 from tiering.artifacts.manifest import FileEntry, storage_dtype
-from tiering.artifacts.storage import storage_errors
-from tiering.errors import CapabilityError, InputError, InternalError
+from tiering.artifacts.storage import storage_errors, write_durably
+from tiering.errors import CapabilityError, InputError, InternalError, TieringError
 
 Self = TypeVar("Self", bound="DirectoryWriter")
 
 
 class DirectoryWriter:
-    """Writes the files of one directory, which appears whole or not at all.
+    """A writer of the files of one directory, which appears whole or not at all.
 
-    Use as a context manager; leaving it without a commit (an error, Ctrl-C) removes everything written. With an
-    `identity` (see `OutputDirectory`), files that were finished stay for the next run of the same command, unless the
-    error is the input's: ask `has` before a file is made once more. `reads` are artifacts that it is made from: what
-    was read of them is verified to the end before anything is committed, if they verify (`Artifact.verify_reads`).
-    With a `parent`, it is a subdirectory of what that writes.
+    Use as a context manager; leaving it without a commit (an error, Ctrl-C) removes everything written, and turns an
+    ``OSError`` into a `StorageError`. With an `identity` (see `OutputDirectory`), finished files stay for the next run
+    of the same command, unless the error is the input's: ask `has` before a file is made once more. `reads` are the
+    artifacts that the directory is made from: those that verify (`Artifact.verify_reads`) are verified to the end
+    before the commit. With a `parent`, the directory is a subdirectory of the parent's.
     """
 
     def __init__(
@@ -49,20 +49,19 @@ class DirectoryWriter:
             self._output = OutputDirectory(out, force=force, identity=identity, reads=read)
             self.path, self.out = self._output.path, self._output.out
             self.root = self.out
-            """What appears whole or not at all: this directory, or the one that it is a part of."""
+            """The output directory: this one, or the outermost parent's."""
             self.journal: Journal | None = self._output.journal
-            """Journal of a run that can be resumed; else ``None``."""
+            """The journal of a run that can be resumed; else ``None``."""
             self.prefix = ""
         else:
             self.path, self.out = parent.path / out, parent.out / out
             self.journal, self.prefix, self.root = parent.journal, f"{parent.prefix}{out}/", parent.root
-            with storage_errors(self.path):
-                self.path.mkdir(exist_ok=True)
+            self.path.mkdir(exist_ok=True)
         if self.journal is not None and reads and not any(one is not None and one.manifest.verify for one in reads):
-            self.journal.unproven.clear()  # as inputs are, what an earlier run has left is taken as it is
+            self.journal.unproven.clear()  # like the inputs, an earlier run's files are not verified
 
     def header(self, name: str, dtype: str, shape: tuple[int, ...]) -> bytes:
-        """What stands before the content of a file; of a multiple of 4096 bytes."""
+        """Return the bytes that precede the content of a file, a multiple of 4096."""
         return b""
 
     def put(self, name: str, array: np.ndarray[Any, Any], dtype: str | None = None) -> None:
@@ -81,11 +80,11 @@ class DirectoryWriter:
         resumable: bool = True,
         piece_bytes: int = PIECE_BYTES,
     ) -> FileWriter:
-        """Begin a file; use as a context manager, which records it at its end.
+        """Begin a file; use the writer as a context manager, which records the file at its end.
 
-        `resumable`: its blocks are noted in the journal, so that a killed run goes on from those that are there.
+        `resumable`: finished blocks are recorded in the journal, and a killed run goes on from them.
         """
-        if self.journal is not None:  # a file that is begun anew is not there, whatever an earlier run has recorded
+        if self.journal is not None:  # until it is finished again, an earlier run's record does not hold
             self.journal.forget(f"file {self.prefix}{name}")
         entry = FileEntry(dtype, tuple(int(extent) for extent in shape), "")
         header = self.header(name, entry.dtype, entry.shape)
@@ -96,10 +95,9 @@ class DirectoryWriter:
         )  # fmt: skip
 
     def has(self, *names: str) -> bool:
-        """Whether an earlier run of the same identity finished all these files; they are taken over then.
+        """Return whether all these files are finished, and keep them.
 
-        Files of an earlier run are compared with their digests, once; one that is damaged is not there. Cost: reads
-        these files.
+        Files of an earlier run are compared with their digests, once; a damaged one is not finished. Cost: reads them.
         """
         return all(map(self._has, names))
 
@@ -111,7 +109,7 @@ class DirectoryWriter:
         blocks = bytes.fromhex(facts["blocks"])
         entry = FileEntry.of(facts["dtype"], tuple(facts["shape"]), blocks)
         header = self.header(name, entry.dtype, entry.shape)
-        with storage_errors(file), file.open("rb") as stream:
+        with file.open("rb") as stream:
             if file.stat().st_size != len(header) + entry.bytes or stream.read(len(header)) != header:
                 return False
         if key in journal.unproven and (wrong := damaged_blocks(file, split_digests(blocks), len(header))):
@@ -122,7 +120,7 @@ class DirectoryWriter:
         return True
 
     def required_journal(self) -> Journal:
-        """The journal, for work that cannot do without it."""
+        """Return the journal; `InternalError` if there is none."""
         if self.journal is None:
             raise InternalError(f"{self.out}: written without an identity")
         return self.journal
@@ -135,24 +133,17 @@ class DirectoryWriter:
             self.journal.record(f"file {self.prefix}{name}", dtype=entry.dtype, shape=list(entry.shape), blocks=blocks)
 
     def put_document(self, name: str, data: bytes) -> None:
-        """Write a small file, durably, that is not recorded: a run that goes on writes it again."""
-        file = self.path / name
-        with storage_errors(file, len(data)), file.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
+        """Write a small unrecorded file durably: a run that goes on writes it again."""
+        write_durably(self.path / name, data)
 
     def finish_reads(self) -> None:
-        """Verify what was read of the inputs, to the end, and their arrays of nodes, whether they were read or not."""
+        """Verify the inputs that were read to the end, and their arrays of nodes even if they were not read."""
         for artifact in self._reads:
             if artifact is not None:
                 artifact.finish_reads("nodes/")
 
     def sweep(self, keep: Collection[Path] = (), parts: Collection[Path] = ()) -> None:
-        """Remove what was not recorded: scratch files, also of a killed run that this one has not needed again.
-
-        Files to `keep` and the content of `parts` stay.
-        """
+        """Remove what was not recorded, such as scratch files; files to `keep` and the content of `parts` stay."""
         known = {*(self.path / name for name in self._files), self.path / JOURNAL, *keep}
         seen = []
         for folder, folders, names in os.walk(self.path):
@@ -171,9 +162,12 @@ class DirectoryWriter:
     def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
         if self._output is None:
             return
-        # Python's own errors are bugs: the next run is not to stumble over them at the same place.
+        # Python's own errors are bugs: the next run must not stumble over them at the same place.
         passing = (KeyboardInterrupt, OSError, MemoryError, CapabilityError)
         if isinstance(value, passing) and not isinstance(value, InputError):
             self._output.suspend()
         else:
             self._output.discard()
+        if isinstance(value, OSError) and not isinstance(value, TieringError):
+            with storage_errors():
+                raise value

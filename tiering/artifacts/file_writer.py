@@ -1,7 +1,7 @@
 """The one way to write a large file: blocks of 64 MiB that are synced, hashed and journalled, so a killed run goes on.
 
 The blocks are those of the checksum. They come in any order (`FileWriter.write`), or front to back as pieces of any
-size that are written in the background (`FileWriter.append`). Writes go past the page cache where the file system
+size that are written in the background (`FileWriter.append`). Writes bypass the page cache where the file system
 allows it and the memory is aligned.
 """
 
@@ -20,6 +20,7 @@ import numpy.typing as npt
 import xxhash
 
 from tiering.artifacts import checksum
+from tiering.artifacts.background import WriteBehind
 from tiering.artifacts.direct_io import ALIGNMENT, aligned_bytes, open_direct, write_all
 from tiering.artifacts.journal import Journal
 from tiering.artifacts.storage import reserve, storage_errors
@@ -30,48 +31,45 @@ from tiering.units import parse_threads
 Bytes = npt.NDArray[np.uint8]
 
 PIECE_BYTES = 8 * 1024 * 1024
-"""Appended bytes are written in pieces of this size; a block is a whole number of pieces."""
+"""Size of the pieces in which appended bytes are written; a block is a whole number of pieces."""
 _PIECES = 4
 """Pieces in memory: one is filled while the others are written."""
 _WRITERS = 4
-"""Writes side by side: enough for an SSD."""
+"""Concurrent writes: enough for an SSD."""
 _UNSEALED = 8
-"""Blocks that may wait for their seal: those that wait share one sync."""
+"""Blocks that may wait for their seal; one sync seals all that wait."""
 
 
 def appending_memory(nbytes: int, piece_bytes: int = PIECE_BYTES) -> int:
-    """Memory that a file of `nbytes` takes while it is appended to."""
+    """Return the memory in bytes that appending to a file of `nbytes` takes."""
     return min(_PIECES * piece_bytes, nbytes)
 
 
 def block_key(key: str) -> str:
-    """What keys of a file's blocks begin with in a journal; their number follows."""
+    """Return the prefix of the journal keys of a file's blocks; the block's number follows."""
     return f"blocks {key} "
 
 
 def damaged_blocks(path: Path, digests: Mapping[int, bytes], header: int = 0) -> list[int]:
-    """Return the blocks of a file of an earlier run that do not have their digests, and say so in a note.
+    """Return the blocks of an earlier run's file, behind a `header`, that do not have their digests; print a note.
 
-    The blocks begin behind `header` bytes. Cost: reads the blocks; 1 MiB of memory for each of up to 8 threads.
+    Cost: reads the blocks; 1 MiB of memory for each of up to 8 threads.
     """
     with storage_errors(path):
-        found = checksum.block_digests(path, digests, min(8, parse_threads("auto")), header)
-    wrong = [block for block, digest in zip(digests, found, strict=True) if digest != digests[block]]
+        actual = checksum.block_digests(path, digests, min(8, parse_threads("auto")), header)
+    wrong = [block for block, digest in zip(digests, actual, strict=True) if digest != digests[block]]
     if wrong:
         note(f"note: {path}: {len(wrong)} of {len(digests)} blocks from an earlier run are damaged, and made again")
     return wrong
 
 
 class FileWriter:
-    """A file of `nbytes`, reserved at once, that is being written; a context manager that closes it.
+    """A writer of one file of `nbytes`, reserved at once; a context manager that closes it.
 
-    Blocks are recorded in the `journal`, if there is one, under `key`: what an earlier run made is kept then, once it
-    was compared with its digests (`damaged_blocks`).
-    `finished` is called with the digests of all blocks when the context ends well. `piece_bytes`, a power of two, is
-    what appended bytes are written in. A `header`, of a multiple of 4096 bytes, stands before the blocks: offsets,
-    sizes and digests are those of what follows it.
-
-    Memory: none for `write`, `appending_memory` for `append`, from the first byte to the last.
+    With a `journal`, finished blocks are recorded under `key`; those of an earlier run are kept if they still have
+    their digests. `finished` receives the digests of all blocks when the context ends without an error.
+    `piece_bytes`, a power of two, is the size of appended writes. A `header`, of a multiple of 4096 bytes, precedes
+    the blocks: offsets, sizes and digests leave it out. Memory: none for `write`, `appending_memory` for `append`.
     """
 
     def __init__(
@@ -88,48 +86,46 @@ class FileWriter:
         self.path, self.nbytes, self.block_bytes = path, nbytes, checksum.BLOCK_BYTES
         self.num_blocks = checksum.num_blocks(nbytes)
         self._journal, self._key, self._finished = journal, block_key(key), finished
-        self._header = header
+        self._piece_bytes, self._header = min(piece_bytes, self.block_bytes), header
         self._digests: dict[int, bytes] = {}
-        self._take_over()
-        with storage_errors(path):
+        with storage_errors(path, len(header) + nbytes):
+            self._take_over()
             self._file = os.open(path, os.O_RDWR)
             self._direct = open_direct(path)
+            if header:
+                write_all(self._file, np.frombuffer(header, np.uint8), 0)
+                os.fsync(self._file)
         missing = self.missing()
         self.done = self.span(missing[0])[0] if missing else nbytes
-        """Bytes from the front that an earlier run has written: `append` need not be given them again."""
-        self._appended = _Appended(self, self.done, min(piece_bytes, self.block_bytes))
+        """Bytes from the front that an earlier run has written; `append` may begin here."""
+        self._appender: _Appender | None = None
 
     def _take_over(self) -> None:
-        """Keep what an earlier run has journalled of the file, if it is what that has written, or begin it anew."""
+        """Keep the blocks that an earlier run has recorded and that are still right, or reserve the file anew."""
         journal, size = self._journal, len(self._header) + self.nbytes
-        known = [] if journal is None else journal.keys(self._key)
-        if journal is not None and known and self.path.is_file() and self.path.stat().st_size == size:
-            blocks = {key: int(key.removeprefix(self._key)) for key in known}
-            self._digests = {block: bytes.fromhex((journal.get(key) or {})["digest"]) for key, block in blocks.items()}
-            unproven = {block: self._digests[block] for key, block in blocks.items() if key in journal.unproven}
-            for block in damaged_blocks(self.path, unproven, len(self._header)):
-                del self._digests[block]
-                journal.forget(f"{self._key}{block}")
-            journal.unproven.difference_update(known)
-        else:
+        keys = [] if journal is None else journal.keys(self._key)
+        if journal is None or not keys or not self.path.is_file() or self.path.stat().st_size != size:
             if journal is not None:
-                journal.forget(*known)
+                journal.forget(*keys)
             reserve(self.path, size)
-        if self._header:
-            with storage_errors(self.path, size), self.path.open("r+b") as file:
-                file.write(self._header)
-                file.flush()
-                os.fsync(file.fileno())
+            return
+        blocks = {key: int(key.removeprefix(self._key)) for key in keys}
+        self._digests = {block: bytes.fromhex((journal.get(key) or {})["digest"]) for key, block in blocks.items()}
+        unproven = {block: self._digests[block] for key, block in blocks.items() if key in journal.unproven}
+        for block in damaged_blocks(self.path, unproven, len(self._header)):
+            del self._digests[block]
+            journal.forget(f"{self._key}{block}")
+        journal.unproven.difference_update(keys)
 
     def missing(self) -> list[int]:
-        """Blocks that are still to be written, ascending."""
+        """Return the blocks that are still to be written, ascending."""
         return [block for block in range(self.num_blocks) if block not in self._digests]
 
     def missing_ranges(self, fits: Callable[[range], bool]) -> Iterator[range]:
-        """Ranges of missing blocks, as long as ``fits(range)`` holds, one block at the least.
+        """Yield ranges of missing blocks, each as long as ``fits(range)`` holds, at least one block.
 
-        Each is to be written before the next is asked for. The grid of blocks does not depend on memory, threads or
-        machine: made alone or together, a block has the same bytes, and whoever can read the inputs may make any.
+        Write each before the next is asked for. The grid of blocks does not depend on memory, threads or machine: a
+        block has the same bytes whoever makes it.
         """
         while missing := self.missing():
             first = end = missing[0]
@@ -140,24 +136,24 @@ class FileWriter:
             yield range(first, end)
 
     def span(self, block: int) -> tuple[int, int]:
+        """Return the first byte and the end of a block."""
         return block * self.block_bytes, min(self.nbytes, (block + 1) * self.block_bytes)
 
     def write(self, first: int, data: Bytes) -> None:
-        """Write consecutive whole blocks, the first of them `first`; they are on disk when this returns.
+        """Write consecutive whole blocks from block `first` on; they are durable when this returns.
 
-        `data` is contiguous; aligned to 4096 bytes it is written past the page cache.
+        `data` is contiguous; if it is aligned to 4096 bytes the page cache is bypassed.
         """
         end = first * self.block_bytes + data.size
         if end > self.nbytes or (data.size % self.block_bytes and end != self.nbytes):
             raise InternalError(f"{self.path}: {data.size} bytes from block {first} on are no whole blocks")
         pieces = [data[offset : offset + self.block_bytes] for offset in range(0, data.size, self.block_bytes)]
         blocks = range(first, first + len(pieces))
-        with storage_errors(self.path, self.nbytes):
-            if len(pieces) == 1:
-                digests = [self._write_block(first, data)]
-            else:
-                with ThreadPoolExecutor(_WRITERS) as pool:
-                    digests = list(pool.map(self._write_block, blocks, pieces))
+        if len(pieces) == 1:
+            digests = [self._write_block(first, data)]
+        else:
+            with ThreadPoolExecutor(_WRITERS) as pool:
+                digests = list(pool.map(self._write_block, blocks, pieces))
         self.seal(dict(zip(blocks, digests, strict=True)))
 
     def _write_block(self, block: int, data: Bytes) -> bytes:
@@ -165,22 +161,22 @@ class FileWriter:
         return checksum.block_digest(data.data)
 
     def append(self, values: np.ndarray[Any, Any], offset: int | None = None) -> None:
-        """Take the bytes of an array that follow those of the call before; those that are there are passed over.
+        """Append the bytes of an array; those that an earlier run has written are skipped.
 
-        `offset` is where they belong, if the caller does not begin at 0: no later than `done` and what was appended.
-        Errors of the disk may show in a later call.
+        `offset` is their position in the file, by default the end of the call before; it may not lie behind `done`
+        and what was appended. An error of the disk may show in a later call.
         """
-        data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-        with storage_errors(self.path, self.nbytes):
-            self._appended.take(data, offset)
+        if self._appender is None:
+            self._appender = _Appender(self, self.done, self._piece_bytes)
+        self._appender.append(np.ascontiguousarray(values).reshape(-1).view(np.uint8), offset)
 
     def put(self, data: Bytes, offset: int) -> None:
-        """Write at a multiple of 4096 behind the header, without record, past the page cache where that is possible."""
-        whole, offset = 0, len(self._header) + offset
+        """Write at a multiple of 4096 behind the header, unrecorded; bypass the page cache where that is possible."""
+        direct, offset = 0, len(self._header) + offset
         if self._direct is not None and data.ctypes.data % ALIGNMENT == 0:
-            whole = data.size // ALIGNMENT * ALIGNMENT
-            write_all(self._direct, data[:whole], offset)
-        write_all(self._file, data[whole:], offset + whole)
+            direct = data.size // ALIGNMENT * ALIGNMENT
+            write_all(self._direct, data[:direct], offset)
+        write_all(self._file, data[direct:], offset + direct)
 
     def seal(self, digests: dict[int, bytes]) -> None:
         """Sync the file, and record blocks that were written whole."""
@@ -192,14 +188,15 @@ class FileWriter:
                 self._journal.record(f"{self._key}{block}", digest=digest.hex())
 
     def digests(self) -> bytes:
-        """Digests of all blocks, once none is missing; equals `tiering.artifacts.checksum.file_digests`."""
+        """Return the digests of all blocks, as `tiering.artifacts.checksum.file_digests` does."""
         if missing := self.missing():
             raise InternalError(f"{self.path}: {len(missing)} of {self.num_blocks} blocks were not written")
         return b"".join(self._digests[block] for block in range(self.num_blocks))
 
     def close(self) -> None:
-        """Wait for what is being written, and close the file."""
-        self._appended.stop()
+        """Wait for writes under way, and close the file."""
+        if self._appender is not None:
+            self._appender.close()
         for fd in (self._file, self._direct):
             if fd is not None:
                 os.close(fd)
@@ -214,54 +211,41 @@ class FileWriter:
             self._finished(self.digests())
 
 
-class _Appended:
-    """What is appended to a file: pieces being filled and written, and the blocks they make up."""
+class _Appender:
+    """Pieces being filled and written in the background, and the blocks that they make up."""
 
     def __init__(self, file: FileWriter, begin: int, piece_bytes: int) -> None:
-        self._file, self._end, self._piece_bytes = file, begin, piece_bytes
-        self._next = 0
-        self._buffers: list[Bytes] = []
-        self._writes: list[Future[None] | None] = []
-        self._current = self._filled = 0
+        self._file, self._end, self._next = file, begin, 0
+        size = min(piece_bytes, file.nbytes - begin)
+        buffers = [aligned_bytes(size) for _ in range(_PIECES if size == piece_bytes else 1)]
+        self._pieces, self._sealer = WriteBehind(buffers, _WRITERS), ThreadPoolExecutor(1)
+        self._piece: Bytes | None = None
+        self._filled = 0
         self._hash, self._of_block = xxhash.xxh3_64(), deque[Future[None]]()
         self._unsealed = deque[tuple[int, bytes, list[Future[None]]]]()
         self._seals = deque[Future[None]]()
         self._torn = False
-        self._pool, self._sealer = ThreadPoolExecutor(_WRITERS), ThreadPoolExecutor(1)  # threads come with work
 
-    def take(self, data: Bytes, offset: int | None) -> None:
+    def append(self, data: Bytes, offset: int | None) -> None:
         file, offset = self._file, self._next if offset is None else offset
         if offset > self._end or offset + data.size > file.nbytes:
             raise InternalError(f"{file.path}: {data.size} bytes at {offset} do not follow {self._end}")
         self._next = offset + data.size
         data = data[self._end - offset :]
         while data.size:
-            buffer = self._buffer()
-            count = min(buffer.size - self._filled, data.size)
-            buffer[self._filled : self._filled + count] = data[:count]
+            if self._piece is None:
+                self._piece, self._filled = self._pieces.next_buffer(), 0
+            count = min(self._piece.size - self._filled, data.size)
+            self._piece[self._filled : self._filled + count] = data[:count]
             data, self._filled, self._end = data[count:], self._filled + count, self._end + count
-            if self._filled == buffer.size or self._end == file.nbytes:
-                self._flush(buffer[: self._filled])
-
-    def _buffer(self) -> Bytes:
-        """The piece being filled, once its last write is through."""
-        if not self._buffers:
-            size = min(self._piece_bytes, self._file.nbytes - self._end)
-            self._buffers = [aligned_bytes(size) for _ in range(_PIECES if size == self._piece_bytes else 1)]
-            self._writes = [None] * len(self._buffers)
-        last, self._writes[self._current] = self._writes[self._current], None
-        if last is not None:
-            last.result()
-        return self._buffers[self._current]
+            if self._filled == self._piece.size or self._end == file.nbytes:
+                self._flush(self._piece[: self._filled])
 
     def _flush(self, piece: Bytes) -> None:
-        """Hand a piece to the writers; at the end of a block, its seal too; at the end of the file, wait for all."""
-        file = self._file
+        """Hand a piece to the writers; at the end of a block seal it; at the end of the file wait for all."""
+        file, self._piece = self._file, None
         self._hash.update(piece.data)
-        write = self._pool.submit(file.put, piece, self._end - piece.size)
-        self._writes[self._current] = write
-        self._of_block.append(write)
-        self._current, self._filled = (self._current + 1) % len(self._buffers), 0
+        self._of_block.append(self._pieces.submit(file.put, piece, self._end - piece.size))
         if self._end % file.block_bytes == 0 or self._end == file.nbytes:
             self._unsealed.append(((self._end - 1) // file.block_bytes, self._hash.digest(), list(self._of_block)))
             self._seals.append(self._sealer.submit(self._seal))
@@ -270,7 +254,7 @@ class _Appended:
         while self._seals and (len(self._seals) > _UNSEALED or self._end == file.nbytes):
             self._seals.popleft().result()
         if self._end == file.nbytes:
-            self.stop()
+            self.close()
 
     def _seal(self) -> None:
         """Record the blocks that wait, in order; none after one that was not written."""
@@ -284,8 +268,7 @@ class _Appended:
         self._file.seal({block: digest for block, digest, _ in blocks})
         self._torn = False
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Wait for writes under way, and give the memory back."""
-        self._pool.shutdown()
+        self._pieces.close()
         self._sealer.shutdown()
-        self._buffers = []

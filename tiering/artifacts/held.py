@@ -82,7 +82,7 @@ def require_descriptors(count: int) -> None:
         _close(descriptors)
 
 
-def shown(path: str | os.PathLike[str]) -> str:
+def display_path(path: str | os.PathLike[str]) -> str:
     """A path as a user knows it: what a descriptor was opened as, instead of its number."""
     text = os.fspath(path)
     if not text.startswith(_DESCRIPTORS):

@@ -1,7 +1,7 @@
-"""What is done already, in a directory that is being written: lets a killed run go on.
+"""The journal of a directory that is being written: its finished work, from which a killed run goes on.
 
-One JSON document per line, followed by a tab and its checksum, appended and synced. The first line says which run it
-is; a line that a kill or a power cut tore, or that is damaged, ends what is read.
+One JSON document per line, followed by a tab and its checksum, appended and synced. The first line identifies the run;
+reading ends at a line that is damaged, or torn by a kill or a power cut.
 """
 
 from __future__ import annotations
@@ -21,33 +21,31 @@ JOURNAL = "journal.jsonl"
 JOURNAL_BEGIN = b'{"identity":'
 """First bytes of every journal."""
 OUTSIDE = "outside "
-"""Keys of notes on what lies outside the output begin with this; see `tiering.artifacts.external_directories`."""
+"""Prefix of keys about directories outside the output; see `tiering.artifacts.external_directories`."""
 
 
 class Journal:
-    """An open journal; use `begin` or `reopen`. `identity`: what the run computes, from what, JSON types."""
+    """An open journal of the run with an `identity` (JSON types); use `begin` or `reopen`."""
 
     def __init__(self, path: Path, identity: Mapping[str, Any], facts: dict[str, dict[str, Any]]) -> None:
         self.path, self.identity = path, identity
         self._facts, self._lock = facts, threading.Lock()
         self.unproven = set(facts)
-        """Keys that an earlier run has recorded, of bytes that were not compared since."""
-        with storage_errors(path):
-            self._file = path.open("ab", buffering=0)
+        """Keys recorded by an earlier run, of bytes not verified since."""
+        self._file = path.open("ab", buffering=0)
 
     @classmethod
     def begin(cls, folder: Path, identity: Mapping[str, Any]) -> Journal:
         """Begin a journal in an empty directory."""
         journal = cls(folder / JOURNAL, identity, {})
         journal._append({"identity": dict(identity)})
-        with storage_errors(journal.path):
-            fsync_directory(folder)
-            fsync_directory(folder.parent)
+        fsync_directory(folder)
+        fsync_directory(folder.parent)
         return journal
 
     @classmethod
     def reopen(cls, path: Path) -> Journal | None:
-        """A journal, ready to be continued; ``None`` if there is none that can be read."""
+        """Open a journal to continue it; ``None`` if there is none that can be read."""
         try:
             data = path.read_bytes()
         except OSError:
@@ -61,38 +59,38 @@ class Journal:
                 facts.pop(line["key"], None)
             else:
                 facts[line["key"]] = line["facts"]
-        with storage_errors(path):
-            os.truncate(path, length)
+        os.truncate(path, length)
         return cls(path, lines[0]["identity"], facts)
 
     @property
     def done(self) -> int:
-        """How many pieces of work are recorded; notes on what lies outside are none."""
+        """The number of finished pieces of work, not counting those about directories outside."""
         return sum(not key.startswith(OUTSIDE) for key in self._facts)
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """What was recorded under `key`; ``None`` if nothing was."""
+        """Return the facts recorded under `key`, or ``None``."""
         return self._facts.get(key)
 
     def keys(self, prefix: str = "") -> list[str]:
-        """Keys recorded so far that begin with `prefix`, in the order they were first recorded."""
+        """Return the recorded keys that begin with `prefix`, in the order they were first recorded."""
         return [key for key in self._facts if key.startswith(prefix)]
 
     def record(self, key: str, **facts: Any) -> None:
-        """Record that `key` is done. Call only when what it wrote is on disk: the line is synced."""
+        """Record that `key` is done, durably. Call this only once its result is durable."""
         with self._lock:
             self._facts[key] = facts
             self.unproven.discard(key)
             self._append({"key": key, "facts": facts})
 
     def forget(self, *keys: str) -> None:
-        """Take back what is recorded under `keys`, before what they stand for is made anew."""
+        """Remove what is recorded under `keys`; call this before their results are made anew."""
         with self._lock:
             for key in keys:
                 if self._facts.pop(key, None) is not None:
                     self._append({"key": key, "facts": None})
 
     def close(self) -> None:
+        """Close the file; nothing can be recorded any more."""
         self._file.close()
 
     def _append(self, document: dict[str, Any]) -> None:
@@ -107,7 +105,7 @@ class Journal:
 
 
 def _whole_lines(data: bytes) -> tuple[list[dict[str, Any]], int]:
-    """The documents before the first torn or damaged line, and the bytes they take."""
+    """Return the documents before the first torn or damaged line, and their size in bytes."""
     documents: list[dict[str, Any]] = []
     length = 0
     for line in data.splitlines(keepends=True):

@@ -220,7 +220,7 @@ def verified(array: np.ndarray[Any, Any], verifier: Verifier) -> np.ndarray[Any,
     if not verifier.done:
         if verifier.nbytes <= available_memory() // 2:
             whole = array if array.nbytes == verifier.nbytes else np.memmap(verifier.place, np.uint8, "r")
-            verifier.finish(whole.reshape(-1).view(np.uint8).data)  # mapped: nothing has to be copied
+            verifier.finalize(whole.reshape(-1).view(np.uint8).data)  # mapped: nothing has to be copied
         elif isinstance(array, np.memmap):
             array.verifier = verifier  # type: ignore[attr-defined]
     return array

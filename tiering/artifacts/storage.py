@@ -1,8 +1,7 @@
-"""Files: reserve space before writing, map arrays, name what the operating system refused."""
+"""Disks and files: free space, reserving before writing, durable directories, errors of the operating system."""
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import shutil
@@ -14,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tiering.artifacts.held import shown
+from tiering.artifacts.held import display_path
 from tiering.errors import BusyError, FormatError, MissingError, StorageError, TieringError
 from tiering.units import format_bytes
 
@@ -22,26 +21,26 @@ T = TypeVar("T")
 
 
 def disk_free(path: Path) -> int:
-    """Bytes free on the file system that holds `path`, or is going to, as `df` counts them.
+    """Return the bytes free on the file system that holds `path`, or is going to, as `df` counts them.
 
-    What a file system keeps back for root is not counted: root in a container may not have it either.
+    What a file system reserves for root is not counted: root in a container may not have it either.
     """
     return shutil.disk_usage(nearest_folder(path)).free
 
 
 def disk_of(path: Path) -> int:
-    """Number of the file system that holds `path`, or is going to."""
+    """Return the number of the file system that holds `path`, or is going to."""
     return nearest_folder(path).stat().st_dev
 
 
 def nearest_folder(path: Path) -> Path:
-    """`path`, or the nearest directory around it that exists."""
+    """Return `path`, or the nearest directory around it that exists."""
     path = path.absolute()
     return next(folder for folder in (path, *path.parents) if folder.is_dir())
 
 
 def require_space(wanted: Mapping[Path, int]) -> None:
-    """Raise, naming all that is needed, if a disk cannot hold what is about to be reserved: bytes by directory."""
+    """Raise, naming the sum, if a disk cannot hold what is about to be reserved: bytes by directory."""
     sums: dict[int, tuple[Path, int]] = {}
     for folder, nbytes in wanted.items():
         first, before = sums.get(disk_of(folder), (folder, 0))
@@ -53,39 +52,38 @@ def require_space(wanted: Mapping[Path, int]) -> None:
 
 
 @contextmanager
-def storage_errors(path: Path, needed: int = 4096) -> Iterator[None]:
-    """Turn ``OSError`` from work on `path` into a `StorageError` that says what to do.
+def storage_errors(path: Path | None = None, needed: int = 4096) -> Iterator[None]:
+    """Turn ``OSError`` into a `StorageError` that names `path`, by default the error's own file, and says what to do.
 
-    `needed`: bytes the file needs, for the message on a full disk; a directory or an entry takes some KiB.
+    `needed`: bytes the file needs, for the message on a full disk; a directory or an entry takes some KiB. Writers and
+    the public functions do this for what is called in them: stages need it only where an error has no file.
     """
-    try:
-        yield
-    except StorageError:
-        raise
-    except OSError as error:
-        path = Path(shown(path))
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StorageError(
-                error.errno,
-                f"{path}: no space left: {format_bytes(needed)} needed, {format_bytes(disk_free(path.parent))} free; "
-                "make room or choose another disk, then run the same command again",
-            ) from error
-        raise StorageError(error.errno, f"{path}: {error.strerror or error}") from error
-
-
-@contextmanager
-def core_errors() -> Iterator[None]:
-    """Turn ``OSError`` of the core, whose messages name the file, into a `StorageError`."""
     try:
         yield
     except TieringError:
         raise
     except OSError as error:
-        raise StorageError(error.errno, f"{error.strerror or error}") from error
+        name = error.filename if path is None else path
+        text = f"{error.strerror or error}"
+        if name is not None and not isinstance(name, int):
+            name = Path(display_path(os.fsdecode(name)))
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                text = (
+                    f"no space left: {format_bytes(needed)} needed, {format_bytes(disk_free(name.parent))} free; "
+                    "make room or choose another disk, then run the same command again"
+                )
+            text = f"{name}: {text}"
+        raise StorageError(error.errno, text) from error
+
+
+@contextmanager
+def core_errors() -> Iterator[None]:
+    """Do nothing: the core raises `StorageError` itself."""
+    yield
 
 
 def reserve(path: Path, nbytes: int) -> None:
-    """Create `path` with `nbytes` bytes really allocated, so that a full disk shows now and not as SIGBUS later."""
+    """Create `path` with `nbytes` allocated bytes, so that a full disk shows now and not as SIGBUS later."""
     with storage_errors(path, nbytes):
         path.parent.mkdir(parents=True, exist_ok=True)
         fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o666)
@@ -93,10 +91,18 @@ def reserve(path: Path, nbytes: int) -> None:
             if nbytes:
                 os.posix_fallocate(fd, 0, nbytes)
         except OSError:
-            os.ftruncate(fd, 0)  # what was had of it, so that the message says what is free without this file
+            os.ftruncate(fd, 0)  # free what was allocated, so that the message says what is free without this file
             raise
         finally:
             os.close(fd)
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Write a small file and sync it; `StorageError` names it."""
+    with storage_errors(path, len(data)), path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def open_raw(path: Path | str, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int = 0) -> np.ndarray[Any, Any]:
@@ -107,13 +113,14 @@ def open_raw(path: Path | str, dtype: np.dtype[Any], shape: tuple[int, ...], off
         try:
             return np.memmap(path, dtype=dtype, mode="r", shape=shape, offset=offset)
         except ValueError as error:  # numpy's word for a file that has become shorter
-            raise StorageError(errno.EIO, f"{shown(path)}: the file was cut while it was open ({error})") from error
+            name = display_path(path)
+            raise StorageError(errno.EIO, f"{name}: the file was cut while it was open ({error})") from error
 
 
 def unless_replaced(path: Path, read: Callable[[], T], failed: Callable[[T], bool] = lambda _: False) -> T:
-    """Return what `read` reads of the artifact at `path`; if it fails while that is replaced, again, or `BusyError`.
+    """Return what `read` reads of the artifact at `path`, and read again if that fails while it is replaced.
 
-    It fails by an error, or with a result of which `failed` says so.
+    `read` fails by an error, or by a result for which `failed` is true. `BusyError`: it was replaced each time.
     """
 
     def state() -> object:
@@ -137,15 +144,16 @@ def unless_replaced(path: Path, read: Callable[[], T], failed: Callable[[T], boo
 
 def fsync_directory(path: Path) -> None:
     """Make the entries of a directory durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    with storage_errors(path):
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 def missing_folders(folder: Path) -> list[Path]:
-    """A directory and those around it that are not there, the outermost first."""
+    """Return a directory and those around it that do not exist, the outermost first."""
     return [path for path in (*reversed(folder.parents), folder) if not path.exists()]
 
 
@@ -155,17 +163,3 @@ def make_folders(folder: Path) -> None:
         missing.mkdir(exist_ok=True)
         fsync_directory(missing.parent)
     folder.mkdir(exist_ok=True)  # a file in its place is refused
-
-
-def exchange(first: Path, second: Path) -> bool:
-    """Swap the names of two directories in one step; ``False`` where the system or the file system cannot."""
-    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if rename is None:
-        return False
-    here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-    if rename(here, os.fsencode(first), here, os.fsencode(second), swap) == 0:
-        return True
-    code = ctypes.get_errno()
-    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
-        return False
-    raise OSError(code, os.strerror(code), str(first))

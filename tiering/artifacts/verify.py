@@ -1,40 +1,44 @@
-"""Files whose content is known by the digests of their blocks: compared as they are read, or what is left of them at
-once.
-"""
+"""Verification of files by the digests of their blocks: as they are read, the rest of them at once, or by ranges."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import xxhash
 
 from tiering.artifacts import checksum
+from tiering.artifacts.direct_io import read_all
 from tiering.artifacts.storage import storage_errors
 from tiering.errors import FormatError
 from tiering.units import parse_threads
 
+Bytes = npt.NDArray[np.uint8]
+
 
 class _Stream:
-    """How far a thread has come in a file."""
+    """The position of one thread in a file, and the hash of the block it is in."""
 
     def __init__(self) -> None:
         self.at, self.hash = -1, xxhash.xxh3_64()
 
 
 class Verifier:
-    """What a file must hold. Readers tell it what passes by; `finish` reads the blocks that nobody has.
+    """The expected content of a file: readers `update` it with what they read, `finalize` reads all other blocks.
 
-    `path` is the file's name in messages, `place` what opens it, `whole` its checksum, `blocks` the digests of its
-    blocks: ``None`` where they were not recorded, then nothing is compared before `finish`.
+    `path` is the file's name in messages, `place` the path that opens it, `whole` its checksum, `blocks` the digests of
+    its blocks: ``None`` where they were not recorded; then only `finalize` compares.
     """
 
     def __init__(self, path: Path, place: str, nbytes: int, whole: str, blocks: bytes | None) -> None:
         self.path, self.place, self.nbytes = path, place, nbytes
         self.read = False
-        """Whether somebody reads the file: then all of it is to be compared before results are published."""
+        """Whether the file is being read: then all of it is verified before results are published."""
         self._whole, self._blocks = whole, blocks
         self._pending = set(range(checksum.num_blocks(nbytes)))
         self._lock = threading.Lock()
@@ -42,14 +46,11 @@ class Verifier:
 
     @property
     def done(self) -> bool:
+        """Whether all blocks are verified."""
         return not self._pending
 
-    def passed(self, offset: int, data: memoryview) -> None:
-        """Take note of bytes that were read, from `offset` of the file on.
-
-        Blocks are compared that arrive whole, in calls of one thread that follow each other; `FormatError` if one is
-        not what was written.
-        """
+    def update(self, offset: int, data: memoryview) -> None:
+        """Verify blocks that one thread reads whole, in consecutive calls; `FormatError` if one is damaged."""
         if self.done or self._blocks is None:
             return
         stream = self._streams.setdefault(threading.get_ident(), _Stream())
@@ -58,41 +59,63 @@ class Verifier:
             offset, data, stream.hash = offset + skipped, data[skipped:], xxhash.xxh3_64()
         while len(data):
             block = offset // checksum.BLOCK_BYTES
-            end = min(self.nbytes, (block + 1) * checksum.BLOCK_BYTES)
+            _, end = self.span(block)
             piece = data[: end - offset]
-            wanted = block in self._pending
-            if wanted:
+            pending = block in self._pending
+            if pending:
                 stream.hash.update(piece)
             offset, data = offset + len(piece), data[len(piece) :]
             if offset == end:
-                if wanted and stream.hash.digest() != self._expected(block):
+                if pending and stream.hash.digest() != self._expected(block):
                     raise self._error(block)
                 with self._lock:
                     self._pending.discard(block)
                 stream.hash = xxhash.xxh3_64()
         stream.at = offset
 
-    def finish(self, data: memoryview | None = None) -> None:
-        """Compare the blocks that have not passed by: read them, or take them from `data`, the whole file as mapped."""
+    def finalize(self, data: memoryview | None = None) -> None:
+        """Verify the blocks that are not verified yet: read them, or take them from `data`, the whole file mapped."""
         with self._lock:
             if wrong := self.damaged(self._pending, None, data):
                 raise self._error(wrong[0])
             self._pending.clear()
 
+    def read_range(self, begin: int, end: int) -> Bytes:
+        """Return bytes [begin, end) of the file, verified where its blocks are known. Cost: reads whole blocks."""
+        first, stop = begin, end
+        if self._blocks is not None and begin < end:
+            first = begin // checksum.BLOCK_BYTES * checksum.BLOCK_BYTES
+            stop = min(self.nbytes, -(-end // checksum.BLOCK_BYTES) * checksum.BLOCK_BYTES)
+        data = np.empty(stop - first, np.uint8)
+        with storage_errors(self.path):
+            fd = os.open(self.place, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            read_all(fd, data.data, first)
+        finally:
+            os.close(fd)
+        if self._blocks is not None:
+            for at in range(0, data.size, checksum.BLOCK_BYTES):
+                block = (first + at) // checksum.BLOCK_BYTES
+                if checksum.block_digest(data[at : at + checksum.BLOCK_BYTES].data) != self._expected(block):
+                    raise self._error(block)
+        return data[begin - first : end - first]
+
     def span(self, block: int) -> tuple[int, int]:
+        """Return the first byte and the end of a block."""
         return block * checksum.BLOCK_BYTES, min(self.nbytes, (block + 1) * checksum.BLOCK_BYTES)
 
     def describe(self, block: int) -> str:
+        """Return a block's place for messages."""
         begin, end = self.span(block)
         return f"bytes {begin} to {end}"
 
     @property
     def by_blocks(self) -> bool:
-        """Whether the checksum of each block is known, not only that of all."""
+        """Whether the digest of each block is known, not only that of the file."""
         return self._blocks is not None
 
     def damaged(self, blocks: Iterable[int], threads: int | None = None, data: memoryview | None = None) -> list[int]:
-        """Those of `blocks` that are not what was written; where only the file's checksum is known, all or none."""
+        """Return those of `blocks` that are damaged; all or none where only the file's checksum is known."""
         wanted = sorted(blocks)
         if not wanted:
             return []

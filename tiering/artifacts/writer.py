@@ -22,10 +22,7 @@ from tiering.version import __version__
 
 
 class ArtifactWriter(DirectoryWriter):
-    """Writes one artifact of a `kind`: files first, the manifest last, the rename at the end.
-
-    Options: see `tiering.artifacts.directory_writer.DirectoryWriter`.
-    """
+    """A writer of one artifact of a `kind`; for its options see `DirectoryWriter`."""
 
     def __init__(
         self,
@@ -42,27 +39,27 @@ class ArtifactWriter(DirectoryWriter):
         self._parts: dict[str, str] = {}
         self._adopted: list[Artifact] = []
         self.external: dict[str, External] = {}
-        """Files outside the artifact to refer to, by name."""
+        """Files outside the artifact that its manifest refers to, by name."""
 
     def part(self, name: str, kind: str) -> ArtifactWriter:
-        """Begin a nested artifact in the subdirectory `name`; commit it before this one."""
+        """Begin a nested artifact in the subdirectory `name`, to be committed before this one."""
         return ArtifactWriter(name, kind, parent=self)
 
     def adopt(self, artifact: Artifact, name: str) -> None:
-        """Take a finished artifact in as part `name`: its files are hard-linked where possible, else copied.
+        """Add a finished artifact as part `name`, by hard links where possible, else by copies.
 
-        If it verifies (`Artifact.verify_reads`), all its files are compared with their checksums before this artifact
-        is published. Cost: reads the blocks that nobody has read.
+        If it verifies (`Artifact.verify_reads`), all its files are verified at `commit`. Cost: reads the blocks that
+        nobody has read.
         """
         _copy_part(artifact, self.path / name)
         self._parts[name] = artifact.digest
         self._adopted.append(artifact)
 
     def commit(self, body: dict[str, Any], provenance: dict[str, Any], requires: tuple[str, ...] = ()) -> Manifest:
-        """Write the manifest, validate the document, and rename the directory into place.
+        """Write the manifest, validate it, and rename the directory into place.
 
-        `requires` names features of the format that readers must know.
-        `FormatError`: what was written would not open, a bug in the caller; nothing is replaced then.
+        `requires` names features of the format that readers must know. `FormatError`: the artifact would not open, a
+        bug in the caller; nothing is replaced then.
         """
         self.finish_reads()
         for artifact in self._adopted:
@@ -84,8 +81,8 @@ class ArtifactWriter(DirectoryWriter):
         if self._artifact is not None:
             self._artifact._parts[self.path.name] = manifest.digest
         if self._output is not None:
-            with storage_errors(self.out):  # whoever publishes it opens it, and features outside, and maps arrays
-                require_descriptors(32 + sum(len(names) for _, _, names in os.walk(self.path)))
+            # The caller opens the artifact next, and features outside, and maps arrays.
+            require_descriptors(32 + sum(len(names) for _, _, names in os.walk(self.path)))
             self._output.commit(file.path for file in self.external.values())
             manifest.path = self.out
         return manifest

@@ -256,7 +256,7 @@ class Layout(Artifact):
         """Read the files of a type's memory tiers, and raise `FormatError` if one is not what was written."""
         for name in self.manifest.files:
             if name.startswith(f"{tier_folder(node_type)}/"):
-                self.manifest.verifier(name).finish()
+                self.manifest.verifier(name).finalize()
 
     @property
     def images(self) -> list[Path]:

@@ -1,6 +1,7 @@
 """The stages, composed: one function per command, and the whole chain from one file. No algorithms here."""
 
 from tiering.arguments import naming_files
+from tiering.artifacts.storage import storage_errors
 from tiering.pipeline.chain import predict_run, run_chain, run_config
 from tiering.pipeline.commands import (
     evaluate_scores,
@@ -42,4 +43,4 @@ __all__ = [
 ]
 
 for _name in __all__:
-    globals()[_name] = naming_files(globals()[_name])
+    globals()[_name] = naming_files(storage_errors()(globals()[_name]))

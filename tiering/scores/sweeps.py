@@ -92,7 +92,7 @@ def _direct_files(graph: Graph, budget: Budget, need: Need) -> list[DirectFile]:
     large = past_the_cache(sum(indices.nbytes for indices in arrays), budget, need)
     verifiers = [getattr(indices, "verifier", None) for indices in arrays]
     return [
-        (_whole_file(indices) if large else "", None if verifier is None else verifier.passed)
+        (_whole_file(indices) if large else "", None if verifier is None else verifier.update)
         for indices, verifier in zip(arrays, verifiers, strict=True)
     ]
 

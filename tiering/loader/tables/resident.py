@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.held import shown
+from tiering.artifacts.held import display_path
 from tiering.artifacts.storage import storage_errors
 from tiering.errors import FormatError, StorageError
 from tiering.loader.process import ForkLock
@@ -61,7 +61,8 @@ def load_rows(path: Path, nbytes: int, group: SharesMemory | None = None) -> Sha
     with storage_errors(path):
         status = path.stat()
     if status.st_size != nbytes:
-        raise FormatError(f"{shown(path)}: expected {nbytes} bytes, found {status.st_size}; make the layout again")
+        name, size = display_path(path), status.st_size
+        raise FormatError(f"{name}: expected {nbytes} bytes, found {size}; make the layout again")
     key = (status.st_dev, status.st_ino, status.st_mtime_ns, nbytes)
     return get_or_fill(path, key, nbytes, lambda array: _read_file(path, array), group)
 
@@ -142,7 +143,8 @@ def _read_file(path: Path, array: npt.NDArray[np.uint8]) -> None:
             while at < end:
                 got = os.preadv(file.fileno(), [view[at:end]], at)
                 if got == 0:
-                    raise FormatError(f"{shown(path)}: ends at byte {at}, expected {nbytes}; make the layout again")
+                    name = display_path(path)
+                    raise FormatError(f"{name}: ends at byte {at}, expected {nbytes}; make the layout again")
                 at += got
 
         with ThreadPoolExecutor(_READERS) as pool:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.held import shown
+from tiering.artifacts.held import display_path
 from tiering.artifacts.storage import core_errors
 from tiering.errors import CapabilityError, FormatError, InputError, RefusedError
 from tiering.formats.layout import TIERS, Layout, TypeLayout, image_bytes, page_sums
@@ -42,7 +42,7 @@ def open_images(layout: Layout, entry: TypeLayout, reading: ReadOptions) -> nati
         needed = image_bytes(last_page, index, layout.num_images, layout.page_bytes)
         if path.is_file() and path.stat().st_size < needed:
             raise FormatError(
-                f"{shown(path)}: ssd image {index} of {layout.path} needs at least {needed} bytes, "
+                f"{display_path(path)}: ssd image {index} of {layout.path} needs at least {needed} bytes, "
                 f"found {path.stat().st_size}; make the layout again"
             )
     return open_reader(layout.image_places, layout.page_bytes, reading)
@@ -119,7 +119,7 @@ class PageChecks:
                     f"verify=True: {layout.path} has no checksums of pages, because it was made by an earlier version; "
                     "make the layout again, or leave verify out"
                 )
-            layout.manifest.verifier(name).finish()
+            layout.manifest.verifier(name).finalize()
             self._loaded.append(load_rows(Path(layout.manifest.place(name)), layout.manifest.files[name].bytes))
 
     @property

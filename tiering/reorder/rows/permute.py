@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
+from tiering.artifacts.background import prefetch
 from tiering.errors import InternalError
 from tiering.formats.feature_rows import map_rows
 from tiering.formats.features import FeatureTable
@@ -67,13 +67,8 @@ class PermutedRows:
         def load(first: int) -> Bytes:
             return fill(first, buffers[(first - begin) // step % len(buffers)][: min(step, end - first)], step)
 
-        with ThreadPoolExecutor(1) as reader:
-            pending = reader.submit(load, begin)
-            for first in range(begin, end, step):
-                chunk = pending.result()
-                if first + step < end:
-                    pending = reader.submit(load, first + step)
-                yield first, chunk
+        firsts = range(begin, end, step)
+        yield from zip(firsts, prefetch(load, firsts), strict=True)
 
     def _filler(self) -> Callable[[int, Bytes, int], Bytes]:
         """A function that returns the rows from a rank on: the chunk that it is given, or where they lie."""
@@ -87,7 +82,7 @@ class PermutedRows:
         def copy(first: int, chunk: Bytes, _: int) -> Bytes:
             chunk[:] = table[first : first + chunk.shape[0]]
             if source.verifier is not None:
-                source.verifier.passed(source.offset + first * source.row_bytes, chunk.reshape(-1).data)
+                source.verifier.update(source.offset + first * source.row_bytes, chunk.reshape(-1).data)
             return chunk
 
         def gather(first: int, chunk: Bytes, _: int) -> Bytes:

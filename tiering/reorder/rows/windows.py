@@ -8,8 +8,9 @@ and the rows behind them; it ends at a multiple of 4096 bytes.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
+from tiering.artifacts.background import WriteBehind, prefetch
 from tiering.artifacts.direct_io import aligned_bytes, padded
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.reader import SegmentFile, chunks
-from tiering.artifacts.storage import storage_errors
 from tiering.formats.feature_rows import map_rows
 from tiering.formats.features import FeatureTable
 from tiering.progress import progress
@@ -84,8 +85,10 @@ class Windows:
         self._table, self._plan, self._old_to_new = table, plan, old_to_new
         self._scratch, self._threads = scratch, threads
         self._window: _Window | None = None
-        self._ahead: Future[_Window] | None = None
-        self._reader = ThreadPoolExecutor(1)
+        self._following: Generator[_Window, None, None] | None = None
+        """Windows read from their files, the next one ahead."""
+        self._next_start = 0
+        """First rank of the next of them."""
         self._files: list[WindowFile] = []
         self._unused: list[Bytes] = []  # memory of windows
         self._buffers: list[Bytes] = []  # what files are read into
@@ -117,19 +120,21 @@ class Windows:
         return self._window
 
     def _load(self, start: int) -> _Window:
-        """The window that begins at a rank. With files per window the next one is read while this one is used."""
+        """Load the window that begins at a rank. With files per window the next one is read while it is used."""
         if self._plan.strategy == "passes":
             return self._pass(start)
         if not self._files:
             self._scatter()
-        ahead, self._ahead = self._ahead, None
-        window = ahead.result() if ahead is not None else self._collect(start)
-        if window.start != start:  # ranks were passed over
-            self._unused.append(window.memory)
-            window = self._collect(start)
-        if (following := start + self._plan.window_rows) < self._table.rows:
-            self._ahead = self._reader.submit(self._collect, following)
-        return window
+        if self._following is None or start != self._next_start:  # the first, or ranks were skipped
+            self._close_following()
+            self._following = prefetch(self._collect, range(start, self._table.rows, self._plan.window_rows))
+        self._next_start = start + self._plan.window_rows
+        return next(self._following)
+
+    def _close_following(self) -> None:
+        if self._following is not None:
+            self._following.close()
+        self._following = None
 
     def _new_window(self, start: int) -> _Window:
         """Memory for the window that begins at a rank: that of an earlier one if there is any."""
@@ -168,25 +173,18 @@ class Windows:
     def _scatter(self) -> None:
         """Send every row to the file of its window, in the table's order; a piece of the table is a segment of each."""
         step, count = self._plan.sizes.piece_rows(self._table), -(-self._table.rows // self._plan.window_rows)
-        with storage_errors(self._scratch):
-            self._scratch.mkdir(parents=True, exist_ok=True)
+        self._scratch.mkdir(parents=True, exist_ok=True)
         for k in range(count):
             size = min(self._plan.window_rows, self._table.rows - k * self._plan.window_rows)
             path, pieces = self._scratch / f"window-{k}", -(-self._table.rows // step)
             self._files.append(WindowFile(path, size, self._table.row_bytes, min(size, pieces)))
         room = segment_bytes(step, self._table.row_bytes, self._plan.window_rows, min(step, count))
         staging = [aligned_bytes(room) for _ in range(2)]
-        jobs: list[list[Future[None]]] = [[], []]  # of the buffers: one is filled while the other is written
-        with ThreadPoolExecutor(_WRITERS) as pool:
-            for turn, (rows, ranks) in enumerate(self._stream("scatter rows")):
-                for job in jobs[turn % 2]:
-                    job.result()
-                jobs[turn % 2] = [
-                    pool.submit(file.write, segment, offset)
-                    for file, segment, offset in self._sort(rows, ranks, staging[turn % 2])
-                ]
-            for job in jobs[0] + jobs[1]:
-                job.result()
+        with closing(WriteBehind(staging, _WRITERS)) as behind:
+            for rows, ranks in self._stream("scatter rows"):
+                for file, segment, offset in self._sort(rows, ranks, behind.next_buffer()):
+                    behind.submit(file.write, segment, offset)
+            behind.finish()
         self._buffers = staging  # each has room for any segment
 
     def _sort(self, rows: Bytes, ranks: Ids, memory: Bytes) -> Iterator[tuple[WindowFile, Bytes, int]]:
@@ -207,8 +205,8 @@ class Windows:
 
     def close(self) -> None:
         """Remove the files and give the memory back."""
-        self._reader.shutdown()
-        self._window = self._ahead = None
+        self._close_following()
+        self._window = None
         self._unused, self._buffers = [], []
         with ThreadPoolExecutor(_WRITERS) as pool:
             list(pool.map(WindowFile.remove, self._files))
