@@ -27,7 +27,7 @@ from benchmarks.gpu.times import fit_access_times, more  # noqa: E402
 from benchmarks.harness import Comparison, Side, Sizes, Spent  # noqa: E402
 from tiering.errors import InputError  # noqa: E402
 from tiering.formats.adjacency_prefix import ListBytes  # noqa: E402
-from tiering.layout.access_costs import read_access_costs  # noqa: E402
+from tiering.layout.cost_model import read_access_costs  # noqa: E402
 from tiering.loader.gpu import device  # noqa: E402
 from tiering.sampling.batch import SampledBatch, SampledEdges  # noqa: E402
 

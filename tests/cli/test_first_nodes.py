@@ -17,7 +17,7 @@ import tiering
 from tiering.errors import FormatError, InputError
 from tiering.formats.order import Order
 from tiering.graph import build_graph
-from tiering.layout import Table, parse_capacities, plan_tiers
+from tiering.layout import RankedTable, parse_capacities, plan_tiers
 from tiering.memory import Budget
 from tiering.reorder import Sizes, order_nodes, read_first
 from tiering.reorder.rank import PIECE_BYTES, SORT_SPACE, THREAD_SPACE
@@ -113,9 +113,9 @@ def test_the_same_bytes_for_any_threads(scored, tmp_path):
 
 def test_rows_put_first_come_before_hotter_rows_of_other_types():
     tables = [
-        Table("cold", 4, 10, np.array([0.0, 0.0, 1.0, 0.5]), first=2),
-        Table("hot", 3, 20, np.array([900.0, 800.0, 700.0])),
-        Table("mixed", 3, 10, np.array([0.0, 5e6, 0.0]), first=1),
+        RankedTable("cold", 4, 10, np.array([0.0, 0.0, 1.0, 0.5]), first=2),
+        RankedTable("hot", 3, 20, np.array([900.0, 800.0, 700.0])),
+        RankedTable("mixed", 3, 10, np.array([0.0, 5e6, 0.0]), first=1),
     ]
     # The line: cold 0, cold 1, mixed 0; mixed 1; hot 0, 1, 2; cold 2, 3; mixed 2.
     taken = {20: (2, 0, 0), 30: (2, 0, 1), 40: (2, 0, 2), 60: (2, 1, 2), 110: (3, 3, 2), 120: (4, 3, 2)}
@@ -145,7 +145,7 @@ def test_tiers_are_pieces_of_the_line(data):
         scores = data.draw(st.lists(st.sampled_from([0.0, 1.0, 2.0, 3.0, 1e300]), min_size=1, max_size=10))
         first = data.draw(st.integers(0, len(scores)))
         scores = scores[:first] + sorted(scores[first:], reverse=True)
-        tables.append(Table(f"t{k}", len(scores), 10, np.array(scores), first))
+        tables.append(RankedTable(f"t{k}", len(scores), 10, np.array(scores), first))
     order = line(tables)
     rows = data.draw(st.integers(1, len(order)))
     ranges = plan_tiers(tables, parse_capacities(gpu=10 * rows, cpu="auto"), strict=False)

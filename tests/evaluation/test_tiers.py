@@ -13,7 +13,7 @@ from judged_graphs import import_graph, star_graph, two_types
 from tiering.errors import InputError
 from tiering.evaluation import evaluate
 from tiering.formats.graph import Graph
-from tiering.layout import Table, parse_capacities, plan_tiers
+from tiering.layout import RankedTable, parse_capacities, plan_tiers
 
 # Per byte: a0 4/8 = .5, a1 .375, a2 .25, a3 .125; b0 .5/2 = .25, b1 1/2 = .5. Equal ones by type, then node:
 # the line is a0 b1 a1 a2 b0 a3, and its bytes add up to 8 10 18 26 28 36.
@@ -86,7 +86,9 @@ def test_traffic_is_per_epoch(graph: Graph) -> None:
 
 def test_the_plan_is_that_of_the_layout(graph: Graph) -> None:
     """Ranges are what `plan_tiers` gives for the sorted scores of each type, ties across types included."""
-    tables = [Table(t, len(v), size, np.sort(v)[::-1]) for (t, v), size in zip(SCORE.items(), (8, 2), strict=True)]
+    tables = [
+        RankedTable(t, len(v), size, np.sort(v)[::-1]) for (t, v), size in zip(SCORE.items(), (8, 2), strict=True)
+    ]
     for gpu in ("8", "10", "12", "18", "26", "50%"):
         tiers = parse_capacities(gpu, ssd=True)
         found = judged(graph, tiers=tiers, shares=[0.5]).tiers["s"]

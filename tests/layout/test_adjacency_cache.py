@@ -24,9 +24,9 @@ from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.formats.scores import Scores
 from tiering.graph import build_graph
-from tiering.layout import Table
-from tiering.layout.access_costs import AccessCosts
+from tiering.layout import RankedTable
 from tiering.layout.adjacency_cache import adjacency_lists, check_ordered_by, gpu_budget, plan_split
+from tiering.layout.cost_model import AccessCosts
 from tiering.memory import own_memory
 from tiering.pipeline import layout as write_layout
 from tiering.units import Size
@@ -248,7 +248,7 @@ def test_toy_graphs(tmp_path: Path, seed: int) -> None:
         graph, tmp_path / "scores", "presample", fanouts=fanouts, batch_size=8, sampler=sampler
     )
     reordered = pipeline.reorder_graph(graph, scores, tmp_path / "reordered")
-    rows = [Table(t, table.shape[0], table[0].nbytes, np.zeros(len(table))) for t, table in toy.tables.items()]
+    rows = [RankedTable(t, table.shape[0], table[0].nbytes, np.zeros(len(table))) for t, table in toy.tables.items()]
     everything = gpu_budget(Size("auto"), rows, adjacency_lists(reordered, scores))
     for mode in ("auto", "50%"):
         layout = write_layout(
@@ -453,7 +453,7 @@ def test_cnr_2000(tmp_path: Path, shared_data: Path, method: str, fanouts: list[
     list_bytes = 8 + 12 * np.arange(indptr.size) + 4 * indptr
     list_bytes[0] = 0
     row_seconds = np.cumsum(np.append(0, accesses * (sector + 0.99 * 512 / 25e9)))
-    rows, lists = [Table("node", ids.size, 512, accesses)], adjacency_lists(reordered, scores)
+    rows, lists = [RankedTable("node", ids.size, 512, accesses)], adjacency_lists(reordered, scores)
     for budget in (1 << 20, 2 << 20, 4 << 20, 16 << 20, 64 << 20):
         found = plan_split(Size("auto"), budget, rows, lists, AccessCosts())
         left = budget - list_bytes[list_bytes <= budget]

@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 
 from tiering.errors import InputError
 from tiering.formats.adjacency_prefix import AdjacencyPrefix, ListBytes
-from tiering.layout import Table, parse_capacities, plan_tiers
-from tiering.layout.access_costs import AccessCosts
+from tiering.layout import RankedTable, parse_capacities, plan_tiers
 from tiering.layout.adjacency_cache import HOST, CacheSplit, gpu_budget, plan_split, split_memory
-from tiering.layout.prefix_benefit import AdjacencyLists, Grain, LowerTiers
+from tiering.layout.benefit_curve import AdjacencyLists, LowerTiers, Resolution
+from tiering.layout.cost_model import AccessCosts
 from tiering.units import Size
 
 AUTO = Size("auto")
 FANOUT = 3
 
 
-def table(name: str, scores: list[float], row_bytes: int = 100) -> Table:
-    return Table(name, len(scores), row_bytes, np.array(scores, np.float64))
+def table(name: str, scores: list[float], row_bytes: int = 100) -> RankedTable:
+    return RankedTable(name, len(scores), row_bytes, np.array(scores, np.float64))
 
 
 def adjacency(name: str, degrees: list[int], reads: list[float], index_bytes: int = 4) -> AdjacencyLists:
@@ -47,7 +47,7 @@ def list_seconds(lists: AdjacencyLists, columns: int, costs: AccessCosts) -> flo
     return float((lists.reads(0, degrees.size) * each)[:columns].sum())
 
 
-def feature_seconds(tables: list[Table], budget: int, costs: AccessCosts, lower: LowerTiers = HOST) -> float:
+def feature_seconds(tables: list[RankedTable], budget: int, costs: AccessCosts, lower: LowerTiers = HOST) -> float:
     """Walk the common line row by row, with a gpu tier of so many bytes and without; what the first saves."""
     line = sorted(
         (-t.scores[rank] / t.row_bytes, index, rank) for index, t in enumerate(tables) for rank in range(t.rows)
@@ -73,7 +73,7 @@ def feature_seconds(tables: list[Table], budget: int, costs: AccessCosts, lower:
 
 
 def combinations(
-    tables: list[Table], lists: list[AdjacencyLists], budget: int, costs: AccessCosts, lower: LowerTiers = HOST
+    tables: list[RankedTable], lists: list[AdjacencyLists], budget: int, costs: AccessCosts, lower: LowerTiers = HOST
 ) -> list[float]:
     """Seconds saved by every combination of prefixes of lists that fits, with the rows that fit beside it."""
     found = []
@@ -98,7 +98,7 @@ def largest_piece(lists: AdjacencyLists, costs: AccessCosts) -> float:
 
 def check_figures(
     found: CacheSplit,
-    tables: list[Table],
+    tables: list[RankedTable],
     lists: list[AdjacencyLists],
     budget: int,
     costs: AccessCosts,
@@ -131,7 +131,7 @@ TIERS_BEHIND = st.builds(
 
 
 @st.composite
-def line_of_tables(draw: st.DrawFn) -> list[Table]:
+def line_of_tables(draw: st.DrawFn) -> list[RankedTable]:
     sizes = [draw(st.sampled_from([1, 4, 16, 100])) for _ in range(draw(st.integers(0, 3)))]
     return [table(f"t{k}", sorted(draw(st.lists(VALUES, max_size=9)), reverse=True), s) for k, s in enumerate(sizes)]
 
@@ -148,7 +148,7 @@ def relations(most: int, columns: int) -> st.SearchStrategy[list[AdjacencyLists]
     )
 
 
-def whole(tables: list[Table], lists: list[AdjacencyLists]) -> int:
+def whole(tables: list[RankedTable], lists: list[AdjacencyLists]) -> int:
     return sum(t.rows * t.row_bytes for t in tables) + sum(each.bytes for each in lists)
 
 
@@ -156,7 +156,7 @@ def whole(tables: list[Table], lists: list[AdjacencyLists]) -> int:
 @settings(max_examples=300)
 @given(tables=line_of_tables(), lists=relations(1, 14), share=st.floats(0.01, 1), costs=COSTS, lower=TIERS_BEHIND)
 def test_one_relation_no_pair_of_prefixes_is_better(
-    tables: list[Table], lists: list[AdjacencyLists], share: float, costs: AccessCosts, lower: LowerTiers
+    tables: list[RankedTable], lists: list[AdjacencyLists], share: float, costs: AccessCosts, lower: LowerTiers
 ) -> None:
     budget = int(whole(tables, lists) * share)
     found = plan_split(AUTO, budget, tables, lists, costs, lower)
@@ -192,7 +192,7 @@ def test_tiers_behind_as_sizes() -> None:
 @settings(max_examples=200)
 @given(tables=line_of_tables(), lists=relations(3, 5), share=st.floats(0.01, 1), costs=COSTS)
 def test_several_relations_miss_a_piece_at_the_most(
-    tables: list[Table], lists: list[AdjacencyLists], share: float, costs: AccessCosts
+    tables: list[RankedTable], lists: list[AdjacencyLists], share: float, costs: AccessCosts
 ) -> None:
     budget = int(whole(tables, lists) * share)
     found = plan_split(AUTO, budget, tables, lists, costs)
@@ -206,7 +206,7 @@ def test_several_relations_miss_a_piece_at_the_most(
 @settings(max_examples=60)
 @given(tables=line_of_tables(), lists=relations(3, 14), share=st.floats(0.01, 1), costs=COSTS)
 def test_auto_is_no_worse_than_any_share(
-    tables: list[Table], lists: list[AdjacencyLists], share: float, costs: AccessCosts
+    tables: list[RankedTable], lists: list[AdjacencyLists], share: float, costs: AccessCosts
 ) -> None:
     budget = int(whole(tables, lists) * share)
     best = plan_split(AUTO, budget, tables, lists, costs).saved
@@ -229,7 +229,7 @@ def test_blocks_of_many_columns(points: int, relations: int) -> None:
     ]
     costs, budget = AccessCosts(), whole(tables, lists) // 3
     exact = plan_split(AUTO, budget, tables, lists, costs)
-    found = plan_split(AUTO, budget, tables, lists, costs, grain=Grain(blocks=points))
+    found = plan_split(AUTO, budget, tables, lists, costs, resolution=Resolution(blocks=points))
     check_figures(found, tables, lists, budget, costs)
     assert found.saved <= exact.saved * (1 + 1e-12)
     assert found.saved >= exact.saved * (0.98 if points == 64 else 0.5)
@@ -241,7 +241,7 @@ def test_pieces_read_do_not_matter() -> None:
     lists = [adjacency("r", random.integers(0, 9, 401).tolist(), random.exponential(size=401).tolist())]
     expected = plan_split(AUTO, 9000, tables, lists, AccessCosts())
     for chunk in (1, 16, 100):
-        assert plan_split(AUTO, 9000, tables, lists, AccessCosts(), grain=Grain(chunk=chunk)) == expected
+        assert plan_split(AUTO, 9000, tables, lists, AccessCosts(), resolution=Resolution(chunk=chunk)) == expected
 
 
 def test_worked_by_hand() -> None:
@@ -291,7 +291,7 @@ def test_memory_does_not_grow_with_the_graph(peak_memory: Callable[[], Any]) -> 
         AdjacencyLists(f"r{k}", indptr, ListBytes(4), lambda b, e: values[b:e].copy(), lambda d: d * 1.0)
         for k in range(2)
     ]
-    rows, budget = [Table("t", count, 64, values)], 50_000_000
+    rows, budget = [RankedTable("t", count, 64, values)], 50_000_000
     with peak_memory() as first:
         pass
     with peak_memory() as peak:

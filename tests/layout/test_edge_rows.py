@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tiering.layout.benefit_curve import Resolution
 from tiering.layout.edge_rows import EdgeScores
-from tiering.layout.prefix_benefit import Grain
 
 
 def best_runs(reads: list[int], degrees: list[int], fanout: int) -> list[Fraction]:
@@ -44,7 +44,7 @@ def test_many_lists_are_taken_in_blocks():
     degrees, reads = random.integers(0, 6, 1000), np.sort(random.random(1000))[::-1]
     indptr = np.concatenate([[0], np.cumsum(degrees)])
     whole, blocks = (
-        EdgeScores.of(indptr, lambda begin, end: reads[begin:end], lambda d: d.astype(float), Grain(count, 64))
+        EdgeScores.of(indptr, lambda begin, end: reads[begin:end], lambda d: d.astype(float), Resolution(count, 64))
         for count in (1000, 50)
     )
     assert len(blocks.ends) == 50

@@ -11,7 +11,7 @@ from toy_datasets import chain, toy_dataset
 from tiering import pipeline
 from tiering.errors import InputError
 from tiering.layout import LayoutOptions, parse_capacities
-from tiering.layout.access_costs import AccessCosts
+from tiering.layout.cost_model import AccessCosts
 from tiering.units import Size
 
 

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from tiering.errors import InputError
 from tiering.formats.layout import TIERS
-from tiering.layout import Table, parse_capacities, parse_page, parse_peer, plan_tiers
+from tiering.layout import RankedTable, parse_capacities, parse_page, parse_peer, plan_tiers
 
 Ranges = dict[str, dict[str, tuple[int, int]]]
 
 
-def table(name: str, scores: list[float], row_bytes: int = 100) -> Table:
-    return Table(name, len(scores), row_bytes, np.array(scores, np.float64))
+def table(name: str, scores: list[float], row_bytes: int = 100) -> RankedTable:
+    return RankedTable(name, len(scores), row_bytes, np.array(scores, np.float64))
 
 
-def judge(tables: list[Table], sizes: list[tuple[str, int, int]]) -> Ranges:
+def judge(tables: list[RankedTable], sizes: list[tuple[str, int, int]]) -> Ranges:
     """Walk the common line row by row. `sizes`: (tier, bytes, parts) in the order of the tiers."""
     line = sorted(
         (-t.scores[rank] / t.row_bytes, index, rank) for index, t in enumerate(tables) for rank in range(t.rows)
@@ -47,7 +47,7 @@ def judge(tables: list[Table], sizes: list[tuple[str, int, int]]) -> Ranges:
 
 
 @st.composite
-def tables(draw: st.DrawFn) -> list[Table]:
+def tables(draw: st.DrawFn) -> list[RankedTable]:
     """Up to four types; few distinct scores, so that many rows tie."""
     drawn = []
     for k in range(draw(st.integers(1, 4))):
@@ -60,7 +60,7 @@ def tables(draw: st.DrawFn) -> list[Table]:
 @pytest.mark.slow
 @settings(max_examples=120)
 @given(tables=tables(), gpu=st.floats(0, 60), peer=st.floats(0, 30), peers=st.integers(1, 4), cpu=st.floats(0, 60))
-def test_equals_the_judge(tables: list[Table], gpu: float, peer: float, peers: int, cpu: float) -> None:
+def test_equals_the_judge(tables: list[RankedTable], gpu: float, peer: float, peers: int, cpu: float) -> None:
     total = sum(t.rows * t.row_bytes for t in tables)
     capacities = parse_capacities(f"{gpu:.4f}%", f"{peers}x{peer:.4f}%", f"{cpu:.4f}%", ssd=True)
     sizes = [("gpu", capacities.gpu, 1), ("peer", capacities.peer, peers), ("cpu", capacities.cpu, 1)]
@@ -153,7 +153,9 @@ def test_cost_does_not_grow_with_rows() -> None:
             return super().__getitem__(key)
 
     scores = [np.linspace(1, 0, 1_000_000).view(Counted) for _ in range(2)]
-    plan_tiers([Table(f"t{k}", 1_000_000, 100 + k, scores[k]) for k in range(2)], parse_capacities("10%", ssd=True))
+    plan_tiers(
+        [RankedTable(f"t{k}", 1_000_000, 100 + k, scores[k]) for k in range(2)], parse_capacities("10%", ssd=True)
+    )
     assert Counted.looks < 20_000
 
 

@@ -22,7 +22,7 @@ from tiering.formats.graph import Graph
 from tiering.formats.layout import TIERS
 from tiering.formats.refusals import of_ranks
 from tiering.formats.scores import Scores
-from tiering.layout.tiers import Capacities, Table, plan_tiers
+from tiering.layout.tiers import Capacities, RankedTable, plan_tiers
 
 FloatArray: TypeAlias = "npt.NDArray[np.float64]"
 IntArray: TypeAlias = "npt.NDArray[np.int64]"
@@ -247,7 +247,7 @@ def _places(rows: Rows, orders: Sequence[npt.NDArray[Any]], ranges: Ranges) -> l
 def _plan(rows: Rows, values: Sequence[npt.NDArray[Any]], tiers: Capacities) -> Ranges:
     """Ranges of ranks for values per type that fall by rank."""
     columns = zip(rows.types, rows.counts, rows.row_bytes, values, strict=True)
-    tables = [Table(node_type, count, size, own) for node_type, count, size, own in columns]
+    tables = [RankedTable(node_type, count, size, own) for node_type, count, size, own in columns]
     try:
         return plan_tiers(tables, tiers, strict=False)
     except InputError as error:

@@ -10,7 +10,7 @@ import numpy as np
 from tiering.artifacts.file_writer import FileWriter, appending_memory
 from tiering.artifacts.reader import chunks
 from tiering.errors import FormatError
-from tiering.exports.source import ExportSource, Table
+from tiering.exports.source import ExportSource, RowTable
 from tiering.exports.tier_rows import TierRows
 from tiering.formats.feature_rows import take
 from tiering.memory import Budget
@@ -60,19 +60,19 @@ def append_split(file: FileWriter, ids: AnyArray, values: AnyArray | None, threa
         file.append((part if values is None else take(values, part, threads)).astype(np.int64, copy=False))
 
 
-def row_sizes(table: Table) -> RowSizes:
+def row_sizes(table: RowTable) -> RowSizes:
     """Return the sizes of pieces in which rows are permuted: small tables need little memory."""
     return RowSizes(chunk=max(1, min(_CHUNK_BYTES, table.bytes)))
 
 
-def streaming_memory(table: Table) -> int:
+def streaming_memory(table: RowTable) -> int:
     """Return the memory of copying rows in the order in which they lie, in bytes."""
     step = max(1, PIECE_BYTES // max(1, table.row_bytes))
     pieces = table.pieces_memory(step) if isinstance(table, TierRows) else 2 * min(_CHUNK_BYTES, table.bytes)
     return pieces + appending_memory(table.bytes)
 
 
-def permuting_memory(table: Table) -> int:
+def permuting_memory(table: RowTable) -> int:
     """Return the memory of permuting rows in addition to what `tiering.reorder.rows` plans, in bytes."""
     pieces = table.pieces_memory(row_sizes(table).piece_rows(table)) if isinstance(table, TierRows) else 0
     return pieces + appending_memory(table.bytes)

@@ -12,7 +12,7 @@ from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 
-Table: TypeAlias = FeatureTable | TierRows
+RowTable: TypeAlias = FeatureTable | TierRows
 Ids: TypeAlias = np.ndarray[Any, Any]
 
 
@@ -49,7 +49,7 @@ class ExportSource:
             return self.artifact.type_layout(node_type).dim
         return self._tables[node_type].dim
 
-    def table(self, node_type: str) -> Table:
+    def table(self, node_type: str) -> RowTable:
         """Return the rows of a type, in the order in which they lie."""
         return TierRows(self.artifact, node_type) if isinstance(self.artifact, Layout) else self._tables[node_type]
 

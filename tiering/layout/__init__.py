@@ -5,14 +5,14 @@
 
 from tiering.layout.options import LayoutOptions
 from tiering.layout.plan import LayoutPlan, plan_layout
-from tiering.layout.tiers import Capacities, Table, parse_capacities, parse_page, parse_peer, plan_tiers
+from tiering.layout.tiers import Capacities, RankedTable, parse_capacities, parse_page, parse_peer, plan_tiers
 from tiering.layout.writer import write_layout
 
 __all__ = [
     "Capacities",
     "LayoutOptions",
     "LayoutPlan",
-    "Table",
+    "RankedTable",
     "parse_capacities",
     "parse_page",
     "parse_peer",

@@ -21,10 +21,10 @@ from tiering.formats.graph import Graph
 from tiering.formats.order import Order
 from tiering.formats.refusals import checked_lists, of_ranks
 from tiering.formats.scores import Scores
-from tiering.layout.access_costs import AccessCosts
+from tiering.layout.benefit_curve import AdjacencyLists, ListBenefit, LowerTiers, Resolution, RowBenefit, prefix_sums
+from tiering.layout.cost_model import AccessCosts
 from tiering.layout.options import LayoutOptions
-from tiering.layout.prefix_benefit import AdjacencyLists, Grain, ListBenefit, LowerTiers, RowBenefit, prefix_sums
-from tiering.layout.tiers import Table, longest_prefix
+from tiering.layout.tiers import RankedTable, longest_prefix
 from tiering.memory import Budget
 from tiering.sampling import list_read_places, resolve_fanouts
 from tiering.units import Size, format_bytes, format_count, format_small_seconds
@@ -33,7 +33,7 @@ COMPARED = 1000
 """Ranks of each type whose scores are compared."""
 HOST = LowerTiers()
 """Host memory serves all that the GPU does not hold."""
-GRAIN = Grain()
+RESOLUTION = Resolution()
 """Its sizes bound the memory of a plan: a block of rows or columns takes `BLOCK_BYTES`, a row or column of a chunk
 `CHUNK_VALUES` values of 8 bytes."""
 BLOCK_BYTES, CHUNK_VALUES = 108, 12
@@ -116,7 +116,12 @@ class CacheSplit:
 
 
 def divide_gpu(
-    graph: Graph, order: Order, rows: Sequence[Table], options: LayoutOptions, scores: Scores | None, budget: Budget
+    graph: Graph,
+    order: Order,
+    rows: Sequence[RankedTable],
+    options: LayoutOptions,
+    scores: Scores | None,
+    budget: Budget,
 ) -> CacheSplit:
     """Divide the memory of a GPU between feature rows and adjacency lists of a reordered graph.
 
@@ -183,7 +188,7 @@ def adjacency_lists(graph: Graph, scores: Scores) -> list[AdjacencyLists]:
     ]
 
 
-def gpu_budget(gpu: Size | None, tables: Sequence[Table], relations: Sequence[AdjacencyLists]) -> int:
+def gpu_budget(gpu: Size | None, tables: Sequence[RankedTable], relations: Sequence[AdjacencyLists]) -> int:
     """Bytes that are to be divided: as given, a share of all feature bytes, or with ``auto`` everything there is."""
     if gpu is None:
         raise InputError(
@@ -207,11 +212,11 @@ def gpu_budget(gpu: Size | None, tables: Sequence[Table], relations: Sequence[Ad
 def plan_split(
     asked: Size,
     budget: int,
-    tables: Sequence[Table],
+    tables: Sequence[RankedTable],
     relations: Sequence[AdjacencyLists],
     costs: AccessCosts,
     lower: LowerTiers = HOST,
-    grain: Grain = GRAIN,
+    resolution: Resolution = RESOLUTION,
 ) -> CacheSplit:
     """Divide `budget` bytes between feature rows and adjacency lists.
 
@@ -222,17 +227,17 @@ def plan_split(
     How good ``auto`` is, by its own figures: with one relation every number of columns is tried, and no other pair of
     prefixes saves more. With several the result saves no less than any share of the budget, and no less than the best
     combination of prefixes less what one run of one relation's blocks saves. With more rows or columns than
-    `Grain.blocks`, whole blocks of them are tried. Lists that the GPU does not hold count as read from host memory; a
-    peer's memory counts as reached.
+    `Resolution.blocks`, whole blocks of them are tried. Lists that the GPU does not hold count as read from host
+    memory; a peer's memory counts as reached.
 
     Cost: one look at each score, each list's length and reads; sorts of blocks. Memory: `split_memory`.
     """
-    taken = ListBenefit.of(relations, costs, grain)
+    taken = ListBenefit.of(relations, costs, resolution)
     if asked.fraction is not None:
         point = int(np.searchsorted(taken.bytes, int(budget * asked.fraction), side="right")) - 1
     else:
         reach = int(np.searchsorted(taken.bytes, budget, side="right"))
-        rows = RowBenefit.of(tables, costs, lower, grain).saved(budget - taken.bytes[:reach], lower, costs)
+        rows = RowBenefit.of(tables, costs, lower, resolution).saved(budget - taken.bytes[:reach], lower, costs)
         point = int(np.argmax(taken.seconds[:reach] + rows))
     left = budget - int(taken.bytes[point])
     ends = longest_prefix(tables, left)
@@ -254,11 +259,13 @@ def plan_split(
 
 def split_memory(rows: int, columns: int) -> int:
     """Bytes that planning a split takes at the most, for numbers of feature rows and lists over all types."""
-    blocks = min(rows, GRAIN.blocks) + min(columns, GRAIN.blocks)
-    return BLOCK_BYTES * blocks + 8 * CHUNK_VALUES * min(max(rows, columns), GRAIN.chunk) + (1 << 20)
+    blocks = min(rows, RESOLUTION.blocks) + min(columns, RESOLUTION.blocks)
+    return BLOCK_BYTES * blocks + 8 * CHUNK_VALUES * min(max(rows, columns), RESOLUTION.chunk) + (1 << 20)
 
 
-def _feature_benefit(tables: Sequence[Table], gpu_bytes: int, costs: AccessCosts, lower: LowerTiers) -> CacheBenefit:
+def _feature_benefit(
+    tables: Sequence[RankedTable], gpu_bytes: int, costs: AccessCosts, lower: LowerTiers
+) -> CacheBenefit:
     """By exact prefixes. What is saved is counted from a layout without a gpu tier."""
     reach = [longest_prefix(tables, size + more) for size in (0, gpu_bytes) for more in lower.ends]
     reads = served = seconds = saved = 0.0

@@ -21,13 +21,13 @@ from tiering.formats.graph import Graph
 from tiering.formats.order import Order
 from tiering.formats.refusals import checked_lists, of_ranks
 from tiering.formats.scores import Scores
-from tiering.layout.prefix_benefit import Grain, block_ends, block_sums, falling_rates
-from tiering.layout.tiers import Table
+from tiering.layout.benefit_curve import Resolution, block_ends, block_sums, falling_rates
+from tiering.layout.tiers import RankedTable
 from tiering.sampling import list_read_entries, resolve_fanouts
 
 USUAL_FANOUT = 10
 """Entries that a read of a list draws where no scores say: the loader's own default."""
-GRAIN = Grain(blocks=1 << 16, chunk=1 << 16)
+RESOLUTION = Resolution(blocks=1 << 16, chunk=1 << 16)
 """With it the scores of a relation take some 15 MiB while they are made, and 1 MiB then."""
 
 Floats = npt.NDArray[np.float64]
@@ -46,20 +46,24 @@ class EdgeScores:
 
     @classmethod
     def of(
-        cls, indptr: npt.NDArray[np.int64], reads: Callable[[int, int], Floats], entries: Entries, grain: Grain = GRAIN
+        cls,
+        indptr: npt.NDArray[np.int64],
+        reads: Callable[[int, int], Floats],
+        entries: Entries,
+        resolution: Resolution = RESOLUTION,
     ) -> EdgeScores:
         """From the reads of the lists of columns begin to end, and what a read draws.
 
         A read of a list of d entries draws ``entries(d)`` of them, so each is read ``entries(d) / d`` times. Cost: one
-        pass over the lists; memory: that of the blocks, no more than `Grain.blocks`.
+        pass over the lists; memory: that of the blocks, no more than `Resolution.blocks`.
         """
         columns = indptr.shape[0] - 1
-        step = grain.step(columns)
+        step = resolution.step(columns)
 
         def drawn(begin: int, end: int) -> tuple[Floats, ...]:
             return (reads(begin, end) * entries(np.diff(indptr[begin : end + 1])),)
 
-        (sums,) = block_sums(columns, step, grain, drawn)
+        (sums,) = block_sums(columns, step, resolution, drawn)
         ends = np.asarray(indptr[block_ends(columns, step)])
         sizes = np.diff(ends, prepend=0)
         some = sizes > 0
@@ -80,7 +84,7 @@ def edge_feature_tables(graph: Graph) -> dict[str, FeatureTable]:
 
 def edge_tables_to_place(
     graph: Graph, order: Order, tables: dict[str, FeatureTable], scores: Scores | None
-) -> list[Table]:
+) -> list[RankedTable]:
     """The tables of `edge_feature_tables` with their scores.
 
     With `scores` a list is read as often as these predict, by their sampler and fanouts; without, as often as the
@@ -91,7 +95,7 @@ def edge_tables_to_place(
         relation = graph.relation(key)
         reads, entries = _reads(graph, order, relation, scores)
         own = EdgeScores.of(checked_lists(graph, relation)[0], reads, entries)
-        placed.append(Table(key, table.rows, table.row_bytes, own))
+        placed.append(RankedTable(key, table.rows, table.row_bytes, own))
     return placed
 
 

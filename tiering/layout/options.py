@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from tiering.errors import InputError
-from tiering.layout.access_costs import AccessCosts, read_access_costs
+from tiering.layout.cost_model import AccessCosts, read_access_costs
 from tiering.layout.tiers import Capacities, parse_capacities, parse_page
 from tiering.units import Size, parse_size
 
@@ -53,7 +53,7 @@ class LayoutOptions:
     laid out, or a path. ``None``: `costs` stand as they are."""
 
     @classmethod
-    def given(cls, options: LayoutOptions | None, keywords: Mapping[str, Any]) -> LayoutOptions:
+    def resolve(cls, options: LayoutOptions | None, keywords: Mapping[str, Any]) -> LayoutOptions:
         """Options that are given whole, or one by one; not both."""
         if options is not None and keywords:
             raise TypeError(f"layout: options are given whole, and {', '.join(keywords)} beside them; give one of both")
@@ -90,7 +90,7 @@ class LayoutOptions:
             edge data): ``none``, all of it for rows; the share that lists get, such as ``30%``; ``auto``, what saves
             most time (`plan_split` of the adjacency cache). With it, `gpu` may be as large as all rows and lists.
         access_costs
-            With `adjacency_cache`: file of measured costs (`tiering.layout.access_costs.read_access_costs`); assumed
+            With `adjacency_cache`: file of measured costs (`tiering.layout.cost_model.read_access_costs`); assumed
             ones without.
         fit
             With `adjacency_cache`, in the place of `access_costs`: costs are measured on a GPU of this machine before

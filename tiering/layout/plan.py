@@ -23,7 +23,7 @@ from tiering.formats.scores import Scores
 from tiering.layout.adjacency_cache import CacheSplit, check_ordered_by, divide_gpu, split_memory
 from tiering.layout.edge_rows import edge_feature_tables, edge_tables_to_place
 from tiering.layout.options import LayoutOptions
-from tiering.layout.tiers import Capacities, Table, plan_tiers
+from tiering.layout.tiers import Capacities, RankedTable, plan_tiers
 from tiering.memory import Budget
 from tiering.plan import StagePlan, Step, held_memory
 from tiering.reorder.rows import minimum_memory, plan_rows
@@ -165,9 +165,10 @@ def plan_layout(
     `tables` are those of its nodes. `scores`: those that it was ordered by, where GPUs hold adjacency lists too, or
     edge features are to be placed by the reads that these predict.
     """
-    order, capacities = order_of(graph), options.capacities
+    order, capacities = require_order(graph), options.capacities
     rows = [
-        Table(name, table.rows, table.row_bytes, order.score(name), order.first(name)) for name, table in tables.items()
+        RankedTable(name, table.rows, table.row_bytes, order.score(name), order.first(name))
+        for name, table in tables.items()
     ]
     if options.edge_features and (of_edges := edge_feature_tables(graph)):
         if scores is not None:
@@ -185,7 +186,7 @@ def plan_layout(
     return replace(plan, split=split, steps=(step,), notes=(str(split),))
 
 
-def order_of(graph: Graph) -> Order:
+def require_order(graph: Graph) -> Order:
     """The order of a reordered graph; others are refused."""
     if graph.order is None:
         raise InputError(
@@ -212,7 +213,7 @@ def plan_future_layout(where: Path, tables: Mapping[str, FeatureTable], options:
         notes.append("rows of several types or relations: how they share the tiers depends on scores")
     rows = []
     for name, table in tables.items():
-        rows.append(Table(name, table.rows, table.row_bytes, np.broadcast_to(0.0, table.rows)))
+        rows.append(RankedTable(name, table.rows, table.row_bytes, np.broadcast_to(0.0, table.rows)))
     return replace(_place_rows(where, rows, tables, capacities, options), notes=tuple(notes))
 
 
@@ -229,7 +230,7 @@ def _expected_memory(tables: Mapping[str, FeatureTable], options: LayoutOptions)
 
 def _place_rows(
     where: Path,
-    rows: Sequence[Table],
+    rows: Sequence[RankedTable],
     tables: Mapping[str, FeatureTable],
     capacities: Capacities,
     options: LayoutOptions,
@@ -252,7 +253,7 @@ def _place_rows(
     return LayoutPlan(tables, entries, options.page_bytes, capacities.num_peers, folders, first=first)
 
 
-def _where_first(table: Table, ranges: Mapping[str, tuple[int, int]]) -> str:
+def _where_first(table: RankedTable, ranges: Mapping[str, tuple[int, int]]) -> str:
     """In which tiers the rows of a type lie that the user puts first."""
     rows = {tier: min(end, table.first) - begin for tier, (begin, end) in ranges.items()}
     parts = ", ".join(f"{format_count(count)} in {tier}" for tier, count in rows.items() if count > 0)

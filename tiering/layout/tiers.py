@@ -34,7 +34,7 @@ class RowScores(Protocol):
 
 
 @dataclass(frozen=True)
-class Table:
+class RankedTable:
     """Rows of one node type, or of the edges of one relation, that are to be placed."""
 
     node_type: str
@@ -111,7 +111,7 @@ def parse_page(page: str | int) -> int:
 
 
 def plan_tiers(
-    tables: Sequence[Table], capacities: Capacities, *, strict: bool = True
+    tables: Sequence[RankedTable], capacities: Capacities, *, strict: bool = True
 ) -> dict[str, dict[str, tuple[int, int]]]:
     """Half-open range of ranks per node type and tier; in the order of `TIERS` they cover all ranks of a type.
 
@@ -149,7 +149,7 @@ def plan_tiers(
 
 
 def _fill(
-    tables: Sequence[Table], begin: list[int], tier: str, size: Size, num_peers: int, total: int, strict: bool
+    tables: Sequence[RankedTable], begin: list[int], tier: str, size: Size, num_peers: int, total: int, strict: bool
 ) -> list[int]:
     """Ranks at which `tier` ends, given where it begins; checks its size."""
     parts = num_peers if tier == "peer" else 1
@@ -176,7 +176,7 @@ def _fill(
     return ends
 
 
-def longest_prefix(tables: Sequence[Table], nbytes: int, begin: Sequence[int] = (), parts: int = 1) -> list[int]:
+def longest_prefix(tables: Sequence[RankedTable], nbytes: int, begin: Sequence[int] = (), parts: int = 1) -> list[int]:
     """Ends of the longest piece of the common line, from the ranks `begin` on (none: its front), that fits.
 
     Each of `parts`, over which rows are interleaved, has room for `nbytes`. The score per byte at which the piece ends
@@ -210,7 +210,7 @@ def longest_prefix(tables: Sequence[Table], nbytes: int, begin: Sequence[int] = 
     return ends
 
 
-def _count_above(table: Table, threshold: float) -> int:
+def _count_above(table: RankedTable, threshold: float) -> int:
     """Rows whose score per byte is above `threshold`."""
     return bisect_left(range(table.rows), True, key=lambda rank: table.key(rank) <= threshold)
 

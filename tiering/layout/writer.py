@@ -24,7 +24,7 @@ from tiering.formats.refusals import graph_errors
 from tiering.formats.scores import Scores
 from tiering.layout.images import ImageSet
 from tiering.layout.options import LayoutOptions
-from tiering.layout.plan import ROWS, LayoutPlan, order_of, plan_layout
+from tiering.layout.plan import ROWS, LayoutPlan, plan_layout, require_order
 from tiering.memory import Budget, parse_memory
 from tiering.progress import Progress, note, progress
 from tiering.reorder.rows import PermutedRows
@@ -89,7 +89,7 @@ def write_layout(
     64 MiB of each file; on an error of the input nothing remains.
     """
     budget, workers = parse_memory(memory), parse_threads(threads)
-    order, tables = order_of(graph), checked_tables(graph)
+    order, tables = require_order(graph), checked_tables(graph)
     plan = plan_layout(graph, tables, options, scores, budget)
     if elsewhere is None:
         budget.require(plan.least_memory(), ROWS)

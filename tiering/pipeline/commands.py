@@ -468,7 +468,7 @@ def layout(
     from tiering.layout import LayoutOptions
     from tiering.layout import write_layout as write
 
-    asked = LayoutOptions.given(options, given)
+    asked = LayoutOptions.resolve(options, given)
     known = None if scores is None else opened(scores, Scores, verify)
     read = (graph := opened(graph, Graph, verify), *(() if known is None else (known,)))
     check_output(out, read, cluster, asked.folders)

@@ -230,7 +230,7 @@ def predict_layout(
     from tiering.layout.plan import plan_future_layout, plan_layout
 
     graph, target, copied = _sized(graph), Path(out).absolute(), 0
-    known, asked = None if scores is None else opened(scores, Scores), LayoutOptions.given(options, given)
+    known, asked = None if scores is None else opened(scores, Scores), LayoutOptions.resolve(options, given)
     check_output(out, [graph, known], cluster, asked.folders)
     if isinstance(graph, Graph):
         if asked.fit is not None:

@@ -16,15 +16,15 @@ import numpy.typing as npt
 
 from tiering.formats.adjacency_prefix import ListBytes
 from tiering.formats.layout import ssd_stride
-from tiering.layout.access_costs import SSD_READ_BYTES, AccessCosts
-from tiering.layout.tiers import Capacities, RowScores, Table
+from tiering.layout.cost_model import SSD_READ_BYTES, AccessCosts
+from tiering.layout.tiers import Capacities, RankedTable, RowScores
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Grain:
+class Resolution:
     """How finely prefixes are looked at."""
 
     blocks: int = 1 << 18
@@ -122,12 +122,14 @@ class RowBenefit:
     """Seconds per epoch that it saves in host memory beside SSDs."""
 
     @classmethod
-    def of(cls, tables: Sequence[Table], costs: AccessCosts, lower: LowerTiers, grain: Grain) -> RowBenefit:
+    def of(
+        cls, tables: Sequence[RankedTable], costs: AccessCosts, lower: LowerTiers, resolution: Resolution
+    ) -> RowBenefit:
         """The line of all rows: those put first, then by score per byte; ties by table, then by rank."""
-        step = grain.step(sum(table.rows for table in tables))
+        step = resolution.step(sum(table.rows for table in tables))
         parts: list[tuple[npt.NDArray[Any], ...]] = [(np.zeros(0, np.int64),) * 4]
         for table in tables:
-            (sums,) = block_sums(table.rows, step, grain, partial(_scores, table))
+            (sums,) = block_sums(table.rows, step, resolution, partial(_scores, table))
             seconds, ssd = costs.feature(table.row_bytes), lower.ssd_seconds(table.row_bytes, costs)
             sizes = np.diff(block_ends(table.rows, step), prepend=0) * table.row_bytes
             keys = table.scores[::step] / table.row_bytes
@@ -157,17 +159,17 @@ class ListBenefit:
     """Shape (blocks,): columns of that relation from then on."""
 
     @classmethod
-    def of(cls, relations: Sequence[AdjacencyLists], costs: AccessCosts, grain: Grain) -> ListBenefit:
+    def of(cls, relations: Sequence[AdjacencyLists], costs: AccessCosts, resolution: Resolution) -> ListBenefit:
         """Blocks taken greedily: that of the relation that saves most seconds per byte comes first, ties by relation.
 
         A relation's lists need not save less and less, and only prefixes can be held. So its next block counts with the
         best run of blocks that it begins: by seconds per byte of them together.
         """
-        step = grain.step(sum(lists.columns for lists in relations))
+        step = resolution.step(sum(lists.columns for lists in relations))
         parts: list[tuple[npt.NDArray[Any], ...]] = [(np.zeros(0, np.int64),) * 6]
         for index, lists in enumerate(relations):
             ends = block_ends(lists.columns, step)
-            seconds, reads = block_sums(lists.columns, step, grain, partial(lists.benefit, costs))
+            seconds, reads = block_sums(lists.columns, step, resolution, partial(lists.benefit, costs))
             sizes = np.diff(lists.size.taken(ends, lists.indptr[ends]), prepend=0)
             rates = falling_rates(seconds, sizes) if len(relations) > 1 else np.zeros(ends.size)
             parts.append((rates, sizes, seconds, reads, np.full(ends.size, index), ends))
@@ -181,7 +183,7 @@ class ListBenefit:
 
 def prefix_sums(values: RowScores, ends: Sequence[int]) -> list[float]:
     """Sums of the first ``ends[i]`` values, front to back, chunk by chunk."""
-    sums, total, begin, chunk = {}, 0.0, 0, Grain().chunk
+    sums, total, begin, chunk = {}, 0.0, 0, Resolution().chunk
     for end in sorted(set(ends)):
         for first in range(begin, end, chunk):
             total = float(np.cumsum(np.concatenate([[total], values[first : min(end, first + chunk)]]))[-1])
@@ -189,7 +191,7 @@ def prefix_sums(values: RowScores, ends: Sequence[int]) -> list[float]:
     return [sums[end] for end in ends]
 
 
-def _scores(table: Table, begin: int, end: int) -> tuple[npt.NDArray[Any]]:
+def _scores(table: RankedTable, begin: int, end: int) -> tuple[npt.NDArray[Any]]:
     return (table.scores[begin:end],)
 
 
@@ -229,10 +231,10 @@ def _up_to(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return sums
 
 
-def block_sums(count: int, step: int, grain: Grain, read: Callable[[int, int], tuple[Floats, ...]]) -> Floats:
+def block_sums(count: int, step: int, resolution: Resolution, read: Callable[[int, int], tuple[Floats, ...]]) -> Floats:
     """Sums over blocks of `step` of each of the arrays that `read` returns for a range: shape (arrays, blocks)."""
     sums = []
-    chunk = max(1, grain.chunk // step) * step
+    chunk = max(1, resolution.chunk // step) * step
     for begin in range(0, max(count, 1), chunk):
         columns = read(begin, min(count, begin + chunk))
         if step > 1:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tiering.errors import InputError, MissingError
-from tiering.layout.access_costs import AccessCosts, read_access_costs
+from tiering.layout.cost_model import AccessCosts, read_access_costs
 
 MEASURED: dict[str, Any] = {
     "device": "a GPU",
