@@ -10,8 +10,7 @@ import typer
 from tiering.errors import InputError
 from tiering.units import parse_size
 
-from . import options as opts
-from .options import option
+from .options import Call, Common, Group, flag, takes
 from .output import print_json, print_line
 
 _LOOKED_AT = {
@@ -21,16 +20,16 @@ _LOOKED_AT = {
 }
 
 
+@takes(Group(Common, ("threads", "json")))
 def check_command(
+    call: Call,
     path: Annotated[Path, typer.Argument(metavar="PATH", help="Any artifact.", show_default=False)],
     full: Annotated[
-        bool, option("Read everything: checksums, every edge, files referred to.", "--full", default=True)
+        bool, flag("Read everything: checksums, every edge, files referred to.", "--full", default=True)
     ] = False,
     sample: Annotated[
-        str, option("With --full: blocks of 64 MiB to compare, such as 1%.", metavar="SHARE", default=True)
+        str, flag("With --full: blocks of 64 MiB to compare, such as 1%.", metavar="SHARE", default=True)
     ] = "100%",
-    threads: opts.ThreadsOption = "auto",
-    json: opts.JsonOption = False,
 ) -> None:
     """Print every problem of an artifact and of those inside it. Exit code 1 if there is any."""
     from tiering.artifacts.artifact import Coverage
@@ -41,8 +40,8 @@ def check_command(
         raise InputError(f"sample: expected a share of the blocks such as 1%, found {sample!r}")
     if share < 1 and not full:
         raise InputError("sample: only --full compares blocks with checksums; give both, or neither")
-    problems = check_artifact(path, level, int(threads), share, coverage)
-    if json:
+    problems = check_artifact(path, level, int(call.threads), share, coverage)
+    if call.json:
         listed = [{"where": p.where, "message": p.message, "kind": p.kind} for p in problems]
         document = {"path": str(path), "level": level, "sound": not problems, "problems": listed}
         print_json({**document, "coverage": coverage.to_json()} if full else document)

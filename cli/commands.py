@@ -3,38 +3,70 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from tiering.version import __version__
 
-from . import (
-    check,
-    datasets,
-    doctor,
-    evaluate,
-    export,
-    info,
-    layout,
-    reorder,
-    run_config,
-    score,
-    source,
-    trace,
-)
 from .options import GRAPHS, INSPECT, TIERS
 
 # typer carries click inside itself in new releases and depends on it in old ones: the root of the usage errors is
 # found through the one class that both export.
 UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
+COMMANDS = {
+    "import": ("source", GRAPHS, "Import a dataset as a graph: adjacency by destination, labels, splits."),
+    "generate": ("source", GRAPHS, "Generate a dataset in IGB's format."),
+    "score": ("score", TIERS, "Predict how often training will read each node's features, and its adjacency."),
+    "evaluate": ("evaluate", TIERS, "Count the reads of sampled epochs: what would a cache of each score serve?"),
+    "reorder": ("reorder", TIERS, "Renumber the nodes by score, hottest first."),
+    "layout": ("layout", TIERS, "Cut the feature rows into tiers and write the files each is loaded from."),
+    "export": ("export", TIERS, "Write adjacency, features, labels and splits as .npy files for other programs."),
+    "run": ("run_config", TIERS, "Run the whole chain from one file; started again, it goes on where it stopped."),
+    "check": ("check", INSPECT, "Print every problem of an artifact and of those inside it."),
+    "datasets": ("datasets", INSPECT, "List published datasets with what importing them takes."),
+    "info": ("info", INSPECT, "Say what an artifact is, or what this installation is."),
+    "doctor": ("doctor", INSPECT, "Say what this machine gives: memory, io_uring, GPUs, speed of SSDs."),
+    "trace": ("trace", INSPECT, "Replay epochs of the loader without a model: how fast batches come."),
+}
+"""Module, group and summary of each command; the function is ``NAME_command``."""
+_SETTINGS = {"help_option_names": ["-h", "--help"]}
+
+
+class _Commands(TyperGroup):
+    """The commands, each loaded when it is run: its tables of options load what they belong to."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: Any = {
+            name: TyperCommand(name, help=summary, rich_help_panel=panel)
+            for name, (_, panel, summary) in COMMANDS.items()
+        }
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return a command's name, the command and its arguments."""
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, None if name is None else _load(name), rest
+
+
+@cache
+def _load(name: str) -> Any:
+    module = import_module(f".{COMMANDS[name][0]}", __package__)
+    alone = typer.Typer(add_completion=False, rich_markup_mode="rich", context_settings=_SETTINGS)
+    alone.command(name)(getattr(module, f"{name}_command"))
+    return typer.main.get_command(alone)
+
+
 app = typer.Typer(
     name="tiering",
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=_SETTINGS,
     epilog="Environment: TIERING_DEBUG=1 shows the traceback of an error, like --debug.",
 )
 
@@ -58,21 +90,6 @@ def _root(
 
     Each step reads directories and writes one; it is complete or not there at all.
     """
-
-
-app.command("import", rich_help_panel=GRAPHS)(source.import_command)
-app.command("generate", rich_help_panel=GRAPHS)(source.generate_command)
-app.command("score", rich_help_panel=TIERS)(score.score_command)
-app.command("evaluate", rich_help_panel=TIERS)(evaluate.evaluate_command)
-app.command("reorder", rich_help_panel=TIERS)(reorder.reorder_command)
-app.command("layout", rich_help_panel=TIERS)(layout.layout_command)
-app.command("export", rich_help_panel=TIERS)(export.export_command)
-app.command("run", rich_help_panel=TIERS)(run_config.run_command)
-app.command("check", rich_help_panel=INSPECT)(check.check_command)
-app.command("datasets", rich_help_panel=INSPECT)(datasets.datasets_command)
-app.command("info", rich_help_panel=INSPECT)(info.info_command)
-app.command("doctor", rich_help_panel=INSPECT)(doctor.doctor_command)
-app.command("trace", rich_help_panel=INSPECT)(trace.trace_command)
 
 
 @cache

@@ -8,18 +8,19 @@ import typer
 
 from tiering.units import format_bytes, format_count
 
-from .options import JsonOption
+from .options import Call, Common, Group, takes
 from .output import print_fields, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from tiering.datasets.specs import DatasetSpec
 
 
+@takes(Group(Common, ("json",)))
 def datasets_command(
+    call: Call,
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="One of them, or the TOML file of another.")
     ] = None,
-    json: JsonOption = False,
 ) -> None:
     """List published datasets with what importing them takes; with NAME: its files, rules and known defects.
 
@@ -28,7 +29,7 @@ def datasets_command(
     from tiering.datasets.specs import find_spec, sources
 
     if name is None:
-        if json:
+        if call.json:
             print_json({source.name: _document(source) for source in sources().values()})
         else:
             rows = [_row(source) for source in sources().values()]
@@ -37,7 +38,7 @@ def datasets_command(
             print_line("tiering datasets NAME says more; tiering import --spec NAME --dry-run needs no data")
         return
     source = find_spec(name)
-    if json:
+    if call.json:
         print_json(_document(source))
     else:
         _print(source)

@@ -5,19 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from .options import JsonOption, option
+from .options import Call, Common, Group, flag, takes
 from .output import print_fields, print_json, print_line
 
 
+@takes(Group(Common, ("json",)))
 def doctor_command(
+    call: Call,
     ssd: Annotated[
-        list[Path] | None, option("Measure the disk of this directory; repeatable.", "--ssd", metavar="DIR")
+        list[Path] | None, flag("Measure the disk of this directory; repeatable.", "--ssd", metavar="DIR")
     ] = None,
     size: Annotated[
-        str, option("File written to each --ssd for a while; a fourth of what is free.", metavar="SIZE", default=True)
+        str, flag("File written to each --ssd for a while; a fourth of what is free.", metavar="SIZE", default=True)
     ] = "1GiB",
-    seconds: Annotated[float, option("How long each --ssd is read at random.", min=0.01, default=True)] = 2.0,
-    json: JsonOption = False,
+    seconds: Annotated[float, flag("How long each --ssd is read at random.", min=0.01, default=True)] = 2.0,
 ) -> None:
     """Say what this machine gives: memory, io_uring, locked memory, GPUs, speed of SSDs; and what is missing.
 
@@ -27,7 +28,7 @@ def doctor_command(
     from tiering.units import parse_bytes
 
     findings = examine(ssd or [], size=parse_bytes(size, "--size"), seconds=seconds)
-    if json:
+    if call.json:
         print_json({"findings": [finding.to_json() for finding in findings]})
     else:
         print_fields({finding.name: finding.text for finding in findings})

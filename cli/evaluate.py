@@ -8,32 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tiering.errors import CapabilityError, InputError, MissingError
+from tiering.options import options_of
+from tiering.sampling import SamplingOptions
 from tiering.units import parse_bytes, parse_fanouts, parse_threads
 
-from .options import (
-    BatchSizeOption,
-    FanoutsListOption,
-    FrontierOption,
-    GraphArgument,
-    JsonOption,
-    MemoryOption,
-    MetapathsOption,
-    NoVerifyOption,
-    NumWalksOption,
-    RestartOption,
-    SamplerOption,
-    SeedOption,
-    ThreadsOption,
-    TrainOption,
-    WalkLengthOption,
-    given_walks,
-)
+from .options import Call, Common, GraphArgument, Group, Seed, Train, flag, parse_metapaths, takes
 from .output import note, print_json, print_line, print_parts
 
 if TYPE_CHECKING:
     from tiering.formats.graph import Graph
     from tiering.readahead.disk_speed import DiskSpeed
 
+_FANOUTS = options_of(SamplingOptions)["fanouts"]
 _PLOT_FORMATS = (".png", ".svg", ".pdf")
 _JUDGED, _TIERS = "What is judged", "Traffic of a tier plan, sizes as in `tiering layout`"
 _READING = "Seconds of reading from SSD, simulated"
@@ -44,21 +30,21 @@ def _option(panel: str, name: str, metavar: str | None, text: str, default: bool
     return typer.Option(name, metavar=metavar, help=text, rich_help_panel=panel, show_default=default)
 
 
+@takes(
+    Group(SamplingOptions, ("batch_size", "sampler", "frontier", "num_walks", "walk_length", "restart", "metapaths")),
+    Group(Common, ("threads", "memory", "no_verify", "json")),
+)
 def evaluate_command(
+    call: Call,
     graph: GraphArgument,
     scores: Annotated[
         list[Path] | None,
         typer.Option("--scores", "-s", metavar="S", help="Scores to judge; repeatable.", show_default=False),
     ] = None,
-    fanouts: FanoutsListOption = None,
-    batch_size: BatchSizeOption = 1024,
-    sampler: SamplerOption = "uniform",
-    frontier: FrontierOption = "all",
-    num_walks: NumWalksOption = None,
-    walk_length: WalkLengthOption = None,
-    restart: RestartOption = None,
-    metapaths: MetapathsOption = None,
-    train: TrainOption = None,
+    fanouts: Annotated[
+        list[str] | None, flag(f"{_FANOUTS.help} Repeatable. Default: 10,10,10.", "--fanouts", metavar="N,N,..")
+    ] = None,
+    train: Train = None,
     epochs: Annotated[int, _option(_JUDGED, "--epochs", "N", "Epochs to count.", True)] = 3,
     first_epoch: Annotated[
         int | None,
@@ -80,7 +66,7 @@ def evaluate_command(
         str | None,
         _option(_TIERS, "--row-bytes", "SIZE|TYPE=SIZE,..", "Of types without features, such as learned embeddings."),
     ] = None,
-    seed: SeedOption = 0,
+    seed: Seed = 0,
     rows_in_memory: Annotated[
         list[str] | None,
         _option(
@@ -104,10 +90,6 @@ def evaluate_command(
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw the curves.", show_default=False)
     ] = None,
-    threads: ThreadsOption = "auto",
-    memory: MemoryOption = "auto",
-    no_verify: NoVerifyOption = False,
-    json: JsonOption = False,
 ) -> None:
     """Count the reads of sampled epochs: what share would a cache of 1 to 40 % serve, filled by each score?
 
@@ -118,19 +100,20 @@ def evaluate_command(
     from tiering.formats.graph import Graph
     from tiering.formats.scores import Scores
     from tiering.layout import parse_capacities
-    from tiering.sampling import SamplingOptions
 
     if plot is not None:
         _check_plot(plot, [graph, *(scores or [])])
     speed = _ssd_model(ssd_model)
     opened, judged = Graph.open(graph), [Scores.open(path) for path in scores or []]
     for artifact in (opened, *judged):
-        artifact.verify_reads(not no_verify)
+        artifact.verify_reads(not call.no_verify)
     named = named_scores(opened, judged)
-    given = given_walks(num_walks, walk_length, restart, metapaths)
-    if given and sampler != "pinsage":
-        note(f"note: {', '.join(given).replace('_', ' ')} has no effect on sampler {sampler}, only on pinsage")
-    how: dict[str, Any] = {"batch_size": batch_size, "sampler": sampler, "frontier": frontier, "seed": seed, **given}
+    how = {"seed": seed, **call.given(SamplingOptions)}
+    walks = [name for name in ("num_walks", "walk_length", "restart", "metapaths") if name in how]
+    if walks and call.sampler != "pinsage":
+        note(f"note: {', '.join(walks).replace('_', ' ')} has no effect on sampler {call.sampler}, only on pinsage")
+    if "metapaths" in how:
+        how["metapaths"] = parse_metapaths(how["metapaths"])
     asked: dict[str, Any] = {
         "epochs": epochs,
         "first_epoch": first_epoch,
@@ -144,8 +127,8 @@ def evaluate_command(
         "resamples": resamples,
         "rows_in_memory": rows_in_memory or (),
         "ssd_model": speed,
-        "threads": parse_threads(threads),
-        "memory": memory,
+        "threads": parse_threads(call.threads),
+        "memory": call.memory,
         **({} if shares is None else {"shares": _shares(shares)}),
     }
     hops = [parse_fanouts(text) for text in fanouts or ["10,10,10"]]
@@ -154,7 +137,7 @@ def evaluate_command(
         artifact.finish_reads()
     for text in notes_on(results):
         note(f"note: {text}")
-    if json:
+    if call.json:
         documents = [result.to_json() for result in results]
         document = documents[0] if len(documents) == 1 else {"evaluations": documents}
         print_json({**document, "plot": None if plot is None else str(plot)})

@@ -9,38 +9,31 @@ import typer
 
 from tiering.units import format_bytes
 
-from . import options as opts
 from .describe import print_forecast
-from .options import option
+from .options import Call, Common, Group, flag, takes
 from .output import print_fields, print_json
 
 
+@takes(Group(Common))
 def export_command(
+    call: Call,
     layout: Annotated[
         Path, typer.Argument(metavar="L", help="Layout; or a graph, reordered or not.", show_default=False)
     ],
-    out: Annotated[Path, option("Directory to write.", "--out", "-o", metavar="DIR")],
+    out: Annotated[Path, flag("Directory to write.", "--out", "-o", metavar="DIR")],
     original_order: Annotated[
-        bool, option("Nodes have the ids of the source, not their ranks.", "--original-order")
+        bool, flag("Nodes have the ids of the source, not their ranks.", "--original-order")
     ] = False,
-    memory: opts.MemoryOption = "auto",
-    threads: opts.ThreadsOption = "auto",
-    force: opts.ForceOption = False,
-    no_verify: opts.NoVerifyOption = False,
-    dry_run: opts.DryRunOption = False,
-    json: opts.JsonOption = False,
 ) -> None:
     """Write adjacency, features, labels and splits as .npy files for other programs."""
     from tiering import pipeline
 
-    if dry_run:
-        forecast = pipeline.predict_export(layout, out, original_order=original_order, threads=threads, memory=memory)
-        print_forecast(forecast, json)
+    asked = {"original_order": original_order, "threads": call.threads, "memory": call.memory}
+    if call.dry_run:
+        print_forecast(pipeline.predict_export(layout, out, **asked), call.json)
         return
-    export = pipeline.export_layout(
-        layout, out, original_order=original_order, threads=threads, memory=memory, force=force, verify=not no_verify
-    )
-    if json:
+    export = pipeline.export_layout(layout, out, force=call.force, verify=not call.no_verify, **asked)
+    if call.json:
         print_json(export.summary())
         return
     ids = "ranks" if export.order == "rank" else "original ids"

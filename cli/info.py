@@ -11,23 +11,24 @@ import typer
 from tiering import __version__
 
 from .describe import print_artifact
-from .options import JsonOption
+from .options import Call, Common, Group, takes
 from .output import print_fields, print_json
 
 
+@takes(Group(Common, ("json",)))
 def info_command(
+    call: Call,
     path: Annotated[Path | None, typer.Argument(metavar="[PATH]", help="Any artifact.", show_default=False)] = None,
     build: Annotated[bool, typer.Option("--build", help="How the native part was built, what it found.")] = False,
-    json: JsonOption = False,
 ) -> None:
     """Say what an artifact is; without PATH, or with --build, what this installation is."""
     if path is not None and not build:
         from tiering.formats.registry import open_artifact
 
-        print_artifact(open_artifact(path), json)
+        print_artifact(open_artifact(path), call.json)
         return
     document = installation()
-    if json:
+    if call.json:
         print_json(document)
     else:
         built = document.pop("build")

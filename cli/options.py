@@ -1,175 +1,194 @@
-"""Options that several commands share, defined once: name, help, type."""
+"""Options of the commands: those that several share, and the way from tables of options to a command's signature."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from tiering.errors import InputError
+from tiering.options import Option, option, options_of, spell_flag
 from tiering.units import parse_threads
+
+from .describe import print_artifact, print_forecast
 
 if TYPE_CHECKING:
     from tiering.cluster.session import ClusterOptions
 
 GRAPHS, TIERS, INSPECT = "Get a graph", "Prepare tiers", "Look and measure"
 """Groups of commands in `tiering --help`."""
-COMMON, SAMPLING, CLUSTER = "Common options", "How training samples", "Many workers, the same bytes"
-"""Groups of options in the help of a command."""
+_COMMON, _CLUSTER = "Common options", "Many workers, the same bytes"
+MEMORY = Option("Memory to stay within, such as 8GiB or 50%; page cache is free.", "SIZE|auto", _COMMON)
 
 
-def option(text: str, *names: str, panel: str | None = None, default: bool = False, **more: Any) -> Any:
-    """An option with its help, in a group of options; the default is shown on request."""
-    return typer.Option(*names, help=text, rich_help_panel=panel, show_default=default, **more)
+@dataclass(frozen=True)
+class Common:
+    """Options that every stage has."""
+
+    memory: str = option("auto", MEMORY.help, MEMORY.metavar, panel=_COMMON)
+    threads: str = option("auto", "Threads; the result is the same.", "N|auto", panel=_COMMON)
+    force: bool = option(False, "Replace an existing output, if tiering wrote all that it holds.", panel=_COMMON)
+    no_verify: bool = option(False, "Do not compare what is read with its checksums.", panel=_COMMON)
+    dry_run: bool = option(False, "Print time, memory and disk that it would take, and do nothing.", panel=_COMMON)
+    json: bool = option(False, "Print one JSON document instead of text.", panel=_COMMON)
 
 
-def _common(text: str, *names: str, **more: Any) -> Any:
-    return option(text, *names, panel=COMMON, **more)
+@dataclass(frozen=True)
+class Tasks:
+    """Options of stages that run as tasks; those of `tiering.cluster.session.ClusterOptions`."""
 
-
-def _sampling(text: str, *names: str, **more: Any) -> Any:
-    return option(text, *names, panel=SAMPLING, **more)
-
-
-OutOption = Annotated[Path, option("Artifact to write.", "--out", "-o", metavar="DIR")]
-ForceOption = Annotated[bool, _common("Replace an existing output, if tiering wrote all that it holds.", "--force")]
-JsonOption = Annotated[bool, _common("Print one JSON document instead of text.", "--json")]
-ThreadsOption = Annotated[
-    str,
-    _common("Threads; the result is the same.", "--threads", metavar="N|auto", default=True, callback=parse_threads),
-]
-"""A number when the command begins."""
-MEMORY_HELP = "Memory to stay within, such as 8GiB or 50%; page cache is free."
-MemoryOption = Annotated[str, _common(MEMORY_HELP, "--memory", metavar="SIZE|auto", default=True)]
-DryRunOption = Annotated[bool, _common("Say what it would take (time, memory, disk), and do nothing.", "--dry-run")]
-NoVerifyOption = Annotated[bool, _common("Do not compare what is read with its checksums.", "--no-verify")]
-SeedOption = Annotated[int, option("Seed of everything random.", "--seed", min=0, default=True)]
-TrainOption = Annotated[
-    str | None,
-    option(
-        "Training nodes: a split of the graph, a .npy file of ids (TYPE=FILE where there are several types), or a "
-        "share such as 1%. Default: the graph's own train split.",
-        "--train",
-        metavar="SPLIT|FILE|SHARE",
-    ),
-]
-_FANOUTS = (
-    "Neighbours per hop, the seeds' own hop first; -1 is all. Per relation: 'cites=10,writes=5;cites=5,writes=0', hops "
-    "separated by semicolons, 0 skips."
-)
-FanoutsListOption = Annotated[
-    list[str] | None, option(f"{_FANOUTS} Repeatable. Default: 10,10,10.", "--fanouts", metavar="N,N,..")
-]
-OptionalFanouts = Annotated[str | None, _sampling(_FANOUTS, "--fanouts", metavar="N,N,..")]
-BatchSizeOption = Annotated[int, _sampling("Training nodes per batch.", "--batch-size", metavar="N", default=True)]
-SamplerOption = Annotated[
-    str,
-    _sampling(
-        "Who is drawn. full: --fanouts -1,-1. pinsage: the fanout most visited of random walks. ladies: the fanout is "
-        "nodes per layer.",
-        "--sampler",
-        metavar="uniform|replacement|weighted|full|pinsage|ladies",
-        default=True,
-    ),
-]
-FrontierOption = Annotated[
-    str,
-    _sampling("Who samples at a hop: all nodes so far, or new ones.", "--frontier", metavar="all|new", default=True),
-]
-NumWalksOption = Annotated[int | None, _sampling("pinsage: walks from each node.", "--num-walks", metavar="N")]
-WalkLengthOption = Annotated[int | None, _sampling("pinsage: steps of a walk.", "--walk-length", metavar="N")]
-RestartOption = Annotated[float | None, _sampling("pinsage: chance that a walk ends early.", "--restart", metavar="P")]
-MetapathsOption = Annotated[
-    list[str] | None,
-    _sampling(
-        "pinsage: relations of a step, in the order walked; repeatable. Default: each relation within a type.",
-        "--metapath",
-        metavar="REL,REL,..",
-    ),
-]
-"""The four of pinsage: ``None`` is the default of `tiering.sampling.SamplingOptions`."""
-
-
-def parse_metapaths(given: list[str] | None) -> list[list[str]] | None:
-    """Metapaths from ``--metapath writes,rev_writes``: lists of names of relations, in the order walked."""
-    return None if not given else [[name.strip() for name in path.split(",")] for path in given]
-
-
-def given_walks(
-    num_walks: int | None, walk_length: int | None, restart: float | None, metapaths: list[str] | None
-) -> dict[str, Any]:
-    """The options of pinsage that were given, as fields of `tiering.sampling.SamplingOptions`."""
-    walks = {"num_walks": num_walks, "walk_length": walk_length, "restart": restart}
-    return {
-        name: value for name, value in {**walks, "metapaths": parse_metapaths(metapaths)}.items() if value is not None
-    }
-
-
-def _cluster(text: str, *names: str, **more: Any) -> Any:
-    return option(text, *names, panel=CLUSTER, **more)
-
-
-ExecutorOption = Annotated[
-    str | None,
-    _cluster(
-        "Cut the work into tasks, for a Ray cluster, or for threads (local) as --shards or --task-memory say.",
-        "--executor",
-        metavar="local|ray",
-    ),
-]
-StoreOption = Annotated[
-    str | None,
-    _cluster(
-        "Where tasks leave what they hand on; all machines see it. Default: next to the output.",
-        "--store",
-        metavar="DIR",
-    ),
-]
-AddressOption = Annotated[
-    str | None,
-    _cluster("Ray cluster to join. Default: one of this machine alone.", "--address", metavar="auto|HOST:PORT"),
-]
-WorkersOption = Annotated[
-    int | None, _cluster("Tasks side by side on this machine. Default: processors.", "--workers", metavar="N")
-]
-TaskMemoryOption = Annotated[
-    str | None, _cluster("What a task may take, about; decides how many there are.", "--task-memory", metavar="SIZE")
-]
-ShardsOption = Annotated[int | None, _cluster("Parts of a graph, instead.", "--shards", metavar="N")]
-ResourcesOption = Annotated[
-    str | None,
-    _cluster(
-        "What a machine of the Ray cluster needs to take tasks: an amount of a resource for each, or a label.",
-        "--resources",
-        metavar="NAME=AMOUNT|LABEL=TEXT,..",
-    ),
-]
-
-
-def cluster_options(
-    executor: str | None,
-    store: str | None,
-    address: str | None,
-    workers: int | None,
-    task_memory: str | None,
-    shards: int | None,
-    resources: str | None,
-) -> ClusterOptions | None:
-    """What these options ask for; ``None`` where the command is to do the work itself."""
-    given = {
-        "--store": store, "--address": address, "--workers": workers, "--task-memory": task_memory, "--shards": shards,
-        "--resources": resources,
-    }  # fmt: skip
-    if executor is None:
-        if useless := [name for name, value in given.items() if value is not None]:
-            raise InputError(f"{useless[0]}: has no effect without --executor; add it, or leave {useless[0]} out")
-        return None
-    from tiering.cluster.session import ClusterOptions
-
-    return ClusterOptions(
-        executor, store, address, workers, task_memory=task_memory, shards=shards, resources=resources,
+    executor: str | None = option(
+        None, "Cut the work into tasks, for a Ray cluster, or for threads (local) as --shards or --task-memory say.",
+        "local|ray", panel=_CLUSTER,
+    )  # fmt: skip
+    store: str | None = option(
+        None, "Directory of the tasks' intermediate files; all machines see it. Default: next to the output.", "DIR",
+        panel=_CLUSTER,
+    )  # fmt: skip
+    address: str | None = option(
+        None, "Ray cluster to join. Default: one of this machine alone.", "auto|HOST:PORT", panel=_CLUSTER
+    )
+    workers: int | None = option(None, "Tasks side by side on this machine. Default: processors.", "N", panel=_CLUSTER)
+    task_memory: str | None = option(
+        None, "Memory of a task, about; decides how many there are.", "SIZE", panel=_CLUSTER
+    )
+    shards: int | None = option(None, "Partitions of a graph, instead.", "N", panel=_CLUSTER)
+    resources: str | None = option(
+        None, "What a machine of the Ray cluster needs to take tasks: an amount of a resource for each, or a label.",
+        "NAME=AMOUNT|LABEL=TEXT,..", panel=_CLUSTER,
     )  # fmt: skip
 
 
+def flag(text: str, *names: str, panel: str | None = None, default: bool = False, **more: Any) -> Any:
+    """Return an option of one command with its help; the default is shown on request."""
+    return typer.Option(*names, help=text, rich_help_panel=panel, show_default=default, **more)
+
+
+Out = Annotated[Path, flag("Artifact to write.", "--out", "-o", metavar="DIR")]
+Seed = Annotated[int, flag("Seed of everything random.", "--seed", min=0, default=True)]
+Train = Annotated[
+    str | None,
+    flag(
+        "Training nodes: a split of the graph, a .npy file of ids (TYPE=FILE where there are several types), or a "
+        "fraction such as 1%. Default: the graph's own train split.",
+        "--train",
+        metavar="SPLIT|FILE|PERCENT",
+    ),
+]
 GraphArgument = Annotated[Path, typer.Argument(metavar="G", help="Graph.", show_default=False)]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Options of a table that a command has: all, or those named."""
+
+    table: type
+    names: tuple[str, ...] = ()
+
+    def parameters(self) -> list[inspect.Parameter]:
+        """Return them as parameters of a command."""
+        kinds, known = get_type_hints(self.table), options_of(self.table)
+        defaults = {entry.name: entry.default for entry in fields(self.table)}
+        return [
+            _parameter(name, kinds[name], defaults[name], entry)
+            for name, entry in known.items()
+            if not self.names or name in self.names
+        ]
+
+
+def _parameter(name: str, kind: Any, default: Any, entry: Option) -> inspect.Parameter:
+    if entry.cli is not None:
+        kind, default = entry.cli, entry.cli_default
+    names = entry.flags or (spell_flag(name),)
+    check = parse_threads if name == "threads" else None
+    shown = default not in (None, False, MISSING)
+    declared = flag(entry.help, *names, panel=entry.panel, metavar=entry.metavar, default=shown, callback=check)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, declared]
+    )
+
+
+class Call:
+    """One call of a command: the values of its options, and which of them stand on the command line."""
+
+    def __init__(self, context: typer.Context, values: Mapping[str, Any]) -> None:
+        self.values = values
+        sources = {name: context.get_parameter_source(name) for name in context.params}
+        self._standing = {n for n, s in sources.items() if s is not None and s.name in ("COMMANDLINE", "ENVIRONMENT")}
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.values[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def stands(self, name: str) -> bool:
+        """Return whether the user gave an option."""
+        return name in self._standing
+
+    def given(self, table: type) -> dict[str, Any]:
+        """Return the options of a table that the user gave."""
+        return {n: self.values[n] for n in options_of(table) if n in self._standing and n in self.values}
+
+    def cluster(self) -> ClusterOptions | None:
+        """Return what the options of tasks ask for; ``None`` where the command does the work itself."""
+        given = self.given(Tasks)
+        if self.executor is None:
+            for name in given:
+                raise InputError(f"{spell_flag(name)}: has no effect without --executor; add it, or leave it out")
+            return None
+        from tiering.cluster.session import ClusterOptions
+
+        return ClusterOptions(**given)
+
+    def run_stage(self, predict: Callable[..., Any], make: Callable[..., Any], *args: Any, **asked: Any) -> None:
+        """Run a stage and print its artifact, or print what it would take."""
+        asked |= {"threads": self.threads, "memory": self.memory}
+        if "executor" in self.values:
+            asked["cluster"] = self.cluster()
+        if self.dry_run:
+            print_forecast(predict(*args, **asked), self.json)
+            return
+        if "no_verify" in self.values:
+            asked["verify"] = not self.no_verify
+        print_artifact(make(*args, force=self.force, **asked), self.json)
+
+
+STAGE = (Group(Tasks), Group(Common))
+"""Options of a command that runs a stage."""
+
+
+def takes(*groups: Group) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of groups, as attributes of its first argument, a `Call`."""
+
+    def wrap(command: Callable[..., None]) -> Callable[..., None]:
+        own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in _own_parameters(command)]
+        context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+
+        def run(context: typer.Context, **values: Any) -> None:
+            named = {parameter.name: values.pop(parameter.name) for parameter in own}
+            command(Call(context, values), **named)
+
+        parameters = [context, *own, *(p for group in groups for p in group.parameters())]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        run.__doc__, run.__name__ = command.__doc__, command.__name__
+        return run
+
+    return wrap
+
+
+def _own_parameters(command: Callable[..., None]) -> list[inspect.Parameter]:
+    """Return a command's parameters but the call, annotations resolved."""
+    kinds = get_type_hints(command, include_extras=True)
+    parameters = list(inspect.signature(command).parameters.values())[1:]
+    return [parameter.replace(annotation=kinds[parameter.name]) for parameter in parameters]
+
+
+def parse_metapaths(given: list[str] | None) -> list[list[str]] | None:
+    """Return metapaths from ``--metapath writes,rev_writes``: lists of names of relations, in the order walked."""
+    return None if not given else [[name.strip() for name in path.split(",")] for path in given]

@@ -9,41 +9,29 @@ import typer
 
 from tiering.units import format_seconds
 
-from . import options as opts
 from .describe import print_forecast
-from .options import COMMON, MEMORY_HELP, option
+from .options import MEMORY, Call, Common, Group, Tasks, flag, takes
 from .output import print_json, print_table
 
 
+@takes(Group(Tasks), Group(Common, ("threads", "no_verify", "dry_run", "json")))
 def run_command(
+    call: Call,
     config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="What to run.", show_default=False)],
-    executor: opts.ExecutorOption = None,
-    store: opts.StoreOption = None,
-    address: opts.AddressOption = None,
-    workers: opts.WorkersOption = None,
-    task_memory: opts.TaskMemoryOption = None,
-    shards: opts.ShardsOption = None,
-    resources: opts.ResourcesOption = None,
     memory: Annotated[
-        str | None, option(f"{MEMORY_HELP} [default: the file's, or auto]", panel=COMMON, metavar="SIZE|auto")
+        str | None, flag(f"{MEMORY.help} [default: the file's, or auto]", panel=MEMORY.panel, metavar=MEMORY.metavar)
     ] = None,
-    threads: opts.ThreadsOption = "auto",
-    force: Annotated[bool, option("Redo every step.", "--force")] = False,
-    no_verify: opts.NoVerifyOption = False,
-    dry_run: opts.DryRunOption = False,
-    json: opts.JsonOption = False,
+    force: Annotated[bool, flag("Redo every step.", "--force")] = False,
 ) -> None:
     """Run the whole chain from one file. Finished steps are kept: started again, it goes on where it stopped."""
     from tiering import pipeline
 
-    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards, resources)
-    if dry_run:
-        print_forecast(pipeline.predict_run(config, threads=threads, memory=memory, force=force, cluster=cluster), json)
+    asked = {"threads": call.threads, "memory": memory, "force": force, "cluster": call.cluster()}
+    if call.dry_run:
+        print_forecast(pipeline.predict_run(config, **asked), call.json)
         return
-    report = pipeline.run_config(
-        config, threads=threads, memory=memory, force=force, verify=not no_verify, cluster=cluster
-    )
-    if json:
+    report = pipeline.run_config(config, verify=not call.no_verify, **asked)
+    if call.json:
         print_json({"config": str(config), "stages": report})
         return
     rows = [

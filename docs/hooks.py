@@ -6,8 +6,12 @@ and a page for each family of published datasets.
 
 from __future__ import annotations
 
+import re
 import sys
+from dataclasses import MISSING, fields
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -17,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from dataset_pages import dataset_page
 
 from tiering.datasets.specs import families
+from tiering.options import options_of, spell_flag
 
 ROOT = Path(__file__).resolve().parent.parent
 TAKEN = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "data_specs/*.md", "data_specs/schemas/*.json"]
@@ -49,6 +54,24 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         site.append(file)
     site.append(CodePage.generated(config, FORMATS, content=formats_page(ROOT / FORMATS)))
     return site
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Put tables in the place of lines such as ``%options tiering.sampling.SamplingOptions%``."""
+    return re.sub(r"^%options ([\w.]+)\.(\w+)%$", lambda found: options_table(*found.groups()), markdown, flags=re.M)
+
+
+def options_table(module: str, name: str) -> str:
+    """The options of a dataclass as a table: keyword, flag, default, what it does."""
+    table = getattr(import_module(module), name)
+    defaults = {entry.name: entry.default for entry in fields(table)}
+    rows = ["| Keyword | Flag | Default | |", "|---|---|---|---|"]
+    for key, option in options_of(table).items():
+        default = defaults[key] if isinstance(defaults[key], (str, int, float)) and defaults[key] is not MISSING else ""
+        flag = " ".join(option.flags or (spell_flag(key),))
+        text = option.help.replace("|", "\\|")
+        rows.append(f"| `{key}` | `{flag}` | {f'`{default!r}`' if default != '' else ''} | {text} |")
+    return "\n".join(rows)
 
 
 def script_page(path: Path) -> str:

@@ -166,7 +166,7 @@ def test_an_empty_train_split_is_refused(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"method": "pagerank"}, "auto, random, degree, rpr, wrpr, presample, vip, hybrid"),
-        ({"depth": 3}, "no option depth; options: damping"),
+        ({"depth": 3}, "no option depth; options: epochs"),
         ({"seed": -1}, "seed: expected a whole number"),
         ({"seed": "x"}, "seed: expected a whole number"),
         ({"damping": 1.0}, "0 to below 1"),

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypedDict, TypeVar
 
 from tiering.errors import InputError, shown
 from tiering.formats.features import FEATURE_DTYPES
+from tiering.options import option, parse_options, spell_flag
 
 T = TypeVar("T")
 Parser = Callable[[Any, str], T]
@@ -25,9 +26,7 @@ FORMAT_OPTIONS = COLUMN_OPTIONS | TEXT_OPTIONS | RAW_OPTIONS | TREE_OPTIONS
 """Those that only some formats take; the others mean something for all."""
 
 
-def option_name(name: str) -> str:
-    """An option as the command line spells it; messages use it for Python callers too."""
-    return "--" + name.replace("_", "-")
+option_name = spell_flag
 
 
 @dataclass(frozen=True)
@@ -131,80 +130,97 @@ def _one_of(*choices: str) -> Parser[str]:
     return parse
 
 
-_PARSERS: dict[str, Parser[Any]] = {
-    "num_nodes": _per_type(node_count),
-    "feature_dim": _per_type(_dim),
-    "feature_dtype": _per_type(_one_of(*FEATURE_DTYPES)),
-    "label": lambda value, what: _one_of("19", "2K")(str(value).upper(), what),
-    "num_labelled": _count,
-    "mean_features": _per_type(lambda value, what: str(value)),
-    "relations": lambda value, what: tuple(value.split(",") if isinstance(value, str) else value),
-    "split": _split,
-    "split_seed": _count,
-    "self_loops": _one_of("keep", "remove", "add"),
-    "spec": lambda value, what: str(value),
-    "delimiter": _character("tab", "space"),
-    "comment": _character(NO_COMMENT),
-    **dict.fromkeys(("src_column", "dst_column", "weight_column"), lambda value, what: str(value)),
-}
-"""Option -> what turns a loose value into the one wanted; the others are taken as they are."""
-_NOTHING_SAID: PerType[Any] = PerType()
+_NO_VALUE: PerType[Any] = PerType()
+_SHAPE, _TABLE, _CHANGE = "Headerless files, labels, splits", "Edge lists and parquet", "Change the edges"
+
+
+def _text(value: Any, what: str) -> str:
+    return str(value)
 
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """Everything that an import may be told about its dataset. `parse` builds it from loose values."""
+    """Options of an import that concern its dataset. `parse` builds it from loose values."""
 
-    spec: str | None = None
-    """Which published dataset it is, by name or by the TOML file of a specification: files are held against that, and
-    its options count where none is given."""
-    num_nodes: PerType[int] = _NOTHING_SAID
-    """Number of nodes (per type); checked against the files, needed where no file tells."""
-    feature_dim: PerType[int] = _NOTHING_SAID
-    """Values per row of a headerless feature file."""
-    feature_dtype: PerType[str] = _NOTHING_SAID
-    """Dtype of a headerless feature file, or ``bfloat16`` for one stored as uint16."""
-    label: str = "19"
-    """``19`` or ``2K``: which of IGB's label files."""
-    num_labelled: int | None = None
-    """Only the first so many nodes have labels; the rest is padding or missing (IGB full)."""
-    mean_features: PerType[str] = _NOTHING_SAID
-    """Types without features that get the mean of their neighbours' rows, and along which relation, in this order:
-    ``author=writes,institution=affiliated_with`` in MAG240M."""
-    relations: tuple[str, ...] = ()
-    """Import only these relations (directory names or ``src:name:dst``); empty is all."""
-    split: str | tuple[float, float, float] | None = None
-    """Make splits with these shares of the labelled nodes, whatever files there are; or a rule: ``igb``, ``mlperf``,
-    see `tiering.datasets.splits.make_splits`; ``official``: there must be files of them. ``None``: there may be."""
-    split_seed: int = 0
-    """Seed of `split` by shares, and of ``igb``."""
-    src_column: str | None = None
-    """Name or 0-based index of the column of sources (text, parquet)."""
-    dst_column: str | None = None
-    """Name or 0-based index of the column of destinations."""
-    weight_column: str | None = None
-    """Name or 0-based index of the column of edge weights."""
-    delimiter: str | None = None
-    """Delimiter of text; ``None`` finds out."""
-    header: bool | None = None
-    """Whether text has a header line; ``None`` finds out."""
-    string_ids: bool = False
-    """Ids in text are names, numbered in ascending order."""
-    quoted_newlines: bool = False
-    """Fields of text that are in quotes may hold line breaks."""
-    comment: str | None = None
-    """Character that begins a comment on any line of text; ``None``: lines before the first edge that begin with ``#``
-    or ``%`` are comments; ``none``: there are no comments."""
-    compact_ids: bool = False
-    """Make sparse ids dense: 0..n-1 in ascending order of the ids that occur."""
-    self_loops: str = "keep"
-    """``keep``, ``remove``, or ``add`` where a node has none (relations from a type to itself)."""
-    reverse_edges: bool = False
-    """Add each edge reversed; between two types, as relation ``rev_NAME``."""
-    deduplicate: bool = False
-    """Keep the first of several equal edges of a relation."""
+    spec: str | None = option(
+        None, "Published dataset, by name or TOML file: files are checked against it first, and its options count "
+        "where none is given (see tiering datasets).", "NAME|FILE.toml", parse=_text,
+    )  # fmt: skip
+    num_nodes: PerType[int] = option(
+        _NO_VALUE,
+        "Number of nodes (per type).",
+        "N|TYPE=N,..",
+        panel=_SHAPE,
+        cli=str | None,
+        parse=_per_type(node_count),
+    )
+    feature_dim: PerType[int] = option(
+        _NO_VALUE,
+        "Values per row of a headerless feature file.",
+        "D|TYPE=D,..",
+        panel=_SHAPE,
+        cli=str | None,
+        parse=_per_type(_dim),
+    )
+    feature_dtype: PerType[str] = option(
+        _NO_VALUE,
+        "Its dtype: float32, float16, bfloat16..",
+        "NAME|TYPE=NAME,..",
+        panel=_SHAPE,
+        cli=str | None,
+        parse=_per_type(_one_of(*FEATURE_DTYPES)),
+    )
+    label: str = option(
+        "19", "Which of IGB's label files.", "19|2K", panel=_SHAPE,
+        parse=lambda value, what: _one_of("19", "2K")(str(value).upper(), what),
+    )  # fmt: skip
+    num_labelled: int | None = option(None, "Only the first N nodes have labels.", "N", panel=_SHAPE, parse=_count)
+    mean_features: PerType[str] = option(
+        _NO_VALUE, "Features of a type: the mean of its neighbours' along a relation, in this order.",
+        "TYPE=RELATION,..", panel=_SHAPE, cli=str | None, parse=_per_type(_text),
+    )  # fmt: skip
+    relations: tuple[str, ...] = option(
+        (), "Import only these relations (directory names, or source, name and destination).", "SRC:NAME:DST,..",
+        panel=_SHAPE, cli=str | None,
+        parse=lambda value, _: tuple(value.split(",") if isinstance(value, str) else value),
+    )  # fmt: skip
+    split: str | tuple[float, float, float] | None = option(
+        None,
+        "Make splits of these fractions of the labelled nodes, or by a rule.",
+        "A,B,C|igb|mlperf|official",
+        panel=_SHAPE,
+        cli=str | None,
+        parse=_split,
+    )
+    split_seed: int = option(0, "Seed of --split.", "N", panel=_SHAPE, parse=_count)
+    src_column: str | None = option(None, "Column of the edges' sources.", "NAME|INDEX", panel=_TABLE, parse=_text)
+    dst_column: str | None = option(None, "Column of the edges' destinations.", "NAME|INDEX", panel=_TABLE, parse=_text)
+    weight_column: str | None = option(None, "Column of edge weights.", "NAME|INDEX", panel=_TABLE, parse=_text)
+    delimiter: str | None = option(
+        None, "Delimiter of text. Default: detected.", "CHAR", panel=_TABLE, parse=_character("tab", "space")
+    )
+    header: bool | None = option(
+        None, "Whether text has a header line. Default: detected.", panel=_TABLE, flags=("--header/--no-header",)
+    )
+    string_ids: bool = option(False, "Ids in text are names.", panel=_TABLE)
+    quoted_newlines: bool = option(False, "Quoted text may hold line breaks.", panel=_TABLE)
+    comment: str | None = option(
+        None,
+        "Character that begins a comment on any line. Default: # and % before the first edge.", "CHAR|none",
+        panel=_TABLE, parse=_character(NO_COMMENT),
+    )  # fmt: skip
+    compact_ids: bool = option(False, "Make sparse ids dense, in ascending order.", panel=_TABLE)
+    self_loops: str = option(
+        "keep", "Self loops; add: where a node has none.", "keep|remove|add", panel=_CHANGE,
+        parse=_one_of("keep", "remove", "add"),
+    )  # fmt: skip
+    reverse_edges: bool = option(
+        False, "Add each edge reversed; between two types, as relation rev_NAME.", panel=_CHANGE,
+        flags=("--reverse-edges", "--add-reverse"),
+    )  # fmt: skip
+    deduplicate: bool = option(False, "Keep the first of equal edges.", panel=_CHANGE)
     work_dir: str | os.PathLike[str] | None = None
-    """Where temporary files go."""
+    """Directory of temporary files."""
 
     @property
     def changes_edges(self) -> bool:
@@ -214,13 +230,12 @@ class ImportOptions:
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> ImportOptions:
         """Check loose options (from Python or a command line) and convert them; ``None`` is the default of each."""
-        values = {}
-        for name, value in given.items():
+        for name in given:
             if name not in OPTIONS:
                 raise InputError(f"option {name}: unknown; sources take {', '.join(OPTIONS)}")
-            if value is not None:
-                values[name] = _PARSERS[name](value, option_name(name)) if name in _PARSERS else value
-        return cls(**values)
+        values = {name: value for name, value in given.items() if value is not None}
+        folder = {"work_dir": values.pop("work_dir")} if "work_dir" in values else {}
+        return cls(**folder, **parse_options(cls, values, spell_flag))
 
 
 class ImportKeywords(TypedDict, total=False):
@@ -253,7 +268,7 @@ class ImportKeywords(TypedDict, total=False):
     """Of the import, not of the source: read feature files whole, and record a checksum of each block of 64 MiB."""
 
 
-OPTIONS = {option.name: option.default for option in fields(ImportOptions)}
+OPTIONS = {entry.name: entry.default for entry in fields(ImportOptions)}
 """Every option and its default."""
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from typing import Any, TypeAlias, TypedDict, cast
 
 import numpy as np
 
 from tiering.errors import InputError
+from tiering.options import option
 from tiering.sampling.base import Sampler
 from tiering.sampling.fanouts import Fanout, resolve_fanouts
 from tiering.sampling.graph import SampledGraph
@@ -20,6 +21,7 @@ from tiering.sampling.plan import key_word, positive_size
 SAMPLERS = (*DRAW_RULES, "full", "pinsage", "ladies")
 """Samplers by name."""
 
+PANEL = "How training samples"
 Fanouts: TypeAlias = str | Sequence[Fanout] | Mapping[Any, Sequence[int]]
 """Fanouts in any form of `tiering.units.parse_fanouts`."""
 
@@ -40,24 +42,26 @@ class SamplingKeywords(TypedDict, total=False):
 class SamplingOptions:
     """A sampler and the batches it is asked for; `InputError` where an option does not fit."""
 
-    fanouts: Sequence[Fanout]
-    """Per hop, the seeds' own hop first; see the samplers. ``ladies``: nodes per layer."""
-    batch_size: int = 1024
-    """Training nodes per batch, at least 1."""
-    frontier: str = "all"
-    """Who samples at a hop: ``all`` nodes found so far, or ``new`` ones."""
-    sampler: str = "uniform"
-    """One of `SAMPLERS`."""
+    fanouts: Sequence[Fanout] = option(
+        MISSING, "Neighbours per hop, the seeds' own hop first; -1 is all. Per relation: "
+        "'cites=10,writes=5;cites=5,writes=0', hops separated by semicolons, 0 skips.", "N,N,..", panel=PANEL,
+        cli=str | None,
+    )  # fmt: skip
+    batch_size: int = option(1024, "Training nodes per batch, at least 1.", "N", panel=PANEL)
+    frontier: str = option("all", "Nodes that sample in a hop: all so far, or new ones.", "all|new", panel=PANEL)
+    sampler: str = option(
+        "uniform", "How neighbours are drawn. full: --fanouts -1,-1. pinsage: the fanout most visited of random walks. "
+        "ladies: the fanout is nodes per layer.", "|".join(SAMPLERS), panel=PANEL,
+    )  # fmt: skip
+    num_walks: int = option(200, "pinsage: walks from each node.", "N", panel=PANEL)
+    walk_length: int = option(2, "pinsage: steps of a walk at most.", "N", panel=PANEL)
+    restart: float = option(0.5, "pinsage: probability that a walk ends after a step.", "P", panel=PANEL)
+    metapaths: Sequence[Sequence[Any]] | None = option(
+        None, "pinsage: relations of a step, in the order walked; repeatable. Default: each relation within a type.",
+        "REL,REL,..", panel=PANEL, flags=("--metapath",), cli=list[str] | None,
+    )  # fmt: skip
     seed: int = 0
     """Seed of the run, 0 to 2^64 - 1."""
-    num_walks: int = 200
-    """``pinsage``: walks that each node starts; see `tiering.sampling.RandomWalkSampler`."""
-    walk_length: int = 2
-    """``pinsage``: steps of a walk at most."""
-    restart: float = 0.5
-    """``pinsage``: probability that a walk ends after a step."""
-    metapaths: Sequence[Sequence[Any]] | None = None
-    """``pinsage``: relations of a step, in the order walked; ``None``: every relation within one type."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.sampler, str) or self.sampler not in SAMPLERS:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,6 +14,7 @@ from tiering.errors import InputError, InternalError
 from tiering.formats.shape import SizedGraph
 from tiering.formats.user_arrays import UserArray
 from tiering.memory import Budget
+from tiering.options import choice, number, option, options_of, parse_options, whole
 from tiering.sampling import SamplingOptions
 from tiering.sampling.options import Fanouts, SamplingKeywords
 from tiering.units import parse_fanouts
@@ -22,29 +22,41 @@ from tiering.units import parse_fanouts
 Float64Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 TrainSet: TypeAlias = "dict[str, np.ndarray[Any, np.dtype[np.int64]]]"
 
-TELEPORTS = ("uniform", "train")
-SAMPLING = tuple(field.name for field in fields(SamplingOptions) if field.name != "seed")
+SAMPLING = tuple(options_of(SamplingOptions))
 """Options that say how training samples; those of `tiering.sampling.SamplingOptions`."""
+_RANK, _COUNT = "Reverse PageRank: rpr, wrpr", "Counted epochs: presample, hybrid"
 
 
 @dataclass(frozen=True)
 class ScoreOptions:
-    """Options of the methods, beside those of `SAMPLING`."""
+    """Options of the score methods, in addition to those of `SAMPLING`."""
 
-    damping: float = 0.85
-    """``rpr``, ``wrpr``: share of a score that is handed on, 0 to below 1."""
-    sweeps: int = 5
-    """``wrpr``: passes over the edges."""
-    teleport: str = "uniform"
-    """``rpr``, ``wrpr``: who gets the rest, ``uniform`` all nodes, ``train`` the training nodes."""
-    tolerance: float = 1e-9
-    """``rpr`` stops when the sum of absolute changes falls below it; scores start with the sum 1."""
-    epochs: int = 2
-    """``presample``, ``hybrid``: epochs to sample and count."""
-    first_epoch: int = 0
-    """``presample``, ``hybrid``: number of the first of them."""
-    prior_weight: float | None = None
-    """``hybrid``: epochs that the analytic prior counts for; ``None``: found from the counts themselves."""
+    epochs: int = option(
+        2, "Epochs to sample.", "K", panel=_COUNT, parse=whole(1, 10_000, "a whole number from 1 to 10000")
+    )
+    first_epoch: int = option(
+        0, "Number of the first epoch; with the seed of a run, that run's own.", "N", panel=_COUNT,
+        parse=whole(0, 2**63 - 1, "a whole number, 0 or more"),
+    )  # fmt: skip
+    prior_weight: float | None = option(
+        None, "hybrid: epochs that the prior counts for. Default: estimated from the counts.", "A", panel=_COUNT,
+        parse=number(lambda v: v >= 0, "a number, 0 or more", none=True),
+    )  # fmt: skip
+    damping: float = option(
+        0.85, "Fraction of a score that flows along the edges.", "D", panel=_RANK,
+        parse=number(lambda v: 0 <= v < 1, "0 to below 1"),
+    )  # fmt: skip
+    sweeps: int = option(
+        5, "Passes of wrpr over the edges.", "N", panel=_RANK, parse=whole(1, 10_000, "a whole number from 1 to 10000")
+    )
+    teleport: str = option(
+        "uniform", "Where walks restart: all nodes or training nodes.", "uniform|train", panel=_RANK,
+        parse=choice("uniform", "train"),
+    )  # fmt: skip
+    tolerance: float = option(
+        1e-9, "rpr stops when the sum of absolute changes falls below it; scores start with the sum 1.", "T",
+        panel=_RANK, parse=number(lambda v: 0 < v < 1, "a number between 0 and 1"),
+    )  # fmt: skip
 
 
 class ScoreKeywords(SamplingKeywords, total=False):
@@ -60,42 +72,19 @@ class ScoreKeywords(SamplingKeywords, total=False):
     prior_weight: float | None
 
 
-OPTIONS = (*(field.name for field in fields(ScoreOptions)), *SAMPLING)
+OPTIONS = (*options_of(ScoreOptions), *SAMPLING)
 """Names of all options."""
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "damping": (lambda v: _number(v) and 0 <= v < 1, "0 to below 1"),
-    "sweeps": (lambda v: _whole(v) and 1 <= v <= 10_000, "a whole number from 1 to 10000"),
-    "teleport": (lambda v: v in TELEPORTS, " or ".join(TELEPORTS)),
-    "tolerance": (lambda v: _number(v) and 0 < v < 1, "a number between 0 and 1"),
-    "epochs": (lambda v: _whole(v) and 1 <= v <= 10_000, "a whole number from 1 to 10000"),
-    "first_epoch": (lambda v: _whole(v) and 0 <= v < 2**63, "a whole number, 0 or more"),
-    "prior_weight": (lambda v: v is None or (_number(v) and v >= 0), "a number, 0 or more"),
-}
-
-
 def check_options(given: Mapping[str, Any]) -> tuple[ScoreOptions, dict[str, Any]]:
-    """Options from what was given, and those of `SAMPLING` that were given, fanouts parsed.
+    """Return the options given, checked, and those of `SAMPLING` among them, fanouts parsed.
 
-    A value that does not fit is refused also where the option does not matter.
+    A value that does not fit is refused also where the method ignores the option.
     """
     if unknown := sorted(set(given) - set(OPTIONS)):
         raise InputError(f"score: no option {', '.join(unknown)}; options: {', '.join(OPTIONS)}")
-    own = {name: value for name, value in given.items() if name in _CHECKS}
-    for name, value in own.items():
-        fits, expected = _CHECKS[name]
-        if not fits(value):
-            raise InputError(f"{name.replace('_', ' ')}: expected {expected}, found {value!r}")
     sampling = {name: value for name, value in given.items() if name in SAMPLING}
+    own = parse_options(ScoreOptions, {name: value for name, value in given.items() if name not in SAMPLING})
     if "fanouts" in sampling:
         sampling["fanouts"] = parse_fanouts(sampling["fanouts"])
     SamplingOptions(**{"fanouts": (), **sampling})

@@ -1,0 +1,94 @@
+"""Options that users may set: each is one field of a dataclass, from which command line, checks and records follow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any
+
+from tiering.errors import InputError
+
+Parse = Callable[[Any, str], Any]
+"""Return the value of an option from what a user gave; `InputError` that begins with the name (second argument)."""
+_KEY = "option"
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a command and of the function behind it."""
+
+    help: str
+    """What it does, in one or two sentences."""
+    metavar: str | None = None
+    """Its value, as the command line's help names it."""
+    panel: str | None = None
+    """The group of options that the help shows it in."""
+    flags: tuple[str, ...] = ()
+    """Spellings on the command line; default: ``--name``."""
+    parse: Parse | None = None
+    cli: Any = None
+    """Its type on the command line, where that is not the field's."""
+    cli_default: Any = None
+    """Its default there, where `cli` is given."""
+
+
+def option(default: Any, text: str, metavar: str | None = None, **more: Any) -> Any:
+    """Return a dataclass field with its default, help and the other attributes of its `Option`."""
+    return field(default=default, metadata={_KEY: Option(text, metavar, **more)})
+
+
+@cache
+def options_of(table: type) -> dict[str, Option]:
+    """Return the options of a dataclass by name; fields without one are left out."""
+    return {entry.name: entry.metadata[_KEY] for entry in fields(table) if _KEY in entry.metadata}
+
+
+def spell_flag(name: str) -> str:
+    """Return an option's name as the command line spells it."""
+    return "--" + name.replace("_", "-")
+
+
+def spell_words(name: str) -> str:
+    """Return an option's name in words."""
+    return name.replace("_", " ")
+
+
+def parse_options(table: type, given: Mapping[str, Any], spell: Callable[[str], str] = spell_words) -> dict[str, Any]:
+    """Return checked values of the options of a dataclass that are given; names are known to be among them."""
+    known = options_of(table)
+    parsers = {name: known[name].parse for name in given}
+    return {
+        name: value if (parse := parsers[name]) is None else parse(value, spell(name)) for name, value in given.items()
+    }
+
+
+def whole(low: int, high: int, expected: str) -> Parse:
+    """Return a parser of whole numbers from `low` to `high`, both included."""
+    return _checked(lambda v: isinstance(v, int) and not isinstance(v, bool) and low <= v <= high, expected)
+
+
+def number(fits: Callable[[float], bool], expected: str, *, none: bool = False) -> Parse:
+    """Return a parser of finite numbers that fit; with `none` also of ``None``."""
+
+    def check(value: Any) -> bool:
+        if value is None:
+            return none
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and fits(value)
+
+    return _checked(check, expected)
+
+
+def choice(*values: str) -> Parse:
+    """Return a parser of one of some words."""
+    return _checked(lambda v: v in values, " or ".join(values))
+
+
+def _checked(fits: Callable[[Any], bool], expected: str) -> Parse:
+    def parse(value: Any, name: str) -> Any:
+        if not fits(value):
+            raise InputError(f"{name}: expected {expected}, found {value!r}")
+        return value
+
+    return parse
