@@ -21,7 +21,6 @@ using Walks = std::tuple<int64_t, int64_t, double, std::vector<std::vector<int>>
 using Seeds = std::vector<Values<const int64_t, "seeds">>;
 using Epoch = std::vector<std::tuple<Values<const int64_t, "seeds">, Values<const int64_t, "offsets">>>;
 using Counters = std::vector<Values<int64_t, "counters">>;
-using Marks = std::vector<std::vector<std::optional<Values<const uint8_t, "marks">>>>;
 
 using Edges = std::tuple<GrowingArray<int32_t>, GrowingArray<int32_t>, std::optional<GrowingArray<int64_t>>,
                          std::optional<GrowingArray<float>>>;
@@ -72,9 +71,7 @@ class BoundSampler {
   }
 
   Batch sample(const Seeds& seeds, uint64_t epoch, uint64_t batch, bool want_positions) {
-    std::vector<SeedView> views;
-    for (const std::span<const int64_t> list : seeds) views.push_back({list.data(), static_cast<int64_t>(list.size())});
-    SampledBatch sampled = sampler_->sample(views, epoch, batch, want_positions);
+    SampledBatch sampled = sampler_->sample(view_seeds(seeds), epoch, batch, want_positions);
     std::vector<std::vector<Edges>> hops;
     for (auto& hop : sampled.hops) {
       auto& groups = hops.emplace_back();
@@ -87,39 +84,24 @@ class BoundSampler {
     return {std::move(sampled.nodes), std::move(sampled.num_nodes), std::move(hops)};
   }
 
+  std::vector<GrowingArray<int64_t>> sample_nodes(const Seeds& seeds, uint64_t epoch, uint64_t batch,
+                                                  const Counters& features, const Counters& adjacency) {
+    const AccessCounts counts = view_counts(features, adjacency);
+    return sampler_->sample_nodes(view_seeds(seeds), epoch, batch, features.empty() ? nullptr : &counts);
+  }
+
   void count_accesses(const Epoch& seeds, uint64_t epoch, int64_t first, int64_t last, const Counters& features,
                       const Counters& adjacency, Threads threads) {
     sampler_->count_accesses(view_epoch(seeds), epoch, first, last, view_counts(features, adjacency), threads);
   }
 
-  /// Shape (maps, batches, marks).
-  Shaped<GrowingArray<int64_t>, 3> count_marks(const Epoch& seeds, uint64_t epoch, int64_t first, int64_t last,
-                                               const Marks& maps, int64_t num_marks, const Counters& features,
-                                               const Counters& adjacency, Threads threads) {
-    TIERING_EXPECT(num_marks >= 1 && num_marks <= 256, "num_marks: expected 1 to 256");
-    TIERING_EXPECT(first <= last, "last: expected " + std::to_string(first) + " or more");
-    const std::vector<int64_t>& num_nodes = sampler_->config().num_nodes;
-    std::vector<MarkMap> views;
-    for (const auto& map : maps) {
-      TIERING_EXPECT(map.size() == num_nodes.size(), "marks: expected one array per node type");
-      auto& marks = views.emplace_back().marks;
-      for (size_t t = 0; t < map.size(); ++t) {
-        const auto of_type = map[t] ? map[t]->get() : std::span<const uint8_t>();
-        TIERING_EXPECT(!map[t] || static_cast<int64_t>(of_type.size()) == num_nodes[t],
-                       "marks of type " + sampler_->config().type_name(t) + ": expected one per node");
-        marks.push_back(of_type.data());
-      }
-    }
-    const AccessCounts counts = view_counts(features, adjacency);
-    Shaped<GrowingArray<int64_t>, 3> result{
-        {}, {maps.size(), static_cast<size_t>(last - first), static_cast<size_t>(num_marks)}};
-    result.items.resize(static_cast<int64_t>(maps.size()) * (last - first) * num_marks);
-    sampler_->count_marks(view_epoch(seeds), epoch, first, last, views, num_marks, result.items.data(),
-                          features.empty() ? nullptr : &counts, threads);
-    return result;
+ private:
+  static std::vector<SeedView> view_seeds(const Seeds& seeds) {
+    std::vector<SeedView> views;
+    for (const std::span<const int64_t> list : seeds) views.push_back({list.data(), static_cast<int64_t>(list.size())});
+    return views;
   }
 
- private:
   static EpochSeeds view_epoch(const Epoch& epoch) {
     EpochSeeds views;
     for (const auto& [seeds, of_batches] : epoch) {
@@ -173,10 +155,10 @@ void bind_sampling(nb::module_& m) {
            "type_names"_a, "num_nodes"_a, "relations"_a, "fanouts"_a, "frontier"_a, "node_keys"_a, "seed"_a,
            "rule"_a = "uniform", "walks"_a = nb::none(), "threads"_a = 1, Release())
       .def("sample", &BoundSampler::sample, "seeds"_a, "epoch"_a, "batch"_a, "want_positions"_a = false, Release())
+      .def("sample_nodes", &BoundSampler::sample_nodes, "seeds"_a, "epoch"_a, "batch"_a, "features"_a, "adjacency"_a,
+           Release())
       .def("count_accesses", &BoundSampler::count_accesses, "seeds"_a, "epoch"_a, "first"_a, "last"_a, "features"_a,
-           "adjacency"_a, "threads"_a, Release())
-      .def("count_marks", &BoundSampler::count_marks, "seeds"_a, "epoch"_a, "first"_a, "last"_a, "maps"_a,
-           "num_marks"_a, "features"_a, "adjacency"_a, "threads"_a, Release());
+           "adjacency"_a, "threads"_a, Release());
   m.def(
       "cumulative_weights",
       [](const Offsets& indptr, const Weights& given, const std::string& what, Threads threads) {

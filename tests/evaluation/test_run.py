@@ -85,7 +85,7 @@ def test_sampling_options_stand_alone(star: Graph) -> None:
 
 
 def test_sizes_are_refused_before_anything_is_sampled(star: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tiering.evaluation.counting.JudgedEpochs.count", None)
+    monkeypatch.setattr("tiering.evaluation.counting.ReferenceEpochs.count", None)
     for sizes in ({"gpu": "1GiB"}, {"gpu": "10%", "cpu": "10%"}):
         with pytest.raises(InputError, match="every row counts as 1 B"):
             evaluate(star, {}, [2], train=[1], tiers=parse_capacities(**sizes))

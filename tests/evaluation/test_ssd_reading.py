@@ -151,8 +151,8 @@ class Listed:
 
     batches: list[dict[str, Any]]
 
-    def each(self, see: Callable[[Mapping[str, Any]], Any], doing: str) -> Generator[Any, None, None]:
-        yield from map(see, self.batches)
+    def map_batches(self, visit: Callable[[Mapping[str, Any]], Any], label: str) -> Generator[Any, None, None]:
+        yield from map(visit, self.batches)
 
 
 def question(size: str, rows: Rows) -> ReadingSpec:

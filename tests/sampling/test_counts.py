@@ -1,8 +1,9 @@
-"""`count_accesses` and `count_marks` against counting in Python from `sample`, for every sampler."""
+"""`count_accesses` and `sample_nodes` against counting in Python from `sample`, for every sampler."""
 
 from __future__ import annotations
 
 import functools
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -115,25 +116,19 @@ def test_accesses(name: str, frontier_rule: str, kind: str) -> None:
 @every
 @both_rules
 @both_kinds
-def test_marks(name: str, frontier_rule: str, kind: str) -> None:
+def test_nodes(name: str, frontier_rule: str, kind: str) -> None:
+    """The nodes are those of `sample`; many threads add to the same counters what `count_accesses` counts."""
     sampler = made(kind, name, frontier_rule)
-    plan, rng = plan_of(sampler), np.random.default_rng(6)
-    types = sampler.node_types
-    full = {t: rng.integers(0, 5, sampler.graph.num_nodes(t)).astype(np.uint8) for t in types}
-    maps = [full, {types[0]: full[types[0]] % 2}, {}]
-    for first, last in ((0, 7), (2, 5), (6, 7), (4, 4)):
-        expected = np.zeros((3, last - first, 5), np.int64)
-        for b in range(first, last):
-            for t, nodes in sampler.sample(plan[b], epoch=plan.epoch, batch=b).nodes.items():
-                for m, each in enumerate(maps):
-                    if t in each:
-                        expected[m, b - first] += np.bincount(each[t][nodes], minlength=5)
-        for threads in (1, 2, 5):
-            counts = AccessCounts.zeros(sampler.graph)
-            found = sampler.count_marks(plan, maps, 5, counts, first=first, last=last, threads=threads)
-            assert found.dtype == np.int64 and np.array_equal(found, expected)
-            assert same(counts, sampler.count_accesses(plan, first=first, last=last))
-            assert np.array_equal(sampler.count_marks(plan, maps, 5, first=first, last=last), expected)
+    plan = plan_of(sampler)
+    counts, keys = AccessCounts.zeros(sampler.graph), {"epoch": plan.epoch}
+    with ThreadPoolExecutor(5) as pool:
+        batches = list(pool.map(lambda b: sampler.sample_nodes(plan[b], batch=b, counts=counts, **keys), range(7)))
+    assert same(counts, sampler.count_accesses(plan))
+    for b, nodes in enumerate(batches):
+        expected = sampler.sample(plan[b], batch=b, **keys).nodes
+        alone = sampler.sample_nodes(plan[b], batch=b, **keys)
+        assert {t: ids.tolist() for t, ids in nodes.items()} == {t: ids.tolist() for t, ids in expected.items()}
+        assert all(np.array_equal(alone[t], ids) for t, ids in expected.items())
 
 
 @both_rules
@@ -151,17 +146,6 @@ def test_walks_in_plain_python(frontier_rule: str, kind: str) -> None:
                 found = by_group[src_type, _, dst_type]
                 src, dst = batch.nodes[src_type][found.src].tolist(), batch.nodes[dst_type][found.dst].tolist()
                 assert list(zip(dst, src, found.weights.tolist(), strict=True)) == edges
-
-
-def test_a_map_of_256_marks() -> None:
-    sampler = NeighborSampler(random_graph(300, 2000), [5, 5])
-    plan = sampler.batches(np.arange(300), 100, 0)
-    marks = (np.arange(300) % 256).astype(np.uint8)
-    found = sampler.count_marks(plan, [{"node": marks}], 256)
-    expected = [np.bincount(marks[sampler.sample(s, batch=b).nodes["node"]], minlength=256) for b, s in enumerate(plan)]
-    assert found[0].tolist() == [row.tolist() for row in expected]
-    tens = sampler.count_marks(plan, [{"node": np.arange(300) % 2 == 1}], 2)  # yes and no are marks, too
-    assert tens[0, :, 1].tolist() == [sum(row[1::2]) for row in expected]
 
 
 @pytest.fixture
@@ -192,28 +176,10 @@ def test_counters_that_the_counts_would_miss(sampler: NeighborSampler, counter: 
         with pytest.raises(InputError, match=name + ".*" + words):
             sampler.count_accesses(plan, counts)
         with pytest.raises(InputError, match=words):
-            sampler.count_marks(plan, [], 1, counts)
+            sampler.sample_nodes([1], counts=counts)
     assert not good.any()
     with pytest.raises(InputError, match=r"feature counts of type 'node': expected .* found none"):
         sampler.count_accesses(plan, AccessCounts({}, {}))
-
-
-@pytest.mark.parametrize(
-    ("marks", "num_marks", "words"),
-    [
-        ({"node": np.full(20, 3, np.uint8)}, 3, "expected values below 3, found 3"),
-        ({"node": np.full(20, 256)}, 3, "marks of type 'node': expected uint8 of shape .20,., found int64"),
-        ({"node": np.full(20, 1.7)}, 3, "found float64"),
-        ({"node": np.zeros(19, np.uint8)}, 3, r"found uint8 of shape \(19,\)"),
-        ({"nodes": np.zeros(20, np.uint8)}, 3, "marks: no node type 'nodes'; types: node"),
-        ({"node": np.zeros(20, np.uint8)}, 0, "num_marks: expected 1 to 256"),
-        ({"node": np.zeros(20, np.uint8)}, 257, "num_marks: expected 1 to 256"),
-    ],
-)
-def test_marks_that_do_not_fit(sampler: NeighborSampler, marks: Any, num_marks: int, words: str) -> None:
-    with pytest.raises(InputError, match=words) as refused:
-        sampler.count_marks(sampler.batches(np.arange(20), 5, 0), [marks], num_marks)
-    assert "tiering check" not in str(refused.value)  # nothing is wrong with the graph
 
 
 @pytest.mark.parametrize(("first", "last", "words"), [
@@ -221,10 +187,9 @@ def test_marks_that_do_not_fit(sampler: NeighborSampler, marks: Any, num_marks: 
 ])  # fmt: skip
 def test_batches_that_the_plan_lacks(sampler: NeighborSampler, first: int, last: int, words: str) -> None:
     plan = sampler.batches(np.arange(20), 5, 0)
-    for call in (sampler.count_accesses, lambda p, **k: sampler.count_marks(p, [{}], 2, **k)):
-        with pytest.raises(InputError, match=words) as refused:
-            call(plan, first=first, last=last)
-        assert "tiering check" not in str(refused.value)
+    with pytest.raises(InputError, match=words) as refused:
+        sampler.count_accesses(plan, first=first, last=last)
+    assert "tiering check" not in str(refused.value)
 
 
 def test_plans_of_another_graph_and_threads(sampler: NeighborSampler) -> None:

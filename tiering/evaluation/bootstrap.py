@@ -61,7 +61,6 @@ def middle(ratios: FloatArray) -> FloatArray:
     return ends
 
 
-def group_of(batches: npt.NDArray[np.int64], total: int) -> npt.NDArray[np.int64]:
-    """Group of each batch number out of `total`: each its own, or `MAX_GROUPS` runs of nearly equal length."""
-    groups = min(total, MAX_GROUPS)
-    return batches * groups // max(total, 1)
+def group_of(batch: int, total: int) -> int:
+    """Return the group of a batch out of `total`: each its own, or `MAX_GROUPS` runs of nearly equal length."""
+    return batch * min(total, MAX_GROUPS) // total

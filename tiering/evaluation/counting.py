@@ -1,10 +1,9 @@
-"""Count what whole epochs of training read: in all, and batch by batch for the error bars."""
+"""Accesses of whole epochs of training, counted with the sampler that training uses."""
 
 from __future__ import annotations
 
-import functools
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -15,81 +14,37 @@ import numpy.typing as npt
 from tiering.artifacts.manifest import relation_key
 from tiering.evaluation.bootstrap import MAX_GROUPS, group_of
 from tiering.evaluation.line import CHUNK, IntArray
-from tiering.evaluation.traffic import SsdCounter
 from tiering.formats.graph import Graph
-from tiering.sampling import (
-    AccessCounts,
-    EpochPlan,
-    SampledGraph,
-    Sampler,
-    SamplingOptions,
-    list_read_bytes,
-    resolve_fanouts,
-    runs_of_batches,
-)
+from tiering.sampling import AccessCounts, EpochPlan, Sampler, SamplingOptions, list_read_bytes, resolve_fanouts
+from tiering.sampling.plan import runs_of_batches
 
 BUCKETS = 256
-"""Buckets of a map: one byte per node."""
-BucketMap: TypeAlias = "Mapping[str, npt.NDArray[np.uint8]]"
-"""Node type -> uint8, shape (nodes,): bucket of each node; types that are not in it are not counted."""
-See: TypeAlias = "Callable[[Mapping[str, IntArray]], npt.NDArray[Any]]"
-"""What is to be known of a batch: from its unique nodes per type to an array of whole numbers."""
-
-
-class OwnJudge:
-    """The batches that the loader will train on."""
-
-    def __init__(self, sampler: Sampler) -> None:
-        self._sampler = sampler
-
-    def count(
-        self, plan: EpochPlan, first: int, last: int, counts: AccessCounts, maps: Sequence[BucketMap], threads: int
-    ) -> IntArray:
-        """Sample batches ``[first, last)`` of an epoch, add what they read to `counts`, and count nodes by bucket.
-
-        The answer is int64, shape (maps, last - first, `BUCKETS`): unique nodes of each bucket in each batch.
-        """
-        return self._sampler.count_marks(plan, maps, BUCKETS, counts, first=first, last=last, threads=threads)
-
-    def each(self, plan: EpochPlan, first: int, last: int, see: See, threads: int) -> Iterator[npt.NDArray[Any]]:
-        """Sample the same batches; what `see` finds in each, in order, `threads` at a time."""
-
-        def one(batch: int) -> npt.NDArray[Any]:
-            return see(self._sampler.sample(plan[batch], epoch=plan.epoch, batch=batch).nodes)
-
-        with ThreadPoolExecutor(threads) as pool:
-            coming: deque[Future[npt.NDArray[Any]]] = deque()
-            for batch in range(first, last):
-                if len(coming) == threads:
-                    yield coming.popleft().result()
-                coming.append(pool.submit(one, batch))
-            while coming:
-                yield coming.popleft().result()
+"""Most buckets of a bucket map: one byte per node."""
+_MAX_TASK = 8
+"""Most batches that a thread samples at a time."""
+BucketMap: TypeAlias = "tuple[str, npt.NDArray[np.uint8]]"
+"""A node type, and the bucket of each of its nodes."""
+Visit: TypeAlias = "Callable[[Mapping[str, IntArray]], npt.NDArray[Any]]"
+"""From the unique nodes of a batch per type to an array of whole numbers."""
 
 
 @dataclass(frozen=True)
-class Counted:
-    """What some epochs read."""
+class AccessTally:
+    """Accesses of some epochs."""
 
     accesses: AccessCounts
     """Sums over all epochs."""
     hits: IntArray
-    """int64, shape (maps, groups, `BUCKETS`): unique nodes of each bucket in each group of batches."""
+    """int64, shape (maps, groups, `BUCKETS`): unique nodes of each bucket in each group of batches (`group_of`)."""
     batches: int
     """Batches sampled."""
 
-    @property
-    def groups(self) -> int:
-        """Groups of batches (`tiering.evaluation.bootstrap.group_of`)."""
-        return int(self.hits.shape[1])
-
 
 @dataclass(frozen=True)
-class JudgedEpochs:
-    """Whole epochs of training, as the sampler samples them."""
+class ReferenceEpochs:
+    """Epochs of training that an evaluation samples."""
 
-    judge: OwnJudge
-    graph: SampledGraph
+    sampler: Sampler
     train: Mapping[str, npt.ArrayLike]
     """Training nodes per type."""
     options: SamplingOptions
@@ -97,46 +52,48 @@ class JudgedEpochs:
     epochs: range
     threads: int
 
-    def count(self, maps: Sequence[BucketMap]) -> Counted:
-        """Count what they read, with a progress bar; and nodes by the buckets of some maps, batch by batch."""
-        counts, total = AccessCounts.zeros(self.graph), self.batches
-        groups = group_of(np.arange(total), total)
-        hits = np.zeros((len(maps), min(total, MAX_GROUPS), BUCKETS), np.int64)
-        done = 0
-        for plan, first, last in self._runs("sampling"):
-            counted = self.judge.count(plan, first, last, counts, maps, self.threads)
-            own, sums = by_group(counted, groups[done : done + last - first])
-            hits[:, own] += sums
-            done += last - first
-        return Counted(counts, hits, total)
-
-    def each(self, see: See, doing: str) -> Generator[npt.NDArray[Any], None, None]:
-        """Sample the same batches again; what `see` finds in each, in order, with a progress bar."""
-        for plan, first, last in self._runs(doing):
-            yield from self.judge.each(plan, first, last, see, self.threads)
-
-    def count_pages(self, counter: SsdCounter) -> IntArray:
-        """Sum over all batches of what a counter sees in each."""
-        return functools.reduce(np.add, self.each(counter.see, "counting pages"))
-
-    @property
-    def per_epoch(self) -> int:
-        """Batches of an epoch."""
-        return -(-sum(np.asarray(ids).size for ids in self.train.values()) // self.options.batch_size)
-
     @property
     def batches(self) -> int:
-        return self.per_epoch * len(self.epochs)
+        """Batches of all epochs."""
+        seeds = sum(np.asarray(ids).size for ids in self.train.values())
+        return -(-seeds // self.options.batch_size) * len(self.epochs)
 
-    def _runs(self, doing: str) -> Iterator[tuple[EpochPlan, int, int]]:
-        how = self.options
-        return runs_of_batches(self.train, how.batch_size, how.seed, self.epochs, self.threads, doing)
+    def map_batches(
+        self, visit: Visit, label: str, counts: AccessCounts | None = None
+    ) -> Generator[npt.NDArray[Any], None, None]:
+        """Sample all batches, `threads` at a time, and yield what `visit` returns for each, in order.
 
+        `label` names the progress bar. Accesses are added to `counts`.
+        """
 
-def by_group(counted: IntArray, groups: IntArray) -> tuple[IntArray, IntArray]:
-    """Groups, ascending, of batches that follow each other, and the sums of what was counted in those of each."""
-    starts = np.flatnonzero(np.diff(groups, prepend=-1))
-    return groups[starts], np.add.reduceat(counted, starts, axis=1)
+        def sample(plan: EpochPlan, first: int, last: int) -> list[npt.NDArray[Any]]:
+            key = {"epoch": plan.epoch, "counts": counts}
+            return [visit(self.sampler.sample_nodes(plan[b], batch=b, **key)) for b in range(first, last)]
+
+        options, pending = self.options, deque[Future[list[npt.NDArray[Any]]]]()
+        runs = runs_of_batches(self.train, options.batch_size, options.seed, self.epochs, self.threads, label)
+        size = min(_MAX_TASK, 1 + self.batches // (64 * self.threads))
+        with ThreadPoolExecutor(self.threads) as pool:
+            for plan, begin, end in runs:
+                for first in range(begin, end, size):
+                    if len(pending) > self.threads:
+                        yield from pending.popleft().result()
+                    pending.append(pool.submit(sample, plan, first, min(first + size, end)))
+            while pending:
+                yield from pending.popleft().result()
+
+    def count(self, maps: Sequence[BucketMap]) -> AccessTally:
+        """Count accesses per node, and unique nodes by bucket and group of batches for each map."""
+        counts = AccessCounts.zeros(self.sampler.graph)
+        hits = np.zeros((len(maps), min(self.batches, MAX_GROUPS), BUCKETS), np.int64)
+
+        def count_buckets(nodes: Mapping[str, IntArray]) -> IntArray:
+            found = [np.bincount(buckets.take(nodes[t]), minlength=BUCKETS) for t, buckets in maps]
+            return np.array(found, np.int64).reshape(len(maps), BUCKETS)
+
+        for batch, found in enumerate(self.map_batches(count_buckets, "sampling", counts)):
+            hits[:, group_of(batch, self.batches)] += found
+        return AccessTally(counts, hits, self.batches)
 
 
 @dataclass(frozen=True)

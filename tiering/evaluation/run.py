@@ -8,14 +8,17 @@ themselves: no score does better on these epochs (but for the last row, which ma
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tiering.errors import InputError
-from tiering.evaluation.bootstrap import RESAMPLES, Bootstrap
-from tiering.evaluation.counting import BUCKETS, JudgedEpochs, OwnJudge, list_reads
+from tiering.evaluation.bootstrap import MAX_GROUPS, RESAMPLES, Bootstrap
+from tiering.evaluation.counting import BUCKETS, ReferenceEpochs, list_reads
 from tiering.evaluation.findings import SHARES, Line, Questions, answer
 from tiering.evaluation.line import ASSUMED, RowBytes, Score, competing_rows, score_vector
 from tiering.evaluation.memory_need import ReadingRoom, evaluation_need
@@ -141,13 +144,11 @@ def evaluate(
     asked = _reading_question(questions, rows_in_memory, ssd_model)
     room = None if asked is None else ReadingRoom.of(budget, need, rows, asked.max_bytes)
     samplers = need.threads(budget if room is None else budget.without(room.bytes), workers)
-    judged = JudgedEpochs(
-        OwnJudge(make_sampler(graph, chosen)), graph, nodes, chosen, range(first, first + epochs), samplers
-    )
+    judged = ReferenceEpochs(make_sampler(graph, chosen), nodes, chosen, range(first, first + epochs), samplers)
     known = None if asked is None or room is None else asked.sample(judged, room)
     rankings = {name: questions.rank(score_vector(graph, rows, name, score), workers) for name, score in scores.items()}
     ranked = list(rankings.values()) if resamples else []
-    maps = [{t: ranking.buckets[rows.part(i)]} for ranking in ranked for i, t in enumerate(rows.types)]
+    maps = [(t, ranking.buckets[rows.part(i)]) for ranking in ranked for i, t in enumerate(rows.types)]
     counted = judged.count(maps)
     hits = counted.hits.reshape(len(ranked), len(rows.types), -1, BUCKETS) if ranked else None
     truth = rows.join(counted.accesses.features)
@@ -156,13 +157,13 @@ def evaluate(
     if questions.reads_ssd:
         places = {name: ranking.places for name, ranking in rankings.items()}
         counter = SsdCounter(rows.types, rows.row_bytes, places, questions.units)
-        ssd = counter.reads(judged.count_pages(counter))
+        ssd = counter.reads(functools.reduce(np.add, judged.map_batches(counter.see, "counting pages")))
     reading = None
     if asked is not None and known is not None:
         values = ((name, score_vector(graph, rows, name, score)) for name, score in scores.items())
         lines = ((name, rows.line(own, workers)) for name, own in chain(values, [(ORACLE, truth)]))
         reading = asked.simulate(lines, known)
-    bootstrap = Bootstrap(counted.groups, resamples, chosen.seed)
+    bootstrap = Bootstrap(min(counted.batches, MAX_GROUPS), resamples, chosen.seed)
     by_score = [*([None] * len(scores) if hits is None else hits), None]  # the oracle has no error bars
     scored = {
         name: Line(questions, ranking, truth, own, bootstrap)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.errors import InputError
-from tiering.evaluation.counting import JudgedEpochs
+from tiering.evaluation.counting import ReferenceEpochs
 from tiering.evaluation.line import IntArray, Rows
 from tiering.evaluation.memory_need import ReadingRoom
 from tiering.formats.layout import SsdRows
@@ -142,7 +142,7 @@ class ReadingSpec:
                         "give more, or make batches smaller"
                     )
 
-    def sample(self, judged: JudgedEpochs, room: ReadingRoom) -> list[npt.NDArray[Any]]:
+    def sample(self, epochs: ReferenceEpochs, room: ReadingRoom) -> list[npt.NDArray[Any]]:
         """Sample the first batches, by `Rows` numbers: as many as fill the largest memory about three times.
 
         A third of them reads as many different bytes as the memory has, or three times as many with repetition. The
@@ -151,7 +151,7 @@ class ReadingSpec:
         rows, different, used, goal = 0, 0, 0, 0
         seen = np.zeros(self.rows.size, bool)
         batches: list[npt.NDArray[Any]] = []
-        with closing(judged.each(self._number_rows, "sampling for simulated reading")) as sampled:
+        with closing(epochs.map_batches(self._number_rows, "sampling for simulated reading")) as sampled:
             for batch in sampled:
                 rows += batch.size
                 if rows > room.rows:

@@ -109,6 +109,19 @@ class Sampler:
             batch,
         )
 
+    def sample_nodes(
+        self, seeds: Seeds, *, epoch: int = 0, batch: int = 0, counts: AccessCounts | None = None
+    ) -> dict[str, IdArray]:
+        """Return the unique nodes of the batch that `sample` makes, per type, and add what it reads to `counts`.
+
+        Edges are drawn, but not returned. May be called from many threads at once, with the same counters.
+        """
+        lists, key = self._per_type(seeds, "seeds"), (key_word(epoch, "epoch"), key_word(batch, "batch"))
+        counters = ([], []) if counts is None else self._counters(counts)
+        with self._explained():
+            nodes = self._native.sample_nodes(lists, *key, *counters)
+        return dict(zip(self.node_types, nodes, strict=True))
+
     def check_positions(self) -> None:
         """Raise `InputError` if this sampler's edges have no places in ``indices``."""
 
@@ -138,28 +151,6 @@ class Sampler:
             self._native.count_accesses(*epoch, *counters, parse_threads(threads))
         return counts
 
-    def count_marks(
-        self,
-        plan: EpochPlan,
-        maps: Sequence[Mapping[str, npt.NDArray[np.uint8]]],
-        num_marks: int,
-        counts: AccessCounts | None = None,
-        *,
-        first: int = 0,
-        last: int | None = None,
-        threads: int | None = None,
-    ) -> IdArray:
-        """Sample batches ``[first, last)`` of an epoch and count the unique nodes of each batch by their mark.
-
-        Each map marks nodes: per node type, uint8 of shape (num_nodes,), values below `num_marks` (1 to 256). Nodes of
-        types that a map leaves out are not counted. Accesses are added to `counts` on the way, as `count_accesses`
-        does. Returns int64, shape (maps, last - first, num_marks).
-        """
-        epoch, marks = self._epoch(plan, first, last), [self._marks(of_map) for of_map in maps]
-        counters = ([], []) if counts is None else self._counters(counts)
-        with self._explained():
-            return self._native.count_marks(*epoch, marks, num_marks, *counters, parse_threads(threads))
-
     def _epoch(
         self, plan: EpochPlan, first: int, last: int | None
     ) -> tuple[list[tuple[IdArray, IdArray]], int, int, int]:
@@ -181,18 +172,6 @@ class Sampler:
             for r in self.relations
         ]
         return features, adjacency
-
-    def _marks(self, marks: Mapping[str, npt.NDArray[np.uint8]]) -> list[npt.NDArray[np.uint8] | None]:
-        """One array per node type, None where nothing was given."""
-        self._check_types(marks, "marks")
-        for node_type, array in marks.items():
-            shape = (self.graph.num_nodes(node_type),)
-            if array.shape != shape or not np.can_cast(array.dtype, np.uint8, "safe"):
-                raise InputError(
-                    f"marks of type {node_type!r}: expected uint8 of shape {shape}, found {array.dtype} of shape "
-                    f"{array.shape}"
-                )
-        return [np.ascontiguousarray(marks[t], np.uint8) if t in marks else None for t in self.node_types]
 
     def _check_types(self, given: Mapping[str, Any], what: str) -> None:
         if unknown := [t for t in given if t not in self.node_types]:

@@ -72,18 +72,6 @@ void count_nodes(const GrowingArray<int64_t>& nodes, int64_t begin, int64_t end,
   }
 }
 
-void count_marks_of(const GrowingArray<int64_t>& nodes, const uint8_t* marks, int64_t num_marks, int64_t* out) {
-  uint8_t highest = 0;
-  for (int64_t i = 0; i < nodes.size(); ++i) {
-    if (i + kAhead < nodes.size()) __builtin_prefetch(marks + nodes[i + kAhead]);
-    const uint8_t mark = marks[nodes[i]];
-    highest = std::max(highest, mark);
-    if (mark < num_marks) ++out[mark];
-  }
-  TIERING_EXPECT(highest < num_marks,
-                 "marks: expected values below " + std::to_string(num_marks) + ", found " + std::to_string(highest));
-}
-
 }  // namespace
 
 /// Everything one batch in the making needs; reused from batch to batch.
@@ -274,9 +262,28 @@ SampledBatch Sampler::sample(const std::vector<SeedView>& seeds, uint64_t epoch,
   return result;
 }
 
-template <typename Visit>
-void Sampler::for_batches(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
-                          const AccessCounts* counts, int threads, Visit&& visit) {
+std::vector<GrowingArray<int64_t>> Sampler::sample_nodes(const std::vector<SeedView>& seeds, uint64_t epoch,
+                                                         uint64_t batch, const AccessCounts* counts) {
+  if (counts != nullptr) check_counts(*counts);
+  Lease workspace(*this);
+  workspace->reads = counts == nullptr ? nullptr : &counts->adjacency;
+  workspace->shared_reads = true;
+  workspace->sample(seeds, epoch, batch, false, nullptr);
+  if (counts != nullptr) workspace->add_counts(*counts, true);
+  std::vector<GrowingArray<int64_t>> nodes;
+  for (auto& table : workspace->tables) nodes.push_back(table.take_nodes());
+  return nodes;
+}
+
+void Sampler::check_counts(const AccessCounts& counts) const {
+  TIERING_EXPECT(
+      counts.features.size() == config_.num_nodes.size() && counts.adjacency.size() == config_.relations.size(),
+      "counts: expected one array per node type and one per relation");
+}
+
+void Sampler::count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
+                             const AccessCounts& counts, int threads) {
+  check_counts(counts);
   const size_t types = config_.num_nodes.size();
   TIERING_EXPECT(seeds.ids.size() == types && seeds.offsets.size() == types && seeds.num_batches.size() == types,
                  "seeds: expected one list per node type");
@@ -292,40 +299,10 @@ void Sampler::for_batches(const EpochSeeds& seeds, uint64_t epoch, int64_t first
       of_batch.push_back({seeds.ids[t] + offsets[b], offsets[b + 1] - offsets[b]});
     }
     Lease workspace(*this);
-    workspace->reads = counts == nullptr ? nullptr : &counts->adjacency;
+    workspace->reads = &counts.adjacency;
     workspace->shared_reads = threads > 1;
     workspace->sample(of_batch, epoch, static_cast<uint64_t>(b), false, nullptr);
-    if (counts != nullptr) workspace->add_counts(*counts, threads > 1);
-    visit(*workspace.get(), b);
-  });
-}
-
-void Sampler::check_counts(const AccessCounts& counts) const {
-  TIERING_EXPECT(
-      counts.features.size() == config_.num_nodes.size() && counts.adjacency.size() == config_.relations.size(),
-      "counts: expected one array per node type and one per relation");
-}
-
-void Sampler::count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
-                             const AccessCounts& counts, int threads) {
-  check_counts(counts);
-  for_batches(seeds, epoch, first, last, &counts, threads, [](const Workspace&, int64_t) {});
-}
-
-void Sampler::count_marks(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
-                          const std::vector<MarkMap>& maps, int64_t num_marks, int64_t* out, const AccessCounts* counts,
-                          int threads) {
-  if (counts != nullptr) check_counts(*counts);
-  const size_t types = config_.num_nodes.size();
-  for (const auto& map : maps) TIERING_EXPECT(map.marks.size() == types, "marks: expected one array per node type");
-  std::fill_n(out, static_cast<int64_t>(maps.size()) * (last - first) * num_marks, 0);
-  for_batches(seeds, epoch, first, last, counts, threads, [&](const Workspace& workspace, int64_t b) {
-    for (size_t m = 0; m < maps.size(); ++m) {
-      int64_t* const of_batch = out + (static_cast<int64_t>(m) * (last - first) + b - first) * num_marks;
-      for (size_t t = 0; t < types; ++t)
-        if (maps[m].marks[t] != nullptr)
-          count_marks_of(workspace.tables[t].nodes(), maps[m].marks[t], num_marks, of_batch);
-    }
+    workspace->add_counts(counts, threads > 1);
   });
 }
 

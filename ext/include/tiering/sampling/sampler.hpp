@@ -154,11 +154,6 @@ struct AccessCounts {
   std::vector<int64_t*> adjacency;  // per relation: +1 for every time a node's list is read
 };
 
-/// Marks of the nodes, to count a batch's nodes by: per type one byte per node, below num_marks.
-struct MarkMap {
-  std::vector<const uint8_t*> marks;  // per type; null: its nodes are not counted
-};
-
 /// Edge weights as running sums in whole numbers, ready for exact draws. Per column, in fixed point: the heaviest edge of
 /// a column of d edges counts 2^(62 - bits of d), so that a column sums to less than 2^62; positive weights count at least
 /// 1, 0 counts 0. So no rounding can take an edge of weight 0 or one that is taken already, on any processor.
@@ -179,15 +174,14 @@ class Sampler {
   /// Safe to call from many threads at once: each call takes a workspace of its own.
   SampledBatch sample(const std::vector<SeedView>& seeds, uint64_t epoch, uint64_t batch, bool want_positions);
 
+  /// Returns the unique nodes of one batch, per type, without its edges, and adds its accesses to `counts`, if given.
+  /// Safe to call from many threads at once, with the same counters.
+  std::vector<GrowingArray<int64_t>> sample_nodes(const std::vector<SeedView>& seeds, uint64_t epoch, uint64_t batch,
+                                                  const AccessCounts* counts);
+
   /// Samples batches [first, last) of an epoch and adds their accesses to `counts`; whole batches run in parallel.
   void count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last, const AccessCounts& counts,
                       int threads);
-
-  /// Samples batches [first, last) of an epoch and writes how many unique nodes of each batch carry each mark:
-  /// out[(map * batches + batch - first) * num_marks + mark]. Accesses are added to `counts` on the way, if given.
-  void count_marks(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
-                   const std::vector<MarkMap>& maps, int64_t num_marks, int64_t* out, const AccessCounts* counts,
-                   int threads);
 
   const SamplerConfig& config() const { return config_; }
 
@@ -196,12 +190,6 @@ class Sampler {
 
   struct Workspace;
   class Lease;
-
-  /// Samples batches [first, last), adds their accesses to `counts` unless it is null, and calls
-  /// visit(workspace, batch) for each; whole batches in parallel.
-  template <typename Visit>
-  void for_batches(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last, const AccessCounts* counts,
-                   int threads, Visit&& visit);
 
   SamplerConfig config_;
   std::vector<Buffer<uint64_t>> sums_;  // per relation; empty unless the rule is weighted
