@@ -67,9 +67,9 @@ class ReferenceEpochs:
         """
 
         def sample(plan: EpochPlan, first: int, last: int) -> list[npt.NDArray[Any]]:
-            key = {"epoch": plan.epoch, "counts": counts}
-            return [visit(self.sampler.sample_nodes(plan[b], batch=b, **key)) for b in range(first, last)]
+            return [visit(nodes_of(plan[b], epoch=plan.epoch, batch=b, counts=counts)) for b in range(first, last)]
 
+        nodes_of = self.sampler.sample_nodes
         options, pending = self.options, deque[Future[list[npt.NDArray[Any]]]]()
         runs = runs_of_batches(self.train, options.batch_size, options.seed, self.epochs, self.threads, label)
         size = min(_MAX_TASK, 1 + self.batches // (64 * self.threads))
