@@ -66,7 +66,7 @@ def feature_seconds(tables: list[RankedTable], budget: int, costs: AccessCosts, 
             total += accesses * share * costs.feature(row_bytes)
             if lower.cpu_bytes is not None and place < ends[2]:
                 reads = -(-(row_bytes if row_bytes <= 512 else -(-row_bytes // 512) * 512) // 4096)
-                total += accesses * reads * costs.ssd_seconds / lower.images
+                total += accesses * reads * costs.ssd_seconds / lower.ssds
         return total
 
     return worth(budget) - worth(0)

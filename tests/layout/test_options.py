@@ -59,5 +59,5 @@ def test_whole_or_one_by_one(tmp_path: Path) -> None:
     one = pipeline.layout(reordered, tmp_path / "layout", gpu="20%")
     whole = pipeline.layout(reordered, tmp_path / "layout", LayoutOptions.of(gpu="20%"), force=True)
     assert one.digest == whole.digest
-    with pytest.raises(TypeError, match="options are given whole, and gpu beside them; give one of both"):
+    with pytest.raises(TypeError, match="expected LayoutOptions or keywords, found both"):
         pipeline.layout(reordered, tmp_path / "layout", LayoutOptions.of(), gpu="20%", force=True)

@@ -1,8 +1,8 @@
 """Divide a GPU's memory between feature rows and adjacency lists (DUCATI's dual cache; Zhang et al., SIGMOD'23).
 
-Either is a prefix: of the line of feature rows, and of the columns of each relation. A prefix is worth the seconds per
-epoch that its accesses would cost more from host memory: expected accesses times `AccessCosts`. Lists are taken
-greedily by seconds per byte, block by block; rows get what they leave; and the best of all these divisions is it.
+The GPU holds a prefix of the feature rows in placement order, and of the columns of each relation. A prefix saves the
+seconds per epoch that its accesses would take longer from host memory: expected accesses times `AccessCosts`. Lists are
+taken greedily by seconds per byte, block by block; rows get the rest. The best of these divisions is chosen.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tiering.artifacts.manifest import relation_key
+from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import InputError
 from tiering.formats.adjacency_prefix import AdjacencyPrefix, ListBytes
 from tiering.formats.graph import Graph
@@ -30,46 +30,45 @@ from tiering.sampling import list_read_places, resolve_fanouts
 from tiering.units import Size, format_bytes, format_count, format_small_seconds
 
 COMPARED = 1000
-"""Ranks of each type whose scores are compared."""
+"""Ranks of each type whose scores are compared with those of the order."""
 HOST = LowerTiers()
-"""Host memory serves all that the GPU does not hold."""
+"""Host memory alone."""
 RESOLUTION = Resolution()
-"""Its sizes bound the memory of a plan: a block of rows or columns takes `BLOCK_BYTES`, a row or column of a chunk
-`CHUNK_VALUES` values of 8 bytes."""
-BLOCK_BYTES, CHUNK_VALUES = 108, 12
+BLOCK_BYTES, CHUNK_BYTES = 108, 96
+"""Memory of a block of rows or columns, and of a row or column of a chunk, while a split is planned."""
 
 
 @dataclass(frozen=True)
 class CacheBenefit:
-    """What features, or adjacency lists, are read per epoch, and what the GPU serves of it."""
+    """Reads of feature rows, or of adjacency lists, per epoch, and the part that the GPU serves."""
 
     reads: float
-    """Expected accesses per epoch, of feature rows or of lists."""
+    """Expected reads per epoch."""
     served: float
-    """Those of them that the GPU's own memory serves."""
+    """Reads that the GPU's own memory serves."""
     seconds: float
-    """Seconds per epoch that all would save if the GPU held everything."""
+    """Seconds per epoch saved if the GPU held everything."""
     saved: float
-    """Seconds per epoch that those served save."""
+    """Seconds per epoch saved by the reads that are served."""
 
     @property
-    def share(self) -> float:
-        """Share of the reads that is served; 0 where there are none."""
+    def hit_rate(self) -> float:
+        """Fraction of the reads that is served; 0 where there are none."""
         return self.served / self.reads if self.reads else 0.0
 
 
 @dataclass(frozen=True)
 class CacheSplit:
-    """How a GPU's memory is divided."""
+    """A division of a GPU's memory."""
 
     mode: str
-    """``auto``, or the share that was asked for."""
+    """``auto``, or the share of the lists that the user gave."""
     budget: int
     """Bytes that were divided."""
     rows: dict[str, int]
     """Feature rows on the GPU, by node type; hottest first."""
     feature_bytes: int
-    """What they take."""
+    """Bytes of these rows."""
     lists: dict[str, AdjacencyPrefix]
     """Adjacency lists on the GPU, by relation; only relations with any."""
     features: CacheBenefit
@@ -79,12 +78,12 @@ class CacheSplit:
 
     @property
     def adjacency_bytes(self) -> int:
-        """What the adjacency lists take."""
+        """Bytes of the adjacency lists."""
         return sum(prefix.bytes for prefix in self.lists.values())
 
     @property
     def saved(self) -> float:
-        """Seconds saved per epoch, of features and lists together: what ``auto`` maximises."""
+        """Seconds saved per epoch by features and lists, which ``auto`` maximises."""
         return self.features.saved + self.adjacency.saved
 
     @property
@@ -93,7 +92,7 @@ class CacheSplit:
         return Size(format_bytes(self.feature_bytes), bytes=self.feature_bytes) if self.feature_bytes else None
 
     def to_body(self) -> dict[str, Any]:
-        """Fields of a layout's body."""
+        """Return the fields of a layout's body."""
         return {
             "adjacency": {key: prefix.to_json() for key, prefix in self.lists.items()},
             "split": {
@@ -109,9 +108,9 @@ class CacheSplit:
         whole = self.features.seconds + self.adjacency.seconds
         return (
             f"adjacency cache {self.mode}: of {format_bytes(self.budget)}, adjacency lists take "
-            f"{format_bytes(self.adjacency_bytes)} and serve {100 * self.adjacency.share:.1f} % of the list reads, "
-            f"feature rows take {format_bytes(self.feature_bytes)} and serve {100 * self.features.share:.1f} % of the "
-            f"feature reads; saved per epoch: {format_small_seconds(self.saved)} of {format_small_seconds(whole)}"
+            f"{format_bytes(self.adjacency_bytes)} and serve {100 * self.adjacency.hit_rate:.1f} % of the list reads, "
+            f"feature rows take {format_bytes(self.feature_bytes)} and serve {100 * self.features.hit_rate:.1f} % of "
+            f"the feature reads; saved per epoch: {format_small_seconds(self.saved)} of {format_small_seconds(whole)}"
         )
 
 
@@ -125,9 +124,9 @@ def divide_gpu(
 ) -> CacheSplit:
     """Divide the memory of a GPU between feature rows and adjacency lists of a reordered graph.
 
-    Refuses scores other than those that the graph was ordered by, and those that say nothing about adjacency. Cost: one
-    pass over the order, its scores and ``indptr``; reads of lists are looked up at random, slow where they do not fit
-    the page cache. Memory: `split_memory`.
+    Scores must be those that the graph was ordered by, and predict reads of lists. Cost: one pass over the order, its
+    scores and ``indptr``; reads of lists are looked up at random, slow where they do not fit the page cache. Memory:
+    `split_memory`.
     """
     if options.cache is None:
         raise InputError(
@@ -166,30 +165,38 @@ def check_ordered_by(graph: Graph, order: Order, scores: Scores) -> None:
 
 
 def adjacency_lists(graph: Graph, scores: Scores) -> list[AdjacencyLists]:
-    """Lists of every relation, in ranks, with their reads as the scores predict them."""
+    """Return the lists of every relation, in ranks, with their reads as the scores predict them."""
+    lists = []
+    for relation in graph.relations:
+        sampler, fanouts = list_sampling(graph, relation, scores)
+        lists.append(
+            AdjacencyLists(
+                relation_key(relation),
+                checked_lists(graph, relation)[0],
+                ListBytes.of_graph(graph, relation, weights=sampler == "weighted"),
+                partial(of_ranks, scores.adjacency(relation), graph, relation[2]),
+                partial(list_read_places, sampler=sampler, fanouts=fanouts),
+            )
+        )
+    return lists
+
+
+def list_sampling(
+    graph: Graph, relation: Relation, scores: Scores, purpose: str = "", remedy: str = ""
+) -> tuple[str, list[int]]:
+    """Return the sampler and the fanouts of a relation, by hop, that scores predict; the error names a `purpose`."""
     sampling = scores.manifest.provenance.get("options", {}).get("sampling", {})
-    if graph.relations and not (scores.relations and "fanouts" in sampling and "sampler" in sampling):
+    if not (scores.relations and "fanouts" in sampling and "sampler" in sampling):
         raise InputError(
-            f"{scores.path}: {scores.method} says nothing about reads of adjacency lists; score by the sampler, as by "
-            "`tiering score G --method hybrid --fanouts 10,10 --out S`, and reorder by these scores"
+            f"{scores.path}: {scores.method} says nothing about reads of adjacency lists{purpose}; {remedy}score by "
+            "the sampler, as by `tiering score G --method hybrid --fanouts 10,10 --out S`, and reorder by it"
         )
-    if not graph.relations:
-        return []
-    sampler, hops = sampling["sampler"], resolve_fanouts(graph.relations, sampling["fanouts"])
-    return [
-        AdjacencyLists(
-            relation_key(relation),
-            checked_lists(graph, relation)[0],
-            ListBytes.of_graph(graph, relation, weights=sampler == "weighted"),
-            partial(of_ranks, scores.adjacency(relation), graph, relation[2]),
-            partial(list_read_places, sampler=sampler, fanouts=[hop[index] for hop in hops]),
-        )
-        for index, relation in enumerate(graph.relations)
-    ]
+    hops, number = resolve_fanouts(graph.relations, sampling["fanouts"]), graph.relations.index(relation)
+    return sampling["sampler"], [hop[number] for hop in hops]
 
 
 def gpu_budget(gpu: Size | None, tables: Sequence[RankedTable], relations: Sequence[AdjacencyLists]) -> int:
-    """Bytes that are to be divided: as given, a share of all feature bytes, or with ``auto`` everything there is."""
+    """Return the bytes to divide: `gpu`, which is a share of all feature bytes, or with ``auto`` all rows and lists."""
     if gpu is None:
         raise InputError(
             "adjacency cache: expected memory to divide; give --gpu SIZE such as 8GiB, or leave --adjacency-cache out"
@@ -210,7 +217,7 @@ def gpu_budget(gpu: Size | None, tables: Sequence[RankedTable], relations: Seque
 
 
 def plan_split(
-    asked: Size,
+    share: Size,
     budget: int,
     tables: Sequence[RankedTable],
     relations: Sequence[AdjacencyLists],
@@ -220,30 +227,29 @@ def plan_split(
 ) -> CacheSplit:
     """Divide `budget` bytes between feature rows and adjacency lists.
 
-    Asked for a share: lists, taken greedily (`ListBenefit.of`), as long as they fit into it, rows in all that is left.
-    ``auto``: so many of these lists that they and the rows beside them save most seconds per epoch; of equal divisions
-    the one with fewest lists.
+    With a share, lists are taken greedily (`ListBenefit.of`) as long as they fit into it; rows get the rest. With
+    ``auto``, so many of these lists are taken that they and the rows together save most seconds per epoch; of equal
+    divisions the one with fewest lists.
 
-    How good ``auto`` is, by its own figures: with one relation every number of columns is tried, and no other pair of
-    prefixes saves more. With several the result saves no less than any share of the budget, and no less than the best
-    combination of prefixes less what one run of one relation's blocks saves. With more rows or columns than
-    `Resolution.blocks`, whole blocks of them are tried. Lists that the GPU does not hold count as read from host
-    memory; a peer's memory counts as reached.
+    With one relation ``auto`` tries every number of columns, so no other pair of prefixes saves more. With several it
+    saves no less than any share, and no less than the best combination of prefixes less the saving of one run of blocks
+    of one relation. With more rows or columns than `Resolution.blocks`, whole blocks are tried. Lists that the GPU does
+    not hold count as read from host memory; a peer's memory counts as reached.
 
-    Cost: one look at each score, each list's length and reads; sorts of blocks. Memory: `split_memory`.
+    Cost: each score, each list's length and its reads are read once; blocks are sorted. Memory: `split_memory`.
     """
-    taken = ListBenefit.of(relations, costs, resolution)
-    if asked.fraction is not None:
-        point = int(np.searchsorted(taken.bytes, int(budget * asked.fraction), side="right")) - 1
+    prefixes = ListBenefit.of(relations, costs, resolution)
+    if share.fraction is not None:
+        point = int(np.searchsorted(prefixes.bytes, int(budget * share.fraction), side="right")) - 1
     else:
-        reach = int(np.searchsorted(taken.bytes, budget, side="right"))
-        rows = RowBenefit.of(tables, costs, lower, resolution).saved(budget - taken.bytes[:reach], lower, costs)
-        point = int(np.argmax(taken.seconds[:reach] + rows))
-    left = budget - int(taken.bytes[point])
-    ends = longest_prefix(tables, left)
-    columns = [taken.columns(relation, point) for relation in range(len(relations))]
+        reach = int(np.searchsorted(prefixes.bytes, budget, side="right"))
+        rows = RowBenefit.of(tables, costs, lower, resolution).saved(budget - prefixes.bytes[:reach], lower, costs)
+        point = int(np.argmax(prefixes.seconds[:reach] + rows))
+    rest = budget - int(prefixes.bytes[point])
+    ends = longest_prefix(tables, rest)
+    columns = [prefixes.columns(relation, point) for relation in range(len(relations))]
     return CacheSplit(
-        asked.text,
+        share.text,
         budget,
         {table.node_type: end for table, end in zip(tables, ends, strict=True)},
         sum(end * table.row_bytes for table, end in zip(tables, ends, strict=True)),
@@ -252,21 +258,21 @@ def plan_split(
             for lists, count in zip(relations, columns, strict=True)
             if count
         },
-        _feature_benefit(tables, left, costs, lower),
-        CacheBenefit(*(float(sums[at]) for sums in (taken.reads, taken.seconds) for at in (-1, point))),
+        _feature_benefit(tables, rest, costs, lower),
+        CacheBenefit(*(float(sums[at]) for sums in (prefixes.reads, prefixes.seconds) for at in (-1, point))),
     )
 
 
 def split_memory(rows: int, columns: int) -> int:
-    """Bytes that planning a split takes at the most, for numbers of feature rows and lists over all types."""
+    """Return the peak memory of planning a split, in bytes, for numbers of feature rows and lists over all types."""
     blocks = min(rows, RESOLUTION.blocks) + min(columns, RESOLUTION.blocks)
-    return BLOCK_BYTES * blocks + 8 * CHUNK_VALUES * min(max(rows, columns), RESOLUTION.chunk) + (1 << 20)
+    return BLOCK_BYTES * blocks + CHUNK_BYTES * min(max(rows, columns), RESOLUTION.chunk) + (1 << 20)
 
 
 def _feature_benefit(
     tables: Sequence[RankedTable], gpu_bytes: int, costs: AccessCosts, lower: LowerTiers
 ) -> CacheBenefit:
-    """By exact prefixes. What is saved is counted from a layout without a gpu tier."""
+    """Return the benefit of exact prefixes of rows, compared with a layout without a gpu tier."""
     reach = [longest_prefix(tables, size + more) for size in (0, gpu_bytes) for more in lower.ends]
     reads = served = seconds = saved = 0.0
     for index, table in enumerate(tables):

@@ -1,7 +1,7 @@
-"""What a growing prefix takes and saves: of the common line of feature rows, and of adjacency lists.
+"""Bytes and saved seconds of growing prefixes: of the feature rows in placement order, and of adjacency lists.
 
-Both are cut into blocks, so that graphs of any size take the same memory. Sums run front to back: the same figures on
-every machine.
+Rows and lists are cut into blocks, so that graphs of any size take the same memory. Sums run front to back, so that all
+machines get the same figures.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Resolution:
-    """How finely prefixes are looked at."""
+    """The number of prefixes that are compared, and of rows read at a time."""
 
     blocks: int = 1 << 18
-    """Blocks at the most, and one per node type or relation; with fewer rows (columns) a block is one row (column)."""
+    """Blocks at most, and one per node type or relation; with fewer rows (columns) a block is one row (column)."""
     chunk: int = 1 << 18
     """Rows or columns read at a time."""
 
     def step(self, count: int) -> int:
-        """Rows or columns of a block, where there are `count` over all types or relations."""
+        """Return the rows or columns of a block, for `count` of them over all types or relations."""
         return max(1, -(-count // self.blocks))
 
 
 @dataclass(frozen=True)
 class LowerTiers:
-    """The tiers behind the gpu tier: of fixed size, they move along the line of rows with its end.
+    """The tiers after the gpu tier. Their sizes are fixed, so they begin later if the gpu tier holds more rows.
 
     A row that adjacency lists push out of the gpu tier pushes another out of the cpu tier.
     """
@@ -48,17 +48,17 @@ class LowerTiers:
     """The peer tier, of all peers together."""
     cpu_bytes: int | None = None
     """Host memory; ``None``: all that is left, and no ssd tier."""
-    images: int = 0
-    """SSDs that read side by side; 0 without an ssd tier."""
+    ssds: int = 0
+    """SSDs that are read side by side; 0 without an ssd tier."""
 
     @classmethod
-    def of(cls, capacities: Capacities, total: int, images: int) -> LowerTiers:
-        """Of a layout with `total` bytes of features."""
+    def of(cls, capacities: Capacities, total: int, ssds: int) -> LowerTiers:
+        """Return the tiers of a layout with `total` bytes of features."""
         peer, cpu = capacities.peer, capacities.cpu
         peers = 0 if peer is None else min(total, peer.of(total) * capacities.num_peers)
-        if not images or (cpu is not None and cpu.auto):
+        if not ssds or (cpu is not None and cpu.auto):
             return cls(peers)
-        return cls(peers, 0 if cpu is None else cpu.of(total), images)
+        return cls(peers, 0 if cpu is None else cpu.of(total), ssds)
 
     @property
     def ends(self) -> tuple[int, int, int]:
@@ -66,26 +66,26 @@ class LowerTiers:
         return 0, self.peer_bytes, self.peer_bytes + (self.cpu_bytes or 0)
 
     def ssd_seconds(self, row_bytes: int, costs: AccessCosts) -> float:
-        """Seconds that an access to a row costs more if it lies on SSD than in host memory; 0 without an ssd tier."""
+        """Return the seconds that an access to a row on SSD takes longer than in host memory; 0 without SSDs."""
         if self.cpu_bytes is None:
             return 0.0
-        return -(-ssd_stride(row_bytes) // SSD_READ_BYTES) * costs.ssd_seconds / self.images
+        return -(-ssd_stride(row_bytes) // SSD_READ_BYTES) * costs.ssd_seconds / self.ssds
 
 
 @dataclass(frozen=True)
 class AdjacencyLists:
-    """Adjacency lists of one relation that are to be placed; columns are ranks of the destination type."""
+    """Adjacency lists of one relation to place; columns are ranks of the destination type."""
 
     relation: str
     """Its key, ``src:name:dst``."""
     indptr: Ints
     """Shape (columns + 1,)."""
     size: ListBytes
-    """What they take in the memory of a GPU."""
+    """Their size in the memory of a GPU."""
     reads: Callable[[int, int], Floats]
     """Expected reads per epoch of the lists of columns begin to end: float64, shape (end - begin,)."""
-    places: Callable[[Ints], Floats]
-    """Places that a read looks at in lists of given lengths (`list_read_places`): int64 (n,) to float64 (n,)."""
+    positions: Callable[[Ints], Floats]
+    """Positions read in lists of given lengths (`list_read_places`): int64 (n,) to float64 (n,)."""
 
     @property
     def columns(self) -> int:
@@ -98,9 +98,9 @@ class AdjacencyLists:
         return int(self.size.taken(self.columns, int(self.indptr[-1]))) if self.columns else 0
 
     def benefit(self, costs: AccessCosts, begin: int, end: int) -> tuple[Floats, Floats]:
-        """Seconds saved by each list of a range of columns, and its reads."""
+        """Return the seconds that each list of a range of columns saves on the GPU, and its reads."""
         reads = self.reads(begin, end)
-        seconds = self.places(np.diff(self.indptr[begin : end + 1]))
+        seconds = self.positions(np.diff(self.indptr[begin : end + 1]))
         seconds *= costs.neighbour_seconds
         seconds += costs.list_seconds
         seconds *= reads
@@ -109,23 +109,20 @@ class AdjacencyLists:
 
 @dataclass(frozen=True)
 class RowBenefit:
-    """Prefixes of the common line of feature rows, the line along which `plan_tiers` fills the tiers.
-
-    All arrays have shape (blocks + 1,) and begin with 0.
-    """
+    """Prefixes of all feature rows in the order in which `plan_tiers` places them; arrays of shape (blocks + 1,)."""
 
     bytes: Ints
-    """What each prefix takes."""
+    """Bytes of each prefix, from 0 on."""
     seconds: Floats
-    """Seconds per epoch that it saves on the GPU beside host memory."""
+    """Seconds per epoch that it saves on the GPU against host memory."""
     ssd_seconds: Floats
-    """Seconds per epoch that it saves in host memory beside SSDs."""
+    """Seconds per epoch that it saves in host memory against SSDs."""
 
     @classmethod
     def of(
         cls, tables: Sequence[RankedTable], costs: AccessCosts, lower: LowerTiers, resolution: Resolution
     ) -> RowBenefit:
-        """The line of all rows: those put first, then by score per byte; ties by table, then by rank."""
+        """Return the prefixes of the rows: pinned ones first, then by score per byte; ties by table, then by rank."""
         step = resolution.step(sum(table.rows for table in tables))
         parts: list[tuple[npt.NDArray[Any], ...]] = [(np.zeros(0, np.int64),) * 4]
         for table in tables:
@@ -135,35 +132,35 @@ class RowBenefit:
             keys = table.scores[::step] / table.row_bytes
             keys[: -(-table.first // step)] = np.inf
             parts.append((keys, sizes, sums * seconds, sums * ssd))
-        return cls(*map(_up_to, _by_falling_key(parts)))
+        return cls(*map(_cumulate, _merge_by_key(parts)))
 
     def saved(self, nbytes: Ints, lower: LowerTiers, costs: AccessCosts) -> Floats:
-        """Seconds saved by gpu tiers of each number of bytes, whole blocks, with the tiers that follow each."""
+        """Return the seconds saved by gpu tiers of each number of bytes, with the tiers that follow each."""
         gpu, peer, cpu = (np.searchsorted(self.bytes, nbytes + more, side="right") - 1 for more in lower.ends)
         return np.asarray(costs.saved_by_tiers(self.seconds[gpu], self.seconds[peer], self.ssd_seconds[cpu]))
 
 
 @dataclass(frozen=True)
 class ListBenefit:
-    """Prefixes of the relations' adjacency lists, growing by a block of one relation at a time."""
+    """Prefixes of the relations' adjacency lists, which grow by a block of one relation at a time."""
 
     bytes: Ints
-    """Shape (blocks + 1,), from 0 on, as the next two: what all lists so far take."""
+    """Bytes of all lists so far, from 0 on; shape (blocks + 1,) as the next two."""
     seconds: Floats
     """Seconds per epoch that they save."""
     reads: Floats
     """Their reads per epoch."""
     relation: Ints
-    """Shape (blocks,): whose block is added."""
+    """Relation of each block, shape (blocks,)."""
     end: Ints
-    """Shape (blocks,): columns of that relation from then on."""
+    """Columns of that relation up to the block, shape (blocks,)."""
 
     @classmethod
     def of(cls, relations: Sequence[AdjacencyLists], costs: AccessCosts, resolution: Resolution) -> ListBenefit:
-        """Blocks taken greedily: that of the relation that saves most seconds per byte comes first, ties by relation.
+        """Take blocks greedily by seconds saved per byte, ties by relation.
 
-        A relation's lists need not save less and less, and only prefixes can be held. So its next block counts with the
-        best run of blocks that it begins: by seconds per byte of them together.
+        Only prefixes can be cached, and a later block of a relation may save more than an earlier one. So a block
+        counts with the best run of blocks that it begins: `falling_rates`.
         """
         step = resolution.step(sum(lists.columns for lists in relations))
         parts: list[tuple[npt.NDArray[Any], ...]] = [(np.zeros(0, np.int64),) * 6]
@@ -173,16 +170,16 @@ class ListBenefit:
             sizes = np.diff(lists.size.taken(ends, lists.indptr[ends]), prepend=0)
             rates = falling_rates(seconds, sizes) if len(relations) > 1 else np.zeros(ends.size)
             parts.append((rates, sizes, seconds, reads, np.full(ends.size, index), ends))
-        sizes, seconds, reads, relation, ends = _by_falling_key(parts)
-        return cls(_up_to(sizes), _up_to(seconds), _up_to(reads), relation, ends)
+        sizes, seconds, reads, relation, ends = _merge_by_key(parts)
+        return cls(_cumulate(sizes), _cumulate(seconds), _cumulate(reads), relation, ends)
 
     def columns(self, relation: int, point: int) -> int:
-        """Columns of a relation among the first `point` blocks."""
+        """Return the columns of a relation among the first `point` blocks."""
         return int(self.end[:point][self.relation[:point] == relation].max(initial=0))
 
 
 def prefix_sums(values: RowScores, ends: Sequence[int]) -> list[float]:
-    """Sums of the first ``ends[i]`` values, front to back, chunk by chunk."""
+    """Return the sums of the first ``ends[i]`` values, front to back, chunk by chunk."""
     sums, total, begin, chunk = {}, 0.0, 0, Resolution().chunk
     for end in sorted(set(ends)):
         for first in range(begin, end, chunk):
@@ -191,19 +188,8 @@ def prefix_sums(values: RowScores, ends: Sequence[int]) -> list[float]:
     return [sums[end] for end in ends]
 
 
-def _scores(table: RankedTable, begin: int, end: int) -> tuple[npt.NDArray[Any]]:
-    return (table.scores[begin:end],)
-
-
-def _by_falling_key(parts: Sequence[tuple[npt.NDArray[Any], ...]]) -> list[npt.NDArray[Any]]:
-    """Blocks of several sequences in one line, by their first column; equal ones by sequence, then as they come."""
-    key, *columns = (np.concatenate(column) for column in zip(*parts, strict=True))
-    line = np.argsort(-key, kind="stable")
-    return [column[line] for column in columns]
-
-
 def falling_rates(values: Floats, sizes: Ints) -> Floats:
-    """For each block (of a size above 0) the most per byte that it and blocks behind it bring together: not rising.
+    """Return for each block (of a size above 0) the highest value per byte of a run of blocks that it begins.
 
     Neighbours whose rates would rise are pooled until none does (the upper concave hull); cost O(blocks).
     """
@@ -215,24 +201,17 @@ def falling_rates(values: Floats, sizes: Ints) -> Floats:
             run = (before[0] + run[0], before[1] + run[1], before[2] + run[2])
         pooled.append(run)
     rates = np.array([value / size for value, size, _ in pooled])
-    # Rounding must not turn two runs of one relation round: its columns are taken in order.
+    # Rounding must not swap two runs of one relation: its columns are taken in order.
     return np.repeat(np.minimum.accumulate(rates), [count for *_, count in pooled])
 
 
 def block_ends(count: int, step: int) -> Ints:
-    """Ends of blocks of `step`, the last of which may be shorter."""
+    """Return the ends of blocks of `step`, the last of which may be shorter."""
     return np.minimum(np.arange(step, count + step, step, dtype=np.int64), count)
 
 
-def _up_to(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Sums of the first 0, 1, 2... values; from front to back, whatever the machine."""
-    sums = np.zeros(values.size + 1, values.dtype)
-    np.cumsum(values, out=sums[1:])
-    return sums
-
-
 def block_sums(count: int, step: int, resolution: Resolution, read: Callable[[int, int], tuple[Floats, ...]]) -> Floats:
-    """Sums over blocks of `step` of each of the arrays that `read` returns for a range: shape (arrays, blocks)."""
+    """Return the sums over blocks of `step` of the arrays that `read` returns for a range: shape (arrays, blocks)."""
     sums = []
     chunk = max(1, resolution.chunk // step) * step
     for begin in range(0, max(count, 1), chunk):
@@ -242,3 +221,21 @@ def block_sums(count: int, step: int, resolution: Resolution, read: Callable[[in
             columns = tuple(np.cumsum(values, axis=1)[:, -1].copy() for values in whole)
         sums.append(columns)
     return np.concatenate(sums, axis=1)
+
+
+def _scores(table: RankedTable, begin: int, end: int) -> tuple[npt.NDArray[Any]]:
+    return (table.scores[begin:end],)
+
+
+def _merge_by_key(parts: Sequence[tuple[npt.NDArray[Any], ...]]) -> list[npt.NDArray[Any]]:
+    """Merge the blocks of several sequences by their first column, falling; ties by sequence, then as they come."""
+    key, *columns = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.argsort(-key, kind="stable")
+    return [column[order] for column in columns]
+
+
+def _cumulate(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the sums of the first 0, 1, 2... values, front to back."""
+    sums = np.zeros(values.size + 1, values.dtype)
+    np.cumsum(values, out=sums[1:])
+    return sums

@@ -1,7 +1,6 @@
-"""What one access costs more when its data lie in host memory than when they lie on the GPU.
+"""The costs of accesses by which a GPU's memory is divided (`tiering.layout.adjacency_cache`).
 
-The figures behind the division of a GPU's memory (`tiering.layout.adjacency_cache`): assumed ones, from the speed of a
-link, or measured ones, from a file. Also what peers save of that, and what SSDs cost on top.
+They are assumed, from the speed of a link, or measured, from a file.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from tiering.errors import InputError, MissingError
 ASSUMED = "assumed"
 """Source of the default figures."""
 WIDE_BYTES_PER_SECOND = 25e9
-"""PCIe 4.0 x16 under wide reads of host memory by the GPU: of 31.5 GB/s raw, what remains after headers."""
+"""Speed of PCIe 4.0 x16 under wide reads of host memory by the GPU: 31.5 GB/s raw, without headers."""
 SECTORS_PER_SECOND = WIDE_BYTES_PER_SECOND / 2 / 32
-"""A scattered read costs a sector of 32 B. Sectors reach half of the wide bandwidth: headers are as long as they."""
-HOST_SHARE = 1 - 1 / 100
-"""Share of the host's time that is saved: the GPU's own memory counts as 100 times as fast."""
+"""Scattered reads of a sector of 32 B reach half of the wide bandwidth: a header is as long as a sector."""
+SAVED = 1 - 1 / 100
+"""Fraction of the host's time that is saved: the GPU's own memory counts as 100 times as fast."""
 SSD_READ_BYTES = 4096
-"""A read of an SSD; rows up to this size take one."""
+"""Bytes of a read of an SSD; rows up to this size take one."""
 _ASSUMED = {"peer_share": 0.9, "ssd_seconds": 1e-6}
-"""What a file of measured figures may leave out: a peer's memory counts as ten times as fast as the host's (NVLink
-beside PCIe), and an SSD does a million random reads per second."""
+"""Figures that a file of measured ones may leave out: a peer's memory counts as ten times as fast as the host's (NVLink
+against PCIe), and an SSD does a million random reads per second."""
 _FORM = (
     '{"device": "...", "feature_seconds": {"base": x, "per_byte": y}, "list_seconds": a, "neighbour_seconds": b}, '
     "in seconds"
@@ -37,42 +36,41 @@ _FORM = (
 
 @dataclass(frozen=True)
 class AccessCosts:
-    """Seconds saved per access: from host memory less from GPU memory, with all accesses of a batch in flight.
+    """Seconds that an access to host memory takes longer than one to the GPU's, with all accesses of a batch in flight.
 
-    The defaults are arithmetic: a list's begin and end, and each neighbour id, are one scattered sector of 32 B, 2.53
-    ns; a feature row is its bytes at 25 GB/s, 0.0396 ns each, and one sector, because rows begin and end inside
-    sectors. Of each, 99 % is saved.
+    By default a list's begin and end, and each neighbour id, cost one scattered sector of 32 B, 2.53 ns. A feature row
+    costs its bytes at 25 GB/s, 0.0396 ns each, and one sector, because rows begin and end inside sectors.
     """
 
-    feature_base: float = HOST_SHARE / SECTORS_PER_SECOND
+    feature_base: float = SAVED / SECTORS_PER_SECOND
     """Per feature row, whatever its size."""
-    feature_per_byte: float = HOST_SHARE / WIDE_BYTES_PER_SECOND
+    feature_per_byte: float = SAVED / WIDE_BYTES_PER_SECOND
     """Per byte of a feature row."""
-    list_seconds: float = HOST_SHARE / SECTORS_PER_SECOND
+    list_seconds: float = SAVED / SECTORS_PER_SECOND
     """Per adjacency list looked up: its begin and end."""
-    neighbour_seconds: float = HOST_SHARE / SECTORS_PER_SECOND
+    neighbour_seconds: float = SAVED / SECTORS_PER_SECOND
     """Per neighbour id drawn from a list."""
     peer_share: float = _ASSUMED["peer_share"]
-    """Share of a feature row's seconds that a peer's memory saves, too."""
+    """Fraction of a feature row's seconds that a peer's memory saves."""
     ssd_seconds: float = _ASSUMED["ssd_seconds"]
-    """Per read of up to `SSD_READ_BYTES` from one SSD: what it costs more than host memory."""
+    """Per read of up to `SSD_READ_BYTES` from one SSD, in addition to host memory."""
     source: str = ASSUMED
     """``assumed``, or ``measured on`` and the device."""
 
     def feature(self, row_bytes: int) -> float:
-        """Seconds saved by an access to a feature row of `row_bytes` bytes that the GPU holds."""
+        """Return the seconds that an access to a feature row of `row_bytes` bytes on the GPU saves."""
         return self.feature_base + self.feature_per_byte * row_bytes
 
     def saved_by_tiers(self, gpu: Any, shared: Any, before_ssd: Any) -> Any:
-        """Seconds saved by tiers; numbers or arrays.
+        """Return the seconds that tiers save; numbers or arrays.
 
-        `gpu` and `shared`: what rows on the GPU, and on the GPU and its peers, would save on the GPU beside host
-        memory; `before_ssd`: what rows of these tiers and of host memory save beside SSDs.
+        `gpu` and `shared` are the seconds that rows on the GPU, and on the GPU and its peers, save if all lie on the
+        GPU; `before_ssd` those that rows of these tiers and of host memory save against SSDs.
         """
         return gpu + self.peer_share * (shared - gpu) + before_ssd
 
     def to_json(self) -> dict[str, Any]:
-        """The form of the file, with ``source`` for ``device``."""
+        """Return the figures in the form of the file, with ``source`` for ``device``."""
         return {
             "source": self.source,
             "feature_seconds": {"base": self.feature_base, "per_byte": self.feature_per_byte},
@@ -86,7 +84,7 @@ class AccessCosts:
 def read_access_costs(path: str | os.PathLike[str]) -> AccessCosts:
     """Read measured figures from a JSON file: ``device``, and seconds from 0 to 1 as in `AccessCosts.to_json`.
 
-    ``peer_share`` and ``ssd_seconds`` may be missing, and are assumed then.
+    ``peer_share`` and ``ssd_seconds`` are optional.
     """
     file, where = Path(path), f"access costs: {path}"
     if not file.is_file():
@@ -118,13 +116,11 @@ def _check_fields(document: Any, required: Collection[str], optional: Collection
 
 
 def _at_most_one(value: Any, where: str) -> float:
-    """A share, or seconds per access, which are far below 1."""
-    share = where.endswith("peer_share")
+    """Check a fraction, or seconds per access, which are far below 1."""
+    what = "a fraction" if where.endswith("peer_share") else "seconds per access"
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
-        what = "a share" if share else "seconds"
         raise InputError(f"{where}: expected {what}, a finite number of 0 or more, found {value!r}")
-    if value > 1 and share:
-        raise InputError(f"{where}: expected a share, at most 1, found {value!r}")
     if value > 1:
-        raise InputError(f"{where}: expected seconds per access, far below 1, found {value!r}; are these nanoseconds?")
+        hint = "" if what == "a fraction" else "; are these nanoseconds?"
+        raise InputError(f"{where}: expected {what}, at most 1, found {value!r}{hint}")
     return float(value)

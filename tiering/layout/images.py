@@ -1,12 +1,12 @@
-"""SSD images: files outside the layout's directory, one per SSD directory, that appear together with the layout.
+"""Stripe files (images): files outside the layout's directory, one per SSD, that appear together with the layout.
 
-Image k of N is ``DIR/NAME.TOKEN/ssd-k-of-N``, written in ``DIR/.NAME.PLAN.partial`` and renamed right before the layout
-itself. NAME is the layout's name; PLAN says what images are to hold, TOKEN what they do hold and where. Images of one
-name have the same bytes: a layout that is replaced keeps its own until the new one has its name, and one that is
-made again replaces each image by its equal.
+File k of N is ``DIR/NAME.TOKEN/ssd-k-of-N``, written in ``DIR/.NAME.PLAN.partial`` and renamed right before the layout
+itself. NAME is the layout's name, PLAN a digest of the plan, TOKEN one of the content and place. Files of one name have
+the same bytes: a layout that is replaced keeps its own until the new one has its name, and one that is made again
+replaces each by its equal.
 
-What is made and replaced here is noted in the layout's journal, which clears it away if the run is given up
-(`tiering.artifacts.external_directories`), and knows the blocks that a killed run has finished.
+The layout's journal lists the directories made here, which are removed if the run is given up
+(`tiering.artifacts.external_directories`), and the blocks that a killed run has finished.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from tiering.formats.layout import SUM_BYTES, image_name
 from tiering.layout.plan import LayoutPlan
 
 _PUBLISHING = "publishing images"
-"""Recorded, with their token, when all are whole: from here on one that is not under its hidden name has its own."""
+"""Key of the journal, with the token, once all files are whole: from then on they are renamed."""
 
 
 class ImageSet:
-    """Images being written, from where an earlier run stopped; a context manager that closes the files.
+    """A writer of the stripe files, which goes on where an earlier run stopped; a context manager.
 
-    Logical page p goes to image p mod N, offset (p div N) * page_bytes. `out` is the layout, whose lock allows to clear
-    away what a killed run left; `digest` 12 hexadecimal digits that stand for the layout at this place.
+    Logical page p goes to file p mod N, offset (p div N) * page_bytes. `out` is the layout, whose lock allows to remove
+    the files of a killed run; `digest` are 12 hexadecimal digits that stand for the layout and its path.
     """
 
     def __init__(self, plan: LayoutPlan, out: Path, digest: str, journal: Journal) -> None:
@@ -47,7 +47,7 @@ class ImageSet:
         self._sizes, self._pages, self._page_bytes = plan.images, plan.pages, plan.page_bytes
         self._partial = [folder / f".{out.name}.{digest}.partial" for folder in plan.folders]
         self.sums: Sequence[FileWriter] = ()
-        """Files of the checksums of each image's pages, in the layout's own directory."""
+        """Files of the checksums of each file's pages, in the layout's directory."""
         self._stack = ExitStack()
         self._files: list[FileWriter] = []
         for folder in plan.folders:
@@ -55,20 +55,20 @@ class ImageSet:
         self._places = [self._claim(image) for image in range(len(plan.folders))]
 
     def open(self) -> None:
-        """Open the images, to write what is missing of them."""
+        """Open the files, to write their missing parts."""
         for image, path in enumerate(self._places):
             file = FileWriter(path, self._sizes[image], self._journal, self._key(image))
             self._files.append(self._stack.enter_context(file))
 
     def name(self, image: int) -> str:
-        """What the file of an image is called."""
+        """Return the name of an image's file."""
         return f"ssd-{image}-of-{len(self._folders)}"
 
     def _key(self, image: int) -> str:
         return f"image {self.name(image)}"
 
     def folder(self, image: int) -> Path:
-        """Directory in which an image is being written."""
+        """Return the directory in which an image is written."""
         return self._places[image].parent
 
     def missing(self) -> list[int]:
@@ -94,7 +94,7 @@ class ImageSet:
             self._journal.record(f"{block_key(self._key(image))}{block}", digest=digest.hex())
 
     def _make(self, folder: Path) -> None:
-        """Create an SSD directory; remove what a run has left in it whose journal is lost."""
+        """Create an SSD directory; remove the files in it of a run whose journal is lost."""
         for missing in missing_folders(folder):
             external_directories.will("parent", self._journal, missing)
         with storage_errors(folder):
@@ -104,7 +104,7 @@ class ImageSet:
                 shutil.rmtree(stale, ignore_errors=True)
 
     def _claim(self, image: int) -> Path:
-        """Where an image is written, or was; its directory is ours."""
+        """Return the path at which an image is or was written; own its directory."""
         folder, published, name = self._partial[image], self._journal.get(_PUBLISHING), self.name(image)
         home = folder if published is None else self._home(image, published["token"])
         if (home / name).exists() and not (folder / name).exists():
@@ -116,11 +116,11 @@ class ImageSet:
         return folder / name
 
     def _home(self, image: int, token: str) -> Path:
-        """Directory in which an image gets its name."""
+        """Return the directory in which an image gets its name."""
         return self._folders[image] / f"{self._out.name}.{token}"
 
     def first_missing_page(self) -> int:
-        """Logical page from which on pages are to be written; those before are there."""
+        """Return the first logical page that is not on disk."""
         units = [(image, file, self._page_bytes) for image, file in enumerate(self._files)]
         units += [(image, file, SUM_BYTES) for image, file in enumerate(self.sums)]
         count = len(self._files)
@@ -128,7 +128,7 @@ class ImageSet:
         return min(missing, default=self._pages)
 
     def write_pages(self, first_page: int, pages: np.ndarray[Any, Any]) -> None:
-        """Append consecutive logical pages, uint8 of shape (n, page_bytes); calls follow each other without a gap."""
+        """Append consecutive logical pages, uint8 of shape (n, page_bytes), to those of the last call."""
         count = len(self._files)
         for image, file in enumerate(self._files):
             skipped = (image - first_page) % count
@@ -141,7 +141,7 @@ class ImageSet:
                 self.sums[image].append(sums.astype("<u4", copy=False), first * SUM_BYTES)
 
     def publish(self) -> dict[str, External]:
-        """Rename the images into place; `External` entries by name. One of the same name is replaced by its equal."""
+        """Rename the files into place, where they replace equal ones; return their `External` entries by name."""
         digests = [file.digests() for file in self._files]
         content = [self._digest, *map(combine_digests, digests), *map(str, self._folders)]
         token = digest_bytes(os.fsencode("\n".join(content))).rpartition(":")[2][:12]

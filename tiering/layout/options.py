@@ -1,4 +1,4 @@
-"""What a layout is asked to be: sizes of tiers, SSDs, and how a GPU's memory is shared with adjacency lists."""
+"""The options of a layout: sizes of tiers, SSDs, and the division of a GPU's memory with adjacency lists."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Pathlike = str | os.PathLike[str]
 
 
 class LayoutKeywords(TypedDict, total=False):
-    """What `LayoutOptions.of` takes by keyword, for editors."""
+    """Keywords of `LayoutOptions.of`, for editors and type checkers."""
 
     gpu: str | int | None
     peer: str | None
@@ -32,7 +32,7 @@ class LayoutKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class LayoutOptions:
-    """Options of a layout, parsed and checked; `of` makes them."""
+    """Options of a layout, parsed and checked by `of`."""
 
     capacities: Capacities
     """Sizes of the tiers."""
@@ -41,22 +41,22 @@ class LayoutOptions:
     folders: tuple[Path, ...]
     """One for each SSD, absolute."""
     cache: Size | None
-    """What adjacency lists get of a GPU's memory, a share or ``auto``; ``None``: it is for feature rows alone."""
+    """Share of a GPU's memory for adjacency lists, or ``auto``; ``None``: it is for feature rows alone."""
     costs: AccessCosts
-    """What accesses cost; matters with a cache."""
+    """Costs of accesses, by which `cache` is planned."""
     recorded: Mapping[str, Any]
     """The options as the manifest records them."""
     edge_features: bool = True
     """Whether features of edges are placed in the tiers, where the graph has some."""
     fit: str | None = None
-    """The reordered graph on which costs are to be measured before the layout is planned: ``auto``, the one that is
-    laid out, or a path. ``None``: `costs` stand as they are."""
+    """The reordered graph on which costs are measured before the layout is planned: a path, or ``auto`` for the one
+    that is laid out. ``None``: `costs` are used as they are."""
 
     @classmethod
     def resolve(cls, options: LayoutOptions | None, keywords: Mapping[str, Any]) -> LayoutOptions:
-        """Options that are given whole, or one by one; not both."""
+        """Return `options`, or those that `keywords` make; not both may be given."""
         if options is not None and keywords:
-            raise TypeError(f"layout: options are given whole, and {', '.join(keywords)} beside them; give one of both")
+            raise TypeError(f"layout: expected LayoutOptions or keywords, found both ({', '.join(keywords)}); give one")
         return cls.of(**keywords) if options is None else options
 
     @classmethod
@@ -77,35 +77,34 @@ class LayoutOptions:
         Parameters
         ----------
         gpu, cpu
-            Size such as ``8GiB``, ``25%`` of all feature bytes, or ``auto`` for everything left. Without `ssd`, `cpu`
-            is ``auto`` unless given; with `ssd` it is 0.
+            Size such as ``8GiB``, ``25%`` of all feature bytes, or ``auto`` for the rest. `cpu` is by default ``auto``
+            without `ssd`, and 0 with it.
         peer
             ``PxSIZE``: rows interleaved over P GPUs, SIZE on each.
         ssd
-            Directories, one per SSD; created if missing. The rest of the rows goes there, striped page by page.
+            Directories, one per SSD, created if missing, for the rest of the rows, striped page by page.
         page
             Unit of SSD I/O, a power of two.
         adjacency_cache
-            How `gpu` is divided between feature rows and adjacency lists (the first columns of each relation, without
-            edge data): ``none``, all of it for rows; the share that lists get, such as ``30%``; ``auto``, what saves
-            most time (`plan_split` of the adjacency cache). With it, `gpu` may be as large as all rows and lists.
+            Division of `gpu` between feature rows and adjacency lists (the first columns of each relation, without
+            edge data): ``none``, all of it for rows; the share of the lists, such as ``30%``; ``auto``, the division
+            that saves most time (`plan_split`). With it, `gpu` may be as large as all rows and lists.
         access_costs
-            With `adjacency_cache`: file of measured costs (`tiering.layout.cost_model.read_access_costs`); assumed
-            ones without.
+            With `adjacency_cache`: file of measured costs (`tiering.layout.cost_model.read_access_costs`) in place of
+            the assumed ones.
         fit
-            With `adjacency_cache`, in the place of `access_costs`: costs are measured on a GPU of this machine before
-            the layout is planned (`tiering.loader.gpu.fit`), on the graph that is laid out (``auto``) or on another
-            reordered graph, by path.
+            With `adjacency_cache`, in place of `access_costs`: the reordered graph, or ``auto`` for the one that is
+            laid out, on which costs are measured on a GPU of this machine (`tiering.loader.gpu.fit`).
         edge_features
-            ``auto``: rows of edge features (edge data ``feat``) are placed in the tiers beside those of nodes, where
-            the graph has some. ``none``: they are not; loaders look them up in the graph's own files.
+            ``auto``: rows of edge features (edge data ``feat``) are placed in the tiers together with those of nodes.
+            ``none``: loaders read them from the graph's own files.
 
         Raises
         ------
         MissingError
             If there is no file `access_costs`.
         InputError
-            If an option is not of its form, two `ssd` are one directory, or `access_costs` or `fit` matter for nothing.
+            If an option has another form, two `ssd` are one directory, or `access_costs` or `fit` have no effect.
         """
         if edge_features not in ("auto", "none"):
             raise InputError(f"edge features: expected auto or none, found {edge_features!r}")
@@ -122,20 +121,20 @@ class LayoutOptions:
         recorded: dict[str, Any] = {"gpu": gpu, "peer": peer, "cpu": cpu}
         recorded |= {"ssd": [str(folder) for folder in folders], "page_bytes": page_bytes}
         if cache is not None:
-            # Keys of provenance keep their first names: artifacts of versions before count as made with these options.
-            # The figures themselves are recorded, so that another file of the same name is noticed.
+            # Keys of provenance keep their first names, so that artifacts of earlier versions have these options. The
+            # figures are recorded, so that another file of the same name is noticed.
             recorded |= {"split": cache.text, **({"gpu_times": costs.to_json()} if fit is None else {"fit": fit})}
         if edge_features == "none":
             recorded["edge_features"] = edge_features
         return cls(capacities, page_bytes, folders, cache, costs, recorded, edge_features == "auto", fit)
 
     def measured(self, costs: AccessCosts) -> LayoutOptions:
-        """The same options with `costs` that were measured for `fit`, which are recorded beside it."""
+        """Return the options with `costs` that were measured for `fit`, which are recorded with it."""
         return replace(self, costs=costs, recorded={**self.recorded, "gpu_times": costs.to_json()})
 
 
 def resolve_directories(ssd: Sequence[Pathlike]) -> list[Path]:
-    """Absolute paths of the SSD directories, which differ; nothing is created."""
+    """Return the absolute paths of the SSD directories, which must differ; create nothing."""
     folders = [Path(os.path.realpath(folder)) for folder in ssd]
     for k, folder in enumerate(folders):
         if folder.exists() and not folder.is_dir():
@@ -165,7 +164,7 @@ def _parse_cache(text: str | int | None) -> Size | None:
 
 
 def _checked_fit(fit: Pathlike, cache: Size | None, access_costs: Pathlike | None) -> str:
-    """``auto``, or an absolute path; refused where costs are given, or matter for nothing."""
+    """Return ``auto`` or an absolute path; refuse `fit` with costs, or without a cache."""
     if cache is None:
         raise InputError(
             "fit: measures what matters only where memory is shared with adjacency lists; give --adjacency-cache auto "

@@ -1,6 +1,4 @@
-"""What a layout will consist of, and what it takes to write it: the writer does what is decided here, a dry run prints
-it.
-"""
+"""The plan of a layout, which the writer carries out and a dry run prints: tiers, files, memory, disk."""
 
 from __future__ import annotations
 
@@ -30,30 +28,30 @@ from tiering.reorder.rows import minimum_memory, plan_rows
 from tiering.units import Size, format_count
 
 ROWS = "rows on their way, and files being written,"
-"""What needs the memory of a layout, in words."""
+"""The use of a layout's memory, in words."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class LayoutPlan:
-    """Tiers of all node types with features, and of relations whose edges have some."""
+    """The tiers of all node types with features, and of relations with edge features."""
 
     tables: Mapping[str, FeatureTable]
-    """Where their rows are read, by node type, then by the key of a relation."""
+    """Sources of the rows, by node type, then by the key of a relation."""
     entries: dict[str, TypeLayout]
-    """Where they go."""
+    """Ranges of the rows in the tiers, by the same keys."""
     page_bytes: int
     num_peers: int
     folders: tuple[Path, ...]
-    """Of the SSD images; none if no row lies there."""
+    """Directories of the stripe files; none if no row lies on SSD."""
     split: CacheSplit | None = None
-    """How each GPU's memory is shared with adjacency lists; ``None``: it is not."""
+    """Division of each GPU's memory with adjacency lists; ``None`` without a cache."""
     steps: tuple[Step, ...] = ()
-    """What deciding took."""
+    """Steps that planning took."""
     notes: tuple[str, ...] = ()
-    """What there is to say about the decisions."""
+    """Notes on the plan for the user."""
     first: tuple[str, ...] = ()
-    """Where the rows lie that the user puts first, in words."""
+    """Tiers of the pinned rows, in words."""
 
     @property
     def pages(self) -> int:
@@ -62,12 +60,12 @@ class LayoutPlan:
 
     @property
     def images(self) -> list[int]:
-        """Bytes of each SSD image."""
+        """Bytes of each stripe file."""
         count = len(self.folders)
         return [image_bytes(self.pages, image, count, self.page_bytes) for image in range(count)]
 
     def to_body(self) -> dict[str, Any]:
-        """Fields of a layout's body."""
+        """Return the fields of a layout's body."""
         of_edges = {name: entry.to_json() for name, entry in self.entries.items() if entry.of_edges}
         return {
             "page_bytes": self.page_bytes,
@@ -79,14 +77,14 @@ class LayoutPlan:
         }
 
     def places(self, out: Path) -> dict[Path, int]:
-        """Bytes that will be written, by directory: the memory tiers in `out`, the images."""
+        """Return the bytes to write, by directory: the memory tiers in `out`, and the stripe files."""
         places = {out: sum(map(_memory_tier_bytes, self.entries.values())) + self.pages * SUM_BYTES}
         for folder, nbytes in zip(self.folders, self.images, strict=True):
             places[folder] = places.get(folder, 0) + nbytes
         return places
 
     def writing_memory(self) -> int:
-        """Memory of the files written at the same time: one of a memory tier or those of the peers, the images."""
+        """Return the memory of the files written together: of one memory tier or all peers, and the stripe files."""
         tiers = [
             sum(appending_memory(rows * entry.row_bytes) for rows in entry.file_rows(tier, self.num_peers))
             for entry in self.entries.values()
@@ -96,7 +94,7 @@ class LayoutPlan:
         return max(tiers, default=0) + sum(map(appending_memory, [*self.images, *sums]))
 
     def least_memory(self) -> int:
-        """Memory with which the rows of every type can be moved at all."""
+        """Return the least memory with which the rows of every type can be moved."""
         rows = [
             minimum_memory(table, table.row_order == "rank", copies=self.copies(self.entries[name]))
             for name, table in self.tables.items()
@@ -122,7 +120,7 @@ class LayoutPlan:
         )
 
     def _row_step(self, entry: TypeLayout, table: FeatureTable, left: Budget) -> Step:
-        """The rows of a type: read in rank order, copied into pieces, hashed, written in the background."""
+        """Plan the rows of a type: read in rank order, copied into pieces, hashed, written in the background."""
         rows = plan_rows(table, table.row_order == "rank", left, copies=self.copies(entry))
         return Step(
             f"rows of {entry.node_type}",
@@ -136,7 +134,7 @@ class LayoutPlan:
         )
 
     def copies(self, entry: TypeLayout) -> int:
-        """Bytes that are copied of a chunk before they are written: rows of one peer, pages, pages of one image."""
+        """Return the bytes of a chunk that are copied to be written: rows of a peer, pages, pages of a stripe file."""
         chunk = min(CHUNK_BYTES, entry.num_nodes * entry.row_bytes)
         peers = chunk // self.num_peers if self.num_peers > 1 and entry.rows("peer") else 0
         rows = min(chunk // entry.row_bytes, entry.rows("ssd"))
@@ -149,7 +147,7 @@ class LayoutPlan:
 
 
 def _memory_tier_bytes(entry: TypeLayout) -> int:
-    """Bytes of a type's rows in the memory tiers."""
+    """Return the bytes of a type's rows in the memory tiers."""
     return sum(entry.rows(tier) for tier in MEMORY_TIERS) * entry.row_bytes
 
 
@@ -160,10 +158,9 @@ def plan_layout(
     scores: Scores | None,
     budget: Budget,
 ) -> LayoutPlan:
-    """Plan a layout of a reordered graph.
+    """Plan a layout of a reordered graph, with `tables` of its nodes.
 
-    `tables` are those of its nodes. `scores`: those that it was ordered by, where GPUs hold adjacency lists too, or
-    edge features are to be placed by the reads that these predict.
+    `scores`, by which it was ordered, are given where GPUs cache adjacency lists, or to place edge features.
     """
     order, capacities = require_order(graph), options.capacities
     rows = [
@@ -187,7 +184,7 @@ def plan_layout(
 
 
 def require_order(graph: Graph) -> Order:
-    """The order of a reordered graph; others are refused."""
+    """Return the order of a reordered graph; refuse other graphs."""
     if graph.order is None:
         raise InputError(
             f"{graph.path}: expected a reordered graph; run `tiering reorder {graph.path} --scores S --out R` first"
@@ -196,9 +193,9 @@ def require_order(graph: Graph) -> Order:
 
 
 def plan_future_layout(where: Path, tables: Mapping[str, FeatureTable], options: LayoutOptions) -> LayoutPlan:
-    """Plan a layout of a graph that does not exist yet: all scores count as equal.
+    """Plan a layout of a graph that does not exist yet, with `tables` of nodes, then of edges.
 
-    `tables` are those of nodes, then of edges. So rows get all of the GPU's memory, as far as other tiers keep some.
+    All scores count as equal, so rows get all of the GPU's memory.
     """
     capacities, notes = options.capacities, []
     if options.cache is not None and capacities.gpu is not None:
@@ -218,7 +215,7 @@ def plan_future_layout(where: Path, tables: Mapping[str, FeatureTable], options:
 
 
 def _expected_memory(tables: Mapping[str, FeatureTable], options: LayoutOptions) -> int:
-    """Memory that suffices for the rows, however they are divided: as if all of them lay in every tier."""
+    """Return the memory that suffices for any division of the rows: as if all of them lay in every tier."""
     entries = {}
     for name, table in tables.items():
         ranges = dict.fromkeys(TIERS, (0, table.rows))
@@ -235,9 +232,9 @@ def _place_rows(
     capacities: Capacities,
     options: LayoutOptions,
 ) -> LayoutPlan:
-    """Ranges and SSD pages of every table of rows, as `plan_tiers` decides.
+    """Place every table of rows by `plan_tiers`; `where` is the graph, for messages.
 
-    `where` is the graph, for messages. `capacities` are those of rows: the gpu tier has what adjacency lists leave.
+    `capacities` are those of rows: the gpu tier without adjacency lists.
     """
     if not tables and (capacities.gpu or capacities.peer or capacities.ssd):
         _log.warning("%s: the graph has no features; tier sizes are ignored, the layout holds adjacency alone", where)
@@ -254,7 +251,7 @@ def _place_rows(
 
 
 def _where_first(table: RankedTable, ranges: Mapping[str, tuple[int, int]]) -> str:
-    """In which tiers the rows of a type lie that the user puts first."""
+    """Say in which tiers the pinned rows of a type lie."""
     rows = {tier: min(end, table.first) - begin for tier, (begin, end) in ranges.items()}
     parts = ", ".join(f"{format_count(count)} in {tier}" for tier, count in rows.items() if count > 0)
     return f"of {table.node_type}, {format_count(table.first)} nodes were put first: {parts}"

@@ -1,9 +1,8 @@
-"""Decide which ranks lie in which tier. Pure: sizes and scores in, ranges out; nothing is read or written.
+"""Decide which ranks lie in which tier, from sizes and scores alone.
 
-Rows of all node types, and those of edges, stand in one line, by score per byte, hottest first; equal ones by table,
-then by rank. Rows that the user puts first stand before all others. The gpu tier takes the front of the line as far as
-its size goes, then peer, then cpu; the rest is ssd's. Within a table the line runs along the ranks, so each tier is a
-range of ranks.
+The rows of all node types, and those of edges, are placed by score per byte, hottest first; ties by table, then by
+rank. Pinned rows are placed before all others. The gpu tier takes rows as far as its size goes, then peer, then cpu;
+ssd takes the rest. Within a table the placement order is that of the ranks, so each tier is a range of ranks.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ from tiering.units import Size, format_bytes, parse_bytes, parse_size
 
 MIN_PAGE, MAX_PAGE = 512, 64 * 1024 * 1024
 MOST_PEERS = 16
-"""GPUs that share a tier, at most: what the kernels have addresses for (kMostPeers)."""
+"""GPUs that share a tier at most, as many as the kernels have addresses for (kMostPeers)."""
 _PEER = re.compile(r"^\s*(\d+)\s*[xX]\s*(.+)$")
 
 
 class RowScores(Protocol):
-    """Scores of rows: an array, or what is looked at like one."""
+    """Scores of rows: an array, or an object that is indexed like one."""
 
     def __getitem__(self, rows: Any, /) -> Any: ...
 
 
 @dataclass(frozen=True)
 class RankedTable:
-    """Rows of one node type, or of the edges of one relation, that are to be placed."""
+    """Rows to place, of one node type or of the edges of one relation, by rank."""
 
     node_type: str
     """The type; of edges the relation's key, ``src:name:dst``."""
@@ -44,10 +43,10 @@ class RankedTable:
     scores: RowScores
     """float64, shape (rows,), by rank or position: not negative, and not increasing from rank `first` on."""
     first: int = 0
-    """Rows that the user puts before all others, whatever their scores."""
+    """Number of pinned rows, which are placed before all others."""
 
     def key(self, rank: int) -> float:
-        """What the common line falls by: score per byte, infinite for rows put first; 0 behind the last row."""
+        """Return the score per byte by which rows are placed: infinite for pinned rows, 0 after the last row."""
         if rank >= self.rows:
             return 0.0
         return math.inf if rank < self.first else float(self.scores[rank]) / self.row_bytes
@@ -55,7 +54,7 @@ class RankedTable:
 
 @dataclass(frozen=True)
 class Capacities:
-    """Sizes of the tiers as the user gave them; ``None`` where he gave none."""
+    """Sizes of the tiers as the user gives them; ``None`` where there is none."""
 
     gpu: Size | None = None
     """Each GPU's own copy of the hottest rows."""
@@ -66,16 +65,16 @@ class Capacities:
     cpu: Size | None = None
     """Host memory."""
     ssd: bool = False
-    """Whether there is an ssd tier, for all that is left."""
+    """Whether there is an ssd tier, for the rest of the rows."""
 
     def room(self, total: int) -> int:
-        """Bytes of all tiers but ssd, for `total` bytes of features."""
+        """Return the bytes of all tiers but ssd, for `total` bytes of features."""
         sizes = ((self.gpu, 1), (self.peer, self.num_peers), (self.cpu, 1))
         return sum(size.of(total) * parts for size, parts in sizes if size is not None)
 
 
 def parse_peer(text: str, what: str = "peer") -> tuple[int, Size]:
-    """Parse ``4x8GiB``: number of GPUs, 1 to `MOST_PEERS`, and the size on each."""
+    """Parse ``4x8GiB``: the number of GPUs, 1 to `MOST_PEERS`, and the size on each."""
     match = _PEER.match(str(text))
     if not match:
         raise InputError(f"{what}: expected PxSIZE such as 4x8GiB (4 GPUs, 8 GiB on each), found {text!r}")
@@ -95,7 +94,7 @@ def parse_capacities(
 
     num_peers, shared = (0, None) if peer is None or str(peer).strip() == "0" else parse_peer(peer)
     own = None if gpu is None else parse_size(gpu, "gpu")
-    rest = None if ssd else Size("auto")  # host memory holds what is left, where no ssd tier takes it
+    rest = None if ssd else Size("auto")  # without an ssd tier host memory holds the rest
     host = rest if cpu is None else parse_size(cpu, "cpu")
     return Capacities(some(own), num_peers if some(shared) else 0, some(shared), some(host), ssd)
 
@@ -113,12 +112,12 @@ def parse_page(page: str | int) -> int:
 def plan_tiers(
     tables: Sequence[RankedTable], capacities: Capacities, *, strict: bool = True
 ) -> dict[str, dict[str, tuple[int, int]]]:
-    """Half-open range of ranks per node type and tier; in the order of `TIERS` they cover all ranks of a type.
+    """Return the half-open range of ranks per node type and tier; in the order of `TIERS` they cover all ranks.
 
-    Ties between types are decided by the order of `tables`; shares are of the bytes of all rows. Refuses sizes larger
-    than all data and rows that no tier takes; if `strict`, also sizes smaller than a row and tiers that stay empty.
-    Not strict, for questions rather than layouts: rows left over because whole rows do not fill the sizes exactly join
-    the cpu tier. Cost: O(types x log(rows) x 64) looks at the scores, whatever the number of rows.
+    Ties between types are decided by the order of `tables`; shares are of the bytes of all rows. Sizes larger than all
+    data and rows that no tier takes are refused; if `strict`, also sizes smaller than a row and tiers that stay empty.
+    If not, as for an evaluation, rows that are left because whole rows do not fill the sizes exactly join the cpu tier.
+    Cost: O(types x log(rows) x 64) reads of scores.
     """
     total = sum(table.rows * table.row_bytes for table in tables)
     ends = {"": [0] * len(tables)}
@@ -151,7 +150,7 @@ def plan_tiers(
 def _fill(
     tables: Sequence[RankedTable], begin: list[int], tier: str, size: Size, num_peers: int, total: int, strict: bool
 ) -> list[int]:
-    """Ranks at which `tier` ends, given where it begins; checks its size."""
+    """Return the ranks at which `tier` ends, from those at which it begins; check its size."""
     parts = num_peers if tier == "peer" else 1
     if size.auto:
         return [table.rows for table in tables]
@@ -177,18 +176,18 @@ def _fill(
 
 
 def longest_prefix(tables: Sequence[RankedTable], nbytes: int, begin: Sequence[int] = (), parts: int = 1) -> list[int]:
-    """Ends of the longest piece of the common line, from the ranks `begin` on (none: its front), that fits.
+    """Return the ends of the longest run of rows in placement order, from the ranks `begin` or 0 on, that fits.
 
-    Each of `parts`, over which rows are interleaved, has room for `nbytes`. The score per byte at which the piece ends
-    is found by bisection over the bit patterns of float64, which for numbers that are not negative are in the order of
-    the numbers; cost: as `plan_tiers`.
+    Rows are interleaved over `parts`, each of `nbytes` bytes. The score per byte at which the run ends is found by
+    bisection over the bit patterns of float64, which for numbers of 0 and more are in the order of the numbers. Cost:
+    as `plan_tiers`.
     """
     begin = begin or [0] * len(tables)
 
     def fits(ends: Sequence[int]) -> bool:
-        # The first of the parts holds the most rows of every type: if it has room, all have.
-        places = zip(tables, begin, ends, strict=True)
-        return sum(peer_rows(end - start, 0, parts) * table.row_bytes for table, start, end in places) <= nbytes
+        # The first part has the most rows of every type: if they fit there, they fit in all.
+        runs = zip(tables, begin, ends, strict=True)
+        return sum(peer_rows(end - start, 0, parts) * table.row_bytes for table, start, end in runs) <= nbytes
 
     def above(bits: int) -> list[int]:
         threshold = _from_bits(bits)
@@ -211,7 +210,7 @@ def longest_prefix(tables: Sequence[RankedTable], nbytes: int, begin: Sequence[i
 
 
 def _count_above(table: RankedTable, threshold: float) -> int:
-    """Rows whose score per byte is above `threshold`."""
+    """Return the number of rows whose score per byte is above `threshold`."""
     return bisect_left(range(table.rows), True, key=lambda rank: table.key(rank) <= threshold)
 
 

@@ -1,4 +1,4 @@
-"""Write a layout: the tiers' files, the SSD images, and the reordered graph they belong to."""
+"""Write a layout: the tiers' files, the stripe files of the SSDs, and the reordered graph."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tiering.units import parse_threads
 from tiering.version import __version__
 
 SCRATCH = "scratch"
-"""Directory in the unfinished layout for rows on their way into rank order."""
+"""Directory in the unfinished layout for rows that are being permuted."""
 RowsMaker = Callable[[ArtifactWriter, ImageSet, LayoutPlan, Graph], bool]
 """Writes the files of all tiers and the images, which are not opened yet, and records them; false if this process is to
 do it.
@@ -57,18 +57,18 @@ def write_layout(
     graph
         A reordered graph.
     out
-        Directory to create: memory tiers, manifest, and the graph (hard links where possible).
+        Directory to create, for memory tiers, manifest, and the graph (hard links where possible).
     options
-        Sizes of tiers and the rest.
+        Sizes of tiers and other options.
     scores
-        Those that the graph was ordered by, of a method that knows the sampler: with an adjacency cache, or to place
-        edge features by the reads of lists that they predict.
+        The scores that the graph was ordered by, of a method that knows the sampler: for an adjacency cache, or to
+        place edge features by the reads of lists that they predict.
     threads
         Worker threads; the result is the same bytes for any number.
     memory
-        What to stay within, such as ``8GiB``, ``50%`` or ``auto``; the result is the same bytes for any.
+        Memory budget, such as ``8GiB``, ``50%`` or ``auto``; the result is the same bytes for any.
     force
-        Replace an existing `out`, with its SSD images.
+        Replace an existing `out`, with its stripe files.
     elsewhere
         Has the files of the tiers and the images made in another way than by this process, with the same bytes.
 
@@ -80,13 +80,13 @@ def write_layout(
     StorageError
         If a disk is full: all space is reserved before the first row is read.
     BudgetError
-        If the memory is less than what moving the rows takes; asked before anything is written.
+        If the memory is less than moving the rows takes: checked before anything is written.
 
     Notes
     -----
-    Cost: each row is read once and written once where the table fits the free memory as page cache, else as
-    `tiering.reorder.rows` says. A run that was killed or found the disk full goes on from the last finished block of
-    64 MiB of each file; on an error of the input nothing remains.
+    Cost: each row is read once and written once where the table fits the page cache, else as `tiering.reorder.rows`
+    says. A run that was killed or found the disk full goes on from the last finished block of 64 MiB of each file;
+    after an error of the input nothing remains.
     """
     budget, workers = parse_memory(memory), parse_threads(threads)
     order, tables = require_order(graph), checked_tables(graph)
@@ -122,10 +122,9 @@ def write_layout(
 def _write_rows(
     writer: ArtifactWriter, images: ImageSet, plan: LayoutPlan, order: Order, budget: Budget, threads: int
 ) -> None:
-    """Reserve every file of the memory tiers, then move all rows, type by type; `budget` is for reading them.
+    """Reserve every file of the memory tiers, then move all rows, type by type, by rank; `budget` is for reading them.
 
-    Each row is read once and written once, ranks ascending. A run that was killed goes on from the first row that is
-    not whole on disk.
+    A run that was killed goes on from the first row that is not on disk.
     """
     total = sum(entry.num_nodes * entry.row_bytes for entry in plan.entries.values())
     with ExitStack() as stack:
@@ -160,7 +159,7 @@ def _write_rows(
 
 
 def write_range(source: PermutedRows, begin: int, end: int, files: Sequence[FileWriter], bar: Progress) -> None:
-    """Write ranks `begin`..`end` to memory tier files: local row i to file i mod P; what is there already stays."""
+    """Write ranks `begin`..`end` to the P files of a memory tier, row i to file i mod P; skip rows that are there."""
     parts, row_bytes = len(files), source.table.row_bytes
     wanted = [
         begin + file.done // row_bytes * parts + part for part, file in enumerate(files) if file.done < file.nbytes
@@ -192,8 +191,9 @@ def write_ssd(source: PermutedRows, entry: TypeLayout, page_bytes: int, images: 
 
 
 def as_pages(rows: np.ndarray[Any, Any], stride: int, per_page: int, page_bytes: int) -> np.ndarray[Any, Any]:
-    """Lay rows, uint8 of shape (n, row_bytes), out in pages, uint8 of shape (pages, page_bytes), the first at a page's
-    start; `stride` and `per_page` as in `SsdRows`.
+    """Return rows, uint8 of shape (n, row_bytes), as pages, uint8 of shape (pages, page_bytes).
+
+    The first row begins a page; `stride` and `per_page` are those of `SsdRows`.
     """
     count, row_bytes = rows.shape
     if stride == row_bytes and per_page * stride == page_bytes and count % per_page == 0:
