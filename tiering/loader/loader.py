@@ -8,8 +8,6 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-import numpy as np
-
 from tiering import cuda
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.description import Described, Fields, Part
@@ -19,26 +17,25 @@ from tiering.formats.refusals import checked_labels
 from tiering.loader.adapters import AdaptedBatches, BatchSource
 from tiering.loader.batches.batch import EdgeRows
 from tiering.loader.batches.host import HostBatches
-from tiering.loader.batches.lookahead import Lookahead, page_cache_for
-from tiering.loader.batches.pipeline import run_stages
-from tiering.loader.batches.stats import LoaderStats, StageTimes, collect
-from tiering.loader.batches.targets import LinkTargets, NodeTargets, Plan
+from tiering.loader.batches.lookahead import Lookahead
+from tiering.loader.batches.pipeline import StageTimes, run_stages
+from tiering.loader.batches.stats import LoaderStats, collect
+from tiering.loader.batches.targets import Plan, make_targets
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
 from tiering.loader.gpu.headroom import GpuHeadroom, make_headroom
 from tiering.loader.mapped import check_mapped, mapped_files
+from tiering.loader.memory import decide_memory
 from tiering.loader.options import DeviceOptions, FeatureSource, LoaderOptions, ReadOptions
 from tiering.loader.process import require_torch
-from tiering.loader.processes.machine import MachineProcesses, host_group
+from tiering.loader.processes.machine import host_group
 from tiering.loader.processes.peers import PeerGroup, find_group
 from tiering.loader.processes.rank import find_rank
 from tiering.loader.tables.gather import FeatureRows, MemoryFeatures
-from tiering.loader.tables.preload import preload_bytes
 from tiering.loader.tables.ssd_buffer import SsdBuffer
-from tiering.memory import parse_memory
 from tiering.progress import progress
-from tiering.sampling import make_sampler
-from tiering.units import parse_bytes, parse_threads
+from tiering.sampling import SampledBatch, make_sampler
+from tiering.units import parse_bytes
 
 if TYPE_CHECKING:
     from tiering.loader.tables.gather import TieredFeatures
@@ -47,11 +44,11 @@ _HOST = DeviceOptions()
 _KEPT_SHARE = 1 / 16
 """Share of a GPU's free memory for batches that are sampled long before their turn; others are sampled again."""
 _LINE = 16
-"""The live line changes after so many batches."""
+"""Batches between two changes of the live line."""
 
 
 class LayoutTables(Protocol):
-    """What a loader takes of the open layout that makes it."""
+    """The part of an open layout that its loaders use."""
 
     artifact: Layout
     buffers: MutableMapping[Any, SsdBuffer]
@@ -64,16 +61,16 @@ class LayoutTables(Protocol):
         preloaded: bool = False,
         group: PeerGroup | None = None,
     ) -> FeatureSource:
-        """Rows of a node type by rank; the same arguments give the same table."""
+        """Return the rows of a node type by rank; the same arguments give the same table."""
 
 
 class Loader(Described):
-    """Batches of one split of a layout, or of links; iterate it once per epoch.
+    """A loader of the batches of a split of a layout, or of links; iterate it once per epoch.
 
     ``for batch in loader`` runs the next epoch (0, 1, ...); ``loader.epoch(e)`` runs epoch e. A batch is a pure
-    function of the layout, the arguments and ``(seed, epoch, index)``: neither the number of workers nor where
-    features come from changes it. Made by `TieredLayout.loader`, which describes the options. With `adapted`,
-    what comes is what its adapter makes of each batch in the background.
+    function of the layout, the arguments and ``(seed, epoch, index)``: neither the number of workers nor the source of
+    features changes it. Made by `TieredLayout.loader`, which describes the options. With `adapted`, its adapter
+    converts each batch in the background.
     """
 
     def __init__(self, layout: LayoutTables, options: LoaderOptions, adapted: AdaptedBatches | None = None) -> None:
@@ -83,15 +80,12 @@ class Loader(Described):
         graph, verify = layout.artifact.graph, options.reading.verify
         if verify:
             graph.verify_reads()
-        self.targets = (
-            NodeTargets(graph, options.seeds, options.sampling) if options.links is None
-            else LinkTargets(graph, options.seeds, options.links, options.sampling)
-        )  # fmt: skip
-        """What batches are made for."""
+        self.targets = make_targets(graph, options.seeds, options.sampling, options.links)
+        """The nodes or links that batches are made for."""
         self.rank = find_rank(options.seeds.rank, options.seeds.world_size)
-        """This process among those that train together."""
+        """Rank and world size of this process."""
         self.sampling, self.node_sampler = options.sampling, make_sampler(graph, options.sampling)
-        """How batches are sampled, and what samples them. (Lightning takes who has a `sampler` for torch's loader.)"""
+        """Options of sampling, and the sampler. (Lightning takes an object's `sampler` for torch's.)"""
         pipeline = options.pipeline
         self._edge_positions = bool(
             pipeline.edge_positions or pipeline.edge_features or (adapted is not None and adapted.edge_positions)
@@ -101,19 +95,17 @@ class Loader(Described):
         self._first_plan: Plan | None = self.targets.plan(0)  # until its epoch begins
         self._gpu_sampler = self._find_gpu_sampler()  # before the features: its memory counts, too
         self.edge_features = self._find_edge_features()
-        """Where features of edges come from, by relation; empty where none are asked for."""
+        """Sources of the features of edges by relation; empty where none are asked for."""
         self.lookahead: Lookahead | None = None
         """Reads rows of the ssd tier ahead of the batches; ``None`` where all rows lie in memory."""
         self.features = self._find_features()
-        """Where each node type's rows come from; types without features are absent."""
-        labels = checked_labels(graph, self.node_type) if options.links is None else None
+        """Sources of rows by node type; types without features are absent."""
+        self._batches = self._find_source()
         if verify:
-            graph.finish_reads()  # what is too large to be compared before it is used
-        self._batches = self._find_source(labels)
+            graph.finish_reads()  # files that are too large to be compared before they are used
         self._headroom = self._find_headroom()
         self._mapped = list(mapped_files(graph))
-        self._next_epoch = 0
-        self._times = StageTimes()
+        self._times, self._next_epoch = StageTimes(), 0
         if not self._share(len(self._first_plan)):  # nonsense shows now, not in the first epoch
             raise InputError(
                 f"drop_last: {self.targets!r} make fewer batches of {self.batch_size} than there are processes "
@@ -126,7 +118,7 @@ class Loader(Described):
                 "a loader whose batches arrive on a GPU cannot be pickled, because that GPU's memory belongs to one "
                 "process; pickle the layout, and make the loader in the other process"
             )
-        return _make_again, (self.layout, self.options, self._adapted, self._next_epoch)
+        return _remake, (self.layout, self.options, self._adapted, self._next_epoch)
 
     @property
     def node_type(self) -> str:
@@ -144,12 +136,12 @@ class Loader(Described):
         return list(self.node_sampler.edge_relations)
 
     def __len__(self) -> int:
-        """Batches per epoch, of this process."""
+        """Return the number of batches per epoch of this process."""
         full, rest = divmod(len(self.targets), self.batch_size)
         return len(self._share(full if self.options.seeds.drop_last or not rest else full + 1))
 
     def _share(self, count: int) -> list[int]:
-        """Numbers of this process's batches among those of an epoch."""
+        """Return the numbers of this process's batches among those of an epoch."""
         return self.rank.batches(count, self.options.seeds.drop_last)
 
     def __iter__(self) -> Iterator[Any]:
@@ -157,15 +149,16 @@ class Loader(Described):
         return self.epoch(epoch)
 
     def epoch(self, epoch: int) -> Iterator[Any]:
-        """Batches of one epoch, each a `tiering.loader.Batch` or what the adapter makes of it, in order unless
-        `in_order` says otherwise: those of this process, where several train together (`Loader.rank`).
+        """Yield this process's batches of one epoch, in order by default.
+
+        Each is a `tiering.loader.Batch`, or of the adapter's library.
 
         Raises
         ------
         StageError
             In the consumer's loop, if sampling or extraction fails in the background; its cause is the error itself.
         """
-        plan, batches = self._plan(epoch), self._batches
+        plan, batches = self._take_plan(epoch), self._batches
         order = self._share(len(plan))
         ahead = int(self.options.pipeline.workers + self.options.pipeline.prefetch)
         with batches.stages(plan, epoch, order) as (first, *rest):
@@ -197,30 +190,30 @@ class Loader(Described):
                 source.reset_counters()
 
     def counters(self) -> dict[str, dict[str, Any]]:
-        """Counters of every node type's table, and by key of every relation's, JSON types only."""
-        of_edges = {relation_key(relation): source for relation, source in self.edge_features.items()}
-        tables = {**self.features, **of_edges}
-        return {t: s.counters.as_dict() for t, s in tables.items() if isinstance(s, FeatureRows)}
+        """Return the counters of every table by node type or key of its relation, JSON types only."""
+        tables = {**self.features, **{relation_key(relation): rows for relation, rows in self.edge_features.items()}}
+        return {t: rows.counters.as_dict() for t, rows in tables.items() if isinstance(rows, FeatureRows)}
 
     def stats(self) -> LoaderStats:
-        """Where rows came from and which stage training waited for, since the loader was made or `reset_counters`.
+        """Return where rows came from and which stage training waited for, since the begin or `reset_counters`.
 
-        Tables and the buffer are shared by loaders of one layout that read alike: their rows are of all of these.
+        Loaders of one layout with the same options of reading share tables and buffer, and with them the counts of
+        rows.
         """
         ahead = self.lookahead
         buffer = None if ahead is None or ahead.buffer is None else ahead.buffer.counters()
         memory = None if self._headroom is None else self._headroom.seen
         return collect(self._times, self.counters(), buffer, int(self.options.pipeline.workers), memory)
 
-    def _plan(self, epoch: int) -> Plan:
-        """The batches of an epoch that begins."""
+    def _take_plan(self, epoch: int) -> Plan:
+        """Return the batches of an epoch that begins."""
         if epoch != 0 or self._first_plan is None:
             return self.targets.plan(epoch)
         plan, self._first_plan = self._first_plan, None
         return plan
 
     def _find_features(self) -> dict[str, FeatureSource]:
-        """One source of rows for each node type that has features."""
+        """Return one source of rows for each node type that has features."""
         features, artifact, reading = self.options.features, self.layout.artifact, self.options.reading
         if features is None:
             return {}
@@ -228,80 +221,45 @@ class Loader(Described):
             tables = {t: self.layout.open_table(t, reading, _HOST) for t in artifact.feature_types}
             return {t: MemoryFeatures.load(cast("TieredFeatures", table)) for t, table in tables.items()}
         if not isinstance(features, str) or features != "tiers":
-            return _given_features(features, artifact.graph.node_types)
+            return _user_features(features, artifact.graph.node_types)
         where = self.options.device
         group = host_group(where.peers, self.rank)
-        found = {t: self.layout.open_table(t, reading, where, group=group) for t in artifact.feature_types}
-        cold = [t for t in artifact.feature_types if artifact.type_layout(t).rows("ssd")]
+        rows = {t: self.layout.open_table(t, reading, where, group=group) for t in artifact.feature_types}
+        cold = [t for t in rows if artifact.type_layout(t).rows("ssd")]
         if not cold or self.options.memory.memory == "tiers":
-            return found
-        return {**found, **self._above_ssd({t: cast("FeatureRows", found[t]) for t in cold}, group)}
+            return rows
+        gpu, plan = self._gpu_sampler, self._first_plan
+        assert plan is not None
+        kept = None if gpu is None else int(_KEPT_SHARE * cuda.free_bytes(gpu.device.index))
+
+        def draw() -> SampledBatch:
+            return self.node_sampler.sample(plan[0], epoch=0, batch=0, positions=self._edge_positions)
+
+        decision = decide_memory(artifact, self.options, draw, cold, self.rank, group, repr(self.targets), kept)
+        if decision.preload:
+            preloaded = {t: self.layout.open_table(t, reading, where, preloaded=True, group=group) for t in cold}
+            return {**rows, **preloaded}
+        tables_read = {t: cast("FeatureRows", rows[t]) for t in cold}
+        self.lookahead = Lookahead(artifact, tables_read, self.options, decision, self.layout.buffers)
+        return rows
 
     def _find_edge_features(self) -> EdgeRows:
-        """The tables of edges' features, if batches or the adapter take them."""
-        artifact, make, asked = self.layout.artifact, self._adapted, self.options.pipeline.edge_features
+        """Return the tables of edges' features, if batches or the adapter take them."""
+        artifact, adapted, asked = self.layout.artifact, self._adapted, self.options.pipeline.edge_features
         relations = artifact.edge_feature_relations
         if asked and not relations:
             raise InputError(
                 f"edge_features: no edges have features in the tiers of {artifact.path}; import a graph with "
                 "edge_feat.npy and lay it out with --edge-features auto, or leave edge_features out"
             )
-        if not asked and (make is None or not make.edge_features):
+        if not asked and (adapted is None or not adapted.edge_features):
             return {}
-        where = self.options.device
+        where, reading = self.options.device, self.options.reading
         group = host_group(where.peers, self.rank)
-        return {
-            relation: self.layout.open_table(relation_key(relation), self.options.reading, where, group=group)
-            for relation in relations
-        }
-
-    def _above_ssd(self, cold: dict[str, FeatureRows], group: PeerGroup | None) -> dict[str, FeatureSource]:
-        """Tables that take the place of those given, with all rows in memory, where there is room for those of the ssd
-        tier; else none, and rows are read ahead of the batches. `group`: processes that hold them together; each comes
-        to the same.
-        """
-        artifact, pipeline, reading = self.layout.artifact, self.options.pipeline, self.options.reading
-        where, workers, kept, machine = self.options.device, int(self.options.pipeline.workers), None, None
-        memory, on_gpu = self.options.memory.memory, self.options.device.index is not None
-        budget, mapped = parse_memory(memory), 0
-        if self._gpu_sampler is not None:
-            workers, kept = 1, int(_KEPT_SHARE * cuda.free_bytes(self._gpu_sampler.device.index))
-        else:  # sampling reads the adjacency through the page cache: what is left for it decides how fast
-            mapped = sum(len(mapping) for _, mapping in mapped_files(artifact.graph))
-        assert self._first_plan is not None
-        sample = self.node_sampler.sample(self._first_plan[0], epoch=0, batch=0, positions=self._edge_positions)
-        batch_bytes = sum(sample.nodes[t].size * artifact.type_layout(t).row_bytes for t in artifact.feature_types)
-        outputs = 0 if on_gpu else (int(pipeline.prefetch) + 2) * int(1.25 * batch_bytes)
-        work = outputs + (2 * workers + 2) * 4 * sample.nbytes
-        rows = sum(preload_bytes(artifact, t, reading) for t in cold)
-        if group is not None:
-            needs = {"outputs": outputs, "work": work, "rows": rows}
-            machine = MachineProcesses.meet(group, self.rank, self._in_common(), needs)
-            budget, outputs, work = machine.budget(memory), machine.total("outputs"), machine.total("work")
-            rows = machine.most("rows")
-        if on_gpu and machine is None and memory == "auto":  # the other ranks lock as much
-            budget = budget.without(budget.left() - budget.left() // self.rank.world_size)
-        fits = rows + work + page_cache_for(mapped, budget.left()) <= budget.left()
-        if fits if machine is None else machine.told_by_owner(fits):
-            return {t: self.layout.open_table(t, reading, where, preloaded=True, group=group) for t in cold}
-        self.lookahead = Lookahead(
-            artifact, cold, reading, self.options.memory, budget, outputs, workers, parse_threads(reading.threads),
-            self.layout.buffers, kept, mapped,
-            page_locked=on_gpu, machine=machine, drop_last=self.options.seeds.drop_last,
-        )  # fmt: skip
-        return {}
-
-    def _in_common(self) -> dict[str, Any]:
-        """What loaders have in common that several ranks make together, JSON types by name."""
-        seeds, memory = self.options.seeds, self.options.memory
-        return {
-            "layout": self.layout.artifact.digest, "targets": repr(self.targets),
-            "shuffle": bool(seeds.shuffle), "drop_last": bool(seeds.drop_last), "sampling": repr(self.sampling),
-            "window": str(memory.window), "reading": repr(self.options.reading),
-        }  # fmt: skip
+        return {r: self.layout.open_table(relation_key(r), reading, where, group=group) for r in relations}
 
     def _find_gpu_sampler(self) -> GpuSampler | None:
-        """What samples on the GPU; ``None`` where the host samples."""
+        """Return the sampler on the GPU; ``None`` where the host samples."""
         where, pipeline = self.options.device, self.options.pipeline
         if where.index is None and pipeline.sample_on == "gpu":
             raise CapabilityError("sample_on='gpu': not with device='cpu'; use sample_on='auto'")
@@ -319,20 +277,21 @@ class Loader(Described):
         artifact, positions = self.layout.artifact, self._edge_positions
         return GpuSampler(artifact, self.node_sampler, device, group, nbytes, positions, where.max_sms)
 
-    def _find_source(self, labels: np.ndarray[Any, Any] | None) -> HostBatches | GpuBatches:
-        """Who makes the batches: the host, or a GPU."""
-        where, pipeline, make = self.options.device, self.options.pipeline, self._adapted
+    def _find_source(self) -> HostBatches | GpuBatches:
+        """Return what makes the batches, on the host or on a GPU."""
+        graph, where, pipeline = self.layout.artifact.graph, self.options.device, self.options.pipeline
+        labels = checked_labels(graph, self.node_type) if self.options.links is None else None
         device = None if where.index is None else gpu_device.open_device(where.index)
         rows, own = self.edge_features, self.edge_features if pipeline.edge_features else {}
-        source = BatchSource(self.layout.artifact.graph, self.node_sampler, self.targets, device, rows)
-        adapter = None if make is None else make.adapter(source)
+        source = BatchSource(graph, self.node_sampler, self.targets, device, rows)
+        adapter = None if self._adapted is None else self._adapted.adapter(source)
         common = self.features, labels, self.node_type, int(pipeline.workers), self.lookahead
         if device is None:
             return HostBatches(self.node_sampler, *common, pipeline.in_order, self._edge_positions, adapter, own)
         return GpuBatches(device, self._gpu_sampler or self.node_sampler, *common, self._edge_positions, adapter, own)
 
     def _find_headroom(self) -> GpuHeadroom | None:
-        """What looks after the memory of the GPU that training needs, if that is asked for."""
+        """Return the watch over the memory of the GPU that training needs, if that is asked for."""
         where, asked = self.options.device, self.options.memory.reserve
         if asked is None:
             return None
@@ -343,7 +302,7 @@ class Loader(Described):
         return make_headroom(gpu_device.open_device(where.index), self.layout.artifact, asked, opened)
 
     def describe(self) -> list[Part]:
-        """What it makes batches of and how, and what it did so far."""
+        """Return the loader's options and its statistics so far."""
         sampler = self.node_sampler
         about = {
             "loader": f"{self.targets!r} of {self.layout.artifact.path}",
@@ -355,7 +314,7 @@ class Loader(Described):
         return [Fields(about), *self.stats().describe()]
 
     def _rows_from(self) -> str:
-        """Where feature rows come from, in words."""
+        """Return where feature rows come from, in words."""
         features, artifact = self.options.features, self.layout.artifact
         if features is None:
             return "none: the structure alone"
@@ -378,16 +337,14 @@ class Loader(Described):
         )
 
 
-def _make_again(
-    layout: LayoutTables, options: LoaderOptions, adapted: AdaptedBatches | None, next_epoch: int
-) -> Loader:
+def _remake(layout: LayoutTables, options: LoaderOptions, adapted: AdaptedBatches | None, next_epoch: int) -> Loader:
     loader = Loader(layout, options, adapted)
     loader._next_epoch = next_epoch
     return loader
 
 
-def _given_features(features: Any, types: list[str]) -> dict[str, FeatureSource]:
-    """Sources of rows that the caller made, by node type."""
+def _user_features(features: Any, types: list[str]) -> dict[str, FeatureSource]:
+    """Return the caller's own sources of rows by node type."""
     if isinstance(features, str):
         raise InputError(f"features: expected 'tiers', 'memory', a table or a mapping, found {features!r}")
     if isinstance(features, Mapping):

@@ -227,7 +227,7 @@ def test_rows_that_cannot_be_preloaded_leave_the_table_as_it_was(gpu, layout, op
 
 def test_of_several_ranks_each_takes_its_share_of_free_memory(layout, options, monkeypatch):
     rows, batches = 1100 * 4096, 4 << 20
-    monkeypatch.setattr(loading, "parse_memory", lambda memory: spare(2 * rows + batches))
+    monkeypatch.setattr("tiering.loader.memory.parse_memory", lambda memory: spare(2 * rows + batches))
     assert layout.loader(device="cuda", **options, rank=0, world_size=4).lookahead is not None
     assert layout.loader(device="cuda", **options, rank=0, world_size=1).features["node"].preloaded
 

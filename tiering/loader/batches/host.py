@@ -33,10 +33,9 @@ def sampling_stage(
     draw: Callable[[int], SampledT],
     workers: int,
 ) -> Iterator[tuple[PipelineStage, PrefetchSampler[SampledT] | None]]:
-    """The step that samples the batches of `order` among the `whole` of an epoch, and those sampled ahead, if rows are
-    read ahead of them.
+    """Begin an epoch: yield the stage that samples the batches of `order` among the `whole`, and what samples ahead.
 
-    `draw` makes a batch by its number; the step hands on its place in `order` and what was sampled.
+    `draw` makes a batch by its number; the stage returns its place in `order` and the sampled batch.
     """
     with nullcontext() if lookahead is None else lookahead.epoch(epoch, order, whole, draw) as ahead:
         if ahead is None:
@@ -47,35 +46,32 @@ def sampling_stage(
 
 @dataclass(frozen=True)
 class HostBatches:
-    """Makes batches that arrive in host memory."""
+    """A source of batches in host memory."""
 
     sampler: Sampler
     features: Mapping[str, FeatureSource]
-    """Per node type: where rows come from."""
+    """Source of rows by node type."""
     labels: npt.NDArray[np.int64] | None
-    """Of the seeds' type, by rank; ``None`` for none."""
+    """Labels of the seeds' type by rank; ``None`` for none."""
     seed_type: str
     workers: int
     """Threads that sample."""
     lookahead: Lookahead | None = None
-    """Reads ahead what batches need of the ssd tier; ``None``: each batch reads it by itself."""
+    """Reads rows of the ssd tier ahead of the batches; ``None``: each batch reads its own."""
     in_order: bool = True
-    """Whether one batch is extracted after the other; else, where none is read ahead, as many side by side as are
-    sampled."""
+    """Whether one batch is extracted after the other; else, without lookahead, as many at a time as are sampled."""
     edge_positions: bool = False
-    """Whether batches say where their edges stand."""
+    """Whether batches hold the positions of their edges."""
     adapter: Adapter | None = None
-    """Makes of each batch what the consumer gets."""
+    """Converts each batch for the consumer."""
     edge_rows: EdgeRows = field(default_factory=dict)
-    """Where `Batch.edge_features` come from."""
+    """Sources of `Batch.edge_features`."""
     outputs: OutputPool = field(default_factory=OutputPool)
     """Memory for features of nodes."""
 
     @contextmanager
     def stages(self, plan: Plan, epoch: int, order: Sequence[int]) -> Iterator[list[PipelineStage]]:
-        """Steps in the background, for places in `order`, the batches of the plan that are made: sampling, several
-        batches side by side, then extraction, then what an adapter does.
-        """
+        """Begin an epoch: yield the background stages for places in `order`, numbers of the plan's batches."""
         import torch
 
         def draw(batch: int) -> SampledBatch:
@@ -90,7 +86,7 @@ class HostBatches:
             yield [sampling, PipelineStage("extraction", extract, side_by_side), *conversion]
 
     def receive(self, ready: Any) -> Any:
-        """What the last step made, handed to the consumer in its own thread."""
+        """Return a batch of the last stage to the consumer, in its thread."""
         return ready
 
     def _extract(self, place: int, sampled: SampledBatch, ahead: PrefetchSampler[SampledBatch] | None) -> Batch:
@@ -112,7 +108,7 @@ class HostBatches:
         return replace(batch, features=rows, y=y, edge_features=of_edges)
 
     def _empty(self, source: FeatureSource, count: int) -> Any:
-        """A tensor for so many rows; ``None`` where the source makes its own."""
+        """Return a tensor for `count` rows; ``None`` where the source makes its own."""
         import torch
 
         if not isinstance(source, HostRows):

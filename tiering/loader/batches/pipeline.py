@@ -1,4 +1,4 @@
-"""Background stages for a stream of numbered items: bounded, in order or not, errors delivered to the consumer."""
+"""Background stages for a stream of numbered items: bounded, in order or not; errors reach the consumer."""
 
 from __future__ import annotations
 
@@ -7,11 +7,43 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from tiering.errors import CapabilityError, TieringError
-from tiering.loader.batches.stats import StageTimes
+from tiering.loader.process import ForkLock
+
+
+@dataclass
+class StageTimes:
+    """Seconds of a loader's stages and of its consumer; several threads may update them."""
+
+    batches: int = 0
+    """Batches handed over."""
+    consumer: float = 0.0
+    """Seconds of training: between a batch handed over and the next asked for."""
+    starved: float = 0.0
+    """Seconds that the consumer waited for batches."""
+    busy: dict[str, float] = field(default_factory=dict)
+    """Seconds of work by stage, over all its threads."""
+    _lock: ForkLock = field(default_factory=ForkLock, repr=False)
+
+    @contextmanager
+    def working(self, stage: str) -> Iterator[None]:
+        """Count the time of a block as work of a stage."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - start
+            with self._lock:
+                self.busy[stage] = self.busy.get(stage, 0.0) + spent
+
+    def reset(self) -> None:
+        """Begin again at zero."""
+        with self._lock:
+            self.batches, self.consumer, self.starved, self.busy = 0, 0.0, 0.0, {}
 
 
 @dataclass(frozen=True)
@@ -19,13 +51,13 @@ class PipelineStage:
     """A step that every item passes through."""
 
     name: str
-    """What it does, for messages and thread names."""
+    """What the stage does, for messages and thread names."""
     run: Callable[[Any], Any]
-    """Called with the result of the stage before (the first stage: with the item's number)."""
+    """Makes an item of that of the stage before, the first stage of the item's number."""
     workers: int = 1
     """Items in this stage at the same time."""
     give_up: Callable[[], None] | None = None
-    """Lets `run` return that waits for something: called when no item is wanted any more, before `run` is awaited."""
+    """Makes a waiting `run` return: called when no item is wanted any more, before `run` is awaited."""
 
 
 class StageError(TieringError, RuntimeError):
@@ -43,15 +75,14 @@ def run_stages(
     times: StageTimes | None = None,
     in_order: bool = True,
 ) -> Iterator[Any]:
-    """Yield the results for items 0..count-1 in order, while later items are worked on in the background; without
-    `in_order`, whichever is ready first.
+    """Yield the results for items 0..count-1 in order, or as they are ready, while later items are worked on.
 
     Each stage has threads of its own, so that stages overlap. At most `ahead` items are begun and not yet handed over,
-    which bounds memory. `what` names an item in messages, such as ``epoch 3, batch``. `times` counts what stages and
-    consumer take.
+    which bounds memory. `what` names an item in messages, such as ``epoch 3, batch``. `times` counts the seconds of
+    stages and consumer.
 
-    When the consumer stops early, or a stage raises, what is queued is dropped, what runs is awaited, and all threads
-    have ended before the generator has. The stage's error is raised with a note that says which item and stage it was.
+    When the consumer stops early, or a stage raises, queued items are dropped, running ones awaited, and all threads
+    have ended before the generator has. `StageError` says the item and the stage.
     """
     process = os.getpid()
     times = StageTimes() if times is None else times

@@ -1,7 +1,7 @@
-"""Batches sampled ahead of the consumer, so that what they need of the ssd tier is known before they need it.
+"""Batches sampled ahead of the consumer, so that their rows of the ssd tier are known before they need them.
 
-A batch is a pure function of ``(seed, epoch, index)``: it is sampled for its ids far ahead, kept while there is room,
-and else sampled again when its turn comes.
+A batch is a pure function of ``(seed, epoch, index)``: sampled ahead for its ids, it is kept if memory allows, and else
+sampled again when its turn comes.
 """
 
 from __future__ import annotations
@@ -24,58 +24,58 @@ from tiering.loader.processes.client import ClientEpoch
 
 Ids = npt.NDArray[np.int64]
 Reading = native.RowBuffer | ClientEpoch
-"""What takes the rows of batches: the core's buffer, or the way to that of another process."""
+"""An epoch of a buffer, which takes the rows of batches: of the core, or of another process."""
 
 
 class Sampled(Protocol):
-    """A batch that was sampled ahead, as `tiering.sampling.SampledBatch` is one."""
+    """A batch that was sampled ahead, such as `tiering.sampling.SampledBatch`."""
 
     @property
     def nodes(self) -> Mapping[str, Ids]:
-        """Ids by node type, in host memory; of types with rows on SSD at the least."""
+        """Ids by node type, in host memory, at least of types with rows on SSD."""
 
     @property
     def hops(self) -> Sequence[Mapping[Any, Any]]:
-        """Edges that lie in host memory, by hop and relation."""
+        """Edges in host memory, by hop and relation."""
 
     @property
     def nbytes(self) -> int:
-        """Memory that the batch holds."""
+        """Memory of the batch."""
 
 
 SampledT = TypeVar("SampledT", bound=Sampled)
 
 
 class PrefetchSampler(Generic[SampledT]):
-    """One epoch's batches, sampled ahead by a thread of its own; `stop` ends it.
+    """A sampler of one epoch's batches, ahead of the consumer in a thread of its own; `stop` ends it.
 
     Parameters
     ----------
     types
         Node types with rows on SSD, in their order there.
     reading
-        What is told which rows batches need, and reads them.
-    count, sample
-        How many batches there are; makes batch 0, 1, ..
+        The buffer's epoch, which reads the rows of each batch.
+    order, draw
+        Numbers of the batches; makes a batch by its number.
     trial
-        Batches that were sampled already.
+        Batches that were sampled already, by place in `order`.
     workers
         Threads that sample.
     kept_bytes
-        Memory for what was sampled ahead, beside the rows' numbers.
+        Memory for batches sampled ahead.
     """
 
     def __init__(
         self,
         types: Sequence[str],
         reading: Reading,
-        count: int,
-        sample: Callable[[int], SampledT],
+        order: Sequence[int],
+        draw: Callable[[int], SampledT],
         trial: Mapping[int, SampledT],
         workers: int,
         kept_bytes: int,
     ) -> None:
-        self._types, self._reading, self._count, self._draw = types, reading, count, sample
+        self._types, self._reading, self._order, self._draw = types, reading, order, draw
         self._workers, self._most_kept_bytes = workers, kept_bytes
         self._kept = dict(trial)
         self._kept_bytes = sum(kept.nbytes for kept in self._kept.values())
@@ -86,21 +86,21 @@ class PrefetchSampler(Generic[SampledT]):
         self._thread = threading.Thread(target=self._feed, name="tiering-look-ahead", daemon=True)
         self._thread.start()
 
-    def sample(self, batch: int) -> SampledT:
-        """The batch, once it was sampled ahead: what was kept of it, or sampled again."""
+    def sample(self, place: int) -> SampledT:
+        """Return the batch at a place in the order, once it was sampled ahead: as kept, or sampled again."""
         with self._changed:
-            self._changed.wait_for(lambda: batch < self._fed or self._over or self._stopped)
+            self._changed.wait_for(lambda: place < self._fed or self._over or self._stopped)
             if self._stopped:
                 raise InputError("the epoch was ended")
-            if batch >= self._fed and self._error is not None:
+            if place >= self._fed and self._error is not None:
                 raise self._error
-            kept = self._kept.pop(batch, None)
+            kept = self._kept.pop(place, None)
             if kept is not None:
                 self._kept_bytes -= kept.nbytes
-        return kept if kept is not None else self._draw(batch)
+        return kept if kept is not None else self._draw(self._order[place])
 
     def give_up(self) -> None:
-        """Let everybody return who waits: no batch is wanted any more."""
+        """Let all waiting threads return: no batch is wanted any more."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -108,7 +108,7 @@ class PrefetchSampler(Generic[SampledT]):
 
     def stop(self) -> None:
         """End sampling and reading ahead. The thread has ended when this returns."""
-        if self._process == os.getpid():  # a fork has no such thread, and may find the condition taken
+        if self._process == os.getpid():  # a fork has no such thread, and may find the condition locked
             self.give_up()
             self._thread.join()
 
@@ -118,7 +118,7 @@ class PrefetchSampler(Generic[SampledT]):
         self._reading.cancel()
 
     def _feed(self) -> None:
-        """Sample ahead to the end, or to the first batch that fails: those before it are read all the same."""
+        """Sample to the end, or to the first batch that fails; the batches before it are read all the same."""
         error: BaseException | None = None
         try:
             self._feed_all()
@@ -130,12 +130,12 @@ class PrefetchSampler(Generic[SampledT]):
         self._reading.end()
 
     def _feed_all(self) -> None:
+        count, started = len(self._order), 0
         waiting: deque[Future[SampledT]] = deque()
         with ThreadPoolExecutor(self._workers, thread_name_prefix="tiering-look-ahead") as pool:
-            started = 0
-            for batch in range(self._count):
-                while started < self._count and len(waiting) <= self._workers:
-                    waiting.append(pool.submit(self._sample_or_take, started))
+            for place in range(count):
+                while started < count and len(waiting) <= self._workers:
+                    waiting.append(pool.submit(self._kept_or_drawn, started))
                     started += 1
                 sample = waiting.popleft().result()
                 # False: ended, or readers met an error, which extraction reports.
@@ -143,18 +143,18 @@ class PrefetchSampler(Generic[SampledT]):
                     for future in waiting:
                         future.cancel()
                     return
-                self._keep(batch, sample)
+                self._keep(place, sample)
 
-    def _sample_or_take(self, batch: int) -> SampledT:
-        known = self._kept.get(batch)
-        return known if known is not None else self._draw(batch)
+    def _kept_or_drawn(self, place: int) -> SampledT:
+        kept = self._kept.get(place)
+        return kept if kept is not None else self._draw(self._order[place])
 
-    def _keep(self, batch: int, sample: SampledT) -> None:
+    def _keep(self, place: int, sample: SampledT) -> None:
         with self._changed:
-            self._fed = batch + 1
+            self._fed = place + 1
             size = sample.nbytes
-            if batch not in self._kept and self._kept_bytes + size <= self._most_kept_bytes:
-                self._kept[batch] = sample
+            if place not in self._kept and self._kept_bytes + size <= self._most_kept_bytes:
+                self._kept[place] = sample
                 self._kept_bytes += size
             self._changed.notify_all()
 
@@ -164,6 +164,6 @@ _running: weakref.WeakSet[PrefetchSampler[Any]] = weakref.WeakSet()
 
 @atexit.register
 def _stop_all() -> None:
-    """End what runs when the interpreter does: its last act would be to end threads inside the core, which aborts."""
+    """Stop running epochs before the interpreter ends threads inside the core, which would abort."""
     for epoch in list(_running):
         epoch.end_with_interpreter()

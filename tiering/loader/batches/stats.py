@@ -1,51 +1,18 @@
-"""What a loader did: where its rows came from, and which stage training waited for."""
+"""Statistics of a loader: where its rows came from, and which stage training waited for."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tiering.description import Described, Line, Part, Table
+from tiering.loader.batches.pipeline import StageTimes
 from tiering.loader.gpu.headroom import GpuMemory
-from tiering.loader.process import ForkLock
 from tiering.units import format_bytes, format_count, format_share
 
 _WAITED = 0.05
-"""Share of the time that training may wait and still be what the loader waits for."""
-
-
-@dataclass
-class StageTimes:
-    """Seconds of a loader's stages and of its consumer. Safe to update from many threads."""
-
-    batches: int = 0
-    """Batches handed over."""
-    consumer: float = 0.0
-    """Seconds between a batch handed over and the next asked for: training."""
-    starved: float = 0.0
-    """Seconds in which the consumer waited for a batch."""
-    busy: dict[str, float] = field(default_factory=dict)
-    """By stage: seconds of work, over all its threads."""
-    _lock: ForkLock = field(default_factory=ForkLock, repr=False)
-
-    @contextmanager
-    def working(self, stage: str) -> Iterator[None]:
-        """Count the time of a block as work of a stage."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            spent = time.perf_counter() - start
-            with self._lock:
-                self.busy[stage] = self.busy.get(stage, 0.0) + spent
-
-    def reset(self) -> None:
-        """Begin again at zero."""
-        with self._lock:
-            self.batches, self.consumer, self.starved, self.busy = 0, 0.0, 0.0, {}
+"""Fraction of the time up to which waiting of training does not count as waiting for the loader."""
 
 
 @dataclass(frozen=True)
@@ -55,16 +22,15 @@ class LoaderStats(Described):
     batches: int
     """Batches handed over."""
     rows: dict[str, int]
-    """Feature rows by where they came from: ``gpu``, ``peer``, ``cpu`` (memory tiers), ``ssd`` (rows of the ssd tier
-    that lay in memory or in the buffer) and ``read`` (rows that were read from disk for the batch)."""
+    """Feature rows by source: ``gpu``, ``peer``, ``cpu`` (memory tiers), ``ssd`` (rows of the ssd tier in memory or in
+    the buffer) and ``read`` (rows read from disk for the batch)."""
     bytes: int
     """Bytes of these rows."""
     seconds: dict[str, float]
-    """``training`` (the consumer at work), ``waiting`` (the consumer waited for a batch); of the stages in the
-    background, over their threads: ``sampling``, ``extraction``; of extraction ``copying`` and ``disk`` (waiting for
-    reads)."""
+    """Seconds of ``training`` (the consumer works) and ``waiting`` (for a batch); of the background's ``sampling`` and
+    ``extraction``, over their threads; of extraction ``copying`` and ``disk`` (waiting for reads)."""
     reads: int
-    """Requests to SSD images."""
+    """Read requests to stripe files."""
     read_bytes: int
     """Bytes of these requests."""
     buffer: dict[str, Any] | None
@@ -72,11 +38,11 @@ class LoaderStats(Described):
     workers: int
     """Threads that sample."""
     gpu_memory: GpuMemory | None = None
-    """Who has the memory of the GPU, where the loader's `reserve` was given and a step has ended."""
+    """Use of the GPU's memory, where the loader's `reserve` was given and a step has ended."""
 
     @property
     def hit_rates(self) -> dict[str, float]:
-        """Share of the rows by where they came from."""
+        """Fraction of the rows by source."""
         total = max(1, sum(self.rows.values()))
         return {place: rows / total for place, rows in self.rows.items()}
 
@@ -88,7 +54,7 @@ class LoaderStats(Described):
 
     @property
     def bound_by(self) -> str:
-        """What an epoch takes its time from: ``training``, ``disk``, ``copying`` or ``sampling``; ``nothing`` yet."""
+        """The bound of an epoch's time: ``training``, ``disk``, ``copying`` or ``sampling``; ``nothing`` yet."""
         seconds = self.seconds
         whole = seconds["training"] + seconds["waiting"]
         if not self.batches or not whole:
@@ -103,7 +69,7 @@ class LoaderStats(Described):
         return max(stages, key=lambda stage: stages[stage])
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, JSON types only."""
+        """Return all statistics, JSON types only."""
         return {
             "batches": self.batches, "rows": self.rows, "bytes": self.bytes, "hit_rates": self.hit_rates,
             "seconds": self.seconds, "reads": self.reads, "read_bytes": self.read_bytes,
@@ -112,7 +78,7 @@ class LoaderStats(Described):
         }  # fmt: skip
 
     def line(self) -> str:
-        """One line for people."""
+        """Return one line for people."""
         whole = max(1e-9, self.seconds["training"] + self.seconds["waiting"])
         held = 1.0 - self.hit_rates["read"]
         return (
@@ -122,7 +88,7 @@ class LoaderStats(Described):
         )
 
     def table(self) -> str:
-        """Table for people."""
+        """Return a table for people."""
         lines = [f"{'rows from':<10}{'rows':>14}{'share':>9}"]
         lines += [
             f"{place:<10}{format_count(rows):>14}{self.hit_rates[place]:>9.1%}" for place, rows in self.rows.items()
@@ -131,7 +97,7 @@ class LoaderStats(Described):
         return "\n".join([*lines, *self._sums()])
 
     def describe(self) -> list[Part]:
-        """What `table` says."""
+        """Return what `table` says."""
         total = sum(self.rows.values())
         rows = [(place, format_count(count), format_share(count, total)) for place, count in self.rows.items()]
         seconds = [(name, f"{spent:.3f}") for name, spent in self.seconds.items()]
@@ -154,7 +120,7 @@ def collect(
     workers: int,
     gpu_memory: GpuMemory | None = None,
 ) -> LoaderStats:
-    """Statistics from the counters of the stages, of each table (`Counters.as_dict`) and of the buffer."""
+    """Return the statistics from the counters of the stages, of each table (`Counters.as_dict`) and of the buffer."""
     rows = dict.fromkeys(("gpu", "peer", "cpu", "ssd", "read"), 0)
     nbytes = reads = read_bytes = read_rows = 0
     copying = disk = 0.0

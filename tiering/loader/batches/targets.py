@@ -1,4 +1,4 @@
-"""What batches are made for: the nodes of a split, or links and pairs that are none."""
+"""Targets of batches: the nodes of a split, or links and negative pairs."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Plan = EpochPlan | LinkPlan
 
 
 class Targets(Protocol):
-    """What the batches of a loader are made for."""
+    """The nodes or links that the batches of a loader are made for."""
 
     @property
     def node_type(self) -> str:
         """Type of the seeds; of links that of their destinations."""
 
     def __len__(self) -> int:
-        """How many an epoch takes."""
+        """Return the number of targets in an epoch."""
 
     def plan(self, epoch: int) -> Plan:
-        """The batches of an epoch."""
+        """Return the batches of an epoch."""
 
 
 class NodeTargets:
@@ -43,7 +43,7 @@ class NodeTargets:
         return len(self.ids)
 
     def plan(self, epoch: int) -> EpochPlan:
-        """The batches of an epoch."""
+        """Return the batches of an epoch."""
         options, sampling = self._options, self._sampling
         return batches(
             {self.node_type: self.ids}, sampling.batch_size, epoch,
@@ -57,7 +57,7 @@ class NodeTargets:
 class LinkTargets:
     """Links of one relation: all of its edges, unless pairs are given."""
 
-    def __init__(self, graph: Graph, options: SeedOptions, links: LinkOptions, sampling: SamplingOptions) -> None:
+    def __init__(self, graph: Graph, options: SeedOptions, sampling: SamplingOptions, links: LinkOptions) -> None:
         relation = graph.relation(links.relation)
         self.node_type = relation[2]
         num_nodes = graph.num_nodes(relation[0]), graph.num_nodes(relation[2])
@@ -65,7 +65,7 @@ class LinkTargets:
         if links.pairs is None:
             self.links = Links.of_csc(relation, *checked_lists(graph, relation), num_nodes[0], ids_of)
         else:
-            src, dst = _ends(links.pairs)
+            src, dst = _split_pairs(links.pairs)
             self.links = Links.of_ids(relation, src, dst, num_nodes, ids_of)
         self._options, self._negatives, self._sampling = options, links.negatives, sampling
 
@@ -73,7 +73,7 @@ class LinkTargets:
         return self.links.count
 
     def plan(self, epoch: int) -> LinkPlan:
-        """The batches of an epoch."""
+        """Return the batches of an epoch."""
         options, sampling = self._options, self._sampling
         return LinkPlan(
             self.links, sampling.batch_size, epoch,
@@ -84,8 +84,15 @@ class LinkTargets:
         return f"{':'.join(self.links.relation)}: {format_count(len(self))} links"
 
 
+def make_targets(
+    graph: Graph, seeds: SeedOptions, sampling: SamplingOptions, links: LinkOptions | None
+) -> NodeTargets | LinkTargets:
+    """Return the targets that the options of a loader say."""
+    return NodeTargets(graph, seeds, sampling) if links is None else LinkTargets(graph, seeds, sampling, links)
+
+
 def _find_seeds(graph: Graph, options: SeedOptions) -> tuple[str, Ids]:
-    """Node type and ids of the seeds; from the split unless ids are given."""
+    """Return node type and ids of the seeds, from the split unless ids are given."""
     node_type, seeds = options.node_type, options.seeds
     if seeds is not None:
         if node_type is None and len(graph.node_types) != 1:
@@ -105,8 +112,8 @@ def _find_seeds(graph: Graph, options: SeedOptions) -> tuple[str, Ids]:
     return node_type, ids
 
 
-def _ends(pairs: Any) -> tuple[Ids, Ids]:
-    """Sources and destinations of pairs of any form that has two rows."""
+def _split_pairs(pairs: Any) -> tuple[Ids, Ids]:
+    """Return sources and destinations of pairs in any form with two rows."""
     array = np.asarray(pairs.detach().cpu().numpy() if hasattr(pairs, "detach") else pairs)
     if array.ndim != 2 or array.shape[0] != 2 or array.dtype.kind not in "iu":
         raise InputError(
