@@ -26,13 +26,13 @@ def datasets_command(
 
     `tiering import DIR --spec NAME` holds a download against it before work begins.
     """
-    from tiering.datasets.specs import find_spec, sources
+    from tiering.datasets.specs import find_spec, known_specs
 
     if name is None:
         if call.json:
-            print_json({source.name: _document(source) for source in sources().values()})
+            print_json({source.name: _document(source) for source in known_specs().values()})
         else:
-            rows = [_row(source) for source in sources().values()]
+            rows = [_row(source) for source in known_specs().values()]
             columns = ("dataset", "format", "nodes", "edges", "files", "graph", "least memory")
             print_table("", columns, rows, left=2)
             print_line("tiering datasets NAME says more; tiering import --spec NAME --dry-run needs no data")

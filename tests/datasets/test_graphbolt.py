@@ -18,8 +18,8 @@ import pytest
 import tiering
 from tiering.artifacts.manifest import relation_key
 from tiering.datasets import open_dataset
+from tiering.datasets.arrays import SourceArray
 from tiering.datasets.import_context import ImportContext
-from tiering.datasets.named_arrays import SourceArray
 from tiering.datasets.options import ImportOptions
 from tiering.datasets.readers.graphbolt import dataset, topology
 from tiering.datasets.scratch import Scratch
@@ -123,7 +123,7 @@ def test_data_of_edges_without_ids_is_left_out_and_wrong_ids_refused(tmp_path: P
     context = ImportContext("graphbolt", ImportOptions(), Scratch(None, parse_memory("8GiB")))
     for wrong in ([0, 1, 2, 4], [0, -1, 2, 3]):
         with pytest.raises(InputError, match=r"here: expected ids of edges in 0\.\.3, found others"):
-            dataset._in_order(column, np.array(wrong), "here", context)
+            dataset._reorder(column, np.array(wrong), "here", context)
 
 
 def test_cora_is_the_same_from_csv_edges_and_torch_features(

@@ -14,7 +14,7 @@ import pytest
 from tiering.datasets import detect_format, open_dataset
 from tiering.datasets.readers import igb as igb_module
 from tiering.datasets.readers.igb import parse_relation
-from tiering.datasets.specs import sources
+from tiering.datasets.specs import known_specs
 from tiering.errors import InputError, MissingError
 
 
@@ -112,10 +112,10 @@ def test_splits_are_made_for_the_labelled_type(igb_dir: Path) -> None:
 def headerless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """IGB "full" in miniature: 10 papers x 1024 and labels without header; 7 labelled, 6 of them truly in 2K."""
     prefixes = {"paper/node_label_19.npy": (7,), "paper/node_label_2K.npy": (6, 7)}
-    full = sources()["igbh-full"]
+    full = known_specs()["igbh-full"]
     files = tuple(replace(file, prefixes=prefixes.get(file.path, ())) for file in full.files)
     small = replace(full, nodes={"paper": 10, "author": 4}, files=files)
-    monkeypatch.setattr(igb_module, "sources", lambda: {**sources(), "igbh-full": small})
+    monkeypatch.setattr(igb_module, "known_specs", lambda: {**known_specs(), "igbh-full": small})
     tree = tmp_path / "full" / "processed"
     for name in ("paper", "author", "paper__cites__paper", "paper__written_by__author"):
         (tree / name).mkdir(parents=True)

@@ -166,7 +166,7 @@ def written(folder: Path, **arrays: Any) -> Path:
     [
         ({"indptr": [1, 1, 1, 3]}, ["indptr.npy: expected offsets that begin with 0, found 1"]),
         ({"indptr": [0, 2, 1, 3]}, ["indptr.npy: expected offsets that never fall, found 1 after 2 at position 2"]),
-        ({"indptr": [0, 1, 1, 2]}, ["the last offset to be the number of ids in indices.npy, 3, found 2"]),
+        ({"indptr": [0, 1, 1, 2]}, ["the last offset to be the number of ids in indices, 3, found 2"]),
         ({"indptr": [0, 1, 1, 4]}, ["the last offset", "found 4", "do not belong together"]),
         ({"indptr": np.zeros(0, np.int64)}, ["indptr.npy: expected one offset more", "found none"]),
         ({"indptr": [0.0, 1, 1, 3]}, ["indptr.npy: expected whole numbers, found float64 (4,)"]),
@@ -177,7 +177,7 @@ def written(folder: Path, **arrays: Any) -> Path:
         ({"indices": [2.0, 0, 1]}, ["indices.npy: expected ids of dtype int32 or int64, found float64"]),
         ({"indices": np.array([2, 0, 1], np.int16)}, ["found int16", "astype('int64')"]),
         ({"indices": None}, ["indices.npy: expected one id per edge, found nothing"]),
-        ({"edge_weight": [1.0, 2.0]}, ["edge_weight.npy: expected one value per edge, shape (3,)"]),
+        ({"edge_weight": [1.0, 2.0]}, ["edge_weight.npy: expected one value for each of 3 edges"]),
         ({"edge_weight": [1.0, -2.0, 1]}, ["found -2.0 at edge 1"]),
         ({"node_feat": np.zeros((4, 2), np.float32)}, ["indptr.npy: expected 4 nodes", "node_feat.npy, found 3"]),
     ],

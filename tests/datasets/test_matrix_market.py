@@ -100,7 +100,11 @@ def test_a_file_of_another_name_is_recognised_by_its_first_line(tmp_path: Path) 
         (HEAD.format("real", "skew-symmetric") + "3 3 1\n2 1 1\n", {}, "general/symmetric, found .* skew-symmetric"),
         (HEAD.format("pattern", "general") + "3 3 1\n1 2\n", {"weight_column": "value"}, "this one has no values"),
         (HEAD.format("real", "general") + "3 3 1\n1 2 1\n", {"weight_column": "w"}, "found 'w'; say value"),
-        (HEAD.format("pattern", "general") + "3 3 1\n1 2\n", {"num_nodes": 4}, "--num-nodes says 4, the file 3"),
+        (
+            HEAD.format("pattern", "general") + "3 3 1\n1 2\n",
+            {"num_nodes": 4},
+            "expected 4 nodes of type node as in --num-nodes, found 3",
+        ),
         (HEAD.format("pattern", "general") + "999999999999999999 999999999999999999 1\n1 2\n", {}, "up to 2.48"),
     ],
 )

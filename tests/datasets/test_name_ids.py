@@ -147,7 +147,7 @@ def test_names_that_are_not_there(tmp_path: Path) -> None:
         ("a,b\nc\n", {}, "line 2: expected 2 fields, found 1"),
         ("a,b\n\xff,c\n", {}, "(?i)utf-?8"),
         ("src,dst\n", {}, "expected edges, found none"),
-        ("a,b\n", {"num_nodes": 3}, "--num-nodes says 3, but 2 names occur"),
+        ("a,b\n", {"num_nodes": 3}, "names that occur .*: expected 3 nodes of type node as in --num-nodes, found 2"),
         ("a,b\n", {"compact_ids": True}, "--compact-ids: names are numbered"),
         ("a,b,-1\n", {"weight_column": "2"}, "0 or more, found -1.0 at edge 0"),
         ("a,b,x\n", {"weight_column": "2"}, "line 1: expected a weight, found 'x'"),

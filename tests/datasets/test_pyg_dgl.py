@@ -210,7 +210,7 @@ EDGES = {"edge_index": torch.tensor([[0, 1], [1, 2]])}
             {"edge_index": torch.tensor([[0.5], [1]])},
             r"edges of shape \(2, E\), int32 or int64, found float32 \(2, 1\)",
         ),
-        ({**EDGES, "x": torch.rand(4, 2), "y": torch.zeros(3)}, "expected 4 nodes of type node"),
+        ({**EDGES, "x": torch.rand(4, 2), "y": torch.zeros(3)}, "expected 4 labels, one per node, found 3"),
         ({**EDGES, "y": torch.tensor([0, 1, -2])}, "y of node: expected labels 0, 1, 2"),
         ({**EDGES, "x": torch.rand(4, 2, 2)}, r"x of node: expected features of shape \(rows, dim\)"),
         ({**EDGES, "x": torch.ones(3, 2, dtype=torch.uint16)}, "found uint16"),

@@ -87,7 +87,10 @@ def test_a_matrix_that_is_refused(tmp_path: Path, arrays: dict[str, Any], messag
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"num_nodes": 4}, "expected 3 as in .*, found 4"), ({"feature_dim": 4}, "give the directory with the features")],
+    [
+        ({"num_nodes": 4}, "expected 4 nodes of type node as in --num-nodes, found 3"),
+        ({"feature_dim": 4}, "give the directory with the features"),
+    ],
 )
 def test_options_that_a_file_has_no_use_for(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     np.savez(tmp_path / "a.npz", **MATRIX, **ENDS)

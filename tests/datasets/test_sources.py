@@ -12,7 +12,7 @@ import pytest
 from tiering import pipeline
 from tiering.datasets import open_dataset
 from tiering.datasets.open import READERS
-from tiering.datasets.specs import find_spec, make_sized_dataset, sources
+from tiering.datasets.specs import find_spec, known_specs, make_sized_dataset
 from tiering.errors import InputError, MissingError
 
 SPEC = """
@@ -114,8 +114,8 @@ def test_the_sizes_of_the_specifications_are_those_published():
 
 
 def test_every_specification_names_a_reader_and_files_of_its_own_relations():
-    assert len(sources()) >= 20
-    for source in sources().values():
+    assert len(known_specs()) >= 20
+    for source in known_specs().values():
         assert source.format in READERS
         assert set(source.options) <= READERS[source.format].takes | {"split", "self_loops", "reverse_edges"}
         for file in source.files:
@@ -201,7 +201,7 @@ def test_plans_are_made_from_a_specification_alone(tmp_path, tiering_cli):
 
 def test_the_list_and_the_page_of_a_dataset(tiering_cli):
     listed = tiering_cli("datasets").ok()
-    assert all(name in listed.out for name in sources())
+    assert all(name in listed.out for name in known_specs())
     page = tiering_cli("datasets", "igb-full").ok()
     assert "IGB-Datasets#57" in page.out
     assert "paper/node_feat.npy" in page.out

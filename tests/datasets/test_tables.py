@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import tiering.datasets.text as text_blocks
 from tiering.datasets import detect_format, open_dataset
-from tiering.datasets.tables import TableSink
+from tiering.datasets.edge_sink import EdgeSink
 from tiering.errors import InputError, MissingError
 
 PAIRS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=30)
@@ -125,13 +125,13 @@ def test_a_row_group_passes_in_pieces(tmp_path: Path, monkeypatch: pytest.Monkey
     pa_parquet.write_table(pa.table({"src": ids, "dst": ids}), tmp_path / "e.parquet", row_group_size=rows)
     del ids
     assert (tmp_path / "e.parquet").stat().st_size < 1 << 20
-    held, append = [pa.total_allocated_bytes()], TableSink.append
+    held, append = [pa.total_allocated_bytes()], EdgeSink.append
 
     def watched(*arguments: Any) -> None:
         held.append(pa.total_allocated_bytes())
         append(*arguments)
 
-    monkeypatch.setattr(TableSink, "append", watched)
+    monkeypatch.setattr(EdgeSink, "append", watched)
     with open_dataset(tmp_path / "e.parquet") as data:
         assert data.edges[0].num_edges == rows
     assert max(held) - held[0] < rows * 16 // 2
@@ -160,7 +160,7 @@ def test_sparse_ids(tmp_path: Path) -> None:
         assert data.edges[0].dst.tolist() == [1, 0, 0]
         assert data.nodes["node"].extra["original_id"].tolist() == [5, 700, 9000000000]
         assert data.notes["compact_ids"] == {"nodes": 3, "largest": 9000000000}
-    with pytest.raises(InputError, match="with --compact-ids nodes without edges do not exist"):
+    with pytest.raises(InputError, match="with --compact-ids others do not exist"):
         open_dataset(path, compact_ids=True, num_nodes=5)
 
 

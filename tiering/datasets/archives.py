@@ -1,7 +1,7 @@
-"""Arrays in archives of numpy's (.npz), streamed: deflated members cannot be mapped, and may be larger than memory.
+"""Numbers that can only be unpacked front to back: arrays in archives of numpy's (.npz), and packed text.
 
-What an archive claims is checked before anything is made room for: deflated data is never more than some 1032 times as
-long as it is packed, and a member must be as long as the header of its array says.
+The size that an archive claims is checked before memory or disk is reserved: deflated data is never more than some 1032
+times as long as it is packed, and a member must be as long as the header of its array says.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import io
 import math
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,12 +18,15 @@ from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv as pa_csv
 
+from tiering.artifacts.manifest import storage_dtype
 from tiering.artifacts.regular import require_file
 from tiering.artifacts.storage import storage_errors
-from tiering.datasets.features import feature_dtype
-from tiering.datasets.import_context import ImportContext
-from tiering.datasets.tables import one_line
+from tiering.datasets.features import name_feature_dtype
+from tiering.datasets.import_context import ImportContext, one_line
+from tiering.datasets.scratch import Scratch
 from tiering.errors import InputError, TieringError
 from tiering.formats.npy_file import MAX_HEADER, NpyHeader, read_header
 from tiering.formats.protocols import FeatureStream, GraphSoFar
@@ -31,11 +34,65 @@ from tiering.formats.protocols import FeatureStream, GraphSoFar
 MOST_DEFLATED = 1100
 """Bytes that a byte of deflated data may become, a little more than the format allows."""
 STEP = 1 << 24
-"""Bytes that are unpacked together, at the least a row."""
+"""Bytes that are unpacked together, or a row if that is longer."""
+_CSV_OPTIONS = pa_csv.ReadOptions(autogenerate_column_names=True, block_size=STEP)
 
 
 @dataclass(frozen=True)
-class Member(NpyHeader):
+class PackedRows:
+    """Rows of numbers that can only be read front to back."""
+
+    where: str
+    dim: int
+    dtype: np.dtype[Any]
+    blocks: Callable[[int], Iterator[npt.NDArray[Any]]]
+    """Function from a row to the rows from there on, in blocks of shape (some, dim)."""
+    rows: int | None = None
+    """Number of rows; ``None`` if it is known at the end only."""
+    memory: int = 2 * STEP
+    """Peak memory of reading, in bytes."""
+
+    def require(self, count: int, rows: int | str | None) -> None:
+        """Refuse another number of rows than `count`; ``None`` is not known."""
+        if rows not in (None, count):
+            raise InputError(
+                f"{self.where}: expected {count} rows, one for each node or edge, found {rows}; get the file again"
+            )
+
+    def read(self, count: int, scratch: Scratch) -> npt.NDArray[Any]:
+        """Return `count` rows, all there are, in memory or a temporary file."""
+        self.require(count, self.rows)
+        out = scratch.array((count, self.dim), self.dtype)
+        for first, block in self._counted(0, count):
+            out[first : first + block.shape[0]] = block
+        return out
+
+    def stream(self, count: int) -> FeatureStream:
+        """Return the rows as features of `count` nodes, to be unpacked into the graph."""
+        self.require(count, self.rows)
+        name = name_feature_dtype(self.where, self.dtype)
+
+        def pieces(start: int, _: GraphSoFar) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+            for first, block in self._counted(start, count):
+                yield first, block.view(storage_dtype(name))
+
+        size = 0 if self.rows is None else count * self.dim * self.dtype.itemsize
+        return FeatureStream(count, self.dim, name, pieces, "unpacked", self.memory, size)
+
+    def _counted(self, start: int, count: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        """Yield the first row of each block and the block; refuses another number of rows than `count`."""
+        at = start
+        for block in self.blocks(start):
+            if at + block.shape[0] > count:
+                self.require(count, "more")
+            if block.shape[0]:
+                yield at, block
+            at += block.shape[0]
+        self.require(count, at)
+
+
+@dataclass(frozen=True)
+class NpzMember(NpyHeader):
     """An array in an archive."""
 
     path: Path
@@ -43,45 +100,46 @@ class Member(NpyHeader):
 
     @property
     def where(self) -> str:
-        """For messages."""
+        """Name for messages."""
         return f"{self.path}: {self.name}"
 
     def blocks(self, start: int = 0) -> Iterator[npt.NDArray[Any]]:
-        """The array from row `start` on, in blocks of some rows. Cost: the member is unpacked from its beginning."""
+        """Yield the array from row `start` on, in blocks of rows. Cost: the member is unpacked from its beginning."""
         row = math.prod(self.shape[1:]) * self.dtype.itemsize
-        rows, skipped = self.shape[0] if self.shape else 1, start * row
+        rows = self.shape[0] if self.shape else 1
         step = max(1, STEP // max(1, row))
-        with _opened(self.path, self.name) as file:
-            self._skip(file, self.offset + skipped)
+        with _open_member(self.path, self.name) as file:
+            skipped = self.offset + start * row
+            while skipped:
+                skipped -= len(self._read(file, min(skipped, STEP)))
             for first in range(start, rows, step):
                 count = min(step, rows - first)
-                data = self._read(file, count * row)
-                yield np.frombuffer(data, self.dtype).reshape(count, *self.shape[1:])
+                yield np.frombuffer(self._read(file, count * row), self.dtype).reshape(count, *self.shape[1:])
             if file.read(1):
                 raise InputError(f"{self.where}: has bytes behind its array; get the file again")
 
     def flat(self) -> Iterator[npt.NDArray[Any]]:
-        """All entries one after the other as they lie there, in blocks."""
+        """Yield all entries as they lie there, in blocks."""
         return replace(self, shape=(math.prod(self.shape),), fortran_order=False).blocks()
 
+    def packed_rows(self) -> PackedRows:
+        """Return the array as rows, of one or more values each."""
+        dim = math.prod(self.shape[1:])
+        if len(self.shape) not in (1, 2) or not dim:
+            raise InputError(f"{self.where}: expected rows of shape (rows, dim), found {self.described}; get it again")
+        if self.fortran_order and dim > 1:
+            raise InputError(
+                f"{self.where}: expected rows that lie together (C order), found {self.described} in Fortran order; "
+                "save it again with numpy.ascontiguousarray(array)"
+            )
+        rows = replace(self, shape=(self.shape[0], dim), fortran_order=False)
+        return PackedRows(self.where, dim, self.dtype, rows.blocks, self.shape[0])
+
     def column(self, kinds: str, words: str, context: ImportContext) -> npt.NDArray[Any]:
-        """The whole array as one column, in memory or a temporary file, if its dtype is of one of `kinds`."""
+        """Return the array as one column, in memory or a temporary file, if its dtype is of one of `kinds`."""
         if self.dtype.kind not in kinds or math.prod(self.shape) != (self.shape or (0,))[0]:
             raise InputError(f"{self.where}: expected {words}, one column, found {self.described}; get the file again")
-        return self.store(context, self.dtype).reshape(-1)
-
-    def store(self, context: ImportContext, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """The whole array with entries of `dtype`, in memory or a temporary file."""
-        out, at = context.scratch.array(self.shape[::-1] if self.fortran_order else self.shape, dtype), 0
-        flat = out.reshape(-1)
-        for block in self.flat():
-            flat[at : at + block.size] = block
-            at += block.size
-        return out.T if self.fortran_order else out
-
-    def _skip(self, file: IO[bytes], count: int) -> None:
-        while count:
-            count -= len(self._read(file, min(count, STEP)))
+        return self.packed_rows().read(self.shape[0], context.scratch).reshape(-1)
 
     def _read(self, file: IO[bytes], count: int) -> bytes:
         data = file.read(count)
@@ -90,8 +148,8 @@ class Member(NpyHeader):
         return data
 
 
-def open_npz(path: Path, what: str, context: ImportContext) -> dict[str, Member]:
-    """The arrays of an archive that should hold `what`, by name.
+def open_npz(path: Path, what: str, context: ImportContext) -> dict[str, NpzMember]:
+    """Return the arrays of an archive that should hold `what`, by name.
 
     Raises
     ------
@@ -99,14 +157,14 @@ def open_npz(path: Path, what: str, context: ImportContext) -> dict[str, Member]
         If it is not there; if it is no archive, is damaged, holds Python objects, or claims more than it can hold.
     """
     require_file(path, what)
-    context.used(path)
+    context.record_file(path)
     try:
         with storage_errors(path), zipfile.ZipFile(path) as archive:
             infos = [info for info in archive.infolist() if info.filename.endswith(".npy")]
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         raise InputError(f"{path}: expected {what}, an archive of numpy's ({one_line(error)}); get it again") from error
     size = path.stat().st_size
-    members = {}
+    members: dict[str, NpzMember] = {}
     for info in infos:
         name = info.filename.removesuffix(".npy")
         if name in members:
@@ -116,55 +174,22 @@ def open_npz(path: Path, what: str, context: ImportContext) -> dict[str, Member]
                 f"{path}: {name} claims to be {info.file_size} bytes, of {info.compress_size} packed ones in a file of "
                 f"{size}: no archive can hold that; get the file again"
             )
-        members[name] = _member(path, name, info.file_size)
+        members[name] = _read_member_header(path, name, info.file_size)
     return members
 
 
-def require_member(members: dict[str, Member], name: str, path: Path) -> Member:
-    """A member by name; `InputError` if there is none."""
+def require_member(members: dict[str, NpzMember], name: str, path: Path) -> NpzMember:
+    """Return a member by name; `InputError` if there is none."""
     if name not in members:
         known = ", ".join(members) or "nothing"
         raise InputError(f"{path}: expected an array {name}, found {known}; check that it is the dataset's file")
     return members[name]
 
 
-def rows_of(member: Member, count: int) -> FeatureStream:
-    """Features of `count` nodes in a member, to be unpacked into the graph."""
-    require_rows(member.where, member.shape[:1], count)
-    if len(member.shape) != 2 or not member.shape[1]:
-        raise InputError(
-            f"{member.where}: expected features of shape (nodes, dim), found {member.described}; get the file again"
-        )
-    require_rows_first(member)
-
-    def pieces(start: int, graph: GraphSoFar) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        for block in member.blocks(start):
-            yield start, block
-            start += block.shape[0]
-
-    dtype = feature_dtype(member.path, member.dtype)
-    return FeatureStream(count, member.shape[1], dtype, pieces, "unpacked", 2 * STEP, member.nbytes)
-
-
-def require_rows(where: str, rows: tuple[int, ...], count: int) -> None:
-    """Refuse another number of rows than there are nodes."""
-    if rows != (count,):
-        raise InputError(f"{where}: expected a row for each of {count} nodes, found {rows}; get the file again")
-
-
-def require_rows_first(member: Member) -> None:
-    """Refuse rows that do not lie together: they could not be read one after the other."""
-    if member.fortran_order:
-        raise InputError(
-            f"{member.where}: expected rows that lie together (C order), found {member.described} in Fortran order; "
-            "save it again with numpy.ascontiguousarray(array)"
-        )
-
-
-def _member(path: Path, name: str, size: int) -> Member:
-    with _opened(path, name) as file:
+def _read_member_header(path: Path, name: str, size: int) -> NpzMember:
+    with _open_member(path, name) as file:
         start = io.BytesIO(file.read(MAX_HEADER + 12))
-    member = Member(**vars(read_header(start, f"{path}: {name}")), path=path, name=name)
+    member = NpzMember(**vars(read_header(start, f"{path}: {name}")), path=path, name=name)
     dtype = member.dtype
     if dtype.hasobject or dtype.names or dtype.byteorder == ">":
         raise InputError(f"{member.where}: expected plain numbers, found {member.described}; convert them")
@@ -177,8 +202,8 @@ def _member(path: Path, name: str, size: int) -> Member:
 
 
 @contextmanager
-def _opened(path: Path, name: str) -> Iterator[IO[bytes]]:
-    """A member being unpacked; damage is `InputError`."""
+def _open_member(path: Path, name: str) -> Iterator[IO[bytes]]:
+    """Open a member to be unpacked; damage is `InputError`."""
     try:
         with storage_errors(path), zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
             yield file
@@ -186,3 +211,34 @@ def _opened(path: Path, name: str) -> Iterator[IO[bytes]]:
         raise
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, KeyError) as error:
         raise InputError(f"{path}: {name}: damaged or cut ({one_line(error)}); get the file again") from error
+
+
+def open_packed_text(path: Path, what: str, kind: str, context: ImportContext) -> PackedRows:
+    """Return the rows of a text of numbers without names of columns, packed with gzip, as entries of dtype `kind`."""
+    require_file(path, what)
+    context.record_file(path)
+    with _text_errors(path, what), pa_csv.open_csv(path, _CSV_OPTIONS) as file:
+        names: list[str] = file.schema.names
+    dtype = np.dtype(kind)
+    types = dict.fromkeys(names, pa.from_numpy_dtype(dtype))
+    nulls = ["", "nan", "NaN"] if dtype.kind == "f" else []
+    convert = pa_csv.ConvertOptions(column_types=types, null_values=nulls)
+
+    def blocks(start: int) -> Iterator[npt.NDArray[Any]]:
+        at = 0
+        with _text_errors(path, what), pa_csv.open_csv(path, _CSV_OPTIONS, convert_options=convert) as file:
+            for batch in file:
+                if at + batch.num_rows > start:
+                    part = batch.slice(max(0, start - at))
+                    yield np.stack([column.to_numpy(zero_copy_only=False) for column in part.columns], axis=1)
+                at += batch.num_rows
+
+    return PackedRows(str(path), len(names), dtype, blocks, memory=4 * STEP)
+
+
+@contextmanager
+def _text_errors(path: Path, what: str) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError, EOFError) as error:
+        raise InputError(f"{path}: expected {what} as packed text ({one_line(error)}); get the file again") from error

@@ -1,4 +1,4 @@
-"""Edges from numpy files in either orientation, and what is checked of edges from any file: weights, ids, room."""
+"""Edges of one relation, with checks that hold for any format: values along the edges, weights, ids, memory."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.manifest import Relation, storage_dtype
+from tiering.artifacts.manifest import Relation
 from tiering.artifacts.regular import is_there
-from tiering.datasets.features import feature_dtype
+from tiering.datasets.arrays import SourceArray
 from tiering.datasets.import_context import ImportContext
 from tiering.datasets.options import MAX_NODES
 from tiering.datasets.scratch import chunks, first_wrong
@@ -22,69 +22,28 @@ from tiering.units import format_bytes
 
 SMALL_INDPTR = 64 * 1024 * 1024
 """Bytes that any machine has."""
-EDGE_FILES = {"edge_weight.npy": "weight", "edge_type.npy": "type", "edge_id.npy": "id", "edge_ids.npy": "id"}
-"""Files with one value per edge -> what they hold; of two that hold ids, the first counts."""
-FEATURE_FILE = "edge_feat.npy"
-"""File with one row of features per edge."""
+EDGE_FILES = {
+    "edge_weight.npy": "weight",
+    "edge_type.npy": "type",
+    "edge_id.npy": "id",
+    "edge_ids.npy": "id",
+    "edge_feat.npy": EDGE_FEATURES,
+}
+"""Files with one value or row per edge -> what they hold; of two that hold ids, the first counts."""
+
+
+class EdgeReader(Protocol):
+    """A function that reads the edges of one relation from its folder."""
+
+    def __call__(
+        self, folder: Path, relation: Relation, context: ImportContext, *, pairs: bool = False
+    ) -> EdgeData: ...
 
 
 def read_edge_folder(folder: Path, relation: Relation, context: ImportContext, *, pairs: bool = False) -> EdgeData:
-    """Edges of one relation: ``edge_index.npy`` and `EDGE_FILES` beside it, mapped.
-
-    A file of shape (2, 2) is read as (E, 2) with `pairs`, else as (2, E).
-    """
-    path = folder / "edge_index.npy"
-    edges = EdgeData(relation, *_open_edge_index(path, context, pairs), where=str(path))
-    read_edge_values(folder, edges, context)
-    return edges
-
-
-def read_edge_values(folder: Path, edges: EdgeData, context: ImportContext) -> None:
-    """The files of `EDGE_FILES` and the `FEATURE_FILE` beside the edges of a relation, mapped."""
-    for name, held in EDGE_FILES.items():
-        path = folder / name
-        if not is_there(path, "one value per edge") or (held == "id" and edges.edge_ids is not None):
-            continue
-        values = _per_edge(path, edges.num_edges, context, "iuf" if held == "weight" else "iu")
-        if held == "id":
-            edges.edge_ids = values.astype(np.int64, copy=False)
-        else:
-            edges.data[held] = values
-    if "weight" in edges.data:
-        check_weights(edges.data["weight"], str(folder / "edge_weight.npy"))
-    if is_there(path := folder / FEATURE_FILE, "one row of features per edge"):
-        edges.data[EDGE_FEATURES] = _edge_features(path, edges.num_edges, context)
-
-
-def _edge_features(path: Path, num_edges: int, context: ImportContext) -> npt.NDArray[Any]:
-    array = context.open_npy(path, "edge features of shape (edges, dim)").array()
-    if not array.flags.c_contiguous:
-        raise InputError(
-            f"{path}: expected rows that lie together (C order), found Fortran order; save it again with "
-            "numpy.save(path, numpy.ascontiguousarray(array))"
-        )
-    shape, stored = edge_rows(str(path), array.shape, array.dtype, num_edges)
-    return array.reshape(shape).view(stored)
-
-
-def edge_rows(
-    where: str, shape: tuple[int, ...], dtype: np.dtype[Any], num_edges: int
-) -> tuple[tuple[int, int], np.dtype[Any]]:
-    """What an array of features of edges is as rows, (edges, dim), and as it is stored: ``bfloat16`` as ``uint16``."""
-    described = f"{dtype} {shape}"
-    if len(shape) not in (1, 2) or shape[0] != num_edges:
-        raise InputError(
-            f"{where}: expected one row of features per edge, shape ({num_edges}, dim), found {described}; correct the "
-            "file, or take it out of the directory"
-        )
-    dim = shape[1] if len(shape) == 2 else 1
-    if dim == 0:
-        raise InputError(f"{where}: expected 1 or more values per row, found {described}; leave it out")
-    return (num_edges, dim), storage_dtype(feature_dtype(where, dtype))
-
-
-def _open_edge_index(path: Path, context: ImportContext, pairs: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    array = context.open_npy(path, "edges of shape (2, E) or (E, 2)").array()
+    """Map ``edge_index.npy``, (2, E) or (E, 2), and `EDGE_FILES` beside it; shape (2, 2) is (E, 2) with `pairs`."""
+    index = SourceArray.open_npy(path := folder / "edge_index.npy", "edges of shape (2, E) or (E, 2)", context)
+    array = index.array
     if array.dtype.str not in ("<i4", "<i8"):
         raise InputError(
             f"{path}: expected edges of dtype int32 or int64, found {array.dtype}; convert with array.astype('int64')"
@@ -92,25 +51,44 @@ def _open_edge_index(path: Path, context: ImportContext, pairs: bool) -> tuple[n
     if array.ndim != 2 or 2 not in array.shape:
         raise InputError(f"{path}: expected edges of shape (2, E) or (E, 2), found {array.shape}; reshape them")
     if array.shape == (2, 2):
-        context.inferred(f"{path} orientation", "(E, 2)" if pairs else "(2, E)")
+        context.record_guess(f"{path} orientation", "(E, 2)" if pairs else "(2, E)")
     else:
         pairs = array.shape[1] == 2
     src, dst = array.T if pairs else array
-    return src, dst
+    edges = EdgeData(relation, src, dst, where=str(path))
+    read_edge_values(folder, edges, context)
+    return edges
 
 
-def _per_edge(path: Path, num_edges: int, context: ImportContext, kinds: str) -> npt.NDArray[Any]:
-    words = "whole numbers" if kinds == "iu" else "numbers"
-    array = context.open_npy(path, "one value per edge").column(kinds, words)
-    if array.shape[0] != num_edges:
+def read_edge_values(folder: Path, edges: EdgeData, context: ImportContext) -> None:
+    """Map the `EDGE_FILES` of a relation."""
+    for name, content in EDGE_FILES.items():
+        path = folder / name
+        if is_there(path, "one value per edge") and not (content == "id" and edges.edge_ids is not None):
+            add_edge_values(edges, content, SourceArray.open_npy(path, "one value per edge", context), context)
+
+
+def add_edge_values(edges: EdgeData, content: str, column: SourceArray, context: ImportContext) -> None:
+    """Check an array that runs along the edges, ``weight``, ``type``, ``id`` or `EDGE_FEATURES`, and add it."""
+    if content == EDGE_FEATURES:
+        values = column.compact_rows(context.scratch)
+    else:
+        kinds = ("iuf", "numbers") if content == "weight" else ("iu", "whole numbers")
+        values = column.numbers("one value per edge", *kinds)
+    if values.shape[0] != edges.num_edges:
         raise InputError(
-            f"{path}: expected one value per edge, shape ({num_edges},), found {array.dtype} {array.shape}; correct "
-            "the file, or take it out of the directory"
+            f"{column.where}: expected one {'row' if content == EDGE_FEATURES else 'value'} for each of "
+            f"{edges.num_edges} edges, found {column.described}; correct it, or leave it out"
         )
-    if array.dtype == np.uint64 and int(array.max(initial=0)) >= 2**63:
-        edge = int(array.argmax())
-        raise InputError(f"{path}: expected values below 2^63, found {array[edge]} at edge {edge}; correct it")
-    return array
+    if values.dtype == np.uint64 and int(values.max(initial=0)) >= 2**63:
+        edge = int(values.argmax())
+        raise InputError(f"{column.where}: expected values below 2^63, found {values[edge]} at edge {edge}; correct it")
+    if content == "weight":
+        check_weights(values, column.where)
+    if content == "id":
+        edges.edge_ids = values.astype(np.int64, copy=False)
+    else:
+        edges.data[content] = values
 
 
 def check_weights(weights: npt.NDArray[Any], where: str, first: int = 0) -> None:
@@ -123,25 +101,17 @@ def check_weights(weights: npt.NDArray[Any], where: str, first: int = 0) -> None
         )
 
 
-class EdgeReader(Protocol):
-    """Reads the edges of one relation from its folder, as `read_edge_folder` does."""
-
-    def __call__(
-        self, folder: Path, relation: Relation, context: ImportContext, *, pairs: bool = False
-    ) -> EdgeData: ...
-
-
 class LargestId(NamedTuple):
-    """The largest id of a node type, -1 if there are none, and where it stands, for messages."""
+    """The largest id of a node type, -1 if there are none, and its place for messages."""
 
     id: int = -1
     place: str = ""
 
 
-def largest_id(ids: npt.NDArray[Any], where: str, end: str, first: int = 0) -> LargestId:
-    """Largest id of one end (``source``, ``destination``) of edges, of which the first has number `first`.
+def find_largest_id(ids: npt.NDArray[Any], where: str, end: str, first: int = 0) -> LargestId:
+    """Return the largest id of one end (``source``, ``destination``) of edges, of which the first has number `first`.
 
-    Cost: one pass over the file. A negative id is refused.
+    A negative id is refused. Cost: one pass over the ids.
     """
     largest, edge = -1, 0
     for part in chunks(ids.shape[0]):
@@ -157,23 +127,23 @@ def largest_id(ids: npt.NDArray[Any], where: str, end: str, first: int = 0) -> L
     return LargestId(largest, f"{where}: edge {edge}: {end} id {largest}")
 
 
-def largest_of_type(node_type: str, edges: list[EdgeData]) -> LargestId:
-    """Largest id of a type in any relation; the first of the largest."""
+def find_largest_of_type(node_type: str, edges: list[EdgeData]) -> LargestId:
+    """Return the largest id of a type in any relation; the first of the largest."""
     ends = [(edge, edge.src, "source") for edge in edges if edge.relation[0] == node_type]
     ends += [(edge, edge.dst, "destination") for edge in edges if edge.relation[2] == node_type]
-    return max((largest_id(ids, edge.where, end) for edge, ids, end in ends), key=lambda one: one.id)
+    return max((find_largest_id(ids, edge.where, end) for edge, ids, end in ends), key=lambda one: one.id)
 
 
-def listed_counts(node_type: str, edges: list[EdgeData]) -> list[tuple[str, int]]:
-    """What lists of edges by one end say of the number of nodes of its type: the files, and the numbers."""
+def count_listed_nodes(node_type: str, edges: list[EdgeData]) -> list[tuple[str, int]]:
+    """Return the numbers of nodes of a type that adjacency lists in `edges` state, each with the file."""
     ends = [(edge.relation[end], as_lists(ids)) for edge in edges for end, ids in ((0, edge.src), (2, edge.dst))]
     return [(lists.where, lists.num_columns) for name, lists in ends if lists is not None and name == node_type]
 
 
-def require_room(node_type: str, count: int, origin: str, edges: list[EdgeData], context: ImportContext) -> None:
+def require_node_memory(node_type: str, count: int, origin: str, edges: list[EdgeData], context: ImportContext) -> None:
     """Refuse a number of nodes that the memory cannot hold 8 bytes each of, which any adjacency needs.
 
-    `origin` is what says that there are so many, and what to do if that is wrong, for messages.
+    `origin` says where the number comes from, and what to do if it is wrong.
     """
     needed, budget = 8 * (count + 1), context.scratch.budget
     here = any(edge.relation[2] == node_type for edge in edges)

@@ -24,7 +24,7 @@ def describe_features(
     `known_rows` (where a number is known from -> rows) and `usual_dim` (values per row in this family of datasets,
     float32) help with a headerless one: the usual dim counts if the rows that follow from it are known.
     """
-    context.used(path)
+    context.record_file(path)
     if is_npy(path):
         return _with_header(path, node_type, context)
     return _headerless(path, node_type, context, known_rows, usual_dim)
@@ -42,7 +42,7 @@ def _with_header(path: Path, node_type: str, context: ImportContext) -> FeatureT
     rows, dim = file.shape if len(file.shape) == 2 else (file.shape[0], 1)
     if dim == 0:
         raise InputError(f"{path}: expected 1 or more values per row, found shape {file.shape}; leave it out")
-    dtype = feature_dtype(path, file.dtype)
+    dtype = name_feature_dtype(path, file.dtype)
     for option, wanted, has, unit in (
         ("--feature-dim", options.feature_dim.get(node_type), dim, " values per row"),
         ("--feature-dtype", options.feature_dtype.get(node_type), dtype, ""),
@@ -55,7 +55,7 @@ def _with_header(path: Path, node_type: str, context: ImportContext) -> FeatureT
     return FeatureTable(path, rows, dim, dtype, file.offset)
 
 
-def feature_dtype(path: Path | str, dtype: np.dtype[np.generic]) -> str:
+def name_feature_dtype(path: Path | str, dtype: np.dtype[np.generic]) -> str:
     """Name of the element type of features in a numpy file, one of `FEATURE_DTYPES`; others are refused."""
     # bfloat16 has no numpy dtype: it comes as uint16, or as 2 raw bytes from the ml_dtypes package.
     if dtype.str in ("<u2", "|V2", "<V2"):
@@ -94,10 +94,10 @@ def _headerless(
         raise InputError(f"{path}: expected features, found an empty file (0 bytes); get the file again")
     if dim is None and rows:
         dim = _divide(path, size, rows * item, f"{rows} rows (--num-nodes) of {dtype}", "dim")
-        context.inferred(f"{node_type} feature_dim", dim)
+        context.record_guess(f"{node_type} feature_dim", dim)
     elif dim is None and usual_dim is not None and size in (count * usual_dim * item for count in known_rows.values()):
         dim = usual_dim
-        context.inferred(f"{node_type} feature shape", [size // (dim * item), dim, dtype])
+        context.record_guess(f"{node_type} feature shape", [size // (dim * item), dim, dtype])
     if dim is None:
         raise InputError(_cannot_tell(path, size, known_rows, item, dtype))
     counted = _divide(path, size, dim * item, f"rows of {dim} x {dtype}", "rows")

@@ -1,4 +1,4 @@
-"""What a format of datasets provides, and what it is given to read with."""
+"""The state of one import, and what a reader of a dataset format provides."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ RELATION = (NODE, "to", NODE)
 
 @dataclass
 class ImportContext:
-    """State of one import."""
+    """Options, temporary files and the record of one import."""
 
     format: str
     options: ImportOptions
     scratch: Scratch
-    published: DatasetSpec | None = None
-    """The published dataset that it is said to be."""
+    spec: DatasetSpec | None = None
+    """The published dataset that ``--spec`` names."""
     in_place: bool = False
-    """Whether columns may stay in their files where only ranges of them can be read: see `EdgeData.decode`."""
+    """Whether columns may stay in files of which only ranges can be read: see `EdgeData.decode`."""
     notes: dict[str, Any] = field(default_factory=dict)
-    """See `Dataset.notes`: ``inferred``, ``warnings``, ``ignored_files``, ``changes``, ``splits``..."""
+    """The record, see `Dataset.notes`: ``inferred``, ``warnings``, ``ignored_files``, ``changes``, ``splits``..."""
     files: dict[str, Fingerprint] = field(default_factory=dict)
     known: set[Path] = field(default_factory=set)
     """Files and directories that the reader has looked into: the others are recorded as ignored."""
 
-    def used(self, path: Path) -> None:
+    def record_file(self, path: Path) -> None:
         """Record a source file."""
         self.files[str(path)] = fingerprint(path)
         self.known.add(path)
@@ -44,23 +44,23 @@ class ImportContext:
     def open_npy(self, path: Path, what: str) -> NpyFile:
         """Open a numpy file that should hold `what`, and record it."""
         file = open_npy(path, what)
-        self.used(path)
+        self.record_file(path)
         return file
 
-    def inferred(self, what: str, value: Any) -> None:
-        """Record something that no file and no option said."""
+    def record_guess(self, what: str, value: Any) -> None:
+        """Record a value that no file and no option states."""
         self.notes.setdefault("inferred", {})[what] = value
 
     def warn(self, text: str) -> None:
-        """Record something the user should know; it does not stop the import."""
+        """Record a warning for the user; it does not stop the import."""
         self.notes.setdefault("warnings", []).append(text)
 
-    def ignored(self, paths: Iterable[Path]) -> None:
-        """Record those of the files that are not known; archives in place of numpy files are refused.
+    def record_ignored(self, paths: Iterable[Path]) -> None:
+        """Record those of the files that are not known and not hidden; archives in place of numpy files are refused.
 
-        Of a directory of numpy files those are named on standard error, too; of IGB's labels, ``--label`` chooses.
+        In a directory of numpy files those are named on standard error, too; of IGB's labels, ``--label`` chooses.
         """
-        unused = [path for path in paths if path not in self.known]
+        unused = [path for path in paths if path not in self.known and not path.name.startswith(".")]
         refuse_archives(unused)
         if unused:
             self.notes.setdefault("ignored_files", []).extend(map(str, unused))
@@ -73,30 +73,35 @@ class ImportContext:
             )
 
     def dataset(self, name: str, nodes: dict[str, NodeData], edges: list[EdgeData]) -> Dataset:
-        """What a reader returns: nodes by type, edges by relation, and what was recorded."""
+        """Return the dataset of a reader: nodes by type, edges by relation, and the record."""
         return Dataset(name, self.format, nodes, edges, self.notes, self.files)
 
 
 @dataclass(frozen=True)
 class Detector:
-    """How datasets of a format are recognised."""
+    """A test that recognises datasets of a format by their files."""
 
     description: str
-    """In words, for the message of who found none."""
+    """The files in words, for the message when no dataset is recognised."""
     matches: Callable[[Path], bool]
-    """Whether it is at a path, which exists and is a directory, or a file."""
+    """Function that returns whether an existing directory, or file, is of the format."""
 
 
 @dataclass(frozen=True)
 class Reader:
-    """One format. A new one is a module in ``readers`` with its `Reader`, and a line in `tiering.datasets.open`."""
+    """A reader of one format: a module in ``readers``, and a line in `tiering.datasets.open.READERS`."""
 
     open: Callable[[Path, ImportContext], Dataset]
-    """Describes the dataset at a path; raises `InputError` or `MissingError` where it is not as the format wants.
+    """Function that describes the dataset at a path; raises `InputError` or `MissingError` where files are wrong.
 
     Large arrays stay mapped where they are, or go to `ImportContext.scratch`; the context records files and guesses.
     """
     takes: frozenset[str]
-    """Those of `tiering.datasets.options.FORMAT_OPTIONS` that say something about it; others are refused."""
+    """Those of `tiering.datasets.options.FORMAT_OPTIONS` that mean something for the format; others are refused."""
     directory: Detector | None = None
     file: Detector | None = None
+
+
+def one_line(error: BaseException) -> str:
+    """Return the text of a library's error in one line that is not long."""
+    return " ".join(str(error).split())[:200]

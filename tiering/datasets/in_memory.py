@@ -1,4 +1,4 @@
-"""Graphs of PyG and DGL in hand: `Data`, `HeteroData`, `DGLGraph`. Neither library is imported here.
+"""Graphs of PyG and DGL in memory: `Data`, `HeteroData`, `DGLGraph`. Neither library is imported here.
 
 Tensors on a GPU are copied into memory; others are read where they lie.
 """
@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from tiering.artifacts.manifest import relation_key
-from tiering.datasets.import_context import NODE, RELATION, ImportContext
-from tiering.datasets.named_arrays import EdgeArrays, NamedArrays, NodeArrays, SourceArray, make_dataset
+from tiering.datasets.import_context import ImportContext
+from tiering.datasets.named_arrays import NamedArrays
+from tiering.datasets.readers.dgl_file import add_dgl_graph
 from tiering.datasets.readers.pyg import add_pyg_graph
 from tiering.datasets.scratch import chunks
 from tiering.errors import InputError
@@ -23,20 +23,20 @@ HASHED_ROWS_BYTES = 8 << 20
 
 
 def open_in_memory(graph: Any, context: ImportContext) -> Dataset:
-    """The graph as a dataset; `Dataset.notes` records a digest of what was read as ``content``."""
+    """Return the graph as a dataset; `Dataset.notes` records a digest of all that was read as ``content``."""
     name = type(graph).__name__
     target = NamedArrays(name, f"the {name}", Path(name), context.scratch)
     if find_library(graph) == "dgl":
         add_dgl_graph(graph, target)
     else:
         add_pyg_graph(graph.to_dict(), target)
-    dataset = make_dataset(target, context)
+    dataset = target.make_dataset(context)
     context.notes["content"] = _digest(target)
     return dataset
 
 
 def find_library(graph: Any) -> str:
-    """``pyg`` or ``dgl``, by whose object it is."""
+    """Return ``pyg`` or ``dgl``, by the class of the object."""
     for kind in type(graph).__mro__:
         library = kind.__module__.partition(".")[0]
         if library == "torch_geometric" and hasattr(graph, "to_dict"):
@@ -49,25 +49,8 @@ def find_library(graph: Any) -> str:
     )
 
 
-def add_dgl_graph(graph: Any, target: NamedArrays) -> NamedArrays:
-    """Put a DGLGraph into `target`; of one type of nodes and edges under the names that other formats have."""
-    plain = len(graph.ntypes) == 1 and len(graph.canonical_etypes) == 1
-    for node_type in graph.ntypes:
-        called = NODE if plain else node_type
-        arrays = target.named(graph.nodes[node_type].data, called)
-        target.nodes[called] = NodeArrays(arrays, int(graph.num_nodes(node_type)))
-    for relation in graph.canonical_etypes:
-        called = RELATION if plain else tuple(relation)
-        where, arrays = f"{target.where}: edges of {relation_key(called)}", graph.edges[relation].data
-        ends = graph.edges(etype=relation, order="eid")
-        src, dst = (SourceArray.of(ids, where, target.path, target.scratch) for ids in ends)
-        target.columns += [src, dst]
-        target.edges.append(EdgeArrays(called, src.array, dst.array, where, target.named(arrays, relation_key(called))))
-    return target
-
-
 def _digest(target: NamedArrays) -> str:
-    """Of all that was read, so that an import that was stopped goes on with the same graph only."""
+    """Return a digest of all that was read: an import that was stopped continues with the same graph only."""
     digest = xxhash.xxh3_128(repr(sorted((t, nodes.num_nodes) for t, nodes in target.nodes.items())).encode())
     for column in target.columns:
         array = column.array

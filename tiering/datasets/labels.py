@@ -1,4 +1,4 @@
-"""Labels: any of the ways datasets write them -> int64, -1 for none."""
+"""Labels in any of the ways datasets write them -> int64, -1 for none."""
 
 from __future__ import annotations
 
@@ -12,34 +12,19 @@ from tiering.artifacts.storage import open_raw
 from tiering.datasets.import_context import ImportContext
 from tiering.datasets.scratch import chunks, first_wrong
 from tiering.errors import InputError
-from tiering.formats.npy_file import NpyFile
 
 _MAX_LABEL = 2**31 - 1
-
-
-def read_labels(
-    path: Path, file: NpyFile | None, num_nodes: int, context: ImportContext, prefixes: tuple[int, ...]
-) -> tuple[npt.NDArray[np.int64], int]:
-    """Labels, int64 of shape (num_nodes,), and the number of classes: the largest label + 1.
-
-    The file holds whole numbers as ints or floats; NaN or -1 is no label. One without numpy header (`file` is
-    ``None``) is taken as raw float32 or int64, told by its size. `prefixes` are numbers of rows that a shorter file may
-    have: the nodes behind have no label. The first of them is the number of labelled nodes, also in a longer file
-    (padding), unless option ``num_labelled`` says otherwise.
-    """
-    context.used(path)
-    if file is None:
-        said = context.options.num_labelled
-        values = _open_headerless(path, (num_nodes, *prefixes, *([] if said is None else [said])))
-    else:
-        values = file.column("iufb", "labels as whole numbers")
-    return make_labels(values, str(path), num_nodes, context, prefixes)
 
 
 def make_labels(
     values: npt.NDArray[Any], where: str, num_nodes: int, context: ImportContext, prefixes: tuple[int, ...] = ()
 ) -> tuple[npt.NDArray[np.int64], int]:
-    """The same from a column of values: one per node, or for the first of the nodes."""
+    """Return labels, int64 of shape (num_nodes,), and the number of classes: the largest label + 1.
+
+    `values` are whole numbers as ints or floats; NaN or -1 is no label. There is one per node, or `prefixes` are
+    numbers of values that may be there: the nodes behind have no label. The first of `prefixes` is the number of
+    labelled nodes, also of more values (padding), unless option ``num_labelled`` says otherwise.
+    """
     labelled = context.options.num_labelled
     if labelled is not None:
         prefixes = (*prefixes, labelled)
@@ -53,7 +38,7 @@ def make_labels(
     used = values.shape[0] if labelled is None else min(labelled, values.shape[0])
     if used < num_nodes:
         context.notes["num_labelled"] = used
-    row = first_wrong(values[:used], lambda block: _is_wrong(_without_nan(block)))
+    row = first_wrong(values[:used], lambda block: _is_wrong(_replace_nan(block)))
     if row is not None:
         raise InputError(
             f"{where}: expected labels 0, 1, 2... (NaN or -1 for none), found {values[row]} at row {row}; correct it, "
@@ -63,12 +48,13 @@ def make_labels(
     labels[used:] = -1
     largest = -1
     for part in chunks(used):
-        labels[part] = _without_nan(values[part])
+        labels[part] = _replace_nan(values[part])
         largest = max(largest, int(labels[part].max()))
     return labels, largest + 1
 
 
-def _open_headerless(path: Path, rows: tuple[int, ...]) -> npt.NDArray[Any]:
+def open_headerless_labels(path: Path, rows: tuple[int, ...]) -> npt.NDArray[Any]:
+    """Map a label file without numpy header as float32 or int64: its size says which, of one of the numbers `rows`."""
     size = path.stat().st_size
     for count in rows:
         for dtype in (np.dtype("<f4"), np.dtype("<i8")):
@@ -81,8 +67,8 @@ def _open_headerless(path: Path, rows: tuple[int, ...]) -> npt.NDArray[Any]:
     )
 
 
-def _without_nan(block: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """-1 for NaN; floats as float64, since float16 cannot be compared with the largest label."""
+def _replace_nan(block: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return -1 for NaN; floats as float64, since float16 cannot be compared with the largest label."""
     return block if block.dtype.kind != "f" else np.where(np.isnan(block), -1.0, block.astype(np.float64))
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tiering.datasets.edges import check_weights, require_room
-from tiering.datasets.import_context import NODE, RELATION, ImportContext
 from tiering.datasets.scratch import Scratch, chunks
 from tiering.errors import InputError
 from tiering.formats.names import NameTable
-from tiering.formats.protocols import Dataset, EdgeData, NodeData
 
 RUN_SHARE, RANGE_SHARE = 24, 16
 """Parts of the budget that the names of a run, and of a range, take: copies, hashes and places come on top."""
@@ -49,10 +45,16 @@ class NameIds:
         self._ends.append(np.zeros(1, np.int64))
         self._runs = [0]
 
-    def append(self, end: str, names: Any) -> None:
-        """Names of one end (``src``, ``dst``) of the next edges: a pyarrow array of ``large_binary``."""
-        self._pending[end].append(names)
-        self._pending_bytes += names.nbytes + NAME_BYTES * len(names)
+    def append(self, end: str, names: Any, where: str = "", first: int = 0) -> None:
+        """Add the names of one end (``src``, ``dst``) of the next edges, pyarrow text; refuses what is no name.
+
+        `where` they come from and the number of the `first` edge are for messages.
+        """
+        for array in names.chunks if isinstance(names, pa.ChunkedArray) else [names]:
+            encoded = _encode(array, where, first)
+            first += len(array)
+            self._pending[end].append(encoded)
+            self._pending_bytes += encoded.nbytes + NAME_BYTES * len(encoded)
         if self._pending_bytes >= self._run_bytes:
             lengths = [sum(map(len, arrays)) for arrays in self._pending.values()]
             if lengths[0] == lengths[1]:
@@ -126,47 +128,6 @@ class NameIds:
         return sorted({names[len(names) * k // ranges] for k in range(1, ranges)})
 
 
-class NameSink:
-    """As `tiering.datasets.tables.TableSink`, where ids are names."""
-
-    def __init__(self, scratch: Scratch, weighted: bool) -> None:
-        self._ids = NameIds(scratch)
-        self._rows = {"src": 0, "dst": 0}
-        self._weights = scratch.growing_file("<f8") if weighted else None
-
-    def rows(self, name: str = "src") -> int:
-        """Rows of a column taken so far."""
-        return self._rows[name] if name in self._rows or self._weights is None else self._weights.count
-
-    def append(self, name: str, values: Any, where: str) -> None:
-        """Add to a column: weights, or names as a pyarrow array; `where` the values come from, for messages."""
-        if name == "weight" and self._weights is not None:
-            check_weights(values, where, self._weights.count)
-            self._weights.append(values)
-            return
-        for array in values.chunks if isinstance(values, pa.ChunkedArray) else [values]:
-            self._ids.append(name, _checked(array, where, self._rows[name]))
-            self._rows[name] += len(array)
-
-    def finish(self, path: Path, context: ImportContext) -> Dataset:
-        """Number the nodes by their names, and describe the result."""
-        if context.options.compact_ids:
-            raise InputError("--compact-ids: names are numbered 0, 1, 2... in any case; leave it out")
-        src, dst, names = self._ids.finish()
-        stated = context.options.num_nodes.get(NODE)
-        if stated is not None and stated != len(names):
-            raise InputError(
-                f"{path}: --num-nodes says {stated}, but {len(names)} names occur; nodes without a name do not exist: "
-                "leave --num-nodes out"
-            )
-        data = {} if self._weights is None else {"weight": self._weights.finish()}
-        edges = EdgeData(RELATION, src, dst, where=str(path), data=data)
-        require_room(NODE, len(names), f"{path}: {len(names)} names occur", [edges], context)
-        context.notes["node_types"] = [NODE]
-        context.notes["names"] = {"nodes": len(names), "bytes": int(names.data.shape[0]), "ids": "ascending by name"}
-        return context.dataset(path.name.split(".")[0], {NODE: NodeData(len(names), names=names)}, [edges])
-
-
 def is_text(kind: Any) -> bool:
     """Whether a pyarrow type is text, or a dictionary of it."""
     if pa.types.is_dictionary(kind):
@@ -174,8 +135,8 @@ def is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _checked(names: Any, where: str, first: int) -> Any:
-    """Names as ``large_binary``; refuses those that are missing, empty or not UTF-8."""
+def _encode(names: Any, where: str, first: int) -> Any:
+    """Return names as ``large_binary``; refuse those that are missing, empty or not UTF-8."""
     if pa.types.is_dictionary(names.type):
         names = names.dictionary_decode()
     try:

@@ -31,7 +31,7 @@ EDGE_BYTES = 40
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
-def add_mean_features(nodes: dict[str, NodeData], edges: list[EdgeData], context: ImportContext) -> None:
+def add_neighbor_means(nodes: dict[str, NodeData], edges: list[EdgeData], context: ImportContext) -> None:
     """Give features to the node types named in option ``mean_features``, in that order."""
     for node_type, name in context.options.mean_features.by_type.items():
         if node_type not in nodes:

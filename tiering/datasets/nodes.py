@@ -1,117 +1,98 @@
-"""The nodes of one type from the files of one folder: how many, features, labels, splits."""
+"""Nodes of one type, whatever the format: their number, features, labels, splits, checked against each other."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
 
 from tiering.artifacts.regular import is_there, require_file
-from tiering.datasets.edges import largest_of_type, listed_counts, require_room
+from tiering.datasets.edges import LargestId, count_listed_nodes, find_largest_of_type, require_node_memory
 from tiering.datasets.features import describe_features
 from tiering.datasets.import_context import ImportContext
-from tiering.datasets.labels import read_labels
+from tiering.datasets.labels import make_labels, open_headerless_labels
 from tiering.datasets.options import node_count, option_name
-from tiering.datasets.splits import are_made, check_splits, make_splits, read_splits
+from tiering.datasets.splits import SplitArray, check_splits, make_splits, makes_splits, read_split_files
 from tiering.errors import InputError
 from tiering.formats.features import FeatureTable
 from tiering.formats.npy_file import is_npy, open_npy, read_start
-from tiering.formats.protocols import EdgeData, NodeData
+from tiering.formats.protocols import EdgeData, FeatureStream, NodeData
 
 COUNT_FILE = "num_nodes.txt"
 
 
 @dataclass(frozen=True)
-class NodeFiles:
-    """Where to look for the nodes of one type, and what their dataset family says about them."""
+class LabelArray:
+    """Labels as a dataset has them: see `make_labels`."""
 
-    folder: Path
-    node_type: str
-    label_names: Sequence[str]
-    """File names labels may have; the first found counts."""
-    usual_dim: int | None = None
-    """Values per feature row, in a family where features and labels without numpy header are usual."""
-    known_rows: Mapping[str, int] = field(default_factory=dict)
-    """Origin -> number of rows that a headerless feature file may have."""
-    label_prefixes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    """Number of nodes -> numbers of rows that a shorter label file may have."""
-    stated_count: tuple[str, int] | None = None
-    """Where the dataset itself states the number of nodes, and the number."""
+    where: str
+    open: Callable[[int], npt.NDArray[Any]]
+    """Function from the number of nodes to the values."""
+    rows: int | None = None
+    prefixes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """Number of nodes -> numbers of rows that a shorter array may have."""
 
 
-def read_nodes(files: NodeFiles, edges: list[EdgeData], context: ImportContext) -> NodeData:
-    """The nodes of one type.
+@dataclass
+class NodeArrays:
+    """Everything that a dataset says about the nodes of a type, unchecked."""
 
-    The number of nodes comes from what is known of: option, features, the dataset's own statement, lists of edges by
-    node, labels. Those that exist must agree. If none does, it is the largest id in `edges` + 1, which is recorded.
+    features: FeatureTable | FeatureStream | None = None
+    labels: LabelArray | None = None
+    splits: dict[str, SplitArray] = field(default_factory=dict)
+    counts: list[tuple[str, int]] = field(default_factory=list)
+    """(origin, number of nodes): all must agree."""
+    largest: LargestId | None = None
+    """The largest id in the edges, where it is known already."""
+
+
+def make_nodes(
+    node_type: str, arrays: NodeArrays, edges: list[EdgeData], context: ImportContext, where: str
+) -> NodeData:
+    """Return the nodes of one type; `where` names the dataset for messages.
+
+    The number of nodes is what the option, `NodeArrays.counts` and adjacency lists state, which must agree; else the
+    rows of labels and masks; else the largest id in `edges` + 1, which is recorded.
     """
-    folder, options, headerless = files.folder, context.options, files.usual_dim is not None
-    labels = next((folder / name for name in files.label_names if is_there(folder / name, "labels")), None)
-    label_file = None
-    if labels is not None and (is_npy(labels) or not headerless):
-        label_file = open_npy(labels, "one label per node")
-    rows = label_file.shape[0] if label_file is not None and label_file.shape else None
-    stated = _stated_count(files, context)
-    features = _features(files, labels, rows, stated, context)
-    asked = options.num_nodes.get(files.node_type)
+    asked, labels = context.options.num_nodes.get(node_type), arrays.labels
     counts = [] if asked is None else [("--num-nodes", asked)]
-    if features is not None:
-        counts.append((str(features.path), features.rows))
-    if stated is not None:
-        counts.append(stated)
-    counts += listed_counts(files.node_type, edges)
-    if not counts and rows is not None:
-        counts = [(str(labels), rows)]
-    num_nodes = agreed_count(files.node_type, counts, edges, context)
-    nodes = NodeData(num_nodes, features)
+    counts += arrays.counts + count_listed_nodes(node_type, edges)
+    if not counts:
+        counts = [] if labels is None or labels.rows is None else [(labels.where, labels.rows)]
+        counts += [
+            (split.where, split.values.shape[0]) for split in arrays.splits.values() if split.values.dtype == bool
+        ]
+    count = _agree_on_count(node_type, counts, arrays.largest, edges, context)
+    nodes = NodeData(count, arrays.features)
     if labels is not None:
-        prefixes = files.label_prefixes.get(num_nodes, ())
-        nodes.labels, nodes.num_classes = read_labels(labels, label_file, num_nodes, context, prefixes)
-    known = set(context.known)
-    nodes.splits = read_splits(folder, num_nodes, context)
-    if are_made(nodes.labels, context):
+        values, prefixes = labels.open(count), labels.prefixes.get(count, ())
+        nodes.labels, nodes.num_classes = make_labels(values, labels.where, count, context, prefixes)
+    nodes.splits = {name: split.ids(count) for name, split in arrays.splits.items()}
+    if makes_splits(nodes.labels, context):
         if nodes.splits:
-            context.notes["splits_replaced"] = sorted(path.name for path in context.known - known)
-        nodes.splits = make_splits(nodes.labels, num_nodes, context, str(folder))
-    check_splits(nodes.splits, nodes.labels, num_nodes, files.node_type, context)
+            context.notes["splits_replaced"] = sorted(split.name for split in arrays.splits.values())
+        nodes.splits = make_splits(nodes.labels, count, context, where)
+    elif "train" in nodes.splits and nodes.splits["train"].size == 0:
+        raise InputError(
+            f"{arrays.splits['train'].where}: the train set is empty; expected 1 or more nodes; correct it, or make "
+            "splits with --split 0.6,0.2,0.2"
+        )
+    check_splits(nodes.splits, nodes.labels, count, node_type, context)
     return nodes
 
 
-def _stated_count(files: NodeFiles, context: ImportContext) -> tuple[str, int] | None:
-    path, what = files.folder / COUNT_FILE, f"the number of {files.node_type} nodes"
-    if not is_there(path, what):
-        return files.stated_count
-    context.known.add(path)
-    text = read_start(path, 100).decode(errors="replace").strip()
-    if not re.fullmatch("[0-9]+", text):
-        raise InputError(f"{path}: expected {what}, found {text!r}; correct the file")
-    return str(path), node_count(text, str(path))
-
-
-def _features(
-    files: NodeFiles,
-    labels: Path | None,
-    label_count: int | None,
-    stated: tuple[str, int] | None,
+def _agree_on_count(
+    node_type: str,
+    counts: list[tuple[str, int]],
+    largest: LargestId | None,
+    edges: list[EdgeData],
     context: ImportContext,
-) -> FeatureTable | None:
-    path = files.folder / "node_feat.npy"
-    if not is_there(path, "a feature table"):
-        for option in ("feature_dim", "feature_dtype"):
-            if files.node_type in getattr(context.options, option).by_type:
-                require_file(path, f"features, because {option_name(option)} is given for {files.node_type}")
-        return None
-    known = {**files.known_rows, **dict([stated] if stated else [])}
-    if labels is not None and label_count is not None:
-        known[labels.name] = label_count
-    elif labels is not None and labels.stat().st_size % 4 == 0:
-        known[f"{labels.name} as float32"] = labels.stat().st_size // 4
-    return describe_features(path, files.node_type, context, known, files.usual_dim)
-
-
-def agreed_count(node_type: str, counts: list[tuple[str, int]], edges: list[EdgeData], context: ImportContext) -> int:
-    """The number of nodes that all of `counts` (origin, number) say, or the largest id + 1; there is memory for it."""
+) -> int:
+    """Return the number of nodes that all of `counts` (origin, number) say, or the largest id + 1."""
     for origin, number in counts[1:]:
         if number != counts[0][1]:
             raise InputError(
@@ -122,12 +103,91 @@ def agreed_count(node_type: str, counts: list[tuple[str, int]], edges: list[Edge
         count = counts[0][1]
         origin = f"{counts[0][0]}: says that there are {count}; correct it if there are not"
     else:
-        largest = largest_of_type(node_type, edges)
+        largest = largest or find_largest_of_type(node_type, edges)
         count = largest.id + 1
         origin = (
             f"{largest.place} is the largest, and no file and no --num-nodes says how many nodes there are; correct "
-            "it, or make sparse ids 0, 1, 2... first"
+            "it, or make sparse ids dense first (text and parquet: --compact-ids)"
         )
-        context.inferred(f"{node_type} num_nodes", {"value": count, "from": "largest id + 1"})
-    require_room(node_type, count, origin, edges, context)
+        context.record_guess(f"{node_type} num_nodes", {"value": count, "from": "largest id + 1"})
+    require_node_memory(node_type, count, origin, edges, context)
     return count
+
+
+@dataclass(frozen=True)
+class NodeFiles:
+    """The folder of one node type, and what its dataset family says about it."""
+
+    folder: Path
+    node_type: str
+    label_names: Sequence[str]
+    """File names labels may have; the first one that exists counts."""
+    usual_dim: int | None = None
+    """Values per feature row, in a family where features and labels without numpy header are usual."""
+    known_rows: Mapping[str, int] = field(default_factory=dict)
+    """Origin -> number of rows that a headerless feature file may have."""
+    label_prefixes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """See `LabelArray.prefixes`."""
+    stated_count: tuple[str, int] | None = None
+    """Where the dataset itself states the number of nodes, and the number."""
+
+
+def read_node_folder(files: NodeFiles, context: ImportContext) -> NodeArrays:
+    """Return the arrays of numpy files in the folder of one node type."""
+    stated = _read_count(files, context)
+    labels = _find_labels(files, context)
+    arrays = NodeArrays(_find_features(files, labels, stated, context), labels)
+    arrays.splits = read_split_files(files.folder, context)
+    if arrays.features is not None:
+        arrays.counts.append((str(files.folder / "node_feat.npy"), arrays.features.rows))
+    arrays.counts += [] if stated is None else [stated]
+    return arrays
+
+
+def _read_count(files: NodeFiles, context: ImportContext) -> tuple[str, int] | None:
+    path, what = files.folder / COUNT_FILE, f"the number of {files.node_type} nodes"
+    if not is_there(path, what):
+        return files.stated_count
+    context.known.add(path)
+    text = read_start(path, 100).decode(errors="replace").strip()
+    if not re.fullmatch("[0-9]+", text):
+        raise InputError(f"{path}: expected {what}, found {text!r}; correct the file")
+    return str(path), node_count(text, str(path))
+
+
+def _find_labels(files: NodeFiles, context: ImportContext) -> LabelArray | None:
+    """Return the first label file that exists; one without numpy header is opened when the nodes are counted."""
+    path = next((files.folder / name for name in files.label_names if is_there(files.folder / name, "labels")), None)
+    if path is None:
+        return None
+    context.record_file(path)
+    if not is_npy(path) and files.usual_dim is not None:
+        said = context.options.num_labelled
+        shorter = () if said is None else (said,)
+
+        def open_values(count: int) -> npt.NDArray[Any]:
+            return open_headerless_labels(path, (count, *files.label_prefixes.get(count, ()), *shorter))
+
+        return LabelArray(str(path), open_values, None, files.label_prefixes)
+    file = open_npy(path, "one label per node")
+    rows = file.shape[0] if file.shape else None
+    return LabelArray(str(path), lambda _: file.column("iufb", "labels as whole numbers"), rows, files.label_prefixes)
+
+
+def _find_features(
+    files: NodeFiles, labels: LabelArray | None, stated: tuple[str, int] | None, context: ImportContext
+) -> FeatureTable | None:
+    path = files.folder / "node_feat.npy"
+    if not is_there(path, "a feature table"):
+        for option in ("feature_dim", "feature_dtype"):
+            if files.node_type in getattr(context.options, option).by_type:
+                require_file(path, f"features, because {option_name(option)} is given for {files.node_type}")
+        return None
+    known = {**files.known_rows, **dict([stated] if stated else [])}
+    if labels is not None:
+        label_file = Path(labels.where)
+        if labels.rows is not None:
+            known[label_file.name] = labels.rows
+        elif label_file.stat().st_size % 4 == 0:
+            known[f"{label_file.name} as float32"] = label_file.stat().st_size // 4
+    return describe_features(path, files.node_type, context, known, files.usual_dim)

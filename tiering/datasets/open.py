@@ -32,7 +32,7 @@ from tiering.datasets.specs import (
     locate,
     place,
 )
-from tiering.datasets.splits import OFFICIAL, make_splits
+from tiering.datasets.splits import OFFICIAL
 from tiering.datasets.transforms import transform
 from tiering.errors import InputError, MissingError
 from tiering.formats.npy_file import read_start, refuse_archive, refuse_archives
@@ -189,7 +189,7 @@ def _opened(context: ImportContext, read: Callable[[], Dataset], source: str) ->
     """What `read` gives, changed as the options want; temporary files go if anything fails."""
     try:
         dataset = read()
-        _make_splits(dataset, context, source)
+        _check_splits(dataset, context, source)
         transform(dataset, context)
         for name in ("num_nodes", "feature_dim", "feature_dtype"):
             for node_type in getattr(context.options, name).by_type:
@@ -203,19 +203,15 @@ def _opened(context: ImportContext, read: Callable[[], Dataset], source: str) ->
     return dataset
 
 
-def _make_splits(dataset: Dataset, context: ImportContext, source: str) -> None:
-    """Splits of the only node type, if they are asked for and its reader has made none; refused where none can be."""
+def _check_splits(dataset: Dataset, context: ImportContext, source: str) -> None:
+    """Refuse a dataset without the splits that are asked for."""
     asked = context.options.split
     if asked == OFFICIAL and not any(nodes.splits for nodes in dataset.nodes.values()):
         raise InputError(
             f"--split official: {source} has no files of splits; give shares such as --split 0.6,0.2,0.2, or a rule"
         )
-    if asked in (None, OFFICIAL) or "splits" in context.notes:
-        return
-    if len(dataset.nodes) != 1:
+    if asked not in (None, OFFICIAL) and "splits" not in context.notes:
         raise InputError(f"--split: no node type of {source} has labels to split; leave the option out")
-    (nodes,) = dataset.nodes.values()
-    nodes.splits = make_splits(nodes.labels, nodes.num_nodes, context, source)
 
 
 def _checked_root(source: DatasetSpec, path: Path) -> Path:

@@ -13,9 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pa_parquet
 
+from tiering.datasets.edge_sink import DTYPES, ENDS, check_values
 from tiering.datasets.edges import LargestId
+from tiering.datasets.import_context import one_line
 from tiering.datasets.scratch import CHUNK
-from tiering.datasets.tables import DTYPES, ENDS, check_values, one_line
 from tiering.errors import InputError
 
 BUFFER_BYTES = 1 << 20

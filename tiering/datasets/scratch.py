@@ -38,8 +38,8 @@ def first_wrong(values: npt.NDArray[Any], is_wrong: Callable[[npt.NDArray[Any]],
     return None
 
 
-def changes(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Where a value differs from the one before it."""
+def mark_changes(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return a mask of the values that differ from the one before."""
     differs = np.ones(values.size, bool)
     np.not_equal(values[1:], values[:-1], out=differs[1:])
     return differs

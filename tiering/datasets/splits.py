@@ -1,10 +1,10 @@
-"""Splits: read from index or mask files, or made from shares; checked either way."""
+"""Splits: node ids or masks that a dataset has, or made from fractions; checked either way."""
 
 from __future__ import annotations
 
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,46 +27,56 @@ SPLIT_FILES = {
 """Split -> file names it may have, the first found counts."""
 OGB_SPLITS = {"train": "train", "valid": "val", "test": "test"}
 """OGB's name of a split -> ours."""
+_TORCH_SPLITS = {
+    "train": ("train",),
+    "val": ("valid", "val"),
+    "test": ("test", "test-whole", "test-dev", "test-challenge"),
+}
+"""Split -> its names in a ``split_dict.pt``, the first counts; MAG240M's test set comes in parts as well."""
 OFFICIAL = "official"
 _MLPERF_SEED = 42
 SPLIT_WORDS = "node ids as whole numbers or a boolean mask"
 
 
-def read_splits(folder: Path, num_nodes: int, context: ImportContext) -> dict[str, Ids]:
-    """Splits of the node type whose files are in `folder`: unique ids in the order of the file."""
-    splits: dict[str, Ids] = {}
+class SplitArray(NamedTuple):
+    """Node ids of a split, or a mask, as a dataset has them."""
+
+    values: npt.NDArray[Any]
+    where: str
+    name: str
+    """Name for the record of splits that were replaced."""
+    is_mask: bool = False
+    """Whether the dataset calls it a mask."""
+
+    def ids(self, num_nodes: int) -> Ids:
+        """Return the node ids, int64, each once and in range."""
+        return _check_ids(self._mask(num_nodes) if self.is_mask else self.values, self.where, num_nodes)
+
+    def _mask(self, num_nodes: int) -> npt.NDArray[np.bool_]:
+        """Return a mask as booleans: whole numbers are one if each is 0 or 1."""
+        values = self.values
+        wrong = values.shape[0] != num_nodes or first_wrong(values, lambda b: (b != 0) & (b != 1)) is not None
+        if values.dtype.kind != "b" and wrong:
+            raise InputError(
+                f"{self.where}: expected a boolean mask, or 0 or 1 for each of {num_nodes} nodes, found {values.dtype} "
+                f"{values.shape}; correct it, or if these are node ids, name them idx in the place of mask"
+            )
+        return values.astype(bool, copy=False)
+
+
+def read_split_files(folder: Path, context: ImportContext) -> dict[str, SplitArray]:
+    """Map the `SPLIT_FILES` in the folder of a node type."""
+    splits = {}
     for split, candidates in SPLIT_FILES.items():
-        existing = [name for name in candidates if is_there(folder / name, "node ids or a mask")]
-        if existing:
-            splits[split] = _read_split(folder / existing[0], num_nodes, context)
-    if "train" in splits and splits["train"].size == 0:
-        raise InputError(
-            f"{folder / SPLIT_FILES['train'][0]}: the train set is empty; expected 1 or more node ids; correct the "
-            "file, or remove it and make splits with --split 0.6,0.2,0.2"
-        )
+        existing = [folder / name for name in candidates if is_there(folder / name, "node ids or a mask")]
+        for path in existing[:1]:
+            values = context.open_npy(path, "node ids or a mask").column("biu", SPLIT_WORDS)
+            splits[split] = SplitArray(values, str(path), path.name, "mask" in path.name)
     return splits
 
 
-def _read_split(path: Path, num_nodes: int, context: ImportContext) -> Ids:
-    values = context.open_npy(path, "node ids or a mask").column("biu", SPLIT_WORDS)
-    if "mask" in path.name:
-        values = as_mask(values, str(path), num_nodes)
-    return split_ids(values, str(path), num_nodes)
-
-
-def as_mask(values: npt.NDArray[Any], where: str, count: int) -> npt.NDArray[np.bool_]:
-    """Return what has the name of a mask as booleans: `count` whole numbers are a mask if each is 0 or 1."""
-    wrong = values.shape[0] != count or first_wrong(values, lambda block: (block != 0) & (block != 1)) is not None
-    if values.dtype.kind != "b" and wrong:
-        raise InputError(
-            f"{where}: expected a boolean mask, or 0 or 1 for each of {count} nodes, found {values.dtype} "
-            f"{values.shape}; correct it, or if these are node ids, name them idx in the place of mask"
-        )
-    return values.astype(bool, copy=False)
-
-
-def split_ids(values: npt.NDArray[Any], where: str, num_nodes: int) -> Ids:
-    """Ids of a split from a column of unique ids, or from a mask."""
+def _check_ids(values: npt.NDArray[Any], where: str, num_nodes: int) -> Ids:
+    """Return ids of a split from a column of unique ids, or from a mask."""
     if values.dtype.kind == "b":
         if values.shape[0] != num_nodes:
             raise InputError(
@@ -91,38 +101,36 @@ def split_ids(values: npt.NDArray[Any], where: str, num_nodes: int) -> Ids:
     return ids
 
 
-def torch_splits(path: Path, count: int) -> dict[str, npt.NDArray[np.int64]]:
-    """Splits from a ``split_dict.pt``, under our names; of several for testing, the whole one."""
-    found = read_torch(path, "splits")
-    if not isinstance(found, dict) or not found:
-        raise InputError(f"{path}: expected a dictionary of splits, found {type(found).__name__}; get the file again")
-    names = {**OGB_SPLITS, "val": "val", "test-whole": "test", "test-dev": "test", "test-challenge": "test"}
-    splits: dict[str, npt.NDArray[np.int64]] = {}
-    for theirs in ("train", "valid", "val", "test", "test-whole", "test-dev", "test-challenge"):
-        values = found.get(theirs)
-        if values is None or (names[theirs] in splits and theirs != "test-challenge"):
+def read_torch_splits(path: Path, context: ImportContext) -> dict[str, SplitArray]:
+    """Return the splits of a ``split_dict.pt``, under our names; of several test sets the whole one, or all."""
+    context.record_file(path)
+    content = read_torch(path, "splits")
+    if not isinstance(content, dict) or not content:
+        raise InputError(f"{path}: expected a dictionary of splits, found {type(content).__name__}; get the file again")
+    splits = {}
+    for split, names in _TORCH_SPLITS.items():
+        present = [name for name in names if content.get(name) is not None]
+        if not present:
             continue
-        ids = _torch_ids(values, path, f"{path}: {theirs}", count)
-        if theirs == "test-challenge" and "test" in splits:
-            if "test" in found or "test-whole" in found:
-                continue
-            ids = split_ids(np.concatenate((splits["test"], ids)), f"{path}: test-dev and test-challenge", count)
-        splits[names[theirs]] = ids
-    if splits.get("train", np.empty(0)).size == 0:
-        raise InputError(f"{path}: expected a train set, found {', '.join(map(str, found))}; get the file again")
-    return {name: splits[name] for name in SPLIT_FILES if name in splits}
+        chosen = present if present[0].startswith("test-dev") else present[:1]
+        arrays = [_torch_ids(content[name], path, f"{path}: {name}").values for name in chosen]
+        splits[split] = SplitArray(np.concatenate(arrays), f"{path}: {' and '.join(chosen)}", f"{path.name}: {split}")
+    if "train" not in splits or splits["train"].values.size == 0:
+        raise InputError(f"{path}: expected a train set, found {', '.join(map(str, content))}; get the file again")
+    return splits
 
 
-def torch_split(path: Path, count: int) -> Ids:
-    """Ids of a split from a file of one tensor."""
-    return _torch_ids(read_torch(path, "node ids"), path, str(path), count)
+def read_torch_split(path: Path, context: ImportContext) -> SplitArray:
+    """Return the split in a file of one tensor."""
+    context.record_file(path)
+    return _torch_ids(read_torch(path, "node ids"), path, str(path))
 
 
-def _torch_ids(values: Any, path: Path, where: str, count: int) -> Ids:
+def _torch_ids(values: Any, path: Path, where: str) -> SplitArray:
     array = to_array(values, path, where)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise InputError(f"{where}: expected node ids, found {array.dtype} {array.shape}; get it again")
-    return split_ids(array, where, count)
+    return SplitArray(array, where, path.name)
 
 
 def check_splits(
@@ -141,8 +149,8 @@ def check_splits(
             context.warn(f"{where}: {without} of {ids.size} nodes in {name} have no label")
 
 
-def are_made(labels: Ids | None, context: ImportContext) -> bool:
-    """Whether splits of a node type with these labels are made, and not read from files."""
+def makes_splits(labels: Ids | None, context: ImportContext) -> bool:
+    """Return whether splits of a node type with these labels are made, and not read from files."""
     asked = context.options.split not in (None, OFFICIAL)
     return asked and (labels is not None or len(context.notes["node_types"]) == 1)
 
@@ -186,7 +194,7 @@ def make_splits(labels: Ids | None, num_nodes: int, context: ImportContext, wher
 
 
 def _hash(ids: Ids, seed: int) -> npt.NDArray[np.uint64]:
-    """splitmix64 of (seed, id)."""
+    """Return splitmix64 of (seed, id)."""
     x = ids.astype(np.uint64) + np.uint64((0x9E3779B97F4A7C15 * (seed + 1)) % 2**64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         x ^= x >> np.uint64(shift)

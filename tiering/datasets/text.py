@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from tiering.datasets.tables import one_line
+from tiering.datasets.import_context import one_line
 from tiering.errors import InputError, shown
 from tiering.formats.npy_file import read_start
 from tiering.progress import progress
@@ -172,7 +172,7 @@ def guess_delimiter(sample: bytes, named: bool, newlines: bool, where: str) -> s
 
 
 @dataclass(frozen=True)
-class Block:
+class TextBlock:
     """Whole lines of a file."""
 
     raw: bytes
@@ -181,9 +181,9 @@ class Block:
     offset: int = 0
     """Position of its first byte in the file, unpacked."""
 
-    def after(self, size: int) -> Block:
+    def after(self, size: int) -> TextBlock:
         """It without the first `size` bytes, which are whole lines."""
-        return Block(self.raw[size:], self.line + self.raw.count(b"\n", 0, size), self.offset + size)
+        return TextBlock(self.raw[size:], self.line + self.raw.count(b"\n", 0, size), self.offset + size)
 
 
 def starts_with(path: Path, start: bytes) -> bool:
@@ -196,12 +196,12 @@ def starts_with(path: Path, start: bytes) -> bool:
 
 
 def read_blocks(
-    path: Path, what: str, start: Block | None = None, syntax: TextSyntax | None = None, strict: bool = True
-) -> Iterator[Block]:
+    path: Path, what: str, start: TextBlock | None = None, syntax: TextSyntax | None = None, strict: bool = True
+) -> Iterator[TextBlock]:
     """Read a text file, plain or gzip, from `start` on, in blocks that end with records of `syntax`, by default lines;
     `what` is being read, for the bar of progress. Carriage returns alone are refused if `strict`.
     """
-    syntax, start = syntax or TextSyntax("\t"), start or Block(b"")
+    syntax, start = syntax or TextSyntax("\t"), start or TextBlock(b"")
     line, offset = start.line, start.offset
     with _open(path) as file, progress(path.stat().st_size, what, "B", scale=True) as bar:
         file.seek(offset)
@@ -210,23 +210,23 @@ def read_blocks(
                 raw, offset = raw.removeprefix(codecs.BOM_UTF8), len(codecs.BOM_UTF8)
             if strict:
                 _refuse_lone_returns(raw, path, line, syntax)
-            yield Block(raw, line, offset)
+            yield TextBlock(raw, line, offset)
             line += raw.count(b"\n")
             offset += len(raw)
             bar.update(len(raw))
 
 
-def find_data(path: Path, start: Block, comments: bytes, strict: bool) -> tuple[Block, int]:
+def find_data(path: Path, start: TextBlock, comments: bytes, strict: bool) -> tuple[TextBlock, int]:
     """Find the first line from `start` on that is neither empty nor a comment, and count the comments before. The
     block ends after some 64 KiB, and is empty if there is no such line. `comments`: a pattern of how they begin.
     """
     skipped = re.compile(rb"[ \t\r]*(?:\n|\Z)|(%s[^\n]*(?:\n|\Z))" % comments)
-    sample, number = Block(b""), 0
+    sample, number = TextBlock(b""), 0
     for block in read_blocks(path, "reading edges", start, strict=strict):
         at = 0
         while not sample.raw and at < len(block.raw) and (line := skipped.match(block.raw, at)) is not None:
             at, number = line.end(), number + (line[1] is not None)
-        sample = Block(sample.raw + block.raw, sample.line, sample.offset) if sample.raw else block.after(at)
+        sample = TextBlock(sample.raw + block.raw, sample.line, sample.offset) if sample.raw else block.after(at)
         if len(sample.raw) >= _SAMPLE_BYTES:
             break
     return replace(sample, raw=sample.raw[: sample.raw.rfind(b"\n", 0, _SAMPLE_BYTES) + 1] or sample.raw), number
@@ -302,7 +302,7 @@ class ColumnParser:
         self.comments = self.first = 0
         """Comments that were left out; number of the line that might be a header, and is taken for data."""
 
-    def parse(self, block: Block) -> dict[str, Any]:
+    def parse(self, block: TextBlock) -> dict[str, Any]:
         """Columns of a block as numpy arrays, names as pyarrow arrays; empty if it has no records."""
         text, comments = self.syntax.without_comments(block.raw)
         self.comments += comments
@@ -331,7 +331,7 @@ class ColumnParser:
         except pa.ArrowException:
             return None
 
-    def _parse_whole(self, text: bytes, block: Block) -> pa.Table:
+    def _parse_whole(self, text: bytes, block: TextBlock) -> pa.Table:
         """The table of a text; raises what is wrong with it."""
         problem = ""
         for size in (_PARSED_BYTES, len(text)):  # perhaps a long line alone is in the way
@@ -363,7 +363,7 @@ class ColumnParser:
             ),
         )
 
-    def _find_damage(self, block: Block) -> None:
+    def _find_damage(self, block: TextBlock) -> None:
         """Name the first line that is damaged: pyarrow names rows of the block, at best."""
         if not self.syntax.newlines:
             self.syntax.refuse_open_quote(block.raw, self.path, block.line)

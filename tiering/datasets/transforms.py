@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from tiering.artifacts.manifest import relation_key
 from tiering.datasets import scratch
-from tiering.datasets.edges import largest_id
+from tiering.datasets.edges import find_largest_id
 from tiering.datasets.import_context import ImportContext
-from tiering.datasets.scratch import GrowingFile, changes, chunks
+from tiering.datasets.scratch import GrowingFile, chunks, mark_changes
 from tiering.errors import InputError
 from tiering.formats.features import EDGE_FEATURES
 from tiering.formats.protocols import Dataset, EdgeData
@@ -82,7 +82,7 @@ def _check_range(edge: EdgeData, dataset: Dataset) -> None:
     ends = ("source", edge.src, edge.relation[0]), ("destination", edge.dst, edge.relation[2])
     for what, column, node_type in ends:
         num_nodes = dataset.nodes[node_type].num_nodes
-        largest = largest_id(column, edge.where, what)
+        largest = find_largest_id(column, edge.where, what)
         if largest.id >= num_nodes:
             raise InputError(
                 f"{largest.place} is outside 0..{num_nodes - 1} "
@@ -235,9 +235,9 @@ def _firsts(src: Array, dst: Array, num_src: int) -> Array:
         return np.empty(0, np.int64)
     if int(dst.max()) >= (2**63 - 1) // max(1, num_src):
         order = np.lexsort((src, dst))  # stable: the first of equals comes first
-        return order[changes(src[order]) | changes(dst[order])]
+        return order[mark_changes(src[order]) | mark_changes(dst[order])]
     pair = dst.astype(np.int64)
     pair *= num_src
     pair += src
     order = np.argsort(pair, kind="stable")
-    return order[changes(pair[order])]
+    return order[mark_changes(pair[order])]

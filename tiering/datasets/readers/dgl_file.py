@@ -10,9 +10,10 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from tiering.datasets.import_context import Detector, ImportContext, Reader
-from tiering.datasets.in_memory import add_dgl_graph
-from tiering.datasets.named_arrays import NamedArrays, make_dataset
+from tiering.artifacts.manifest import relation_key
+from tiering.datasets.arrays import SourceArray
+from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
+from tiering.datasets.named_arrays import NAMED_OPTIONS, NamedArrays, NamedEdges, NamedNodes
 from tiering.errors import BudgetError, CapabilityError, InputError
 from tiering.formats.npy_file import read_start
 from tiering.formats.protocols import Dataset
@@ -33,13 +34,28 @@ def _open_dgl(path: Path, context: ImportContext) -> Dataset:
         )
     graphs, labels = _load(path)
     if len(graphs) != 1:
-        raise InputError(
-            f"{path}: expected one graph, found {len(graphs)}; save the one that is meant with save_graphs"
-        )
-    context.used(path)
-    target = add_dgl_graph(graphs[0], NamedArrays(path.stem, str(path), path, context.scratch))
+        raise InputError(f"{path}: expected one graph, found {len(graphs)}; save the one meant with save_graphs")
+    context.record_file(path)
+    target = NamedArrays(path.stem, str(path), path, context.scratch)
+    add_dgl_graph(graphs[0], target)
     target.ignored += [f"{path}: {name} of the file" for name in labels]
-    return make_dataset(target, context)
+    return target.make_dataset(context)
+
+
+def add_dgl_graph(graph: Any, target: NamedArrays) -> None:
+    """Add a DGLGraph to `target`; of one type of nodes and edges under the names that other formats have."""
+    plain = len(graph.ntypes) == 1 and len(graph.canonical_etypes) == 1
+    for node_type in graph.ntypes:
+        name = NODE if plain else node_type
+        arrays = target.wrap(graph.nodes[node_type].data, name)
+        target.nodes[name] = NamedNodes(arrays, int(graph.num_nodes(node_type)))
+    for relation in graph.canonical_etypes:
+        key = relation_key(renamed := RELATION if plain else tuple(relation))
+        where, arrays = f"{target.where}: edges of {key}", graph.edges[relation].data
+        ends = graph.edges(etype=relation, order="eid")
+        src, dst = (SourceArray.convert(ids, where, target.path, target.scratch) for ids in ends)
+        target.columns += [src, dst]
+        target.edges.append(NamedEdges(renamed, src.array, dst.array, where, target.wrap(arrays, key)))
 
 
 def _load(path: Path) -> tuple[list[Any], dict[str, Any]]:
@@ -64,6 +80,4 @@ def _is_dgl_file(path: Path) -> bool:
     return read_start(path, len(MAGIC)) == MAGIC
 
 
-READER = Reader(
-    _open_dgl, takes=frozenset({"relations"}), file=Detector("a file of dgl.save_graphs (dgl)", _is_dgl_file)
-)
+READER = Reader(_open_dgl, NAMED_OPTIONS, file=Detector("a file of dgl.save_graphs (dgl)", _is_dgl_file))

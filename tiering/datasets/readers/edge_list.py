@@ -15,14 +15,21 @@ from pathlib import Path
 from typing import Any
 
 from tiering.artifacts.regular import require_file
+from tiering.datasets.edge_sink import EdgeSink
 from tiering.datasets.import_context import Detector, ImportContext, Reader
-from tiering.datasets.name_ids import NameSink
 from tiering.datasets.options import COLUMN_OPTIONS, NO_COMMENT, TEXT_OPTIONS, ImportOptions
-from tiering.datasets.tables import TableSink, choose_columns, named_ends
-from tiering.datasets.text import Block, ColumnParser, TextSyntax, find_data, guess_delimiter, read_blocks, starts_with
+from tiering.datasets.table_columns import choose_columns, find_end_names
+from tiering.datasets.text import (
+    ColumnParser,
+    TextBlock,
+    TextSyntax,
+    find_data,
+    guess_delimiter,
+    read_blocks,
+    starts_with,
+)
 from tiering.errors import InputError
 from tiering.formats.npy_file import read_start
-from tiering.formats.protocols import Dataset
 from tiering.progress import note
 
 BANNER = b"%%MatrixMarket"
@@ -31,38 +38,33 @@ SUFFIXES = (".txt", ".csv", ".tsv", ".edges", ".edgelist", ".el")
 _NUMERIC = re.compile(r"\"?[+-]?(\.?\d.*|nan|inf|infinity)", re.IGNORECASE | re.DOTALL)
 
 
-def _open_edge_list(path: Path, context: ImportContext) -> Dataset:
-    return read_text(path, context).finish(path, context)
-
-
-def read_text(path: Path, context: ImportContext) -> TableSink | NameSink:
-    """The columns of a text file of edges, in temporary files; says how many lines were left out as comments."""
+def read_text(path: Path, context: ImportContext) -> EdgeSink:
+    """Return the sink with the edges of a text file; says how many lines were left out as comments."""
     require_file(path, "a text file of edges")
-    context.used(path)
+    context.record_file(path)
     if starts_with(path, BANNER):
         raise InputError(f"{path}: expected edges, found a Matrix Market file, which counts from 1; give --format mtx")
-    start, parser = _begin(path, context)
-    sink = (NameSink if parser.named else TableSink)(context.scratch, "weight" in parser.columns)
-    read_edges(path, start, parser, sink)
+    start, parser = _find_start(path, context)
+    sink = EdgeSink(path, context, weighted="weight" in parser.columns, named=parser.named)
+    read_edges(start, parser, sink)
     return sink
 
 
 def read_edges(
-    path: Path,
-    start: Block,
+    start: TextBlock,
     parser: ColumnParser,
-    sink: TableSink | NameSink,
+    sink: EdgeSink,
     change: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
 ) -> None:
-    """Read the lines from `start` on into `sink`, block by block, with what `change` makes of the columns of each."""
+    """Read the lines from `start` on into `sink`, block by block, with `change` applied to the columns of each."""
+    path = sink.path
     for block in read_blocks(path, "reading edges", start, parser.syntax):
         if columns := parser.parse(block):
-            for name, values in (columns if change is None else change(columns)).items():
-                sink.append(name, values, str(path))
+            sink.append(columns if change is None else change(columns))
     if parser.comments:
         hint = " (--comment none takes them for edges)" if change is None else ""
         note(f"note: {path}: lines left out as comments: {parser.comments}{hint}")
-    _require_edges(sink.rows(), path, parser.comments)
+    _require_edges(sink.rows, path, parser.comments)
 
 
 def _is_edge_list(path: Path) -> bool:
@@ -71,14 +73,14 @@ def _is_edge_list(path: Path) -> bool:
 
 
 READER = Reader(
-    _open_edge_list,
-    takes=COLUMN_OPTIONS | TEXT_OPTIONS,
+    lambda path, context: read_text(path, context).finish(),
+    COLUMN_OPTIONS | TEXT_OPTIONS,
     file=Detector(f"text ({', '.join(SUFFIXES)}, also .gz)", _is_edge_list),
 )
 
 
-def _begin(path: Path, context: ImportContext) -> tuple[Block, ColumnParser]:
-    """Find where the data begin, and make the parser for their delimiter, header and columns, by the first lines."""
+def _find_start(path: Path, context: ImportContext) -> tuple[TextBlock, ColumnParser]:
+    """Return the first line of data, and a parser for the delimiter, header and columns that the first lines have."""
     options, newlines = context.options, context.options.quoted_newlines
     comment = (options.comment or "").replace(NO_COMMENT, "")
     # A name may begin with any character: then the one that the user says is the only one that begins comments.
@@ -86,7 +88,7 @@ def _begin(path: Path, context: ImportContext) -> tuple[Block, ColumnParser]:
     marks = comment + "#%" * (options.comment is None or (comment != "" and not names))
     indent = rb"" if options.string_ids and options.delimiter != "space" else rb"[ \t]*"
     leading = indent + b"[%s]" % re.escape(marks or "\0").encode()
-    start, comments = find_data(path, Block(b""), leading, not newlines)
+    start, comments = find_data(path, TextBlock(b""), leading, not newlines)
     _require_edges(len(start.raw), path, comments)
     sample, _ = TextSyntax("\t", comment=comment).without_comments(start.raw)
     delimiter = options.delimiter or guess_delimiter(sample, options.string_ids, newlines, str(path))
@@ -99,7 +101,7 @@ def _begin(path: Path, context: ImportContext) -> tuple[Block, ColumnParser]:
     first = next(read_blocks(path, "reading edges", start, syntax)) if newlines else start
     _, record = next(syntax.records(first.raw, first.line))
     syntax.refuse_open_quote(record, path, first.line)
-    parser, header = _parser(path, syntax, syntax.fields(record), context)
+    parser, header = _make_parser(path, syntax, syntax.fields(record), context)
     if header:
         start, more = find_data(path, first.after(len(record) + 1), leading, not newlines)
         comments += more
@@ -108,8 +110,10 @@ def _begin(path: Path, context: ImportContext) -> tuple[Block, ColumnParser]:
     return start, parser
 
 
-def _parser(path: Path, syntax: TextSyntax, fields: list[str], context: ImportContext) -> tuple[ColumnParser, bool]:
-    """The parser of the columns, chosen by the fields of the first record, and whether that is a header."""
+def _make_parser(
+    path: Path, syntax: TextSyntax, fields: list[str], context: ImportContext
+) -> tuple[ColumnParser, bool]:
+    """Return a parser of the columns, chosen by the fields of the first record, and whether that is a header."""
     options, width = context.options, len(fields)
     header = _has_header(fields, options)
     names = fields if header else list(map(str, range(width)))
@@ -132,9 +136,9 @@ def _require_edges(size: int, path: Path, comments: int) -> None:
 
 
 def _has_header(fields: list[str], options: ImportOptions) -> bool:
-    """Whether the first line is a header: neither of the two ids looks like a number, damaged or not.
+    """Return whether the first line is a header: neither of the two ids looks like a number, damaged or not.
 
-    Where ids are names, whether it has the names that columns of ends have.
+    Where ids are names: whether it has usual names of such columns.
     """
     if options.header is not None:
         return options.header
@@ -142,6 +146,6 @@ def _has_header(fields: list[str], options: ImportOptions) -> bool:
     if any(column and not column.isdecimal() for column in asked):
         return True
     if options.string_ids:
-        return named_ends(fields) is not None
+        return find_end_names(fields) is not None
     ends = [position if column is None else int(column[:9]) for position, column in enumerate(asked)]
     return not any(_NUMERIC.fullmatch(fields[end]) for end in ends if end < len(fields))

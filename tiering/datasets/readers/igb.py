@@ -20,11 +20,11 @@ from tiering.artifacts.manifest import Relation, relation_key
 from tiering.artifacts.regular import entries, is_folder, is_there
 from tiering.datasets.edges import EdgeReader, read_edge_folder
 from tiering.datasets.import_context import Detector, ImportContext, Reader
-from tiering.datasets.neighbor_means import add_mean_features
-from tiering.datasets.nodes import NodeFiles, read_nodes
+from tiering.datasets.neighbor_means import add_neighbor_means
+from tiering.datasets.nodes import NodeFiles, make_nodes, read_node_folder
 from tiering.datasets.options import RAW_OPTIONS, TREE_OPTIONS, node_count
-from tiering.datasets.specs import sources
-from tiering.datasets.splits import check_splits, torch_split, torch_splits
+from tiering.datasets.specs import known_specs
+from tiering.datasets.splits import OFFICIAL, SplitArray, read_torch_split, read_torch_splits
 from tiering.errors import InputError, MissingError
 from tiering.formats.npy_file import read_start
 from tiering.formats.protocols import Dataset, NodeData
@@ -41,7 +41,7 @@ USUAL_DIM = 1024
 
 
 def parse_relation(name: str) -> tuple[Relation, bool] | None:
-    """Relation that a folder is named after, if it is, and whether the family writes (E, 2).
+    """Return the relation that a folder is named after, if it is, and whether the family writes (E, 2).
 
     ``paper__cites__paper`` does, ``paper___cites___paper`` does not.
     """
@@ -53,7 +53,7 @@ def parse_relation(name: str) -> tuple[Relation, bool] | None:
 
 
 def _relation_folders(path: Path, sign: str) -> dict[Path, tuple[Relation, bool]]:
-    """Folders of relations directly inside `path`, in the order of their names, and what the names say."""
+    """Return the folders of relations directly inside `path`, by name, with what the names say."""
     if not is_folder(path):
         return {}
     named = {entry: parsed for entry in entries(path) if (parsed := parse_relation(entry.name)) and is_folder(entry)}
@@ -61,7 +61,7 @@ def _relation_folders(path: Path, sign: str) -> dict[Path, tuple[Relation, bool]
 
 
 def find_tree(path: Path, sign: str = EDGES) -> Path | None:
-    """The folder with the relations: `path`, ``path/processed``, or the one ``path/SIZE/processed``.
+    """Return the folder with the relations: `path`, ``path/processed``, or the one ``path/SIZE/processed``.
 
     A relation's folder holds the file `sign`.
     """
@@ -86,45 +86,44 @@ def _open_igb(path: Path, context: ImportContext) -> Dataset:
 
 
 def open_tree(tree: Path, context: ImportContext, sign: str, read_edges: EdgeReader) -> Dataset:
-    """The relations of a tree, whose edges `read_edges` finds in each folder that holds `sign`, and their nodes."""
+    """Return the relations of a tree, whose edges `read_edges` reads from each folder with `sign`, and their nodes."""
     size = tree.parent.name if tree.name == "processed" else tree.name
     edges = []
-    for folder, (relation, pairs) in _chosen(tree, context.options.relations, sign).items():
+    for folder, (relation, pairs) in _choose(tree, context.options.relations, sign).items():
         edges.append(read_edges(folder, relation, context, pairs=pairs))
         context.known.add(folder)
-        context.ignored(entries(folder))
+        context.record_ignored(entries(folder))
     types = sorted({t for edge in edges for t in (edge.relation[0], edge.relation[2])})
     context.notes["node_types"] = types
-    stated = _stated_counts(tree, context)
+    stated = _read_counts(tree, context)
     nodes = {}
     for node_type in types:
         folder = tree / node_type
         if not is_folder(folder) and os.path.lexists(folder):
             raise InputError(f"{folder}: expected the directory of {node_type} nodes, found a file; move it away")
-        nodes[node_type] = read_nodes(_node_files(folder, size, stated, context), edges, context)
-        _read_torch_splits(tree, node_type, nodes[node_type], context)
+        arrays = read_node_folder(_node_files(folder, size, stated, context), context)
+        if arrays.labels is not None and not arrays.splits and context.options.split in (None, OFFICIAL):
+            arrays.splits = _read_torch_splits(tree, context)
+        nodes[node_type] = make_nodes(node_type, arrays, edges, context, str(folder))
         context.known.add(folder)
         if is_folder(folder):
             _require_label_chosen(folder, nodes[node_type], context)
-            context.ignored(entries(folder))
-    add_mean_features(nodes, edges, context)
-    context.ignored(entry for entry in entries(tree) if not entry.name.startswith("."))
+            context.record_ignored(entries(folder))
+    add_neighbor_means(nodes, edges, context)
+    context.record_ignored(entries(tree))
     return context.dataset(size, nodes, edges)
 
 
-def _read_torch_splits(tree: Path, node_type: str, nodes: NodeData, context: ImportContext) -> None:
-    """Splits of the type with labels from ``split_dict.pt`` or MLPerf's two files, where it has no others."""
-    if tree.name != "processed" or nodes.labels is None or nodes.splits:
-        return
+def _read_torch_splits(tree: Path, context: ImportContext) -> dict[str, SplitArray]:
+    """Return the splits in ``split_dict.pt`` and in MLPerf's two files, which count more."""
+    if tree.name != "processed":
+        return {}
     path = tree.parent / TORCH_SPLITS
-    if is_there(path, "splits"):
-        context.used(path)
-        nodes.splits = torch_splits(path, nodes.num_nodes)
+    splits = read_torch_splits(path, context) if is_there(path, "splits") else {}
     for split, name in MLPERF_SPLITS.items():
         if is_there(tree / name, "node ids"):
-            context.used(tree / name)
-            nodes.splits[split] = torch_split(tree / name, nodes.num_nodes)
-    check_splits(nodes.splits, nodes.labels, nodes.num_nodes, node_type, context)
+            splits[split] = read_torch_split(tree / name, context)
+    return splits
 
 
 def _require_label_chosen(folder: Path, nodes: NodeData, context: ImportContext) -> None:
@@ -136,8 +135,8 @@ def _require_label_chosen(folder: Path, nodes: NodeData, context: ImportContext)
         )
 
 
-def _chosen(tree: Path, wanted: tuple[str, ...], sign: str) -> dict[Path, tuple[Relation, bool]]:
-    """The relations asked for, by folder; all if none is."""
+def _choose(tree: Path, wanted: tuple[str, ...], sign: str) -> dict[Path, tuple[Relation, bool]]:
+    """Return the relations asked for, by folder; by default all."""
     folders = _relation_folders(tree, sign)
     by_name = {relation_key(relation): folder for folder, (relation, _) in folders.items()}
     by_name |= {folder.name: folder for folder in folders}
@@ -151,37 +150,37 @@ def _chosen(tree: Path, wanted: tuple[str, ...], sign: str) -> dict[Path, tuple[
 
 def _node_files(folder: Path, size: str, stated: dict[str, int], context: ImportContext) -> NodeFiles:
     node_type, label = folder.name, context.options.label
-    published = context.published or sources().get(f"igbh-{size}")
-    rows = None if published is None else published.nodes.get(node_type)
-    full = context.published or sources()["igbh-full"]
+    spec = context.spec or known_specs().get(f"igbh-{size}")
+    rows = None if spec is None else spec.nodes.get(node_type)
+    full = context.spec or known_specs()["igbh-full"]
     prefixes = {file.path: file.prefixes for file in full.files}.get(f"{node_type}/node_label_{label}.npy", ())
     return NodeFiles(
         folder=folder,
         node_type=node_type,
         label_names=(f"node_label_{label}.npy", "node_label.npy"),
         usual_dim=USUAL_DIM,
-        known_rows={} if published is None or rows is None else {published.name: rows},
+        known_rows={} if spec is None or rows is None else {spec.name: rows},
         label_prefixes={full.nodes[node_type]: prefixes} if prefixes else {},
         stated_count=_stated(folder, stated, context),
     )
 
 
 def _stated(folder: Path, stated: dict[str, int], context: ImportContext) -> tuple[str, int] | None:
-    """Where it is said how many nodes of a type there are, and the number."""
+    """Return where the number of nodes of a type is stated, and the number."""
     if folder.name in stated:
         meta = folder.parent / META_FILE
         return str(meta if meta.is_file() else folder.parent.parent / TORCH_META), stated[folder.name]
-    published = context.published
-    if published is not None and folder.name in published.nodes:
-        return f"--spec {published.name}", published.nodes[folder.name]
+    spec = context.spec
+    if spec is not None and folder.name in spec.nodes:
+        return f"--spec {spec.name}", spec.nodes[folder.name]
     return None
 
 
-def _stated_counts(tree: Path, context: ImportContext) -> dict[str, int]:
+def _read_counts(tree: Path, context: ImportContext) -> dict[str, int]:
     path = tree / META_FILE
     if not is_there(path, "numbers of nodes"):
-        return _torch_counts(tree.parent / TORCH_META, context) if tree.name == "processed" else {}
-    context.used(path)
+        return _read_torch_counts(tree.parent / TORCH_META, context) if tree.name == "processed" else {}
+    context.record_file(path)
     try:
         text = read_start(path, LONGEST_META + 1)
         if len(text) > LONGEST_META:
@@ -194,11 +193,11 @@ def _stated_counts(tree: Path, context: ImportContext) -> dict[str, int]:
         ) from error
 
 
-def _torch_counts(path: Path, context: ImportContext) -> dict[str, int]:
-    """Numbers of nodes from ``meta.pt``; ``num_classes`` stands among them, and is none."""
+def _read_torch_counts(path: Path, context: ImportContext) -> dict[str, int]:
+    """Return the numbers of nodes in ``meta.pt``; ``num_classes`` stands among them."""
     if not is_there(path, "numbers of nodes"):
         return {}
-    context.used(path)
+    context.record_file(path)
     meta = read_torch(path, "numbers of nodes")
     if not isinstance(meta, dict):
         raise InputError(f"{path}: expected a dictionary of numbers, found {type(meta).__name__}; get the file again")

@@ -31,7 +31,7 @@ INDPTR, INDICES = "indptr.npy", "indices.npy"
 
 
 def find_lists(path: Path) -> Path | None:
-    """The folder with the lists, or with the folders of relations that have them."""
+    """Return the folder with the lists, or with the folders of relations that have them."""
     return path if is_there(path / INDPTR, "offsets of lists") else find_tree(path, INDPTR)
 
 
@@ -53,56 +53,60 @@ def _open_lists(path: Path, context: ImportContext, *, by_source: bool) -> Datas
 def _read_lists(
     folder: Path, relation: Relation, context: ImportContext, *, pairs: bool = False, by_source: bool = False
 ) -> EdgeData:
-    """Edges of one relation: the ends that lists are kept by take no memory, the others are mapped."""
-    indices = context.open_npy(folder / INDICES, "one id per edge").column("i", "ids of dtype int32 or int64")
+    """Map the edges of one relation; the ends that lists are kept by take no memory."""
+    indices = context.open_npy(path := folder / INDICES, "one id per edge").column("i", "ids of dtype int32 or int64")
     if indices.dtype.itemsize < 4:
         raise InputError(
-            f"{folder / INDICES}: expected ids of dtype int32 or int64, found {indices.dtype}; convert with "
-            "array.astype('int64')"
+            f"{path}: expected ids of dtype int32 or int64, found {indices.dtype}; convert with array.astype('int64')"
         )
-    indptr = _offsets(folder / INDPTR, indices.shape[0], context)
-    columns = ColumnIds(indptr, id_bytes(indptr.shape[0] - 1), str(folder / INDPTR))
-    listed = cast("npt.NDArray[Any]", columns)
-    ends = (listed, indices) if by_source else (indices, listed)
-    edges = EdgeData(relation, *ends, where=str(folder / INDICES))
+    indptr = context.open_npy(folder / INDPTR, "offsets of lists").column("iu", "whole numbers")
+    ends = list_ends(indptr, indices, folder / INDPTR, context, by_source=by_source)
+    edges = EdgeData(relation, *ends, where=str(path))
     read_edge_values(folder, edges, context)
     return edges
 
 
-def _offsets(path: Path, num_indices: int, context: ImportContext) -> npt.NDArray[np.int64]:
-    """Offsets of lists, mapped, checked in one pass; as int64 in a temporary file if they are not."""
-    given = context.open_npy(path, "offsets of lists").column("iu", "whole numbers")
-    return checked_offsets(given, str(path), num_indices, INDICES, context)
+def list_ends(
+    indptr: npt.NDArray[Any],
+    indices: npt.NDArray[Any],
+    path: Path,
+    context: ImportContext,
+    *,
+    by_source: bool = False,
+    count: int | None = None,
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return sources and destinations of edges in lists of `indices`, by destination or source.
 
-
-def checked_offsets(
-    given: npt.NDArray[Any], path: str, num_indices: int, indices: str, context: ImportContext
-) -> npt.NDArray[np.int64]:
-    """Offsets from `path` of lists of so many ids in all, in `indices`, checked in one pass; as int64."""
-    if given.shape[0] == 0:
-        raise InputError(f"{path}: expected one offset more than there are nodes, found none; write it again")
-    offsets = given if given.dtype == np.int64 else context.scratch.array(given.shape[0], np.int64)
+    One of the two is a `ColumnIds`. The offsets, from the file `path`, are checked in one pass; those that are not
+    int64 go to memory or a temporary file. `count`: number of lists there must be.
+    """
+    where = str(path) if path.name == INDPTR else f"{path}: indptr"
+    if indptr.shape[0] == 0 or count not in (None, indptr.shape[0] - 1):
+        expected = "one offset more than there are nodes" if count is None else f"{count + 1} offsets"
+        raise InputError(f"{where}: expected {expected}, found {indptr.shape[0] or 'none'}; write it again")
+    offsets = indptr if indptr.dtype == np.int64 else context.scratch.array(indptr.shape[0], np.int64)
     before = 0
-    for part in chunks(given.shape[0]):
-        block = given[part].astype(np.int64, copy=False)
+    for part in chunks(indptr.shape[0]):
+        block = indptr[part].astype(np.int64, copy=False)
         if part.start == 0 and block[0] != 0:
-            raise InputError(f"{path}: expected offsets that begin with 0, found {given[0]}; write it again")
+            raise InputError(f"{where}: expected offsets that begin with 0, found {indptr[0]}; write it again")
         falls = block < np.concatenate([[before], block[:-1]])
         if falls.any():
             at = int(np.argmax(falls))
             raise InputError(
-                f"{path}: expected offsets that never fall, found {int(block[at])} after "
+                f"{where}: expected offsets that never fall, found {int(block[at])} after "
                 f"{int(block[at - 1]) if at else before} at position {part.start + at}; write it again"
             )
-        if offsets is not given:
+        if offsets is not indptr:
             offsets[part] = block
         before = int(block[-1])
-    if before != num_indices:
+    if before != indices.shape[0]:
         raise InputError(
-            f"{path}: expected the last offset to be the number of ids in {indices}, {num_indices}, found {before}; "
-            "the two do not belong together"
+            f"{where}: expected the last offset to be the number of ids in indices, {indices.shape[0]}, found "
+            f"{before}; the two do not belong together"
         )
-    return offsets
+    columns = cast("npt.NDArray[Any]", ColumnIds(offsets, id_bytes(offsets.shape[0] - 1), where))
+    return (columns, indices) if by_source else (indices, columns)
 
 
 CSC_READER = Reader(partial(_open_lists, by_source=False), takes=RAW_OPTIONS | TREE_OPTIONS)

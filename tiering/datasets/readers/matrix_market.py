@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from tiering.artifacts.regular import require_file
+from tiering.datasets.edge_sink import EdgeSink
 from tiering.datasets.import_context import Detector, ImportContext, Reader
 from tiering.datasets.options import node_count
 from tiering.datasets.readers.edge_list import BANNER, read_edges
-from tiering.datasets.tables import TableSink
-from tiering.datasets.text import BLANK, Block, ColumnParser, TextSyntax, find_data, read_blocks, starts_with
+from tiering.datasets.text import BLANK, ColumnParser, TextBlock, TextSyntax, find_data, read_blocks, starts_with
 from tiering.errors import InputError, shown
 from tiering.formats.protocols import Dataset
 
@@ -28,20 +28,20 @@ _SYMMETRIES = ("general", "symmetric")
 
 def _open_matrix(path: Path, context: ImportContext) -> Dataset:
     require_file(path, "a Matrix Market file")
-    context.used(path)
-    field, symmetry = _kind(path)
-    start, _ = find_data(path, Block(b""), b"[ \t]*%", strict=True)
+    context.record_file(path)
+    field, symmetry = _read_banner(path)
+    start, _ = find_data(path, TextBlock(b""), b"[ \t]*%", strict=True)
     line = start.raw.split(b"\n", 1)[0]
-    nodes, entries = _size(path, start.line, line.decode(errors="replace").strip())
+    nodes, entries = _parse_size(path, start.line, line.decode(errors="replace").strip())
     width, asked = 2 if field == "pattern" else 3, context.options.weight_column
     if asked is not None and (asked not in ("value", "2") or width == 2):
         has = "this one has no values: leave it out" if width == 2 else "say value"
         raise InputError(f"{path}: --weight-column: expected value, found {shown(asked)}; {has}")
     columns = {"src": 0, "dst": 1, **({} if asked is None else {"weight": 2})}
     parser = ColumnParser(path, TextSyntax(BLANK, comment="%"), columns, width)
-    sink, taken = TableSink(context.scratch, asked is not None), 0
+    sink, taken = EdgeSink(path, context, weighted=asked is not None), 0
 
-    def edges(read: dict[str, Any]) -> dict[str, Any]:
+    def shift_ids(read: dict[str, Any]) -> dict[str, Any]:
         nonlocal taken
         first, taken = taken + 1, taken + len(read["src"])
         for name, what in (("src", "row"), ("dst", "column")):
@@ -53,9 +53,9 @@ def _open_matrix(path: Path, context: ImportContext) -> Dataset:
                     "the file"
                 )
             read[name] = read[name] - 1
-        return read if symmetry == "general" else _both_directions(read)
+        return read if symmetry == "general" else _add_reversed(read)
 
-    read_edges(path, start.after(len(line) + 1), parser, sink, edges)
+    read_edges(start.after(len(line) + 1), parser, sink, shift_ids)
     if taken != entries:
         raise InputError(
             f"{path}: expected {entries} entries as its header says, found {taken}; was a download interrupted?"
@@ -63,12 +63,12 @@ def _open_matrix(path: Path, context: ImportContext) -> Dataset:
     context.notes["matrix"] = {"field": field, "symmetry": symmetry, "entries": entries}
     if width > len(columns):
         context.notes["matrix"]["ignored_columns"] = ["value"]
-    return sink.finish(path, context, nodes)
+    return sink.finish(nodes)
 
 
-def _kind(path: Path) -> tuple[str, str]:
+def _read_banner(path: Path) -> tuple[str, str]:
     """Return field and symmetry as the first line says."""
-    first = next(read_blocks(path, "reading the header"), Block(b"")).raw.split(b"\n", 1)[0]
+    first = next(read_blocks(path, "reading the header"), TextBlock(b"")).raw.split(b"\n", 1)[0]
     banner = first[:200].decode(errors="replace").lower().split()
     if (
         banner[:3] != [BANNER.decode().lower(), "matrix", "coordinate"]
@@ -84,7 +84,7 @@ def _kind(path: Path) -> tuple[str, str]:
     return banner[3], banner[4]
 
 
-def _size(path: Path, line: int, text: str) -> tuple[int, int]:
+def _parse_size(path: Path, line: int, text: str) -> tuple[int, int]:
     """Return the numbers of nodes and entries as the first line that is no comment says."""
     if not re.fullmatch(r"\d{1,18}\s+\d{1,18}\s+\d{1,18}", text):
         raise InputError(
@@ -100,7 +100,7 @@ def _size(path: Path, line: int, text: str) -> tuple[int, int]:
     return node_count(rows, f"{path}: line {line}"), entries
 
 
-def _both_directions(columns: dict[str, Any]) -> dict[str, Any]:
+def _add_reversed(columns: dict[str, Any]) -> dict[str, Any]:
     """Return each entry, and after one off the diagonal its reverse."""
     loops = columns["src"] == columns["dst"]
     entries = np.repeat(np.arange(loops.size), np.where(loops, 1, 2))
@@ -112,7 +112,7 @@ def _both_directions(columns: dict[str, Any]) -> dict[str, Any]:
 
 READER = Reader(
     _open_matrix,
-    takes=frozenset({"weight_column"}),
+    frozenset({"weight_column"}),
     file=Detector(
         "a Matrix Market file (.mtx, also .gz)",
         lambda path: ".mtx" in [suffix.lower() for suffix in path.suffixes[-2:]] or starts_with(path, BANNER),

@@ -13,28 +13,27 @@ from pathlib import Path
 from tiering.artifacts.regular import entries, is_there
 from tiering.datasets.edges import EdgeReader, read_edge_folder
 from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
-from tiering.datasets.nodes import NodeFiles, read_nodes
+from tiering.datasets.nodes import NodeFiles, make_nodes, read_node_folder
 from tiering.datasets.options import RAW_OPTIONS
 from tiering.formats.protocols import Dataset
 
 LABEL_NAMES = ("node_label.npy", "node_labels.npy")
 
 
-def _open_npy_dir(path: Path, context: ImportContext) -> Dataset:
-    return open_folder(path, context, read_edge_folder)
-
-
-def open_folder(path: Path, context: ImportContext, read_edges: EdgeReader) -> Dataset:
-    """One graph of one node type and relation, whose edges `read_edges` finds in the folder."""
+def open_folder(
+    path: Path, context: ImportContext, read_edges: EdgeReader, stated_count: tuple[str, int] | None = None
+) -> Dataset:
+    """Return one graph of one node type and relation, whose edges `read_edges` reads from the folder."""
     context.notes["node_types"] = [NODE]
     edges = read_edges(path, RELATION, context)
-    nodes = read_nodes(NodeFiles(path, NODE, LABEL_NAMES), [edges], context)
-    context.ignored(entry for entry in entries(path) if not entry.name.startswith("."))
+    arrays = read_node_folder(NodeFiles(path, NODE, LABEL_NAMES, stated_count=stated_count), context)
+    nodes = make_nodes(NODE, arrays, [edges], context, str(path))
+    context.record_ignored(entries(path))
     return context.dataset(path.name, {NODE: nodes}, [edges])
 
 
 READER = Reader(
-    _open_npy_dir,
-    takes=RAW_OPTIONS,
+    lambda path, context: open_folder(path, context, read_edge_folder),
+    RAW_OPTIONS,
     directory=Detector("edge_index.npy (npy)", lambda path: is_there(path / "edge_index.npy", "edges")),
 )

@@ -12,282 +12,211 @@ features of nodes once, into the graph that is written.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.csv as pa_csv
 
-from tiering.artifacts.manifest import storage_dtype
-from tiering.artifacts.regular import entries, is_folder, is_there, require_file
-from tiering.datasets.archives import STEP, Member, open_npz, require_member, require_rows, require_rows_first, rows_of
-from tiering.datasets.edges import edge_rows, largest_id, require_room
+from tiering.artifacts.regular import entries, is_folder, is_there
+from tiering.datasets.archives import NpzMember, PackedRows, open_npz, open_packed_text, require_member
+from tiering.datasets.arrays import SourceArray
+from tiering.datasets.edge_sink import EdgeSink
+from tiering.datasets.edges import add_edge_values
 from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
-from tiering.datasets.labels import make_labels
+from tiering.datasets.nodes import LabelArray, NodeArrays, make_nodes
 from tiering.datasets.scratch import first_wrong
-from tiering.datasets.splits import OGB_SPLITS, check_splits, make_splits, split_ids, torch_splits
-from tiering.datasets.tables import one_line
+from tiering.datasets.splits import OFFICIAL, OGB_SPLITS, SplitArray, read_torch_splits
 from tiering.errors import InputError, MissingError
 from tiering.formats.features import EDGE_FEATURES
-from tiering.formats.protocols import Dataset, EdgeData, FeatureStream, GraphSoFar, NodeData
+from tiering.formats.protocols import Dataset, EdgeData
 from tiering.progress import note
 
 DATA, LABELS, EDGES = "data.npz", "node-label.npz", "edge.csv.gz"
 READ = frozenset({"num_nodes_list", "num_edges_list", "edge_index", "node_feat", "edge_feat"})
 """Arrays of `DATA` that are read."""
-_OPTIONS = pa_csv.ReadOptions(autogenerate_column_names=True, block_size=STEP)
 
 
-def _raw(path: Path) -> Path | None:
+class _Files(Protocol):
+    """The files of a graph in one of OGB's two forms."""
+
+    num_nodes: int
+
+    def read_edges(self) -> EdgeData:
+        """Return the edges, in temporary files, their ids checked."""
+
+    def rows(self, name: str) -> PackedRows | None:
+        """Return ``node_feat``, ``node_label`` or ``edge_feat``; ``None`` if there are none."""
+
+
+def _find_raw(path: Path) -> Path | None:
     raw = path / "raw"
-    signs = (DATA, EDGES)
-    return raw if is_folder(raw) and any(is_there(raw / name, "a graph") for name in signs) else None
+    return raw if is_folder(raw) and any(is_there(raw / name, "a graph") for name in (DATA, EDGES)) else None
 
 
 def _open_ogb(path: Path, context: ImportContext) -> Dataset:
-    raw = _raw(path)
+    raw = _find_raw(path)
     if raw is None:
         raise MissingError(f"{path}: expected raw/{DATA} or raw/{EDGES}, found neither; check the path")
     context.notes["node_types"] = [NODE]
-    source = _archives(raw, context) if is_there(raw / DATA, "a graph") else _texts(raw, context)
-    edges, nodes = source
-    count = nodes.num_nodes
-    require_room(NODE, count, f"{raw}: says that there are {count} nodes; check it", [edges], context)
-    nodes.splits = _splits(path, count, nodes.labels, context)
-    context.ignored(entry for entry in entries(raw) if not entry.name.startswith("."))
+    files: _Files = _Archive(raw, context) if is_there(raw / DATA, "a graph") else _Texts(raw, context)
+    arrays = NodeArrays(counts=[(str(raw), files.num_nodes)])
+    if (features := files.rows("node_feat")) is not None:
+        arrays.features = features.stream(files.num_nodes)
+    if (labels := files.rows("node_label")) is not None and labels.dim == 1:
+        rows = labels
+        arrays.labels = LabelArray(rows.where, lambda count: rows.read(count, context.scratch)[:, 0])
+    elif labels is not None:
+        context.warn(
+            f"{labels.where}: has {labels.dim} columns of labels; a graph holds one class per node, so they are "
+            "left out"
+        )
+    edges = files.read_edges()
+    if (values := files.rows("edge_feat")) is not None:
+        table = values.read(edges.num_edges, context.scratch)
+        column = SourceArray(values.where, table, str(table.dtype), raw, numpy_file=True)
+        add_edge_values(edges, EDGE_FEATURES, column, context)
+    if context.options.split in (None, OFFICIAL):
+        arrays.splits = _read_splits(path, files.num_nodes, context)
+    nodes = make_nodes(NODE, arrays, [edges], context, str(path))
+    context.record_ignored(entries(raw))
     return context.dataset(path.name, {NODE: nodes}, [edges])
 
 
-def _archives(raw: Path, context: ImportContext) -> tuple[EdgeData, NodeData]:
-    """From ``data.npz`` and ``node-label.npz``."""
-    path = raw / DATA
-    members = open_npz(path, "the graph", context)
-    count = _one(require_member(members, "num_nodes_list", path))
-    expected = _one(require_member(members, "num_edges_list", path))
-    pairs = require_member(members, "edge_index", path)
-    if pairs.shape != (2, expected) or pairs.dtype.kind not in "iu":
-        raise InputError(
-            f"{pairs.where}: expected whole numbers of shape (2, {expected}), as num_edges_list says, found "
-            f"{pairs.described}; get the file again"
-        )
-    nodes = NodeData(count)
-    if "node_feat" in members:
-        nodes.features = rows_of(members["node_feat"], count)
-    labels = raw / LABELS
-    if is_there(labels, "labels"):
-        member = require_member(open_npz(labels, "labels", context), "node_label", labels)
-        require_rows(member.where, member.shape[:1], count)
-        if _one_label(member.where, math.prod(member.shape[1:]), context):
-            values = member.column("iuf", "labels as numbers", context)
-            nodes.labels, nodes.num_classes = make_labels(values, member.where, count, context)
-    src, dst = _stored_pairs(pairs, count, context)
-    edges = EdgeData(RELATION, src, dst, pairs.where)
-    if "edge_feat" in members:
-        member = members["edge_feat"]
-        require_rows_first(member)
-        shape, stored = edge_rows(member.where, member.shape, member.dtype, edges.num_edges)
-        edges.data[EDGE_FEATURES] = member.store(context, member.dtype).reshape(shape).view(stored)
-    unread = [member.where for name, member in members.items() if name not in READ]
-    if unread:
-        context.notes["ignored_arrays"] = unread
-        note(f"note: not imported: {', '.join(unread)}; keep in files of your own what you need of it")
-    return edges, nodes
+class _Archive:
+    """``data.npz`` and ``node-label.npz``."""
 
+    def __init__(self, raw: Path, context: ImportContext) -> None:
+        self._context, self._path = context, raw / DATA
+        self._members = open_npz(self._path, "the graph", context)
+        self.num_nodes = self._number("num_nodes_list")
+        if is_there(labels := raw / LABELS, "labels"):
+            members = open_npz(labels, "labels", context)
+            self._members["node_label"] = require_member(members, "node_label", labels)
+        unread = [member.where for name, member in self._members.items() if name not in READ | {"node_label"}]
+        if unread:
+            context.notes["ignored_arrays"] = unread
+            note(f"note: not imported: {', '.join(unread)}; keep in files of your own what you need of it")
 
-def _one_label(where: str, columns: int, context: ImportContext) -> bool:
-    """Whether there is one column of labels: a graph holds one class per node."""
-    if columns > 1:
-        context.warn(
-            f"{where}: has {columns} columns of labels; a graph holds one class per node, so they are left out"
-        )
-    return columns == 1
-
-
-def _stored_pairs(pairs: Member, count: int, context: ImportContext) -> npt.NDArray[Any]:
-    """The ids, unpacked once; each is checked on its way: one out of range might wrap to one that looks right.
-
-    In Fortran order both ends of an edge lie together.
-    """
-    shape = pairs.shape[::-1] if pairs.fortran_order else pairs.shape
-    out, at = context.scratch.array(shape, np.int32 if count < 2**31 else np.int64), 0
-    flat, edges = out.reshape(-1), pairs.shape[1]
-    for block in pairs.flat():
-        wrong = first_wrong(block, lambda ids: (ids < 0) | (ids >= count))
-        if wrong is not None:
-            place = at + wrong
-            end, edge = (place % 2, place // 2) if pairs.fortran_order else divmod(place, max(1, edges))
+    def _number(self, name: str) -> int:
+        """Return the only number of an array."""
+        member = require_member(self._members, name, self._path)
+        values = np.concatenate(list(member.flat())) if np.prod(member.shape) == 1 else np.empty(0)
+        if values.size != 1 or values.dtype.kind not in "iu" or not 0 <= int(values[0]) < 2**48:
             raise InputError(
-                f"{pairs.where}: edge {edge}: {('source', 'destination')[end]} id {int(block[wrong])}: expected ids in "
-                f"0..{count - 1}, as the dataset says; get the file again"
+                f"{member.where}: expected one number, of one graph, found {member.described}; get it again"
             )
-        flat[at : at + block.size] = block
-        at += block.size
-    return out.T if pairs.fortran_order else out
+        return int(values[0])
 
+    def rows(self, name: str) -> PackedRows | None:
+        return self._members[name].packed_rows() if name in self._members else None
 
-def _one(member: Member) -> int:
-    """The only number of a member."""
-    values = np.concatenate(list(member.flat())) if np.prod(member.shape) == 1 else np.empty(0)
-    if values.size != 1 or values.dtype.kind not in "iu" or not 0 <= int(values[0]) < 2**48:
-        raise InputError(f"{member.where}: expected one number, of one graph, found {member.described}; get it again")
-    return int(values[0])
+    def read_edges(self) -> EdgeData:
+        """Unpack the ids, each checked on its way: one out of range might wrap to one that looks right."""
+        expected = self._number("num_edges_list")
+        pairs, count = require_member(self._members, "edge_index", self._path), self.num_nodes
+        if pairs.shape != (2, expected) or pairs.dtype.kind not in "iu":
+            raise InputError(
+                f"{pairs.where}: expected whole numbers of shape (2, {expected}), as num_edges_list says, found "
+                f"{pairs.described}; get the file again"
+            )
+        shape = pairs.shape[::-1] if pairs.fortran_order else pairs.shape  # then both ends of an edge lie together
+        out, at = self._context.scratch.array(shape, np.int32 if count < 2**31 else np.int64), 0
+        flat = out.reshape(-1)
+        for block in pairs.flat():
+            wrong = first_wrong(block, lambda ids: (ids < 0) | (ids >= count))
+            if wrong is not None:
+                raise self._wrong_id(pairs, at + wrong, int(block[wrong]))
+            flat[at : at + block.size] = block
+            at += block.size
+        src, dst = out.T if pairs.fortran_order else out
+        return EdgeData(RELATION, src, dst, pairs.where)
 
-
-def _texts(raw: Path, context: ImportContext) -> tuple[EdgeData, NodeData]:
-    """From packed text without names of columns."""
-    counts = _numbers(raw / "num-node-list.csv.gz", "the number of nodes", context)
-    if counts.shape != (1, 1):
-        raise InputError(f"{raw / 'num-node-list.csv.gz'}: expected one number, of one graph, found {counts.shape}")
-    count = int(counts[0, 0])
-    listed, expected = raw / "num-edge-list.csv.gz", None
-    if is_there(listed, "the number of edges"):
-        expected = int(_numbers(listed, "the number of edges", context).sum())
-    columns = [context.scratch.growing_file("<i8") for _ in range(2)]
-    for block in _csv(raw / EDGES, "edges", "int64", context, width=2):
-        for column, values in zip(columns, block.T, strict=True):
-            column.append(values)
-        if expected is not None and columns[0].count > expected:
-            break
-    src, dst = (column.finish() for column in columns)
-    if expected not in (None, src.size):
-        raise InputError(
-            f"{raw / EDGES}: expected {expected} edges, as num-edge-list.csv.gz says, found "
-            f"{'more' if src.size > (expected or 0) else src.size}; get the file again"
+    def _wrong_id(self, pairs: NpzMember, position: int, found: int) -> InputError:
+        end, edge = (position % 2, position // 2) if pairs.fortran_order else divmod(position, max(1, pairs.shape[1]))
+        return InputError(
+            f"{pairs.where}: edge {edge}: {('source', 'destination')[end]} id {found}: expected ids in "
+            f"0..{self.num_nodes - 1}, as the dataset says; get the file again"
         )
-    for name, ids in (("source", src), ("destination", dst)):
-        largest = largest_id(ids, str(raw / EDGES), name)
-        if largest.id >= count:
-            raise InputError(f"{largest.place}: expected ids in 0..{count - 1}, as the dataset says; get it again")
-    edges = EdgeData(RELATION, src, dst, str(raw / EDGES))
-    if is_there(rows := raw / "edge-feat.csv.gz", "features of edges"):
-        edges.data[EDGE_FEATURES] = _edge_rows_of_text(rows, edges.num_edges, context)
-    return edges, _nodes_of_text(raw, count, context)
 
 
-def _nodes_of_text(raw: Path, count: int, context: ImportContext) -> NodeData:
-    nodes = NodeData(count)
-    labels, features = raw / "node-label.csv.gz", raw / "node-feat.csv.gz"
-    if is_there(labels, "labels"):
-        context.used(labels)
-        if _one_label(str(labels), len(_columns(labels, "labels")), context):
-            values = _numbers(labels, "labels", context, most=count, kind="float64")
-            require_rows(str(labels), values.shape[:1], count)
-            nodes.labels, nodes.num_classes = make_labels(values[:, 0], str(labels), count, context)
-    if is_there(features, "features"):
-        context.used(features)
-        dim = len(_columns(features, "features"))
-        pieces = partial(_rows_of_text, features, count, context)
-        nodes.features = FeatureStream(count, dim, "float32", pieces, "unpacked", 4 * STEP)
-    return nodes
+class _Texts:
+    """Packed texts without names of columns."""
+
+    def __init__(self, raw: Path, context: ImportContext) -> None:
+        self._context, self._raw = context, raw
+        path = raw / "num-node-list.csv.gz"
+        counts = _read_numbers(path, "the number of nodes", 2, context)
+        if counts.size != 1:
+            raise InputError(f"{path}: expected one number, of one graph, found {counts.size} or more")
+        self.num_nodes = int(counts[0])
+
+    def rows(self, name: str) -> PackedRows | None:
+        path = self._raw / f"{name.replace('_', '-')}.csv.gz"
+        if not is_there(path, what := {"node_label": "labels"}.get(name, "features")):
+            return None
+        return open_packed_text(path, what, "float64" if name == "node_label" else "float32", self._context)
+
+    def read_edges(self) -> EdgeData:
+        path, listed = self._raw / EDGES, self._raw / "num-edge-list.csv.gz"
+        pairs = open_packed_text(path, "edges", "int64", self._context)
+        if pairs.dim != 2:
+            raise InputError(f"{path}: expected edges, 2 in a line, found {pairs.dim}; get the file again")
+        expected = None
+        if is_there(listed, "the number of edges"):
+            expected = int(_read_numbers(listed, "the number of edges", 1, self._context).sum())
+        sink = EdgeSink(path, self._context)
+        for block in pairs.blocks(0):
+            sink.append({"src": block[:, 0], "dst": block[:, 1]})
+            if expected is not None and sink.rows > expected:
+                break
+        if expected not in (None, sink.rows):
+            raise InputError(
+                f"{path}: expected {expected} edges, as num-edge-list.csv.gz says, found "
+                f"{'more' if sink.rows > (expected or 0) else sink.rows}; get the file again"
+            )
+        if sink.largest.id >= self.num_nodes:
+            raise InputError(
+                f"{sink.largest.place}: expected ids in 0..{self.num_nodes - 1}, as the dataset says; get it again"
+            )
+        columns = sink.finish_columns()
+        return EdgeData(RELATION, columns["src"], columns["dst"], str(path))
 
 
-def _edge_rows_of_text(path: Path, count: int, context: ImportContext) -> npt.NDArray[Any]:
-    """Features of edges, a row for each of `count`, in memory or a temporary file."""
-    out, at = context.scratch.array((count, len(_columns(path, "features of edges"))), np.float32), 0
-    for block in _csv(path, "features of edges", "float32", context):
-        if at + block.shape[0] <= count:
-            out[at : at + block.shape[0]] = block
-        at += block.shape[0]
-        if at > count:
-            break
-    if at != count:
-        found = "more" if at > count else at
-        raise InputError(f"{path}: expected one row of features for each of {count} edges, found {found}; get it again")
-    return out
-
-
-def _rows_of_text(
-    path: Path, count: int, context: ImportContext, start: int, graph: GraphSoFar
-) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-    """Feature rows from `start` on; as many as there are nodes in all."""
-    at = 0
-    for block in _csv(path, "features", "float32", context):
-        rows, first = block[max(0, start - at) :], max(start, at)
-        at += block.shape[0]
-        if at > count:
-            break
-        if rows.shape[0]:
-            yield first, rows
-    if at != count:
-        require_rows(str(path), (at,), count)
-
-
-def _numbers(path: Path, what: str, context: ImportContext, most: int = 1, kind: str = "int64") -> npt.NDArray[Any]:
-    """All rows of a text of at most so many."""
-    out = context.scratch.array((most, 1), kind)
-    at = 0
-    for block in _csv(path, what, kind, context, width=1):
-        if at + block.shape[0] > most:
+def _read_numbers(path: Path, what: str, most: int, context: ImportContext) -> npt.NDArray[Any]:
+    """Return the rows of a text of one column, at most so many."""
+    rows = open_packed_text(path, what, "int64", context)
+    if rows.dim != 1:
+        raise InputError(f"{path}: expected {what}, 1 in a line, found {rows.dim}; get the file again")
+    parts, count = [np.empty(0, np.int64)], 0
+    for block in rows.blocks(0):
+        parts.append(block[:, 0])
+        count += block.shape[0]
+        if count > most:
             raise InputError(f"{path}: expected at most {most} rows, found more; get the file again")
-        out[at : at + block.shape[0]] = block
-        at += block.shape[0]
-    return out[:at]
+    return np.concatenate(parts)
 
 
-def _columns(path: Path, what: str) -> list[str]:
-    """Made-up names of the columns of a packed text."""
-    require_file(path, what)
-    with _text_errors(path, what), pa_csv.open_csv(path, _OPTIONS) as file:
-        names: list[str] = file.schema.names
-    return names
-
-
-def _csv(
-    path: Path, what: str, kind: str, context: ImportContext, width: int | None = None
-) -> Iterator[npt.NDArray[Any]]:
-    """Blocks of rows of a packed text, each of shape (some, width)."""
-    names, dtype = _columns(path, what), storage_dtype(kind)
-    context.used(path)
-    if width not in (None, len(names)):
-        raise InputError(f"{path}: expected {what}, {width} in a line, found {len(names)}; get the file again")
-    types = dict.fromkeys(names, pa.int64() if dtype.kind == "i" else pa.from_numpy_dtype(dtype))
-    convert = pa_csv.ConvertOptions(column_types=types, null_values=["", "nan", "NaN"] if dtype.kind == "f" else [])
-    with _text_errors(path, what), pa_csv.open_csv(path, _OPTIONS, convert_options=convert) as file:
-        for batch in file:
-            values = [batch.column(k).to_numpy(zero_copy_only=False) for k in range(len(names))]
-            yield np.stack(values, axis=1).astype(dtype, copy=False)
-
-
-@contextmanager
-def _text_errors(path: Path, what: str) -> Iterator[None]:
-    try:
-        yield
-    except (pa.ArrowException, OSError, EOFError) as error:
-        raise InputError(f"{path}: expected {what} as packed text ({one_line(error)}); get the file again") from error
-
-
-def _splits(path: Path, count: int, labels: Any, context: ImportContext) -> dict[str, npt.NDArray[np.int64]]:
-    """The only scheme's splits, unless shares are asked for."""
-    made = make_splits(labels, count, context, str(path))
+def _read_splits(path: Path, count: int, context: ImportContext) -> dict[str, SplitArray]:
+    """Return the splits of the only scheme."""
     folder = path / "split"
-    if made or not is_folder(folder):
-        return made
+    if not is_folder(folder):
+        return {}
     schemes = [entry for entry in entries(folder) if is_folder(entry)]
     if len(schemes) != 1:
         names = ", ".join(scheme.name for scheme in schemes) or "nothing"
         raise InputError(f"{folder}: expected the folder of one scheme, found {names}; leave one, or give --split")
+    if is_there(packed := schemes[0] / "split_dict.pt", "splits"):
+        return read_torch_splits(packed, context)
     splits = {}
-    packed = schemes[0] / "split_dict.pt"
-    if is_there(packed, "splits"):
-        context.used(packed)
-        splits = torch_splits(packed, count)
-    else:
-        for theirs, ours in OGB_SPLITS.items():
-            file = schemes[0] / f"{theirs}.csv.gz"
-            ids = _numbers(file, f"node ids of {theirs}", context, most=count)
-            splits[ours] = split_ids(ids[:, 0], str(file), count)
-    check_splits(splits, labels, count, NODE, context)
+    for theirs, ours in OGB_SPLITS.items():
+        file = schemes[0] / f"{theirs}.csv.gz"
+        splits[ours] = SplitArray(_read_numbers(file, f"node ids of {theirs}", count, context), str(file), file.name)
     return splits
 
 
 READER = Reader(
     _open_ogb,
-    takes=frozenset(),
-    directory=Detector(f"raw/{DATA} or raw/{EDGES} (ogb)", lambda path: _raw(path) is not None),
+    frozenset(),
+    directory=Detector(f"raw/{DATA} or raw/{EDGES} (ogb)", lambda path: _find_raw(path) is not None),
 )

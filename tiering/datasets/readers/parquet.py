@@ -8,16 +8,17 @@ weights), memory for a million rows; none of it where tasks read the files, by r
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
 from tiering.artifacts.regular import entries, is_folder, is_there, require_file
+from tiering.datasets.edge_sink import EdgeSink, describe_edges
 from tiering.datasets.import_context import Detector, ImportContext, Reader
-from tiering.datasets.name_ids import NameSink, is_text
+from tiering.datasets.name_ids import is_text
 from tiering.datasets.options import COLUMN_OPTIONS
 from tiering.datasets.parquet_columns import ParquetColumn, batches, largest_in_footers, numbers, open_parquet
-from tiering.datasets.tables import TableSink, choose_columns, described, require_once
+from tiering.datasets.table_columns import choose_columns, require_once
 from tiering.errors import InputError
 from tiering.formats.npy_file import read_start
 from tiering.formats.protocols import Dataset
@@ -25,7 +26,6 @@ from tiering.progress import progress
 
 SUFFIXES = (".parquet", ".pq")
 _WHAT = "a parquet file of edges"
-S = TypeVar("S", TableSink, NameSink)
 
 
 def _files_inside(path: Path) -> list[Path]:
@@ -40,40 +40,33 @@ def _open_parquet(path: Path, context: ImportContext) -> Dataset:
         require_file(file, _WHAT)
     chosen, rows, named = _describe(files, context)
     for file in files:
-        context.used(file)
+        context.record_file(file)
     if folder:
-        context.ignored(entries(path))
+        context.record_ignored(entries(path))
     if sum(rows) == 0:
         raise InputError(f"{path}: expected edges, found none in {', '.join(file.name for file in files[:8])}")
-    if named:
-        return _filled(NameSink(context.scratch, "weight" in chosen), files, chosen, sum(rows)).finish(path, context)
 
-    def decoded() -> TableSink:
-        return _filled(TableSink(context.scratch, "weight" in chosen), files, chosen, sum(rows))
+    def read_all() -> EdgeSink:
+        sink = EdgeSink(path, context, weighted="weight" in chosen, named=named)
+        with progress(sum(rows), "reading edges", "edge", scale=True) as bar:
+            for file in files:
+                where = {content: f"{file}: column {column}" for content, column in chosen.items()}
+                for _, batch in batches(file, list(chosen.values())):
+                    columns = {content: batch.column(column) for content, column in chosen.items()}
+                    for content in columns if not named else ["weight"] * ("weight" in columns):
+                        columns[content] = numbers(columns[content], where[content], sink.rows, content)
+                    sink.append(columns, where)
+                    bar.update(batch.num_rows)
+        return sink
 
-    largest = largest_in_footers(files, chosen) if context.in_place else None
+    largest = largest_in_footers(files, chosen) if context.in_place and not named else None
     if largest is None:
-        return decoded().finish(path, context)
+        return read_all().finish()
     names = tuple(map(str, files))
-    columns = {held: ParquetColumn(names, tuple(rows), column, held) for held, column in chosen.items()}
-    dataset = described(path, columns, largest, context)
-    dataset.edges[0].decode = lambda: decoded().arrays()
+    columns = {content: ParquetColumn(names, tuple(rows), column, content) for content, column in chosen.items()}
+    dataset = describe_edges(path, columns, largest, context)
+    dataset.edges[0].decode = lambda: read_all().finish_columns()
     return dataset
-
-
-def _filled(sink: S, files: list[Path], chosen: dict[str, str], total: int) -> S:
-    """A sink with all rows of the files."""
-    with progress(total, "reading edges", "edge", scale=True) as bar:
-        for file in files:
-            for _, batch in batches(file, list(chosen.values())):
-                for held, column in chosen.items():
-                    where = f"{file}: column {column}"
-                    values = batch.column(column)
-                    if held == "weight" or isinstance(sink, TableSink):
-                        values = numbers(values, where, sink.rows(held), held)
-                    sink.append(held, values, where)
-                bar.update(batch.num_rows)
-    return sink
 
 
 READER = Reader(

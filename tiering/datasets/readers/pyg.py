@@ -17,9 +17,9 @@ import numpy as np
 
 from tiering.artifacts.manifest import relation_key
 from tiering.artifacts.regular import is_folder, is_there
-from tiering.datasets.dense import is_sparse
+from tiering.datasets.arrays import is_sparse
 from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
-from tiering.datasets.named_arrays import EdgeArrays, NamedArrays, NodeArrays, edge_ends, make_dataset
+from tiering.datasets.named_arrays import NAMED_OPTIONS, NamedArrays, NamedEdges, NamedNodes
 from tiering.errors import InputError, MissingError, shown
 from tiering.formats.npy_file import read_start
 from tiering.formats.protocols import Dataset
@@ -27,12 +27,12 @@ from tiering.formats.torch_file import StoredObject, read_torch
 
 FILES = ("data.pt", "geometric_data_processed.pt")
 GLOBAL = "_global_store"
-"""Values of a HeteroData that belong to no node type and no relation."""
+"""Key of the values of a HeteroData that belong to no node type and no relation."""
 WHAT = "a graph of PyG (Data or HeteroData)"
 OLD_FORMAT = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-"""What files of torch before 1.6 begin with; they are recognised to be refused in words."""
+"""First bytes of files of torch before 1.6; they are recognised to be refused in words."""
 MEMORY_SHARE = 8
-"""The pickle of a file may take this part of the memory budget: its values take some times its bytes."""
+"""Divisor of the memory budget that gives the largest pickle: its values take several times its bytes."""
 
 
 def _file_of(path: Path) -> Path | None:
@@ -57,16 +57,15 @@ def _open_pyg(path: Path, context: ImportContext) -> Dataset:
     if file is None:
         raise MissingError(f"{path}: expected {' or '.join(FILES)}, also in processed/, found none; check the path")
     value = read_torch(file, WHAT, min(256 << 20, max(1 << 20, context.scratch.budget.limit // MEMORY_SHARE)))
-    context.used(file)
+    context.record_file(file)
     folder = file.parent.parent if file.parent.name == "processed" else file.parent
-    name = file.stem if file == path else folder.name
-    return make_dataset(
-        add_pyg_graph(contents(value, str(file)), NamedArrays(name, str(file), file, context.scratch)), context
-    )
+    target = NamedArrays(file.stem if file == path else folder.name, str(file), file, context.scratch)
+    add_pyg_graph(_to_dict(value, str(file)), target)
+    return target.make_dataset(context)
 
 
-def contents(value: Any, where: str) -> Mapping[Any, Any]:
-    """What `Data.to_dict` or `HeteroData.to_dict` gives of what a file holds."""
+def _to_dict(value: Any, where: str) -> Mapping[Any, Any]:
+    """Return the dictionary that `Data.to_dict` or `HeteroData.to_dict` would give, of the content of a file."""
     if isinstance(value, (tuple, list)):
         if len(value) not in (2, 3, 4) or not isinstance(value[0], (StoredObject, dict)):
             raise InputError(f"{where}: expected {WHAT}, found a {type(value).__name__} of {len(value)}")
@@ -102,31 +101,26 @@ def _require_one(slices: Any, where: str, depth: int = 4) -> None:
         raise InputError(f"{where}: expected one graph, found {graphs}; save the one that is meant with torch.save")
 
 
-def add_pyg_graph(parts: Mapping[Any, Any], target: NamedArrays) -> NamedArrays:
-    """Put what `Data.to_dict` or `HeteroData.to_dict` gives into `target`."""
-    typed = any(isinstance(key, tuple) for key in parts) or "edge_index" not in parts
-    if not typed:
+def add_pyg_graph(parts: Mapping[Any, Any], target: NamedArrays) -> None:
+    """Add the dictionary that `Data.to_dict` or `HeteroData.to_dict` gives to `target`."""
+    if "edge_index" in parts and not any(isinstance(key, tuple) for key in parts):
         edges = {key: value for key, value in parts.items() if str(key).startswith("edge")}
-        nodes = {key: value for key, value in parts.items() if key not in edges}
-        _put_nodes(target, NODE, nodes)
-        _put_edges(target, RELATION, edges)
-        return target
+        _add_nodes(target, NODE, {key: value for key, value in parts.items() if key not in edges})
+        _add_edges(target, RELATION, edges)
+        return
     if "adj_t" in parts or not any(isinstance(value, Mapping) for value in parts.values()):
         raise _no_edges(target.where, parts)
     for key, values in parts.items():
         if not isinstance(values, Mapping) or key == GLOBAL:
-            others = values if key == GLOBAL else [key]
-            target.ignored += [f"{target.where}: {text} of the graph" for text in others]
-            continue
-        if isinstance(key, tuple) and len(key) == 3 and all(isinstance(part, str) for part in key):
-            _put_edges(target, key, values)
+            target.ignored += [f"{target.where}: {name} of the graph" for name in (values if key == GLOBAL else [key])]
+        elif isinstance(key, tuple) and len(key) == 3 and all(isinstance(part, str) for part in key):
+            _add_edges(target, key, values)
         elif isinstance(key, str):
-            _put_nodes(target, key, values)
+            _add_nodes(target, key, values)
         else:
             raise InputError(
                 f"{target.where}: expected node types as text, relations as three texts, found {shown(key)}"
             )
-    return target
 
 
 def _no_edges(where: str, parts: Mapping[Any, Any]) -> InputError:
@@ -137,24 +131,24 @@ def _no_edges(where: str, parts: Mapping[Any, Any]) -> InputError:
     )
 
 
-def _put_nodes(target: NamedArrays, node_type: str, values: Mapping[Any, Any]) -> None:
-    arrays = target.named(values, node_type)
+def _add_nodes(target: NamedArrays, node_type: str, values: Mapping[Any, Any]) -> None:
+    arrays = target.wrap(values, node_type)
     _, number = target.take(arrays, ("num_nodes",))
-    target.nodes[node_type] = NodeArrays(arrays, None if number is None else np.squeeze(number.array).tolist())
+    target.nodes[node_type] = NamedNodes(arrays, None if number is None else np.squeeze(number.array).tolist())
 
 
-def _put_edges(target: NamedArrays, relation: tuple[str, str, str], values: Mapping[Any, Any]) -> None:
+def _add_edges(target: NamedArrays, relation: tuple[str, str, str], values: Mapping[Any, Any]) -> None:
     key = relation_key(relation)
-    arrays = target.named(values, key)
+    arrays = target.wrap(values, key)
     index = None if is_sparse(values.get("edge_index")) else target.take(arrays, ("edge_index",))[1]
     if index is None:
         raise _no_edges(f"{target.where}: {key}", values)
-    target.edges.append(EdgeArrays(relation, *edge_ends(index), index.where, arrays))
+    target.edges.append(NamedEdges(relation, *target.take_ends(index), index.where, arrays))
 
 
 READER = Reader(
     _open_pyg,
-    takes=frozenset({"relations"}),
+    takes=NAMED_OPTIONS,
     directory=Detector(
         f"{FILES[0]} (pyg; also in processed/)",
         lambda path: (file := _file_of(path)) is not None and _is_torch_file(file),

@@ -10,48 +10,39 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.regular import entries, is_folder
 from tiering.datasets.archives import open_npz, require_member
-from tiering.datasets.edges import read_edge_values, require_room
+from tiering.datasets.edges import read_edge_values
 from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
-from tiering.datasets.nodes import NodeFiles, read_nodes
+from tiering.datasets.nodes import NodeArrays, make_nodes
 from tiering.datasets.options import RAW_OPTIONS, node_count, option_name
-from tiering.datasets.readers.lists import checked_offsets
-from tiering.datasets.readers.npy import LABEL_NAMES
+from tiering.datasets.readers.lists import list_ends
+from tiering.datasets.readers.npy import open_folder
 from tiering.errors import InputError, MissingError
-from tiering.formats.column_ids import ColumnIds
-from tiering.formats.protocols import Dataset, EdgeData, NodeData
+from tiering.formats.protocols import Dataset, EdgeData
 
 _LAYOUTS = ("coo", "csr", "csc")
 
 
 def _open_matrix(path: Path, context: ImportContext) -> Dataset:
     folder = path if is_folder(path) else None
-    matrices = _matrices(path) if folder else [path]
+    matrices = _find_matrices(path) if folder else [path]
     if len(matrices) != 1:
-        found = ", ".join(file.name for file in matrices) or "none"
-        raise MissingError(f"{path}: expected one file of scipy.sparse.save_npz, found {found}; give the path of one")
-    context.notes["node_types"] = [NODE]
+        names = ", ".join(file.name for file in matrices) or "none"
+        raise MissingError(f"{path}: expected one file of scipy.sparse.save_npz, found {names}; give the path of one")
     edges, count = _read_matrix(matrices[0], context)
     stated = f"{matrices[0]}: shape", count
     if folder:
         read_edge_values(folder, edges, context)
-        nodes = read_nodes(NodeFiles(folder, NODE, LABEL_NAMES, stated_count=stated), [edges], context)
-        context.ignored(entry for entry in entries(folder) if not entry.name.startswith("."))
-    else:
-        for name in sorted(RAW_OPTIONS & set(context.notes["options"])):  # it would be ignored
-            raise InputError(f"{option_name(name)}: has no meaning for one file; give the directory with the features")
-        asked = context.options.num_nodes.get(NODE)
-        if asked not in (None, count):
-            raise InputError(f"--num-nodes: expected {count} as in {path}, found {asked}; leave it out")
-        require_room(NODE, count, f"{stated[0]}: says that there are {count} nodes", [edges], context)
-        nodes = NodeData(count)
+        return open_folder(folder, context, lambda *_, **__: edges, stated)
+    for name in sorted(RAW_OPTIONS & set(context.notes["options"])):  # it would be ignored
+        raise InputError(f"{option_name(name)}: has no meaning for one file; give the directory with the features")
+    context.notes["node_types"] = [NODE]
+    nodes = make_nodes(NODE, NodeArrays(counts=[stated]), [edges], context, str(path))
     return context.dataset(path.stem, {NODE: nodes}, [edges])
 
 
@@ -80,13 +71,8 @@ def _read_matrix(path: Path, context: ImportContext) -> tuple[EdgeData, int]:
         src, dst = ids("row"), ids("col")
         if src.shape != dst.shape:
             raise InputError(f"{path}: expected as many rows as columns, found {src.size} and {dst.size}")
-        return EdgeData(RELATION, src, dst, str(path)), count
-    indices, where = ids("indices"), f"{path}: indptr"
-    indptr = checked_offsets(ids("indptr"), where, indices.shape[0], f"{path}: indices", context)
-    if indptr.shape[0] != count + 1:
-        raise InputError(f"{where}: expected {count + 1} offsets, one more than rows, found {indptr.shape[0]}")
-    listed = cast("npt.NDArray[np.int64]", ColumnIds(indptr, id_bytes(count), where))
-    src, dst = (listed, indices) if layout == "csr" else (indices, listed)
+    else:
+        src, dst = list_ends(ids("indptr"), ids("indices"), path, context, by_source=layout == "csr", count=count)
     return EdgeData(RELATION, src, dst, str(path)), count
 
 
@@ -98,13 +84,14 @@ def _is_matrix(path: Path) -> bool:
         return False
 
 
-def _matrices(folder: Path) -> list[Path]:
+def _find_matrices(folder: Path) -> list[Path]:
     return [path for path in entries(folder) if path.suffix == ".npz" and _is_matrix(path)]
 
 
+_WHAT = "a file of scipy.sparse.save_npz (npz)"
 READER = Reader(
     _open_matrix,
-    takes=RAW_OPTIONS,
-    directory=Detector("a file of scipy.sparse.save_npz (npz)", lambda path: bool(_matrices(path))),
-    file=Detector("a file of scipy.sparse.save_npz (npz)", lambda path: path.suffix == ".npz" and _is_matrix(path)),
+    RAW_OPTIONS,
+    directory=Detector(_WHAT, lambda path: bool(_find_matrices(path))),
+    file=Detector(_WHAT, lambda path: path.suffix == ".npz" and _is_matrix(path)),
 )

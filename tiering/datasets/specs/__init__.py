@@ -7,7 +7,7 @@ from tiering.datasets.specs.spec import (
     SpecFile,
     families,
     find_spec,
-    sources,
+    known_specs,
 )
 from tiering.datasets.specs.tree import check_tree, locate, place
 
@@ -18,8 +18,8 @@ __all__ = [
     "check_tree",
     "families",
     "find_spec",
+    "known_specs",
     "locate",
     "make_sized_dataset",
     "place",
-    "sources",
 ]

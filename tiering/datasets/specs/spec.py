@@ -143,7 +143,7 @@ def find_spec(name: str) -> DatasetSpec:
         path = Path(name)
         require_file(path, "the specification of a dataset")
         return _read(path)[0]
-    known = sources()
+    known = known_specs()
     if name not in known:
         near = get_close_matches(name, known, 3)
         hint = f"did you mean {' or '.join(near)}" if near else f"there are: {', '.join(known)}"
@@ -158,7 +158,7 @@ def families() -> dict[str, list[DatasetSpec]]:
 
 
 @cache
-def sources() -> dict[str, DatasetSpec]:
+def known_specs() -> dict[str, DatasetSpec]:
     """All datasets that the package knows, by name."""
     known = [source for family in families().values() for source in family]
     return {source.name: source for source in sorted(known, key=lambda source: source.name)}

@@ -1,4 +1,4 @@
-"""``metadata.yaml``: which files there are, and what is in them."""
+"""``metadata.yaml``: the files of a dataset and their content."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 from tiering.artifacts.manifest import Relation
 from tiering.artifacts.regular import require_file
+from tiering.datasets.arrays import SourceArray
 from tiering.datasets.import_context import NODE, RELATION, ImportContext
-from tiering.datasets.named_arrays import SourceArray
 from tiering.datasets.options import node_count
 from tiering.errors import CapabilityError, InputError, shown
 from tiering.formats.npy_file import read_start
@@ -21,55 +21,53 @@ from tiering.formats.torch_file import read_torch
 META, PREPROCESSED = "metadata.yaml", "preprocessed"
 LONGEST = 1 << 22
 SETS = {"train": "train_set", "val": "validation_set", "test": "test_set"}
-"""What GraphBolt calls the splits."""
+"""Split -> its name in GraphBolt."""
 _READ = {"csv": "edges", "numpy": "a numpy array", "torch": "a tensor"}
 
 
 @dataclass(frozen=True)
-class FileEntry:
+class DataFile:
     """A file that the metadata names."""
 
     path: Path
     format: str
     name: str = ""
 
-    def column(self, where: str, context: ImportContext) -> SourceArray:
-        """The array in it; `where` says what it is, for messages."""
+    def read(self, what: str, context: ImportContext) -> SourceArray:
+        """Return the array in it, mapped; `what` names the content for messages."""
         if self.format == "numpy":
-            file = context.open_npy(self.path, where)
-            inside = file.offset if not file.fortran_order else None
-            return SourceArray(str(self.path), file.array(), file.dtype.name, self.path, inside)
-        value = read_torch(self.path, where)
-        context.used(self.path)
-        return SourceArray.of(value, str(self.path), self.path, context.scratch)
+            return SourceArray.open_npy(self.path, what, context)
+        value = read_torch(self.path, what)
+        context.record_file(self.path)
+        return SourceArray.convert(value, str(self.path), self.path, context.scratch)
 
 
 @dataclass(frozen=True)
-class SetEntry:
+class NodeSet:
     """The part of a split that is of one node type."""
 
     split: str
     node_type: str
-    files: dict[str, FileEntry]
+    files: dict[str, DataFile]
     """``seeds`` (in older versions ``seed_nodes``), ``labels``... -> file."""
 
 
 @dataclass
 class Metadata:
-    """What a ``metadata.yaml`` says."""
+    """The content of a ``metadata.yaml``."""
 
     path: Path
     name: str
     nodes: dict[str, int] = field(default_factory=dict)
-    edges: dict[Relation, FileEntry] = field(default_factory=dict)
-    node_data: dict[str, list[FileEntry]] = field(default_factory=dict)
-    edge_data: dict[Relation, list[FileEntry]] = field(default_factory=dict)
-    tasks: list[list[SetEntry]] = field(default_factory=list)
-    topology: FileEntry | None = None
+    edges: dict[Relation, DataFile] = field(default_factory=dict)
+    node_data: dict[str, list[DataFile]] = field(default_factory=dict)
+    edge_data: dict[Relation, list[DataFile]] = field(default_factory=dict)
+    tasks: list[list[NodeSet]] = field(default_factory=list)
+    topology: DataFile | None = None
 
 
 def read_metadata(path: Path, root: Path) -> Metadata:
-    """Parse the metadata of a dataset at `root`, which its paths are relative to."""
+    """Parse the metadata of a dataset at `root`, to which its paths are relative."""
     values = _parse(path)
     try:
         meta = Metadata(path, str(values.get("dataset_name") or root.name))
@@ -91,7 +89,7 @@ def read_metadata(path: Path, root: Path) -> Metadata:
         if (topology := values.get("graph_topology")) is not None:
             if topology["type"] != "FusedCSCSamplingGraph":
                 raise ValueError(f"a graph_topology of type {shown(topology['type'])}")
-            meta.topology = FileEntry(root / str(topology["path"]), "torch")
+            meta.topology = DataFile(root / str(topology["path"]), "torch")
     except InputError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -141,19 +139,19 @@ def _relation(text: Any) -> Relation:
     return (parts[0], parts[1], parts[2])
 
 
-def _entry(values: Mapping[str, Any], root: Path) -> FileEntry:
+def _entry(values: Mapping[str, Any], root: Path) -> DataFile:
     format_ = values["format"]
     if format_ not in _READ:
         raise ValueError(f"format {shown(format_)}, expected {', '.join(_READ)}")
-    return FileEntry(root / str(values["path"]), format_, str(values.get("name") or ""))
+    return DataFile(root / str(values["path"]), format_, str(values.get("name") or ""))
 
 
-def _put(entries: list[FileEntry], entry: FileEntry) -> None:
+def _put(entries: list[DataFile], entry: DataFile) -> None:
     """Add an array, once: GraphBolt has those that sampling needs in a list of their own."""
     if entry.name not in [other.name for other in entries]:
         entries.append(entry)
 
 
-def _set(split: str, values: Mapping[str, Any], root: Path) -> SetEntry:
+def _set(split: str, values: Mapping[str, Any], root: Path) -> NodeSet:
     files = [_entry(data, root) for data in values["data"]]
-    return SetEntry(split, str(values.get("type") or NODE), {file.name: file for file in files})
+    return NodeSet(split, str(values.get("type") or NODE), {file.name: file for file in files})

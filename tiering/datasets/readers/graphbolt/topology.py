@@ -14,9 +14,9 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.manifest import Relation, id_bytes
+from tiering.artifacts.manifest import Relation
 from tiering.datasets.import_context import RELATION, ImportContext
-from tiering.datasets.readers.lists import checked_offsets
+from tiering.datasets.readers.lists import list_ends
 from tiering.datasets.scratch import chunks
 from tiering.errors import InputError, MissingError
 from tiering.formats.column_ids import ColumnIds
@@ -38,24 +38,23 @@ class Topology:
 def read_topology(path: Path, context: ImportContext) -> Topology:
     """The relations in the file; those of several are taken apart in one pass, into temporary files."""
     state = _state(read_torch(path, WHAT), path)
-    context.used(path)
+    context.record_file(path)
     tensors = state["independent_tensors"]
     indices = _tensor(tensors, "indices", path)
-    indptr = checked_offsets(_tensor(tensors, "indptr", path), f"{path}: indptr", indices.shape[0], "indices", context)
-    columns = ColumnIds(indptr, id_bytes(indptr.shape[0] - 1), f"{path}: indptr")
+    _, columns = list_ends(_tensor(tensors, "indptr", path), indices, path, context)
     attributes = state.get("edge_attributes") or {}
     ids = _tensor(attributes, EDGE_IDS, path) if EDGE_IDS in attributes else None
     if ids is not None and ids.shape != indices.shape:
         raise _wrong(path, f"{EDGE_IDS} of shape {ids.shape} for {indices.shape[0]} edges")
     where = f"{path}: indices"
     if "type_per_edge" not in tensors:
-        edges = EdgeData(RELATION, indices, cast("npt.NDArray[Any]", columns), where)
+        edges = EdgeData(RELATION, indices, columns, where)
         edges.edge_ids = None if ids is None else ids.astype(np.int64, copy=False)
         return Topology({}, [edges])
-    return _apart(state, indices, columns, ids, path, context)
+    return _separate(state, indices, cast("ColumnIds", columns), ids, path, context)
 
 
-def _apart(
+def _separate(
     state: Mapping[str, Any],
     indices: npt.NDArray[Any],
     columns: ColumnIds,

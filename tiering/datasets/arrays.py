@@ -1,0 +1,186 @@
+"""Arrays of a dataset, wherever they lie: numpy files, tensors, sparse matrices, lists.
+
+Imports neither torch nor scipy.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.artifacts.manifest import storage_dtype
+from tiering.artifacts.mapping import map_again
+from tiering.datasets.features import name_feature_dtype
+from tiering.datasets.import_context import ImportContext
+from tiering.datasets.scratch import Scratch, chunks
+from tiering.errors import InputError, TieringError, shown
+from tiering.formats.features import FEATURE_DTYPES, FeatureTable
+from tiering.formats.npy_file import as_column
+from tiering.formats.protocols import FeatureStream, GraphSoFar
+
+BLOCK_BYTES = 8 << 20
+"""Bytes of rows that are copied together."""
+_ADVICE = {
+    "nested": "torch.nested.to_padded_tensor(tensor, 0)",
+    "quantized": "tensor.dequantize()",
+    "meta": "its values",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class SourceArray:
+    """An array of a dataset, and where its rows lie."""
+
+    where: str
+    """Name for messages."""
+    array: npt.NDArray[Any]
+    """The values; ``bfloat16`` as ``uint16``."""
+    dtype: str
+    """Name of the element type."""
+    path: Path
+    """The file that holds the array, or a name that stands for it."""
+    offset: int | None = None
+    """Bytes of the file before row 0; ``None`` if the rows do not lie there one behind the other."""
+    numpy_file: bool = False
+    """Whether a numpy file holds the array: ``uint16`` features are ``bfloat16`` there."""
+
+    @classmethod
+    def convert(cls, value: Any, where: str, path: Path, scratch: Scratch) -> SourceArray:
+        """Return a value of a file, or in memory, as a dense array; see `dense_array`."""
+        array, dtype = dense_array(value, where, scratch)
+        array, offset = map_again(array, path)
+        return cls(where, array, dtype, path, offset if array.flags.c_contiguous else None)
+
+    @classmethod
+    def open_npy(cls, path: Path, what: str, context: ImportContext) -> SourceArray:
+        """Map a numpy file that should hold `what`, and record it."""
+        file = context.open_npy(path, what)
+        return cls(str(path), file.array(), str(file.dtype), path, None if file.fortran_order else file.offset, True)
+
+    @property
+    def described(self) -> str:
+        """``float32 (5, 3)``, for messages."""
+        return f"{self.dtype} {self.array.shape}"
+
+    def numbers(self, what: str, kinds: str, words: str) -> npt.NDArray[Any]:
+        """Return the array as one column of numbers: see `tiering.formats.npy_file.as_column`."""
+        return as_column(widen_rows(self.array, self.dtype), self.where, what, kinds, words)
+
+    def rows(self) -> tuple[npt.NDArray[Any], str]:
+        """Return the array as feature rows, (rows, dim) as stored, and the name of their dtype."""
+        array = self.array
+        if array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[1] == 0):
+            raise InputError(
+                f"{self.where}: expected features of shape (rows, dim), found {self.described}; reshape them, or leave "
+                "them out"
+            )
+        if self.dtype in ("uint16", "uint32", "uint64") and not self.numpy_file:
+            raise InputError(f"{self.where}: expected features of {', '.join(FEATURE_DTYPES)}, found {self.dtype}")
+        name = self.dtype if self.dtype == "bfloat16" else name_feature_dtype(self.where, array.dtype)
+        return (array if array.ndim == 2 else array[:, None]).view(storage_dtype(name)), name
+
+    def compact_rows(self, scratch: Scratch) -> npt.NDArray[Any]:
+        """Return `rows` one behind the other, in a copy if they lie otherwise."""
+        rows, _ = self.rows()
+        if rows.flags.c_contiguous:
+            return rows
+        out = scratch.array(rows.shape, rows.dtype)
+        for part in chunks(rows.shape[0]):
+            out[part] = rows[part]
+        return out
+
+    def features(self) -> FeatureTable | FeatureStream:
+        """Return node features where they lie, or as rows to be copied into the graph."""
+        rows, dtype = self.rows()
+        count, dim = rows.shape
+        if self.offset is not None:
+            return FeatureTable(self.path, count, dim, dtype, self.offset)
+        step = max(1, BLOCK_BYTES // (rows.dtype.itemsize * dim))
+
+        def pieces(begin: int, _: GraphSoFar) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+            for part in chunks(count - begin, step):
+                yield begin + part.start, np.ascontiguousarray(rows[begin + part.start : begin + part.stop])
+
+        return FeatureStream(count, dim, dtype, pieces, "copied", min(rows.nbytes, BLOCK_BYTES), rows.nbytes)
+
+
+def dense_array(value: Any, where: str, scratch: Scratch) -> tuple[npt.NDArray[Any], str]:
+    """Return a value as a dense array, and the name of its dtype; ``bfloat16`` is stored as ``uint16``.
+
+    The value, `where` in messages, is a tensor, dense or sparse, on any device; a sparse matrix of scipy or
+    torch_sparse; a list or tuple of numbers, tensors or arrays; or anything that numpy makes an array of. What is made
+    dense is taken off the memory budget of `scratch`: `BudgetError` if it does not fit. `InputError` where no dense
+    array can hold the value.
+    """
+    try:
+        array, dtype = _convert(value, where, scratch)
+        if array.dtype.kind not in "biufcV" or array.dtype.char == "g":  # g: longer than 64 bits
+            raise TypeError(shown(value))
+    except TieringError:
+        raise
+    except Exception as error:  # torch, scipy, and whatever class the value is of, raise anything
+        reason = f"{type(value).__name__}: {' '.join(str(error).split())[:120]}"
+        raise InputError(f"{where}: expected numbers as a dense array, found {reason}; convert it") from error
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("=")), dtype
+
+
+def widen_rows(array: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
+    """Return an array of `dtype` as numpy computes with it: ``bfloat16`` as ``float32``."""
+    if dtype != "bfloat16":
+        return array
+    numbers: npt.NDArray[Any] = (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    return numbers
+
+
+def is_sparse(value: Any) -> bool:
+    """Return whether a value is a sparse matrix of torch, torch_sparse or scipy."""
+    return "torch.sparse" in str(getattr(value, "layout", "")) or hasattr(value, "nnz")
+
+
+def _convert(value: Any, where: str, scratch: Scratch) -> tuple[npt.NDArray[Any], str]:
+    if hasattr(value, "to_torch_sparse_coo_tensor"):  # of torch_sparse
+        value = value.to_torch_sparse_coo_tensor()
+    if (torch := sys.modules.get("torch")) is not None and isinstance(value, torch.Tensor):
+        return _convert_tensor(torch, value, where, scratch)
+    if isinstance(value, (list, tuple)) and value and not isinstance(value[0], (bool, int, float, np.generic)):
+        value = np.stack([widen_rows(*dense_array(part, where, scratch)) for part in value])
+    if np.ma.is_masked(value):
+        raise InputError(f"{where}: expected a value in every place, found a masked array; fill it with filled()")
+    if is_sparse(value):
+        _take_memory(value.shape, value.dtype.itemsize, where, scratch)
+        value = value.toarray()
+    array = np.asarray(value)
+    if array.dtype == object and array.ndim:
+        array = np.array(array.tolist())
+    return array, array.dtype.name
+
+
+def _convert_tensor(torch: Any, tensor: Any, where: str, scratch: Scratch) -> tuple[npt.NDArray[Any], str]:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    kind = next((kind for kind in _ADVICE if getattr(tensor, f"is_{kind}")), "")
+    if kind or (dtype != "bfloat16" and dtype not in np.sctypeDict):
+        raise InputError(
+            f"{where}: expected a tensor of a dtype that numpy has or bfloat16, dense or sparse, found a "
+            f"{kind}{' ' * bool(kind)}tensor of {dtype}; give {_ADVICE.get(kind, 'tensor.to(torch.float32)')}"
+        )
+    tensor = tensor.detach().cpu()
+    if tensor.layout is not torch.strided:
+        _take_memory(tensor.shape, tensor.element_size(), where, scratch)
+        tensor = tensor.to_dense()
+    tensor = tensor.resolve_conj().resolve_neg()
+    if dtype == "bfloat16":
+        return tensor.view(torch.int16).numpy().view(np.uint16), dtype
+    return tensor.numpy(), dtype
+
+
+def _take_memory(shape: Any, item_bytes: int, where: str, scratch: Scratch) -> None:
+    nbytes = math.prod(shape) * item_bytes
+    scratch.budget.require(nbytes, f"the values of {where}, a sparse matrix, made dense")
+    scratch.budget = scratch.budget.without(nbytes)

@@ -1,0 +1,154 @@
+"""The sink of edges that come in blocks of columns, as from text and parquet: to temporary files, then to a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.datasets.edges import LargestId, check_weights, find_largest_id
+from tiering.datasets.import_context import NODE, RELATION, ImportContext
+from tiering.datasets.name_ids import NameIds
+from tiering.datasets.nodes import NodeArrays, make_nodes
+from tiering.datasets.options import MAX_NODES
+from tiering.datasets.scratch import chunks, mark_changes
+from tiering.errors import InputError, StorageError
+from tiering.formats.names import NameTable
+from tiering.formats.protocols import Dataset, EdgeData
+from tiering.units import format_bytes
+
+ENDS = {"src": "source", "dst": "destination"}
+DTYPES = {"src": "<i8", "dst": "<i8", "weight": "<f8"}
+"""Content of a column of edges -> its dtype after it was read."""
+_SPARSE = 8
+_TABLE_FACTOR = 16
+
+
+def check_values(values: npt.NDArray[Any], where: str, first: int, content: str) -> LargestId:
+    """Refuse values that no edge can have, the first of which has number `first`; return the largest id."""
+    if content == "weight":
+        check_weights(values, where, first)
+        return LargestId()
+    return find_largest_id(values, where, ENDS[content], first)
+
+
+class EdgeSink:
+    """Columns ``src``, ``dst`` and, if `weighted`, ``weight``, in temporary files; ids are numbers, or names."""
+
+    def __init__(self, path: Path, context: ImportContext, *, weighted: bool = False, named: bool = False) -> None:
+        self.path, self.rows, self.largest = path, 0, LargestId()
+        self._context = context
+        self._names = NameIds(context.scratch) if named else None
+        contents = ([] if named else list(ENDS)) + ["weight"] * weighted
+        self._files = {content: context.scratch.growing_file(DTYPES[content]) for content in contents}
+
+    @property
+    def named(self) -> bool:
+        """Whether ids are names: pyarrow arrays of text."""
+        return self._names is not None
+
+    def append(self, columns: Mapping[str, Any], where: Mapping[str, str] | None = None) -> None:
+        """Add a block of edges, all of its columns; `where` each comes from, for messages: by default the path."""
+        for content, values in columns.items():
+            place = str(self.path) if where is None else where[content]
+            if self._names is not None and content in ENDS:
+                self._names.append(content, values, place, self.rows)
+                continue
+            file = self._files[content]
+            values = values.astype(file.dtype, copy=False)
+            largest = check_values(values, place, self.rows, content)
+            self.largest = max(self.largest, largest, key=lambda one: one.id)
+            try:
+                file.append(values)
+            except StorageError as error:
+                raise StorageError(error.errno, f"{place}: after {self.rows} edges: {error}") from error
+        self.rows += len(columns["src"])
+
+    def finish_columns(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the columns, mapped; nothing can be appended afterwards."""
+        return {content: file.finish() for content, file in self._files.items()}
+
+    def finish(self, num_nodes: int | None = None) -> Dataset:
+        """Return the dataset of the columns; `num_nodes` as the file states it, if it does."""
+        names = None
+        columns = self.finish_columns()
+        if self._names is not None:
+            columns["src"], columns["dst"], names = self._names.finish()
+        return describe_edges(self.path, columns, self.largest, self._context, num_nodes, names)
+
+
+def describe_edges(
+    path: Path,
+    columns: dict[str, Any],
+    largest: LargestId,
+    context: ImportContext,
+    num_nodes: int | None = None,
+    names: NameTable | None = None,
+) -> Dataset:
+    """Return the dataset of columns of edges: count the nodes, and make ids dense if option ``compact_ids`` asks."""
+    edges = EdgeData(RELATION, columns.pop("src"), columns.pop("dst"), where=str(path), data=columns)
+    arrays, extra = NodeArrays(largest=largest), {}
+    if names is not None:
+        if context.options.compact_ids:
+            raise InputError("--compact-ids: names are numbered 0, 1, 2... in any case; leave it out")
+        arrays.counts.append((f"{path}: names that occur (other nodes do not exist)", len(names)))
+        context.notes["names"] = {"nodes": len(names), "bytes": int(names.data.shape[0]), "ids": "ascending by name"}
+    elif num_nodes is not None:
+        arrays.counts.append((str(path), num_nodes))
+    elif context.options.compact_ids:
+        ids = _find_distinct_ids(edges, context)
+        edges.src, edges.dst = (_find_positions(ids, column, context) for column in (edges.src, edges.dst))
+        arrays.counts.append((f"{path}: ids that occur (with --compact-ids others do not exist)", int(ids.size)))
+        extra = {"original_id": ids}
+        context.notes["compact_ids"] = {"nodes": int(ids.size), "largest": int(ids[-1]) if ids.size else None}
+    else:
+        _check_largest(edges, largest, context)
+    context.notes["node_types"] = [NODE]
+    nodes = make_nodes(NODE, arrays, [edges], context, str(path))
+    nodes.names, nodes.extra = names, extra
+    return context.dataset(path.name.split(".")[0], {NODE: nodes}, [edges])
+
+
+def _check_largest(edges: EdgeData, largest: LargestId, context: ImportContext) -> None:
+    """Refuse an id beyond option ``num_nodes``; without it, ids so sparse that the largest is likely to be wrong."""
+    stated, count = context.options.num_nodes.get(NODE), largest.id + 1
+    if stated is not None and count > stated:
+        raise InputError(
+            f"{edges.where}: --num-nodes says {stated}, ids 0..{stated - 1}, but id {largest.id} occurs; correct "
+            "--num-nodes, or make sparse ids dense with --compact-ids"
+        )
+    if stated is None and count > _SPARSE * max(1, 2 * edges.num_edges):
+        others = f", or say that the other nodes exist with --num-nodes {count}"
+        raise InputError(
+            f"{largest.place} is the largest id, but {edges.num_edges} edges touch at most {2 * edges.num_edges} "
+            f"nodes: the ids are sparse, indptr would take {format_bytes(8 * (count + 1))} of memory; correct the "
+            f"id, make ids dense with --compact-ids{others if largest.id < MAX_NODES else ''}"
+        )
+
+
+def _find_distinct_ids(edges: EdgeData, context: ImportContext) -> npt.NDArray[np.int64]:
+    """Return the ids that occur, ascending. Memory: 24 bytes per distinct id, and a quarter of the budget left."""
+    step = max(1 << 20, min(1 << 24, context.scratch.budget.left() // 128))
+    ids: npt.NDArray[np.int64] = np.empty(0, np.int64)
+    for column in (edges.src, edges.dst):
+        for part in chunks(column.shape[0], step):
+            # Sorting is 20 times faster here than numpy.unique, which hashes.
+            new = np.sort(column[part])
+            both = np.sort(np.concatenate([ids, new[mark_changes(new)]]))
+            ids = both[mark_changes(both)]
+    return ids
+
+
+def _find_positions(ids: npt.NDArray[np.int64], column: npt.NDArray[Any], context: ImportContext) -> npt.NDArray[Any]:
+    """Return the position in `ids` of each value: by a table of 4 bytes per possible id, or by search if sparse."""
+    out = context.scratch.array(column.shape[0], np.int64)
+    table = None
+    if ids.size and int(ids[-1]) < _TABLE_FACTOR * ids.size < 2**31:
+        table = np.zeros(int(ids[-1]) + 1, np.int32)
+        table[ids] = np.arange(ids.size, dtype=np.int32)
+    for part in chunks(column.shape[0]):
+        out[part] = np.searchsorted(ids, column[part]) if table is None else table[column[part]]
+    return out
