@@ -32,25 +32,25 @@ def check_command(
     ] = "100%",
 ) -> None:
     """Print every problem of an artifact and of those inside it. Exit code 1 if there is any."""
-    from tiering.artifacts.artifact import Coverage
+    from tiering.artifacts.verify_report import VerifyReport
     from tiering.formats.registry import check_artifact
 
-    level, coverage, share = "full" if full else "structure", Coverage(), parse_size(sample, "sample").fraction
+    level, report, share = "full" if full else "structure", VerifyReport(), parse_size(sample, "sample").fraction
     if not share:
         raise InputError(f"sample: expected a share of the blocks such as 1%, found {sample!r}")
     if share < 1 and not full:
         raise InputError("sample: only --full compares blocks with checksums; give both, or neither")
-    problems = check_artifact(path, level, int(call.threads), share, coverage)
+    problems = check_artifact(path, level, int(call.threads), share, report)
     if call.json:
         listed = [{"where": p.where, "message": p.message, "kind": p.kind} for p in problems]
         document = {"path": str(path), "level": level, "sound": not problems, "problems": listed}
-        print_json({**document, "coverage": coverage.to_json()} if full else document)
+        print_json({**document, "coverage": report.to_json()} if full else document)
     else:
         for problem in problems:
             print_line(str(problem))
         verdict = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}" if problems else "sound"
         if full:
-            print_line(str(coverage))
+            print_line(str(report))
         print_line(f"{path}: {verdict} ({_LOOKED_AT['sample' if share < 1 else level]})")
     if problems:
         raise typer.Exit(1)

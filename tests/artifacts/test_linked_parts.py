@@ -13,7 +13,7 @@ import pytest
 from toy_datasets import toy_dataset
 
 from tiering import pipeline
-from tiering.artifacts import checksum, held, manifest
+from tiering.artifacts import checksum, manifest, open_directory
 from tiering.artifacts.verify import Verifier
 from tiering.errors import FormatError
 from tiering.formats.names import NameTable
@@ -94,7 +94,7 @@ def test_copies_are_compared_as_links_are(
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError(18, "Invalid cross-device link")
 
-    monkeypatch.setattr(held.os, "link", refuse)
+    monkeypatch.setattr(open_directory.os, "link", refuse)
     with flipped(input_of(folder, stage, name)), pytest.raises(FormatError, match="damaged"):
         STAGES[stage](folder, tmp_path / "out")
 

@@ -12,7 +12,7 @@ import pytest
 
 import tiering
 from tiering import pipeline
-from tiering.artifacts.held import HeldDirectory
+from tiering.artifacts.open_directory import OpenDirectory
 from tiering.errors import BusyError, FormatError, MissingError
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
@@ -61,9 +61,9 @@ def make(folder: Path, name: str, turn: int) -> None:
 def replacing(chain: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """``replacing(name, times, part)``: an artifact is replaced whenever its manifest, or a part's, was read."""
     state: dict[str, Any] = {"name": "", "left": 0, "part": ""}
-    read = HeldDirectory.read
+    read = OpenDirectory.read
 
-    def replaced(self: HeldDirectory, name: str) -> bytes:
+    def replaced(self: OpenDirectory, name: str) -> bytes:
         data = read(self, name)
         if state["left"] and self.path == chain / state["name"] / state["part"]:
             left, state["left"] = state["left"] - 1, 0  # what replaces it reads artifacts, too
@@ -71,7 +71,7 @@ def replacing(chain: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
             state["left"] = left
         return data
 
-    monkeypatch.setattr(HeldDirectory, "read", replaced)
+    monkeypatch.setattr(OpenDirectory, "read", replaced)
     yield lambda name, times, part="": state.update(name=name, left=times, part=part)
 
 

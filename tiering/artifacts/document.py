@@ -1,4 +1,4 @@
-"""``manifest.json`` as a JSON document: read within bounds, sealed with a checksum of its own, held against its schema.
+"""``manifest.json`` as a JSON document: read within bounds, sealed with a checksum of its own, checked by its schema.
 
 The JSON schemas in ``data_specs/schemas`` say what each kind's manifest looks like; `document_problems` applies them.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -15,11 +15,11 @@ from typing import Any
 
 from tiering.arguments import nameable
 from tiering.artifacts.checksum import digest_bytes
-from tiering.artifacts.held import HeldDirectory
-from tiering.artifacts.manifest import External, FileEntry, Manifest, unsafe_path
-from tiering.artifacts.problems import Problem
+from tiering.artifacts.manifest import External, FileEntry, Manifest
+from tiering.artifacts.open_directory import OpenDirectory, open_directory
+from tiering.artifacts.problems import Problem, raise_problems
 from tiering.artifacts.storage import storage_errors
-from tiering.errors import FormatError, InputError, MissingError
+from tiering.errors import FormatError, MissingError
 
 MANIFEST = "manifest.json"
 KINDS = ("graph", "features", "scores", "order", "names", "layout")
@@ -38,7 +38,7 @@ _MOST_WORDS = 200
 
 
 def write_document(document: Mapping[str, Any]) -> bytes:
-    """Deterministic bytes of a document, sealed: sorted keys, one space of indent, ``checksum`` among them."""
+    """Return the bytes of a document, sealed: sorted keys, one space of indent, ``checksum`` among them."""
     unsealed = _dump({key: value for key, value in document.items() if key != "checksum"})
     return _dump({**document, "checksum": digest_bytes(unsealed)})
 
@@ -47,19 +47,19 @@ def _dump(document: Mapping[str, Any]) -> bytes:
     return (json.dumps(document, sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
 
 
-def read_document(held: HeldDirectory) -> tuple[Any, bytes]:
-    """Read and parse an artifact's ``manifest.json``.
+def read_document(directory: OpenDirectory) -> tuple[Any, bytes]:
+    """Return an artifact's ``manifest.json``, parsed and as bytes.
 
     `MissingError`: the directory holds none. `FormatError`: it is too large or not JSON (objects name each key once,
     nesting is bounded, no NaN).
     """
-    file = held.path / MANIFEST
+    file = directory.path / MANIFEST
     with storage_errors(file):
-        size = held.hold(MANIFEST)
-        data = b"" if size is None or size > MAX_MANIFEST_BYTES else held.read(MANIFEST)
+        size = directory.open(MANIFEST)
+        data = b"" if size is None or size > MAX_MANIFEST_BYTES else directory.read(MANIFEST)
     if size is None:
         raise MissingError(
-            f"{held.path}: expected an artifact directory with a {MANIFEST}, found none; "
+            f"{directory.path}: expected an artifact directory with a {MANIFEST}, found none; "
             "an unfinished or foreign directory cannot be opened: run the stage that makes it"
         )
     if size > MAX_MANIFEST_BYTES:
@@ -72,19 +72,15 @@ def read_document(held: HeldDirectory) -> tuple[Any, bytes]:
     return document, data
 
 
-def open_directory(path: Path, within: HeldDirectory | None = None) -> HeldDirectory:
-    """Hold the directory of an artifact; `MissingError` if there is none."""
-    try:
-        return HeldDirectory(path, within)
-    except FileNotFoundError:
-        raise MissingError(f"{path}: no such file or directory") from None
-    except NotADirectoryError:
-        raise MissingError(f"{path}: expected the directory of an artifact, found a file") from None
-    except ValueError as error:
-        raise InputError(f"expected the name of a directory, found {str(path)!r} ({error})") from None
-    except OSError as error:
-        with storage_errors(path):
-            raise error
+def open_manifest(path: Path, kind: str | None = None) -> Manifest:
+    """Open the manifest of the artifact at `path`; its files are opened when they are read.
+
+    `MissingError`: there is none. `FormatError`: it is damaged, or of another kind than `kind`.
+    """
+    directory = open_directory(path)
+    document, data = read_document(directory)
+    raise_problems(path, document_problems(document, kind, data))
+    return parse_document(directory, document, data)
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -110,7 +106,7 @@ def _check_depth(document: Any, depth: int = 0) -> None:
 
 @lru_cache
 def schema(kind: str) -> dict[str, Any]:
-    """JSON schema of a kind's manifest, from the package or, in a source tree, from ``data_specs``."""
+    """Return the JSON schema of a kind's manifest, from the package or, in a source tree, from ``data_specs``."""
     package = Path(__file__).resolve().parent.parent
     for folder in (package / "schemas", package.parent / "data_specs" / "schemas"):
         path = folder / f"{kind}.schema.json"
@@ -131,7 +127,7 @@ def _validator(kind: str) -> Any:
 
 
 def _without_references(part: Any, kind: str) -> Any:
-    """A part of the schema of `kind` with every ``$ref`` replaced by what it names: validators look it up each time."""
+    """Return part of a schema with every ``$ref`` replaced by its target: validators look it up each time."""
     if isinstance(part, list):
         return [_without_references(entry, kind) for entry in part]
     if not isinstance(part, dict):
@@ -149,10 +145,10 @@ def _without_references(part: Any, kind: str) -> Any:
 
 
 def document_problems(document: Any, kind: str | None = None, data: bytes | None = None) -> list[Problem]:
-    """All problems of a parsed manifest that can be seen without its files.
+    """Return all problems of a parsed manifest that can be seen without its files.
 
-    `kind` is what is expected, ``None`` whatever the document says it is; its seal is checked against the bytes that it
-    was parsed from, `data`.
+    `kind` is the expected kind, by default the document's own; the seal is checked against `data`, the bytes that the
+    document was parsed from.
     """
     if not isinstance(document, dict) or not isinstance(document.get("format"), str):
         return [Problem(MANIFEST, "expected a JSON object with a text `format`", "schema")]
@@ -165,21 +161,18 @@ def document_problems(document: Any, kind: str | None = None, data: bytes | None
         return [problem]
     if kind is not None and actual != kind:
         return [Problem(MANIFEST, f"expected a {kind} artifact, found a {actual} artifact", "version")]
-    problems = [
-        Problem(f"{MANIFEST}: {_place(error)}", _short(error.message), "schema")
-        for error in islice(_validator(actual).iter_errors(document), _MOST_PROBLEMS)
-    ]
+    problems = [Problem(f"{MANIFEST}: {place}", text, "schema") for place, text in _schema_errors(document, actual)]
     return problems or _entry_problems(document)
 
 
 def schema_problems(document: Any, name: str) -> list[str]:
-    """What is wrong with a document by the schema of that name: where, and what."""
-    errors = islice(_validator(name).iter_errors(document), _MOST_PROBLEMS)
-    return [f"{_place(error)}: {_short(error.message)}" for error in errors]
+    """Return what is wrong with a document by the schema of that name: where, and what."""
+    return [f"{place}: {text}" for place, text in _schema_errors(document, name)]
 
 
-def _place(error: Any) -> str:
-    return _short(".".join(str(part) for part in error.absolute_path)) or "document"
+def _schema_errors(document: Any, name: str) -> Iterator[tuple[str, str]]:
+    for error in islice(_validator(name).iter_errors(document), _MOST_PROBLEMS):
+        yield _short(".".join(str(part) for part in error.absolute_path)) or "document", _short(error.message)
 
 
 def _short(text: str) -> str:
@@ -206,7 +199,7 @@ def _version_problem(document: dict[str, Any], kind: str, data: bytes | None) ->
 
 
 def _seal_problem(document: dict[str, Any], sealed: bool, data: bytes | None) -> Problem | None:
-    """Whether the bytes are those that were written. Versions before the seal have none."""
+    """Return the problem if the bytes are not those that were written; versions before the seal have none."""
     seal = document.get("checksum")
     if seal is None and not sealed:
         return None
@@ -224,44 +217,45 @@ def _seal_problem(document: dict[str, Any], sealed: bool, data: bytes | None) ->
 
 def _entry_problems(document: dict[str, Any]) -> list[Problem]:
     problems = []
-    for name, entry in document["files"].items():
-        where = f"{MANIFEST}: files.{name}"
-        if unsafe_path(name):
+    for section in ("files", "parts"):
+        for name in filter(_unsafe_path, document[section]):
+            where = f"{MANIFEST}: {section}.{name}"
             problems.append(Problem(where, "the path leaves the artifact's directory", "value"))
+    for name, entry in document["files"].items():
         expected = FileEntry(entry["dtype"], tuple(entry["shape"]), entry["checksum"]).bytes
         if expected != entry["bytes"]:
             message = f"shape x dtype is {expected} bytes, `bytes` says {entry['bytes']}"
-            problems.append(Problem(where, message, "size"))
+            problems.append(Problem(f"{MANIFEST}: files.{name}", message, "size"))
     for name, entry in document["external"].items():
         path = entry["path"]
-        if not nameable(path) or (not Path(path).is_absolute() and unsafe_path(path)):
+        if not nameable(path) or (not Path(path).is_absolute() and _unsafe_path(path)):
             where = f"{MANIFEST}: external.{name}"
             problems.append(Problem(where, "a relative path may not leave the artifact's directory", "value"))
-    for name in document["parts"]:
-        if unsafe_path(name):
-            problems.append(Problem(f"{MANIFEST}: parts.{name}", "the path leaves the artifact's directory", "value"))
     return problems
 
 
-def parse_document(held: HeldDirectory, document: dict[str, Any], data: bytes) -> Manifest:
-    """Build the `Manifest` of a document without problems."""
+def _unsafe_path(name: str) -> bool:
+    """Return whether a relative path could point outside its directory."""
+    parts = Path(name).parts
+    return not parts or Path(name).is_absolute() or ".." in parts or not nameable(name)
+
+
+def parse_document(directory: OpenDirectory, document: dict[str, Any], data: bytes) -> Manifest:
+    """Return the manifest of a document without problems."""
     major, minor = document["version"].split(".")
+    files, external = document["files"].items(), document["external"].items()
     return Manifest(
-        path=held.path,
+        path=directory.path,
         kind=document["format"].removeprefix("tiering."),
         version=(int(major), int(minor)),
-        files={
-            name: FileEntry(entry["dtype"], tuple(entry["shape"]), entry["checksum"])
-            for name, entry in document["files"].items()
-        },
+        files={name: FileEntry(entry["dtype"], tuple(entry["shape"]), entry["checksum"]) for name, entry in files},
         parts=dict(document["parts"]),
         external={
-            name: External(held.path / entry["path"], entry["bytes"], entry["digest"])
-            for name, entry in document["external"].items()
+            name: External(directory.path / entry["path"], entry["bytes"], entry["digest"]) for name, entry in external
         },
         provenance=document["provenance"],
         body=document["body"],
         digest=digest_bytes(data),
-        held=held,
+        held=directory,
         requires=tuple(document["requires"]),
     )

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from tiering.artifacts.document import document_problems, open_directory, parse_document, read_document
+from tiering.artifacts.document import open_manifest
 from tiering.artifacts.journal import OUTSIDE, Journal
 from tiering.artifacts.storage import fsync_directory, make_folders, missing_folders, storage_errors
 from tiering.errors import FormatError, MissingError
@@ -66,14 +66,11 @@ def _recorded(journal: Journal, what: str) -> list[Path]:
 def record_replaced(out: Path, keep: Iterable[Path], journal: Journal) -> None:
     """Record that the stripe files of a layout at `out` go when the output is in place, except those in `keep`."""
     try:
-        directory = open_directory(out)
-        document, data = read_document(directory)
+        manifest = open_manifest(out, "layout")
     except (FormatError, MissingError):
         return
-    if document_problems(document, "layout"):
-        return
     kept = {os.path.realpath(path) for path in keep}
-    for external in parse_document(directory, document, data).external.values():
+    for external in manifest.external.values():
         folder = external.path.parent
         ours = re.fullmatch(rf"{re.escape(out.name)}\.[0-9a-f]{{12}}", folder.name)
         if ours and os.path.realpath(external.path) not in kept:

@@ -1,4 +1,4 @@
-"""The header every artifact shares, parsed: its files, nested artifacts, files outside. See ``data_specs/README.md``.
+"""The manifest of an artifact, parsed: its files, nested artifacts, files outside. See ``data_specs/README.md``.
 
 `tiering.artifacts.document` reads and writes it as JSON. What a schema cannot say (sizes that must agree, files that
 must exist) is in each kind's own module.
@@ -6,6 +6,7 @@ must exist) is in each kind's own module.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,17 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from tiering.arguments import nameable
 from tiering.artifacts.checksum import DIGEST_BYTES, PREFIX, combine_digests, num_blocks
-from tiering.artifacts.held import HeldDirectory
+from tiering.artifacts.open_directory import OpenDirectory
 from tiering.artifacts.storage import open_raw, storage_errors
 from tiering.artifacts.verify import Verifier
 from tiering.errors import FormatError, InternalError
 from tiering.memory import available_memory
 
+AnyArray = npt.NDArray[Any]
 Digests = bytes
-"""Of the blocks of a file, one after the other."""
+"""Digests of the blocks of a file, concatenated."""
 CHECKSUMS = "checksums"
 """File of an artifact with the digests of the blocks of all others."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+.-]{0,99}")
@@ -36,22 +38,22 @@ Relation = tuple[str, str, str]
 
 
 def valid_name(name: str) -> bool:
-    """Whether `name` may be a node type or relation name: 1 to 100 of letters, digits, ``_+.-``, no ``__``."""
+    """Return whether `name` may be a node type or relation name: 1 to 100 of letters, digits, ``_+.-``, no ``__``."""
     return bool(_NAME.fullmatch(name)) and "__" not in name
 
 
 def id_bytes(num_nodes: int) -> int:
-    """Bytes of an id of a type of so many nodes, wherever ids are stored: 4, or 8 from `INT32_NODES` nodes on."""
+    """Return the bytes of a stored id of a type of `num_nodes` nodes: 4, or 8 from `INT32_NODES` nodes on."""
     return 8 if num_nodes >= INT32_NODES else 4
 
 
 def relation_key(relation: Relation) -> str:
-    """``("paper", "cites", "paper")`` as ``"paper:cites:paper"``."""
+    """Return ``("paper", "cites", "paper")`` as ``"paper:cites:paper"``."""
     return ":".join(relation)
 
 
 def storage_dtype(dtype: str) -> np.dtype[Any]:
-    """NumPy dtype whose bytes hold `dtype`; ``bfloat16`` is kept as ``uint16``. Little-endian always."""
+    """Return the little-endian NumPy dtype whose bytes hold `dtype`; ``bfloat16`` is kept as ``uint16``."""
     stored: np.dtype[Any] = np.dtype("uint16" if dtype == "bfloat16" else dtype).newbyteorder("<")
     return stored
 
@@ -65,27 +67,26 @@ class FileEntry:
     shape: tuple[int, ...]
     checksum: str
     blocks: Digests | None = field(default=None, compare=False, repr=False)
-    """While it is being written."""
+    """Digests of its blocks while the artifact is being written."""
 
     @classmethod
     def of(cls, dtype: str, shape: tuple[int, ...], blocks: bytes) -> FileEntry:
-        """The entry of a file by the digests of its blocks."""
+        """Return the entry of a file with these digests of its blocks."""
         return cls(dtype, shape, combine_digests(blocks), blocks)
 
     @property
     def bytes(self) -> int:
-        size = storage_dtype(self.dtype).itemsize
-        for extent in self.shape:
-            size *= extent
-        return size
+        """Size of the file in bytes."""
+        return storage_dtype(self.dtype).itemsize * math.prod(self.shape)
 
     def to_json(self) -> dict[str, Any]:
+        """Return the entry as in the manifest."""
         return {"dtype": self.dtype, "shape": list(self.shape), "bytes": self.bytes, "checksum": self.checksum}
 
 
 @dataclass(frozen=True)
 class External:
-    """A file outside the artifact that it refers to (a feature table that is not copied, an SSD image)."""
+    """A file outside the artifact that it refers to: a feature table that is not copied, or a stripe file."""
 
     path: Path
     """Absolute path; in the manifest it may be relative, if the file lies inside the artifact's directory."""
@@ -93,25 +94,26 @@ class External:
     digest: str
     """Sampled digest or full checksum; the prefix says which."""
     blocks: Digests | None = field(default=None, compare=False, repr=False)
-    """While the artifact is being written; with a full checksum."""
+    """Digests of its blocks while the artifact is being written, with a full checksum."""
 
     @classmethod
     def of(cls, path: Path, nbytes: int, blocks: Digests) -> External:
-        """The entry of a file by the digests of its blocks."""
+        """Return the entry of a file with these digests of its blocks."""
         return cls(path, nbytes, combine_digests(blocks), blocks)
 
     @property
     def whole(self) -> bool:
-        """Whether every byte is covered by the digest."""
+        """Whether the digest covers every byte."""
         return self.digest.startswith(PREFIX)
 
     def to_json(self) -> dict[str, Any]:
+        """Return the entry as in the manifest."""
         return {"path": str(self.path), "bytes": self.bytes, "digest": self.digest}
 
 
 @dataclass
 class Manifest:
-    """Parsed ``manifest.json`` of an artifact that passed its schema."""
+    """The ``manifest.json`` of an artifact, which passed its schema."""
 
     path: Path
     kind: str
@@ -127,19 +129,19 @@ class Manifest:
     body: dict[str, Any]
     digest: str = ""
     """Digest of the manifest's bytes: identifies the artifact's content."""
-    held: HeldDirectory | None = field(default=None, repr=False)
+    held: OpenDirectory | None = field(default=None, repr=False)
     """The files as they were when the artifact was opened."""
     requires: tuple[str, ...] = ()
     """Features of the format that a reader must know."""
     verify: bool = False
-    arrays: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict, repr=False)
+    arrays: dict[str, AnyArray] = field(default_factory=dict, repr=False)
     verifiers: dict[str, Verifier] = field(default_factory=dict, repr=False)
 
-    def array(self, name: str) -> np.ndarray[Any, Any]:
+    def array(self, name: str) -> AnyArray:
         """Map the file `name` read-only; repeated calls return the same mapping.
 
-        To be verified, files that memory has room for are read and compared here. Others are by those who stream them;
-        the map's attribute ``verifier`` is what they tell.
+        With `verify`, a file that fits memory is verified here. Readers that stream a larger one update the map's
+        attribute ``verifier``.
         """
         entry = self.files[name]
         if name not in self.arrays:
@@ -151,24 +153,36 @@ class Manifest:
             self.arrays[name] = verified(self.arrays[name], self.verifier(name))
         return self.arrays[name]
 
+    def read(self, name: str, begin: int = 0, end: int | None = None) -> AnyArray:
+        """Return entries [begin, end) of a file along its first axis, verified. Cost: reads whole blocks of 64 MiB."""
+        if name not in self.files:
+            raise FormatError(f"{self.path}: the manifest names no file {name}; make the artifact again")
+        dtype, shape = storage_dtype(self.files[name].dtype), self.files[name].shape
+        row, end = dtype.itemsize * math.prod(shape[1:]), shape[0] if end is None else end
+        values: AnyArray = self.verifier(name).read_range(begin * row, end * row).view(dtype)
+        return values.reshape(end - begin, *shape[1:])
+
     def place(self, name: str) -> str:
-        """What opens the file `name`, whatever has become of its path since."""
+        """Return a path that opens the file `name`, whatever has become of its own path."""
         return str(self.path / name) if self.held is None else self.held.place(name)
 
     def image_place(self, name: str) -> str:
+        """Return a path that opens the external file `name`, whatever has become of its own path."""
         path = self.external[name].path
         return str(path) if self.held is None else self.held.place(path)
 
     def verifier(self, name: str) -> Verifier:
-        """What the file `name`, or an external file with a full checksum, must hold."""
+        """Return the verifier of the file `name`, or of an external file; one is shared by all its readers."""
         if name not in self.verifiers:
             blocks = self._recorded_blocks().get(name)
             if name in self.files:
                 entry, path, place = self.files[name], self.path / name, self.place(name)
                 nbytes, whole = entry.bytes, entry.checksum
-            else:
+            elif name in self.external:
                 outside = self.external[name]
                 path, place, nbytes, whole = outside.path, self.image_place(name), outside.bytes, outside.digest
+            else:
+                raise FormatError(f"{self.path}: the manifest names no file {name}; make the artifact again")
             if blocks is not None and combine_digests(blocks) != whole:
                 raise FormatError(
                     f"{self.path / CHECKSUMS}: the digests of {name} do not give its checksum {whole}: the file is "
@@ -178,30 +192,30 @@ class Manifest:
         return self.verifiers[name]
 
     def checksums(self) -> bytes:
-        """Content of the file `CHECKSUMS`: digests of the blocks of every file, then of every external one."""
-        unknown = [name for name, entry in self._in_blocks() if entry.blocks is None]
+        """Return the content of the file `CHECKSUMS`: digests of the blocks of every file, then of external ones."""
+        unknown = [name for name, entry in self._hashed_files() if entry.blocks is None]
         if unknown:
             raise InternalError(f"{self.path}: {unknown[0]} was written without digests of its blocks")
-        return b"".join(entry.blocks or b"" for _, entry in self._in_blocks())
+        return b"".join(entry.blocks or b"" for _, entry in self._hashed_files())
 
-    def _in_blocks(self) -> Iterator[tuple[str, FileEntry | External]]:
-        """Files that are known by blocks, in the order of their digests."""
+    def _hashed_files(self) -> Iterator[tuple[str, FileEntry | External]]:
+        """Yield the files with digests of their blocks, in the order of `CHECKSUMS`."""
         yield from ((name, self.files[name]) for name in sorted(self.files) if name != CHECKSUMS)
         yield from ((name, self.external[name]) for name in sorted(self.external) if self.external[name].whole)
 
     def _recorded_blocks(self) -> dict[str, bytes]:
-        """Digests of the blocks of each file; nothing for an artifact of a version that did not record them."""
+        """Return the digests of the blocks of each file; none for an artifact of a version without them."""
         if CHECKSUMS not in self.files:
             return {}
         with storage_errors(self.path / CHECKSUMS):
             data, at, digests = Path(self.place(CHECKSUMS)).read_bytes(), 0, {}
-        for name, entry in self._in_blocks():
+        for name, entry in self._hashed_files():
             end = at + DIGEST_BYTES * num_blocks(entry.bytes)
             digests[name], at = data[at:end], end
         return digests
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON document, but for its checksum."""
+        """Return the JSON document without its checksum."""
         return {
             "format": f"tiering.{self.kind}",
             "version": f"{self.version[0]}.{self.version[1]}",
@@ -214,8 +228,8 @@ class Manifest:
         }
 
 
-def verified(array: np.ndarray[Any, Any], verifier: Verifier) -> np.ndarray[Any, Any]:
-    """A mapped file that is compared with its checksums: now, if memory has room for it, else as it is streamed."""
+def verified(array: AnyArray, verifier: Verifier) -> AnyArray:
+    """Verify a mapped file now if it fits memory, else leave that to the readers that stream it; return the map."""
     verifier.read = True
     if not verifier.done:
         if verifier.nbytes <= available_memory() // 2:
@@ -224,9 +238,3 @@ def verified(array: np.ndarray[Any, Any], verifier: Verifier) -> np.ndarray[Any,
         elif isinstance(array, np.memmap):
             array.verifier = verifier  # type: ignore[attr-defined]
     return array
-
-
-def unsafe_path(name: str) -> bool:
-    """Whether a relative path could point outside its directory."""
-    parts = Path(name).parts
-    return not parts or Path(name).is_absolute() or ".." in parts or not nameable(name)

@@ -22,7 +22,8 @@ _KINDS = {
 }
 
 
-def kind_of(mode: int) -> str:
+def name_kind(mode: int) -> str:
+    """Return what a file that is no regular one is called in messages."""
     return _KINDS[stat.S_IFMT(mode)][0]
 
 
@@ -36,7 +37,7 @@ def is_there(path: Path, what: str) -> bool:
         return False
     if not stat.S_ISREG(mode):
         advice = _KINDS[stat.S_IFMT(mode)][1]
-        raise InputError(f"{path}: expected {what}, a regular file, found {kind_of(mode)}; {advice}")
+        raise InputError(f"{path}: expected {what}, a regular file, found {name_kind(mode)}; {advice}")
     if not os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids):
         raise InputError(f"{path}: expected {what}, a regular file, found one that may not be read; give permission")
     return True

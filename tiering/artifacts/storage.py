@@ -13,11 +13,20 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tiering.artifacts.held import display_path
 from tiering.errors import BusyError, FormatError, MissingError, StorageError, TieringError
 from tiering.units import format_bytes
 
 T = TypeVar("T")
+DESCRIPTORS = "/proc/self/fd/"
+
+
+def display_path(path: str | os.PathLike[str]) -> str:
+    """Return a path as a user knows it: the file behind a descriptor, instead of its number."""
+    text = os.fspath(path)
+    if text.startswith(DESCRIPTORS):
+        with suppress(OSError):
+            return str(Path(text).readlink())
+    return text
 
 
 def disk_free(path: Path) -> int:

@@ -109,11 +109,6 @@ class Verifier:
         begin, end = self.span(block)
         return f"bytes {begin} to {end}"
 
-    @property
-    def by_blocks(self) -> bool:
-        """Whether the digest of each block is known, not only that of the file."""
-        return self._blocks is not None
-
     def damaged(self, blocks: Iterable[int], threads: int | None = None, data: memoryview | None = None) -> list[int]:
         """Return those of `blocks` that are damaged; all or none where only the file's checksum is known."""
         wanted = sorted(blocks)

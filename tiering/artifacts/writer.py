@@ -14,8 +14,8 @@ from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.checksum import DIGEST_BYTES, digest_bytes
 from tiering.artifacts.directory_writer import DirectoryWriter
 from tiering.artifacts.document import MAJOR, MANIFEST, MINORS, document_problems, write_document
-from tiering.artifacts.held import HeldDirectory, require_descriptors
 from tiering.artifacts.manifest import CHECKSUMS, External, Manifest
+from tiering.artifacts.open_directory import OpenDirectory, require_descriptors
 from tiering.artifacts.storage import storage_errors
 from tiering.errors import FormatError
 from tiering.version import __version__
@@ -89,10 +89,10 @@ class ArtifactWriter(DirectoryWriter):
 
 
 def _copy_part(artifact: Artifact, target: Path) -> None:
-    held = cast("HeldDirectory", artifact.manifest.held)
+    held = cast("OpenDirectory", artifact.manifest.held)
     for name in (*artifact.manifest.files, MANIFEST):
         file = target / name
-        with storage_errors(file, held.hold(name) or 0):
+        with storage_errors(file, held.open(name) or 0):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.unlink(missing_ok=True)
             held.link_or_copy(name, file)

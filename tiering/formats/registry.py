@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tiering.artifacts.artifact import Artifact, Coverage
-from tiering.artifacts.document import MANIFEST, document_problems, open_directory, read_document
+from tiering.artifacts.artifact import Artifact
+from tiering.artifacts.document import MANIFEST, document_problems, read_document
+from tiering.artifacts.open_directory import open_directory
 from tiering.artifacts.problems import Problem, raise_problems
 from tiering.artifacts.storage import unless_replaced
+from tiering.artifacts.verify_report import VerifyReport
 from tiering.errors import FormatError
 from tiering.formats.features import Features
 from tiering.formats.graph import Graph
@@ -43,9 +45,9 @@ def check_artifact(
     level: str = "structure",
     threads: int = 1,
     sample: float = 1.0,
-    coverage: Coverage | None = None,
+    report: VerifyReport | None = None,
 ) -> list[Problem]:
     """Return every problem of the artifact at `path`, see `tiering.artifacts.artifact.Artifact.problems`."""
     where = Path(path)
     kind, problems = _kind(where)
-    return problems or TYPES[kind].check(where, level, threads, sample, coverage)
+    return problems or TYPES[kind].check(where, level, threads, sample, report)

@@ -16,8 +16,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.held import display_path
-from tiering.artifacts.storage import storage_errors
+from tiering.artifacts.storage import display_path, storage_errors
 from tiering.errors import FormatError, StorageError
 from tiering.loader.process import ForkLock
 from tiering.units import format_bytes

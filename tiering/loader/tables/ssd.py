@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.held import display_path
-from tiering.artifacts.storage import core_errors
+from tiering.artifacts.storage import core_errors, display_path
 from tiering.errors import CapabilityError, FormatError, InputError, RefusedError
 from tiering.formats.layout import TIERS, Layout, TypeLayout, image_bytes, page_sums
 from tiering.loader.options import ReadOptions

@@ -1,7 +1,7 @@
-"""Open directories: what is read through one stays what was there when it was opened.
+"""Open directories: what is read through one stays what it was when the directory was opened.
 
 An artifact may be replaced while it is open. Its files are opened at once, relative to its directory, and read by their
-descriptors from then on: the old version lives as long as somebody holds it, as the file system lets removed files.
+descriptors from then on: the file system keeps the old version as long as it is open.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ import stat
 import weakref
 from pathlib import Path
 
-from tiering.artifacts.regular import kind_of
+from tiering.artifacts.regular import name_kind
+from tiering.artifacts.storage import DESCRIPTORS, storage_errors
+from tiering.errors import InputError, MissingError
 
-_DESCRIPTORS = "/proc/self/fd/"
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO must not make the opener wait
 
 
-class HeldDirectory:
+class OpenDirectory:
     """A directory and those of its files that were asked for, open until nobody refers to it.
 
-    `path` is its name in messages. It is looked up in the directory that it lies in, `within`, if that is held.
+    `path` is its name in messages. It is looked up in the directory that it lies in, `within`, if that is open.
     """
 
-    def __init__(self, path: Path, within: HeldDirectory | None = None) -> None:
+    def __init__(self, path: Path, within: OpenDirectory | None = None) -> None:
         self.path = path
         self._sizes: dict[str, int] = {}
         self._descriptors: dict[str, int] = {}
@@ -35,8 +36,8 @@ class HeldDirectory:
         name = path if within is None else path.name
         self._descriptors[""] = _open(name, _FLAGS | os.O_DIRECTORY, within_fd)
 
-    def hold(self, name: str | Path) -> int | None:
-        """Open a file, by its name in the directory or an absolute path; its size, ``None`` if there is none.
+    def open(self, name: str | Path) -> int | None:
+        """Open a file, by its name in the directory or an absolute path; return its size, ``None`` if there is none.
 
         ``OSError``: it cannot be opened, or is no regular file or block device.
         """
@@ -51,25 +52,43 @@ class HeldDirectory:
             mode = os.fstat(descriptor).st_mode
             if not (stat.S_ISREG(mode) or stat.S_ISBLK(mode)):
                 os.close(self._descriptors.pop(key))
-                raise OSError(errno.EINVAL, f"expected a file, found {kind_of(mode)}")
+                raise OSError(errno.EINVAL, f"expected a file, found {name_kind(mode)}")
             self._sizes[key] = os.lseek(descriptor, 0, os.SEEK_END)
         return self._sizes[key]
 
     def place(self, name: str | Path) -> str:
-        """Path that opens a held file again, whatever its name is by now."""
-        return f"{_DESCRIPTORS}{self._descriptors[str(name)]}"
+        """Return a path that opens a file again, whatever its name is by now; `MissingError` if there is none."""
+        with storage_errors(self.path / name):
+            if self.open(name) is None:
+                raise MissingError(f"{self.path / name}: the file does not exist; make the artifact again")
+        return f"{DESCRIPTORS}{self._descriptors[str(name)]}"
 
     def read(self, name: str) -> bytes:
+        """Return the content of an open file."""
         return os.pread(self._descriptors[name], self._sizes[name], 0)
 
     def link_or_copy(self, name: str, target: Path) -> None:
-        """Make `target` the same file as a held one (hard link), or a copy where links do not reach."""
+        """Make `target` the same file as an open one (hard link), or a copy where links do not reach."""
         try:
             os.link(name, target, src_dir_fd=self._descriptors[""])
         except OSError:
             shutil.copyfile(self.place(name), target)
             with target.open("rb") as file:
                 os.fsync(file.fileno())
+
+
+def open_directory(path: Path, within: OpenDirectory | None = None) -> OpenDirectory:
+    """Open the directory of an artifact; `MissingError` if there is none."""
+    try:
+        with storage_errors(path):
+            try:
+                return OpenDirectory(path, within)
+            except FileNotFoundError:
+                raise MissingError(f"{path}: no such file or directory") from None
+            except NotADirectoryError:
+                raise MissingError(f"{path}: expected the directory of an artifact, found a file") from None
+    except ValueError as error:
+        raise InputError(f"expected the name of a directory, found {str(path)!r} ({error})") from None
 
 
 def require_descriptors(count: int) -> None:
@@ -80,17 +99,6 @@ def require_descriptors(count: int) -> None:
             descriptors[str(number)] = _open("/", _FLAGS | os.O_DIRECTORY, None)
     finally:
         _close(descriptors)
-
-
-def display_path(path: str | os.PathLike[str]) -> str:
-    """A path as a user knows it: what a descriptor was opened as, instead of its number."""
-    text = os.fspath(path)
-    if not text.startswith(_DESCRIPTORS):
-        return text
-    try:
-        return str(Path(text).readlink())
-    except OSError:
-        return text
 
 
 def _open(name: str | Path, flags: int, within: int | None) -> int:
