@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, TypeVar
 
-from tiering.errors import InputError, MissingError, shown
+from tiering.errors import InputError, MissingError, quoted
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,7 +26,7 @@ def check_names(*values: Any) -> None:
         if isinstance(value, (list, tuple, Mapping)):
             check_names(*value, *(value.values() if isinstance(value, Mapping) else ()))
         elif isinstance(value, (str, os.PathLike)) and not nameable(value):
-            raise InputError(f"expected text that a file name can hold, found {shown(os.fspath(value))}")
+            raise InputError(f"expected text that a file name can hold, found {quoted(os.fspath(value))}")
 
 
 def check_working_directory() -> None:

@@ -76,8 +76,8 @@ class InternalError(TieringError, RuntimeError):
     """A result that contradicts an invariant: a bug in this package; please report it."""
 
 
-def shown(value: Any) -> str:
-    """A value of the user's as messages quote it, cut if it is long."""
+def quoted(value: Any) -> str:
+    """Return a value of the user as messages quote it, cut if it is long."""
     if isinstance(value, int) and abs(value) >= 10**40:  # Python refuses to write numbers of many digits
         return f"a number of {value.bit_length()} bits"
     text = repr(value)

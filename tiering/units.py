@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tiering.errors import InputError, shown
+from tiering.errors import InputError, quoted
 
 _FACTORS = {
     "": 1,
@@ -202,7 +202,7 @@ def _fanout(value: Any, what: str, least: int) -> int:
         ) from None
     if number != -1 and not least <= number < 2**31:
         raise InputError(
-            f"{what}: each entry is at least {least}, or -1 for all neighbours, and below 2^31; found {shown(number)}"
+            f"{what}: each entry is at least {least}, or -1 for all neighbours, and below 2^31; found {quoted(number)}"
         )
     return number
 

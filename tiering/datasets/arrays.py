@@ -20,7 +20,7 @@ from tiering.artifacts.mapping import map_again
 from tiering.datasets.features import name_feature_dtype
 from tiering.datasets.import_context import ImportContext
 from tiering.datasets.scratch import Scratch, chunks
-from tiering.errors import InputError, TieringError, shown
+from tiering.errors import InputError, TieringError, quoted
 from tiering.formats.features import FEATURE_DTYPES, FeatureTable
 from tiering.formats.npy_file import as_column
 from tiering.formats.protocols import FeatureStream, GraphSoFar
@@ -122,7 +122,7 @@ def dense_array(value: Any, where: str, scratch: Scratch) -> tuple[npt.NDArray[A
     try:
         array, dtype = _convert(value, where, scratch)
         if array.dtype.kind not in "biufcV" or array.dtype.char == "g":  # g: longer than 64 bits
-            raise TypeError(shown(value))
+            raise TypeError(quoted(value))
     except TieringError:
         raise
     except Exception as error:  # torch, scipy, and whatever class the value is of, raise anything

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Generic, TypedDict, TypeVar
 
-from tiering.errors import InputError, shown
+from tiering.errors import InputError, quoted
 from tiering.formats.features import FEATURE_DTYPES
 from tiering.options import option, parse_options, spell_flag
 
@@ -48,7 +48,7 @@ def _per_type(parse: Parser[T]) -> Parser[PerType[T]]:
         if isinstance(value, str) and "=" in value:
             pairs = [(name.strip(), text.strip()) for name, _, text in (p.partition("=") for p in value.split(","))]
             if not all(name and text for name, text in pairs):
-                raise InputError(f"{what}: expected TYPE=VALUE separated by commas, found {shown(value)}")
+                raise InputError(f"{what}: expected TYPE=VALUE separated by commas, found {quoted(value)}")
             value = dict(pairs)
         if isinstance(value, Mapping):
             return PerType(None, {str(name): parse(one, what) for name, one in value.items()})
@@ -63,7 +63,7 @@ def _count(value: Any, what: str) -> int:
     except (TypeError, ValueError, OverflowError):
         number = -1
     if number < 0 or isinstance(value, bool) or (isinstance(value, float) and value != number):
-        raise InputError(f"{what}: expected a whole number of 0 or more, found {shown(value)}")
+        raise InputError(f"{what}: expected a whole number of 0 or more, found {quoted(value)}")
     return number
 
 
@@ -71,7 +71,7 @@ def node_count(value: Any, what: str) -> int:
     """A number of nodes, from an option or a file."""
     number = _count(value, what)
     if number > MAX_NODES:
-        raise InputError(f"{what}: expected a number of nodes up to 2^48, found {shown(value)}; correct it")
+        raise InputError(f"{what}: expected a number of nodes up to 2^48, found {quoted(value)}; correct it")
     return number
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from tiering.datasets.import_context import one_line
-from tiering.errors import InputError, shown
+from tiering.errors import InputError, quoted
 from tiering.formats.npy_file import read_start
 from tiering.progress import progress
 
@@ -380,7 +380,7 @@ class ColumnParser:
                     wanted, remedy = _WANTED[name]
                     remark = remark or ("; if this line is a header, say --header" if number == self.first else "")
                     raise InputError(
-                        f"{self.path}: line {number}: expected {wanted}, found {shown(fields[i])}; {remedy}{remark}"
+                        f"{self.path}: line {number}: expected {wanted}, found {quoted(fields[i])}; {remedy}{remark}"
                     )
 
 

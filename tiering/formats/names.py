@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.problems import Problem
 from tiering.description import Part, Table
-from tiering.errors import MissingError, shown
+from tiering.errors import MissingError, quoted
 from tiering.formats.order import Order
 from tiering.units import format_count
 
@@ -169,6 +169,6 @@ class NodeNames:
         for k, name in enumerate(names):
             place = self._table.position(name.encode())
             if place is None:
-                raise MissingError(f"names: no node of type {self._type} is called {shown(name)}")
+                raise MissingError(f"names: no node of type {self._type} is called {quoted(name)}")
             places[k] = place
         return places if self._order is None else self._order.old_to_new(self._type)[places].astype(np.int64)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from tiering.artifacts.regular import is_there, require_file
 from tiering.artifacts.storage import open_raw, storage_errors
-from tiering.errors import InputError, shown
+from tiering.errors import InputError, quoted
 
 _MAGIC = b"\x93NUMPY"
 _PARSERS = {(1, 0): (np.lib.format.read_array_header_1_0, 2), (2, 0): (np.lib.format.read_array_header_2_0, 4)}
@@ -189,10 +189,10 @@ def _check_length(file: NpyFile, size: int) -> None:
     if len(shape) > _MAX_AXES:
         raise _damaged(path, f"expected a shape of at most {_MAX_AXES} axes, found {len(shape)}")
     if any(n < 0 for n in shape):
-        raise _damaged(path, f"negative size in shape {', '.join(map(shown, shape))}")
+        raise _damaged(path, f"negative size in shape {', '.join(map(quoted, shape))}")
     # What has no value has no bytes either, but numpy counts the other axes all the same.
     if math.prod(n or 1 for n in shape) * item >= 2**63:
-        raise _damaged(path, f"expected a shape of less than 2^63 bytes, found {', '.join(map(shown, shape))}")
+        raise _damaged(path, f"expected a shape of less than 2^63 bytes, found {', '.join(map(quoted, shape))}")
     expected = file.offset + file.nbytes
     announced = f"the header announces {file.described}, {expected} bytes in all, found {size}"
     if size < expected:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from tiering.artifacts.mapping import map_again
 from tiering.artifacts.regular import require_file
 from tiering.artifacts.storage import storage_errors
-from tiering.errors import CapabilityError, InputError, TieringError, shown
+from tiering.errors import CapabilityError, InputError, TieringError, quoted
 from tiering.formats.npy_file import read_start
 from tiering.memory import require_floor
 
@@ -125,7 +125,7 @@ def _refused(path: Path, what: str, error: Exception) -> InputError:
     reason = " ".join(str(error).split())
     if name := re.search(r"GLOBAL (\S+)", reason):
         return InputError(
-            f"{path}: expected data alone, found {shown(name[1])} of Python's, which is not on the list of what is "
+            f"{path}: expected data alone, found {quoted(name[1])} of Python's, which is not on the list of what is "
             "read without being run; save tensors, numpy arrays, numbers and text in dictionaries, lists and tuples"
         )
     reason = reason.rpartition("WeightsUnpickler error: ")[2].partition(" Check the documentation")[0]

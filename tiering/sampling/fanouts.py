@@ -6,7 +6,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tiering.errors import InputError, shown
+from tiering.errors import InputError, quoted
 from tiering.sampling.graph import Relation
 
 Fanout = int | Mapping[Any, int]
@@ -54,6 +54,6 @@ def _fanout(value: Any, what: str, lowest: int) -> int:
         raise InputError(f"{what}: expected a whole number, found {value!r}") from None
     if number != -1 and not lowest <= number < 2**31:
         raise InputError(
-            f"{what}: expected {lowest} or more, or -1 for all neighbours, and below 2^31, found {shown(number)}"
+            f"{what}: expected {lowest} or more, or -1 for all neighbours, and below 2^31, found {quoted(number)}"
         )
     return number

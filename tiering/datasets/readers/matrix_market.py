@@ -19,7 +19,7 @@ from tiering.datasets.import_context import Detector, ImportContext, Reader
 from tiering.datasets.options import node_count
 from tiering.datasets.readers.edge_list import BANNER, read_edges
 from tiering.datasets.text import BLANK, ColumnParser, TextBlock, TextSyntax, find_data, read_blocks, starts_with
-from tiering.errors import InputError, shown
+from tiering.errors import InputError, quoted
 from tiering.formats.protocols import Dataset
 
 _FIELDS = ("pattern", "real", "integer")
@@ -36,7 +36,7 @@ def _open_matrix(path: Path, context: ImportContext) -> Dataset:
     width, asked = 2 if field == "pattern" else 3, context.options.weight_column
     if asked is not None and (asked not in ("value", "2") or width == 2):
         has = "this one has no values: leave it out" if width == 2 else "say value"
-        raise InputError(f"{path}: --weight-column: expected value, found {shown(asked)}; {has}")
+        raise InputError(f"{path}: --weight-column: expected value, found {quoted(asked)}; {has}")
     columns = {"src": 0, "dst": 1, **({} if asked is None else {"weight": 2})}
     parser = ColumnParser(path, TextSyntax(BLANK, comment="%"), columns, width)
     sink, taken = EdgeSink(path, context, weighted=asked is not None), 0
@@ -78,7 +78,7 @@ def _read_banner(path: Path) -> tuple[str, str]:
     ):
         raise InputError(
             f"{path}: expected a first line of %%MatrixMarket matrix coordinate, {'/'.join(_FIELDS)}, "
-            f"{'/'.join(_SYMMETRIES)}, found {shown(' '.join(banner))}; convert the matrix, for example with "
+            f"{'/'.join(_SYMMETRIES)}, found {quoted(' '.join(banner))}; convert the matrix, for example with "
             "scipy.io.mmread and mmwrite"
         )
     return banner[3], banner[4]
@@ -88,7 +88,7 @@ def _parse_size(path: Path, line: int, text: str) -> tuple[int, int]:
     """Return the numbers of nodes and entries as the first line that is no comment says."""
     if not re.fullmatch(r"\d{1,18}\s+\d{1,18}\s+\d{1,18}", text):
         raise InputError(
-            f"{path}: line {line}: expected numbers of rows, columns and entries, found {shown(text)}; was a download "
+            f"{path}: line {line}: expected numbers of rows, columns and entries, found {quoted(text)}; was a download "
             "interrupted?"
         )
     rows, columns, entries = map(int, text.split())

@@ -20,7 +20,7 @@ from tiering.artifacts.regular import is_folder, is_there
 from tiering.datasets.arrays import is_sparse
 from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
 from tiering.datasets.named_arrays import NAMED_OPTIONS, NamedArrays, NamedEdges, NamedNodes
-from tiering.errors import InputError, MissingError, shown
+from tiering.errors import InputError, MissingError, quoted
 from tiering.formats.npy_file import read_start
 from tiering.formats.protocols import Dataset
 from tiering.formats.torch_file import StoredObject, read_torch
@@ -119,7 +119,7 @@ def add_pyg_graph(parts: Mapping[Any, Any], target: NamedArrays) -> None:
             _add_nodes(target, key, values)
         else:
             raise InputError(
-                f"{target.where}: expected node types as text, relations as three texts, found {shown(key)}"
+                f"{target.where}: expected node types as text, relations as three texts, found {quoted(key)}"
             )
 
 

@@ -14,7 +14,7 @@ from tiering.artifacts.regular import require_file
 from tiering.datasets.arrays import SourceArray
 from tiering.datasets.import_context import NODE, RELATION, ImportContext
 from tiering.datasets.options import node_count
-from tiering.errors import CapabilityError, InputError, shown
+from tiering.errors import CapabilityError, InputError, quoted
 from tiering.formats.npy_file import read_start
 from tiering.formats.torch_file import read_torch
 
@@ -88,7 +88,7 @@ def read_metadata(path: Path, root: Path) -> Metadata:
             )
         if (topology := values.get("graph_topology")) is not None:
             if topology["type"] != "FusedCSCSamplingGraph":
-                raise ValueError(f"a graph_topology of type {shown(topology['type'])}")
+                raise ValueError(f"a graph_topology of type {quoted(topology['type'])}")
             meta.topology = DataFile(root / str(topology["path"]), "torch")
     except InputError:
         raise
@@ -135,14 +135,14 @@ def _relation(text: Any) -> Relation:
         return RELATION
     parts = str(text).split(":")
     if len(parts) != 3 or not all(parts):
-        raise ValueError(f"an edge type {shown(text)}, expected src:name:dst")
+        raise ValueError(f"an edge type {quoted(text)}, expected src:name:dst")
     return (parts[0], parts[1], parts[2])
 
 
 def _entry(values: Mapping[str, Any], root: Path) -> DataFile:
     format_ = values["format"]
     if format_ not in _READ:
-        raise ValueError(f"format {shown(format_)}, expected {', '.join(_READ)}")
+        raise ValueError(f"format {quoted(format_)}, expected {', '.join(_READ)}")
     return DataFile(root / str(values["path"]), format_, str(values.get("name") or ""))
 
 
