@@ -58,7 +58,7 @@ def test_what_is_held_counts_and_mapped_files_do_not(tmp_path):
 
 
 def test_too_little_says_how_much_would_do():
-    budget = Budget(40 * MIB, "40MiB", held=30 * MIB)
+    budget = Budget(40 * MIB, "40MiB", resident=30 * MIB)
     budget.require(5 * MIB, "scores")
     with pytest.raises(
         BudgetError, match=r"scores: 8 bytes a node need 64 MiB .* give --memory (\d+)MiB or more"
@@ -66,7 +66,7 @@ def test_too_little_says_how_much_would_do():
         budget.require(64 * MIB, "scores: 8 bytes a node")
     told = int(str(caught.value).split("--memory ")[1].split("MiB")[0]) * MIB
     assert 94 * MIB < told < 110 * MIB
-    Budget(told, "told", held=30 * MIB).require(64 * MIB, "scores")
+    Budget(told, "told", resident=30 * MIB).require(64 * MIB, "scores")
     assert isinstance(caught.value, MemoryError)
 
 
@@ -77,8 +77,8 @@ def test_what_is_held_is_measured_once_and_what_is_taken_is_said():
     held = np.ones(50 * MIB, np.uint8)
     assert 80 * MIB < left <= 100 * MIB and budget.left() == left
     assert budget.without(held.nbytes).left() == left - held.nbytes
-    assert parse_memory("1GiB").held - budget.held > 40 * MIB
-    assert Budget(1, "1", held=2).left() == 0
+    assert parse_memory("1GiB").resident - budget.resident > 40 * MIB
+    assert Budget(1, "1", resident=2).left() == 0
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ _COLUMNS = ("step", "how", "peak memory", "read", "written", "scratch", "left")
 
 def held_memory(budget: Budget) -> int:
     """What a stage holds throughout: what this process held when it began, and `SMALL`."""
-    return budget.held + SMALL
+    return budget.resident + SMALL
 
 
 @dataclass(frozen=True)

@@ -218,7 +218,7 @@ def test_memory_for_rows_goes_with_the_layout(kit, build, options, settled_memor
 
 def test_too_little_memory_says_how_much_is_needed(layout, options):
     loader = layout.loader(**options, memory=spare(1 << 20))
-    message = r"memory: the loader's buffer for rows of the ssd tier, and batches, need [\d.]+ MiB beside the .* held"
+    message = r"the loader's buffer for rows of the ssd tier, and batches, need [\d.]+ MiB in addition to .* resident"
     for _ in range(2):
         with pytest.raises(BudgetError, match=message + r".*, found what the test allows .*; give --memory \d+MiB"):
             next(iter(loader))
