@@ -185,7 +185,7 @@ def _sweeps(
     """Ours, scipy's `products` with the matrix of `column_values`, and a copy of the bytes of `sweeps` sweeps."""
     indptr, indices = csc
     n = indptr.size - 1
-    targets = np.repeat(np.arange(n, dtype=indices.dtype), np.diff(indptr))
+    targets: Any = np.repeat(np.arange(n, dtype=indices.dtype), np.diff(indptr))
     row_starts, columns, _ = native.coo_to_csc(targets, indices, n, n, sizes.threads)
     matrix = sparse.csr_matrix((column_values[columns], columns, row_starts), shape=(n, n))
     expect(name, np.allclose(ours(), products(matrix), rtol=1e-9, atol=0), "scores")

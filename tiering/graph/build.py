@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -112,13 +111,8 @@ def build_graph(
         with progress(plan.shape.num_edges(), "graph", "edge", scale=True) as bar:
             for relation in plan.relations:
                 edges, csc = relation.edges, relation.csc
-                ends = (edges.src, edges.dst, csc.num_src, csc.num_dst)
-                convert = partial(native.coo_to_csc, *ends, workers, bool(csc.values))
-                if (lists := as_lists(edges.src)) is not None:
-                    by_source = lists.indptr, edges.dst, csc.num_dst
-                    convert = partial(native.transpose, *by_source, workers, bool(csc.values))
                 with _edge_errors(dataset, edges):
-                    relations.append(_write_relation(writer, relation, workers, convert, elsewhere))
+                    relations.append(_write_relation(writer, relation, workers, elsewhere))
                 bar.update(csc.num_edges)
         nodes = {name: _write_nodes(writer, name, data) for name, data in sorted(dataset.nodes.items())}
         _write_features(writer, dataset, plan, workers, checksum=checksum_features)
@@ -216,10 +210,9 @@ def _write_relation(
     writer: ArtifactWriter,
     plan: RelationPlan,
     threads: int,
-    convert: Callable[[], Csc],
     elsewhere: RelationMaker | None = None,
 ) -> dict[str, Any]:
-    """Write the files of a relation, if they are not there, as planned; `convert` makes the CSC in memory."""
+    """Write the files of a relation, if they are not there, as planned."""
     source, name, destination = plan.edges.relation
     folder = relation_folder(plan.edges.relation)
     if not writer.has(*(f"{folder}/{file}" for file in ("indptr", "indices", *plan.csc.values))):
@@ -230,7 +223,11 @@ def _write_relation(
         elif plan.buckets is not None:
             write_by_buckets(writer, folder, plan, plan.buckets, threads)
         else:
-            indptr, indices, positions = convert()
+            edges, csc = plan.edges, plan.csc
+            src = edges.src if as_lists(edges.src) is None else edges.src[:]
+            ends = (src, edges.dst, csc.num_src, csc.num_dst)
+            indptr, indices, positions = native.coo_to_csc(*ends, threads, bool(csc.values))
+            del src, ends
             writer.put(f"{folder}/indptr", indptr)
             writer.put(f"{folder}/indices", indices)
             for key, values in zip(plan.csc.values, plan.values(), strict=True):

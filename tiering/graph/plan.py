@@ -73,13 +73,16 @@ class CscSizes:
     """Bytes of a value of each array that runs along the edges, edge ids included."""
     read_bytes: int = 0
     """Bytes that an edge of a chunk takes while it arrives: what is read, twice, or is made for it."""
+    expanded: int = 0
+    """Bytes per edge of the source ids that are made in memory of lists by source."""
 
     @classmethod
     def of(cls, edges: EdgeData, num_src: int, num_dst: int, values: Mapping[str, int]) -> CscSizes:
         """Those of a relation of which the arrays `values` are kept."""
         read = buffer_bytes(edges.arrays, cached=True)
         read += sum(4 * array.dtype.itemsize for array in edges.arrays if not isinstance(array, np.ndarray))
-        return cls(int(edges.dst.shape[0]), num_src, num_dst, values, read)
+        expanded = 0 if (lists := as_lists(edges.src)) is None else lists.dtype.itemsize
+        return cls(int(edges.dst.shape[0]), num_src, num_dst, values, read, expanded)
 
     @property
     def item_bytes(self) -> tuple[int, ...]:
@@ -111,7 +114,7 @@ class CscSizes:
         positions = 8 if self.item_bytes else 0
         kernel = record + self.id_bytes + positions
         sorting = self.id_bytes + positions + max(self.item_bytes, default=0)
-        return 8 * (self.num_dst + 1) + self.num_edges * max(kernel, sorting)
+        return 8 * (self.num_dst + 1) + self.num_edges * max(kernel + self.expanded, sorting)
 
     def segment(self, edges: int) -> list[int]:
         """Where the parts of so many scattered edges begin in their segment, and where the last one ends."""
