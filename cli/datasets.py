@@ -91,7 +91,7 @@ def _document(source: DatasetSpec) -> dict[str, Any]:
 
 def _print(source: DatasetSpec) -> None:
     from tiering.datasets.specs.spec import FLAGS
-    from tiering.datasets.specs.tree import listing
+    from tiering.datasets.specs.tree import list_files
 
     row = _row(source)
     options = ", ".join(f"{key} = {value}" for key, value in source.options.items())
@@ -114,7 +114,7 @@ def _print(source: DatasetSpec) -> None:
     if counts:
         print_table("Nodes and edges", ("type, relation", "number"), counts)
     print_table(f"Files, in {' or '.join(r or 'the directory itself' for r in source.roots)}",
-                ("file", "holds", "size"), listing(source), left=2)  # fmt: skip
+                ("file", "holds", "size"), list_files(source), left=2)  # fmt: skip
     for defect in source.defects:
         print_line(f"- {defect.text} ({defect.id}) {defect.cure}")
     print_line(f"next: tiering import DIR --spec {source.name} --out GRAPH")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tiering.datasets.specs import DatasetSpec
-from tiering.datasets.specs.tree import listing
+from tiering.datasets.specs.tree import list_files
 from tiering.pipeline import predict_run, predict_spec
 from tiering.plan import Forecast
 from tiering.units import format_bytes, format_count, format_seconds
@@ -27,7 +27,7 @@ def dataset_page(family: Sequence[DatasetSpec], jobs: Path) -> str:
         "## Sizes",
         *_table(("dataset", "nodes", "edges", "files", "graph made of it", "least memory"), map(_sizes, family)),
         f"## Files of {last.name}",
-        *_table(("file", "holds", "size"), [(f"`{path}`", holds, size) for path, holds, size in listing(last)]),
+        *_table(("file", "holds", "size"), [(f"`{path}`", holds, size) for path, holds, size in list_files(last)]),
         "## One command",
         f"```bash\ntiering import DIR --spec {last.name} --out graph\n```",
     ]

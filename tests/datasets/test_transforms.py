@@ -112,7 +112,7 @@ def test_ids_out_of_range(npy_dir: Path) -> None:
 
 def test_pairs_too_large_for_one_number() -> None:
     src, dst = np.array([2**40, 1, 2**40, 1]), np.array([2**40, 0, 2**40, 1])
-    assert sorted(transforms._firsts(src, dst, 2**41)) == [0, 1, 3]
+    assert sorted(transforms._find_firsts(src, dst, 2**41)) == [0, 1, 3]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The door: what is at this path, and open it."""
+"""The registry of dataset formats: detect the format of a path, and open what lies there."""
 
 from __future__ import annotations
 
@@ -11,27 +11,10 @@ from tiering.artifacts.regular import entries, is_folder, is_there
 from tiering.datasets.import_context import ImportContext, Reader
 from tiering.datasets.in_memory import find_library, open_in_memory
 from tiering.datasets.options import FORMAT_OPTIONS, ImportOptions, given_options, option_name
-from tiering.datasets.readers import (
-    dgl_file,
-    edge_list,
-    igb,
-    lists,
-    matrix_market,
-    npy,
-    ogb,
-    parquet,
-    pyg,
-    scipy_npz,
-)
+from tiering.datasets.readers import dgl_file, edge_list, igb, lists, matrix_market, npy, ogb, parquet, pyg, scipy_npz
 from tiering.datasets.readers.graphbolt import dataset as graphbolt
 from tiering.datasets.scratch import Scratch
-from tiering.datasets.specs import (
-    DatasetSpec,
-    check_tree,
-    find_spec,
-    locate,
-    place,
-)
+from tiering.datasets.specs import DatasetSpec, check_tree, find_file, find_root, find_spec
 from tiering.datasets.splits import OFFICIAL
 from tiering.datasets.transforms import transform
 from tiering.errors import InputError, MissingError
@@ -40,66 +23,52 @@ from tiering.formats.protocols import Dataset
 from tiering.memory import Budget, parse_memory
 
 READERS: dict[str, Reader] = {
+    "igb": igb.READER,
     "npy": npy.READER,
     "csc": lists.CSC_READER,
     "csr": lists.CSR_READER,
-    "igb": igb.READER,
-    "edgelist": edge_list.READER,
-    "mtx": matrix_market.READER,
-    "parquet": parquet.READER,
     "ogb": ogb.READER,
     "npz": scipy_npz.READER,
+    "graphbolt": graphbolt.READER,
     "pyg": pyg.READER,
     "dgl": dgl_file.READER,
-    "graphbolt": graphbolt.READER,
+    "parquet": parquet.READER,
+    "mtx": matrix_market.READER,
+    "edgelist": edge_list.READER,
 }
-"""Format -> reader, in the order in which messages name them."""
-BY_SIGN = (
-    "igb",
-    "npy",
-    "ogb",
-    "npz",
-    "graphbolt",
-    "pyg",
-    "dgl",
-    "parquet",
-    "mtx",
-    "edgelist",
-)
-"""The order in which signs are looked for: a tree may hold what looks like other formats, and text looks like any."""
+"""Format -> reader, in the order of detection: a tree may hold files of other formats, and text looks like any."""
 STANDARD_INPUT = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 
 def detect_format(path: str | os.PathLike[str]) -> str:
-    """Format of the dataset at `path`; `InputError` says what was looked for if it is none of those known."""
+    """Return the format of the dataset at `path`; `InputError` says what was looked for if there is none."""
     path = Path(path)
     directory = _is_directory(path)
-    signs = {name: READERS[name].directory if directory else READERS[name].file for name in BY_SIGN}
-    for name, sign in signs.items():
-        if sign is not None and sign.matches(path):
+    detectors = {name: reader.directory if directory else reader.file for name, reader in READERS.items()}
+    for name, detector in detectors.items():
+        if detector is not None and detector.matches(path):
             return name
     if directory and lists.find_lists(path) is not None:
         raise InputError(
             f"{path}: holds {lists.INDPTR}, which does not say whose lists these are; give --format csc if there is a "
             "list of in-neighbours for each destination, --format csr if there is a list of targets for each source"
         )
-    description = [sign.description for sign in signs.values() if sign is not None]
+    wanted = [detector.description for detector in detectors.values() if detector is not None]
     if directory:
         refuse_archives(entries(path))
         names = [entry.name for entry in entries(path)]
         listing = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
         raise InputError(
-            f"{path}: no dataset recognised in this directory; looked for {', '.join(description)}; name the --format "
+            f"{path}: no dataset recognised in this directory; looked for {', '.join(wanted)}; name the --format "
             f"or give the right directory; found: {listing or 'nothing'}"
         )
     refuse_archive(path)
     hint = "give the directory that holds it" if read_start(path, 6) == b"\x93NUMPY" else "name the --format"
-    wanted = f"{', '.join(description[:-1])} and {description[-1]}"
-    raise InputError(f"{path}: no dataset recognised in this file; looked for {wanted}; {hint}")
+    raise InputError(f"{path}: no dataset recognised in this file; looked for {', '.join(wanted)}; {hint}")
 
 
 def _is_directory(path: Path) -> bool:
-    """Whether it is a directory, and if not, a regular file."""
+    """Return whether it is a directory, and if not, a regular file."""
     if str(path) in STANDARD_INPUT and not path.is_file():
         raise InputError(f"{path}: expected a file or directory, found standard input; save it in a file first")
     if is_folder(path, "a file or directory"):
@@ -122,15 +91,14 @@ def open_dataset(
     Parameters
     ----------
     path
-        File or directory; or a graph in hand, PyG's `Data` or `HeteroData` or a `DGLGraph`.
+        File or directory; or a graph in memory: PyG's `Data` or `HeteroData`, or a `DGLGraph`.
     format
-        ``auto``, or a name in `READERS`: ``npy``, ``csc``, ``csr``, ``igb``, ``edgelist``, ``mtx``, ``parquet``,
-        ``ogb``, ``npz``, ``pyg``, ``dgl`` or ``graphbolt``.
+        ``auto``, or a name in `READERS`.
     memory
-        What to stay within, as `tiering.memory.parse_memory` takes it: what is larger goes to temporary files.
+        Budget, as `tiering.memory.parse_memory` takes it: what is larger goes to temporary files.
     in_place
-        Leave columns of numbers in their parquet files, for who reads them by ranges
-        (`tiering.formats.protocols.EdgeData.decode`), where their footers say what is to be known beforehand.
+        Leave columns of numbers in their parquet files, for readers of ranges (`EdgeData.decode`), where the files'
+        footers say what has to be known beforehand.
     **options
         See `tiering.datasets.options.ImportOptions`; ``None`` is the default of each.
 
@@ -144,23 +112,22 @@ def open_dataset(
     MissingError, InputError
         If something is not there; if an option or a file is wrong.
     """
-    parsed, given, source_spec = ImportOptions.parse(options), given_options(options), None
+    parsed, given = ImportOptions.parse(options), given_options(options)
     if not isinstance(path, (str, os.PathLike)):
         chosen = find_library(path)
         if format not in ("auto", chosen):
             raise InputError(f"--format: expected auto or {chosen} for a {type(path).__name__}, found {format!r}")
         if parsed.spec is not None:
-            raise InputError("--spec: has no meaning for a graph in hand; leave it out")
-        _refuse_options(given, chosen)
-        context = ImportContext(chosen, parsed, Scratch(parsed.work_dir, parse_memory(memory)))
-        context.notes.update(format=chosen, source=f"{type(path).__module__}.{type(path).__qualname__}", options=given)
-        return _opened(context, lambda: open_in_memory(path, context), type(path).__name__)
+            raise InputError("--spec: has no meaning for a graph in memory; leave it out")
+        context = _begin(chosen, parsed, given, memory, f"{type(path).__module__}.{type(path).__qualname__}")
+        return _open(context, lambda: open_in_memory(path, context), type(path).__name__)
     _is_directory(Path(path))
+    spec = None
     if parsed.spec is not None:
-        source_spec = find_spec(str(parsed.spec))
-        path = _checked_root(source_spec, Path(path))
-        parsed = ImportOptions.parse({**source_spec.options, **given})
-        format = source_spec.format if format == "auto" else format  # noqa: A001
+        spec = find_spec(str(parsed.spec))
+        path = _find_checked_root(spec, Path(path))
+        parsed = ImportOptions.parse({**spec.options, **given})
+        format = spec.format if format == "auto" else format  # noqa: A001
     chosen = detect_format(path) if format == "auto" else format
     if chosen not in READERS:
         hint = "; docs/importing.md has the two commands that import a crawl" if chosen == "webgraph" else ""
@@ -168,25 +135,29 @@ def open_dataset(
     source = Path(path).absolute()
     if ".." in source.parts:  # shorter in messages and records; otherwise symbolic links keep their names
         source = source.resolve()
-    _refuse_options(given, chosen)
-    in_place = in_place and not (parsed.changes_edges or parsed.compact_ids)
-    context = ImportContext(chosen, parsed, Scratch(parsed.work_dir, parse_memory(memory)), source_spec, in_place)
-    context.notes.update(format=chosen, source=str(source), options=given)
-    if source_spec is not None:
-        context.notes["spec"] = source_spec.name
-    return _opened(context, lambda: READERS[chosen].open(source, context), str(source))
+    context = _begin(chosen, parsed, given, memory, str(source))
+    context.in_place = in_place and not (parsed.changes_edges or parsed.compact_ids)
+    if spec is not None:
+        context.spec = spec
+        context.notes["spec"] = spec.name
+    return _open(context, lambda: READERS[chosen].open(source, context), str(source))
 
 
-def _refuse_options(given: dict[str, Any], chosen: str) -> None:
-    """Refuse options that the format would ignore."""
+def _begin(
+    chosen: str, parsed: ImportOptions, given: dict[str, Any], memory: str | int | Budget | None, source: str
+) -> ImportContext:
+    """Return the context of an import; refuse options that the format would ignore."""
     for name in given:
         if name in FORMAT_OPTIONS - READERS[chosen].takes:
             others = ", ".join(other for other, reader in READERS.items() if name in reader.takes)
             raise InputError(f"{option_name(name)}: has no meaning for format {chosen}; it is for {others}")
+    context = ImportContext(chosen, parsed, Scratch(parsed.work_dir, parse_memory(memory)))
+    context.notes.update(format=chosen, source=source, options=given)
+    return context
 
 
-def _opened(context: ImportContext, read: Callable[[], Dataset], source: str) -> Dataset:
-    """What `read` gives, changed as the options want; temporary files go if anything fails."""
+def _open(context: ImportContext, read: Callable[[], Dataset], source: str) -> Dataset:
+    """Return the dataset that `read` returns, changed as the options say; drop temporary files if anything fails."""
     try:
         dataset = read()
         _check_splits(dataset, context, source)
@@ -214,16 +185,16 @@ def _check_splits(dataset: Dataset, context: ImportContext, source: str) -> None
         raise InputError(f"--split: no node type of {source} has labels to split; leave the option out")
 
 
-def _checked_root(source: DatasetSpec, path: Path) -> Path:
-    """Where the files of a published dataset lie; refused if they are not what its specification says."""
-    root = locate(source, path)
+def _find_checked_root(spec: DatasetSpec, path: Path) -> Path:
+    """Return where the files of a published dataset lie; refuse files that are not what its specification says."""
+    root = find_root(spec, path)
     if root is None:
-        expected = ", ".join(file.path for file in source.files if not file.optional)
+        expected = ", ".join(file.path for file in spec.files if not file.optional)
         raise MissingError(
-            f"{path}: expected {source.name}, found none of its places {', '.join(repr(r) for r in source.roots)} with "
+            f"{path}: expected {spec.name}, found none of its places {', '.join(repr(r) for r in spec.roots)} with "
             f"its files ({expected[:200]}); give the directory that was downloaded, or another --spec"
         )
-    check_tree(source, root)
-    if len(source.files) == 1:  # whose reader takes the file
-        return place(root, source.files[0]) or root
+    check_tree(spec, root)
+    if len(spec.files) == 1:  # whose reader takes the file
+        return find_file(root, spec.files[0]) or root
     return path if path.is_file() else root

@@ -1,10 +1,10 @@
 """Changes to the edges that the user asks for at import: none happens unasked, each is recorded with its counts.
 
 They run in a fixed order: remove self loops, add reverse edges, remove duplicates, add self loops. So
-``self_loops="remove", reverse_edges=True, deduplicate=True`` gives a simple undirected graph. Edge weights, types and
-ids go with their edges, and so do features; a reverse edge has those of the edge it reverses, an added self loop has
-weight 1, type -1, id -1 and features of 0. Cost: one pass each, new columns in memory or temporary files; the user's
-files are not touched.
+``self_loops="remove", reverse_edges=True, deduplicate=True`` gives a simple undirected graph. Edge weights, types,
+ids and features go with their edges: a reverse edge has those of the edge it reverses, an added self loop has weight 1,
+type -1, id -1 and features of 0. Cost: one pass each, new columns in memory or temporary files; the user's files are
+not touched.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Mask = npt.NDArray[np.bool_]
 NewColumn = tuple[npt.DTypeLike, Iterator[Array]]
 """Dtype of a column, and its values in pieces."""
 SMALLEST_BUCKET, LARGEST_BUCKET, BYTES_PER_EDGE = 1 << 14, 1 << 24, 64
-"""Edges that `deduplicate` sorts at a time, by the budget, and the memory that each takes."""
+"""Edges that `_deduplicate` sorts at a time, by the budget, and the memory that each takes."""
 MAX_BUCKETS = 256
 """Three open files each."""
 _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
@@ -42,7 +42,7 @@ _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 def transform(dataset: Dataset, context: ImportContext) -> None:
     """Apply the options ``self_loops``, ``reverse_edges`` and ``deduplicate`` to all relations, in place.
 
-    Ids are checked before: changed edges no longer have the place they had in the file.
+    Ids are checked before: changed edges no longer have the position they had in the file.
     """
     options = context.options
     if not options.changes_edges:
@@ -60,7 +60,7 @@ def transform(dataset: Dataset, context: ImportContext) -> None:
 
     loops = [edge for edge in dataset.edges if edge.relation[0] == edge.relation[2]]
     if options.self_loops == "remove":
-        change("remove self loops", loops, _remove_loops)
+        change("remove self loops", loops, lambda edge, _, context: _keep(edge, _mark_no_loops(edge, context), context))
     if options.reverse_edges:
         for edge in list(dataset.edges):
             if edge.relation[0] == edge.relation[2]:
@@ -90,53 +90,49 @@ def _check_range(edge: EdgeData, dataset: Dataset) -> None:
             )
 
 
-def _parts(column: Array, keep: Mask | None = None) -> Iterator[Array]:
-    """A column in pieces, or the marked values of it."""
-    for part in chunks(column.shape[0], _step(column)):
+def _pieces(column: Array, keep: Mask | None = None) -> Iterator[Array]:
+    """Yield a column in pieces, or the values of it that a mask keeps."""
+    for part in chunks(column.shape[0], _piece_edges(column)):
         yield column[part] if keep is None else column[part][keep[part]]
 
 
-def _step(column: Array) -> int:
-    """Edges of a piece: fewer where they have rows of values, for as many values."""
+def _piece_edges(column: Array) -> int:
+    """Return the edges of a piece: fewer where they have rows of values, for as many values."""
     return max(1, scratch.CHUNK // math.prod(column.shape[1:]))
 
 
-def _rewrite(edge: EdgeData, size: int, column_of: Callable[[str, Array], NewColumn], context: ImportContext) -> None:
-    """Replace every column by one of `size` values or rows, which `column_of` makes of its name and old values.
+def _rewrite(edge: EdgeData, size: int, make_column: Callable[[str, Array], NewColumn], context: ImportContext) -> None:
+    """Replace every column by one of `size` values or rows, which `make_column` makes of its name and old values.
 
     Columns are ``src``, ``dst``, ``edge_ids``, and ``data.NAME`` for those of `EdgeData.data`.
     """
 
-    def rewritten(name: str, column: Array) -> Array:
-        dtype, pieces = column_of(name, column)
+    def rewrite(name: str, column: Array) -> Array:
+        dtype, pieces = make_column(name, column)
         out, at = context.scratch.array((size, *column.shape[1:]), dtype), 0
         for piece in pieces:
             out[at : at + piece.shape[0]] = piece
             at += piece.shape[0]
         return out
 
-    edge.src, edge.dst = rewritten("src", edge.src), rewritten("dst", edge.dst)
-    edge.data = {name: rewritten(f"data.{name}", column) for name, column in edge.data.items()}
+    edge.src, edge.dst = rewrite("src", edge.src), rewrite("dst", edge.dst)
+    edge.data = {name: rewrite(f"data.{name}", column) for name, column in edge.data.items()}
     if edge.edge_ids is not None:
-        edge.edge_ids = rewritten("edge_ids", edge.edge_ids)
+        edge.edge_ids = rewrite("edge_ids", edge.edge_ids)
 
 
 def _keep(edge: EdgeData, keep: Mask, context: ImportContext) -> None:
-    """Keep the marked edges."""
+    """Drop the edges that a mask does not keep."""
     after = int(np.count_nonzero(keep))
     if after < edge.num_edges:
-        _rewrite(edge, after, lambda _, column: (column.dtype, _parts(column, keep)), context)
+        _rewrite(edge, after, lambda _, column: (column.dtype, _pieces(column, keep)), context)
 
 
-def _not_loops(edge: EdgeData, context: ImportContext) -> Mask:
+def _mark_no_loops(edge: EdgeData, context: ImportContext) -> Mask:
     keep = context.scratch.array(edge.num_edges, bool)
     for part in chunks(edge.num_edges):
         keep[part] = edge.src[part] != edge.dst[part]
     return keep
-
-
-def _remove_loops(edge: EdgeData, num_nodes: int, context: ImportContext) -> None:
-    _keep(edge, _not_loops(edge, context), context)
 
 
 def _add_reverse_relation(dataset: Dataset, edge: EdgeData, context: ImportContext) -> None:
@@ -151,14 +147,14 @@ def _add_reverse_relation(dataset: Dataset, edge: EdgeData, context: ImportConte
 
 def _append_reverse(edge: EdgeData, num_nodes: int, context: ImportContext) -> None:
     """Append each edge that is no self loop, reversed."""
-    keep = _not_loops(edge, context)
+    keep = _mark_no_loops(edge, context)
     reverse = {"src": edge.dst, "dst": edge.src}
 
-    def doubled(name: str, column: Array) -> NewColumn:
+    def make_column(name: str, column: Array) -> NewColumn:
         tail = reverse.get(name, column)
-        return np.result_type(column.dtype, tail.dtype), chain(_parts(column), _parts(tail, keep))
+        return np.result_type(column.dtype, tail.dtype), chain(_pieces(column), _pieces(tail, keep))
 
-    _rewrite(edge, edge.num_edges + int(np.count_nonzero(keep)), doubled, context)
+    _rewrite(edge, edge.num_edges + int(np.count_nonzero(keep)), make_column, context)
 
 
 def _add_loops(edge: EdgeData, num_nodes: int, context: ImportContext) -> None:
@@ -168,42 +164,42 @@ def _add_loops(edge: EdgeData, num_nodes: int, context: ImportContext) -> None:
         src = edge.src[part]
         missing[src[src == edge.dst[part]]] = False
 
-    def extended(name: str, column: Array) -> NewColumn:
-        added = (part.start + np.flatnonzero(missing[part]) for part in chunks(num_nodes, _step(column)))
+    def make_column(name: str, column: Array) -> NewColumn:
+        added = (part.start + np.flatnonzero(missing[part]) for part in chunks(num_nodes, _piece_edges(column)))
         if name in ("src", "dst"):
-            return column.dtype, chain(_parts(column), added)
+            return column.dtype, chain(_pieces(column), added)
         value = {"data.weight": 1, f"data.{EDGE_FEATURES}": 0}.get(name, -1)
         values = (np.full((ids.size, *column.shape[1:]), value) for ids in added)
-        return np.dtype(np.int64) if value == -1 else column.dtype, chain(_parts(column), values)
+        return np.dtype(np.int64) if value == -1 else column.dtype, chain(_pieces(column), values)
 
-    _rewrite(edge, edge.num_edges + int(np.count_nonzero(missing)), extended, context)
+    _rewrite(edge, edge.num_edges + int(np.count_nonzero(missing)), make_column, context)
 
 
 def _deduplicate(edge: EdgeData, num_src: int, context: ImportContext) -> None:
     """Keep the first of each set of equal edges.
 
-    Edges are dealt into buckets by a hash of both ends, so that equal edges meet in one, and each bucket is sorted
-    by itself. Memory: `BYTES_PER_EDGE` of a bucket, which takes half of what the budget leaves at the most; temporary
-    disk: 1 byte per edge, and 24 if there is more than one bucket.
+    Edges go to buckets by a hash of both ends, so that equal edges meet in one, and each bucket is sorted by itself.
+    Memory: `BYTES_PER_EDGE` of a bucket, at most half of the budget left; temporary disk: 1 byte per edge, and 24 if
+    there is more than one bucket.
     """
     keep = context.scratch.array(edge.num_edges, bool)
     keep[:] = False
-    room = context.scratch.budget.left() // (2 * BYTES_PER_EDGE)
-    most = min(LARGEST_BUCKET, max(SMALLEST_BUCKET, room))
+    fitting = context.scratch.budget.left() // (2 * BYTES_PER_EDGE)
+    most = min(LARGEST_BUCKET, max(SMALLEST_BUCKET, fitting))
     buckets = min(MAX_BUCKETS, -(-edge.num_edges // most))
     if buckets <= 1:
-        keep[_firsts(edge.src[:], edge.dst[:], num_src)] = True
+        keep[_find_firsts(edge.src[:], edge.dst[:], num_src)] = True
     else:
         files = [tuple(context.scratch.growing_file("<i8") for _ in range(3)) for _ in range(buckets)]
         for part in chunks(edge.num_edges):
-            _deal(edge, part, files)
+            _scatter(edge, part, files)
         for columns in files:
-            keep[_firsts_by_pieces([column.finish() for column in columns], num_src, most)] = True
+            keep[_find_bucket_firsts([column.finish() for column in columns], num_src, most)] = True
     _keep(edge, keep, context)
 
 
-def _deal(edge: EdgeData, part: slice, files: list[tuple[GrowingFile, ...]]) -> None:
-    """Append the edges of `part`, with their places, to the files of their buckets, in order."""
+def _scatter(edge: EdgeData, part: slice, files: list[tuple[GrowingFile, ...]]) -> None:
+    """Append the edges of `part`, with their positions, to the files of their buckets, in order."""
     src, dst = edge.src[part], edge.dst[part]
     mixed = src.astype(np.uint64) * _ODD[0] + dst.astype(np.uint64) * _ODD[1]
     bucket = ((mixed >> np.uint64(40)) % np.uint64(len(files))).astype(np.uint8)
@@ -214,23 +210,22 @@ def _deal(edge: EdgeData, part: slice, files: list[tuple[GrowingFile, ...]]) -> 
             column.append(values)
 
 
-def _firsts_by_pieces(columns: list[Array], num_src: int, most: int) -> Array:
-    """Positions of the first of each set of equal edges of a bucket (src, dst, position), `most` at a time.
+def _find_bucket_firsts(columns: list[Array], num_src: int, most: int) -> Array:
+    """Return positions of the first of each set of equal edges of a bucket (src, dst, position), `most` at a time.
 
-    The hash deals out different edges evenly; a bucket that is larger all the same has many that are equal, and of
-    those only the first is carried from piece to piece.
+    A bucket that is larger has many equal edges, and of those only the first is carried from piece to piece.
     """
     kept = [column[:0] for column in columns]
     for start in range(0, columns[0].shape[0], most):
         both = zip(kept, columns, strict=True)
         pieces = [np.concatenate((own, column[start : start + most])) for own, column in both]
-        first = np.sort(_firsts(pieces[0], pieces[1], num_src))
+        first = np.sort(_find_firsts(pieces[0], pieces[1], num_src))
         kept = [values[first] for values in pieces]
     return kept[2]
 
 
-def _firsts(src: Array, dst: Array, num_src: int) -> Array:
-    """Places of the first of each set of equal pairs, in no useful order."""
+def _find_firsts(src: Array, dst: Array, num_src: int) -> Array:
+    """Return positions of the first of each set of equal pairs, in no useful order."""
     if src.shape[0] == 0:
         return np.empty(0, np.int64)
     if int(dst.max()) >= (2**63 - 1) // max(1, num_src):

@@ -1,25 +1,10 @@
-"""What is known of published datasets: their files, sizes and defects, from ``data_specs/sources``."""
+"""Specifications of published datasets, from ``data_specs/sources``: their files, sizes and defects."""
 
 from tiering.datasets.specs.sizes import make_sized_dataset
-from tiering.datasets.specs.spec import (
-    DatasetSpec,
-    Defect,
-    SpecFile,
-    families,
-    find_spec,
-    known_specs,
-)
-from tiering.datasets.specs.tree import check_tree, locate, place
+from tiering.datasets.specs.spec import DatasetSpec, Defect, SpecFile, families, find_spec, known_specs
+from tiering.datasets.specs.tree import check_tree, find_file, find_root, list_files
 
 __all__ = [
-    "DatasetSpec",
-    "Defect",
-    "SpecFile",
-    "check_tree",
-    "families",
-    "find_spec",
-    "known_specs",
-    "locate",
-    "make_sized_dataset",
-    "place",
-]
+    "DatasetSpec", "Defect", "SpecFile", "check_tree", "families", "find_file", "find_root", "find_spec",
+    "known_specs", "list_files", "make_sized_dataset",
+]  # fmt: skip

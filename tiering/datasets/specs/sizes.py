@@ -1,4 +1,4 @@
-"""A dataset of the sizes that a specification states, without its files: what plans are made from before a download."""
+"""A dataset of the sizes that a specification states, without its files: plans before a download are made from it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tiering.formats.protocols import Dataset, EdgeData, FeatureStream, NodeData
 
 
 def make_sized_dataset(source: DatasetSpec, path: Path = Path(), split: Any = None) -> Dataset:
-    """Nodes and edges of the numbers published, features of their shapes as if they lay at `path`; all entries are 0.
+    """Return nodes and edges of the numbers published, and features of their shapes at `path`; all entries are 0.
 
     `split` is what the user asks for, as of the import; the specification's if ``None``.
     Arrays are maps of a temporary file that has a size and no content.
@@ -25,25 +25,25 @@ def make_sized_dataset(source: DatasetSpec, path: Path = Path(), split: Any = No
     types = {file.of for file in _contents(source) if file.holds in ("features", "labels") and not file.optional}
     relations = {file.of for file in _contents(source) if file.holds == "edges" and not file.optional}
     ends = {t for folder in relations if folder for t in (relation_of(folder)[0], relation_of(folder)[2])}
-    nodes = {t: NodeData(_known(source, t)) for t in sorted({t for t in types if t} | ends)}
+    nodes = {t: NodeData(_require_count(source, t)) for t in sorted({t for t in types if t} | ends)}
     for file in _contents(source):
         if file.of in nodes and not file.optional:
             _describe(nodes[file.of], file, source, path)
     _divide(nodes, source, split or source.options.get("split"))
     edges = []
     for name in sorted(name for name in relations if name):
-        src, dst = (_zeros(_known(source, name)) for _ in range(2))
+        src, dst = (_zeros(_require_count(source, name)) for _ in range(2))
         edges.append(EdgeData(relation_of(name), src, dst, f"{source.name}: {name}"))
     notes: dict[str, Any] = {"spec": source.name, "node_types": sorted(nodes)}
     return Dataset(source.name, source.format, nodes, edges, notes)
 
 
 def _contents(source: DatasetSpec) -> list[SpecFile]:
-    """The files, and the arrays in archives."""
+    """Return the files, and the arrays in archives."""
     return [part for file in source.files for part in (file.members or (file,))]
 
 
-def _known(source: DatasetSpec, name: str) -> int:
+def _require_count(source: DatasetSpec, name: str) -> int:
     count = source.count(name)
     if count is None:
         raise InputError(
@@ -64,7 +64,7 @@ def _describe(nodes: NodeData, file: SpecFile, source: DatasetSpec, path: Path) 
 
 
 def _divide(nodes: dict[str, NodeData], source: DatasetSpec, split: Any) -> None:
-    """Splits of the nodes with labels, or of all nodes of the only type: by the shares, else some in train."""
+    """Make splits of the nodes with labels, or of the only type: by the shares, else some in train."""
     asked = ImportOptions.parse({"split": split}).split
     shares = SPLIT_RULES[asked] if isinstance(asked, str) else asked
     rows = {f.of: f.prefixes[:1] for f in _contents(source) if f.holds == "labels" and not f.optional}
@@ -78,7 +78,7 @@ def _divide(nodes: dict[str, NodeData], source: DatasetSpec, split: Any) -> None
 
 
 def _zeros(count: int) -> npt.NDArray[np.int64]:
-    """A map of a temporary file that takes no room on the disk."""
+    """Return a map of a temporary file that takes no room on the disk."""
     if not count:
         return np.empty(0, np.int64)
     with tempfile.TemporaryFile() as file:

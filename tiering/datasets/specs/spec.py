@@ -1,4 +1,4 @@
-"""A published dataset as its specification describes it; specifications are TOML files, one for each family.
+"""Specifications of published datasets: TOML files, one for each family.
 
 ``data_specs/sources/*.toml`` are those that come with the package; ``--spec`` takes the path of another as well.
 """
@@ -24,7 +24,7 @@ from tiering.artifacts.regular import require_file
 from tiering.errors import InputError, MissingError
 
 FLAGS = ("both_directions",)
-"""What is 1 if it holds, among the numbers of `DatasetSpec.about`."""
+"""Those of `DatasetSpec.about` that are 1 or 0."""
 
 
 @dataclass(frozen=True)
@@ -32,17 +32,17 @@ class SpecFile:
     """A file of a dataset, or an array in an archive."""
 
     path: str
-    """Below the dataset's root; of an array in an archive, its name."""
+    """Path below the dataset's root; of an array in an archive, its name."""
     holds: str
     """``features``, ``labels``, ``edges``, ``splits``, ``archive``, ``pickle`` (a Python object) or ``other``."""
     of: str | None = None
-    """The node type, or the folder of the relation, that it is about."""
+    """The node type, or the folder of the relation."""
     dtypes: tuple[str, ...] = ()
-    """What its entries may be; empty if unknown."""
+    """Possible dtypes; empty if unknown."""
     shape: tuple[int, ...] | None = None
     """``None`` if some of its sizes are unknown."""
     dim: int | None = None
-    """Of features: values per row."""
+    """Values per row of features."""
     headerless: bool = False
     optional: bool = False
     prefixes: tuple[int, ...] = ()
@@ -63,8 +63,8 @@ class SpecFile:
     def bytes(self) -> int | None:
         """Bytes of the data, with the first of its dtypes; ``None`` if unknown."""
         if self.members:
-            sizes = [member.bytes for member in self.members]
-            return sum(size for size in sizes if size is not None) if any(size is not None for size in sizes) else None
+            sizes = [member.bytes for member in self.members if member.bytes is not None]
+            return sum(sizes) if sizes else None
         if self.shape is None or not self.dtypes:
             return None
         return math.prod(self.shape) * np.dtype(self.dtypes[0]).itemsize
@@ -72,7 +72,7 @@ class SpecFile:
 
 @dataclass(frozen=True)
 class Defect:
-    """Something that is known to go wrong with a dataset."""
+    """A known defect of a dataset."""
 
     id: str
     """Where it was reported: a repository and a number, or a program."""
@@ -84,7 +84,7 @@ class Defect:
 
 @dataclass(frozen=True)
 class DatasetSpec:
-    """One size of a published dataset."""
+    """The specification of one size of a published dataset; fields are those of ``data_specs/sources.md``."""
 
     name: str
     title: str
@@ -92,9 +92,8 @@ class DatasetSpec:
     licence: str
     citation: str
     format: str
-    """Which reader takes it."""
     roots: tuple[str, ...]
-    """Where its files may lie below the path that a user gives."""
+    """Folders, below the path that a user gives, where its files may lie."""
     files: tuple[SpecFile, ...]
     nodes: Mapping[str, int]
     """Nodes by type, as published."""
@@ -113,11 +112,8 @@ class DatasetSpec:
     defects: tuple[Defect, ...] = ()
 
     def count(self, name: str) -> int | None:
-        """Nodes of a type, or edges of a relation's folder, at least roughly."""
-        for counts in (self.nodes, self.edges, self.about):
-            if name in counts:
-                return counts[name]
-        return None
+        """Return the number of nodes of a type, or of edges of a relation's folder, at least roughly."""
+        return next((counts[name] for counts in (self.nodes, self.edges, self.about) if name in counts), None)
 
     @property
     def bytes(self) -> int:
@@ -126,13 +122,13 @@ class DatasetSpec:
 
 
 def relation_of(folder: str) -> Relation:
-    """The relation that a folder is named after."""
+    """Return the relation that a folder is named after."""
     source, name, target = folder.replace("___", "__").split("__")
     return source, name, target
 
 
 def find_spec(name: str) -> DatasetSpec:
-    """The dataset of that name, or of the TOML or JSON file at that path (the first of its variants).
+    """Return the dataset of that name, or of the TOML or JSON file at that path (the first of its variants).
 
     Raises
     ------
@@ -153,32 +149,28 @@ def find_spec(name: str) -> DatasetSpec:
 
 @cache
 def families() -> dict[str, list[DatasetSpec]]:
-    """All datasets that the package knows, by family: the sizes of one."""
-    return {path.stem: _read(path) for path in _own_files()}
+    """Return the datasets that the package knows, by family: the sizes of one."""
+    package = Path(__file__).resolve().parents[2]
+    for folder in (package / "sources", package.parent / "data_specs" / "sources"):
+        if folder.is_dir():
+            return {path.stem: _read(path) for path in sorted(folder.glob("*.toml"))}
+    raise MissingError("data_specs/sources: not found beside the package; reinstall tiering")
 
 
 @cache
 def known_specs() -> dict[str, DatasetSpec]:
-    """All datasets that the package knows, by name."""
-    known = [source for family in families().values() for source in family]
-    return {source.name: source for source in sorted(known, key=lambda source: source.name)}
-
-
-def _own_files() -> list[Path]:
-    package = Path(__file__).resolve().parent.parent.parent
-    for folder in (package / "sources", package.parent / "data_specs" / "sources"):
-        if folder.is_dir():
-            return sorted(folder.glob("*.toml"))
-    raise MissingError("data_specs/sources: not found beside the package; reinstall tiering")
+    """Return the datasets that the package knows, by name."""
+    specs = [spec for family in families().values() for spec in family]
+    return {spec.name: spec for spec in sorted(specs, key=lambda spec: spec.name)}
 
 
 def _read(path: Path) -> list[DatasetSpec]:
-    document = _document(path)
-    return [_source(document, size, variant) for size, variant in document["variants"].items()]
+    document = _parse(path)
+    return [_make_spec(document, size, variant) for size, variant in document["variants"].items()]
 
 
-def _document(path: Path) -> dict[str, Any]:
-    """A specification, checked."""
+def _parse(path: Path) -> dict[str, Any]:
+    """Return a specification, checked."""
     toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     parse, language = (json.loads, "JSON") if path.suffix == ".json" else (toml.loads, "TOML")
     try:
@@ -192,7 +184,7 @@ def _document(path: Path) -> dict[str, Any]:
     return document
 
 
-def _source(document: Mapping[str, Any], size: str, variant: Mapping[str, Any]) -> DatasetSpec:
+def _make_spec(document: Mapping[str, Any], size: str, variant: Mapping[str, Any]) -> DatasetSpec:
     about = {key: document[key] for key in ("title", "home", "licence", "citation", "format", "labels", "splits")}
     counts = {key: variant.get(key, {}) for key in ("nodes", "edges", "about")}
     files = [file for entry in document["files"] for file in _files(entry, size, variant, counts)]
@@ -212,11 +204,11 @@ def _source(document: Mapping[str, Any], size: str, variant: Mapping[str, Any]) 
 def _files(
     entry: Mapping[str, Any], size: str, variant: Mapping[str, Any], counts: Mapping[str, Mapping[str, int]]
 ) -> Sequence[SpecFile]:
-    """The files of one entry: one, or one for each of ``types`` or ``relations``."""
+    """Return the files of one entry: one, or one for each of ``types`` or ``relations``."""
     exact = {**counts["nodes"], **counts["edges"]}
 
     def numbers(shape: Sequence[int | str], name: str | None) -> tuple[int, ...] | None:
-        """The shape, with counts in the place of names."""
+        """Return the shape, with counts in the place of names."""
         known = [exact.get(str(name) if n.startswith("{") else n) if isinstance(n, str) else n for n in shape]
         return None if None in known else tuple(n for n in known if n is not None)
 
