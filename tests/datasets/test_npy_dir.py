@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tiering.datasets import open_dataset
 from tiering.errors import BudgetError, InputError, MissingError, StorageError
-from tiering.formats.protocols import fingerprint
+from tiering.formats.dataset import fingerprint
 
 
 def test_all_files(npy_dir: Path) -> None:

@@ -15,8 +15,8 @@ from tiering.errors import BudgetError
 from tiering.evaluation import evaluate, named_scores
 from tiering.evaluation.line import competing_rows
 from tiering.evaluation.memory_need import evaluation_need
+from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.graph import Graph
-from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.graph import build_graph
 from tiering.layout import parse_capacities
 from tiering.memory import Budget, own_memory

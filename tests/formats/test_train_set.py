@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tiering.errors import InputError, MissingError
-from tiering.formats.protocols import Dataset, EdgeData, NodeData
+from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.train_set import resolve_train
 from tiering.graph import build_graph
 

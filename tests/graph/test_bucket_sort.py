@@ -20,8 +20,8 @@ from tiering import native
 from tiering.artifacts import checksum, reader
 from tiering.artifacts.file_writer import FileWriter
 from tiering.errors import BudgetError, InputError
+from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.graph import Graph
-from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.graph import build_graph
 from tiering.graph.plan import SIZES, CscSizes, SortSizes, minimum_memory, plan_buckets, plan_import
 from tiering.memory import Budget, own_memory, parse_memory

@@ -13,8 +13,8 @@ from toy_datasets import Toy, toy_dataset, tree_bytes
 
 import tiering
 from tiering.errors import ExistsError, InputError
+from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.graph import Graph
-from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.graph import build_graph
 
 

@@ -18,8 +18,8 @@ from tiering import native, pipeline
 from tiering.artifacts import checksum
 from tiering.artifacts.file_writer import FileWriter
 from tiering.errors import BudgetError, FormatError
+from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.graph import Graph
-from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.formats.scores import Scores
 from tiering.graph import build_graph
 from tiering.memory import Budget, own_memory

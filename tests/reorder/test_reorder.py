@@ -14,8 +14,8 @@ from toy_datasets import chain, toy_dataset, tree_bytes
 import tiering
 from tiering import pipeline
 from tiering.errors import InputError, MissingError
+from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.graph import Graph
-from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.graph import build_graph
 from tiering.reorder import reorder_graph
 

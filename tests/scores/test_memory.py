@@ -23,8 +23,8 @@ from toy_datasets import toy_dataset, tree_bytes
 from benchmarks.rmat import rmat_edges
 from tiering import native, pipeline
 from tiering.errors import BudgetError, StorageError
+from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.graph import Graph
-from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.graph import build_graph
 from tiering.memory import own_memory, parse_memory
 from tiering.scores import METHODS, plan_score, score_graph

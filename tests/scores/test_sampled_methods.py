@@ -11,9 +11,9 @@ from toy_datasets import tree_bytes
 
 from tiering import pipeline
 from tiering.errors import InputError, MissingError
+from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
-from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.graph import build_graph
 from tiering.scores import adjacency_bytes, plan_score, score_graph
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from toy_datasets import toy_dataset, tree_bytes
 
 from tiering.errors import InputError
+from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.graph import Graph
-from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.formats.train_set import resolve_train
 from tiering.graph import build_graph
 from tiering.scores import METHODS, score_graph

@@ -10,8 +10,8 @@ import numpy as np
 from toy_datasets import Toy, chain, toy_dataset
 
 import tiering
+from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.graph import Graph
-from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.loader import TieredLayout
 
 Array = np.ndarray[Any, Any]

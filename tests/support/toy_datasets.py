@@ -10,9 +10,9 @@ import numpy as np
 
 from tiering import pipeline
 from tiering.artifacts.manifest import storage_dtype
+from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
-from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.formats.scores import Scores
 from tiering.graph import build_graph
 

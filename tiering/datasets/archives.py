@@ -28,8 +28,8 @@ from tiering.datasets.features import name_feature_dtype
 from tiering.datasets.import_context import ImportContext, one_line
 from tiering.datasets.scratch import Scratch
 from tiering.errors import InputError, TieringError
+from tiering.formats.dataset import FeatureStream, GraphSoFar
 from tiering.formats.npy_file import MAX_HEADER, NpyHeader, read_header
-from tiering.formats.protocols import FeatureStream, GraphSoFar
 
 MOST_DEFLATED = 1100
 """Bytes that a byte of deflated data may become, a little more than the format allows."""

@@ -21,9 +21,9 @@ from tiering.datasets.features import name_feature_dtype
 from tiering.datasets.import_context import ImportContext
 from tiering.datasets.scratch import Scratch, chunks
 from tiering.errors import InputError, TieringError, quoted
+from tiering.formats.dataset import FeatureStream, GraphSoFar
 from tiering.formats.features import FEATURE_DTYPES, FeatureTable
 from tiering.formats.npy_file import as_column
-from tiering.formats.protocols import FeatureStream, GraphSoFar
 
 BLOCK_BYTES = 8 << 20
 """Bytes of rows that are copied together."""

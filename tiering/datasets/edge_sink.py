@@ -16,8 +16,8 @@ from tiering.datasets.nodes import NodeArrays, make_nodes
 from tiering.datasets.options import MAX_NODES
 from tiering.datasets.scratch import chunks, mark_changes
 from tiering.errors import InputError, StorageError
+from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.names import NameTable
-from tiering.formats.protocols import Dataset, EdgeData
 from tiering.units import format_bytes
 
 ENDS = {"src": "source", "dst": "destination"}

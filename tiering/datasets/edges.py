@@ -16,8 +16,8 @@ from tiering.datasets.options import MAX_NODES
 from tiering.datasets.scratch import chunks, first_wrong
 from tiering.errors import BudgetError, InputError
 from tiering.formats.column_ids import as_lists
+from tiering.formats.dataset import EdgeData
 from tiering.formats.features import EDGE_FEATURES
-from tiering.formats.protocols import EdgeData
 from tiering.units import format_bytes
 
 SMALL_INDPTR = 64 * 1024 * 1024

@@ -10,8 +10,8 @@ from typing import Any
 from tiering.datasets.options import ImportOptions
 from tiering.datasets.scratch import Scratch
 from tiering.datasets.specs.spec import DatasetSpec
+from tiering.formats.dataset import Dataset, EdgeData, Fingerprint, NodeData, fingerprint
 from tiering.formats.npy_file import NpyFile, open_npy, refuse_archives
-from tiering.formats.protocols import Dataset, EdgeData, Fingerprint, NodeData, fingerprint
 from tiering.progress import note
 
 NODE = "node"

@@ -17,7 +17,7 @@ from tiering.datasets.readers.dgl_file import add_dgl_graph
 from tiering.datasets.readers.pyg import add_pyg_graph
 from tiering.datasets.scratch import chunks
 from tiering.errors import InputError
-from tiering.formats.protocols import Dataset
+from tiering.formats.dataset import Dataset
 
 HASHED_ROWS_BYTES = 8 << 20
 

@@ -24,8 +24,8 @@ from tiering.datasets.options import node_count
 from tiering.datasets.scratch import Scratch
 from tiering.datasets.splits import SPLIT_WORDS, SplitArray
 from tiering.errors import InputError, MissingError
+from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.features import EDGE_FEATURES
-from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.progress import note
 
 NAMED_OPTIONS = frozenset({"relations", "num_labelled"})

@@ -22,7 +22,7 @@ from tiering.artifacts.manifest import Relation, relation_key, storage_dtype
 from tiering.datasets.features import narrow_rows
 from tiering.datasets.import_context import ImportContext
 from tiering.errors import InputError
-from tiering.formats.protocols import EdgeData, FeatureStream, GraphSoFar, NodeData
+from tiering.formats.dataset import EdgeData, FeatureStream, GraphSoFar, NodeData
 
 PIECE = 16 << 20
 """Bytes of a piece of the neighbours' rows, as float32. Part of the definition: other pieces round otherwise."""

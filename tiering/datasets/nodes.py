@@ -18,9 +18,9 @@ from tiering.datasets.labels import make_labels, open_headerless_labels
 from tiering.datasets.options import node_count, option_name
 from tiering.datasets.splits import SplitArray, check_splits, make_splits, makes_splits, read_split_files
 from tiering.errors import InputError
+from tiering.formats.dataset import EdgeData, FeatureStream, NodeData
 from tiering.formats.features import FeatureTable
 from tiering.formats.npy_file import is_npy, open_npy, read_start
-from tiering.formats.protocols import EdgeData, FeatureStream, NodeData
 
 COUNT_FILE = "num_nodes.txt"
 

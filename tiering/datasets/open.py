@@ -18,8 +18,8 @@ from tiering.datasets.specs import DatasetSpec, check_tree, find_file, find_root
 from tiering.datasets.splits import OFFICIAL
 from tiering.datasets.transforms import transform
 from tiering.errors import InputError, MissingError
+from tiering.formats.dataset import Dataset
 from tiering.formats.npy_file import read_start, refuse_archive, refuse_archives
-from tiering.formats.protocols import Dataset
 from tiering.memory import Budget, parse_memory
 
 READERS: dict[str, Reader] = {

@@ -30,7 +30,7 @@ _DAMAGES = (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, Overflo
 class ParquetColumn:
     """A column of the edges of a relation, in files that every machine sees under the same path.
 
-    It stands for an array of shape (rows,) in `tiering.formats.protocols.EdgeData`; tasks read ranges of it.
+    It stands for an array of shape (rows,) in `tiering.formats.dataset.EdgeData`; tasks read ranges of it.
     """
 
     files: tuple[str, ...]

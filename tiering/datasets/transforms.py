@@ -24,8 +24,8 @@ from tiering.datasets.edges import find_largest_id
 from tiering.datasets.import_context import ImportContext
 from tiering.datasets.scratch import GrowingFile, chunks, mark_changes
 from tiering.errors import InputError
+from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.features import EDGE_FEATURES
-from tiering.formats.protocols import Dataset, EdgeData
 
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from tiering import native
 from tiering.errors import InputError
 from tiering.formats.graph import Graph
+from tiering.formats.graph_checks import take_by_rank
 from tiering.formats.layout import TIERS
-from tiering.formats.refusals import of_ranks
 from tiering.formats.scores import Scores
 from tiering.layout.tiers import Capacities, RankedTable, plan_tiers
 
@@ -162,7 +162,7 @@ def score_vector(graph: Graph, rows: Rows, name: str, score: Score) -> FloatArra
             if bad.size:
                 node = begin + int(bad[0])
                 raise InputError(f"{where}: expected finite values of 0 or more, found {values[node]} at node {node}")
-        parts.append(values if graph.order is None else of_ranks(values, graph, node_type))
+        parts.append(values if graph.order is None else take_by_rank(values, graph, node_type))
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 

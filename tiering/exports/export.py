@@ -20,8 +20,8 @@ from tiering.exports.plan import plan_export
 from tiering.exports.source import ExportSource
 from tiering.exports.writer import ExportWriter
 from tiering.formats.graph import Graph, relation_folder
+from tiering.formats.graph_checks import graph_errors
 from tiering.formats.layout import Layout
-from tiering.formats.refusals import graph_errors
 from tiering.memory import Budget, parse_memory
 from tiering.progress import Progress, progress
 from tiering.reorder.adjacency import OldRelation, write_relation

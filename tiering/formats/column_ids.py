@@ -12,7 +12,7 @@ import numpy.typing as npt
 class ColumnIds:
     """The column of every entry of a CSC (the row, of a CSR), made where it is asked for: it takes no memory.
 
-    It stands for an array of shape (entries,) in `tiering.formats.protocols.EdgeData`.
+    It stands for an array of shape (entries,) in `tiering.formats.dataset.EdgeData`.
     """
 
     ndim = 1

@@ -13,8 +13,8 @@ from tiering.artifacts.manifest import Relation, relation_key
 from tiering.artifacts.problems import Problem
 from tiering.description import Part, Table
 from tiering.errors import MissingError
-from tiering.formats.concentration import concentration_plot
 from tiering.formats.graph import relation_folder
+from tiering.formats.skew import skew_plot
 from tiering.units import format_count
 
 GIVEN = "given"
@@ -169,7 +169,7 @@ class Scores(Artifact):
         parts: list[Part] = [_spread_table(f"Scores by {summary['method']}", "type", summary["node_types"])]
         if summary["relations"]:
             parts.append(_spread_table("Reads of adjacency per epoch", "relation", summary["relations"]))
-        return [*parts, concentration_plot({node_type: self.values(node_type) for node_type in self.node_types})]
+        return [*parts, skew_plot({node_type: self.values(node_type) for node_type in self.node_types})]
 
 
 def _spread(values: np.ndarray[Any, Any]) -> dict[str, Any]:

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from tiering.artifacts.manifest import FileEntry, Relation, id_bytes, relation_key
 from tiering.artifacts.reader import uncached_bytes
+from tiering.formats.dataset import Dataset, EdgeData, FeatureStream, NodeData
 from tiering.formats.features import EDGE_FEATURES, FeatureTable, edge_feature_shape
 from tiering.formats.graph import Graph, relation_folder
-from tiering.formats.protocols import Dataset, EdgeData, FeatureStream, NodeData
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.reader import SegmentFile, chunks, open_stream
 from tiering.artifacts.storage import open_raw, storage_errors
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.formats.protocols import EdgeData
+from tiering.formats.dataset import EdgeData
 from tiering.graph.plan import LINE, RUN_PADDING, BucketPlan, CscSizes, RelationPlan, SortSizes, input_bytes, line_up
 from tiering.progress import progress
 

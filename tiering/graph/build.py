@@ -20,10 +20,10 @@ from tiering.artifacts.storage import open_raw, storage_errors
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, TieringError
 from tiering.formats.column_ids import as_lists
+from tiering.formats.dataset import Dataset, EdgeData, FeatureStream, NodeData, fingerprint
 from tiering.formats.feature_rows import take
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph, relation_folder
-from tiering.formats.protocols import Dataset, EdgeData, FeatureStream, NodeData, fingerprint
 from tiering.graph.bucket_sort import write_by_buckets
 from tiering.graph.copy_lists import write_copied
 from tiering.graph.plan import SIZES, ImportPlan, RelationPlan, SortSizes, plan_import

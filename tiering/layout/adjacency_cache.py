@@ -18,8 +18,8 @@ from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import InputError
 from tiering.formats.adjacency_prefix import AdjacencyPrefix, ListBytes
 from tiering.formats.graph import Graph
+from tiering.formats.graph_checks import checked_lists, take_by_rank
 from tiering.formats.order import Order
-from tiering.formats.refusals import checked_lists, of_ranks
 from tiering.formats.scores import Scores
 from tiering.layout.benefit_curve import AdjacencyLists, ListBenefit, LowerTiers, Resolution, RowBenefit, prefix_sums
 from tiering.layout.cost_model import AccessCosts
@@ -155,7 +155,7 @@ def check_ordered_by(graph: Graph, order: Order, scores: Scores) -> None:
         raise InputError(f"{scores.path}: of another graph than the one that {graph.path} was made from; {remedy}")
     for node_type in order.node_types:
         ranked = order.score(node_type)[:COMPARED]
-        own = of_ranks(scores.values(node_type), graph, node_type, 0, COMPARED)
+        own = take_by_rank(scores.values(node_type), graph, node_type, 0, COMPARED)
         if (wrong := np.flatnonzero(ranked != own)).size:
             rank = int(wrong[0])
             raise InputError(
@@ -174,7 +174,7 @@ def adjacency_lists(graph: Graph, scores: Scores) -> list[AdjacencyLists]:
                 relation_key(relation),
                 checked_lists(graph, relation)[0],
                 ListBytes.of_graph(graph, relation, weights=sampler == "weighted"),
-                partial(of_ranks, scores.adjacency(relation), graph, relation[2]),
+                partial(take_by_rank, scores.adjacency(relation), graph, relation[2]),
                 partial(list_read_places, sampler=sampler, fanouts=fanouts),
             )
         )

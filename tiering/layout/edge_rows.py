@@ -17,8 +17,8 @@ import numpy.typing as npt
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
+from tiering.formats.graph_checks import checked_lists, take_by_rank
 from tiering.formats.order import Order
-from tiering.formats.refusals import checked_lists, of_ranks
 from tiering.formats.scores import Scores
 from tiering.layout.adjacency_cache import list_sampling
 from tiering.layout.benefit_curve import Resolution, block_ends, block_sums, falling_rates
@@ -110,4 +110,4 @@ def _reads(
     purpose, remedy = ", which edge features are placed by", "leave --scores out, or "
     sampler, fanouts = list_sampling(graph, relation, scores, purpose, remedy)
     drawn = partial(list_read_entries, sampler=sampler, fanouts=fanouts)
-    return partial(of_ranks, scores.adjacency(relation), graph, relation[2]), drawn
+    return partial(take_by_rank, scores.adjacency(relation), graph, relation[2]), drawn

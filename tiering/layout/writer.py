@@ -18,9 +18,9 @@ from tiering.artifacts.storage import require_space
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.feature_rows import checked_tables, table_states
 from tiering.formats.graph import Graph
+from tiering.formats.graph_checks import graph_errors
 from tiering.formats.layout import EDGE_TABLES, MEMORY_TIERS, Layout, TypeLayout, page_sums, tier_file
 from tiering.formats.order import Order
-from tiering.formats.refusals import graph_errors
 from tiering.formats.scores import Scores
 from tiering.layout.images import ImageSet
 from tiering.layout.options import LayoutOptions

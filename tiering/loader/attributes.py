@@ -13,7 +13,7 @@ from tiering.artifacts.manifest import Relation
 from tiering.errors import InputError
 from tiering.formats.features import EDGE_FEATURES
 from tiering.formats.graph import Graph
-from tiering.formats.refusals import checked_labels, checked_range, checked_split
+from tiering.formats.graph_checks import checked_labels, checked_range, checked_split
 from tiering.loader.batches.tensors import as_int64, has_bit, high_bits
 from tiering.loader.gpu.device import Device
 from tiering.loader.gpu.rows import GpuRows

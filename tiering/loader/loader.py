@@ -12,8 +12,8 @@ from tiering import cuda
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.description import Described, Fields, Part
 from tiering.errors import CapabilityError, InputError
+from tiering.formats.graph_checks import checked_labels
 from tiering.formats.layout import Layout
-from tiering.formats.refusals import checked_labels
 from tiering.loader.adapters import AdaptedBatches, BatchSource
 from tiering.loader.batches.batch import EdgeRows
 from tiering.loader.batches.host import HostBatches

@@ -21,9 +21,9 @@ from tiering.artifacts.checksum import digest_bytes
 from tiering.artifacts.overlap import refuse_overlap
 from tiering.artifacts.storage import nearest_folder
 from tiering.errors import FormatError, InputError, RefusedError
+from tiering.formats.dataset import Dataset
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
-from tiering.formats.protocols import Dataset
 from tiering.formats.registry import open_artifact
 from tiering.formats.scores import Scores
 from tiering.formats.shape import GraphShape

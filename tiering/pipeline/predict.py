@@ -16,10 +16,10 @@ from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.reader import uncached_bytes
 from tiering.artifacts.storage import disk_of
 from tiering.errors import InputError
+from tiering.formats.dataset import Dataset
 from tiering.formats.feature_rows import checked_tables
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
-from tiering.formats.protocols import Dataset
 from tiering.formats.scores import Scores
 from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.formats.train_set import Train

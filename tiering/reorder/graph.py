@@ -17,7 +17,7 @@ from tiering.errors import InputError
 from tiering.formats.feature_rows import checked_tables, table_states
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph, relation_folder
-from tiering.formats.refusals import graph_errors
+from tiering.formats.graph_checks import graph_errors
 from tiering.formats.scores import Scores
 from tiering.formats.user_arrays import UserArray
 from tiering.memory import Budget, parse_memory

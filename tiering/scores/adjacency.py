@@ -7,7 +7,7 @@ import numpy as np
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import InputError
 from tiering.formats.graph import Graph
-from tiering.formats.refusals import of_ranks
+from tiering.formats.graph_checks import take_by_rank
 from tiering.formats.scores import Scores
 from tiering.sampling import list_read_bytes
 from tiering.scores.request import Float64Array
@@ -22,7 +22,7 @@ def adjacency_bytes(graph: Graph, scores: Scores, relation: Relation | str | Non
     resolved = graph.relation(relation)
     reads = scores.adjacency(resolved)
     if graph.order is not None:
-        reads = of_ranks(reads, graph, resolved[2])
+        reads = take_by_rank(reads, graph, resolved[2])
     elif scores.graph_digest != graph.digest:
         raise InputError(f"{scores.path}: computed on another graph than {graph.path}; score this one")
     indptr, indices = graph.csc(resolved)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, StorageError
 from tiering.formats.graph import Graph, relation_folder
-from tiering.formats.refusals import graph_errors
+from tiering.formats.graph_checks import graph_errors
 from tiering.formats.scores import Scores
 from tiering.formats.train_set import Train
 from tiering.formats.user_arrays import UserValues

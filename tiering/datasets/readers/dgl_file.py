@@ -15,8 +15,8 @@ from tiering.datasets.arrays import SourceArray
 from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
 from tiering.datasets.named_arrays import NAMED_OPTIONS, NamedArrays, NamedEdges, NamedNodes
 from tiering.errors import BudgetError, CapabilityError, InputError
+from tiering.formats.dataset import Dataset
 from tiering.formats.npy_file import read_start
-from tiering.formats.protocols import Dataset
 from tiering.units import format_bytes
 
 MAGIC = (0xDD2E4FF046B4A13F).to_bytes(8, "little")

@@ -26,8 +26,8 @@ from tiering.datasets.options import RAW_OPTIONS, TREE_OPTIONS, node_count
 from tiering.datasets.specs import known_specs
 from tiering.datasets.splits import OFFICIAL, SplitArray, read_torch_split, read_torch_splits
 from tiering.errors import InputError, MissingError
+from tiering.formats.dataset import Dataset, NodeData
 from tiering.formats.npy_file import read_start
-from tiering.formats.protocols import Dataset, NodeData
 from tiering.formats.torch_file import read_torch
 
 EDGES = "edge_index.npy"

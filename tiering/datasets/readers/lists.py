@@ -25,7 +25,7 @@ from tiering.datasets.readers.npy import open_folder
 from tiering.datasets.scratch import chunks
 from tiering.errors import InputError, MissingError
 from tiering.formats.column_ids import ColumnIds
-from tiering.formats.protocols import Dataset, EdgeData
+from tiering.formats.dataset import Dataset, EdgeData
 
 INDPTR, INDICES = "indptr.npy", "indices.npy"
 

@@ -20,7 +20,7 @@ from tiering.datasets.options import node_count
 from tiering.datasets.readers.edge_list import BANNER, read_edges
 from tiering.datasets.text import BLANK, ColumnParser, TextBlock, TextSyntax, find_data, read_blocks, starts_with
 from tiering.errors import InputError, quoted
-from tiering.formats.protocols import Dataset
+from tiering.formats.dataset import Dataset
 
 _FIELDS = ("pattern", "real", "integer")
 _SYMMETRIES = ("general", "symmetric")

@@ -15,7 +15,7 @@ from tiering.datasets.edges import EdgeReader, read_edge_folder
 from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
 from tiering.datasets.nodes import NodeFiles, make_nodes, read_node_folder
 from tiering.datasets.options import RAW_OPTIONS
-from tiering.formats.protocols import Dataset
+from tiering.formats.dataset import Dataset
 
 LABEL_NAMES = ("node_label.npy", "node_labels.npy")
 

@@ -28,8 +28,8 @@ from tiering.datasets.nodes import LabelArray, NodeArrays, make_nodes
 from tiering.datasets.scratch import first_wrong
 from tiering.datasets.splits import OFFICIAL, OGB_SPLITS, SplitArray, read_torch_splits
 from tiering.errors import InputError, MissingError
+from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.features import EDGE_FEATURES
-from tiering.formats.protocols import Dataset, EdgeData
 from tiering.progress import note
 
 DATA, LABELS, EDGES = "data.npz", "node-label.npz", "edge.csv.gz"

@@ -20,8 +20,8 @@ from tiering.datasets.options import COLUMN_OPTIONS
 from tiering.datasets.parquet_columns import ParquetColumn, batches, largest_in_footers, numbers, open_parquet
 from tiering.datasets.table_columns import choose_columns, require_once
 from tiering.errors import InputError
+from tiering.formats.dataset import Dataset
 from tiering.formats.npy_file import read_start
-from tiering.formats.protocols import Dataset
 from tiering.progress import progress
 
 SUFFIXES = (".parquet", ".pq")

@@ -21,8 +21,8 @@ from tiering.datasets.arrays import is_sparse
 from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
 from tiering.datasets.named_arrays import NAMED_OPTIONS, NamedArrays, NamedEdges, NamedNodes
 from tiering.errors import InputError, MissingError, quoted
+from tiering.formats.dataset import Dataset
 from tiering.formats.npy_file import read_start
-from tiering.formats.protocols import Dataset
 from tiering.formats.torch_file import StoredObject, read_torch
 
 FILES = ("data.pt", "geometric_data_processed.pt")

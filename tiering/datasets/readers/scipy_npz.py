@@ -23,7 +23,7 @@ from tiering.datasets.options import RAW_OPTIONS, node_count, option_name
 from tiering.datasets.readers.lists import list_ends
 from tiering.datasets.readers.npy import open_folder
 from tiering.errors import InputError, MissingError
-from tiering.formats.protocols import Dataset, EdgeData
+from tiering.formats.dataset import Dataset, EdgeData
 
 _LAYOUTS = ("coo", "csr", "csc")
 

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from tiering.datasets.options import SPLIT_RULES, ImportOptions
 from tiering.datasets.specs.spec import DatasetSpec, SpecFile, relation_of
 from tiering.errors import InputError
+from tiering.formats.dataset import Dataset, EdgeData, FeatureStream, NodeData
 from tiering.formats.features import FeatureTable
-from tiering.formats.protocols import Dataset, EdgeData, FeatureStream, NodeData
 
 
 def make_sized_dataset(source: DatasetSpec, path: Path = Path(), split: Any = None) -> Dataset:

@@ -15,7 +15,7 @@ from torch_geometric.data.graph_store import EdgeLayout
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import CapabilityError, InputError, MissingError
 from tiering.formats.graph import Graph
-from tiering.formats.refusals import checked_lists
+from tiering.formats.graph_checks import checked_lists
 from tiering.loader.attributes import NodeAttributes
 from tiering.loader.loader import LayoutTables
 from tiering.loader.options import DeviceOptions, ReadOptions

@@ -18,7 +18,7 @@ from tiering.datasets.readers.graphbolt.metadata import META, PREPROCESSED, Data
 from tiering.datasets.readers.graphbolt.topology import read_topology
 from tiering.datasets.scratch import chunks
 from tiering.errors import InputError, MissingError
-from tiering.formats.protocols import Dataset
+from tiering.formats.dataset import Dataset
 
 LABELS = "labels"
 SEEDS = ("seeds", "seed_nodes")

@@ -20,7 +20,7 @@ from tiering.datasets.readers.lists import list_ends
 from tiering.datasets.scratch import chunks
 from tiering.errors import InputError, MissingError
 from tiering.formats.column_ids import ColumnIds
-from tiering.formats.protocols import EdgeData
+from tiering.formats.dataset import EdgeData
 from tiering.formats.torch_file import StoredObject, read_torch, to_array
 
 WHAT = "a FusedCSCSamplingGraph of GraphBolt"

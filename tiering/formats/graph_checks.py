@@ -1,4 +1,4 @@
-"""What the core refuses of a graph, said with the names of the graph."""
+"""Checks of a graph's arrays, and errors of the core that name the graph and the relation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tiering.formats.graph import Graph
 
 @contextmanager
 def graph_errors(graph: Graph, relation: Relation | None = None) -> Iterator[None]:
-    """Say of which graph and relation the core refuses the adjacency: `FormatError` instead of `RefusedError`.
+    """Turn the core's `RefusedError` into a `FormatError` that names the graph and the relation.
 
     Without `relation` all are read, in the order of `Graph.relations`.
     """
@@ -29,10 +29,10 @@ def graph_errors(graph: Graph, relation: Relation | None = None) -> Iterator[Non
         raise FormatError(f"{graph.path}: {place}{error}; {damaged(graph.path)}") from error
 
 
-def of_ranks(
+def take_by_rank(
     values: np.ndarray[Any, Any], graph: Graph, node_type: str, begin: int = 0, end: int | None = None
 ) -> np.ndarray[Any, Any]:
-    """`values` of original nodes, for the ranks [begin, end) of a reordered graph."""
+    """Return `values` of original nodes by the ranks [begin, end) of a reordered graph."""
     order = f"order of node type {node_type!r}"
     ids = checked_range(graph.new_to_old(node_type)[begin:end], values.shape[0], graph, order, begin=begin)
     ranked: np.ndarray[Any, Any] = values[ids]
@@ -77,4 +77,5 @@ def checked_lists(graph: Graph, relation: Relation) -> tuple[np.ndarray[Any, Any
 
 
 def damaged(path: object) -> str:
+    """Return the end of a message about a graph that is damaged."""
     return f"the graph is damaged: run `tiering check {path} --full`"

@@ -1,4 +1,4 @@
-"""How concentrated hotness is: the share of its sum that the hottest nodes hold. From a sample, at any size."""
+"""The skew of scores: the fraction of their sum that the hottest nodes hold. From a sample, at any size."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tiering.units import format_count
 
 FloatArray: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 SAMPLED = 102_400
-"""Values looked at, of all types together."""
+"""Values read, of all types together."""
 MOST_LINES = 6
 """Types drawn, those with the most nodes; as many as there are colours."""
 _BLOCK = 8
-"""Values that are looked at together: those that one access to memory brings."""
+"""Values that are read together: those that one access to memory brings."""
 _POINTS = 200
 _LEFT = 1e-2
 """Where the logarithmic axis begins at the earliest, in percent."""
 
 
 def sample_values(values: FloatArray, most: int) -> FloatArray:
-    """Some `most` of the values, or all if there are no more: one block of 8 at random in each of equal parts.
+    """Return some `most` of the values, or all if there are no more: a block of 8 at random in each of equal parts.
 
     Every value is as likely as any other, in whatever order they are; the same values give the same sample.
     """
@@ -37,8 +37,8 @@ def sample_values(values: FloatArray, most: int) -> FloatArray:
     return np.array(values[begins[:, None] + np.arange(_BLOCK)]).ravel()
 
 
-def concentration(values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Shares of the nodes, ascending, and the share of the sum that the hottest so many hold.
+def skew_curve(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return fractions of the nodes, ascending, and the fraction of the sum that the hottest so many hold.
 
     Parameters
     ----------
@@ -56,14 +56,14 @@ def concentration(values: FloatArray) -> tuple[FloatArray, FloatArray]:
     return places / hottest.size, sums[places - 1] / sums[-1]
 
 
-def concentration_plot(values: Mapping[str, FloatArray]) -> Plot:
-    """Plot of the concentration by node type; `values` by type, of which a sample is looked at when it is drawn."""
+def skew_plot(values: Mapping[str, FloatArray]) -> Plot:
+    """Return a plot of the skew by node type; `values` by type, of which a sample is read when it is drawn."""
     largest = sorted(values, key=lambda name: -values[name].size)[:MOST_LINES]
     shown = {name: values[name] for name in values if name in largest}
     total = sum(array.size for array in shown.values())
     sampled = f", from {format_count(SAMPLED)} of {format_count(total)} values" if total > SAMPLED else ""
     of = f", the {MOST_LINES} largest types" if len(shown) < len(values) else ""
-    return Plot(f"How concentrated it is{of}{sampled}", partial(_draw, shown))
+    return Plot(f"Skew{of}{sampled}", partial(_draw, shown))
 
 
 def _draw(values: Mapping[str, FloatArray], figure: Any) -> None:
@@ -73,7 +73,7 @@ def _draw(values: Mapping[str, FloatArray], figure: Any) -> None:
     for index, (name, array) in enumerate(values.items()):
         sample = sample_values(array, most)
         if sample.sum() > 0:
-            nodes, held = concentration(sample)
+            nodes, held = skew_curve(sample)
             least = min(least, 100 * nodes[0])
             axes.plot(100 * nodes, 100 * held, label=plain_label(name), **line_style(index))
     axes.set(xscale="log", xlim=(min(max(least, _LEFT), 50), 100), ylim=(0, TOP))

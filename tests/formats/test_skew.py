@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tiering.formats.concentration import SAMPLED, concentration, concentration_plot, sample_values
+from tiering.formats.skew import SAMPLED, sample_values, skew_plot
 
 
 def test_the_hottest_hold_what_their_sum_is() -> None:
     values = np.random.default_rng(0).pareto(1.2, 3000)
-    nodes, held = concentration(values)
+    nodes, held = skew_curve(values)
     ordered = sorted(values.tolist(), reverse=True)
     for share, part in zip(nodes, held, strict=True):
         assert part == pytest.approx(sum(ordered[: round(share * 3000)]) / sum(ordered))
@@ -29,7 +29,7 @@ def test_a_sample_tells_what_all_values_tell(ordered: bool) -> None:
         values.sort()
     sample = sample_values(values, SAMPLED)
     assert sample.size <= SAMPLED
-    nodes, held = concentration(sample)
+    nodes, held = skew_curve(sample)
     everything = np.cumsum(np.sort(values)[::-1]) / values.sum()
     for share in (0.01, 0.1, 0.5):
         expected = everything[int(share * values.size) - 1]
@@ -40,7 +40,7 @@ def test_drawing_reads_a_sample_only() -> None:
     """A vector of 2^40 values that takes no memory: whoever looked at all would not end."""
     figure_module = pytest.importorskip("matplotlib.figure")
     huge = np.broadcast_to(np.float64(2), 1 << 40)
-    plot = concentration_plot({"paper": huge, "author": np.arange(5.0), "unread": np.zeros(7)})
+    plot = skew_plot({"paper": huge, "author": np.arange(5.0), "unread": np.zeros(7)})
     figure = figure_module.Figure()
     plot.draw(figure)
     lines = {line.get_label(): line for line in figure.axes[0].get_lines()}
@@ -52,7 +52,7 @@ def test_drawing_reads_a_sample_only() -> None:
 
 def test_of_many_types_the_largest_are_drawn() -> None:
     figure_module = pytest.importorskip("matplotlib.figure")
-    plot = concentration_plot({f"t{size}": np.ones(size) for size in (3, 90, 20, 5, 60, 70, 80, 10)})
+    plot = skew_plot({f"t{size}": np.ones(size) for size in (3, 90, 20, 5, 60, 70, 80, 10)})
     figure = figure_module.Figure()
     plot.draw(figure)
     assert [line.get_label() for line in figure.axes[0].get_lines()] == ["t90", "t20", "t60", "t70", "t80", "t10"]
