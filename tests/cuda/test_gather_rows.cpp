@@ -7,6 +7,7 @@
 #include <random>
 #include <tiering/cuda/check.hpp>
 #include <tiering/cuda/gather_rows.hpp>
+#include <tiering/cuda/memory.hpp>
 #include <vector>
 
 #include "../cpp/check.hpp"
@@ -103,32 +104,28 @@ void test_rows(const Case& c) {
   }
   table.staged = tables.emplace_back(staged, false, c.offset).data();
   const std::vector<std::byte> empty(expected.size(), std::byte{0xee});
-  const Shared ids_there(bytes_of(ids), true), slots_there(bytes_of(slots), true), out(empty, true, c.offset);
-
-  cudaStream_t stream = nullptr;
-  cuda::check(cudaStreamCreate(&stream), "a stream");
-  const cuda::GatherRequest request{.ids = ids_there.as<int64_t>(),
-                                    .slots = slots_there.as<uint32_t>(),
-                                    .count = static_cast<int64_t>(ids.size()),
-                                    .out = out.data()};
-  cuda::gather_rows(table, request, c.launch, stream);
-  cuda::check(cudaStreamSynchronize(stream), "gathering");
-  std::vector<std::byte> found(expected.size());
-  cuda::check(cudaMemcpy(found.data(), out.data(), found.size(), cudaMemcpyDefault), "reading the rows");
-  CHECK(found == expected);
+  const Shared slots_there(bytes_of(slots), true);
+  const cuda::GpuStream stream;
+  const auto expect = [&](const uint32_t* slots_of_ids, const uint32_t* places) {
+    const Shared ids_there(bytes_of(ids), true), out(empty, true, c.offset);
+    const cuda::GatherRequest request{.ids = ids_there.as<int64_t>(),
+                                      .slots = slots_of_ids,
+                                      .places = places,
+                                      .count = static_cast<int64_t>(ids.size()),
+                                      .out = out.data()};
+    cuda::gather_rows(table, request, c.launch, stream.get());
+    stream.synchronize();
+    std::vector<std::byte> found(expected.size());
+    cuda::check(cudaMemcpy(found.data(), out.data(), found.size(), cudaMemcpyDefault), "reading the rows");
+    CHECK(found == expected);
+  };
+  expect(slots_there.as<uint32_t>(), nullptr);
 
   // Rows of ids outside the table are left alone, the others come.
   ids[40] = kAll;
   ids[17] = -1;
-  const Shared worse(bytes_of(ids), true), again(empty, true, c.offset);
-  cuda::gather_rows(
-      table,
-      {.ids = worse.as<int64_t>(), .slots = slots_there.as<uint32_t>(), .count = request.count, .out = again.data()},
-      c.launch, stream);
-  cuda::check(cudaStreamSynchronize(stream), "gathering");
-  cuda::check(cudaMemcpy(found.data(), again.data(), found.size(), cudaMemcpyDefault), "reading the rows");
   for (size_t i : {17, 40}) std::fill_n(expected.begin() + static_cast<int64_t>(i * size), size, std::byte{0xee});
-  CHECK(found == expected);
+  expect(slots_there.as<uint32_t>(), nullptr);
 
   // Where no memory has them, the rows of the ssd tier are left as they are; with places rows go where these say.
   table.staged = nullptr;
@@ -136,31 +133,20 @@ void test_rows(const Case& c) {
   std::vector<uint32_t> places(ids.size());
   std::iota(places.begin(), places.end(), 0U);
   std::shuffle(places.begin(), places.end(), random);
-  std::fill(expected.begin(), expected.end(), std::byte{0xee});
-  for (size_t i = 0; i < ids.size(); ++i)
-    if (ids[i] < kCpu)
-      std::copy_n(all.begin() + ids[i] * c.row_bytes, c.row_bytes, expected.begin() + places[i] * c.row_bytes);
-  const Shared sound(bytes_of(ids), true), places_there(bytes_of(places), true), last(empty, true, c.offset);
-  cuda::gather_rows(
-      table,
-      {.ids = sound.as<int64_t>(), .places = places_there.as<uint32_t>(), .count = request.count, .out = last.data()},
-      c.launch, stream);
-  cuda::check(cudaStreamSynchronize(stream), "gathering");
-  cuda::check(cudaMemcpy(found.data(), last.data(), found.size(), cudaMemcpyDefault), "reading the rows");
-  CHECK(found == expected);
+  const Shared places_there(bytes_of(places), true);
+  const auto place_rows = [&](int64_t end) {
+    for (size_t i = 0; i < ids.size(); ++i)
+      if (ids[i] < end)
+        std::copy_n(all.begin() + ids[i] * c.row_bytes, c.row_bytes, expected.begin() + places[i] * c.row_bytes);
+  };
+  expected = empty;
+  place_rows(kCpu);
+  expect(nullptr, places_there.as<uint32_t>());
 
   // Where memory has all of them, no slots are needed.
   table.staged = tables.emplace_back(rows(kCpu, kAll), false, c.offset).data();
-  for (size_t i = 0; i < ids.size(); ++i)
-    std::copy_n(all.begin() + ids[i] * c.row_bytes, c.row_bytes, expected.begin() + places[i] * c.row_bytes);
-  cuda::gather_rows(
-      table,
-      {.ids = sound.as<int64_t>(), .places = places_there.as<uint32_t>(), .count = request.count, .out = last.data()},
-      c.launch, stream);
-  cuda::check(cudaStreamSynchronize(stream), "gathering");
-  cuda::check(cudaMemcpy(found.data(), last.data(), found.size(), cudaMemcpyDefault), "reading the rows");
-  CHECK(found == expected);
-  cudaStreamDestroy(stream);
+  place_rows(kAll);
+  expect(nullptr, places_there.as<uint32_t>());
 }
 
 }  // namespace

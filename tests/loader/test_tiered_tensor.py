@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from child_process import in_child
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
@@ -19,10 +20,6 @@ from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 import tiering
 from tiering.errors import BudgetError, CapabilityError, InputError
 from tiering.loader.tiered_tensor import host
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
-
-from child_process import in_child
 
 EXAMPLES = Path(__file__).parents[2] / "data_specs" / "examples"
 forks = pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")

@@ -245,21 +245,6 @@ class RankProcess:
         return threads + ([f"{sockets} sockets"] if sockets > self.sockets else [])
 
 
-def share_of_an_epoch(answers: Any, path: str, folder: str, rank: int, size: int) -> None:
-    """Numbers, seeds and rows of one rank's batches, of a loader that finds out by itself which rank it is."""
-    import torch.distributed as dist
-
-    from tiering.loader import open_layout
-
-    dist.init_process_group("gloo", init_method=f"file://{folder}/gloo", rank=rank, world_size=size)
-    loader = open_layout(path).loader(batch_size=16, fanouts=(3, 2), seed=5)
-    epoch = [taken(batch) for batch in loader.epoch(1)]
-    assert len(epoch) == len(loader)
-    answers.put((rank, epoch))
-    dist.barrier()
-    dist.destroy_process_group()
-
-
 def hold_rows(line: Any, path: str, rank: int, size: int, store: str) -> None:
     """Hold a file's bytes in memory that ranks share; say its inode and the sum of all bytes; go on until killed."""
     from torch.distributed import FileStore

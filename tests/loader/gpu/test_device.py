@@ -9,9 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))  # under pytest's importlib mode
-
 from tight_memory import wide_graph
 
 from tiering import cuda

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tiering import cuda
-from tiering.errors import BudgetError, CapabilityError, FormatError, InputError
+from tiering.errors import BudgetError, CapabilityError, FormatError, InputError, StorageError
 
 
 def table_of(kit, build, row_bytes, tiers, rows=700, **options):
@@ -37,13 +37,6 @@ def test_rows_of_all_tiers(gpu, kit, build, row_bytes, tiers):
         for tier, size in zip(("gpu", "peer", "cpu"), tiers, strict=True):
             assert (shares[tier] > 0) == (size > 0)
         assert (features.counters.ssd_reads > 0) == (sum(tiers) < 700)
-
-
-def test_indexing_gathers(gpu, kit, build):
-    layout, rows = table_of(kit, build, 64, (100, 100, 100))
-    with layout.features(device="cuda") as features:
-        for ids in ([5, 650, 5], torch.tensor([5, 650, 5], dtype=torch.int32)):
-            np.testing.assert_array_equal(features[ids].numpy(), rows[[5, 650, 5]])
 
 
 def test_ids_out_of_range(gpu, kit, build):
@@ -107,13 +100,6 @@ def test_closed_features_refuse(gpu, kit, build):
     assert "closed" in repr(features)
     with pytest.raises(InputError, match="were closed"):
         features.gather(np.array([1]))
-
-
-def test_same_arguments_same_table(gpu, kit, build):
-    layout, _ = table_of(kit, build, 64, (100, 100, 100))
-    with layout:
-        assert layout.features(device="cuda") is layout.features(device="cuda")
-        assert layout.features(device="cuda") is not layout.features()
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:x", "cuda:-1", 0])
@@ -184,3 +170,20 @@ def test_a_gather_from_host_memory_leaves_multiprocessors_to_training(gpu, kit, 
         assert features.max_sms == sms
     with layout.features(device="cuda", max_sms=3) as features:
         assert features.max_sms == 3
+
+
+def test_checksums_are_compared_before(gpu, kit, build):
+    layout, rows = table_of(kit, build, 602, (300, 200, 100), peers=2)
+    with layout.artifact.tier_path("paper", "gpu").open("r+b") as file:
+        file.write(bytes(rows[0, :1] ^ 1))
+    with pytest.raises(FormatError, match="paper/gpu"):
+        layout.features(device="cuda", verify=True)
+
+
+def test_a_file_that_was_cut(gpu, kit, build):
+    layout, _ = table_of(kit, build, 602, (300, 200, 100), peers=2)
+    path = layout.artifact.tier_path("paper", "gpu")
+    path.write_bytes(path.read_bytes()[:-5])
+    ends = rf"^[^ ]*tiers/paper/gpu: ends at byte {300 * 602 - 5}, .*: the file was truncated"
+    with pytest.raises(StorageError, match=ends):
+        layout.features(device="cuda")

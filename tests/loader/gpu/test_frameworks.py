@@ -121,15 +121,6 @@ def test_features_of_edges(gpu, tmp_path, sample_on):
                 assert_equal(*hops)
 
 
-def test_rows_read_ahead(gpu, kit, build):
-    layout = build(kit.small_graph(images=2))
-    options = {"num_neighbors": [4, 3], "window": 2, **OPTIONS}
-    for found, expected in zip(
-        layout.pyg_loader(**options, device="cuda"), layout.pyg_loader(**options, memory="tiers"), strict=True
-    ):
-        assert_equal(found.to_dict(), expected.to_dict())
-
-
 def kept_by_the_loader(loader):
     """Per batch, where the memory of tensors begins that torch's allocator is told of when the consumer gets it."""
     device = loader._batches.device

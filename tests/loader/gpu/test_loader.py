@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import threading
+import pickle
+import re
 
 import numpy as np
 import pytest
 import torch
+from child_process import in_child
 from simulated_gpu import resident_share
 
 from tiering.errors import BudgetError, CapabilityError, InputError
@@ -100,22 +102,6 @@ def test_seeds_that_come_twice(gpu, kit, build):
         assert_same(found, expected)
 
 
-def test_batches_that_grow(gpu, kit, build):
-    """Tables and lists are made larger in the midst of a batch, and kept."""
-    layout = build(kit.small_graph())
-    ids = np.arange(300)
-    there = layout.loader(device="cuda", fanouts="-1,-1", batch_size=300, seeds=ids, shuffle=False)
-    held = []
-    for size in (1, 2, 300, 3):
-        options = {"fanouts": "-1,-1", "batch_size": size, "seeds": ids[:300], "shuffle": False}
-        loader = layout.loader(device="cuda", **options)
-        found, expected = next(iter(loader)), next(iter(layout.loader(**options)))
-        assert_same(found, expected)
-        held.append(loader._batches.sampler.device_bytes)
-    assert next(iter(there)).num_nodes[-1]["node"] == 300
-    assert held[2] > held[0]
-
-
 def test_counters(gpu, kit, build):
     layout = build(kit.small_graph())
     options = {"fanouts": "4,3", "batch_size": 32, "memory": "tiers"}
@@ -154,15 +140,6 @@ def test_too_little_memory_for_a_batch(gpu, kit, build):
         assert_same(found, each)
 
 
-def test_stopping_midway_leaves_no_threads(gpu, kit, build):
-    layout = build(kit.small_graph())
-    loader = layout.loader(device="cuda", fanouts="4,3", batch_size=8)
-    for batch in loader:
-        if batch.index == 2:
-            break
-    assert not [t for t in threading.enumerate() if t.name.startswith("tiering-")]
-
-
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
@@ -186,3 +163,59 @@ def test_an_option_that_there_is_not(kit, build):
         layout.loader(fanout=[3])
     with pytest.raises(TypeError, match=r"features\(\) got an unexpected keyword argument 'workers'"):
         layout.features(workers=2)
+
+
+FORKED = "a GPU cannot be used in a forked child of the process that opened it; start the process by spawn"
+
+
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_a_forked_child(gpu, kit, build):
+    layout = build(kit.small_graph())
+    loader = layout.loader(fanouts=(2,), device="cuda")
+    with layout.features(device="cuda") as features:
+
+        def use() -> int:
+            uses = [lambda: features.gather([1]), lambda: features.counters, features.close, lambda: next(iter(loader))]
+            for each in uses:
+                with pytest.raises(CapabilityError, match=FORKED):
+                    each()
+            return layout.features(device="cpu").gather([1]).numel()
+
+        assert in_child(use) == 8
+        assert features.gather([1]).shape == (1, 8)
+
+
+def test_pickled(gpu, kit, build):
+    layout = build(kit.small_graph())
+    with layout.features(device="cuda") as features, pytest.raises(CapabilityError, match="GpuFeatures lie in the"):
+        pickle.dumps(features)
+    with pytest.raises(CapabilityError, match="a loader whose batches arrive on a GPU cannot be pickled"):
+        pickle.dumps(layout.loader(fanouts=(2,), device="cuda"))
+
+
+def test_code_of_the_page(gpu, kit, build, repository, tmp_path, monkeypatch, capsys):
+    """docs/gpu.md."""
+    build(kit.small_graph()).close()
+    (tmp_path / "layout-0").rename(tmp_path / "layout")
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"^```python\n(.*?)^```$", (repository / "docs" / "gpu.md").read_text(), re.M | re.S)
+    names: dict[str, object] = {}
+    exec(compile(code, "gpu.md", "exec"), names)  # noqa: S102 - our own page
+    assert tuple(names["rows"].shape) == (3, 8)
+    assert names["x"].shape[0] == len(names["batch"].nodes["node"])
+    assert "gpu 30 rows in cuda:0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("data", ["small_graph", "hetero_graph"])
+def test_example(gpu, kit, build, example, data, monkeypatch):
+    """The GraphSAGE example learns the same from the same batches."""
+    layout = build(getattr(kit, data)())
+    options = {"epochs": 2, "fanouts": [4, 3], "batch_size": 32, "hidden": 16}
+    expected = example.train(layout.path, **options)
+    monkeypatch.setattr(torch.nn.Module, "to", lambda self, device: self)  # the simulated GPU's memory is the host's
+    found = example.train(layout.path, device="cuda", **options)
+    for name in ("batch_digest", "losses", "test"):
+        assert found[name] == expected[name]
+    for node_type, tiers in expected["tiers"].items():
+        for tier, counters in tiers.items():
+            assert found["tiers"][node_type][tier]["rows"] == counters["rows"]

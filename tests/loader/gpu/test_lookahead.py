@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,9 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))  # under pytest's importlib mode
-
 from tight_memory import spare, tight_loader, wide_graph, wide_hetero_graph
 
 from tiering.errors import BudgetError, DeviceError, FormatError
@@ -241,13 +237,6 @@ def test_tables_of_several_types_are_preloaded(gpu, kit, build, options):
     assert contents(loader.epoch(0)) == truth(layout, options, 0)
 
 
-def test_tiers_alone_read_each_batch_by_itself(layout, options):
-    loader = layout.loader(device="cuda", memory="tiers", **options)
-    assert loader.lookahead is None and not loader.features["node"].preloaded
-    assert contents(loader.epoch(0)) == truth(layout, options, 0)
-    assert loader.counters()["node"]["ssd_reads"] > 0
-
-
 def test_epochs_that_end_early_leave_nothing(gpu, layout, options):
     """A break, an exception, an epoch that is dropped: threads and page-locked memory are as after a whole one."""
     loader = tight_loader(layout, 30, device="cuda", window=1, prefetch=3, **options)
@@ -291,16 +280,6 @@ def test_the_buffer_is_locked_as_long_as_its_loader_lives(gpu, layout, options):
     assert contents(again.epoch(0)) == truth(layout, options, 0)
 
 
-def test_an_epoch_within_an_epoch_reads_by_itself(layout, options):
-    loader = tight_loader(layout, 30, device="cuda", **options)
-    outer = []
-    for batch in loader.epoch(0):
-        outer += contents([batch])
-        if batch.index == 3:
-            assert contents(loader.epoch(5)) == truth(layout, options, 5)
-    assert outer == truth(layout, options, 0)
-
-
 def test_loaders_of_a_gpu_share_a_buffer_which_those_of_the_host_do_not_use(layout, options):
     train = tight_loader(layout, 200, device="cuda", **options)
     more = {**options, "memory": train.options.memory.memory}
@@ -335,34 +314,3 @@ def test_memory_that_cannot_be_locked_is_refused(gpu, layout, options):
         list(loader.epoch(0))
     gpu.set_registrable(1 << 40)
     assert contents(loader.epoch(0)) == truth(layout, options, 0)
-
-
-def test_damage_met_ahead_of_its_batch(layout, options):
-    loader = tight_loader(layout, 30, device="cuda", verify=True, **options)
-    list(loader.epoch(0))
-    for image in layout.artifact.images:
-        data = np.fromfile(image, np.uint8)
-        data[::4096] ^= 1
-        data.tofile(image)
-    message = r"extraction failed: FormatError: .*page \d+ .* is damaged: .* 'node'"
-    with pytest.raises(StageError, match=message) as caught:
-        list(loader.epoch(1))
-    assert isinstance(caught.value.__cause__, FormatError)
-
-
-def test_a_sampler_that_fails_ahead_of_its_batch(layout, options, monkeypatch):
-    loader = tight_loader(layout, 30, device="cuda", **options)
-    list(loader.epoch(0))
-    plain, arrived = GpuSampler.sample, []
-
-    def sample(self: Any, seeds: Any, *, epoch: int, batch: int) -> Any:
-        if batch == 4:
-            raise LookupError("no such node")
-        return plain(self, seeds, epoch=epoch, batch=batch)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(GpuSampler, "sample", sample)
-        with pytest.raises(StageError, match="epoch 1, batch 4: sampling failed: LookupError"):
-            arrived.extend(contents([batch])[0] for batch in loader.epoch(1))
-    assert arrived == truth(layout, options, 1)[:4]
-    assert contents(loader.epoch(1)) == truth(layout, options, 1)

@@ -6,15 +6,10 @@ What lies beside torch and other processes: test_beside_torch.py.
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))  # under pytest's importlib mode
-
 from rank_processes import batches_alone, expect_epoch, started
 from tight_memory import spare, tight_loader, wide_graph
 

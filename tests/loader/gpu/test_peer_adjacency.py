@@ -63,9 +63,10 @@ def test_no_gpu_holds_more_than_it_may(degrees, others, begin, peers, nbytes):
         for each, first, last in zip(relations, begins, ends, strict=True):
             assert first <= last < each.indptr.size
             mine = range(first + peer, last, peers)
+            edge_bytes = each.indices.itemsize + (0 if each.sums is None else 8)
             edges = sum(int(each.indptr[c + 1] - each.indptr[c]) for c in mine)
             held += each.share_bytes(first, last, peer, peers)
-            assert each.share_bytes(first, last, peer, peers) == 8 * (2 * len(mine) + 1) + edges * each.edge_bytes
+            assert each.share_bytes(first, last, peer, peers) == 8 * (2 * len(mine) + 1) + edges * edge_bytes
         least = sum(each.share_bytes(first, first, peer, peers) for each, first in zip(relations, begins, strict=True))
         assert held <= max(nbytes, least)
 

@@ -75,10 +75,3 @@ def test_weights_that_were_not_planned_stay_with_the_host(gpu, kit, build, monke
         del held
         gc.collect()
     assert live[True] - live[False] == 8 * prefix.edges > 0
-
-
-@pytest.mark.parametrize("name", ["cora", "tolokers"])
-def test_real_graph(gpu, tiering_cli, tmp_path, shared_data, name):
-    tiers = ["--gpu", "10%", "--peer", "2x5%", "--cpu", "40%", "--ssd", str(tmp_path / "ssd")]
-    path = prepare(tiering_cli, [str(shared_data / name)], tmp_path, *tiers)
-    compare(path)

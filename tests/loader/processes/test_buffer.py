@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))  # under pytest's importlib mode
-
 from rank_processes import ROWS, batches_alone, expect_epoch, started
 from tight_memory import ROW_BYTES
 

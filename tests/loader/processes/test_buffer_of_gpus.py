@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))  # under pytest's importlib mode
-
 from rank_processes import ROWS, batches_alone, expect_epoch, started
 from tight_memory import ROW_BYTES, wide_hetero_graph
 
@@ -54,20 +50,6 @@ def test_gpus_read_one_buffer(layout: Any, options: dict[str, Any], tmp_path: Pa
         assert ranks.all("left_over") == [[]] * 2
         assert ranks.all("drop") == [[]] * 2
         assert ranks.all("registered") == [1, 1]  # the cpu tier, which the layout keeps
-
-
-def test_rows_are_read_once_for_all_gpus(layout: Any, options: dict[str, Any], tmp_path: Path) -> None:
-    """Where the buffer holds what the epoch needs: bytes read are those of the union of all batches."""
-    sample = layout.loader(**{**options, "device": "cpu"}, features=None, rank=0, world_size=1)
-    first = layout.artifact.type_layout("node").ranges["ssd"][0]
-    union = {int(node) for batch in sample.epoch(0) for node in batch.nodes["node"] if node >= first}
-    with started(2, layout.path, tmp_path, options) as ranks:
-        ranks.open_tight(len(union))
-        for _ in range(2):
-            ranks.all("epoch", 0)
-            whole = ranks.all("counters")[0]["whole"]
-            assert whole["rows_read"] == len(union) < whole["rows"]
-            assert whole["used_bytes"] == len(union) * ROW_BYTES
 
 
 @pytest.mark.parametrize("order", [pytest.param("epoch", marks=pytest.mark.slow), "epoch in step"])

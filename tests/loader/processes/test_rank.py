@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))  # under pytest's importlib mode
-
-import warm_processes
-from rank_programs import share_of_an_epoch
 
 from tiering.errors import InputError
 from tiering.loader.processes.rank import ProcessRank, find_rank
@@ -29,36 +22,6 @@ def test_shares_are_equal_and_cover_the_epoch(count: int, world_size: int, drop_
         assert turns == list(range(count // world_size * world_size))
     else:
         assert turns == [batch % count for batch in range(-(-count // world_size) * world_size)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.long), 4])
-def test_ranks_share_one_epoch(kit: Any, build: Any, tmp_path: Any, size: int) -> None:
-    layout = build(kit.small_graph())
-    alone = {b.index: b for b in layout.loader(batch_size=16, fanouts=(3, 2), seed=5, rank=0, world_size=1).epoch(1)}
-    context = warm_processes.context()
-    answers = context.Queue()
-    ranks = [
-        context.Process(
-            target=share_of_an_epoch, args=(answers, str(layout.path), str(tmp_path), rank, size), daemon=True
-        )
-        for rank in range(size)
-    ]
-    for process in ranks:
-        process.start()
-    shares = dict(answers.get(timeout=120) for _ in ranks)
-    for process in ranks:
-        process.join(60)
-        assert process.exitcode == 0
-    assert sorted(shares) == list(range(size))
-    seen = set()
-    for rank, share in shares.items():
-        assert [index for index, *_ in share] == ProcessRank(rank, size).batches(len(alone), drop_last=False)
-        for index, seeds, rows in share:
-            np.testing.assert_array_equal(seeds, alone[index].seeds.numpy())
-            np.testing.assert_array_equal(rows, alone[index].x.numpy())
-            seen.add(index)
-    assert seen == set(alone)
 
 
 @pytest.mark.parametrize(

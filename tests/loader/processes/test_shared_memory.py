@@ -6,16 +6,12 @@ import gc
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from torch.distributed import HashStore
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))  # under pytest's importlib mode
-
 import warm_processes
 from rank_programs import hold_rows
+from torch.distributed import HashStore
 
 from tiering.errors import DeviceError, FormatError
 from tiering.loader import PeerGroup
