@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from tiering.errors import CapabilityError, InputError, MissingError
+from tiering.evaluation.options import TIERS, EvaluationOptions
 from tiering.options import options_of
 from tiering.sampling import SamplingOptions
 from tiering.units import parse_bytes, parse_fanouts, parse_threads
@@ -16,80 +15,34 @@ from .options import Call, Common, GraphArgument, Group, Seed, Train, flag, pars
 from .output import note, print_json, print_line, print_parts
 
 if TYPE_CHECKING:
-    from tiering.formats.graph import Graph
     from tiering.readahead.disk_speed import DiskSpeed
 
 _FANOUTS = options_of(SamplingOptions)["fanouts"]
 _PLOT_FORMATS = (".png", ".svg", ".pdf")
-_JUDGED, _TIERS = "What is judged", "Traffic of a tier plan, sizes as in `tiering layout`"
-_READING = "Seconds of reading from SSD, simulated"
 _MEASURED = "measured:"
 
 
-def _option(panel: str, name: str, metavar: str | None, text: str, default: bool = False) -> Any:
-    return typer.Option(name, metavar=metavar, help=text, rich_help_panel=panel, show_default=default)
-
-
 @takes(
+    Group(EvaluationOptions),
     Group(SamplingOptions, ("batch_size", "sampler", "frontier", "num_walks", "walk_length", "restart", "metapaths")),
     Group(Common, ("threads", "memory", "no_verify", "json")),
 )
 def evaluate_command(
     call: Call,
     graph: GraphArgument,
-    scores: Annotated[
-        list[Path] | None,
-        typer.Option("--scores", "-s", metavar="S", help="Scores to judge; repeatable.", show_default=False),
-    ] = None,
+    scores: Annotated[list[Path] | None, flag("Scores to evaluate; repeatable.", "--scores", "-s", metavar="S")] = None,
     fanouts: Annotated[
         list[str] | None, flag(f"{_FANOUTS.help} Repeatable. Default: 10,10,10.", "--fanouts", metavar="N,N,..")
     ] = None,
     train: Train = None,
-    epochs: Annotated[int, _option(_JUDGED, "--epochs", "N", "Epochs to count.", True)] = 3,
-    first_epoch: Annotated[
-        int | None,
-        _option(_JUDGED, "--first-epoch", "N", "Number of the first. Default: the first that no score has counted."),
+    gpu: Annotated[str | None, flag("Rows every GPU holds: 8GiB, 5%.", "--gpu", metavar="SIZE", panel=TIERS)] = None,
+    peer: Annotated[
+        str | None, flag("Rows spread over P GPUs: 4x8GiB.", "--peer", metavar="PxSIZE", panel=TIERS)
     ] = None,
-    shares: Annotated[
-        str | None, _option(_JUDGED, "--shares", "P,P,..", "Capacities, such as 1%,5%. Default: 1,2,5,10,20,40%.")
-    ] = None,
-    resamples: Annotated[int, _option(_JUDGED, "--resamples", "N", "Draws behind the ±; 0 for none.", True)] = 200,
-    gpu: Annotated[str | None, _option(_TIERS, "--gpu", "SIZE", "Rows every GPU holds: 8GiB, 5%.")] = None,
-    peer: Annotated[str | None, _option(_TIERS, "--peer", "PxSIZE", "Rows spread over P GPUs: 4x8GiB.")] = None,
-    cpu: Annotated[str | None, _option(_TIERS, "--cpu", "SIZE", "Rows in host memory: 64GiB, 20%.")] = None,
-    ssd: Annotated[bool, _option(_TIERS, "--ssd", None, "The rest lies on SSD.")] = False,
-    page: Annotated[str, _option(_TIERS, "--page", "SIZE", "Page of the SSD tier.", True)] = "4KiB",
-    block: Annotated[
-        str, _option(_TIERS, "--block", "SIZE", "Where SSD reads begin and end: 512, or 4KiB on some drives.", True)
-    ] = "512",
-    row_bytes: Annotated[
-        str | None,
-        _option(_TIERS, "--row-bytes", "SIZE|TYPE=SIZE,..", "Of types without features, such as learned embeddings."),
-    ] = None,
+    cpu: Annotated[str | None, flag("Rows in host memory: 64GiB, 20%.", "--cpu", metavar="SIZE", panel=TIERS)] = None,
+    ssd: Annotated[bool, flag("The rest lies on SSD.", "--ssd", panel=TIERS)] = False,
     seed: Seed = 0,
-    rows_in_memory: Annotated[
-        list[str] | None,
-        _option(
-            _READING,
-            "--rows-in-memory",
-            "SIZE",
-            "Memory for rows: 4GiB, or 10% of all; repeatable. All rows lie on SSD, in the order of each score. "
-            "(--memory is what this command itself may take.)",
-        ),
-    ] = None,
-    ssd_model: Annotated[
-        str | None,
-        _option(
-            _READING,
-            "--ssd-model",
-            "FILE|measured:DIR",
-            "The disk's speed: a JSON file with reads_per_second (of 4 KiB, at random) and bytes_per_second, or that "
-            "of the directory's disk, measured now by a file written there for a while.",
-        ),
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw the curves.", show_default=False)
-    ] = None,
+    plot: Annotated[Path | None, flag("Draw the curves.", "--plot", metavar="FILE.png")] = None,
 ) -> None:
     """Count the reads of sampled epochs: what share would a cache of 1 to 40 % serve, filled by each score?
 
@@ -103,7 +56,10 @@ def evaluate_command(
 
     if plot is not None:
         _check_plot(plot, [graph, *(scores or [])])
-    speed = _ssd_model(ssd_model)
+    asked: dict[str, Any] = call.given(EvaluationOptions)
+    for name, parse in (("ssd_model", _parse_ssd_model), ("shares", _parse_shares), ("row_bytes", _parse_row_bytes)):
+        if name in asked:
+            asked[name] = parse(asked[name])
     opened, judged = Graph.open(graph), [Scores.open(path) for path in scores or []]
     for artifact in (opened, *judged):
         artifact.verify_reads(not call.no_verify)
@@ -114,23 +70,9 @@ def evaluate_command(
         note(f"note: {', '.join(walks).replace('_', ' ')} has no effect on sampler {call.sampler}, only on pinsage")
     if "metapaths" in how:
         how["metapaths"] = parse_metapaths(how["metapaths"])
-    asked: dict[str, Any] = {
-        "epochs": epochs,
-        "first_epoch": first_epoch,
-        "train": train,
-        "tiers": parse_capacities(gpu, peer, cpu, ssd=ssd)
-        if (gpu, peer, cpu, ssd) != (None, None, None, False)
-        else None,
-        "page": page,
-        "block": block,
-        "row_bytes": _row_bytes(opened, row_bytes),
-        "resamples": resamples,
-        "rows_in_memory": rows_in_memory or (),
-        "ssd_model": speed,
-        "threads": parse_threads(call.threads),
-        "memory": call.memory,
-        **({} if shares is None else {"shares": _shares(shares)}),
-    }
+    if (gpu, peer, cpu, ssd) != (None, None, None, False):
+        asked["tiers"] = parse_capacities(gpu, peer, cpu, ssd=ssd)
+    asked |= {"train": train, "threads": parse_threads(call.threads), "memory": call.memory}
     hops = [parse_fanouts(text) for text in fanouts or ["10,10,10"]]
     results = [evaluate(opened, named, SamplingOptions(fanout, **how), **asked) for fanout in hops]
     for artifact in (opened, *judged):
@@ -153,8 +95,8 @@ def evaluate_command(
         note(f"plot: {plot}")
 
 
-def _shares(text: str) -> list[float]:
-    """Capacities from ``1%,5%,0.1``."""
+def _parse_shares(text: str) -> list[float]:
+    """Return the capacities in ``1%,5%,0.1``."""
     shares = []
     for part in text.split(","):
         number = part.strip().removesuffix("%")
@@ -165,18 +107,16 @@ def _shares(text: str) -> list[float]:
     return shares
 
 
-def _row_bytes(graph: Graph, text: str | None) -> int | dict[str, int] | None:
-    if text is None:
-        return None
+def _parse_row_bytes(text: str) -> int | dict[str, int]:
     if "=" not in text:
         return parse_bytes(text, "--row-bytes")
     pairs = [part.partition("=") for part in text.split(",")]
     return {name.strip(): parse_bytes(size, f"--row-bytes {name.strip()}") for name, _, size in pairs}
 
 
-def _ssd_model(model: str | None) -> DiskSpeed | str | None:
-    """The model; measured if that is asked for: now, so that a disk that cannot be is refused before sampling."""
-    if model is None or not model.startswith("measured"):
+def _parse_ssd_model(model: str) -> DiskSpeed | str:
+    """Return the model; measure the disk now where asked, so that a failure comes before sampling."""
+    if not model.startswith("measured"):
         return model
     folder = Path(model.removeprefix(_MEASURED))
     if not model.startswith(_MEASURED) or not folder.is_dir():
@@ -189,7 +129,7 @@ def _ssd_model(model: str | None) -> DiskSpeed | str | None:
 
 
 def _check_plot(plot: Path, reads: list[Path]) -> None:
-    """Refuse now what would fail after minutes of sampling, and a file in an artifact that is read."""
+    """Refuse a plot that would fail after minutes of sampling, and a file in an artifact that is read."""
     from importlib.util import find_spec
 
     from tiering.artifacts.overlap import refuse_overlap

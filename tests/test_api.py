@@ -60,7 +60,8 @@ def test_keywords_that_editors_know_are_those_that_are_taken() -> None:
 
     from tiering.datasets.generated.synthetic import generate
     from tiering.datasets.options import ImportKeywords, ImportOptions
-    from tiering.evaluation.run import EvaluationKeywords, evaluate
+    from tiering.evaluation.options import EvaluationKeywords, EvaluationOptions
+    from tiering.evaluation.run import evaluate
     from tiering.layout.options import LayoutKeywords, LayoutOptions
     from tiering.loader import options
     from tiering.pipeline.chain import run_config
@@ -84,7 +85,8 @@ def test_keywords_that_editors_know_are_those_that_are_taken() -> None:
     nodes = {"node_type", "seeds"}
     assert keys(ImportKeywords) == of(ImportOptions) | {"checksum_features"}
     assert keys(ScoreKeywords) == set(OPTIONS)
-    assert keys(EvaluationKeywords) == sampling | named(evaluate) - {"graph", "scores", "sampling", "elsewhere"}
+    given = named(evaluate) - {"graph", "scores", "sampling"}
+    assert keys(EvaluationKeywords) == sampling | given | of(EvaluationOptions)
     assert keys(LayoutKeywords) == named(LayoutOptions.of)
     assert keys(options.RowKeywords) == rows
     assert keys(options.NodeKeywords) == batches

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from benchmarks import cache_policies as policies
 from benchmarks.cache_policies import Future, read_merged, simulate_policies
 from tiering import native
-from tiering.evaluation.line import Rows
+from tiering.evaluation.cache_order import Rows
 from tiering.evaluation.ssd_reading import POLICIES, ReadingSpec
 from tiering.readahead.config import SsdTables
 from tiering.readahead.disk_speed import DiskSpeed

@@ -13,8 +13,8 @@ from toy_datasets import toy_dataset
 from benchmarks.rmat import rmat_edges
 from tiering.errors import BudgetError
 from tiering.evaluation import evaluate, named_scores
-from tiering.evaluation.line import competing_rows
-from tiering.evaluation.memory_need import evaluation_need
+from tiering.evaluation.cache_order import competing_rows
+from tiering.evaluation.memory import evaluation_memory
 from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.graph import Graph
 from tiering.graph import build_graph
@@ -48,7 +48,7 @@ def test_same_figures_for_any_memory(rmat: Graph, tmp_path: Path, tiers: Any, pe
     asked: dict[str, Any] = {"tiers": tiers, "row_bytes": 512, "resamples": 20, "epochs": 1}
     expected = evaluate(rmat, scores, OPTIONS, threads=2, memory="8GiB", **asked).to_json()
     rows = competing_rows(rmat, 512)
-    need = evaluation_need(rmat, rows, OPTIONS, scores=2, ssd=tiers is not None, train=(1 << 21) // 100)
+    need = evaluation_memory(rmat, rows, OPTIONS, scores=2, ssd=tiers is not None, train=(1 << 21) // 100)
     for threads, memory in ((1, need.minimum), (2, need.minimum), (7, need.minimum + 2 * need.batch)):
         limit = own_memory() + memory + MARGIN
         with peak_memory() as peak:
@@ -61,7 +61,7 @@ def test_same_figures_for_any_memory(rmat: Graph, tmp_path: Path, tiers: Any, pe
 def test_simulated_reading_takes_as_many_batches_as_memory_has_room_for(rmat: Graph, peak_memory: Any) -> None:
     asked: dict[str, Any] = {"row_bytes": 512, "resamples": 0, "epochs": 4, "ssd_model": DiskSpeed(1e5, 1e9)}
     train, sizes = (1 << 21) // 100, ["4%", "8%"]
-    need = evaluation_need(rmat, competing_rows(rmat, 512), OPTIONS, scores=0, ssd=False, train=train)
+    need = evaluation_memory(rmat, competing_rows(rmat, 512), OPTIONS, scores=0, ssd=False, train=train)
     batches = []
     for more in (110 * MIB, 130 * MIB, 1024 * MIB):
         held = own_memory()
@@ -88,7 +88,7 @@ def test_heterogeneous(tmp_path: Path, seed: int, peak_memory: Any) -> None:
     train = sum(graph.split("train", t).size for t in graph.node_types)
     options = SamplingOptions([3, 2], batch_size=20_000)
     expected = evaluate(graph, scores, options, epochs=1, threads=2).to_json()
-    need = evaluation_need(graph, competing_rows(graph), options, scores=1, ssd=False, train=train)
+    need = evaluation_memory(graph, competing_rows(graph), options, scores=1, ssd=False, train=train)
     limit = own_memory() + need.minimum + MARGIN + 16 * train  # the training nodes themselves
     with peak_memory() as peak:
         found = evaluate(graph, scores, options, epochs=1, threads=2, memory=limit).to_json()
@@ -106,7 +106,7 @@ def test_below_the_least_says_how_much_it_needs(rmat: Graph) -> None:
 def test_inside_a_memory_group(rmat: Graph) -> None:
     """The kernel's own limit, budget and 10 %."""
     train = (1 << 21) // 100
-    need = evaluation_need(rmat, competing_rows(rmat), OPTIONS, scores=0, ssd=False, train=train)
+    need = evaluation_memory(rmat, competing_rows(rmat), OPTIONS, scores=0, ssd=False, train=train)
     budget = need.minimum + 96 * MIB  # the interpreter and its libraries
     with memory_group(budget + budget // 10) as group:
         done = group.run("evaluate", rmat.path, "--fanouts", "5,3", "--batch-size", 400, "--epochs", 1, "--threads", 2,

@@ -16,7 +16,7 @@ from tiering import pipeline
 from tiering.datasets.generated.synthetic import generate
 from tiering.errors import InputError
 from tiering.evaluation import evaluate
-from tiering.evaluation.traffic import SsdReads, SsdUnits, span_reads
+from tiering.evaluation.link_traffic import SsdReads, SsdUnits, read_spans
 from tiering.formats.layout import SsdRows
 from tiering.layout import parse_capacities
 
@@ -39,7 +39,7 @@ def test_equals_a_walk_over_the_blocks(data: st.DataObject) -> None:
     row_bytes = data.draw(st.sampled_from([1, 7, 32, 100, 400, 512, 600, 1536, 2408, 5000]))
     rows = np.unique(data.draw(st.lists(st.integers(0, 40), max_size=12))).astype(np.int64)
     begins = SsdRows.plan(0, 41, row_bytes, page).begins(rows, page)
-    found = span_reads(begins, begins + row_bytes, units)
+    found = read_spans(begins, begins + row_bytes, units)
     assert found == walk(begins.tolist(), (begins + row_bytes).tolist(), units)
 
 
@@ -49,7 +49,7 @@ def test_by_hand() -> None:
 
     def read(*rows: int, block: int = 512) -> tuple[int, int]:
         begins = place.begins(np.array(rows, np.int32), 4096)
-        found = span_reads(begins, begins + 400, SsdUnits(4096, block))
+        found = read_spans(begins, begins + 400, SsdUnits(4096, block))
         return found.bytes, found.pages
 
     assert read() == (0, 0)

@@ -18,8 +18,8 @@ from striped_rows import cut
 
 from tiering.errors import BudgetError, FormatError, InputError
 from tiering.evaluation import evaluate
-from tiering.evaluation.line import Rows
-from tiering.evaluation.memory_need import ReadingRoom
+from tiering.evaluation.cache_order import Rows
+from tiering.evaluation.memory import ReadingMemory
 from tiering.evaluation.ssd_reading import POLICIES, ReadCost, ReadingSpec, mean_cost, read_pages, row_spans
 from tiering.formats.graph import Graph
 from tiering.memory import Budget, own_memory
@@ -159,8 +159,8 @@ def question(size: str, rows: Rows) -> ReadingSpec:
     return ReadingSpec.parse(rows, [size], 4096, SPEED)
 
 
-def room_for(rows: int) -> ReadingRoom:
-    return ReadingRoom(Budget(1 << 30, "1GiB"), 1 << 29, rows, 0)
+def room_for(rows: int) -> ReadingMemory:
+    return ReadingMemory(Budget(1 << 30, "1GiB"), 1 << 29, rows, 0)
 
 
 @pytest.mark.parametrize("span", [10, 60], ids=["the same rows over and over", "any rows"])
@@ -189,7 +189,7 @@ def test_batches_end_where_the_room_does() -> None:
     assert len(asked.sample(Listed(nodes), room_for(799))) == 7  # type: ignore[arg-type]
     with pytest.raises(BudgetError, match="reading that is simulated"):
         budget = Budget(1 << 29, "512MiB")
-        asked.sample(Listed(nodes), ReadingRoom(budget, budget.limit, 299, 0))  # type: ignore[arg-type]
+        asked.sample(Listed(nodes), ReadingMemory(budget, budget.limit, 299, 0))  # type: ignore[arg-type]
 
 
 def score_by(graph: Graph) -> np.ndarray[Any, Any]:

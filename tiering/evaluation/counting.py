@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tiering.artifacts.manifest import relation_key
 from tiering.evaluation.bootstrap import MAX_GROUPS, group_of
-from tiering.evaluation.line import CHUNK, IntArray
+from tiering.evaluation.cache_order import CHUNK, IntArray
 from tiering.formats.graph import Graph
 from tiering.sampling import AccessCounts, EpochPlan, Sampler, SamplingOptions, list_read_bytes, resolve_fanouts
 from tiering.sampling.plan import runs_of_batches
@@ -110,9 +110,9 @@ class ListReads:
         return {"reads_per_epoch": self.reads / epochs, "bytes_per_epoch": self.bytes / epochs}
 
 
-def list_reads(graph: Graph, counts: AccessCounts, options: SamplingOptions) -> dict[str, ListReads]:
-    """Reads of every relation's lists over all epochs, by the relation's key."""
-    reads_of = {}
+def count_list_reads(graph: Graph, counts: AccessCounts, options: SamplingOptions) -> dict[str, ListReads]:
+    """Return the reads of every relation's lists over all epochs, by the relation's key."""
+    by_relation = {}
     for index, relation in enumerate(graph.relations):
         fanouts = [hop[index] for hop in resolve_fanouts(graph.relations, options.fanouts)]
         indptr, indices = graph.csc(relation)
@@ -121,5 +121,5 @@ def list_reads(graph: Graph, counts: AccessCounts, options: SamplingOptions) -> 
             part = reads[begin : begin + CHUNK]
             degrees = np.diff(indptr[begin : begin + CHUNK + 1])
             total += float((part * list_read_bytes(degrees, indices.itemsize, options.sampler, fanouts)).sum())
-        reads_of[relation_key(relation)] = ListReads(int(reads.sum()), total)
-    return reads_of
+        by_relation[relation_key(relation)] = ListReads(int(reads.sum()), total)
+    return by_relation

@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from tiering.description import Described, Line, Part, Plot
+from tiering.evaluation.cache_order import FloatArray, IntArray
 from tiering.evaluation.counting import ListReads
-from tiering.evaluation.line import FloatArray, IntArray
+from tiering.evaluation.link_traffic import LinkTraffic
 from tiering.evaluation.ssd_reading import SsdReading
-from tiering.evaluation.traffic import Traffic
 
 ORACLE = "oracle"
 """Name of the ranking by true counts in every result."""
@@ -59,7 +59,7 @@ class Evaluation(Described):
     """Per score, and `ORACLE` last: all rows together."""
     types: dict[str, TypeResult]
     """Per competing node type."""
-    tiers: dict[str, Traffic] | None
+    tiers: dict[str, LinkTraffic] | None
     """Per score, and `ORACLE` last: what the tiers asked for would move; ``None`` if none were."""
     capacities: dict[str, Any] | None
     """``gpu``, ``peer``, ``num_peers``, ``cpu``, ``ssd`` as given; ``page_bytes``, ``block_bytes`` (`SsdUnits`)."""

@@ -1,9 +1,9 @@
-"""How good a score is: the share of the sampler's accesses that a tier filled by it would serve.
+"""How good a score is: the fraction of the sampler's accesses that a tier filled by it would serve.
 
-The truth is counted, not modelled: the training sampler runs for some epochs, and every unique node of every batch is
-one access to its feature row. A score lines all rows up by expected accesses per byte; its hit rate at a capacity is
-the share of accesses that go to the rows at the front of the line that fit. The oracle lines up by the counts
-themselves: no score does better on these epochs (but for the last row, which may not fit).
+Accesses are counted, not modelled: the training sampler runs for some epochs, and every unique node of every batch is
+one access to its feature row. A score orders all rows by expected accesses per byte; its hit rate at a capacity is the
+fraction of accesses that go to the rows at the front of the order that fit. The oracle orders by the counts themselves:
+no score does better on these epochs (but for the last row, which may not fit).
 """
 
 from __future__ import annotations
@@ -17,44 +17,24 @@ from typing import Any
 import numpy as np
 
 from tiering.errors import InputError
-from tiering.evaluation.bootstrap import MAX_GROUPS, RESAMPLES, Bootstrap
-from tiering.evaluation.counting import BUCKETS, ReferenceEpochs, list_reads
-from tiering.evaluation.findings import SHARES, Line, Questions, answer
-from tiering.evaluation.line import ASSUMED, RowBytes, Score, competing_rows, score_vector
-from tiering.evaluation.memory_need import ReadingRoom, evaluation_need
+from tiering.evaluation.bootstrap import MAX_GROUPS, Bootstrap
+from tiering.evaluation.cache_order import ASSUMED, CacheOrder, Score, competing_rows, join_scores
+from tiering.evaluation.counting import ReferenceEpochs, count_list_reads
+from tiering.evaluation.link_traffic import SsdCounter, SsdReads, SsdUnits
+from tiering.evaluation.memory import ReadingMemory, evaluation_memory
+from tiering.evaluation.metrics import MetricSpec, OrderCounts, compute
+from tiering.evaluation.options import EvaluationOptions
 from tiering.evaluation.result import ORACLE, Evaluation
 from tiering.evaluation.ssd_reading import ReadingSpec
-from tiering.evaluation.traffic import SsdCounter, SsdUnits
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
 from tiering.formats.train_set import Train, resolve_train
 from tiering.layout.tiers import Capacities
 from tiering.memory import Budget, parse_memory
+from tiering.options import options_of
 from tiering.readahead.disk_speed import DiskSpeed, read_speed
 from tiering.sampling import Fanout, SamplingOptions, make_sampler
-from tiering.sampling.options import SamplingKeywords
 from tiering.units import parse_threads
-
-__all__ = ["ORACLE", "SHARES", "Evaluation", "evaluate", "named_scores", "unseen_epoch"]
-
-
-class EvaluationKeywords(SamplingKeywords, total=False):
-    """What `evaluate` takes by keyword, for editors."""
-
-    seed: int
-    epochs: int
-    first_epoch: int | None
-    train: Train
-    shares: Sequence[float]
-    tiers: Capacities | None
-    page: str | int
-    block: str | int
-    row_bytes: RowBytes
-    resamples: int
-    rows_in_memory: Sequence[str | int]
-    ssd_model: DiskSpeed | str | Path | None
-    threads: int | str | None
-    memory: str | int | Budget | None
 
 
 def evaluate(
@@ -62,22 +42,13 @@ def evaluate(
     scores: Mapping[str, Score],
     sampling: SamplingOptions | Sequence[Fanout],
     *,
-    epochs: int = 3,
-    first_epoch: int | None = None,
     train: Train = None,
-    shares: Sequence[float] = SHARES,
     tiers: Capacities | None = None,
-    page: str | int = SsdUnits.page_bytes,
-    block: str | int = SsdUnits.block_bytes,
-    row_bytes: RowBytes = None,
-    resamples: int = RESAMPLES,
-    rows_in_memory: Sequence[str | int] = (),
-    ssd_model: DiskSpeed | str | Path | None = None,
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
     **options: Any,
 ) -> Evaluation:
-    """Sample some epochs of training and report what share of the accesses each score would have served.
+    """Sample some epochs of training and report the fraction of the accesses that each score would have served.
 
     Parameters
     ----------
@@ -89,105 +60,86 @@ def evaluate(
     sampling
         How training samples: `tiering.sampling.SamplingOptions`, or the fanouts alone, with its other fields
         (``batch_size``, ``seed``, ``frontier``, ``sampler``...) as `options`.
-    epochs
-        Epochs to count, from `first_epoch` on.
-    first_epoch
-        By default the first that no score of the same seed has counted (`unseen_epoch`), so that all scores predict.
-        0 with a score pre-sampled on the same seed is the exact future.
     train
         Training nodes, where the graph's own split is not meant: `tiering.formats.train_set.resolve_train`.
-    shares
-        Capacities to report, as shares of the bytes of all rows in [0, 1]; at most 50. With rows of one size that is
-        a share of the rows.
     tiers
         Sizes of tiers (`tiering.layout.parse_capacities`), to report what they would move.
-    page, block
-        Sizes in which the ssd tier is read: the layout's page, and where reads may begin and end
-        (`tiering.evaluation.traffic.SsdUnits`).
-    row_bytes
-        Bytes of a row of the types without features: `tiering.evaluation.line.competing_rows`.
-    resamples
-        Draws of the bootstrap; 0 for no intervals.
-    rows_in_memory, ssd_model
-        Simulate reading from SSD: sizes of memory for rows (``4GiB``, ``10%`` of the bytes of all rows), where all rows
-        lie on a disk of that speed, in the order of each score (`tiering.evaluation.ssd_reading`). The model is a
-        `DiskSpeed` or a file that has one (`tiering.readahead.disk_speed.read_speed`).
     memory
-        What to stay within: ``8GiB``, ``50%``, a budget; ``auto`` is most of what is free. Where it is short, fewer
+        Memory to stay within: ``8GiB``, ``50%``, a budget; ``auto`` is most of what is free. Where it is short, fewer
         threads sample; the result is the same, but for simulated reading, which has fewer batches then.
+    **options
+        Fields of `tiering.evaluation.options.EvaluationOptions`: ``epochs`` (3); ``first_epoch``, by default the first
+        that no score of the same seed has counted (`unseen_epoch`), so that all scores predict; ``shares`` (capacities
+        as fractions of the bytes of all rows, at most 50); ``resamples`` of the bootstrap (200; 0 for no intervals);
+        ``page`` and ``block`` of SSD reads; ``row_bytes`` (`tiering.evaluation.cache_order.competing_rows`);
+        ``rows_in_memory`` and ``ssd_model`` (a `DiskSpeed` or a file with one) to simulate reading from SSD
+        (`tiering.evaluation.ssd_reading`).
 
     Raises
     ------
     InputError
         If there are no training nodes (the message says how to give them), or a parameter, score or tier does not fit.
     BudgetError
-        If the memory is less than the minimum (`tiering.evaluation.memory_need.evaluation_need`).
+        If the memory is less than the minimum (`tiering.evaluation.memory.evaluation_memory`).
 
     Notes
     -----
-    Rows of all node types are in one line, by score per byte, ties by type and id, as in `tiering layout`. Cost: the
-    sampling, twice with an ssd tier, and one sort of all rows per score. Memory:
-    `tiering.evaluation.memory_need.evaluation_need`.
+    Cost: the sampling, twice with an ssd tier, and one sort of all rows per score.
     """
-    _check_parameters(epochs, first_epoch, resamples, scores)
-    workers = parse_threads(threads)
+    asked = EvaluationOptions(**{name: options.pop(name) for name in options_of(EvaluationOptions) if name in options})
     if isinstance(sampling, SamplingOptions) and options:
         raise InputError(f"{', '.join(options)}: expected inside the sampling options, since these are given")
-    chosen = sampling if isinstance(sampling, SamplingOptions) else SamplingOptions(sampling, **options)
-    first = unseen_epoch(scores, chosen.seed) if first_epoch is None else first_epoch
-    nodes = resolve_train(graph, train, chosen.seed)
-    rows = competing_rows(graph, row_bytes)
-    questions = Questions(rows, tuple(shares), tiers, SsdUnits.parse(page, block))
-    budget = parse_memory(memory)
-    trained = sum(ids.size for ids in nodes.values())
-    need = evaluation_need(graph, rows, chosen, scores=len(scores), ssd=questions.has_ssd, train=trained)
-    asked = _reading_question(questions, rows_in_memory, ssd_model)
-    room = None if asked is None else ReadingRoom.of(budget, need, rows, asked.max_bytes)
+    if ORACLE in scores:
+        raise InputError(f"scores: {ORACLE!r} is the name of the true counts; give the score another name")
+    workers = parse_threads(threads)
+    how = sampling if isinstance(sampling, SamplingOptions) else SamplingOptions(sampling, **options)
+    first = unseen_epoch(scores, how.seed) if asked.first_epoch is None else asked.first_epoch
+    nodes = resolve_train(graph, train, how.seed)
+    rows = competing_rows(graph, asked.row_bytes)
+    spec = MetricSpec(rows, tuple(asked.shares), tiers, SsdUnits.parse(asked.page, asked.block))
+    reading = _plan_reading(spec, asked.rows_in_memory, asked.ssd_model)
+    budget, trained = parse_memory(memory), sum(ids.size for ids in nodes.values())
+    need = evaluation_memory(graph, rows, how, scores=len(scores), ssd=spec.has_ssd, train=trained)
+    room = None if reading is None else ReadingMemory.plan(budget, need, rows, reading.max_bytes)
     samplers = need.threads(budget if room is None else budget.without(room.bytes), workers)
-    judged = ReferenceEpochs(make_sampler(graph, chosen), nodes, chosen, range(first, first + epochs), samplers)
-    known = None if asked is None or room is None else asked.sample(judged, room)
-    rankings = {name: questions.rank(score_vector(graph, rows, name, score), workers) for name, score in scores.items()}
-    ranked = list(rankings.values()) if resamples else []
-    maps = [(t, ranking.buckets[rows.part(i)]) for ranking in ranked for i, t in enumerate(rows.types)]
-    counted = judged.count(maps)
-    hits = counted.hits.reshape(len(ranked), len(rows.types), -1, BUCKETS) if ranked else None
-    truth = rows.join(counted.accesses.features)
-    rankings[ORACLE] = questions.rank(truth, workers)
-    ssd = {}
-    if questions.reads_ssd:
-        places = {name: ranking.places for name, ranking in rankings.items()}
-        counter = SsdCounter(rows.types, rows.row_bytes, places, questions.units)
-        ssd = counter.reads(functools.reduce(np.add, judged.map_batches(counter.see, "counting pages")))
-    reading = None
-    if asked is not None and known is not None:
-        values = ((name, score_vector(graph, rows, name, score)) for name, score in scores.items())
-        lines = ((name, rows.line(own, workers)) for name, own in chain(values, [(ORACLE, truth)]))
-        reading = asked.simulate(lines, known)
-    bootstrap = Bootstrap(min(counted.batches, MAX_GROUPS), resamples, chosen.seed)
-    by_score = [*([None] * len(scores) if hits is None else hits), None]  # the oracle has no error bars
-    scored = {
-        name: Line(questions, ranking, truth, own, bootstrap)
-        for (name, ranking), own in zip(rankings.items(), by_score, strict=True)
+    epochs = ReferenceEpochs(make_sampler(graph, how), nodes, how, range(first, first + asked.epochs), samplers)
+
+    batches = None if reading is None or room is None else reading.sample(epochs, room)
+    orders = {name: spec.cut(join_scores(graph, rows, name, score), workers) for name, score in scores.items()}
+    maps = [
+        (t, order.buckets[rows.slice_type(i)])
+        for order in (orders.values() if asked.resamples else ())
+        for i, t in enumerate(rows.types)
+    ]
+    tally = epochs.count(maps)
+    truth = rows.join(tally.accesses.features)
+    orders[ORACLE] = spec.cut(truth, workers)
+    ssd_reads = _count_ssd_reads(spec, epochs, orders)
+    ssd_reading = None
+    if reading is not None and batches is not None:
+        values = chain(
+            ((name, join_scores(graph, rows, name, score)) for name, score in scores.items()), [(ORACLE, truth)]
+        )
+        ssd_reading = reading.simulate(((name, rows.sort(own, workers)) for name, own in values), batches)
+    bootstrap = Bootstrap(min(tally.batches, MAX_GROUPS), asked.resamples, how.seed)
+    hits = dict(zip(scores, tally.hits.reshape(-1, len(rows.types), *tally.hits.shape[1:]), strict=False))
+    counts = {
+        name: OrderCounts(spec, order, truth, hits.get(name), bootstrap)  # the oracle has no intervals
+        for name, order in orders.items()
     }
     parameters = {
-        **chosen.to_json(),
-        "epochs": epochs,
+        **how.to_json(),
+        "epochs": asked.epochs,
         "first_epoch": first,
-        "resamples": resamples,
+        "resamples": asked.resamples,
         "train_nodes": {t: int(ids.size) for t, ids in nodes.items()},
         "node_types": list(rows.types),
     }
-    return answer(
-        questions,
-        scored,
-        truth,
-        ssd,
-        adjacency=list_reads(graph, counted.accesses, chosen),
-        batches=counted.batches,
-        seen=_seen(scores, chosen.seed),
-        parameters=parameters,
-        ssd_reading=reading,
-    )
+    return compute(
+        spec, counts, truth, ssd_reads,
+        adjacency=count_list_reads(graph, tally.accesses, how), batches=tally.batches, seen=_seen(scores, how.seed),
+        parameters=parameters, ssd_reading=ssd_reading,
+    )  # fmt: skip
 
 
 def named_scores(graph: Graph, scores: Sequence[Scores]) -> dict[str, Score]:
@@ -213,7 +165,7 @@ def named_scores(graph: Graph, scores: Sequence[Scores]) -> dict[str, Score]:
 
 
 def unseen_epoch(scores: Mapping[str, Score], seed: int) -> int:
-    """First epoch of the run with `seed` that none of the scores has counted.
+    """Return the first epoch of the run with `seed` that none of the scores has counted.
 
     Epochs of one run share their batches, and hop by hop their draws, even where fanouts or depth differ: only the
     seed matters.
@@ -222,34 +174,33 @@ def unseen_epoch(scores: Mapping[str, Score], seed: int) -> int:
 
 
 def _seen(scores: Mapping[str, Score], seed: int) -> dict[str, range]:
-    """Epochs of the run with `seed` that each score has counted; scores that counted none are left out."""
+    """Return the epochs of the run with `seed` that each score has counted; other scores are left out."""
     counted = {name: score.counted_epochs(seed) for name, score in scores.items() if isinstance(score, Scores)}
     return {name: epochs for name, epochs in counted.items() if epochs}
 
 
-def _reading_question(
-    questions: Questions, sizes: Sequence[str | int], model: DiskSpeed | str | Path | None
+def _plan_reading(
+    spec: MetricSpec, sizes: Sequence[str | int], model: DiskSpeed | str | Path | None
 ) -> ReadingSpec | None:
     if not sizes and model is None:
         return None
     if not sizes or model is None:
         lacking = "ssd model: expected the disk's speed" if sizes else "rows in memory: expected a size such as 4GiB"
         raise InputError(f"{lacking}, found nothing: simulated reading takes both")
-    if ASSUMED in questions.rows.origins:
+    if ASSUMED in spec.rows.origins:
         raise InputError(
             "rows in memory: the graph has no features, and reading takes rows of known size; say what a row has with "
             "--row-bytes"
         )
     speed = model if isinstance(model, DiskSpeed) else read_speed(Path(model))
-    return ReadingSpec.parse(questions.rows, sizes, questions.units.page_bytes, speed)
+    return ReadingSpec.parse(spec.rows, sizes, spec.units.page_bytes, speed)
 
 
-def _check_parameters(epochs: int, first_epoch: int | None, resamples: int, scores: Mapping[str, Score]) -> None:
-    if epochs < 1:
-        raise InputError(f"epochs: expected 1 or more, found {epochs}")
-    if first_epoch is not None and first_epoch < 0:
-        raise InputError(f"first epoch: expected 0 or more, found {first_epoch}")
-    if resamples < 0:
-        raise InputError(f"resamples: expected 0 or more, found {resamples}")
-    if ORACLE in scores:
-        raise InputError(f"scores: {ORACLE!r} is the name of the true counts; give the score another name")
+def _count_ssd_reads(
+    spec: MetricSpec, epochs: ReferenceEpochs, orders: Mapping[str, CacheOrder]
+) -> dict[str, dict[str, SsdReads]]:
+    """Return the reads of SSDs by score and node type: the batches are sampled a second time."""
+    if not spec.counts_ssd_reads:
+        return {}
+    counter = SsdCounter(spec.rows, {name: order.positions for name, order in orders.items()}, spec.units)
+    return counter.name_sums(functools.reduce(np.add, epochs.map_batches(counter.count, "counting pages")))

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.errors import InputError
+from tiering.evaluation.cache_order import IntArray, Rows
 from tiering.evaluation.counting import ReferenceEpochs
-from tiering.evaluation.line import IntArray, Rows
-from tiering.evaluation.memory_need import ReadingRoom
+from tiering.evaluation.memory import ReadingMemory
 from tiering.formats.layout import SsdRows
 from tiering.progress import Progress, progress
 from tiering.readahead.config import ReadaheadConfig, SsdTables, choose_config, divide_slots, max_known
@@ -142,7 +142,7 @@ class ReadingSpec:
                         "give more, or make batches smaller"
                     )
 
-    def sample(self, epochs: ReferenceEpochs, room: ReadingRoom) -> list[npt.NDArray[Any]]:
+    def sample(self, epochs: ReferenceEpochs, room: ReadingMemory) -> list[npt.NDArray[Any]]:
         """Sample the first batches, by `Rows` numbers: as many as fill the largest memory about three times.
 
         A third of them reads as many different bytes as the memory has, or three times as many with repetition. The
@@ -227,9 +227,9 @@ class ReadingSpec:
     def _disk_positions(self, order: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
         """Return the position on disk of each row."""
         positions, first = np.empty(self.rows.size, np.uint32), 0
+        by_type = dict(zip(self.rows.types, self.rows.split(order), strict=True))
         for node_type in self.tables.types:
-            part = self.rows.part(self.rows.types.index(node_type))
-            rows = order if len(self.rows.types) == 1 else order[(order >= part.start) & (order < part.stop)]
+            rows = by_type[node_type]
             positions[rows] = np.arange(first, first + rows.size, dtype=np.uint32)
             first += rows.size
         return positions

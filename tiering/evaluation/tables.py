@@ -11,9 +11,9 @@ from tiering.evaluation.ssd_reading import LOOK_AHEAD, STATIC
 from tiering.units import format_bytes, format_count, format_share
 
 if TYPE_CHECKING:
+    from tiering.evaluation.link_traffic import LinkTraffic
     from tiering.evaluation.result import Curve, Evaluation
     from tiering.evaluation.ssd_reading import SsdReading
-    from tiering.evaluation.traffic import Traffic
 
 _LINKS = {"gpu_memory": "GPU memory", "peer_link": "peer link", "host_link": "host link", "ssd": "SSD"}
 
@@ -128,7 +128,7 @@ def _half(ends: tuple[float, float] | None) -> str:
     return f" ±{half:.1f}" if half >= 0.05 or half == 0 else f" ±{half:.2f}"
 
 
-def _moved(plan: Traffic, link: str, node_type: str | None, rows: bool) -> str:
+def _moved(plan: LinkTraffic, link: str, node_type: str | None, rows: bool) -> str:
     moved, part = plan.moved(node_type)[link], plan.shares(node_type)[link]
     ends = None if plan.intervals is None or node_type is not None else plan.intervals[link]
     return f"{format_count(round(moved)) if rows else format_bytes(moved)}  {100 * part:.1f}{_half(ends)} %"
@@ -139,7 +139,7 @@ def _device_columns(result: Evaluation) -> list[str]:
     return ["read from SSD", "pages"] if any(plan.ssd_reads for plan in (result.tiers or {}).values()) else []
 
 
-def _device(plan: Traffic, node_type: str | None) -> list[str]:
+def _device(plan: LinkTraffic, node_type: str | None) -> list[str]:
     reads = plan.device(node_type)
     return [] if reads is None else [format_bytes(reads["bytes"]), format_count(round(reads["pages"]))]
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tiering.cluster.steps import StageTasks
     from tiering.datasets.options import ImportKeywords
     from tiering.evaluation import Evaluation
-    from tiering.evaluation.run import EvaluationKeywords
+    from tiering.evaluation.options import EvaluationKeywords
     from tiering.exports import Export
     from tiering.layout import LayoutOptions
     from tiering.layout.options import LayoutKeywords

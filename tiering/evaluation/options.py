@@ -1,0 +1,77 @@
+"""Options of an evaluation: one field each, for `tiering evaluate` and `tiering.evaluation.evaluate`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tiering.evaluation.cache_order import RowBytes
+from tiering.formats.train_set import Train
+from tiering.layout.tiers import Capacities
+from tiering.memory import Budget
+from tiering.options import option, parse_options, whole
+from tiering.readahead.disk_speed import DiskSpeed
+from tiering.sampling.options import SamplingKeywords
+
+COUNTED, TIERS = "What is counted", "Traffic of a tier plan, sizes as in `tiering layout`"
+_READING = "Seconds of reading from SSD, simulated"
+SHARES = (0.01, 0.02, 0.05, 0.10, 0.20, 0.40)
+"""Capacities reported by default, as fractions of the bytes of all feature rows."""
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """What an evaluation counts and reports; `InputError` where a number does not fit."""
+
+    epochs: int = option(3, "Epochs to count.", "N", panel=COUNTED, parse=whole(1, 1 << 62, "1 or more"))
+    first_epoch: int | None = option(
+        None, "Number of the first. Default: the first that no score has counted.", "N", panel=COUNTED,
+        parse=lambda value, name: None if value is None else whole(0, 1 << 62, "0 or more")(value, name),
+    )  # fmt: skip
+    shares: Sequence[float] = option(
+        SHARES, "Capacities, such as 1%,5%. Default: 1,2,5,10,20,40%.", "P,P,..", panel=COUNTED, cli=str | None,
+    )  # fmt: skip
+    resamples: int = option(
+        200, "Draws behind the ±; 0 for none.", "N", panel=COUNTED, parse=whole(0, 1 << 62, "0 or more")
+    )
+    page: str | int = option("4KiB", "Page of the SSD tier.", "SIZE", panel=TIERS, cli=str, cli_default="4KiB")
+    block: str | int = option(
+        "512", "Where SSD reads begin and end: 512, or 4KiB on some drives.", "SIZE", panel=TIERS, cli=str,
+        cli_default="512",
+    )  # fmt: skip
+    row_bytes: RowBytes = option(
+        None, "Bytes of a row of types without features, such as learned embeddings.", "SIZE|TYPE=SIZE,..",
+        panel=TIERS, cli=str | None,
+    )  # fmt: skip
+    rows_in_memory: Sequence[str | int] = option(
+        (), "Memory for rows: 4GiB, or 10% of all; repeatable. All rows lie on SSD, in the order of each score. "
+        "(--memory is what this command itself may take.)", "SIZE", panel=_READING, cli=list[str] | None,
+    )  # fmt: skip
+    ssd_model: DiskSpeed | str | Path | None = option(
+        None, "The disk's speed: a JSON file with reads_per_second (of 4 KiB, at random) and bytes_per_second, or that "
+        "of the directory's disk, measured now by a file written there for a while.", "FILE|measured:DIR",
+        panel=_READING, cli=str | None,
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        parse_options(type(self), vars(self))
+
+
+class EvaluationKeywords(SamplingKeywords, total=False):
+    """Keywords of `evaluate`, for editors."""
+
+    seed: int
+    train: Train
+    tiers: Capacities | None
+    threads: int | str | None
+    memory: str | int | Budget | None
+    epochs: int
+    first_epoch: int | None
+    shares: Sequence[float]
+    resamples: int
+    page: str | int
+    block: str | int
+    row_bytes: RowBytes
+    rows_in_memory: Sequence[str | int]
+    ssd_model: DiskSpeed | str | Path | None
