@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
@@ -19,7 +20,7 @@ from tiering.artifacts.manifest import Relation, relation_key
 from tiering.formats.adjacency_prefix import INDPTR_BYTES, SUM_BYTES, AdjacencyPrefix
 from tiering.formats.graph import Graph, relation_folder
 from tiering.loader.gpu.device import Device, pinned_address
-from tiering.loader.gpu.memory import open_memory, prefers_host, share_handle
+from tiering.loader.gpu.memory import prefers_host, share_memory
 from tiering.loader.processes.peers import PeerGroup
 from tiering.loader.tables.resident import SharedBlock, get_or_fill, load_rows
 from tiering.sampling import checked_weights
@@ -254,52 +255,39 @@ def share_lists(
     Returns the shares of all GPUs, none if one cannot be reached or is slower than host memory; and their owners, which
     must be kept in any case, because the others may read this process's share.
     """
-    own = _own_share(lists, begin, end, group, device, what)
-    parts, owners = [], [memory for memory in own if memory is not None]
-    handles = [share_handle(memory, what) for memory in own]
-    edges = lists.share_edges(begin, end, group.rank, group.size)
-    shares = group.exchange(group.numbered(topic), {"handles": handles, "edges": edges})
-    for rank, share in enumerate(shares):
-        memories: list[Any] = [*own]
-        if rank != group.rank:
-            whose = f"adjacency lists of peer {rank}"
-            memories = [open_memory(handle, device, whose) for handle in share["handles"]]
-            owners += [memory for memory in memories if memory is not None]
-        begins, indices, sums, firsts = (0 if memory is None else memory.address for memory in memories)
-        parts.append((begins, indices, sums, firsts, share["edges"]))
-        if any(handle != "" and memory is None for handle, memory in zip(share["handles"], memories, strict=True)):
-            return [], owners
-        nbytes = share["edges"] * lists.indices.itemsize
-        if rank != group.rank and prefers_host(device.index, indices, nbytes, f"adjacency lists of peer {rank}"):
-            return [], owners
-    return parts, owners
+    own = _copy_share(lists, begin, end, group, device, what)
+    shares = share_memory(group, group.numbered(topic), own, device, what, "adjacency lists")
+    parts = []
+    for peer, memory in enumerate(shares):
+        if memory is None:
+            return [], shares
+        columns, edges = len(range(begin + peer, end, group.size)), lists.share_edges(begin, end, peer, group.size)
+        firsts = memory.address + INDPTR_BYTES * (columns + 1)
+        sums = firsts + INDPTR_BYTES * columns
+        indices = sums if lists.sums is None else sums + SUM_BYTES * edges
+        whose = f"adjacency lists of peer {peer}"
+        if peer != group.rank and prefers_host(device.index, indices, edges * lists.indices.itemsize, whose):
+            return [], shares
+        parts.append((memory.address, indices, 0 if lists.sums is None else sums, firsts, edges))
+    return parts, shares
 
 
-def _own_share(
+def _copy_share(
     lists: HostLists, begin: int, end: int, group: PeerGroup, device: Device, what: str
-) -> list[cuda.DeviceMemory | None]:
-    """Copy begins, indices, sums and firsts of this process's columns to its GPU; ``None`` for empty ones."""
-    starts = np.asarray(lists.indptr[begin + group.rank : end : group.size])
-    degrees = np.asarray(lists.indptr[begin + group.rank + 1 : end + 1 : group.size]) - starts
-    begins = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
-    edges = int(begins[-1])
-    made: list[cuda.DeviceMemory | None] = []
+) -> cuda.DeviceMemory:
+    """Copy begins, firsts, sums and indices of this process's columns to its GPU, one after the other."""
+    starts = np.ascontiguousarray(lists.indptr[begin + group.rank : end : group.size])
+    degrees = lists.indptr[begin + group.rank + 1 : end + 1 : group.size] - starts
+    arrays = [iter([np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64), starts])]
+    arrays += [list_pieces(array, starts, degrees) for array in (lists.sums, lists.indices) if array is not None]
     with cuda.device_errors(what, "lower peer_adjacency_cache, or make the layout's gpu tier smaller"):
-        stream = cuda.Stream(device.index)
-        for array in (begins, lists.indices, lists.sums, starts):
-            along_edges = array is lists.indices or array is lists.sums
-            if array is None or not (count := edges if along_edges else array.size):
-                made.append(None)
-                continue
-            memory = cuda.allocate(device.index, count * array.itemsize, shared=True)
-            pieces = list_pieces(array, starts, degrees) if along_edges else iter([np.ascontiguousarray(array)])
-            at = memory.address
-            for piece in pieces:
-                cuda.copy(device.index, at, piece.ctypes.data, piece.nbytes, stream.handle)
-                stream.synchronize()  # before the piece goes
-                at += piece.nbytes
-            made.append(memory)
-    return made
+        memory = cuda.allocate(device.index, lists.share_bytes(begin, end, group.rank, group.size), shared=True)
+        stream, at = cuda.Stream(device.index), memory.address
+        for piece in chain.from_iterable(arrays):
+            cuda.copy(device.index, at, piece.ctypes.data, piece.nbytes, stream.handle)
+            stream.synchronize()  # before the piece goes
+            at += piece.nbytes
+    return memory
 
 
 def list_pieces(

@@ -29,7 +29,7 @@ from tiering.loader.batches.lookahead import Lookahead
 from tiering.loader.batches.pipeline import PipelineStage
 from tiering.loader.batches.targets import Plan
 from tiering.loader.batches.tensors import tensors_in
-from tiering.loader.gpu.adjacency import GpuAdjacency, PlacedLists, load_adjacency
+from tiering.loader.gpu.adjacency import PlacedLists, load_adjacency
 from tiering.loader.gpu.device import Device, auto_sms, check_process, parse_sms, pinned
 from tiering.loader.gpu.gather import GpuFeatures
 from tiering.loader.gpu.rows import SlotRows
@@ -72,7 +72,7 @@ class GpuSampler:
 
     Lists that the layout's plan puts on the GPU are read there, the others from host memory, on up to `max_sms`
     multiprocessors (0: all; ``auto``: as in a gather). `group` shares one copy of them, and `cache_bytes` of the next
-    in rank on each of its GPUs. `sampler` explains errors in seeds or adjacency. `adjacency`: lists loaded before.
+    in rank on each of its GPUs. `sampler` explains errors in seeds or adjacency.
 
     One batch at a time: threads take turns. The host waits once per batch, for its sizes, and with fanout -1 or hops of
     more than 2^24 edges once more for each such hop. Memory and method: ``ext/cuda/include/tiering/cuda/sampler.hpp``.
@@ -90,16 +90,13 @@ class GpuSampler:
         cache_bytes: int = 0,
         edge_positions: bool = False,
         max_sms: int | str = "auto",
-        adjacency: GpuAdjacency | None = None,
     ) -> None:
         self.device, self.host, self.edge_positions = device, sampler, edge_positions
         self.stream = device.stream()
         """Stream that batches are sampled on."""
         self._path = layout.path
         self._group = group if cache_bytes else None
-        if adjacency is None:
-            adjacency = load_adjacency(layout, device, sampler.rule == "weighted", group, cache_bytes)
-        self._adjacency = adjacency
+        self._adjacency = load_adjacency(layout, device, sampler.rule == "weighted", group, cache_bytes)
         self.columns, self.peer_columns = self._adjacency.columns, self._adjacency.peer_columns
         """Columns of each relation in the memory of the GPU, and of the next in that of peers."""
         sms = parse_sms(max_sms)

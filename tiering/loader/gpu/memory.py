@@ -40,20 +40,21 @@ def device_file(path: Path, nbytes: int, device: int, what: str, shared: bool = 
 
 
 def share_memory(
-    group: PeerGroup, topic: str, own: cuda.DeviceMemory | None, device: Device, what: str
+    group: PeerGroup, topic: str, own: cuda.DeviceMemory | None, device: Device, what: str, content: str = "rows"
 ) -> list[cuda.DeviceMemory | cuda.PeerMemory | None]:
     """Exchange this process's share, allocated with ``shared=True``, for those of the others.
 
-    Returns, by process, memory that this GPU reads; ``None`` where a share is empty or cannot be reached.
+    Returns, by process, memory that this GPU reads; ``None`` where a share is empty or cannot be reached. `content`:
+    what the shares hold, for messages.
     """
-    handles = group.exchange(topic, share_handle(own, what))
+    handles = group.exchange(topic, _share_handle(own, what))
     return [
-        own if rank == group.rank else open_memory(handle, device, f"rows of peer {rank}")
+        own if rank == group.rank else _open_memory(handle, device, f"{content} of peer {rank}")
         for rank, handle in enumerate(handles)
     ]
 
 
-def share_handle(memory: cuda.DeviceMemory | None, what: str) -> str | None:
+def _share_handle(memory: cuda.DeviceMemory | None, what: str) -> str | None:
     """Return the handle by which other processes open `memory`: empty without memory, ``None`` (logged once) where CUDA
     shares no memory between processes (virtual machines, containers, parts of a GPU).
     """
@@ -67,7 +68,7 @@ def share_handle(memory: cuda.DeviceMemory | None, what: str) -> str | None:
         return None
 
 
-def open_memory(handle: str | None, device: Device, whose: str) -> cuda.PeerMemory | None:
+def _open_memory(handle: str | None, device: Device, whose: str) -> cuda.PeerMemory | None:
     """Open memory of another process; ``None`` if there is none, or it cannot be reached, which is logged once."""
     if not handle:
         return None
