@@ -31,7 +31,8 @@ from tiering.loader.process import require_torch
 from tiering.loader.processes.machine import host_group
 from tiering.loader.processes.peers import PeerGroup, find_group
 from tiering.loader.processes.rank import find_rank
-from tiering.loader.tables.gather import FeatureRows, MemoryFeatures
+from tiering.loader.tables.gather import MemoryFeatures
+from tiering.loader.tables.rows import FeatureRows
 from tiering.loader.tables.ssd_buffer import SsdBuffer
 from tiering.progress import progress
 from tiering.sampling import SampledBatch, make_sampler

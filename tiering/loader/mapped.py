@@ -1,4 +1,4 @@
-"""Files of artifacts that are mapped: which, and whether they are still whole."""
+"""Mapped files of artifacts, which may be truncated while they are in use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tiering.errors import FormatError
 
 
 def mapped_files(artifact: Artifact) -> Iterator[tuple[Path, mmap.mmap]]:
-    """Files of an artifact, and of its parts, that are mapped by now."""
+    """Yield the files of an artifact, and of its parts, that are mapped by now."""
     for name, array in artifact.manifest.arrays.items():
         mapping = getattr(array, "_mmap", None)
         if isinstance(mapping, mmap.mmap):
@@ -21,9 +21,9 @@ def mapped_files(artifact: Artifact) -> Iterator[tuple[Path, mmap.mmap]]:
 
 
 def check_mapped(files: list[tuple[Path, mmap.mmap]]) -> None:
-    """Raise `FormatError` if a file is shorter than its mapping: the first touch of what is gone would end the process.
+    """Raise `FormatError` if a file is shorter than its mapping: touching the missing part would end the process.
 
-    Asking the kernel takes a microsecond or less per file; one that shrinks after that is beyond help.
+    Cost: at most a microsecond per file. A file that shrinks later is not noticed.
     """
     for path, mapping in files:
         if (size := mapping.size()) < len(mapping):

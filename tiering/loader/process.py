@@ -1,4 +1,4 @@
-"""What belongs to one process: locks that forked children find open, what was said once, whether there is torch."""
+"""State of one process: locks that forked children find open, warnings logged once, whether torch is installed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _told: set[str] = set()
 
 
 class ForkLock:
-    """A lock that a forked child finds open: the thread that took it in the parent does not exist there."""
+    """A lock that a forked child finds open: the thread that holds it in the parent does not exist there."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         _locks.add(self)
 
     def reopen(self) -> None:
-        """Forget who has taken it."""
+        """Forget who holds it."""
         self._lock = threading.Lock()
 
     def __enter__(self) -> None:
@@ -44,7 +44,7 @@ os.register_at_fork(after_in_child=_reopen_locks)
 
 
 def warn_once(message: str) -> None:
-    """Log a warning the first time, later only for debugging: the hundredth loader has nothing new to tell."""
+    """Log a warning the first time, later at level debug."""
     _log.log(logging.DEBUG if message in _told else logging.WARNING, message)
     _told.add(message)
 

@@ -1,1 +1,1 @@
-"""How the ssd tier would be read: a model of disks, and how far it pays to look ahead. Knows no torch."""
+"""A model of disks, and the lookahead that reads the ssd tier fastest by it. Imports no torch."""

@@ -1,4 +1,4 @@
-"""How far to look ahead: the window, the horizon and the gap that make reading the ssd tier cheapest, by simulation.
+"""The window, horizon and read gap with which reading the ssd tier is cheapest, by simulation.
 
 The simulation is the plan itself (`native.simulate_rounds`, see ``ext/include/tiering/lookahead/plan.hpp``) on batches
 that were sampled, priced by a `DiskSpeed`.
@@ -20,21 +20,21 @@ from tiering.readahead.disk_speed import DiskSpeed
 Ids = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint32]
 UNLIMITED = 1 << 30
-"""A window of as many parts as the buffer has room for."""
+"""A window of as many parts as fit the buffer."""
 KNOWN_SHARE = 0.05
-"""Share of the memory for what was sampled of batches to come, and twice as much for their rows' numbers and slots."""
+"""Share of the memory for batches sampled ahead, and twice as much for the numbers and slots of their rows."""
 THINNED = 8
-"""Of so many runs of rows one is looked at to choose a window: so many times more batches in the same time."""
+"""Runs of rows of which one is simulated to choose a window: so many times more batches in the same time."""
 _RUN, _RUNS = 1 << 20, 256
-"""Bytes of a run; fewer runs are all looked at."""
+"""Bytes of a run; number of runs below which all are simulated."""
 _HORIZON = 8
-"""Parts known behind a round, at most, as a multiple of the window: each of them is looked at in every round."""
+"""Parts known behind a round, at most, as a multiple of the window: each is looked at in every round."""
 _PLANNED = 3
-"""Windows that are planned or copied at the same time, beside the one that is open."""
+"""Windows that are planned or copied at the same time, in addition to the open one."""
 _WINDOWS = 4
-"""Windows of which the batches are so many are not tried: the ends would count for too much."""
+"""Least windows in the sampled batches: the ends of fewer would count for too much."""
 _WORSE = 1.1
-"""Smaller windows are not tried where one is so many times worse than the best."""
+"""Ratio to the best at which smaller windows are no longer tried."""
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,15 @@ class SsdTables:
 
     types: list[str]
     rows: list[tuple[int, int, int, int, int]]
-    """Per type: rows, bytes of a row, first page, stride, rows per page."""
+    """Rows, bytes of a row, first page, stride and rows per page of each type."""
     begins: list[int]
-    """Per type: the first rank that lies on SSD."""
+    """First rank on SSD of each type."""
     page_bytes: int
     images: int
 
     @classmethod
     def of(cls, layout: Layout, types: Sequence[str]) -> SsdTables:
-        """Those of a layout."""
+        """Return the rows of a layout."""
         entries = sorted((layout.type_layout(t) for t in types), key=lambda entry: entry.ssd_rows.first_page)
         rows = [
             (e.rows("ssd"), e.row_bytes, e.ssd_rows.first_page, e.ssd_rows.stride, e.ssd_rows.rows_per_page)
@@ -66,12 +66,13 @@ class SsdTables:
         return sum(rows for rows, *_ in self.rows)
 
     def among(self, nodes: Mapping[str, Ids]) -> Rows:
-        """The rows of a batch that lie on SSD, as the core numbers them."""
+        """Return the rows of a batch that lie on SSD, by the core's numbers."""
         return native.ssd_rows_among(self.rows, self.page_bytes, self.begins, [nodes[t] for t in self.types])
 
     def thinned(self, rows: Rows) -> Rows:
-        """Those in one of every `THINNED` runs of neighbours, of about `_RUN` bytes: to read them, with one of so many
-        slots, costs about that share of reading all. All rows of a small tier.
+        """Return the rows in one of every `THINNED` runs of neighbours, of about `_RUN` bytes; of a small tier all.
+
+        Reading them with one of `THINNED` slots costs about that share of reading all.
         """
         if self.thinning == 1:
             return rows
@@ -82,11 +83,11 @@ class SsdTables:
 
     @property
     def thinning(self) -> int:
-        """How many rows one that is `thinned` stands for."""
+        """Number of rows that each of `thinned` stands for."""
         return THINNED if self.num_rows * max(size for _, size, *_ in self.rows) >= _RUNS * _RUN else 1
 
     def row_bytes_of(self, rows: Rows) -> dict[int, int]:
-        """How many of `rows` have so many bytes, by bytes of a row."""
+        """Return the number of `rows` by bytes of a row."""
         ends = np.cumsum([count for count, *_ in self.rows])
         found = np.bincount(np.searchsorted(ends, rows, "right"), minlength=len(self.rows))
         sizes: dict[int, int] = {}
@@ -95,29 +96,29 @@ class SsdTables:
         return sizes
 
     def type_of_page(self, page: int) -> str:
-        """The node type whose rows lie in a logical page."""
+        """Return the node type whose rows lie in a logical page."""
         firsts = [first for _, _, first, _, _ in self.rows]
         return self.types[max(0, int(np.searchsorted(firsts, page, "right")) - 1)]
 
 
 @dataclass(frozen=True)
 class ReadaheadConfig:
-    """How an epoch is read. Batches that need many slots come in parts (`native.cut_batch`)."""
+    """The reading of an epoch. Batches that need many slots come in parts (`native.cut_batch`)."""
 
     window: int
-    """Parts whose missing rows are read together, at most; the buffer's room bounds them too."""
+    """Parts whose missing rows are read together, at most; the buffer bounds them too."""
     horizon: int
     """Parts known behind a window before it is planned."""
     gap: int
-    """Bytes between two rows that one read reads through."""
+    """Read gap: bytes between two rows of one coalesced read, at most."""
     seconds: float = 0.0
-    """Reading per batch that the plan foresees."""
+    """Estimated seconds of reading per batch."""
     reads: float = 0.0
     """Requests per batch."""
     read_bytes: float = 0.0
     """Bytes per batch."""
     parts: float = 1.0
-    """Parts of a batch, in the mean: 1 where batches stay whole."""
+    """Mean number of parts of a batch: 1 where batches stay whole."""
 
     def __str__(self) -> str:
         window = "as many as fit" if self.window >= UNLIMITED else f"{self.window:,}"
@@ -126,7 +127,7 @@ class ReadaheadConfig:
 
 
 def divide_slots(tables: SsdTables, nbytes: int, sizes: Mapping[int, int]) -> list[tuple[int, int]]:
-    """Slots by bytes of a row that `nbytes` hold; shares go by the bytes that batches use of each size (`sizes`)."""
+    """Return (bytes of a row, slots) for a memory of `nbytes`; shares go by the bytes that batches use (`sizes`)."""
     total = {row_bytes: 0 for _, row_bytes, *_ in tables.rows}
     for rows, row_bytes, *_ in tables.rows:
         total[row_bytes] += rows
@@ -150,7 +151,7 @@ def max_known(nbytes: int, batches: Sequence[Rows], scale: int = 1) -> int:
 
 
 def hottest_rows(tables: SsdTables, pools: Sequence[tuple[int, int]], scale: int = 1) -> Rows:
-    """What a buffer with such slots holds in the end, about: of each type the lowest ranks, as large a share of all.
+    """Return about the rows that a buffer with `pools` holds in the end: the lowest ranks, an equal share of each type.
 
     `scale`: `pools` have one of so many slots, and rows are `SsdTables.thinned`.
     """
@@ -182,7 +183,7 @@ def choose_config(
     max_known: int = UNLIMITED,
     scale: int = 1,
 ) -> ReadaheadConfig:
-    """The cheapest of `windows` (in batches; else of what fits the buffer and less) by simulated reading.
+    """Return the cheapest of `windows` (in batches; by default those that fit the buffer) by simulated reading.
 
     Two horizons are tried for each: none, which keeps the rows of the lowest ranks, close together on the disk, and one
     that keeps those used next. `max_known`: batches whose rows may be known at once. The buffer begins with
@@ -233,7 +234,7 @@ def _priced(
     horizon: int,
     parts: float,
 ) -> Iterator[ReadaheadConfig]:
-    """What reading costs per batch, which has so many `parts`, without and with reading through gaps."""
+    """Yield the costs of reading per batch, which has `parts`, by read gap."""
     gaps = [0, speed.gap // 4, speed.gap]
     table = native.simulate_rounds(
         tables.rows, tables.page_bytes, tables.images, list(pools), window, horizon, [warm, *cut], gaps

@@ -1,4 +1,4 @@
-"""How fast the disks of an ssd tier are read: the only two figures that plans of reading go by."""
+"""The speed of the disks of an ssd tier: the two figures by which reading is planned."""
 
 from __future__ import annotations
 
@@ -19,48 +19,48 @@ import numpy as np
 
 from tiering import native
 from tiering.artifacts.direct_io import ALIGNMENT, aligned_bytes
-from tiering.artifacts.storage import core_errors, storage_errors
+from tiering.artifacts.storage import storage_errors
 from tiering.errors import FormatError, InputError, StorageError
 from tiering.units import format_bytes
 
 MEASURED = "measured"
-"""In the place of a file: measure the disks, or take what was measured before."""
+"""Instead of a file: measure the disks, or take their cached figures."""
 DEPTH = 128
-"""Random reads in flight, as the loader keeps them."""
+"""Random reads in flight, as of the loader."""
 CACHE = ".tiering-disks.json"
-"""Beside a layout: what was measured, by device."""
+"""File next to a layout with the measured figures by device."""
 MAX_READ = 256 << 10
 """Bytes of the loader's longest read."""
 _STREAMS, _MOST_STREAMS = 32, 128
-"""Large reads in flight, as the loader keeps them: for each image, and in all."""
+"""Large reads in flight, as of the loader: for each stripe file, and in all."""
 _SECONDS = 0.3
-"""A measurement of each figure, where a loader has to make it."""
+"""Seconds of a loader's measurement of each figure."""
 
 
 @dataclass(frozen=True)
 class DiskSpeed:
-    """A plain model of one or more disks: a request takes its time and bytes take theirs, side by side as far as they
-    can. What is much more is the bound; where both count, they are added as the legs of a right triangle are. A read of
-    4 KiB costs what was measured, to the digit.
+    """A model of one or more disks: requests and bytes take time at once; the larger is the bound.
+
+    Where both count, their times are added like the legs of a right triangle. A read of 4 KiB costs the measured time.
     """
 
     reads_per_second: float
-    """Random reads of 4 KiB, many in flight."""
+    """Random reads of 4 KiB per second, many in flight."""
     bytes_per_second: float
-    """Random reads of `MAX_READ`, many in flight."""
+    """Bytes per second of random reads of `MAX_READ`, many in flight."""
 
     def seconds(self, reads: float, nbytes: float) -> float:
-        """Time of so many requests of so many bytes in all."""
+        """Return the time of `reads` requests of `nbytes` in all."""
         return math.hypot(reads * self._request, nbytes / self.bytes_per_second)
 
     @property
     def gap(self) -> int:
-        """Bytes that take as long as one request: so many are read through rather than skipped."""
+        """Bytes that take as long as one request: at most so many are read rather than skipped."""
         return int(self._request * self.bytes_per_second)
 
     @property
     def _request(self) -> float:
-        """Seconds of a request beside those of its bytes."""
+        """Seconds of a request in addition to those of its bytes."""
         read, bytes_of_it = 1 / self.reads_per_second, ALIGNMENT / self.bytes_per_second
         return math.sqrt(max(0.0, read**2 - bytes_of_it**2))
 
@@ -69,11 +69,11 @@ class DiskSpeed:
 
 
 _UNKNOWN = DiskSpeed(100_000, 1e9)
-"""Where no image has a whole block to read: no plan matters then."""
+"""Figures where no stripe file has a whole block to read."""
 
 
 def read_speed(path: Path) -> DiskSpeed:
-    """The model that a JSON file gives: ``reads_per_second`` and ``bytes_per_second``, as ``tiering doctor --json``."""
+    """Read the model in a JSON file: ``reads_per_second`` and ``bytes_per_second``, as of ``tiering doctor --json``."""
     with storage_errors(path):
         text = path.read_bytes()
     try:
@@ -99,9 +99,9 @@ def _sensible(speed: DiskSpeed) -> bool:
 
 
 def speed_of(images: Sequence[Path], model: str | Path, beside: Path) -> DiskSpeed:
-    """The model that `model` says: a file, or ``measured``: what was found before of these devices, else measured now.
+    """Return the model in the file `model`; ``measured``: the cached figures of these devices, else measured now.
 
-    What is measured is kept in `beside`, where that can be written.
+    New figures are cached in the folder `beside`, if it can be written.
     """
     if str(model) != MEASURED:
         return read_speed(Path(model))
@@ -127,7 +127,7 @@ def _device(image: Path) -> str:
 
 
 def measure(images: Sequence[Path], seconds: float = _SECONDS) -> DiskSpeed:
-    """Read images at random, first 4 KiB, then `MAX_READ` at a time, all side by side. Cost: `seconds` twice."""
+    """Measure random reads of all stripe files at once, first of 4 KiB, then of `MAX_READ`. Cost: `seconds` twice."""
     sizes = {}
     for image in images:
         with storage_errors(image):
@@ -136,14 +136,13 @@ def measure(images: Sequence[Path], seconds: float = _SECONDS) -> DiskSpeed:
     if not paths:
         return _UNKNOWN
     size = min(sizes[path] for path in paths)
-    with core_errors():
-        reader = native.SsdReader(paths, ALIGNMENT, "auto", DEPTH, "auto")
-        reads = random_reads(reader, size * len(paths), seconds)
+    reader = native.SsdReader(paths, ALIGNMENT, "auto", DEPTH, "auto")
+    reads = random_reads(reader, size * len(paths), seconds)
     return DiskSpeed(reads, large_reads(paths, size, reader.direct, seconds))
 
 
 def random_reads(reader: native.SsdReader, size: int, seconds: float) -> float:
-    """Pages of 4 KiB per second, by the gather that training uses; `size`: bytes of the reader's files."""
+    """Return the pages of 4 KiB per second of the gather that training uses; `size`: bytes of the reader's files."""
     pages = max(1, size // ALIGNMENT)
     table = native.TieredTable(ALIGNMENT, [0, 0, 0, pages], None, [], None, reader, 0, ALIGNMENT, 1, ALIGNMENT)
     batch = min(20_000, pages)
@@ -155,7 +154,7 @@ def random_reads(reader: native.SsdReader, size: int, seconds: float) -> float:
 
 
 def large_reads(paths: Sequence[str], size: int, direct: bool, seconds: float = 60.0) -> float:
-    """Bytes per second of the first `size` bytes of each file, `MAX_READ` at a time, scattered; `seconds` at most."""
+    """Return the bytes per second of scattered reads of `MAX_READ` in the first `size` bytes of each file."""
     files = [os.open(path, os.O_RDONLY | (os.O_DIRECT if direct else 0)) for path in paths]
     pieces, streams = -(-size // MAX_READ), max(1, min(_STREAMS, _MOST_STREAMS // len(files)))
     step = int(0.618 * pieces) | 1  # leads to every piece once, far from the one before

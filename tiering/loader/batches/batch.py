@@ -1,4 +1,4 @@
-"""Mini-batches, ready for plain torch, and what makes them in host memory."""
+"""Mini-batches, ready for plain torch."""
 
 from __future__ import annotations
 
@@ -22,54 +22,54 @@ if TYPE_CHECKING:
 
 
 EdgeRows: TypeAlias = Mapping[Relation, FeatureSource]
-"""Features of edges by relation, their rows by position in ``indices``."""
+"""Sources of features of edges by relation; rows by position in ``indices``."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """Edges of one message-passing layer. Its destinations are the first of its sources, type by type."""
+    """The edges of one message-passing layer. Its destinations are the first of its sources, type by type."""
 
     edge_index: dict[Relation, torch.Tensor] = field(repr=False)
-    """Per relation: int64, shape (2, edges): row 0 sources, row 1 destinations, as places in ``batch.nodes[type]``."""
+    """Edges by relation, int64, shape (2, edges): sources above destinations, as positions in ``batch.nodes[type]``."""
     num_src: dict[str, int]
-    """Nodes per type whose input the layer reads: a prefix of ``batch.nodes[type]``."""
+    """Nodes by type whose input the layer reads: a prefix of ``batch.nodes[type]``."""
     num_dst: dict[str, int]
-    """Nodes per type whose output the layer makes: a shorter prefix."""
+    """Nodes by type whose output the layer makes: a shorter prefix."""
     edge_weight: dict[Relation, torch.Tensor] = field(default_factory=dict, repr=False)
-    """Per relation: float32, shape (edges,), the weights that the sampler gives its edges: visits of ``pinsage``,
-    importance of ``ladies`` (they sum to 1 per destination); empty for samplers that give none."""
+    """Weights by relation, float32, shape (edges,): visits of ``pinsage``, importance of ``ladies`` (they sum to 1 per
+    destination); empty for samplers without weights."""
     positions: dict[Relation, torch.Tensor] = field(default_factory=dict, repr=False)
-    """Per relation: int64, shape (edges,), see `Batch.positions`; empty unless asked for."""
+    """Positions by relation, int64, shape (edges,); see `Batch.positions`; empty unless asked for."""
     edge_features: dict[Relation, torch.Tensor] = field(default_factory=dict, repr=False)
-    """Per relation that has some: shape (edges, dim), see `Batch.edge_features`; empty unless asked for."""
+    """Features by relation, shape (edges, dim); see `Batch.edge_features`; empty unless asked for."""
 
     @property
     def num_edges(self) -> int:
-        """Edges over all relations."""
+        """Edges of all relations."""
         return sum(int(edges.shape[1]) for edges in self.edge_index.values())
 
 
 @dataclass(frozen=True)
 class BatchLinks:
-    """The links of a batch, and pairs that are none, as places among the first nodes of their types."""
+    """The links of a batch, and negative pairs, as positions among the first nodes of their types."""
 
     src: torch.Tensor
-    """int64: places in ``batch.nodes[source type]``: of the links, then of the negative pairs."""
+    """int64: positions in ``batch.nodes[source type]``, of the links, then of the negative pairs."""
     dst: torch.Tensor
-    """int64: places in ``batch.nodes[destination type]`` likewise; with triplets of the links alone."""
+    """int64: positions in ``batch.nodes[destination type]`` likewise; with triplets of the links alone."""
     count: int
-    """Links; what follows them are negative pairs."""
+    """Number of links; negative pairs follow them."""
     dst_negative: torch.Tensor | None = None
-    """Triplets: int64, shape (links, amount): other destinations of each link's source."""
+    """Triplets: int64, shape (links, amount): other destinations for the source of each link."""
 
     def tensors(self) -> list[torch.Tensor]:
-        """Every tensor."""
+        """Return every tensor."""
         return [t for t in (self.src, self.dst, self.dst_negative) if t is not None]
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Sampled nodes and edges, features of the nodes, labels of the seeds: all in host memory, or all on one GPU."""
+    """Sampled nodes and edges, features of the nodes, labels of the seeds; all in host memory, or all on one GPU."""
 
     epoch: int
     """Epoch the batch belongs to."""
@@ -78,31 +78,31 @@ class Batch:
     seed_type: str
     """Node type of the seeds."""
     nodes: dict[str, torch.Tensor]
-    """Per node type: int64 ids (ranks), unique, seeds first, then by hop of discovery."""
+    """Ids (ranks) by node type, int64, unique: seeds first, then by hop of discovery."""
     num_nodes: list[dict[str, int]]
     """``num_nodes[h][type]``: nodes known after h hops; hops + 1 entries."""
     hops: list[dict[Relation, torch.Tensor]] = field(repr=False)
-    """``hops[h][relation]``: int64, shape (2, edges) drawn at hop h: row 0 sources, row 1 destinations, local ids. The
-    rows are contiguous; the two together may not be."""
+    """``hops[h][relation]``: edges drawn at hop h, int64, shape (2, edges): row 0 sources, row 1 destinations, local
+    ids. Each row is contiguous, the two together need not be."""
     features: dict[str, torch.Tensor] = field(default_factory=dict, repr=False)
-    """Per node type that has features: row i belongs to ``nodes[type][i]``."""
+    """Features by node type: row i belongs to ``nodes[type][i]``."""
     y: torch.Tensor | None = field(default=None, repr=False)
     """int64 labels of the seeds, -1 = none; ``None`` if the type has no labels."""
     frontier: FrontierRule = "all"
-    """Rule the batch was sampled with; `blocks` depends on it."""
+    """Frontier of the sampler; `blocks` depends on it."""
     weights: list[dict[Relation, torch.Tensor]] = field(default_factory=list, repr=False)
-    """``weights[h][relation]``: float32, shape (edges,), of the edges in ``hops[h][relation]``; the mappings are empty
-    where the sampler gives no weights. See `Block.edge_weight`."""
+    """``weights[h][relation]``: weights of the edges in ``hops[h][relation]``, float32, shape (edges,); the mappings
+    are empty for samplers without weights. See `Block.edge_weight`."""
     positions: list[dict[Relation, torch.Tensor]] = field(default_factory=list, repr=False)
-    """``positions[h][relation]``: int64, shape (edges,), where the edges of ``hops[h][relation]`` stand in the
-    relation's ``indices``; empty unless asked for (``edge_positions``)."""
+    """``positions[h][relation]``: positions of the edges of ``hops[h][relation]`` in the relation's ``indices``, int64,
+    shape (edges,); empty unless asked for (``edge_positions``)."""
     edge_features: list[dict[Relation, torch.Tensor]] = field(default_factory=list, repr=False)
-    """``edge_features[h][relation]``: shape (edges, dim): row i belongs to edge i of ``hops[h][relation]``; relations
+    """``edge_features[h][relation]``: shape (edges, dim), row i belongs to edge i of ``hops[h][relation]``; relations
     without features are absent; empty unless asked for (``edge_features``)."""
     input_id: torch.Tensor | None = field(default=None, repr=False)
-    """int64: place of each seed in its split, or the ids given; of link batches that of each link."""
+    """Position of each seed in its split, or in the ids given, int64; in link batches of each link."""
     links: BatchLinks | None = field(default=None, repr=False)
-    """Of link batches: the links, and pairs that are none."""
+    """The links of a link batch, and negative pairs."""
 
     @property
     def seeds(self) -> torch.Tensor:
@@ -111,7 +111,7 @@ class Batch:
 
     @property
     def x(self) -> torch.Tensor | dict[str, torch.Tensor]:
-        """Features: a tensor where the graph has one node type, else by type."""
+        """Features: a tensor where the graph has one node type, else tensors by type."""
         return next(iter(self.features.values())) if len(self.nodes) == 1 and self.features else self.features
 
     @property
@@ -120,7 +120,7 @@ class Batch:
         return sum(int(edges.shape[1]) for hop in self.hops for edges in hop.values())
 
     def tensors(self) -> list[torch.Tensor]:
-        """Every tensor of the batch."""
+        """Return every tensor of the batch."""
         by_hop = (*self.hops, *self.weights, *self.positions, *self.edge_features)
         edges = [tensor for hop in by_hop for tensor in hop.values()]
         links = [] if self.links is None else self.links.tensors()
@@ -128,7 +128,7 @@ class Batch:
         return [*self.nodes.values(), *edges, *self.features.values(), *seeds, *links]
 
     def edge_index(self, hop: int, relation: Relation | str | None = None) -> torch.Tensor:
-        """Edges drawn at one hop: int64, shape (2, edges).
+        """Return the edges drawn at one hop: int64, shape (2, edges).
 
         Parameters
         ----------
@@ -149,10 +149,10 @@ class Batch:
         raise MissingError(f"no relation {relation!r} in the batch; relations: {known_keys}")
 
     def blocks(self) -> list[Block]:
-        """Edges by layer, input side first: layer l of L reads the features of hop L - l's sources.
+        """Return the edges by layer, input side first: layer l of L reads the features of hop L - l's sources.
 
-        With frontier ``all`` a layer has the edges of one hop, because every node sampled anew at that hop; with
-        ``new`` it has the edges of that hop and of those nearer to the seeds, because a node samples only once.
+        With frontier ``all`` a layer has the edges of one hop, at which every node sampled anew; with ``new``, where a
+        node samples once, also the edges of the hops nearer to the seeds.
         """
         blocks = []
         for hop in reversed(range(len(self.hops))):
@@ -164,14 +164,14 @@ class Batch:
 
 
 def _joined(hops: Sequence[Mapping[Relation, torch.Tensor]], axis: int = -1) -> dict[Relation, torch.Tensor]:
-    """Tensors of some hops by relation, one after the other along their last axis, or another."""
+    """Return the tensors of some hops by relation, concatenated along an axis."""
     return {relation: joined([hop[relation] for hop in hops], axis) for relation in hops[0]} if hops else {}
 
 
 def rows_of_edges(
     batch: Batch, tables: EdgeRows, gather: Callable[[FeatureSource, torch.Tensor], torch.Tensor]
 ) -> list[dict[Relation, torch.Tensor]]:
-    """`Batch.edge_features`, from tables whose rows `gather` takes by position; none without tables."""
+    """Return `Batch.edge_features` of `tables`, whose rows `gather` takes by position."""
     if not tables:
         return []
     return [{r: gather(tables[r], places) for r, places in hop.items() if r in tables} for hop in batch.positions]
@@ -183,10 +183,10 @@ def sampled_batch(
     frontier: FrontierRule,
     put: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor,
 ) -> Batch:
-    """The sampler's arrays as tensors, without features: local ids become int64, as torch's index operations want.
+    """Return a batch of the sampler's arrays, without features; local ids become int64 for torch's index operations.
 
-    `put` takes each tensor to where the batch is to be. The edges of all hops lie one after the other, so that what
-    wants them together copies nothing.
+    `put` takes each tensor to the batch's device. The edges of all hops lie one after the other: concatenating them
+    copies nothing.
     """
     import torch
 
@@ -218,7 +218,7 @@ def sampled_batch(
 
 
 def about_targets(plan: Plan, batch: Batch, put: Callable[[npt.NDArray[Any]], torch.Tensor]) -> Batch:
-    """The batch, with the places of its seeds or links; `put` takes arrays to where the batch is."""
+    """Return the batch with the positions of its seeds or links; `put` takes arrays to the batch's device."""
     if isinstance(plan, LinkPlan):
         linked = plan.linked_nodes(batch.index)
         negative = None if linked.dst_negative is None else put(linked.dst_negative)

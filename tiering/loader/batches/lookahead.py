@@ -25,8 +25,8 @@ from tiering.loader.process import ForkLock, warn_once
 from tiering.loader.processes.client import BufferClient
 from tiering.loader.processes.epoch import Key
 from tiering.loader.processes.server import BufferServer
-from tiering.loader.tables.gather import FeatureRows
 from tiering.loader.tables.resident import SharedBlock
+from tiering.loader.tables.rows import FeatureRows
 from tiering.loader.tables.ssd_buffer import SsdBuffer, buffer_name
 from tiering.readahead.config import (
     KNOWN_SHARE,

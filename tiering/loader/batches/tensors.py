@@ -1,5 +1,5 @@
-"""Small operations on the tensors of a batch: through NumPy on the host, where torch's kernels would start threads that
-sampling and training need, on a GPU by torch.
+"""Small operations on the tensors of a batch: by torch on a GPU, on the host by NumPy, because torch's kernels would
+start threads that sampling and training need.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
 
 def tensors_in(value: Any, contents: Callable[[Any], Iterable[Any]]) -> Iterator[torch.Tensor]:
-    """Yield every tensor within nested dicts, lists and tuples. `contents` opens other objects: it returns what lies
-    in one, nothing where it knows none of the kind.
-    """
+    """Yield every tensor within nested dicts, lists and tuples; `contents` returns what lies in other objects."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -32,8 +30,8 @@ def tensors_in(value: Any, contents: Callable[[Any], Iterable[Any]]) -> Iterator
 
 
 def dense_parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield the dense tensors that hold a tensor's memory: indices and values of a sparse one, those that a tensor of a
-    class of its own wraps, else the tensor itself.
+    """Yield the dense tensors that hold a tensor's memory: indices and values of a sparse tensor, those that a subclass
+    wraps, else the tensor itself.
     """
     import torch
 
@@ -53,7 +51,7 @@ def dense_parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
 
 
 def joined(tensors: Sequence[torch.Tensor], axis: int = 0) -> torch.Tensor:
-    """The tensors one after the other along `axis`; not copied where they lie so in one memory."""
+    """Concatenate tensors along `axis`; without a copy where they lie so in one memory."""
     import torch
 
     if len(tensors) == 1:
@@ -70,7 +68,7 @@ def joined(tensors: Sequence[torch.Tensor], axis: int = 0) -> torch.Tensor:
 
 
 def _lie_in_a_row(tensors: Sequence[torch.Tensor], axis: int) -> bool:
-    """Whether each begins where the one before ends, in the same memory."""
+    """Return whether each tensor begins where the one before ends, in the same memory."""
     return all(
         one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr() and one.stride() == other.stride()
         and other.storage_offset() == one.storage_offset() + one.shape[axis] * one.stride(axis)
@@ -79,14 +77,14 @@ def _lie_in_a_row(tensors: Sequence[torch.Tensor], axis: int) -> bool:
 
 
 def as_int64(tensor: torch.Tensor) -> torch.Tensor:
-    """The same whole numbers."""
+    """Convert whole numbers to int64."""
     import torch
 
     return tensor.to(torch.int64) if tensor.is_cuda else torch.from_numpy(tensor.numpy().astype(np.int64, copy=False))
 
 
 def has_bit(tensor: torch.Tensor, bit: int) -> torch.Tensor:
-    """Whether each number has a bit."""
+    """Return whether each number has a bit."""
     import torch
 
     if tensor.is_cuda:
@@ -96,7 +94,7 @@ def has_bit(tensor: torch.Tensor, bit: int) -> torch.Tensor:
 
 
 def high_bits(tensor: torch.Tensor, bits: int) -> torch.Tensor:
-    """Each number without its lowest bits, int64; negative ones stay so."""
+    """Shift each number right, int64; negative numbers stay negative."""
     import torch
 
     if tensor.is_cuda:

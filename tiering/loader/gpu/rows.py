@@ -19,8 +19,8 @@ from tiering.loader.gpu.tiers import MemoryTiers
 from tiering.loader.process import warn_once
 from tiering.loader.processes.peers import PeerGroup
 from tiering.loader.tables.counters import Counters
-from tiering.loader.tables.gather import FeatureRows, as_ids
-from tiering.loader.tables.ssd import note_fallback
+from tiering.loader.tables.rows import FeatureRows, as_ids
+from tiering.loader.tables.ssd import warn_of_fallback
 
 if TYPE_CHECKING:
     import torch
@@ -72,7 +72,7 @@ class StagedRows:
             self._copied[turn].wait()  # an event that was never recorded is over
             rows = self._buffers[turn][0][: ids.size * self._row_bytes].reshape(ids.size, -1)
             stats.append(self._table.gather(ids, rows, self._threads))
-            note_fallback(stats[-1])
+            warn_of_fallback(stats[-1])
             self._refuse(stats[-1].bad_page)
             into, at = (out, positions + 4 * start) if positions else (out + start * self._row_bytes, 0)
             self._sources[turn].gather(0, ids.size, into, stream, places=at, max_sms=max_sms)

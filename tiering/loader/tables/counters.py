@@ -1,4 +1,4 @@
-"""What each tier served, rows and bytes, and how long copying and reading took."""
+"""Counters of a feature table: rows and bytes that each tier served, time of copying and reading."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ def _empty_tiers() -> dict[str, TierCounters]:
 
 @dataclass
 class Counters:
-    """Totals over all gathers of a feature table since it was opened or reset. Safe to update from many threads."""
+    """Totals of all gathers of a feature table since it was opened or reset; several threads may update them."""
 
     tiers: dict[str, TierCounters] = field(default_factory=_empty_tiers)
-    """By tier: ``gpu``, ``peer``, ``cpu``, ``ssd``."""
+    """Totals by tier: ``gpu``, ``peer``, ``cpu``, ``ssd``."""
     gathers: int = 0
-    """Calls."""
+    """Gathers."""
     ssd_reads: int = 0
-    """Reads of SSD images; fewer than rows where rows share a page or come twice in one call."""
+    """Reads of stripe files; fewer than rows where rows share a page or come twice in one call."""
     ssd_read_bytes: int = 0
-    """Bytes read from SSD images, including what alignment adds."""
+    """Bytes read from stripe files, including those that alignment adds."""
     ssd_reads_in_place: int = 0
-    """Reads that landed in the output without a copy."""
+    """Reads into the output without a copy."""
     copy_seconds: float = 0.0
     """Wall time of copying rows from memory."""
     read_seconds: float = 0.0
-    """Wall time from the first read of a gather to its last arrival; copies go on beside it."""
+    """Wall time from the first read of a gather to its last arrival; copies overlap it."""
     _lock: ForkLock = field(default_factory=ForkLock, repr=False)
 
     @property
@@ -63,14 +63,14 @@ class Counters:
                 self._add_rows(tier, rows, nbytes)
 
     def add_tally(self, rows: Sequence[int], row_bytes: int, gathers: int) -> None:
-        """Count gathers by a GPU: rows by tier. Their time is not known: one kernel serves all tiers."""
+        """Count gathers by a GPU: rows by tier. Their time is unknown: one kernel serves all tiers."""
         with self._lock:
             self.gathers += gathers
             for tier, number in zip(TIERS, rows, strict=True):
                 self._add_rows(tier, int(number), int(number) * row_bytes)
 
     def add_reads(self, stats: native.GatherStats) -> None:
-        """Count reads of SSD images for rows that a tally has already."""
+        """Count reads of stripe files for rows that `add_tally` counts."""
         with self._lock:
             self._add_reads(stats)
 
@@ -92,12 +92,12 @@ class Counters:
             self.copy_seconds = self.read_seconds = 0.0
 
     def hit_rates(self) -> dict[str, float]:
-        """Share of the rows that each tier served; zeros before the first gather."""
+        """Return the fraction of the rows that each tier served; zeros before the first gather."""
         total = max(1, self.rows)
         return {name: tier.rows / total for name, tier in self.tiers.items()}
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, JSON types only."""
+        """Return all counters, JSON types only."""
         return {
             "gathers": self.gathers,
             "tiers": {name: asdict(tier) for name, tier in self.tiers.items()},
@@ -109,7 +109,7 @@ class Counters:
         }
 
     def table(self) -> str:
-        """Table for people: one line per tier."""
+        """Return a table for people: one line per tier."""
         lines = [f"{'tier':<6}{'rows':>14}{'share':>9}{'bytes':>12}"]
         for (name, tier), share in zip(self.tiers.items(), self.hit_rates().values(), strict=True):
             lines.append(f"{name:<6}{format_count(tier.rows):>14}{share:>9.1%}{format_bytes(tier.bytes):>12}")

@@ -1,8 +1,7 @@
-"""Rows gathered by rank: what all feature tables have in common, and those whose rows arrive in host memory."""
+"""Tables whose rows arrive in host memory: of a layout's tiers, or of memory alone."""
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,16 +9,15 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.manifest import storage_dtype
-from tiering.artifacts.storage import core_errors
-from tiering.errors import BudgetError, CapabilityError, FormatError, InputError, TieringError
-from tiering.formats.layout import MEMORY_TIERS, TIERS, Layout, SsdRows, TypeLayout
+from tiering.errors import CapabilityError, FormatError, InputError, TieringError
+from tiering.formats.layout import MEMORY_TIERS, Layout, SsdRows, TypeLayout
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import require_torch, warn_once
-from tiering.loader.tables.counters import Counters
 from tiering.loader.tables.preload import preload_ssd_rows
 from tiering.loader.tables.resident import SharedBlock, SharesMemory, anonymous, load_rows
-from tiering.loader.tables.ssd import PageChecks, describe, make_table, note_fallback, open_images
-from tiering.units import format_bytes, format_count, parse_threads
+from tiering.loader.tables.rows import FeatureRows, as_ids
+from tiering.loader.tables.ssd import PageChecks, describe, make_table, open_images, warn_of_fallback
+from tiering.units import parse_threads
 
 if TYPE_CHECKING:
     import torch
@@ -28,143 +26,8 @@ _LOAD_BYTES = 64 * 1024 * 1024
 _DEFAULT = ReadOptions()
 
 
-class FeatureRows:
-    """Rows of one node type that can be gathered by rank. Use as a context manager, or call `close`."""
-
-    def __init__(self, where: str, entry: TypeLayout, reader: native.SsdReader | None = None) -> None:
-        self._where, self._entry, self._closed = where, entry, False
-        self._what = f"{where}: {entry.label}"
-        self.reader = reader
-        """Open SSD images; ``None`` where the ssd tier is empty."""
-        self._counters = Counters()
-
-    @property
-    def counters(self) -> Counters:
-        """What each tier served since open or `reset_counters`."""
-        return self._counters
-
-    @property
-    def node_type(self) -> str:
-        """Node type whose rows these are; of edges the key of their relation."""
-        return self._entry.node_type
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(rows, elements per row)."""
-        return self._entry.num_nodes, self._entry.dim
-
-    @property
-    def dim(self) -> int:
-        """Elements per row."""
-        return self._entry.dim
-
-    @property
-    def dtype(self) -> str:
-        """Element type: a NumPy name or ``bfloat16``."""
-        return self._entry.dtype
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of one row."""
-        return self._entry.row_bytes
-
-    @property
-    def engine(self) -> str | None:
-        """Engine that reads the ssd tier; ``None`` where that tier is empty."""
-        return None if self.reader is None else self.reader.engine
-
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._closed
-
-    def __len__(self) -> int:
-        return self._entry.num_nodes
-
-    def placement(self) -> dict[str, dict[str, Any]]:
-        """Per tier: ``ranks`` (half-open), ``rows``, ``bytes`` and ``where`` the rows really are."""
-        return {
-            tier: {
-                **self._entry.tier_summary(tier),
-                "where": self._place(tier) if self._entry.rows(tier) else "empty",
-            }
-            for tier in TIERS
-        }
-
-    def reset_counters(self) -> None:
-        """Begin counting again at zero."""
-        self.counters.reset()
-
-    def gather(self, ids: Any, out: torch.Tensor | None = None) -> torch.Tensor:
-        """Rows of `ids`, in request order."""
-        raise NotImplementedError
-
-    def __getitem__(self, ids: Any) -> torch.Tensor:
-        """``rows[ids]`` is ``rows.gather(ids)``."""
-        return self.gather(ids)
-
-    __iter__ = None  # it would gather row by row
-
-    def close(self) -> None:
-        """Give memory and descriptors back. Gathers that are under way end first; later ones raise."""
-        self._closed, self.reader = True, None
-
-    def _check_out(self, out: Any, rows: int, hint: str = "") -> None:
-        """Raise an `InputError` unless `out` is a tensor that so many rows fit."""
-        import torch
-
-        dtype: torch.dtype = getattr(torch, self.dtype)
-        if not isinstance(out, torch.Tensor):
-            raise InputError(f"out: expected a tensor, found {type(out).__name__}{hint}")
-        # Whether elements of a sparse tensor lie one after the other cannot even be asked.
-        dense = out.layout == torch.strided and out.is_contiguous()
-        if tuple(out.shape) != (rows, self.dim) or out.dtype != dtype or not dense:
-            raise InputError(
-                f"out: expected a contiguous {dtype} tensor of shape ({rows}, {self.dim}), "
-                f"found {out.dtype} {tuple(out.shape)}{'' if dense else ', not contiguous'}"
-            )
-
-    def _place(self, tier: str) -> str:
-        """Where the rows of a tier are, for people; the tier is not empty."""
-        return "host memory"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise CapabilityError(
-            f"{self._what}: {type(self).__name__} lie in the memory of one process and cannot be pickled; pickle the "
-            "layout, and open the features in the other process"
-        )
-
-    def __repr__(self) -> str:
-        name = type(self).__name__
-        if self.closed:
-            return f"<{name} {self.node_type!r} (closed)>"
-        tiers = "; ".join(
-            f"{tier} {format_count(place['rows'])} rows in {place['where']}"
-            for tier, place in self.placement().items()
-            if place["rows"]
-        )
-        return f"<{name} {self.node_type!r} {self.shape} {self.dtype}: {tiers or 'no rows'}>"
-
-    def _closed_error(self) -> InputError:
-        return InputError(f"{self._what}: the features were closed")
-
-    def _no_room(self, rows: int) -> BudgetError:
-        return BudgetError(
-            f"{self._what}: no memory to gather {format_count(rows)} rows ({format_bytes(rows * self.row_bytes)}); "
-            "gather fewer ids at a time"
-        )
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
 class HostRows(FeatureRows):
-    """Rows that arrive in host memory; `checks` refuse damaged pages of the ssd tier."""
+    """A table whose rows arrive in host memory; `checks` refuse damaged pages of the ssd tier."""
 
     def __init__(
         self,
@@ -181,20 +44,20 @@ class HostRows(FeatureRows):
 
     @property
     def table(self) -> native.TieredTable:
-        """The rows as the core gathers them."""
+        """The core's table."""
         if self._table is None:
             raise self._closed_error()
         return self._table
 
     def gather(self, ids: Any, out: torch.Tensor | None = None, device: str | None = None) -> torch.Tensor:
-        """Rows of `ids`, in request order, as a torch tensor.
+        """Return the rows of `ids`, in request order, as a torch tensor.
 
         Parameters
         ----------
         ids
             Ranks: torch or NumPy, int32 or int64, shape (n,), each in 0..rows-1; may repeat.
         out
-            Contiguous CPU tensor of shape (n, dim) and this table's dtype to fill; a new one otherwise.
+            Contiguous CPU tensor of shape (n, dim) and this table's dtype to fill; by default a new one.
         device
             ``cpu`` (the default): for rows in the memory of a GPU open the table with ``device="cuda"``.
 
@@ -212,8 +75,8 @@ class HostRows(FeatureRows):
         Notes
         -----
         Reads of the ssd tier are submitted first; rows in memory are copied while they are in flight. Rows of one page,
-        and rows that repeat, are read once per call. Safe to call from several threads; ssd reads take turns. A forked
-        child goes on with the table; a fork waits for reads that are under way.
+        and repeated rows, are read once per call. Several threads may call it; ssd reads take turns. A forked child
+        may go on with the table; a fork waits for reads that are under way.
         """
         require_torch()
         import torch
@@ -233,7 +96,7 @@ class HostRows(FeatureRows):
         return out
 
     def gather_numpy(self, ids: Any, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
-        """Like `gather`, as a NumPy array; ``bfloat16`` comes as ``uint16``. Needs no torch."""
+        """Return the rows as of `gather` as a NumPy array; ``bfloat16`` as ``uint16``. Needs no torch."""
         wanted = as_ids(ids)
         dtype, shape = storage_dtype(self.dtype), (len(wanted), self.dim)
         if out is None:
@@ -254,32 +117,31 @@ class HostRows(FeatureRows):
         return out
 
     def close(self) -> None:
-        """Give memory and descriptors back. Gathers that are under way end first; later ones raise."""
+        """Free memory and descriptors. Gathers that are under way end first; later ones raise."""
         super().close()
         self._table = self._checks = None
 
     def _fill(self, ids: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> None:
         table, checks = self.table, self._checks
         try:
-            with core_errors():
-                stats = table.gather(ids, out, self._threads)
+            stats = table.gather(ids, out, self._threads)
         except TieringError:
             raise
         except MemoryError as error:
             raise self._no_room(len(ids)) from error
         except ValueError as error:
             raise InputError(f"{self._what}: {error}") from None
-        note_fallback(stats)
+        warn_of_fallback(stats)
         if checks is not None:
             checks.refuse(stats.bad_page, self.node_type)
         self.counters.add(stats)
 
 
 class TieredFeatures(HostRows):
-    """Feature rows of one node type over the four tiers of a layout.
+    """A table of the rows of one node type over the four tiers of a layout, opened by `TieredLayout.features`.
 
-    The rows arrive in host memory, and the gpu and peer tiers live there too; a warning says so once. Opened by
-    `TieredLayout.features`. On a GPU: `tiering.loader.gpu.gather.GpuFeatures`.
+    The rows arrive in host memory, and the gpu and peer tiers live there too; a warning says so once. On a GPU:
+    `tiering.loader.gpu.gather.GpuFeatures`.
     """
 
     def __init__(
@@ -305,7 +167,7 @@ class TieredFeatures(HostRows):
         no_rows = np.empty(0, np.uint8)
         gpu, *shares, cpu = (no_rows if rows is None else rows.array for rows in tiers)
         self.preloaded = preloaded and reader is not None
-        """Whether the rows of the ssd tier were read into memory, too."""
+        """Whether all rows of the ssd tier lie in memory."""
         ssd = None
         if self.preloaded:
             self._resident.append(preload_ssd_rows(layout, entry, reading, checks, group))
@@ -318,7 +180,7 @@ class TieredFeatures(HostRows):
             )
 
     def close(self) -> None:
-        """Give memory and descriptors back; memory shared with another open table stays until that is closed."""
+        """Free memory and descriptors; memory shared with another open table stays until that is closed."""
         super().close()
         self._resident = []
 
@@ -340,7 +202,7 @@ def _reopen(path: str, digest: str, node_type: str, reading: ReadOptions, preloa
 
 
 def same_layout(path: str, digest: str) -> Layout:
-    """The layout at `path`, if its manifest still has `digest`: pickled layouts are these two and no more."""
+    """Open the layout at `path`; `FormatError` if its manifest lacks `digest`, as of a pickled layout."""
     layout = Layout.open(path)
     if layout.digest != digest:
         raise FormatError(
@@ -351,7 +213,7 @@ def same_layout(path: str, digest: str) -> Layout:
 
 
 class MemoryFeatures(HostRows):
-    """The same rows, all in host memory: the yardstick for the tiers, and what small graphs use.
+    """A table of rows that all lie in host memory, for small graphs and comparisons.
 
     Parameters
     ----------
@@ -382,7 +244,7 @@ class MemoryFeatures(HostRows):
 
     @classmethod
     def load(cls, features: HostRows) -> MemoryFeatures:
-        """Copy all rows of `features` into memory. Cost: every row is read once, in order, 64 MiB at a time."""
+        """Copy all rows of `features` into memory. Cost: each row is read once, in order, 64 MiB at a time."""
         rows, dim = features.shape
         table = anonymous(rows * features.row_bytes).view(storage_dtype(features.dtype)).reshape(rows, dim)
         step = max(1, _LOAD_BYTES // features.row_bytes)
@@ -393,25 +255,3 @@ class MemoryFeatures(HostRows):
 
     def __repr__(self) -> str:
         return f"<MemoryFeatures {self.node_type!r} {self.shape} {self.dtype}>"
-
-
-def as_ids(ids: Any) -> npt.NDArray[np.int64]:
-    """Ranks as a contiguous int64 array; only the dtype and shape are checked here."""
-    try:
-        array = np.asarray(ids.detach().cpu().numpy() if hasattr(ids, "detach") else ids)
-    except (TypeError, ValueError, RuntimeError) as error:  # bfloat16, sparse, quantised; lists of unequal lengths
-        given = f"a {ids.dtype} tensor" if hasattr(ids, "dtype") else type(ids).__name__
-        raise InputError(f"ids: expected int32 or int64 ranks of one dimension, found {given} ({error})") from None
-    if array.ndim != 1:
-        raise InputError(f"ids: expected one dimension, found shape {array.shape}")
-    if array.size == 0:
-        return np.empty(0, np.int64)
-    if array.dtype not in (np.int32, np.int64):
-        raise InputError(f"ids: expected int32 or int64, found {array.dtype}")
-    try:
-        return np.ascontiguousarray(array, np.int64)
-    except MemoryError:
-        raise BudgetError(
-            f"ids: no memory for {format_count(array.size)} of them as int64 ({format_bytes(8 * array.size)}); "
-            "gather fewer at a time"
-        ) from None

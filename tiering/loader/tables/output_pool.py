@@ -1,4 +1,4 @@
-"""Memory for gathered rows that is used again: the first touch of fresh memory costs more than the copy into it."""
+"""Memory for gathered rows that is reused: the first touch of fresh memory costs more than the copy into it."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from tiering.loader.process import ForkLock
 from tiering.loader.tables.resident import anonymous
 
 _STEPS = 8
-"""Sizes are rounded up in so many steps per doubling, so that batch after batch fits what an earlier one left."""
+"""Steps per doubling to which sizes are rounded up, so that a batch fits the block of an earlier one."""
 _POOLED = 1 << 20
-"""Smaller outputs come from the heap."""
+"""Bytes from which on outputs are pooled; smaller ones come from the heap."""
 
 
 def rounded_up(count: int) -> int:
-    """The next of 1, 2, .., 8, 9, .., 16, 18, .., 32, 36, ..: eight steps in each doubling."""
+    """Return the next of 1, 2, .., 8, 9, .., 16, 18, .., 32, 36, ..: eight steps in each doubling."""
     step = 1 << max(0, (count - 1).bit_length() - _STEPS.bit_length())
     return max(1, -(-count // step) * step)
 
 
 class OutputPool:
-    """Blocks of memory that come back when the last array over them goes.
+    """A pool of blocks of memory, which come back when the last array over them goes.
 
-    Blocks lent and blocks kept are never more than were lent at the same time before.
+    Lent and free blocks together are never more than were lent at one time before.
     """
 
     def __init__(self, make: Callable[[int], npt.NDArray[np.uint8]] = anonymous) -> None:
@@ -39,11 +39,11 @@ class OutputPool:
 
     @property
     def free_bytes(self) -> int:
-        """Bytes that lie here unused."""
+        """Bytes of free blocks."""
         return sum(block.size for block in self._free)
 
     def take(self, nbytes: int) -> npt.NDArray[np.uint8]:
-        """uint8, shape (nbytes,), not initialised."""
+        """Return an array, uint8, shape (nbytes,), not initialised."""
         if nbytes < _POOLED:
             return np.empty(nbytes, np.uint8)
         with self._lock:
@@ -68,7 +68,7 @@ class OutputPool:
             self._trim()
 
     def _trim(self) -> None:
-        """Free what was given back longest ago, while there is too much."""
+        """Free the blocks that came back longest ago, while there are too many."""
         while self._free and self.free_bytes + self._lent > self._most:
             self._free.pop(0)
 

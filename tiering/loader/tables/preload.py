@@ -1,4 +1,4 @@
-"""Rows of the ssd tier in memory, where there is room for all of them: read once, in order."""
+"""Rows of the ssd tier that are read into memory first, where all fit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.storage import core_errors
 from tiering.errors import StorageError
 from tiering.formats.layout import Layout, TypeLayout
 from tiering.loader.options import ReadOptions
@@ -25,9 +24,7 @@ def preload_ssd_rows(
     checks: PageChecks | None,
     group: SharesMemory | None = None,
 ) -> SharedBlock:
-    """All rows of the ssd tier, in order, shared by all tables of this process or group. Cost: every page is read
-    once.
-    """
+    """Return all rows of the ssd tier, shared by the tables of this process or group. Cost: each page is read once."""
     rows, first = entry.rows("ssd"), entry.ranges["ssd"][0]
     step = max(1, _LOAD_BYTES // entry.row_bytes)
 
@@ -36,14 +33,13 @@ def preload_ssd_rows(
         buffer = open_row_buffer(layout, tables, [(entry.row_bytes, rows)], array, reading, checks)
         # Empty slots are given out in order, to rows in order: the array ends up as the table.
         try:
-            with core_errors():
-                buffer.begin(1, 0, 0)
-                for start in range(0, rows, step):
-                    buffer.add([np.arange(first + start, first + min(rows, start + step), dtype=np.int64)])
-                    if start:
-                        buffer.wait(start // step - 1)
-                buffer.end()
-                buffer.wait((rows - 1) // step)
+            buffer.begin(1, 0, 0)
+            for start in range(0, rows, step):
+                buffer.add([np.arange(first + start, first + min(rows, start + step), dtype=np.int64)])
+                if start:
+                    buffer.wait(start // step - 1)
+            buffer.end()
+            buffer.wait((rows - 1) // step)
         except StorageError:
             if checks is not None:
                 checks.refuse(buffer.bad_page, entry.node_type)
@@ -56,7 +52,7 @@ def preload_ssd_rows(
 
 
 def preload_bytes(layout: Layout, node_type: str, reading: ReadOptions) -> int:
-    """Memory for a type's rows of the ssd tier, if they were read into it now: none where a table has them already."""
+    """Return the bytes that preloading a type's rows would take: none where a table has them already."""
     entry = layout.type_layout(node_type)
     held = is_cached(_preload_key(layout, entry, reading))
     return 0 if held else entry.rows("ssd") * entry.row_bytes

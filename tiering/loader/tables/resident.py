@@ -1,6 +1,4 @@
-"""Rows that lie in memory: read once from the layout's files with large reads, shared within the process, or by all
-processes of a group on one machine.
-"""
+"""Memory that tables share within a process, or with all processes of a group on one machine: tiers, read once."""
 
 from __future__ import annotations
 
@@ -32,11 +30,11 @@ class SharesMemory(Protocol):
     """Processes of one machine that hold one copy of what each of them reads."""
 
     def host_memory(self, key: str, nbytes: int, fill: Fill) -> npt.NDArray[np.uint8]:
-        """Memory that goes by `key` in all of them; one of them fills it."""
+        """Return the memory of `key`, one for all processes; one of them fills it."""
 
 
 class SharedBlock:
-    """The bytes of one file in memory. Kept alive by whoever uses it; freed with the last user."""
+    """A block of memory that tables share; freed with the last user."""
 
     def __init__(self, path: Path | str, array: npt.NDArray[np.uint8]) -> None:
         self.path = path
@@ -54,9 +52,7 @@ _lock = ForkLock()
 
 
 def load_rows(path: Path, nbytes: int, group: SharesMemory | None = None) -> SharedBlock:
-    """Read a file, which has `nbytes` by the manifest, into memory, or share the copy that is there already: of this
-    process, or of all of a group.
-    """
+    """Return the `nbytes` of a file in memory: read now, or the copy of this process or group."""
     with storage_errors(path):
         status = path.stat()
     if status.st_size != nbytes:
@@ -69,10 +65,10 @@ def load_rows(path: Path, nbytes: int, group: SharesMemory | None = None) -> Sha
 def get_or_fill(
     what: Path | str, key: tuple[Any, ...], nbytes: int, fill: Fill, group: SharesMemory | None
 ) -> SharedBlock:
-    """Memory that `fill` writes, or what goes by `key` already, in this process or in one of the group."""
+    """Return the block of `key` of this process or group, which `fill` writes if there is none."""
     with _lock:
         known = (*key, group is not None)
-        # What a group holds serves this process, too: where one of several ranks evaluates, it needs no second copy.
+        # A group's block serves this process alone, too: where one of several evaluates, it needs no second copy.
         rows = _resident.get(known) or _resident.get((*key, True))
         if rows is None:
             if group is None or not nbytes:
@@ -86,14 +82,14 @@ def get_or_fill(
 
 
 def is_cached(key: tuple[Any, ...]) -> bool:
-    """Whether this process has the memory that goes by `key`, its own or that of a group."""
+    """Return whether this process has the block of `key`, its own or that of a group."""
     return (*key, False) in _resident or (*key, True) in _resident
 
 
 def anonymous(nbytes: int) -> npt.NDArray[np.uint8]:
-    """Zeroed page-aligned memory outside the heap, on huge pages where the kernel offers them.
+    """Return zeroed page-aligned memory outside the heap, on huge pages where the kernel offers them.
 
-    A forked child has a copy of its own, as of the heap: what either writes, the other does not see.
+    A forked child has a copy of its own, as of the heap.
     """
     if nbytes == 0:
         return np.empty(0, np.uint8)
@@ -106,9 +102,9 @@ def anonymous(nbytes: int) -> npt.NDArray[np.uint8]:
 
 
 def shared_memory(name: str, nbytes: int) -> tuple[int, npt.NDArray[np.uint8]]:
-    """Zeroed memory, at least one byte, and the descriptor by which other processes map it.
+    """Return the descriptor by which other processes map it, and zeroed memory of at least one byte.
 
-    An anonymous file: it has no name that could outlive a killed process, and goes with the last who maps or opens it.
+    It is an anonymous file: no name outlives a killed process, and it goes with the last process that maps or opens it.
     """
     descriptor = os.memfd_create(name)
     try:
@@ -120,14 +116,14 @@ def shared_memory(name: str, nbytes: int) -> tuple[int, npt.NDArray[np.uint8]]:
 
 
 def mapped(descriptor: int, nbytes: int, access: int = mmap.ACCESS_WRITE) -> npt.NDArray[np.uint8]:
-    """Memory of `shared_memory` in any process; `access`: ``mmap.ACCESS_READ`` for those who only read."""
+    """Map memory of `shared_memory` in any process; `access`: ``mmap.ACCESS_READ`` to read only."""
     block = mmap.mmap(descriptor, nbytes, access=access)
     _ask_for_huge_pages(block, nbytes)
     return np.frombuffer(block, np.uint8)
 
 
 def _ask_for_huge_pages(block: mmap.mmap, nbytes: int) -> None:
-    """A GPU that reads scattered rows needs fewer entries of page tables for them, and so does a processor."""
+    """Ask for huge pages: scattered reads, of a processor or a GPU, need fewer entries of page tables then."""
     if hasattr(mmap, "MADV_HUGEPAGE") and nbytes >= _HUGE_FROM:
         with contextlib.suppress(OSError):  # a kernel without huge pages: only slower
             block.madvise(mmap.MADV_HUGEPAGE)

@@ -1,8 +1,8 @@
-"""How the ssd tier is read: which engine, decided once at open; checksums of pages; the core's table over it.
+"""Readers of the ssd tier, checksums of its pages, and the core's table over it.
 
-``io_uring`` reads with O_DIRECT through one ring; ``threads`` is a pool of ``pread`` threads; ``auto`` takes io_uring
-where the kernel allows it, else threads, and logs why; also where the kernel refuses it only later. Naming an engine
-means that engine or an error with the reason.
+Engine ``io_uring`` reads with O_DIRECT through one ring; ``threads`` is a pool of ``pread`` threads; ``auto`` takes
+io_uring where the kernel allows it, else threads, also where the kernel refuses it only later, and logs why. An engine
+that is named is used, or an error says why not.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.storage import core_errors, display_path
+from tiering.artifacts.storage import display_path
 from tiering.errors import CapabilityError, FormatError, InputError, RefusedError
 from tiering.formats.layout import TIERS, Layout, TypeLayout, image_bytes, page_sums
 from tiering.loader.options import ReadOptions
@@ -30,9 +30,9 @@ DIRECT_MODES = ("auto", "on", "off")
 
 
 def open_images(layout: Layout, entry: TypeLayout, reading: ReadOptions) -> native.SsdReader | None:
-    """Open the images of a layout for random reads of a node type's rows; ``None`` if it has none there.
+    """Open a layout's stripe files for random reads of a node type's rows; ``None`` if it has none there.
 
-    Sizes are checked again: images lie outside the layout and may have changed since it was opened.
+    Sizes are checked again: the files lie outside the layout and may have changed since it was opened.
     """
     if not entry.rows("ssd"):
         return None
@@ -56,20 +56,16 @@ def open_reader(images: Sequence[Path], page_bytes: int, reading: ReadOptions) -
         raise InputError(f"direct: expected one of {', '.join(DIRECT_MODES)}, found {direct!r}")
     if engine == "io_uring" and (reason := native.uring_unavailable()):
         raise CapabilityError(f"engine io_uring: {reason}; engine='threads' works everywhere")
-    with core_errors():
-        try:
-            reader = native.SsdReader([str(path) for path in images], page_bytes, engine, int(reading.depth), direct)
-        except RefusedError as error:
-            raise InputError(str(error)) from None
-        except OSError as error:
-            if direct != "on" or error.errno != errno.EINVAL:
-                raise
-            raise CapabilityError(
-                f"direct='on': {error.strerror}; direct='auto' reads through the page cache"
-            ) from None
-    note_fallback(reader)
-    if reader.note:
-        warn_once(f"ssd rows are read through the page cache: {reader.note}")
+    try:
+        reader = native.SsdReader([str(path) for path in images], page_bytes, engine, int(reading.depth), direct)
+    except RefusedError as error:
+        raise InputError(str(error)) from None
+    except OSError as error:
+        if direct != "on" or error.errno != errno.EINVAL:
+            raise
+        raise CapabilityError(f"direct='on': {error.strerror}; direct='auto' reads through the page cache") from None
+    warn_of_fallback(reader)
+    _warn_of_buffering(reader)
     return reader
 
 
@@ -81,32 +77,35 @@ def open_row_buffer(
     reading: ReadOptions,
     checks: PageChecks | None,
 ) -> native.RowBuffer:
-    """Open the images of a layout for reading ahead into `arena`, which holds the slots of `pools`."""
-    with core_errors():
-        buffer = native.RowBuffer(
-            tables.rows, tables.begins, tables.page_bytes, [str(path) for path in layout.image_places], list(pools),
-            arena, reading.engine, reading.direct, int(reading.depth), MAX_READ,
-            [] if checks is None else checks.arrays,
-        )  # fmt: skip
-    if buffer.note:
-        warn_once(f"ssd rows are read through the page cache: {buffer.note}")
+    """Open a layout's stripe files for reading ahead into `arena`, which holds the slots of `pools`."""
+    buffer = native.RowBuffer(
+        tables.rows, tables.begins, tables.page_bytes, [str(path) for path in layout.image_places], list(pools),
+        arena, reading.engine, reading.direct, int(reading.depth), MAX_READ, [] if checks is None else checks.arrays,
+    )  # fmt: skip
+    _warn_of_buffering(buffer)
     return buffer
 
 
-def note_fallback(source: native.SsdReader | native.GatherStats) -> None:
+def warn_of_fallback(source: native.SsdReader | native.RowBuffer | native.GatherStats) -> None:
     """Log that a reader leaves io_uring, if it does."""
     if source.fallback:
         warn_once(f"ssd rows are read by a pool of threads, because io_uring is not available: {source.fallback}")
 
 
+def _warn_of_buffering(source: native.SsdReader | native.RowBuffer) -> None:
+    if source.note:
+        warn_once(f"ssd rows are read through the page cache: {source.note}")
+
+
 def describe(reader: native.SsdReader | None) -> str:
-    """How the ssd tier is read, for people."""
+    """Return how the ssd tier is read, for people."""
     return "closed" if reader is None else f"{reader.engine}, {'direct' if reader.direct else 'buffered'} reads"
 
 
 class PageChecks:
-    """Checksums of the pages of a layout's images, in memory, 4 bytes per page: what ``verify=True`` compares each page
-    with before rows are taken from it. Tables of one layout share them.
+    """Checksums of the pages of a layout's stripe files, in memory, 4 bytes per page, for ``verify=True``.
+
+    Each page is compared before rows are taken from it. Tables of one layout share the checksums.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -123,11 +122,11 @@ class PageChecks:
 
     @property
     def arrays(self) -> list[np.ndarray[tuple[int], np.dtype[np.uint32]]]:
-        """Per image: uint32, shape (pages,)."""
+        """Checksums of each stripe file: uint32, shape (pages,)."""
         return [rows.array.view("<u4") for rows in self._loaded]
 
     def refuse(self, bad_page: int, node_type: str) -> None:
-        """Raise `FormatError` if a gather met a damaged page; below 0: it met none."""
+        """Raise `FormatError` if a gather met a damaged page; -1: it met none."""
         if bad_page < 0:
             return
         page, image = divmod(bad_page, self._layout.num_images)
@@ -146,10 +145,10 @@ def make_table(
     memory: tuple[Any, list[Any], Any] | None = None,
     preloaded: Any = None,
 ) -> native.TieredTable:
-    """A node type's rows as the core gathers them.
+    """Return the core's table of a node type's rows.
 
-    `memory`: bytes of the gpu tier, of each peer's share, of the cpu tier. ``None``: rows of the ssd tier alone, from 0
-    on. `preloaded`: bytes of all rows of the ssd tier, where they lie in memory.
+    `memory`: bytes of the gpu tier, of each peer's share, of the cpu tier; ``None``: the table has rows of the ssd tier
+    alone, from 0 on. `preloaded`: bytes of all rows of the ssd tier, where they lie in memory.
     """
     ends = [entry.ranges[tier][1] for tier in TIERS] if memory else [0, 0, 0, entry.rows("ssd")]
     gpu, peers, cpu = memory or (None, [], None)

@@ -1,4 +1,4 @@
-"""The buffer in front of a layout's ssd tier: one memory for rows of all node types, filled ahead of the batches."""
+"""The buffer in front of a layout's ssd tier: memory for rows of all node types, filled ahead of the batches."""
 
 from __future__ import annotations
 
@@ -13,38 +13,36 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.storage import core_errors
 from tiering.errors import InputError, StorageError, TieringError
 from tiering.formats.layout import Layout
 from tiering.loader.options import ReadOptions
-from tiering.loader.process import ForkLock, warn_once
-from tiering.loader.tables.gather import FeatureRows, TieredFeatures
+from tiering.loader.process import ForkLock
+from tiering.loader.tables.gather import TieredFeatures
 from tiering.loader.tables.resident import SharedBlock, anonymous, shared_memory
-from tiering.loader.tables.ssd import PageChecks, open_row_buffer
+from tiering.loader.tables.rows import FeatureRows
+from tiering.loader.tables.ssd import PageChecks, open_row_buffer, warn_of_fallback
 from tiering.readahead.config import ReadaheadConfig, SsdTables
 
 Ids = npt.NDArray[np.int64]
 NO_SLOT = np.uint32(native.NO_SLOT)
-"""Instead of a slot: the row lies in none."""
+"""The slot of rows that lie in none."""
 _WIPE_ON_FORK = 18
-"""MADV_WIPEONFORK, which `mmap` has no name for: a child finds zeros there and copies nothing."""
+"""MADV_WIPEONFORK, which `mmap` does not name: a child has zeros there and copies nothing."""
 _COUNTERS = {
     "batches": "batches", "rounds": "rounds", "rows": "rows", "rows_needed": "needed", "rows_read": "missed",
     "reads": "reads", "read_bytes": "read_bytes", "used_bytes": "used_bytes",
 }  # fmt: skip
-"""Names of counters, and what the core calls them."""
+"""Names of counters, and the core's names of them."""
 NO_COUNTERS: dict[str, Any] = {**dict.fromkeys(_COUNTERS, 0), "wait_seconds": 0.0, "idle_seconds": 0.0}
-"""Of a buffer that did nothing."""
+"""Counters of a buffer that did nothing."""
 _kept_from_parents: list[native.RowBuffer] = []
-"""Buffers of processes that this one is a fork of. Threads that do not exist here may wait for them, for ever, and
-whoever destroys what is waited for waits for them."""
+"""Buffers of the processes that this one is a fork of: destroying them would wait for threads that do not exist."""
 
 
 class SsdBuffer:
-    """Slots for rows of the ssd tier, of every node type that `features` has; one epoch at a time uses them.
+    """Buffer slots for rows of the ssd tier, of all node types in `features`; one epoch at a time uses them.
 
-    Rows stay from epoch to epoch. `pools`: slots by bytes of a row, of `SsdTables.pools`. `shared`: other processes map
-    the slots, too; `descriptor` is what they map.
+    Rows stay from epoch to epoch. `pools`: (bytes of a row, slots). `shared`: other processes map the slots, too.
     """
 
     def __init__(
@@ -68,14 +66,14 @@ class SsdBuffer:
         else:
             self.arena = anonymous(nbytes)
         self.memory = SharedBlock(buffer_name(layout), self.arena)
-        """The memory of all slots, as GPUs read it."""
+        """The memory of all slots."""
         self._busy, self._lock, self._opening, self._process = False, ForkLock(), ForkLock(), 0
         self._native: native.RowBuffer | None = None
         self._begun = False
 
     @property
     def core(self) -> native.RowBuffer:
-        """The core's buffer, of this process: a fork begins with an empty one."""
+        """The core's buffer of this process; a fork begins with an empty one."""
         with self._opening:  # epochs may begin in several threads at once
             if self._native is None or self._process != os.getpid():
                 if self._native is not None:
@@ -92,7 +90,7 @@ class SsdBuffer:
 
     @contextmanager
     def epoch(self, choice: ReadaheadConfig) -> Iterator[native.RowBuffer | None]:
-        """The core's buffer for one epoch; ``None`` where another epoch has it."""
+        """Begin an epoch: yield the core's buffer; ``None`` where another epoch has it."""
         buffer = self.core
         with self._lock:
             free, self._busy = not self._busy, True
@@ -113,7 +111,7 @@ class SsdBuffer:
     def gather(
         self, batch: int, ids: Mapping[str, Ids], outs: Mapping[str, npt.NDArray[np.uint8]], threads: int
     ) -> None:
-        """Fill `outs` (by type: uint8, shape (ids, bytes of a row)) with the rows of a batch, once they are there."""
+        """Fill `outs` (by type: uint8, shape (ids, bytes of a row)) with the rows of a batch, once they were read."""
         types = self.tables.types
         buffer, features = self.core, [cast("TieredFeatures", self._features[t]) for t in types]
         with self.errors():
@@ -124,10 +122,10 @@ class SsdBuffer:
             table.counters.add(found)
 
     def slots(self, batch: int, part: int, ids: Mapping[str, Ids]) -> tuple[dict[str, npt.NDArray[np.uint32]], bool]:
-        """Where the rows of a part of a batch lie, once they are there, and whether the part is the last.
+        """Return the slots of the rows of a part of a batch, once they were read, and whether the part is the last.
 
         By type a slot for each id, counted from `origins`; `NO_SLOT` for rows of other parts and of memory tiers. Slots
-        are the part's until `release`.
+        are reserved until `release`.
         """
         slots = {t: np.full(ids[t].size, NO_SLOT) for t in self.tables.types}
         with self.errors():
@@ -136,19 +134,18 @@ class SsdBuffer:
 
     @property
     def origins(self) -> dict[str, int]:
-        """Where the first slot of each type lies in the memory of all slots."""
+        """Offset in bytes of the first slot of each type in the memory of all slots."""
         return dict(zip(self.tables.types, self.core.origins, strict=True))
 
     def release(self, batch: int, part: int) -> None:
-        """Nobody reads the slots of a part any more; the parts of a batch are released in order."""
+        """Release the slots of a part, which nobody reads any more; the parts of a batch are released in order."""
         self.core.release(batch, part)
 
     @contextmanager
     def errors(self) -> Iterator[None]:
         """Turn the core's errors into those of the loader."""
         try:
-            with core_errors():
-                yield
+            yield
         except StorageError:
             page = self.core.bad_page
             if page >= 0 and self._checks is not None:
@@ -158,13 +155,10 @@ class SsdBuffer:
             raise
         except ValueError as error:
             raise InputError(f"{self._layout.path}: {error}") from None
-        if self.core.fallback:
-            warn_once(
-                f"ssd rows are read by a pool of threads, because io_uring is not available: {self.core.fallback}"
-            )
+        warn_of_fallback(self.core)
 
     def counters(self) -> dict[str, Any]:
-        """What the buffer did, JSON types only."""
+        """Return the buffer's counters, JSON types only."""
         found = self.core.counters
         return {
             **{name: getattr(found, known) for name, known in _COUNTERS.items()},
@@ -177,7 +171,7 @@ class SsdBuffer:
 
 
 def buffer_name(layout: Layout) -> str:
-    """What the memory of a layout's buffer is called in messages."""
+    """Return the name of the memory of a layout's buffer in messages."""
     return f"{layout.path}: the buffer for rows of the ssd tier"
 
 
