@@ -19,7 +19,7 @@ def run_command(
     call: Call,
     config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="What to run.", show_default=False)],
     memory: Annotated[
-        str | None, flag(f"{MEMORY.help} [default: the file's, or auto]", panel=MEMORY.panel, metavar=MEMORY.metavar)
+        str | None, flag(f"{MEMORY.help} Default: the file's, or auto.", panel=MEMORY.panel, metavar=MEMORY.metavar)
     ] = None,
     force: Annotated[bool, flag("Redo every step.", "--force")] = False,
 ) -> None:

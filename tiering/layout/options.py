@@ -6,12 +6,16 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from tiering.errors import InputError
 from tiering.layout.cost_model import AccessCosts, read_access_costs
 from tiering.layout.tiers import Capacities, parse_capacities, parse_page
+from tiering.options import option
 from tiering.units import Size, parse_size
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Pathlike = str | os.PathLike[str]
 
@@ -28,6 +32,41 @@ class LayoutKeywords(TypedDict, total=False):
     access_costs: Pathlike | None
     fit: Pathlike | None
     edge_features: str
+
+
+@dataclass(frozen=True)
+class LayoutSettings:
+    """Options of a layout as a user gives them; `LayoutOptions` are these parsed."""
+
+    gpu: str | int | None = option(
+        None, "Rows every GPU holds: 8GiB, 3% of all feature bytes, auto: the rest; with --adjacency-cache lists too.",
+        "SIZE", cli=str | None,
+    )  # fmt: skip
+    peer: str | None = option(None, "Rows interleaved over P GPUs, SIZE on each: 4x8GiB.", "PxSIZE")
+    cpu: str | int | None = option(
+        None, "Rows in host memory: 64GiB, 20%. Default: all that is left if no --ssd.", "SIZE", cli=str | None
+    )
+    ssd: Sequence[Pathlike] = option(
+        (), "Directory of a stripe file; once for each SSD. The rest of the rows goes there, page by page.", "DIR",
+        cli=list[Path] | None,
+    )  # fmt: skip
+    page: str | int = option("4KiB", "Unit of SSD reads, a power of two.", "SIZE", cli=str, cli_default="4KiB")
+    adjacency_cache: str | int | None = option(
+        None, "Part of --gpu for the hottest adjacency lists: a fraction such as 30%, or auto: what saves most time. "
+        "Default: none.", "none|auto|PERCENT", cli=str | None,
+    )  # fmt: skip
+    access_costs: Pathlike | None = option(
+        None, "For --adjacency-cache: measured costs of accesses, JSON. Default: assumed ones, PCIe 4.0.", "FILE",
+        cli=Path | None,
+    )  # fmt: skip
+    fit: Pathlike | None = option(
+        None, "For --adjacency-cache: measure those costs now on this machine's GPU, by sampling and gathering on the "
+        "graph that is laid out (auto) or on another reordered graph.", "auto|GRAPH", cli=str | None,
+    )  # fmt: skip
+    edge_features: str = option(
+        "auto", "Whether edge features lie in the tiers, next to those of nodes: auto, where the graph has some; none: "
+        "loaders read them from its files.", "auto|none",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -60,44 +99,8 @@ class LayoutOptions:
         return cls.of(**keywords) if options is None else options
 
     @classmethod
-    def of(
-        cls,
-        gpu: str | int | None = None,
-        peer: str | None = None,
-        cpu: str | int | None = None,
-        ssd: Sequence[Pathlike] = (),
-        page: str | int = "4KiB",
-        adjacency_cache: str | int | None = None,
-        access_costs: Pathlike | None = None,
-        fit: Pathlike | None = None,
-        edge_features: str = "auto",
-    ) -> LayoutOptions:
-        """Parse options as a user gives them.
-
-        Parameters
-        ----------
-        gpu, cpu
-            Size such as ``8GiB``, ``25%`` of all feature bytes, or ``auto`` for the rest. `cpu` is by default ``auto``
-            without `ssd`, and 0 with it.
-        peer
-            ``PxSIZE``: rows interleaved over P GPUs, SIZE on each.
-        ssd
-            Directories, one per SSD, created if missing, for the rest of the rows, striped page by page.
-        page
-            Unit of SSD I/O, a power of two.
-        adjacency_cache
-            Division of `gpu` between feature rows and adjacency lists (the first columns of each relation, without
-            edge data): ``none``, all of it for rows; the share of the lists, such as ``30%``; ``auto``, the division
-            that saves most time (`plan_split`). With it, `gpu` may be as large as all rows and lists.
-        access_costs
-            With `adjacency_cache`: file of measured costs (`tiering.layout.cost_model.read_access_costs`) in place of
-            the assumed ones.
-        fit
-            With `adjacency_cache`, in place of `access_costs`: the reordered graph, or ``auto`` for the one that is
-            laid out, on which costs are measured on a GPU of this machine (`tiering.loader.gpu.fit`).
-        edge_features
-            ``auto``: rows of edge features (edge data ``feat``) are placed in the tiers together with those of nodes.
-            ``none``: loaders read them from the graph's own files.
+    def of(cls, **given: Unpack[LayoutKeywords]) -> LayoutOptions:
+        """Parse options as a user gives them, keywords of `LayoutSettings`.
 
         Raises
         ------
@@ -106,18 +109,21 @@ class LayoutOptions:
         InputError
             If an option has another form, two `ssd` are one directory, or `access_costs` or `fit` have no effect.
         """
+        asked = LayoutSettings(**given)
+        gpu, peer, cpu, access_costs, edge_features = (
+            asked.gpu, asked.peer, asked.cpu, asked.access_costs, asked.edge_features,
+        )  # fmt: skip
         if edge_features not in ("auto", "none"):
             raise InputError(f"edge features: expected auto or none, found {edge_features!r}")
-        folders, cache = tuple(resolve_directories(ssd)), _parse_cache(adjacency_cache)
+        folders, cache = tuple(resolve_directories(asked.ssd)), _parse_cache(asked.adjacency_cache)
         if cache is None and access_costs is not None:
             raise InputError(
                 "access costs: matter only where memory is shared with adjacency lists; give --adjacency-cache auto "
                 "too, or leave them out"
             )
-        if fit is not None:
-            fit = _checked_fit(fit, cache, access_costs)
+        fit = None if asked.fit is None else _checked_fit(asked.fit, cache, access_costs)
         costs = AccessCosts() if access_costs is None else read_access_costs(access_costs)
-        capacities, page_bytes = parse_capacities(gpu, peer, cpu, ssd=bool(folders)), parse_page(page)
+        capacities, page_bytes = parse_capacities(gpu, peer, cpu, ssd=bool(folders)), parse_page(asked.page)
         recorded: dict[str, Any] = {"gpu": gpu, "peer": peer, "cpu": cpu}
         recorded |= {"ssd": [str(folder) for folder in folders], "page_bytes": page_bytes}
         if cache is not None:
