@@ -65,23 +65,6 @@ const std::byte* rows_of(std::span<const std::byte> array, int64_t rows, int64_t
   return array.data();
 }
 
-/// Every page of the table has a checksum, where there are any.
-void expect_checksums(const TieredTable& table) {
-  const int64_t rows = table.ranges.num_rows - table.ranges.cpu_end;
-  if (table.checksums.empty() || rows == 0) return;
-  const SsdGeometry& ssd = table.ssd;
-  TIERING_EXPECT(static_cast<int64_t>(table.checksums.size()) == ssd.num_images,
-                 "checksums: expected an array for each of " + std::to_string(ssd.num_images) + " images, found " +
-                     std::to_string(table.checksums.size()));
-  const int64_t pages = (ssd.address(rows - 1) + table.row_bytes - 1) / ssd.page_bytes + 1;
-  for (int64_t page = std::max(pages - ssd.num_images, int64_t{0}); page < pages; ++page) {
-    const auto found = static_cast<int64_t>(table.checksums[size_t(ssd.image_of(page))].size());
-    TIERING_EXPECT(page / ssd.num_images < found,
-                   "checksums: expected one for page " + std::to_string(page / ssd.num_images) + " of image " +
-                       std::to_string(ssd.image_of(page)) + ", found " + std::to_string(found));
-  }
-}
-
 void init_table(BoundTable* self, int64_t row_bytes, const std::vector<int64_t>& ends,
                 const std::optional<Bytes<"gpu">>& gpu, const std::vector<Bytes<"peers">>& peers,
                 const std::optional<Bytes<"cpu">>& cpu, SsdReader* reader, int64_t first_page, int64_t stride,
@@ -111,7 +94,8 @@ void init_table(BoundTable* self, int64_t row_bytes, const std::vector<int64_t>&
     TIERING_EXPECT(first_page >= 0 && stride >= row_bytes && rows_per_page >= 0 && rows_per_page * stride <= page_bytes,
                    "ssd rows: stride, rows per page and page size do not fit together");
   }
-  expect_checksums(table);
+  if (const int64_t rows = ends[3] - ends[2]; rows > 0 && !checksums.empty())
+    expect_checksums(table.checksums, table.ssd, (table.ssd.address(rows - 1) + row_bytes - 1) / page_bytes + 1);
   new (self) BoundTable{std::move(table), gpu, peers, cpu, ssd, nb::find(reader), checksums};
 }
 
@@ -168,6 +152,11 @@ void bind_io(nb::module_& m) {
   m.attr("ALIGNMENT") = kSector;
   m.attr("DEFAULT_DEPTH") = EngineOptions{}.depth;
   m.def("uring_unavailable", &uring_unavailable, Release());
+  m.def("engine_names", [] {
+    std::vector<std::string> names;
+    for (const EngineKind& kind : engine_kinds()) names.push_back(kind.name);
+    return names;
+  });
   m.def(
       "page_hashes",
       [](const Bytes<"data">& data, int64_t page_bytes) {
@@ -189,8 +178,7 @@ void bind_io(nb::module_& m) {
       .def_prop_ro("depth", [](const SsdReader& r) { return r.options.depth; })
       .def_prop_ro("direct", [](const SsdReader& r) { return r.images.direct(); })
       .def_prop_ro("note", [](const SsdReader& r) { return r.images.note(); })
-      .def_prop_ro("offset_alignment", [](const SsdReader& r) { return r.images.offset_alignment; })
-      .def_prop_ro("memory_alignment", [](const SsdReader& r) { return r.images.memory_alignment; });
+      .def_prop_ro("offset_alignment", [](const SsdReader& r) { return r.images.offset_alignment; });
 
   nb::class_<BoundStream>(m, "StreamReader")
       .def(nb::init<const std::vector<std::string>&, const std::vector<Values<std::byte, "buffers">>&,

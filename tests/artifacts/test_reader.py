@@ -133,7 +133,7 @@ def test_reader_checks_its_buffers(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="being read already"):
         stream.start([(0, 0, 1, 0, 0)])
     assert stream.finish() == [4000]
-    with pytest.raises(ValueError, match="expected io_uring or threads"):
+    with pytest.raises(ValueError, match="expected one of auto, io_uring, threads, found 'mapped'"):
         native.StreamReader([str(path)], [], "mapped")
 
 

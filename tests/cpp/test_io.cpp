@@ -212,17 +212,6 @@ void test_many_readers() {
   for (auto& caller : callers) caller.join();
 }
 
-void test_bad_id(const std::string& engine) {
-  Fixture fixture({}, engine, 4, DirectMode::automatic);
-  Bytes out(3 * 512, std::byte{42});
-  for (const int64_t bad : {int64_t{-1}, int64_t{200}, INT64_MAX}) {
-    const std::vector<int64_t> ids{199, bad, 0};
-    const auto text = message_of([&] { gather(fixture.table, ids, out.data(), 1); });
-    CHECK(text == "ids[1] is " + std::to_string(bad) + ", outside 0..199");
-  }
-  CHECK(out == Bytes(3 * 512, std::byte{42}));
-}
-
 /// A read past the end is an error with path and place, and the engine works afterwards.
 void test_truncated(const std::string& engine) {
   Fixture fixture({.row_bytes = 4096}, engine, 2, DirectMode::automatic);
@@ -277,7 +266,7 @@ void test_short_reads() {
 void test_plan() {
   Fixture fixture({.row_bytes = 512, .page_bytes = 4096, .images = 2}, "threads", 1, DirectMode::off);
   Bytes out(64 * 512);
-  ReadPlan plan(fixture.table.ssd, 512, fixture.reader->images, 65536, out.data());
+  ReadPlan plan(fixture.table.ssd, 512, fixture.reader->images, 65536, out.data(), fixture.table.checksums);
   for (const int64_t local : {0, 7, 0, 8, 9, 100}) plan.add(local, 0);
   plan.build();
   CHECK(plan.reads().size() == 3);  // page 0 (image 0), page 1 (image 1), page 12 (image 0)
@@ -286,27 +275,17 @@ void test_plan() {
   CHECK(plan.reads()[2].image == 0 && plan.reads()[2].bytes == 512);
 }
 
-void test_opening() {
-  CHECK(message_of([] { ImageFile("/nonexistent/image", DirectMode::automatic); }).find("/nonexistent/image: ") == 0);
-  CHECK(message_of([] { ImageFile("/tmp", DirectMode::off); }).find("/tmp: not a file") == 0);
-  const ImageSet none;
-  CHECK(message_of([&] { make_engine("spdk", none, {}); }).find("engine: expected io_uring") == 0);
-  CHECK(message_of([&] { make_engine("threads", none, {.depth = 0}); }).find("depth: expected") == 0);
-}
-
 }  // namespace
 
 int main() {
   test_arithmetic();
   test_short_reads();
   test_plan();
-  test_opening();
   test_many_readers();
   for (const auto& engine : engines()) {
     test_rows(engine);
     test_team(engine);
     test_callers_take_turns(engine);
-    test_bad_id(engine);
     test_truncated(engine);
     test_abandon(engine);
   }

@@ -151,22 +151,22 @@ class Flight {
 }  // namespace
 
 SsdReader::SsdReader(ImageSet opened, const EngineOptions& given, const std::string& engine)
-    : images(std::move(opened)), options(given), automatic_(engine == "auto") {
-  if (automatic_) fallback_ = uring_unavailable();
-  const char* const best = fallback_.empty() ? "io_uring" : "threads";
+    : images(std::move(opened)), options(given), choice_(engine) {
   try {
-    engine_ = make_engine(automatic_ ? best : engine, images, options);
-    name_ = engine_->name();
+    make();
   } catch (const RingError& error) {
     fall_back(error);
   }
 }
 
-void SsdReader::fall_back(const RingError& error) {
-  if (!automatic_) throw error;
-  fallback_ = error.what();
-  engine_ = make_threads_engine(images, options);
+void SsdReader::make() {
+  engine_ = make_engine(choice_.name(), images, options);
   name_ = engine_->name();
+}
+
+void SsdReader::fall_back(const RingError& error) {
+  choice_.fall_back(error);
+  make();
 }
 
 GatherStats gather(const TieredTable& table, std::span<const int64_t> given, std::byte* out, int threads) {

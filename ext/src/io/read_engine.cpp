@@ -54,17 +54,50 @@ IoError read_error(const ImageFile& image, const Read& read, uint32_t done, int 
   return IoError(code, text);
 }
 
-void expect_engine(const std::string& name) {
-  TIERING_EXPECT(name == "auto" || name == "io_uring" || name == "threads",
-                 "engine: expected auto, io_uring or threads, found '" + name + "'");
+namespace {
+
+const EngineKind& kind_of(const std::string& name) {
+  std::string known = "auto";
+  for (const EngineKind& kind : engine_kinds()) {
+    if (kind.name == name) return kind;
+    known += ", " + kind.name;
+  }
+  throw InputError("engine: expected one of " + known + ", found '" + name + "'");
+}
+
+}  // namespace
+
+std::vector<EngineKind>& engine_kinds() {
+  static std::vector<EngineKind> kinds{
+      {"io_uring", make_uring_engine, uring_unavailable},
+      {"threads", make_threads_engine, [] { return std::string(); }},
+  };
+  return kinds;
 }
 
 std::unique_ptr<ReadEngine> make_engine(const std::string& name, const ImageSet& images, const EngineOptions& options) {
   TIERING_EXPECT(options.depth >= 1 && options.depth <= 4096,
                  "depth: expected 1 to 4096 reads in flight, found " + std::to_string(options.depth));
-  if (name == "io_uring") return make_uring_engine(images, options);
-  TIERING_EXPECT(name == "threads", "engine: expected io_uring or threads, found '" + name + "'");
-  return make_threads_engine(images, options);
+  return kind_of(name).make(images, options);
+}
+
+EngineChoice::EngineChoice(const std::string& wanted) : automatic_(wanted == "auto") {
+  if (!automatic_) {
+    name_ = kind_of(wanted).name;
+    return;
+  }
+  for (const EngineKind& kind : engine_kinds()) {
+    name_ = kind.name;
+    const std::string reason = kind.unavailable();
+    if (reason.empty()) return;
+    if (fallback_.empty()) fallback_ = reason;
+  }
+}
+
+void EngineChoice::fall_back(const RingError& error) {
+  if (!automatic_) throw error;
+  fallback_ = error.what();
+  name_ = engine_kinds().back().name;
 }
 
 }  // namespace tiering

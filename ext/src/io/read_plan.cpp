@@ -1,18 +1,10 @@
 // Rows -> pieces -> merged reads; arrived reads -> rows.
 #include <algorithm>
 #include <cstring>
-#include <tiering/io/page_hash.hpp>
 #include <tiering/io/read_plan.hpp>
 #include <tuple>
 
 namespace tiering {
-namespace {
-
-constexpr int64_t round_down(int64_t value, int64_t to) { return value / to * to; }
-constexpr int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
-
-}  // namespace
-
 ReadPlan::ReadPlan(const SsdGeometry& geometry, int64_t row_bytes, const ImageSet& images, uint32_t max_read,
                    std::byte* out, const PageChecksums& checksums)
     : geometry_(geometry),
@@ -118,24 +110,13 @@ void ReadPlan::interleave_images() {
   ranges_ = std::move(ranges);
 }
 
-/// Whether the pages of a read are what their checksums say. Notes the first that is not.
-bool ReadPlan::intact(const Read& read, const std::byte* data) noexcept {
-  if (checksums_.empty()) return true;
-  const auto& checksums = checksums_[read.image];
-  for (int64_t at = 0; at < read.need; at += geometry_.page_bytes) {
-    const int64_t page = (read.offset + at) / geometry_.page_bytes;
-    if (page_hash(data + at, static_cast<size_t>(geometry_.page_bytes)) == checksums[size_t(page)]) continue;
-    const int64_t logical = page * geometry_.num_images + read.image;
-    for (int64_t first = bad_page_; first == kNoPage || logical < first;)
-      if (bad_page_.compare_exchange_weak(first, logical)) break;
-    return false;
-  }
-  return true;
-}
-
 void ReadPlan::ready(size_t index, const std::byte* data) noexcept {
   const Read& read = reads_[index];
-  if (!intact(read, data)) return;
+  if (const int64_t damaged = damaged_page(checksums_, geometry_, read, data); damaged != kNoPage) {
+    for (int64_t first = bad_page_; first == kNoPage || damaged < first;)
+      if (bad_page_.compare_exchange_weak(first, damaged)) break;
+    return;
+  }
   for (size_t p = ranges_[index].begin; p < ranges_[index].end; ++p) {
     const Piece& piece = pieces_[p];
     std::byte* target = out_ + piece.target;

@@ -22,7 +22,8 @@ StreamReader::StreamReader(ImageSet files, const std::string& engine) : files_(s
   TIERING_EXPECT(kAlignment % files_.offset_alignment == 0 && kAlignment % files_.memory_alignment == 0,
                  "direct reads here need an alignment of " + std::to_string(files_.offset_alignment) +
                      ", more than 4096: read through the page cache");
-  engine_ = make_engine(engine, files_, stream_options(engine));
+  const std::string name = EngineChoice(engine).name();
+  engine_ = make_engine(name, files_, stream_options(name));
 }
 
 StreamReader::~StreamReader() { engine_->abandon(); }
@@ -34,8 +35,7 @@ bool StreamReader::register_buffers(std::span<const std::span<std::byte>> buffer
 void StreamReader::add(const StreamRange& range) {
   TIERING_EXPECT(range.file < files_.images.size(), "no file has the number " + std::to_string(range.file));
   const int64_t end = range.offset + range.bytes;
-  const int64_t first = range.offset / kAlignment * kAlignment;
-  const int64_t stop = (end + kAlignment - 1) / kAlignment * kAlignment;
+  const int64_t first = round_down(range.offset, kAlignment), stop = round_up(end, kAlignment);
   TIERING_EXPECT(range.offset >= 0 && range.bytes >= 0 && stop - first <= range.room,
                  "the buffer is too small: expected " + std::to_string(stop - first) + " bytes, found " +
                      std::to_string(range.room));

@@ -1,4 +1,4 @@
-// Threads that each block in pread: works wherever files can be read. A read in flight holds a thread of the pool that
+// Threads that each block in pread: works wherever files can be read. A read in progress holds a thread of the pool that
 // all readers of the process share; engines take turns, one or a few reads at a time.
 #include <pthread.h>
 #include <unistd.h>
@@ -9,17 +9,13 @@
 #include <cerrno>
 #include <condition_variable>
 #include <deque>
-#include <exception>
 #include <mutex>
 #include <numeric>
-#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
-#include <tiering/errors.hpp>
-#include <tiering/io/read_engine.hpp>
+#include <tiering/io/queued_engine.hpp>
 #include <utility>
-#include <vector>
 
 namespace tiering {
 namespace {
@@ -74,170 +70,140 @@ void read_extent(const ImageFile& image, const Read& read, std::byte* buffer) {
   }
 }
 
-class ThreadsEngine final : public ReadEngine {
+class ThreadsEngine final : public QueuedEngine {
  public:
   ThreadsEngine(const ImageSet& images, const EngineOptions& options)
-      : images_(images),
-        most_(std::min(static_cast<size_t>(options.depth), ReadPool::kMaxThreads)),
+      : QueuedEngine(images, slots_for(options)),
+        most_threads_(std::min(static_cast<size_t>(options.depth), ReadPool::kMaxThreads)),
         max_read_(options.max_read),
-        buffers_(most_ * max_read_, options.kept_from_forks) {}
+        buffers_(most_threads_ * max_read_, options.kept_from_forks) {
+    for (auto* list : {&queued_, &waiting_, &ended_}) list->reserve(slots_.size());
+    free_buffers_.reserve(most_threads_);
+  }
 
   ~ThreadsEngine() override { abandon(); }
 
   const char* name() const noexcept override { return "threads"; }
 
-  void start(std::span<const Read> reads, ReadSink& sink) override {
-    owner_ = getpid();
-    sink_ = &sink;
-    reads_ = {};
-    next_ = base_ = 0;
-    wanted_ = in_flight_ = ended_ = 0;
-    free_.resize(most_);
-    std::iota(free_.begin(), free_.end(), size_t{0});
-    failed_ = false;
-    error_ = nullptr;
-    const std::lock_guard lock(ReadPool::of_this_process().mutex);
-    take(reads);
-  }
-
-  void finish() override {
-    if (sink_ == nullptr) return;
-    if (owner_ != getpid()) {
-      forget();
-      throw inherited_error();
-    }
-    try {
-      read_all();
-    } catch (...) {
-      abandon();
-      throw;
-    }
-    forget();
-    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
-  }
-
-  void abandon() noexcept override {
-    if (sink_ != nullptr && owner_ == getpid()) {
-      ReadPool& pool = ReadPool::of_this_process();
-      std::unique_lock lock(pool.mutex);
-      failed_ = true;  // nothing new is begun
-      pool.change.wait(lock, [this] { return in_flight_ == 0; });
-      pool.remove(*this);
-    }
-    forget();
-  }
-
- private:
-  friend class ReadPool;
-
-  static constexpr size_t kManyRounds = 4;  ///< turns of all threads that reads have to last for
-  static constexpr size_t kMostAtOnce = 8;  ///< reads that a thread takes in a turn then
-
-  /// Reads that a thread does, one after the other.
-  struct Begun {
-    std::array<Read, kMostAtOnce> reads;  ///< copied: the sink may give others before these have ended
+  /// Reads that a thread does, one after the other, into one buffer where they have no target.
+  struct Turn {
+    std::array<uint32_t, 8> slots;
     size_t count;
-    size_t index;  ///< of the first
     size_t buffer;
   };
 
-  /// Goes on with `reads` once all before have begun. The pool's mutex is held.
-  void take(std::span<const Read> reads) {
-    base_ += reads_.size();
-    reads_ = reads;
-    next_ = 0;
-    const size_t threads = std::min(reads.size(), most_ - wanted_);
-    if (threads == 0) return;
-    ReadPool::of_this_process().add(*this, threads);
-    wanted_ += threads;
+  bool has_more() const noexcept { return next_ < waiting_.size(); }
+
+  /// Takes the next read, or a few where very many wait: reads from the page cache take no longer than the mutex does.
+  /// The pool's mutex is held.
+  Turn begin_turn() noexcept {
+    Turn turn{{}, 0, free_buffers_.back()};
+    turn.count = std::clamp((waiting_.size() - next_) / kManyReads, size_t{1}, turn.slots.size());
+    std::copy_n(waiting_.begin() + static_cast<std::ptrdiff_t>(next_), turn.count, turn.slots.begin());
+    next_ += turn.count;
+    free_buffers_.pop_back();
+    ++busy_threads_;
+    return turn;
   }
 
-  /// Keeps reads in flight until the sink has no more and none is under way, or one has failed.
-  void read_all() {
-    constexpr size_t kNotAsked = ~size_t{0};
-    ReadPool& pool = ReadPool::of_this_process();
-    std::unique_lock lock(pool.mutex);
-    for (size_t asked = kNotAsked;;) {
-      // `asked`: reads that had ended when the sink had no more.
-      pool.change.wait(lock, [&] {
-        return failed_ ? in_flight_ == 0 : next_ == reads_.size() && in_flight_ < most_ && ended_ != asked;
-      });
-      if (failed_) break;
-      asked = ended_;
-      const bool none = in_flight_ == 0;
-      lock.unlock();
-      const std::span<const Read> more = sink_->more(none);
-      lock.lock();
-      if (!more.empty()) {
-        take(more);
-        asked = kNotAsked;
-      } else if (none) {
-        break;
-      }
-    }
-    pool.remove(*this);
-  }
-
-  void forget() noexcept {
-    sink_ = nullptr;
-    reads_ = {};
-    next_ = 0;
-  }
-
-  bool has_more() const noexcept { return !failed_ && next_ < reads_.size(); }
-
-  /// The next read, if there is one, or a few where very many are left: reads from the page cache take no longer than
-  /// the mutex does. The pool's mutex is held.
-  std::optional<Begun> begin() noexcept {
-    if (!has_more()) return std::nullopt;
-    ++in_flight_;
-    const size_t count = std::clamp<size_t>((reads_.size() - next_) / (kManyRounds * most_), 1, kMostAtOnce);
-    Begun begun{{}, count, base_ + next_, free_.back()};
-    std::copy_n(reads_.begin() + static_cast<std::ptrdiff_t>(next_), count, begun.reads.begin());
-    next_ += count;
-    free_.pop_back();
-    return begun;
-  }
-
-  std::exception_ptr carry_out(const Begun& begun) const noexcept {
-    for (size_t i = 0; i < begun.count; ++i) {
-      const Read& read = begun.reads[i];
-      std::byte* const target = read.into != nullptr ? read.into : buffers_.data() + begun.buffer * max_read_;
+  std::exception_ptr carry_out(const Turn& turn) const noexcept {
+    for (size_t i = 0; i < turn.count; ++i) {
+      const Slot& slot = slots_[turn.slots[i]];
+      std::byte* const into = slot.read.into != nullptr ? slot.read.into : buffers_.data() + turn.buffer * max_read_;
       try {
-        read_extent(images_.images[read.image], read, target);
+        read_extent(image(slot), slot.read, into);
       } catch (...) {
         return std::current_exception();
       }
-      sink_->ready(begun.index + i, target);
+      sink_->ready(slot.index, into);
     }
     return nullptr;
   }
 
-  /// The pool's mutex is held.
-  void end(const Begun& begun, std::exception_ptr error) noexcept {
-    --in_flight_;
-    ended_ += begun.count;
-    free_.push_back(begun.buffer);
-    if (!error) return;
-    if (!failed_) error_ = std::move(error);
-    failed_ = true;
+  /// The thread takes another turn if this is true. The pool's mutex is held.
+  bool end_turn(const Turn& turn, std::exception_ptr error) noexcept {
+    --busy_threads_;
+    free_buffers_.push_back(turn.buffer);
+    ended_.insert(ended_.end(), turn.slots.begin(), turn.slots.begin() + static_cast<std::ptrdiff_t>(turn.count));
+    if (error && !error_) error_ = std::move(error);
+    if (error_) drop_waiting();
+    return has_more();
   }
 
-  const ImageSet& images_;
-  size_t most_;  ///< reads in flight
+  /// Whether the caller has what it waits for. The pool's mutex is held.
+  bool satisfied() const noexcept { return ended_.size() >= wanted_ || (busy_threads_ == 0 && !has_more()); }
+
+  void leave() noexcept { --hired_; }
+
+ private:
+  static constexpr size_t kManyReads = 512;  ///< waiting reads for each read of a turn
+  static constexpr size_t kNobodyWaits = ~size_t{0};
+
+  /// So many that a chunk of a stream is read without the caller, and that turns of several reads occur.
+  static size_t slots_for(const EngineOptions& options) {
+    return std::max<size_t>(512, 32 * std::min(static_cast<size_t>(options.depth), ReadPool::kMaxThreads));
+  }
+
+  void begin(uint32_t slot) noexcept override { queued_.push_back(slot); }
+
+  /// Waits for a quarter of what is in flight: the rest keeps the threads busy meanwhile.
+  void reap(bool wait) override {
+    ReadPool& pool = ReadPool::of_this_process();
+    std::unique_lock lock(pool.mutex);
+    waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(std::exchange(next_, 0)));
+    waiting_.insert(waiting_.end(), queued_.begin(), queued_.end());
+    queued_.clear();
+    if (closed()) drop_waiting();
+    if (const size_t threads = std::min(waiting_.size(), most_threads_ - hired_); threads > 0) hire(pool, threads);
+    if (wait) {
+      wanted_ = std::max(in_flight() / 4, size_t{1});
+      pool.change.wait(lock, [this] { return satisfied(); });
+      wanted_ = kNobodyWaits;
+    }
+    for (const uint32_t slot : ended_) release(slot);
+    ended_.clear();
+    if (error_) fail(std::exchange(error_, nullptr));
+    if (in_flight() == 0) {
+      pool.remove(*this);
+      hired_ = 0;
+    }
+  }
+
+  void hire(ReadPool& pool, size_t threads) {
+    try {
+      pool.add(*this, threads);
+      hired_ += threads;
+    } catch (...) {
+      drop_waiting();
+      throw;
+    }
+  }
+
+  void drop_waiting() noexcept {
+    ended_.insert(ended_.end(), waiting_.begin() + static_cast<std::ptrdiff_t>(next_), waiting_.end());
+    next_ = waiting_.size();
+  }
+
+  void renew() override {
+    next_ = hired_ = busy_threads_ = 0;
+    for (auto* list : {&queued_, &waiting_, &ended_}) list->clear();
+    free_buffers_.resize(most_threads_);
+    std::iota(free_buffers_.begin(), free_buffers_.end(), size_t{0});
+    error_ = nullptr;
+  }
+
+  size_t most_threads_;
   size_t max_read_;
-  AlignedBuffer buffers_;     ///< one for each read in flight
-  pid_t owner_ = 0;           ///< process whose pool has the batch: a forked child has nothing to wait for
-  ReadSink* sink_ = nullptr;  ///< of the batch under way
-  // Guarded by the pool's mutex from here on.
-  std::span<const Read> reads_;
-  size_t next_ = 0;           ///< first of them not yet begun
-  size_t base_ = 0;           ///< reads of this batch that the sink gave before these
-  size_t wanted_ = 0;         ///< threads that the pool was asked for and that have not left
-  size_t in_flight_ = 0;      ///< threads at reads
-  size_t ended_ = 0;          ///< reads
-  std::vector<size_t> free_;  ///< buffers that are not lent
-  bool failed_ = false;
+  AlignedBuffer buffers_;         ///< one for each thread that reads
+  std::vector<uint32_t> queued_;  ///< slots that the pool does not know yet
+  // Guarded by the pool's mutex. The lists never grow beyond what was reserved: a fork may come while one changes.
+  std::vector<uint32_t> waiting_;  ///< slots to be read, from `next_` on
+  std::vector<uint32_t> ended_;    ///< slots that were read, or given up
+  std::vector<size_t> free_buffers_;
+  size_t next_ = 0;
+  size_t hired_ = 0;              ///< threads that the pool was asked for and that have not left
+  size_t busy_threads_ = 0;       ///< of these, at a read
+  size_t wanted_ = kNobodyWaits;  ///< ended reads that the caller waits for
   std::exception_ptr error_;
 };
 
@@ -282,19 +248,19 @@ void ReadPool::run() {
     ThreadsEngine& engine = *queue_.front();
     queue_.pop_front();
     --idle_;
-    if (const auto begun = engine.begin()) {
-      if (!engine.has_more()) change.notify_all();
+    bool more = engine.has_more();
+    if (more) {
+      const auto turn = engine.begin_turn();
       lock.unlock();
-      std::exception_ptr error = engine.carry_out(*begun);
+      std::exception_ptr error = engine.carry_out(turn);
       lock.lock();
-      engine.end(*begun, std::move(error));
+      more = engine.end_turn(turn, std::move(error));
     }
-    if (engine.has_more()) {
+    if (more)
       queue_.push_back(&engine);  // behind those of other engines
-    } else {
-      --engine.wanted_;
-      change.notify_all();
-    }
+    else
+      engine.leave();
+    if (engine.satisfied()) change.notify_all();
     ++idle_;
   }
 }

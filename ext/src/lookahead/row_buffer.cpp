@@ -48,21 +48,6 @@ int fitting_depth(const BufferOptions& options) {
   return static_cast<int>(std::min<int64_t>(options.depth, most));
 }
 
-/// Every page that holds rows has a checksum, where there are any.
-void expect_checksums(const SsdRows& rows, const PageChecksums& checksums) {
-  if (checksums.empty()) return;
-  const int64_t images = rows.tables().front().geometry.num_images;
-  TIERING_EXPECT(static_cast<int64_t>(checksums.size()) == images, "checksums: expected an array for each of " +
-                                                                       std::to_string(images) + " images, found " +
-                                                                       std::to_string(checksums.size()));
-  for (int64_t image = 0; image < images; ++image) {
-    const int64_t pages = (rows.pages() - image + images - 1) / images;
-    const auto given = static_cast<int64_t>(checksums[size_t(image)].size());
-    TIERING_EXPECT(given >= pages, "checksums: expected " + std::to_string(pages) + " for image " +
-                                       std::to_string(image) + ", found " + std::to_string(given));
-  }
-}
-
 }  // namespace
 
 RowBuffer::RowBuffer(SsdRows rows, const std::vector<SlotPool>& pools, std::vector<std::string> images,
@@ -74,18 +59,12 @@ RowBuffer::RowBuffer(SsdRows rows, const std::vector<SlotPool>& pools, std::vect
       checksums_(std::move(checksums)),
       arena_(arena),
       slots_(arena, pools),
-      plan_(rows_, pools) {
+      plan_(rows_, pools),
+      engine_(options_.engine) {
   TIERING_EXPECT(static_cast<int64_t>(images_.images.size()) == rows_.tables().front().geometry.num_images,
                  "images: expected as many as rows are striped over");
-  expect_checksums(rows_, checksums_);
-  expect_engine(options_.engine);
+  expect_checksums(checksums_, rows_.tables().front().geometry, rows_.pages());
   fitting_depth(options_);  // checks the rest
-  if (options_.engine == "auto") {
-    fallback_ = uring_unavailable();
-    engine_name_ = fallback_.empty() ? "io_uring" : "threads";
-  } else {
-    engine_name_ = options_.engine;
-  }
   options_.max_read = longest_read(rows_, options_, std::max(images_.offset_alignment, kReadAlignment));
 }
 
@@ -149,22 +128,20 @@ void RowBuffer::run(uint32_t image) {
     const EngineOptions engine{.depth = fitting_depth(options_),
                                .max_read = static_cast<uint32_t>(options_.max_read),
                                .kept_from_forks = true};
-    auto read_all = [&](const std::string& name) {
-      const auto made = make_engine(name, images_, engine);
+    auto read_all = [&] {
+      const auto made = make_engine(engine_name(), images_, engine);
       made->start({}, reader);
       made->finish();
     };
     try {
-      read_all(engine_name());
+      read_all();
     } catch (const RingError& error) {
-      if (options_.engine != "auto") throw;
       {
         const std::lock_guard lock(mutex_);
-        fallback_ = error.what();
-        engine_name_ = "threads";
+        engine_.fall_back(error);
       }
       reader.restart();
-      read_all("threads");
+      read_all();
     }
   } catch (...) {
     fail(std::current_exception());
@@ -403,12 +380,12 @@ void RowBuffer::reset_counters() {
 
 std::string RowBuffer::engine_name() const {
   const std::lock_guard lock(mutex_);
-  return engine_name_;
+  return engine_.name();
 }
 
 std::string RowBuffer::fallback() const {
   const std::lock_guard lock(mutex_);
-  return fallback_;
+  return engine_.fallback();
 }
 
 int64_t RowBuffer::bad_page() const {

@@ -8,7 +8,6 @@
 #include <exception>
 #include <mutex>
 #include <string>
-#include <tiering/io/page_hash.hpp>
 #include <utility>
 
 namespace tiering {
@@ -85,21 +84,14 @@ std::span<const Read> RowBuffer::Reader::next_reads(bool wait) {
 }
 
 bool RowBuffer::Reader::intact(const Read& read, const std::byte* data) noexcept {
-  if (buffer_.checksums_.empty()) return true;
-  const SsdGeometry& at = buffer_.rows_.tables().front().geometry;
-  for (int64_t from = 0; from < read.need; from += at.page_bytes) {
-    const int64_t page = (read.offset + from) / at.page_bytes;
-    if (page_hash(data + from, static_cast<size_t>(at.page_bytes)) == buffer_.checksums_[image_][size_t(page)])
-      continue;
+  const int64_t page = damaged_page(buffer_.checksums_, buffer_.rows_.tables().front().geometry, read, data);
+  if (page == kNoPage) return true;
+  {
     const std::lock_guard lock(buffer_.mutex_);
-    const int64_t logical = page * at.num_images + image_;
-    if (buffer_.bad_page_ == kNoPage || logical < buffer_.bad_page_) buffer_.bad_page_ = logical;
-    if (!buffer_.error_)
-      buffer_.error_ = std::make_exception_ptr(IoError(EIO, "page " + std::to_string(logical) + " is damaged"));
-    buffer_.changed_->notify_all();
-    return false;
+    if (buffer_.bad_page_ == kNoPage || page < buffer_.bad_page_) buffer_.bad_page_ = page;
   }
-  return true;
+  buffer_.fail(std::make_exception_ptr(IoError(EIO, "page " + std::to_string(page) + " is damaged")));
+  return false;
 }
 
 void RowBuffer::Reader::ready(size_t index, const std::byte* data) noexcept {

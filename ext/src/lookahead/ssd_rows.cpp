@@ -6,13 +6,6 @@
 #include <tiering/lookahead/ssd_rows.hpp>
 
 namespace tiering {
-namespace {
-
-constexpr int64_t round_down(int64_t value, int64_t to) { return value / to * to; }
-constexpr int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
-
-}  // namespace
-
 SsdRows::SsdRows(std::vector<SsdTable> tables) : tables_(std::move(tables)), first_{0} {
   TIERING_EXPECT(!tables_.empty(), "tables: expected at least one");
   const int64_t page_bytes = tables_.front().geometry.page_bytes, images = tables_.front().geometry.num_images;

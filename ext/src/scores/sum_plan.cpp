@@ -6,9 +6,6 @@ namespace {
 /// So many groups there may be before edges are rather spilled: each reads the values of all columns of low degree.
 constexpr int64_t kMaxGroups = 16;
 
-int64_t rounded_up(int64_t place) { return (place + kPageEdges - 1) / kPageEdges * kPageEdges; }
-int64_t rounded_down(int64_t place) { return place / kPageEdges * kPageEdges; }
-
 /// The least edges expanded together before others are rather spilled.
 int64_t fewest_expanded(int64_t low, int64_t piece) { return std::max(std::min(piece, low), low / kMaxGroups); }
 
@@ -182,7 +179,7 @@ SumGroup SumPlan::alone(int64_t piece) const {
     const int64_t begin = edges.position(kind, bin.index, from), end = edges.position(kind, bin.index, to - 1) + 1,
                   shift = value_shift(r, bin.index);
     if (kind == ColumnKind::kLow) group.values.extend(begin + shift, end + shift);
-    if (bin.spilled) group.spilled.extend(rounded_down(begin), rounded_up(end));
+    if (bin.spilled) group.spilled.extend(round_down(begin, kPageEdges), round_up(end, kPageEdges));
   });
   return group;
 }

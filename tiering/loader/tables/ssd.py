@@ -25,7 +25,7 @@ from tiering.loader.tables.resident import SharedBlock, load_rows
 from tiering.readahead.config import SsdTables
 from tiering.readahead.disk_speed import MAX_READ
 
-ENGINES = ("auto", "io_uring", "threads")
+ENGINES = ("auto", *native.engine_names())
 DIRECT_MODES = ("auto", "on", "off")
 
 

@@ -9,10 +9,7 @@
 #include <span>
 #include <string>
 #include <tiering/fork_mutex.hpp>
-#include <tiering/io/image_set.hpp>
-#include <tiering/io/read_engine.hpp>
-#include <tiering/io/read_plan.hpp>
-#include <tiering/io/tiers.hpp>
+#include <tiering/io/page_hash.hpp>
 #include <vector>
 
 namespace tiering {
@@ -29,7 +26,6 @@ struct MemoryTiers {
 /// waits for the batch: reads that land in the caller's memory and a fork at the same time would lose bytes.
 class SsdReader {
  public:
-  /// `engine`: a name of make_engine(), or auto: io_uring, but threads from the moment on that the kernel refuses it.
   SsdReader(ImageSet images, const EngineOptions& options, const std::string& engine);
 
   const ImageSet images;
@@ -37,15 +33,15 @@ class SsdReader {
   ForkMutex turn;
 
   const char* engine_name() const noexcept { return name_; }
-  /// Why reads are left to threads although io_uring was preferred; empty otherwise. Both under `turn`.
-  const std::string& fallback() const noexcept { return fallback_; }
+  /// See EngineChoice; under `turn`, as is the engine.
+  const std::string& fallback() const noexcept { return choice_.fallback(); }
   ReadEngine& engine() noexcept { return *engine_; }
-  /// Goes on with threads, after `error`; throws it where the engine was named.
   void fall_back(const RingError& error);
 
  private:
-  bool automatic_;
-  std::string fallback_;
+  void make();
+
+  EngineChoice choice_;
   std::unique_ptr<ReadEngine> engine_;
   std::atomic<const char*> name_;
 };

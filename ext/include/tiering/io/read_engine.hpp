@@ -1,4 +1,4 @@
-// One interface for everything that can read SSD images at random: io_uring, a pool of pread threads.
+// One interface for everything that can read stripe files at random, and the table of engines.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,7 @@
 #include <string>
 #include <tiering/errors.hpp>
 #include <tiering/io/image_set.hpp>
+#include <vector>
 
 namespace tiering {
 
@@ -74,10 +75,36 @@ std::unique_ptr<ReadEngine> make_uring_engine(const ImageSet& images, const Engi
 /// Empty when a ring can be set up in this process and reads, else the reason in words.
 std::string uring_unavailable();
 
-/// Throws InputError unless make_engine() knows the name, or it is "auto".
-void expect_engine(const std::string& name);
-/// Picks a factory by name: "io_uring", "threads".
+/// An engine as users name it.
+struct EngineKind {
+  std::string name;
+  std::unique_ptr<ReadEngine> (*make)(const ImageSet& images, const EngineOptions& options);
+  std::string (*unavailable)();  ///< why it cannot be used; empty if it can
+};
+
+/// All engines, the best first; the last works everywhere. A new engine is a line here.
+std::vector<EngineKind>& engine_kinds();
+
+/// Makes the engine of a name. Throws InputError for one that is not in the table.
 std::unique_ptr<ReadEngine> make_engine(const std::string& name, const ImageSet& images, const EngineOptions& options);
+
+/// Which engine reads: the one that was named or, of `auto`, the first that can be used. Where the kernel refuses that one
+/// later, the last of the table goes on.
+class EngineChoice {
+ public:
+  /// Throws InputError for a name that is neither `auto` nor in the table.
+  explicit EngineChoice(const std::string& wanted);
+
+  const std::string& name() const noexcept { return name_; }
+  /// Why the first engine of the table is not used although `auto` prefers it; empty otherwise.
+  const std::string& fallback() const noexcept { return fallback_; }
+  /// Chooses the last engine of the table, after `error`; throws it where the engine was named.
+  void fall_back(const RingError& error);
+
+ private:
+  bool automatic_;
+  std::string name_, fallback_;
+};
 
 /// Page-aligned anonymous memory.
 class AlignedBuffer {
@@ -93,6 +120,9 @@ class AlignedBuffer {
   std::byte* data_;
   size_t bytes_;
 };
+
+constexpr int64_t round_down(int64_t value, int64_t to) { return value / to * to; }
+constexpr int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
 /// The kernel may refuse a read for the moment (EAGAIN): so many tries follow, a pause before each.
 inline constexpr int kMaxRefusals = 500;

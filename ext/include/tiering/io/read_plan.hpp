@@ -5,8 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <tiering/io/read_engine.hpp>
-#include <tiering/io/tiers.hpp>
+#include <tiering/io/page_hash.hpp>
 #include <vector>
 
 namespace tiering {
@@ -19,11 +18,6 @@ struct Piece {
   uint32_t bytes;
 };
 
-inline constexpr int64_t kNoPage = -1;
-
-/// Per image, the checksum of each of its pages (page_hash.hpp); empty: pages are not compared.
-using PageChecksums = std::vector<std::span<const uint32_t>>;
-
 /// Reads for a set of rows. Usage: add() every row, build() once, hand reads() and the plan to an engine.
 ///
 /// Approach: cut rows at page borders, sort the pieces by place, merge neighbours. Memory: 24 bytes per piece
@@ -32,7 +26,7 @@ using PageChecksums = std::vector<std::span<const uint32_t>>;
 class ReadPlan final : public ReadSink {
  public:
   ReadPlan(const SsdGeometry& geometry, int64_t row_bytes, const ImageSet& images, uint32_t max_read, std::byte* out,
-           const PageChecksums& checksums = {});
+           const PageChecksums& checksums);
 
   void reserve(size_t rows);
   /// Requests the local-th row of the ssd tier as row `out_row` of the output.
@@ -53,7 +47,6 @@ class ReadPlan final : public ReadSink {
     size_t end;
   };
 
-  bool intact(const Read& read, const std::byte* data) noexcept;
   size_t extend_read(size_t first, Read& read) const;
   std::byte* direct_target(const Read& read, PieceRange range) const;
   void interleave_images();
@@ -61,7 +54,7 @@ class ReadPlan final : public ReadSink {
   SsdGeometry geometry_;
   int64_t row_bytes_;
   const ImageSet& images_;
-  std::span<const std::span<const uint32_t>> checksums_;
+  const PageChecksums& checksums_;
   int64_t unit_;   ///< reads take all or nothing of so many bytes of an image
   int64_t align_;  ///< where they begin
   uint32_t max_read_;

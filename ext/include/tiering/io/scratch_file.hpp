@@ -18,9 +18,7 @@ namespace tiering {
 /// Offsets, sizes and addresses are multiples of this.
 inline constexpr int64_t kScratchAlignment = 4096;
 
-constexpr int64_t scratch_aligned(int64_t bytes) {
-  return (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
-}
+constexpr int64_t scratch_aligned(int64_t bytes) { return round_up(bytes, kScratchAlignment); }
 
 /// A file without a name, gone with the process however that ends. Its space is reserved at once; it is read and written
 /// past the page cache where the file system allows it.

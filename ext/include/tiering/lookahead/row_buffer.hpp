@@ -21,7 +21,7 @@
 namespace tiering {
 
 struct BufferOptions {
-  std::string engine = "auto";   ///< io_uring, threads, or auto
+  std::string engine = "auto";   ///< see EngineChoice
   int depth = 128;               ///< reads in flight for each image
   int64_t max_read = 256 << 10;  ///< bytes of the longest read
 };
@@ -152,7 +152,7 @@ class RowBuffer {
   bool ended_ = false;  ///< no batch follows those added
   bool touched_ = false;
   int64_t bad_page_ = kNoPage;
-  std::string engine_name_, fallback_;
+  EngineChoice engine_;
   std::exception_ptr error_;
   BufferCounters counters_;
   std::vector<std::thread> threads_;  ///< the planner, readers
