@@ -1,16 +1,14 @@
-// The draw rules by themselves: fixed-point sums of weights, places drawn from one list, against verifiers by other
-// methods (a linear scan over what is left, exact chances) and at the extremes of weights and lengths.
+// Fixed-point sums of weights, and draws by weight against a linear scan over what is left, at the extremes of weights and
+// lengths. tests/sampling compares how often places are drawn with exact chances.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <iostream>
 #include <limits>
-#include <map>
 #include <memory>
 #include <numeric>
 #include <random>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "check.hpp"
@@ -23,8 +21,6 @@ using tiering::test::kThreads;
 
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kDenormal = std::numeric_limits<double>::denorm_min();
 constexpr double kMax = std::numeric_limits<double>::max();
 
@@ -127,37 +123,6 @@ void test_sums_for_any_number_of_threads() {
   }
 }
 
-void test_weights_that_are_refused() {
-  for (const int threads : kThreads) {
-    for (const double bad : {-1.0, -kDenormal, kInf, -kInf, kNan}) {
-      Columns<double> columns = random_columns<double>(100, 2);
-      columns.weights[1000] = columns.weights[77] = columns.weights[1500] = bad;
-      check_refused("at edge 77", [&] { columns.sums(threads); });
-      check_refused("expected finite weights of 0 or more", [&] { columns.sums(threads); });
-    }
-    check_refused("weights of relation 0: all 3 are 0", [&] { Columns<float>{{0, 1, 3}, {0, 0, 0}}.sums(threads); });
-    CHECK((Columns<double>{{0, 0, 0}, {}}.sums(threads).empty()));
-  }
-  Columns<double> columns{{0, 1}, {1}};
-  RelationView view = columns.view();
-  view.weights = {};
-  check_refused("weights of relation 0: expected one per edge, found none",
-                [&] { cumulative_weights(view, 1, "relation 0", 1); });
-  view = columns.view();
-  view.weights.size = 2;
-  check_refused("weights of relation 0: expected 1, one per edge, found 2",
-                [&] { cumulative_weights(view, 1, "relation 0", 1); });
-}
-
-/// Offsets that lead outside must be refused before anything there is read: run under the address sanitizer.
-void test_damaged_offsets() {
-  const std::vector<std::vector<int64_t>> damaged{{0, 1 << 20, 6},        {0, -(1 << 20), 6}, {0, 4, 3, 6}, {0, 7, 6},
-                                                  {0, 5, 1 << 20, -3, 6}, {1, 2, 6},          {0, 2, 5}};
-  for (const auto& indptr : damaged)
-    for (const int threads : kThreads)
-      check_refused("indptr of relation 0 ", [&] { Columns<double>{indptr, {1, 2, 3, 4, 5, 6}}.sums(threads); });
-}
-
 /// Places that `draw` takes; the room is no more than it says it needs, so that the sanitizer sees any overrun.
 template <typename Draw>
 Places taken_by(Draw& draw, int64_t first, int64_t degree, int64_t fanout, uint64_t key) {
@@ -172,58 +137,6 @@ Places in_order(int64_t first, int64_t degree) {
   Places all(static_cast<size_t>(degree));
   std::iota(all.begin(), all.end(), first);
   return all;
-}
-
-/// Checks that outcomes come up as often as their chances say, within 5 standard deviations.
-void check_chances(const std::map<Places, int>& found, const std::map<Places, double>& chances, int rounds) {
-  for (const auto& [outcome, count] : found) CHECK(chances.contains(outcome) && count > 0);
-  for (const auto& [outcome, p] : chances) {
-    const auto at = found.find(outcome);
-    const double mean = p * rounds, count = at == found.end() ? 0 : at->second;
-    CHECK(std::abs(count - mean) <= 5 * std::sqrt(mean * (1 - p)) + 1e-9);
-  }
-}
-
-template <typename Draw>
-std::map<Places, int> outcomes(Draw& draw, int64_t degree, int64_t fanout, int rounds) {
-  std::map<Places, int> found;
-  for (int key = 0; key < rounds; ++key) ++found[taken_by(draw, 0, degree, fanout, static_cast<uint64_t>(key))];
-  return found;
-}
-
-void test_uniform() {
-  UniformDraw draw;
-  for (const int64_t degree : {0, 1, 2, 48, 49, 300}) {
-    for (const int64_t fanout : {degree, degree + 1, int64_t{1} << 40, int64_t{-1}})
-      CHECK(taken_by(draw, 50, degree, fanout, 1) == in_order(50, degree));
-    CHECK(taken_by(draw, 50, degree, 0, 1).empty());
-  }
-  const int rounds = 20000;
-  std::map<Places, int> sets;
-  for (const auto& [places, count] : outcomes(draw, 5, 3, rounds)) {
-    Places sorted = places;
-    std::sort(sorted.begin(), sorted.end());
-    sets[sorted] += count;
-  }
-  std::map<Places, double> evenly;
-  for (int64_t a = 0; a < 5; ++a)
-    for (int64_t b = a + 1; b < 5; ++b)
-      for (int64_t c = b + 1; c < 5; ++c) evenly[{a, b, c}] = 1.0 / 10;
-  check_chances(sets, evenly, rounds);
-}
-
-void test_replacement() {
-  ReplacementDraw draw;
-  CHECK(ReplacementDraw::most(0, 5) == 0 && ReplacementDraw::most(3, 5) == 5);
-  CHECK(ReplacementDraw::most(3, -1) == 3 && ReplacementDraw::most(3, 0) == 0);
-  CHECK(taken_by(draw, 9, 0, 5, 1).empty() && taken_by(draw, 9, 4, 0, 1).empty());
-  CHECK(taken_by(draw, 9, 0, -1, 1).empty() && taken_by(draw, 9, 4, -1, 1) == in_order(9, 4));
-  CHECK(taken_by(draw, 9, 1, 100, 1) == Places(100, 9));
-  for (const int64_t place : taken_by(draw, 1000, 3, 500, 2)) CHECK(place >= 1000 && place < 1003);
-  std::map<Places, double> evenly;
-  for (int64_t a = 0; a < 3; ++a)
-    for (int64_t b = 0; b < 3; ++b) evenly[{a, b}] = 1.0 / 9;
-  check_chances(outcomes(draw, 3, 2, 20000), evenly, 20000);
 }
 
 /// The draws of WeightedDraw by another method: after every draw, a scan over what is left.
@@ -279,33 +192,6 @@ void test_find_place() {
   }
 }
 
-/// Chances of ordered pairs, the second draw in proportion to what the first has left.
-std::map<Places, double> pair_chances(const std::vector<double>& weights) {
-  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
-  std::map<Places, double> chances;
-  for (size_t a = 0; a < weights.size(); ++a)
-    for (size_t b = 0; b < weights.size(); ++b)
-      if (a != b && weights[a] > 0 && weights[b] > 0)
-        chances[{static_cast<int64_t>(a), static_cast<int64_t>(b)}] =
-            weights[a] / total * weights[b] / (total - weights[a]);
-  return chances;
-}
-
-void test_weighted_chances() {
-  WeightedDraw draw;
-  for (const std::vector<double>& weights :
-       {std::vector<double>{1, 2, 3, 4}, {0, 5, 0, 1, 2, 0}, {1, 1, 1, 1, 1}, {1, 1e6, 1}}) {
-    for (const double scale : {1.0, 0x1p-1060, 0x1p1000}) {  // the middle one is denormal, and exact
-      std::vector<double> scaled = weights;
-      for (double& w : scaled) w *= scale;
-      const Sums sums = column(scaled).sums();
-      draw.use(sums.data());
-      const auto degree = static_cast<int64_t>(weights.size());
-      check_chances(outcomes(draw, degree, 2, 20000), pair_chances(weights), 20000);
-    }
-  }
-}
-
 void test_weighted_extremes() {
   WeightedDraw draw;
   const Sums lone = column<double>({kDenormal}).sums();
@@ -315,10 +201,6 @@ void test_weighted_extremes() {
 
   const Sums mixed = column<double>({1e300, 1e-300, 0, 1e300, 0}).sums();
   draw.use(mixed.data());
-  const std::map<Places, double> two{{{0, 3}, 0.5}, {{3, 0}, 0.5}}, three{{{0, 3, 1}, 0.5}, {{3, 0, 1}, 0.5}};
-  check_chances(outcomes(draw, 5, 2, 5000), two, 5000);
-  check_chances(outcomes(draw, 5, 3, 5000), three, 5000);
-  check_chances(outcomes(draw, 5, 4, 5000), three, 5000);  // only three may come
   CHECK((taken_by(draw, 0, 5, 5, 1) == Places{0, 1, 3}));
 
   const Columns<double> zeros{{0, 3, 4}, {0, 0, 0, 2}};  // a column of zeros gives nothing
@@ -360,13 +242,8 @@ int main() {
   test_fixed_point();
   test_extreme_weights();
   test_sums_for_any_number_of_threads();
-  test_weights_that_are_refused();
-  test_damaged_offsets();
-  test_uniform();
-  test_replacement();
   test_find_place();
   test_weighted_against_a_scan();
-  test_weighted_chances();
   test_weighted_extremes();
   test_weighted_long_list();
   std::cout << "test_draws: ok\n";

@@ -84,30 +84,11 @@ void test_few() {
   }
 }
 
-void test_refused() {
-  const std::vector<int64_t> bounds{10, 20, 30};
-  for (const int threads : kThreads) {
-    std::vector<int64_t> keys(60000, 15);
-    keys[59999] = 30;
-    check_refused("keys[59999] is 30, outside the ranges of bounds, 10..29",
-                  [&] { partition_keys(span_of(keys), bounds, threads); });
-    keys[31000] = 9;
-    check_refused("keys[31000] is 9, outside", [&] { partition_keys(span_of(keys), bounds, threads); });
-  }
-  const std::vector<int32_t> one{4};
-  check_refused("no range that could hold one", [&] { partition_keys(span_of(one), std::vector<int64_t>{4}, 1); });
-  check_refused("no range that could hold one", [&] { partition_keys(span_of(one), std::vector<int64_t>{4, 4}, 1); });
-  check_refused("bounds[2]: expected 20 or more",
-                [&] { partition_keys(span_of(one), std::vector<int64_t>{0, 20, 19, 40}, 1); });
-  check_refused("bounds: expected one entry more", [&] { partition_keys(span_of(one), {}, 1); });
-}
-
 }  // namespace
 
 int main() {
   test_ranges();
   test_few();
-  test_refused();
   std::cout << "test_key_parts: ok\n";
   return 0;
 }

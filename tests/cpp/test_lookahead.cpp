@@ -163,22 +163,6 @@ void test_plans() {
   }
 }
 
-void test_refusals() {
-  const SsdRows rows = make_rows({{20, 512}, {10, 4096}}, 4096, 2, 0);
-  LookaheadPlan plan(rows, {{512, 4}, {4096, 2}});
-  plan.set_window(2, 0);
-  plan.add({0, 1, 2, 3, 20, 21});
-  check_refused("needs 5 rows of 512 bytes of the ssd tier, and the buffer has room for 4",
-                [&] { plan.add({0, 1, 2, 3, 4}); });
-  check_refused("needs 3 rows of 4096 bytes", [&] { plan.add({20, 21, 22}); });
-  check_refused("expected no batch to wait, found 1", [&] { plan.set_window(1, 0); });
-  plan.end();
-  CHECK(plan.next().needed == 6);
-  check_refused("expected one for rows of 4096 bytes", [&] { LookaheadPlan(rows, {{512, 4}}); });
-  check_refused("in the order of their pages",
-                [] { SsdRows({{9, 512, {0, 512, 8, 4096, 1}}, {9, 512, {1, 512, 8, 4096, 1}}}); });
-}
-
 /// Reads of all images together bring each row whole, keep to the rules, and come in page order, however few rows may be
 /// read at a time.
 void test_reads() {
@@ -223,7 +207,6 @@ void test_reads() {
 }  // namespace
 
 int main() {
-  test_refusals();
   test_plans();
   test_reads();
   std::cout << "test_lookahead: ok\n";
