@@ -23,7 +23,7 @@ from tiering import native
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
 
-from row_buffers import ENGINES, Epoch, Rows, run_epoch, within
+from row_buffers import ENGINES, Rows, run_epoch, within
 from striped_rows import Striped
 
 PAGE = 4096
@@ -88,28 +88,6 @@ def test_a_disk_that_fails_is_repaired_and_read_again(disk, engine):
             expect_failure(disk, caught, cut)
         disk.repair()
         run_epoch(disk.rows, buffer, batches)
-
-
-def test_batches_before_a_disk_fails_are_right(disk, engine):
-    batches = in_page_order(10)
-    buffer = disk.rows.buffer(disk.rows.slots(batches), engine, "off", depth=2)
-
-    def work() -> None:
-        epoch = Epoch(buffer, batches, window=1, horizon=0)
-        try:
-            for number, batch in enumerate(batches):
-                if number == 3:
-                    disk.cut(0)
-                disk.rows.check_gather(buffer, number, batch)
-        finally:
-            epoch.close()
-
-    with pytest.raises(OSError, match="reading") as caught:
-        within(60, work)
-    expect_failure(disk, caught, 0)
-    assert 3 <= buffer.counters.batches < 10
-    disk.repair()
-    run_epoch(disk.rows, buffer, batches)
 
 
 def test_one_of_two_disks_fails_while_the_other_has_nothing_to_do(engine, tmp_path):

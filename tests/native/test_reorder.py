@@ -28,11 +28,6 @@ def test_order_is_by_descending_score_then_id(values: Any) -> None:
         np.testing.assert_array_equal(found, expected)
 
 
-def test_nan_scores_are_refused() -> None:
-    with pytest.raises(ValueError, match="the score of node 1 is NaN"):
-        native.sort_by_score(np.array([0.0, np.nan, np.nan]), 2)
-
-
 def relabelled(
     num_src: int, num_dst: int, edges: int, seed: int
 ) -> tuple[tuple[Any, Any], tuple[Any, Any], tuple[Any, Any], Any]:

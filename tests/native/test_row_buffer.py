@@ -123,40 +123,6 @@ def test_rounds_and_misses_are_those_of_the_plan(rows, engine):
     assert found.used_bytes < found.read_bytes
 
 
-def test_what_fits_is_read_once(rows, engine):
-    batches = random_batches(rows, 20, 50)
-    buffer = rows.buffer({512: 300, 5732: 60}, engine)
-    run_epoch(rows, buffer, batches)
-    first = buffer.counters
-    assert first.missed == len(set().union(*map(rows.on_disk, batches)))
-    run_epoch(rows, buffer, random_batches(rows, 20, 50) + batches)
-    assert buffer.counters.missed == first.missed
-    assert buffer.counters.reads == first.reads
-    buffer.reset_counters()
-    assert (buffer.counters.rows, buffer.counters.rounds) == (0, 0)
-
-
-def test_the_smallest_buffer_is_enough(rows, engine):
-    """Every batch but one needs a slot that the batch before has; nothing waits for ever."""
-    batches = [[list(range(5 + k % 3, 285 + k % 3)), list(range(k % 5, 50 + k % 5))] for k in range(12)]
-    for window, horizon in ((1, 0), (4, 3), (100, 100)):
-        buffer = rows.buffer(rows.slots(batches), engine, depth=2)
-        run_epoch(rows, buffer, batches, window=window, horizon=horizon)
-
-
-def test_threads_that_copy_do_not_change_rows(rows):
-    batches = [[list(range(305)), list(range(65))] for _ in range(3)]
-    buffer = rows.buffer({512: 300, 5732: 60})
-
-    def work() -> None:
-        epoch = Epoch(buffer, batches)
-        for number, batch in enumerate(batches):
-            rows.check_gather(buffer, number, batch, threads=4)
-        epoch.close()
-
-    within(60, work)
-
-
 def test_an_epoch_that_is_broken_off_leaves_no_thread_and_no_descriptor(rows, engine):
     """The pool of threads that all readers of the process share stays, and is bounded."""
     batches = random_batches(rows, 40, 40)
@@ -385,16 +351,9 @@ def test_slots_that_there_are_not_are_refused(rows):
     ):
         with pytest.raises(RefusedError, match=words):
             native.gather_from_slots(
-                arena,
-                pools,
-                np.array([0], np.uint32),
-                np.array(places, np.uint32),
-                of_batch,
-                True,
-                rows.tables,
-                ids,
+                arena, pools, np.array([0], np.uint32), np.array(places, np.uint32), of_batch, True, rows.tables, ids,
                 outs,
-            )
+            )  # fmt: skip
     buffer = rows.buffer({512: 30, 5732: 10})
     buffer.begin(1, 0, 0)
     with pytest.raises(RefusedError, match=r"expected rows of 0\.\.359, found 360"):
