@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tiering.datasets.open import READERS
 from tiering.datasets.options import ImportOptions
 from tiering.errors import InputError
 from tiering.units import format_bytes, format_count
@@ -14,7 +15,7 @@ from tiering.units import format_bytes, format_count
 from .options import Call, Common, Group, Out, Seed, Tasks, flag, takes
 from .output import print_json, print_line, print_table
 
-_FORMATS = "auto, npy, csc, csr, igb, edgelist, mtx, parquet, ogb, npz, pyg, dgl or graphbolt."
+_FORMATS = f"auto, {', '.join(READERS)}."
 
 
 def _size(text: str, metavar: str) -> Any:

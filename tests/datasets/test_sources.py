@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tiering import pipeline
 from tiering.datasets import open_dataset
 from tiering.datasets.open import READERS
 from tiering.datasets.specs import find_spec, known_specs, make_sized_dataset
@@ -213,7 +212,4 @@ def test_the_list_and_the_page_of_a_dataset(tiering_cli):
 
 def test_every_list_of_formats_names_all(tiering_cli):
     shown = " ".join(tiering_cli("import", "--help").ok().out.replace("│", " ").split())
-    texts = [shown, open_dataset.__doc__, pipeline.import_graph.__doc__]
-    for text in texts:
-        assert text is not None
-        assert [name for name in READERS if not re.search(rf"\b{name}\b", text)] == []
+    assert [name for name in READERS if not re.search(rf"\b{name}\b", shown)] == []

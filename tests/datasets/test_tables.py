@@ -189,7 +189,7 @@ def test_sparse_ids(tmp_path: Path) -> None:
         (
             "0 1\n",
             {"feature_dim": 3},
-            "--feature-dim: has no meaning for format edgelist; it is for npy, csc, csr, igb",
+            "--feature-dim: has no meaning for format edgelist; it is for igb, npy, csc, csr",
         ),
     ],
 )
@@ -280,14 +280,14 @@ def test_detection_says_what_it_looked_for(tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("x")
     with pytest.raises(InputError, match=r"looked for SRC__NAME__DST.*\*\.parquet.*found: notes.md"):
         detect_format(tmp_path)
-    with pytest.raises(InputError, match=r"looked for .* parquet .* and text .*; name the --format"):
+    with pytest.raises(InputError, match=r"looked for .* parquet .*, text .*; name the --format"):
         detect_format(tmp_path / "notes.md")
     np.save(tmp_path / "edge_index.txt.npy", np.zeros(3))
     with pytest.raises(InputError, match="give the directory that holds it"):
         detect_format(tmp_path / "edge_index.txt.npy")
     with pytest.raises(MissingError, match="expected a parquet file of edges, found nothing"):
         open_dataset(tmp_path, "parquet")
-    with pytest.raises(InputError, match=r"format: expected auto, npy, csc, .*parquet, .*found 'nothing'"):
+    with pytest.raises(InputError, match=r"format: expected auto, igb, npy, csc, .*parquet, .*found 'nothing'"):
         open_dataset(tmp_path, "nothing")
     with pytest.raises(InputError, match=r"found 'webgraph'; docs/importing.md has the two commands"):
         open_dataset(tmp_path, "webgraph")
@@ -307,8 +307,8 @@ def test_detection_says_what_it_looked_for(tmp_path: Path) -> None:
         ({"split": (0, 0.5, 0.5)}, "split: expected three shares"),
         ({"label": "20"}, "label: expected one of 19, 2K"),
         ({"self_loops": "maybe"}, "self-loops: expected one of keep, remove, add"),
-        ({"header": True}, "--header: has no meaning for format npy; it is for edgelist"),
-        ({"relations": "a"}, "--relations: has no meaning for format npy; it is for csc, csr, igb"),
+        ({"header": True}, "--header: has no meaning for format npy; it is for graphbolt, edgelist"),
+        ({"relations": "a"}, "--relations: has no meaning for format npy; it is for igb, csc, csr"),
         ({"feature_dim": {"fos": 3}}, "feature-dim: no node type fos; there are: node"),
     ],
 )

@@ -1,11 +1,11 @@
-"""Concentration of hotness: against sums in plain Python, and from a sample of values too many to sort."""
+"""Skew of scores: against sums in plain Python, and from a sample of values too many to sort."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tiering.formats.skew import SAMPLED, sample_values, skew_plot
+from tiering.formats.skew import SAMPLED, sample_values, skew_curve, skew_plot
 
 
 def test_the_hottest_hold_what_their_sum_is() -> None:
