@@ -2,7 +2,7 @@
 # Another Python: make PYTHON=python3.12 ...   Any torch >= 2.1 works: make TORCH='torch==2.5.1' ...
 PYTHON ?= python3
 TORCH  ?= torch==2.13.0
-# DGL is only judged against (sampler tests, bench); where there is no wheel for this Python those parts skip.
+# DGL is only compared with (make test-all, make bench); where there is no wheel for this Python those parts skip.
 DGL    ?= dgl==1.1.3
 WERROR ?= OFF
 # The part for GPUs: AUTO (for those of this machine), ON (for servers' where it has none), ALL (all: `make wheel CUDA=ALL`)
@@ -18,11 +18,12 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(abspath build/bytecode)
 CPP    := $(shell find ext tests benchmarks -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' 2>/dev/null)
 
-.PHONY: help demo test slow-test long-test fuzz-program gates format cpp-test cuda gpu-test gpu-bench gpu-bundle bench wheel docs browser clean
+.PHONY: help demo test test-extra test-all slow-test long-test fuzz-program gates format cpp-test cuda gpu-test gpu-bench gpu-bundle bench wheel docs browser clean
 help:
 	@echo "make demo       generate data, prepare it, train from the tiers; leaves demo-out/"
-	@echo "make test       the tests"
-	@echo "make slow-test  tests on graphs of millions of edges, notebooks, benchmarks, kills and full disks; some minutes"
+	@echo "make test       the tests; some minutes"
+	@echo "make test-all   everything CI runs: also slow tests, the simulated GPU, Ray, DGL, gates, sanitizers, the CUDA compile"
+	@echo "make slow-test  tests on graphs of millions of edges, kills and full disks; some minutes"
 	@echo "make long-test  campaigns of kills, faults, power cuts and damage at random; one of them: make long-test NAMES=kills"
 	@echo "make gates      ruff, mypy, import contracts, clang-format"
 	@echo "make cpp-test   C++ tests under address, undefined-behaviour and thread sanitizers"
@@ -40,17 +41,28 @@ help:
 demo: $(VENV)/.built
 	@$(BIN)/python examples/demo.py
 
-# Tests side by side, three processes for two cores: for a fifth of their time they wait for the disk.
-TESTS ?= not slow and not long
-test: $(VENV)/.dev
-	@$(BIN)/python -m pytest -n $$(( ($$(nproc) * 3 + 1) / 2 )) --dist worksteal -m "$(TESTS)"
+# One process for each core: each of them collects all tests.
+TESTS ?= not slow and not long and not extra
+test: $(VENV)/.test
+	@$(BIN)/python -m pytest -n $$(nproc) --dist worksteal -m "$(TESTS)"
 
 slow-test:
-	@$(MAKE) test TESTS="slow and not long"
+	@$(MAKE) test TESTS="slow and not long and not extra"
+
+# What `make test` leaves out but for the campaigns.
+test-extra: $(VENV)/.simulator browser
+	@$(BIN)/python -m pytest -n $$(nproc) --dist worksteal -m "(slow or extra) and not long"
+
+test-all:
+	@$(MAKE) test
+	@$(MAKE) test-extra
+	@$(MAKE) gates
+	@$(MAKE) cpp-test
+	@$(MAKE) cuda GPUS=75 # the oldest generation there is code for: later ones can do all that it can
 
 # Campaigns by name, all without names: make long-test NAMES="kills flips" COUNT=20 SEED=7. Each ends within 45 minutes and
 # prints a line of counts, which is a row of the table in docs/reliability.md.
-long-test: $(VENV)/.dev
+long-test: $(VENV)/.simulator
 	@$(if $(COUNT),TIERING_CAMPAIGN_COUNT=$(COUNT)) $(if $(SEED),TIERING_CAMPAIGN_SEED=$(SEED)) \
 	  $(if $(TRIAL),TIERING_CAMPAIGN_TRIAL=$(TRIAL)) $(BIN)/python tests/campaigns.py $(NAMES)
 
@@ -170,20 +182,32 @@ $(VENV)/.torch: $(VENV)/.base
 	@$(PIP) --no-compile "$(TORCH)" </dev/null
 	@touch $@
 
-# An editable install: Python sources are live, a change of C++ sources or of pyproject.toml builds again. One build for all
-# that runs here: the simulated GPU, which only tests need, is a small part of it.
-$(VENV)/.built: $(VENV)/.torch pyproject.toml $(NATIVE)
-	@echo "building tiering"
-	@$(PIP) --no-build-isolation $(DEFINE).TIERING_WERROR=$(WERROR) $(DEFINE).TIERING_CUDA=$(CUDA) \
-	  $(DEFINE).TIERING_CUDA_TESTS=OFF $(DEFINE).TIERING_SIMULATOR=ON --no-compile -e ".[plot]" </dev/null
+# An editable install: Python sources are live, a change of C++ sources or of pyproject.toml builds again. The core links no
+# torch, which is installed meanwhile.
+INSTALL = $(PIP) --no-build-isolation $(DEFINE).TIERING_WERROR=$(WERROR) $(DEFINE).TIERING_CUDA=$(CUDA) \
+  $(DEFINE).TIERING_CUDA_TESTS=OFF --no-compile -e ".[plot]" </dev/null
+$(VENV)/.built: $(VENV)/.base pyproject.toml $(NATIVE)
+	@$(MAKE) -s $(VENV)/.torch & torch=$$!; \
+	echo "building tiering"; $(INSTALL) $(DEFINE).TIERING_SIMULATOR=OFF; built=$$?; wait $$torch && exit $$built
 	@touch $@
 
-# What tests and gates need beside it.
-$(VENV)/.dev: $(VENV)/.built
-	@echo "installing what tests and gates need"
-	@$(PIP) --no-compile "tiering[test,gates]" </dev/null
+$(VENV)/.test: $(VENV)/.built
+	@echo "installing what tests need"
+	@$(PIP) --no-compile "tiering[test]" </dev/null
+	@touch $@
+
+# What gates, benchmarks and the other tests need.
+$(VENV)/.dev: $(VENV)/.test
+	@echo "installing what gates and all tests need"
+	@$(PIP) --no-compile "tiering[test-all,gates]" </dev/null
 	@$(PIP) --no-compile "$(DGL)" packaging </dev/null >/dev/null 2>&1 || \
 	  echo "no $(DGL) for this Python: comparisons with DGL are skipped"
+	@touch $@
+
+# The simulated GPU, in the same build folder.
+$(VENV)/.simulator: $(VENV)/.dev $(VENV)/.built
+	@echo "building the simulated GPU"
+	@$(INSTALL) $(DEFINE).TIERING_SIMULATOR=ON
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.built

@@ -32,7 +32,30 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-LOADED_LATER = ("dgl", "matplotlib.pyplot", "torch.distributed", "jsonschema", "tqdm", "rich.table", "rich.progress")
+LOADED_LATER = ("torch.distributed", "jsonschema", "tqdm", "rich.table", "rich.progress")
+EXTRA = re.compile(
+    r"(ptx|loader/gpu|benchmarks)/|.*/test_(ray|cut_off)\w*\.py|.*dgl\w*\.py|test_(cuda|examples|notebooks|site)\.py"
+)
+"""Test files that need what `make test` leaves out: the simulated GPU, compiled kernels, Ray, DGL, a browser."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave the `EXTRA` files out, with what they import, where their marker is deselected."""
+    left_out = "not extra" in (config.option.markexpr or "") and is_extra(collection_path)
+    return True if left_out else None
+
+
+def is_extra(path: Path) -> bool:
+    """Return whether a test file belongs to the suite `extra`."""
+    return bool(EXTRA.match(path.relative_to(REPOSITORY / "tests").as_posix())) if path.suffix == ".py" else False
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of the `EXTRA` files, and those that ask for a simulated GPU."""
+    for item in items:
+        if is_extra(item.path) or "gpu" in getattr(item, "fixturenames", ()):
+            item.add_marker("extra")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

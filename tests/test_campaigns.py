@@ -35,6 +35,16 @@ def test_docs_name_campaigns_that_there_are(repository: Path) -> None:
     assert set(re.findall(r"(?m)^\| `([\w-]+)` \|.*\|$", text.partition("## Campaigns")[2])) <= set(CAMPAIGNS)
 
 
+def test_each_promise_has_tests(repository: Path) -> None:
+    promises = re.findall(r"(?m)^\| \*\*(.+?)\*\* \|", (repository / "docs/reliability.md").read_text())
+    table = (repository / "tests/README.md").read_text().partition("## Promises")[2]
+    rows = dict(re.findall(r"(?m)^\| ([^|]+?) \| (.+) \|$", table.partition("|---|---|---|\n")[2]))
+    assert list(rows) == promises
+    for files in rows.values():
+        for file in re.findall(r"`(\S+\.py)`", files):
+            assert (repository / "tests" / file).is_file(), file
+
+
 def test_a_wrong_trial_is_counted_and_fails(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

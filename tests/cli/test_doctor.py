@@ -116,6 +116,7 @@ def test_a_control_group_is_said(examined, monkeypatch):
     assert found["figures"]["limited"] and "a control group allows 1 GiB" in found["text"]
 
 
+@pytest.mark.extra
 def test_a_gpu_and_what_it_locks(examined, monkeypatch):
     lent = simulated_gpu.lend(monkeypatch)
     next(lent)

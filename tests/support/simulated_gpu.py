@@ -130,7 +130,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Simulator:
     try:
         module = importlib.import_module("tiering._cuda_simulated")
     except ImportError:
-        pytest.skip("the simulated device was not built (TIERING_SIMULATOR; `make test` builds it)")
+        pytest.skip("the simulated device was not built (TIERING_SIMULATOR; `make test-extra` builds it)")
     monkeypatch.setattr(cuda, "_cuda", module, raising=False)
     monkeypatch.setattr(cuda, "_found", module)
     monkeypatch.setattr(cuda, "_missing", "")
