@@ -17,7 +17,7 @@ from tiering.units import parse_threads
 from .describe import print_artifact, print_forecast
 
 if TYPE_CHECKING:
-    from tiering.cluster.session import ClusterOptions
+    from tiering.run.carrier import ClusterOptions
 
 GRAPHS, TIERS, INSPECT = "Get a graph", "Prepare tiers", "Look and measure"
 """Groups of commands in `tiering --help`."""
@@ -39,7 +39,7 @@ class Common:
 
 @dataclass(frozen=True)
 class Tasks:
-    """Options of stages that run as tasks; those of `tiering.cluster.session.ClusterOptions`."""
+    """Options of stages that run as tasks; those of `tiering.run.carrier.ClusterOptions`."""
 
     executor: str | None = option(
         None, "Cut the work into tasks, for a Ray cluster, or for threads (local) as --shards or --task-memory say.",
@@ -141,7 +141,7 @@ class Call:
             for name in given:
                 raise InputError(f"{spell_flag(name)}: has no effect without --executor; add it, or leave it out")
             return None
-        from tiering.cluster.session import ClusterOptions
+        from tiering.run.carrier import ClusterOptions
 
         return ClusterOptions(**given)
 

@@ -88,7 +88,7 @@ def shared_data() -> Path:
     return folder
 
 
-STAGE_LINE = re.compile(r"\S+: stage \d+ of \d+, \d+ of \d+ tasks")
+STEP_LINE = re.compile(r"\S+: step \d+ of \d+, \d+ of \d+ tasks")
 """What a stage of tasks says in a log once it has ended."""
 
 
@@ -113,7 +113,7 @@ class CommandResult:
     def refused(self, *words: str, code: int = 1) -> str:
         """The error line, after checking that it is one line, without traceback, and has `words` in it."""
         assert self.code == code, f"exit code {self.code}\n{self.out}\n{self.err}"
-        lines = [line for line in self.err.splitlines() if line.strip() and not STAGE_LINE.fullmatch(line)]
+        lines = [line for line in self.err.splitlines() if line.strip() and not STEP_LINE.fullmatch(line)]
         assert len(lines) == 1, self.err
         assert lines[0].startswith("error: "), self.err
         assert "Traceback" not in self.out + self.err

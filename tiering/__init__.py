@@ -33,6 +33,7 @@ if find_spec("tiering._native") is None:
 from tiering.version import __version__
 
 __all__ = [
+    "ClusterOptions",
     "__version__",
     "check",
     "evaluate_scores",
@@ -60,12 +61,15 @@ if TYPE_CHECKING:
         score_graph,
         write_layout,
     )
+    from tiering.run.carrier import ClusterOptions
 
 
 def __getattr__(name: str) -> Any:
     """The public functions, loaded when the first is asked for: ``import tiering`` alone takes no time."""
     if name == "tiered":
         return importlib.import_module("tiering.loader.tiered_tensor.tensor").tiered
+    if name == "ClusterOptions":
+        return importlib.import_module("tiering.run.carrier").ClusterOptions
     if name in __all__:
         from tiering.memory import require_floor
 

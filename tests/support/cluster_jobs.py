@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from tiering.cluster.executors import Executor
-from tiering.cluster.manifests import Manifest
-from tiering.cluster.running import Counters, Job, RetryOptions
-from tiering.cluster.store import Store, open_store
-from tiering.cluster.tasks import Stage, TaskContext
 from tiering.errors import InputError, StorageError
+from tiering.run.executor import Executor
+from tiering.run.job import Counters, Job, RetryOptions
+from tiering.run.pieces import TaskRecord
+from tiering.run.step import Step, TaskContext
+from tiering.run.store import Store, open_store
 
 MAPS, PARTS, ROWS = 6, 3, 2000
 NAME = "job"
@@ -37,22 +37,22 @@ def cut(context: TaskContext) -> dict[str, Any]:
     mine = values(context.index, context.params["rows"])
     for part in range(PARTS):
         chosen = mine[mine % PARTS == part]
-        context.add(value=chosen, square=(chosen % 1000).astype(np.float32) ** 2)
+        context.write(value=chosen, square=(chosen % 1000).astype(np.float32) ** 2)
     return {"rows": mine.size}
 
 
 def order(context: TaskContext) -> None:
     """Reduce: one part of all maps, sorted."""
     _pause(context)
-    parts = [context.part("cut", task, context.index)["value"] for task in range(MAPS)]
-    context.add(value=np.sort(np.concatenate(parts)))
+    parts = [context.read("cut", task, context.index)["value"] for task in range(MAPS)]
+    context.write(value=np.sort(np.concatenate(parts)))
 
 
 def add(context: TaskContext) -> dict[str, Any]:
     """The sum of all, which goes through each reducer's part."""
     _pause(context)
-    sums = [int(context.part("order", task)["value"].sum()) for task in range(PARTS)]
-    context.add(sum=np.array(sums))
+    sums = [int(context.read("order", task)["value"].sum()) for task in range(PARTS)]
+    context.write(sum=np.array(sums))
     return {"sum": sum(sums)}
 
 
@@ -62,12 +62,12 @@ def expected() -> list[list[int]]:
     return [[value for value in everything if value % PARTS == part] for part in range(PARTS)]
 
 
-def stages(hold: Mapping[str, Any] | None = None, rows: int = ROWS) -> list[Stage]:
+def stages(hold: Mapping[str, Any] | None = None, rows: int = ROWS) -> list[Step]:
     """The three stages; `hold`: what `_pause` is told."""
     return [
-        Stage("cut", "cluster_jobs:cut", MAPS, {"hold": hold, "rows": rows}),
-        Stage("order", "cluster_jobs:order", PARTS, {"hold": hold}, ("cut",)),
-        Stage("add", "cluster_jobs:add", 1, {"hold": hold}, ("order",)),
+        Step("cut", "cluster_jobs:cut", MAPS, {"hold": hold, "rows": rows}),
+        Step("order", "cluster_jobs:order", PARTS, {"hold": hold}, ("cut",)),
+        Step("add", "cluster_jobs:add", 1, {"hold": hold}, ("order",)),
     ]
 
 
@@ -82,7 +82,7 @@ def hold(folder: Path, *tasks: str, seconds: float = 60.0, times: int = 1) -> di
 
 def _pause(context: TaskContext) -> None:
     asked = context.params.get("hold")
-    name = f"{context.stage}-{context.index}"
+    name = f"{context.step}-{context.index}"
     if not asked or name not in asked["tasks"]:
         return
     folder = Path(asked["folder"])
@@ -125,12 +125,12 @@ def run_job(
     return digest(job, [job.run(stage) for stage in stages(asked, rows)])
 
 
-def digest(job: Job, done: list[list[Manifest]]) -> str:
+def digest(job: Job, done: list[list[TaskRecord]]) -> str:
     """SHA-256 over the columns of all parts, in their order."""
     state = hashlib.sha256()
     for manifest in (manifest for manifests in done for manifest in manifests):
-        for part in range(manifest["segment"]["parts"]):
-            for name, column in job.read(manifest["stage"], manifest["index"], part).items():
+        for part in range(manifest["shuffle"]["partitions"]):
+            for name, column in job.read(manifest["step"], manifest["index"], part).items():
                 state.update(f"{name} {column.dtype.str} {column.shape}".encode() + column.tobytes())
     return state.hexdigest()
 
@@ -151,14 +151,14 @@ def fail(context: TaskContext) -> None:
         if context.params.get("kind") == "bug":
             raise ZeroDivisionError("a mistake in the program")
         raise StorageError(5, f"task {context.index}: the disk says no")
-    context.add(value=np.array([context.index]))
+    context.write(value=np.array([context.index]))
 
 
 def differ(context: TaskContext) -> None:
     """Other bytes in every run."""
-    context.add(value=np.frombuffer(os.urandom(8), np.int64))
+    context.write(value=np.frombuffer(os.urandom(8), np.int64))
 
 
 def nothing(context: TaskContext) -> None:
     """Only what a task costs by itself."""
-    context.add(value=np.array([context.index]))
+    context.write(value=np.array([context.index]))

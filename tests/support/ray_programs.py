@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tiering.cluster.executors.ray import KEEPALIVE
+from tiering.run.ray import KEEPALIVE
 
 MARK = "TIERING_TEST_MARK"
 """In the environment of all that a driver starts, directly or not."""
@@ -196,13 +196,13 @@ class _Program:
     """What the process can be told."""
 
     def start(self, address: str | None, nodes: int, workers: int) -> dict[str, Any]:
-        from tiering.cluster.executors.ray import RayExecutor
+        from tiering.run.ray import RayExecutor
 
         self.cluster: Any = None
         if nodes:
             import warnings
 
-            from tiering.cluster.executors.ray import _import_ray
+            from tiering.run.ray import _import_ray
 
             _import_ray()
             warnings.simplefilter("ignore")
@@ -231,7 +231,7 @@ class _Program:
         """Run the small job; `options`: of the executor; `more`: of `cluster_jobs.run_job`."""
         import cluster_jobs
 
-        from tiering.cluster.running import Counters, RetryOptions
+        from tiering.run.job import Counters, RetryOptions
 
         counters = Counters()
         often = RetryOptions(**{"poll": 0.1, **retry})
@@ -240,13 +240,13 @@ class _Program:
         return {"digest": digest, **asdict(counters)}
 
     def stage(self, store: str, function: str, params: Mapping[str, Any], threads: int = 1) -> dict[str, Any]:
-        from tiering.cluster.running import Counters, Job
-        from tiering.cluster.store import open_store
-        from tiering.cluster.tasks import Stage
+        from tiering.run.job import Counters, Job
+        from tiering.run.step import Step
+        from tiering.run.store import open_store
 
         counters = Counters()
         job = Job(open_store(store), "job", self._executor(), threads=threads, counters=counters)
-        job.run(Stage("stage", f"cluster_jobs:{function}", 2, params))
+        job.run(Step("stage", f"cluster_jobs:{function}", 2, params))
         return asdict(counters)
 
     def with_node(self, environment: Mapping[str, str], store: str, **options: Any) -> dict[str, Any]:
@@ -293,7 +293,7 @@ class _Program:
 
         import cluster_jobs
 
-        from tiering.cluster.executors import ray
+        from tiering.run.executor import ray
 
         ray.LOST_SECONDS, ray.LOOK_SECONDS = 3.0, 0.5
         process = self.cluster.head_node.all_processes["gcs_server"][0].process
@@ -322,8 +322,8 @@ class _Program:
         import real_steps
         import stage_holds
 
-        from tiering.cluster.running import RetryOptions
-        from tiering.cluster.session import ClusterOptions
+        from tiering.run.carrier import ClusterOptions
+        from tiering.run.job import RetryOptions
 
         asked = ClusterOptions("ray", address="auto", **{"shards": 3, **options})
         with (
@@ -342,14 +342,14 @@ class _Program:
 
     def wide(self, store: str, memory: int = 0, threads: int = 1, **options: Any) -> dict[str, Any]:
         """Run a stage whose tasks fit nowhere; `options`: of the executor."""
-        from tiering.cluster.executors import ray
-        from tiering.cluster.running import Job
-        from tiering.cluster.store import open_store
-        from tiering.cluster.tasks import Stage
+        from tiering.run.executor import ray
+        from tiering.run.job import Job
+        from tiering.run.step import Step
+        from tiering.run.store import open_store
 
         ray.SILENT_SECONDS = 1.0
         job = Job(open_store(store), "job", self._executor(**options), threads=threads)
-        job.run(Stage("wide", "cluster_jobs:nothing", 3, memory=memory))
+        job.run(Step("wide", "cluster_jobs:nothing", 3, memory=memory))
         return {}
 
     def close(self) -> None:
@@ -359,7 +359,7 @@ class _Program:
 
     def _executor(self, **options: Any) -> Any:
         """One that knows nothing of nodes that were there before: Ray itself goes on."""
-        from tiering.cluster.executors.ray import RayExecutor
+        from tiering.run.ray import RayExecutor
 
         return RayExecutor(**options)
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 
 import tiering
-from tiering.cluster import running
-from tiering.cluster.running import Job, RetryOptions
-from tiering.cluster.session import Cluster, ClusterOptions
+from tiering.run.carrier import Carrier, ClusterOptions
+from tiering.run.job import Counters, Job, RetryOptions
 
 STEPS = ["import", "degree", "wrpr", "vip", "presample", "reorder", "layout"]
 OPTIONS = {
@@ -30,7 +29,7 @@ def prepare(folder: Path) -> Path:
     return folder
 
 
-def make(step: str, folder: Path, out: Path, cluster: Cluster | None = None) -> None:
+def make(step: str, folder: Path, out: Path, cluster: Carrier | None = None) -> None:
     """One step, from what one process has made before it."""
     graph, ordered = folder / "import-expected", folder / "reorder-expected"
     if step == "import":
@@ -56,12 +55,12 @@ def assert_same(step: str, folder: Path, out: Path) -> None:
         assert images[0] == images[1]
 
 
-class Watched(Cluster):
+class Watched(Carrier):
     """A session whose counters outlive its stages, and that harms what stages have left."""
 
     def __init__(self, harm=None, retry: RetryOptions | None = None, options: ClusterOptions | None = None) -> None:
         super().__init__(options or ClusterOptions(shards=3, workers=2), retry)
-        self.harm, self.seen = harm, running.Counters()
+        self.harm, self.seen = harm, Counters()
 
     def job(self, writer) -> Job:
         job = super().job(writer)

@@ -13,8 +13,8 @@ from typing import Any
 
 from cluster_jobs import _pause
 
-from tiering.cluster.running import Job
-from tiering.cluster.tasks import Call, Stage, TaskContext, resolve
+from tiering.run.job import Job
+from tiering.run.step import Call, Step, TaskContext, resolve
 
 
 @contextmanager
@@ -22,10 +22,10 @@ def held_calls(hold: Mapping[str, Any] | None) -> Iterator[None]:
     """Meanwhile this process asks for tasks that are held as `cluster_jobs.hold` says, if at all."""
     whole = Job.call
 
-    def call(self: Job, stage: Stage, index: int) -> Call:
+    def call(self: Job, stage: Step, index: int) -> Call:
         made = whole(self, stage, index)
         params = {**stage.params, "hold": hold, "held function": stage.function}
-        return replace(made, stage=replace(stage, function="stage_holds:run", params=params))
+        return replace(made, step=replace(stage, function="stage_holds:run", params=params))
 
     if hold is not None:
         Job.call = call  # type: ignore[method-assign]

@@ -41,6 +41,7 @@ class ParquetColumn:
     """One of `tiering.datasets.tables.DTYPES`."""
 
     ndim = 1
+    read_memory = DECODING_BYTES
 
     @property
     def shape(self) -> tuple[int]:
@@ -67,7 +68,8 @@ class ParquetColumn:
         return values
 
     def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "files": list(self.files), "rows": list(self.rows)}
+        fields = {**vars(self), "files": list(self.files), "rows": list(self.rows)}
+        return {"class": "tiering.datasets.parquet_columns:ParquetColumn", **fields}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> ParquetColumn:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,24 +26,16 @@ from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph, relation_folder
 from tiering.graph.bucket_sort import write_by_buckets
 from tiering.graph.copy_lists import write_copied
+from tiering.graph.lists import write_relation as write_by_tasks
 from tiering.graph.plan import SIZES, ImportPlan, RelationPlan, SortSizes, plan_import
 from tiering.memory import Budget, parse_memory
 from tiering.progress import progress
+from tiering.run.carrier import Carrier
 from tiering.units import parse_threads
 from tiering.version import __version__
 
 Csc = tuple[npt.NDArray[np.int64], npt.NDArray[Any], npt.NDArray[np.int64] | None]
 """``indptr``, ``indices`` and, if asked for, the place of each entry in the input."""
-
-
-class RelationMaker(Protocol):
-    """Makes the files of relations."""
-
-    def takes(self, plan: RelationPlan) -> bool:
-        """Whether it has a way to make them, which is better than this process's."""
-
-    def make(self, writer: ArtifactWriter, plan: RelationPlan) -> None:
-        """Write them, and record them."""
 
 
 def build_graph(
@@ -58,7 +50,7 @@ def build_graph(
     options: Mapping[str, Any] | None = None,
     seed: int | None = None,
     sizes: SortSizes = SIZES,
-    elsewhere: RelationMaker | None = None,
+    carrier: Carrier | None = None,
 ) -> Graph:
     """Write `dataset` as a graph artifact, and open it.
 
@@ -78,9 +70,8 @@ def build_graph(
     edge_ids
         Keep the position of each edge in the input as edge data ``edge_ids`` (8 bytes per edge). A dataset that
         brings edge ids of its own keeps those in any case.
-    elsewhere
-        Has the files of a relation made in another way than by this process, with the same bytes; those of lists by
-        destination, which are only copied, are not.
+    carrier
+        Runs the conversion of large relations as tasks, to the same bytes.
     options, seed
         Of the import and of a random split that it made, for the record; JSON types.
 
@@ -105,14 +96,13 @@ def build_graph(
     states = {file: file_state(Path(file), sampled) for file, sampled in inputs.items()}
     identity = {**provenance, "inputs": states, "edge_ids": edge_ids, "package": __version__}
     with ArtifactWriter(out, "graph", force=force, identity=identity) as writer:
-        takes = None if elsewhere is None else elsewhere.takes
-        plan = plan_import(dataset, budget, edge_ids=edge_ids, sizes=sizes, elsewhere=takes)
+        plan = plan_import(dataset, budget, edge_ids=edge_ids, sizes=sizes, carrier=carrier)
         relations = []
         with progress(plan.shape.num_edges(), "graph", "edge", scale=True) as bar:
             for relation in plan.relations:
                 edges, csc = relation.edges, relation.csc
                 with _edge_errors(dataset, edges):
-                    relations.append(_write_relation(writer, relation, workers, elsewhere))
+                    relations.append(_write_relation(writer, relation, workers, carrier))
                 bar.update(csc.num_edges)
         nodes = {name: _write_nodes(writer, name, data) for name, data in sorted(dataset.nodes.items())}
         _write_features(writer, dataset, plan, workers, checksum=checksum_features)
@@ -210,7 +200,7 @@ def _write_relation(
     writer: ArtifactWriter,
     plan: RelationPlan,
     threads: int,
-    elsewhere: RelationMaker | None = None,
+    carrier: Carrier | None = None,
 ) -> dict[str, Any]:
     """Write the files of a relation, if they are not there, as planned."""
     source, name, destination = plan.edges.relation
@@ -218,8 +208,8 @@ def _write_relation(
     if not writer.has(*(f"{folder}/{file}" for file in ("indptr", "indices", *plan.csc.values))):
         if plan.copied:
             write_copied(writer, folder, plan)
-        elif elsewhere is not None and plan.elsewhere:
-            elsewhere.make(writer, plan)
+        elif plan.tasks and carrier is not None:
+            write_by_tasks(carrier.job(writer), writer, plan)
         elif plan.buckets is not None:
             write_by_buckets(writer, folder, plan, plan.buckets, threads)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from tiering.formats.graph import relation_folder
 from tiering.formats.shape import GraphShape, value_bytes
 from tiering.memory import Budget
 from tiering.plan import StagePlan, Step, held_memory
+from tiering.run.carrier import Carrier
 from tiering.units import format_count
 
 LINE = 64
@@ -224,14 +225,20 @@ class RelationPlan:
     csc: CscSizes
     sizes: SortSizes
     buckets: BucketPlan | None
-    """``None``: in memory, copied, or made elsewhere."""
-    elsewhere: bool = False
-    """Not by this process."""
+    """``None``: in memory, copied, or by tasks."""
+    tasks: int = 0
+    """Tasks side by side that convert it; 0: this process does."""
 
     @property
     def copied(self) -> bool:
         """Whether the edges come as lists by destination, which are what is to be written."""
         return lists_by_destination(self.edges)
+
+    @property
+    def edge_bytes(self) -> int:
+        """Memory of a task per edge: ids as they are read, their order, all columns twice."""
+        read = sum(array.dtype.itemsize for array in (self.edges.src, self.edges.dst))
+        return read + 8 + 2 * (2 * self.csc.id_bytes + sum(self.csc.item_bytes)) + 2 * 8
 
     @property
     def lists(self) -> ColumnIds:
@@ -249,6 +256,9 @@ class RelationPlan:
         """One step in memory; two by buckets: the edges are scattered, then sorted."""
         name, csc, plan = relation_key(self.edges.relation), self.csc, self.buckets
         written = sum(csc.written)
+        if self.tasks:
+            read, memory = bytes_on_disk(self.edges.arrays), -(-csc.num_edges // self.tasks) * self.edge_bytes
+            return [Step(name, f"{self.tasks} tasks", memory, read, written, 0, csc.num_edges, "edge")]
         if self.copied:
             read = sum(map(uncached_bytes, [self.lists.indptr, *self.edges.arrays]))
             return [Step(name, "copied", copy_memory(self.edges, csc), read, written, 0, csc.num_edges, "edge")]
@@ -299,7 +309,7 @@ class ImportPlan:
 
     def stage(self, out: Path) -> StagePlan:
         """The steps, for an artifact at `out`."""
-        steps = [step for relation in self.relations if not relation.elsewhere for step in relation.steps()]
+        steps = [step for relation in self.relations for step in relation.steps()]
         features = list(self._features())
         left = {out: self.shape.graph_bytes() + sum(step.disk_written for step in features) + self._name_bytes()}
         return StagePlan("import", out, (*steps, self._nodes(), *features), left, held_memory(self.budget))
@@ -340,33 +350,39 @@ def plan_import(
     edge_ids: bool = False,
     sizes: SortSizes = SIZES,
     out: Path | None = None,
-    elsewhere: Callable[[RelationPlan], bool] | None = None,
+    carrier: Carrier | None = None,
 ) -> ImportPlan:
     """Plan an import, to `out`; raises `BudgetError` if a relation needs more memory than there is.
 
-    `elsewhere` says which relations are made elsewhere; those that are empty or only copied are not asked about.
+    With a `carrier` tasks convert large relations; those that are only copied stay with this process.
     """
     shape = GraphShape.of_dataset(dataset, edge_ids=edge_ids, path=out or Path())
-    made = [RelationPlan(edges, csc, sizes, None, elsewhere=True) for edges, csc in _relations(dataset, shape)]
-    taken = [elsewhere is not None and plan.csc.num_edges > 0 and not plan.copied and elsewhere(plan) for plan in made]
-    brought = [plan.edges for plan, there in zip(made, taken, strict=True) if not there and plan.edges.decode]
-    for unread in brought:
-        unread.bring()
-    if brought:
-        made = [replace(plan, csc=csc) for plan, (_, csc) in zip(made, _relations(dataset, shape), strict=True)]
-    own = [minimum_memory(plan.csc, sizes) for plan, there in zip(made, taken, strict=True) if not there]
-    budget = budget.expecting(max(own, default=0))
-    plans = tuple(
-        plan if there else plan_relation(plan.csc, plan.edges, budget, sizes)
-        for plan, there in zip(made, taken, strict=True)
-    )
+    cut = [_plan_tasks(edges, csc, sizes, carrier) for edges, csc in _relations(dataset, shape)]
+    for plan in cut:
+        if not plan.tasks:
+            plan.edges.bring()
+    whole = [
+        plan if plan.tasks else replace(plan, csc=csc)
+        for plan, (_, csc) in zip(cut, _relations(dataset, shape), strict=True)
+    ]
+    budget = budget.expecting(max((minimum_memory(plan.csc, sizes) for plan in whole if not plan.tasks), default=0))
+    plans = tuple(plan if plan.tasks else plan_relation(plan.csc, plan.edges, budget, sizes) for plan in whole)
     for name, node in dataset.nodes.items():
         if isinstance(node.features, FeatureStream):
             needed = node.features.memory + appending_memory(shape.tables[name].bytes)
             budget.require(needed, f"features of {name}: rows on their way, and a file being written,")
     pairs = zip(shape.edges, plans, strict=True)
-    edges = tuple(replace(sized, uncached=float(plan.elsewhere or plan.buckets is not None)) for sized, plan in pairs)
+    edges = tuple(replace(sized, uncached=float(plan.tasks > 0 or plan.buckets is not None)) for sized, plan in pairs)
     return ImportPlan(dataset, replace(shape, edges=edges), plans, budget)
+
+
+def _plan_tasks(edges: EdgeData, csc: CscSizes, sizes: SortSizes, carrier: Carrier | None) -> RelationPlan:
+    """Return the plan of a relation with the tasks that it is cut into, if any."""
+    plan = RelationPlan(edges, csc, sizes, None)
+    nbytes = csc.num_edges * plan.edge_bytes
+    if carrier is None or not nbytes or plan.copied or not carrier.cuts(nbytes):
+        return plan
+    return replace(plan, tasks=carrier.grid.parts(nbytes))
 
 
 def least_memory(dataset: Dataset, *, sizes: SortSizes = SIZES) -> int:

@@ -25,6 +25,8 @@ from tiering.layout.tiers import Capacities, RankedTable, plan_tiers
 from tiering.memory import Budget
 from tiering.plan import StagePlan, Step, held_memory
 from tiering.reorder.rows import minimum_memory, plan_rows
+from tiering.reorder.rows.tasks import task_bytes
+from tiering.run.carrier import Carrier
 from tiering.units import Size, format_count
 
 ROWS = "rows on their way, and files being written,"
@@ -101,17 +103,22 @@ class LayoutPlan:
         ]
         return self.writing_memory() + max(rows, default=0)
 
-    def stage(self, out: Path, budget: Budget, copied: int, *, elsewhere: bool = False) -> StagePlan:
+    def stage(self, out: Path, budget: Budget, copied: int, carrier: Carrier | None = None) -> StagePlan:
         """What writing it takes: memory and disk, type by type.
 
-        `copied`: bytes of the graph where it cannot be hard-linked into the layout. `elsewhere`: the rows are.
+        `copied`: bytes of the graph where it cannot be hard-linked into the layout. A `carrier` writes large
+        tables by tasks.
         Memory is that of the rows (`tiering.reorder.rows.plan_rows`) and of the files being written.
         """
         left = budget.without(self.writing_memory())
-        own = {} if elsewhere else self.entries
-        if own:
+        needed = task_bytes(self.entries.values())
+        if carrier is not None and carrier.cuts(needed):
+            parts, content = carrier.grid.parts(needed), sum(table.bytes for table in self.tables.values())
+            written = sum(self.places(out).values())
+            rows = [Step("rows", f"{parts} tasks", -(-needed // parts), content, written, 0, content, "B")]
+        else:
             budget.require(self.least_memory(), ROWS)
-        rows = [self._row_step(entry, self.tables[name], left) for name, entry in own.items()]
+            rows = [self._row_step(entry, self.tables[name], left) for name, entry in self.entries.items()]
         graph = Step("graph", "copied" if copied else "hard links", 0, copied, copied)
         places = self.places(out)
         places[out] += copied

@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from math import gcd
-from typing import Any
-
-import numpy as np
 
 from tiering.artifacts.checksum import digest_bytes
 from tiering.artifacts.file_writer import FileWriter
@@ -25,18 +22,18 @@ from tiering.formats.scores import Scores
 from tiering.layout.images import ImageSet
 from tiering.layout.options import LayoutOptions
 from tiering.layout.plan import ROWS, LayoutPlan, plan_layout, require_order
+from tiering.layout.tasks import write_rows
 from tiering.memory import Budget, parse_memory
 from tiering.progress import Progress, note, progress
 from tiering.reorder.rows import PermutedRows
+from tiering.reorder.rows.striping import as_pages
+from tiering.reorder.rows.tasks import task_bytes
+from tiering.run.carrier import Carrier
 from tiering.units import parse_threads
 from tiering.version import __version__
 
 SCRATCH = "scratch"
 """Directory in the unfinished layout for rows that are being permuted."""
-RowsMaker = Callable[[ArtifactWriter, ImageSet, LayoutPlan, Graph], bool]
-"""Writes the files of all tiers and the images, which are not opened yet, and records them; false if this process is to
-do it.
-"""
 
 
 def write_layout(
@@ -48,7 +45,7 @@ def write_layout(
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
     force: bool = False,
-    elsewhere: RowsMaker | None = None,
+    carrier: Carrier | None = None,
 ) -> Layout:
     """Place the feature rows of a reordered graph, of nodes and of edges, in tiers.
 
@@ -69,8 +66,8 @@ def write_layout(
         Memory budget, such as ``8GiB``, ``50%`` or ``auto``; the result is the same bytes for any.
     force
         Replace an existing `out`, with its stripe files.
-    elsewhere
-        Has the files of the tiers and the images made in another way than by this process, with the same bytes.
+    carrier
+        Writes large tables by tasks, to the same bytes.
 
     Raises
     ------
@@ -91,7 +88,8 @@ def write_layout(
     budget, workers = parse_memory(memory), parse_threads(threads)
     order, tables = require_order(graph), checked_tables(graph)
     plan = plan_layout(graph, tables, options, scores, budget)
-    if elsewhere is None:
+    by_tasks = carrier is not None and carrier.cuts(task_bytes(plan.entries.values()))
+    if not by_tasks:
         budget.require(plan.least_memory(), ROWS)
     recorded = {"graph": graph.digest, **({} if scores is None else {"scores": scores.digest})}
     provenance = {"stage": "layout", "options": options.recorded, "inputs": recorded}
@@ -109,9 +107,10 @@ def write_layout(
         digest = digest_bytes(goal.encode()).rpartition(":")[2][:12]
         left = budget.without(plan.writing_memory())
         with graph_errors(graph), ImageSet(plan, writer.out, digest, journal) as images:
-            made = elsewhere is not None and elsewhere(writer, images, plan, graph)
+            if by_tasks and carrier is not None:
+                write_rows(carrier.job(writer), writer, images, plan, graph)
             images.open()
-            if not made:
+            if not by_tasks:
                 _write_rows(writer, images, plan, order, left, workers)
             writer.adopt(graph, "graph")
             writer.external.update(images.publish())
@@ -188,24 +187,3 @@ def write_ssd(source: PermutedRows, entry: TypeLayout, page_bytes: int, images: 
         page = place.first_page + (first - begin) // multiple * pages
         images.write_pages(page, as_pages(chunk, place.stride, place.rows_per_page, page_bytes))
         bar.update(chunk.nbytes)
-
-
-def as_pages(rows: np.ndarray[Any, Any], stride: int, per_page: int, page_bytes: int) -> np.ndarray[Any, Any]:
-    """Return rows, uint8 of shape (n, row_bytes), as pages, uint8 of shape (pages, page_bytes).
-
-    The first row begins a page; `stride` and `per_page` are those of `SsdRows`.
-    """
-    count, row_bytes = rows.shape
-    if stride == row_bytes and per_page * stride == page_bytes and count % per_page == 0:
-        return rows.reshape(-1, page_bytes)
-    if per_page:
-        pages, run = np.zeros((-(-count // per_page), page_bytes), np.uint8), per_page
-    else:
-        pages, run = np.zeros((-(-count * stride // page_bytes), page_bytes), np.uint8), count
-    # A run of rows, `stride` apart, begins with a page.
-    slots = np.lib.stride_tricks.as_strided(pages, (-(-count // run), run, row_bytes), (page_bytes, stride, 1))
-    whole = count // run
-    slots[:whole] = rows[: whole * run].reshape(whole, run, row_bytes)
-    if whole < slots.shape[0]:
-        slots[whole, : count - whole * run] = rows[whole * run :]
-    return pages

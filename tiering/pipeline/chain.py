@@ -24,11 +24,11 @@ from tiering.pipeline.commands import (
     Memory,
     Threads,
     Workers,
-    begun,
     check_output,
     import_options,
     import_to,
     layout,
+    open_carrier,
     reorder_graph,
     score_graph,
     scratch_of,
@@ -37,10 +37,10 @@ from tiering.pipeline.config import ChainConfig, read_config
 from tiering.pipeline.predict import import_plan, predict_layout, predict_reorder, predict_score
 from tiering.plan import Forecast, StagePlan, held_memory
 from tiering.progress import kept, note
+from tiering.run.carrier import Carrier, ClusterOptions
 from tiering.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from tiering.cluster.session import Cluster, ClusterOptions
     from tiering.loader import TieredLayout
 
 A = TypeVar("A", bound=Artifact)
@@ -120,16 +120,16 @@ def run_config(
     """
     config = read_config(Path(path))
     _check_outputs(Path(path), config, cluster)
-    with begun(cluster) as running:
-        return _run(config, running, threads, memory, force, verify)
+    with open_carrier(cluster) as carrier:
+        return _run(config, carrier, threads, memory, force, verify)
 
 
 def _run(
-    config: ChainConfig, running: Cluster | None, threads: Threads, memory: Memory, force: bool, verify: bool
+    config: ChainConfig, carrier: Carrier | None, threads: Threads, memory: Memory, force: bool, verify: bool
 ) -> list[dict[str, Any]]:
     """Every stage in its order; what was done, and where it lies."""
     chain, report = _Chain(config, force), list[dict[str, Any]]()
-    common = {"threads": threads, "memory": config.memory if memory is None else memory, "cluster": running}
+    common = {"threads": threads, "memory": config.memory if memory is None else memory, "cluster": carrier}
 
     def stage(name: str, current: Callable[[], A | None], make: Callable[..., A]) -> A:
         """The artifact of a stage: the current one, or what ``make(out=target, ...)`` makes."""

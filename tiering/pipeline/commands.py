@@ -3,7 +3,7 @@
 Artifacts are given opened or by path; what is read of them is compared with their checksums unless `verify` is off.
 `out` is the directory to create; `force` replaces what is at `out`. `threads` is a number, or ``auto`` (also ``None``):
 every processor; `memory` is what to stay within, bytes or text such as ``8GiB``, ``50%`` or ``auto``, most of what is
-free; neither changes the result. `cluster`, a `tiering.cluster.session.ClusterOptions`: the work is cut into tasks, for
+free; neither changes the result. `cluster`, a `tiering.ClusterOptions`: the work is cut into tasks, for
 threads or for the workers of a Ray cluster; the result is the same bytes.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -30,13 +30,12 @@ from tiering.formats.shape import GraphShape
 from tiering.formats.train_set import Train
 from tiering.formats.user_arrays import UserValues
 from tiering.memory import Budget, parse_memory
+from tiering.run.carrier import Carrier, ClusterOptions
 from tiering.units import parse_fanouts, parse_threads
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from tiering.cluster.session import Cluster, ClusterOptions
-    from tiering.cluster.steps import StageTasks
     from tiering.datasets.options import ImportKeywords
     from tiering.evaluation import Evaluation
     from tiering.evaluation.options import EvaluationKeywords
@@ -53,7 +52,7 @@ CHECKSUM_FEATURES = "checksum_features"
 Pathlike = str | os.PathLike[str]
 Memory = str | int | Budget | None
 Threads = int | str | None
-Workers: TypeAlias = "ClusterOptions | Cluster | None"
+Workers: TypeAlias = "ClusterOptions | Carrier | None"
 
 
 def generate_dataset(
@@ -145,15 +144,14 @@ def import_to(
     seed = int(options.get("split_seed") or 0) if options.get("split") else None
     recorded = import_options(source, format, edge_ids, options)
     with (
-        open_source(source, Path(out), format, memory, options, in_place=cluster is not None) as dataset,
-        tasks_of(cluster) as tasks,
+        carried(cluster) as carrier,
+        open_source(source, Path(out), format, memory, options, in_place=carrier is not None) as dataset,
     ):
         if "content" in dataset.notes:
             recorded["content"] = dataset.notes["content"]
-        made = None if tasks is None else tasks.importing()
         return build_graph(
             dataset, out, edge_ids=edge_ids, checksum_features=bool(options.get(CHECKSUM_FEATURES)), options=recorded,
-            seed=seed, threads=threads, memory=memory, force=force, elsewhere=made,
+            seed=seed, threads=threads, memory=memory, force=force, carrier=carrier,
         )  # fmt: skip
 
 
@@ -190,28 +188,22 @@ def scratch_of(options: Mapping[str, Any]) -> list[tuple[Path, str]]:
 
 
 @contextmanager
-def begun(cluster: Workers) -> Iterator[Cluster | None]:
-    """What runs tasks, begun if it is options only, and ended then."""
-    if cluster is None:
-        yield None
-        return
-    from tiering.cluster.session import Cluster
-
-    with ExitStack() as stack:
-        yield cluster if isinstance(cluster, Cluster) else stack.enter_context(Cluster(cluster))
+def open_carrier(cluster: Workers) -> Iterator[Carrier | None]:
+    """Start a carrier from options, and end it; ``None`` where these cut nothing."""
+    if isinstance(cluster, ClusterOptions):
+        with Carrier(cluster) as carrier:
+            yield carrier if cluster.cuts else None
+    else:
+        yield cluster
 
 
 @contextmanager
-def tasks_of(cluster: Workers) -> Iterator[StageTasks | None]:
-    """What has a stage made by tasks, if that is asked for; what they have left is removed when all went well."""
-    with begun(cluster) as running:
-        if running is None:
-            yield None
-            return
-        from tiering.cluster.steps import StageTasks
-
-        yield StageTasks(running)
-        running.finish()
+def carried(cluster: Workers) -> Iterator[Carrier | None]:
+    """Start the carrier of a stage; when all went well, remove what its tasks wrote to the shuffle."""
+    with open_carrier(cluster) as carrier:
+        yield carrier
+        if carrier is not None:
+            carrier.finish()
 
 
 def open_source(
@@ -308,10 +300,10 @@ def score_graph(
     from tiering.scores import score_graph as score
 
     check_output(out, [graph := opened(graph, Graph, verify), scores, train], cluster)
-    with reading(graph), tasks_of(cluster) as tasks:
+    with reading(graph), carried(cluster) as carrier:
         return score(
             graph, method, out, scores=scores, train=train, seed=seed, threads=threads, memory=memory, force=force,
-            elsewhere=None if tasks is None else tasks.scoring(), **options,
+            carrier=carrier, **options,
         )  # fmt: skip
 
 
@@ -390,15 +382,15 @@ def reorder_graph(
     graph, scores = opened(graph, Graph, verify), opened(scores, Scores, verify)
     refuse_reordered(graph)
     check_output(out, [graph, scores, first], cluster)
-    with reading(graph, scores), tasks_of(cluster) as tasks:
+    with reading(graph, scores), carried(cluster) as carrier:
         budget, workers = parse_memory(memory), parse_threads(threads)
         chosen = None if first is None else read_first(graph, first)
-        if tasks is None:
+        if carrier is None:
             require_memory(budget, GraphShape.of(graph), features, workers, chosen or ())
         order = order_nodes(graph, scores, workers, budget, first=chosen)
         return reorder(
             graph, scores, order, out, first=chosen, features=features, threads=workers, memory=budget, force=force,
-            elsewhere=None if tasks is None else tasks.reordering(),
+            carrier=carrier,
         )  # fmt: skip
 
 
@@ -472,13 +464,12 @@ def layout(
     known = None if scores is None else opened(scores, Scores, verify)
     read = (graph := opened(graph, Graph, verify), *(() if known is None else (known,)))
     check_output(out, read, cluster, asked.folders)
-    with reading(*read), tasks_of(cluster) as tasks:
+    with reading(*read), carried(cluster) as carrier:
         if asked.fit is not None:
             from tiering.loader.gpu.fit import fit_costs
 
             asked = fit_costs(asked, graph, known, memory)
-        made = None if tasks is None else tasks.rows()
-        return write(graph, out, asked, scores=known, threads=threads, memory=memory, force=force, elsewhere=made)
+        return write(graph, out, asked, scores=known, threads=threads, memory=memory, force=force, carrier=carrier)
 
 
 def export_layout(

@@ -37,10 +37,10 @@ from tiering.pipeline.commands import (
     scratch_of,
 )
 from tiering.plan import Forecast, StagePlan, Step
+from tiering.run.carrier import Carrier, ClusterOptions
 from tiering.units import parse_threads
 
 if TYPE_CHECKING:
-    from tiering.cluster.session import ClusterOptions
     from tiering.datasets.specs import DatasetSpec
     from tiering.layout import LayoutOptions
 
@@ -81,18 +81,23 @@ def import_plan(
     from tiering.datasets.specs import find_spec, make_sized_dataset
     from tiering.graph.plan import plan_import
 
-    target, spec, published = Path(out).absolute(), options.get("spec"), None
+    target, spec, published, carrier = Path(out).absolute(), options.get("spec"), None, _carrier(cluster)
     if spec is not None and not Path(source).exists():
         published = find_spec(str(spec))
     with (
-        open_source(source, target, format, memory, options, in_place=cluster is not None)
+        open_source(source, target, format, memory, options, in_place=carrier is not None)
         if published is None
         else make_sized_dataset(published, Path(source).absolute(), options.get("split"))
     ) as dataset:
         opening = _opening(dataset) if published is None else _future_opening(dataset)
-        plan = plan_import(dataset, parse_memory(memory), edge_ids=edge_ids, out=target)
+        plan = plan_import(dataset, parse_memory(memory), edge_ids=edge_ids, out=target, carrier=carrier)
         stage = plan.stage(target)
     return replace(stage, steps=(opening, *stage.steps), threads=parse_threads(threads)), plan.shape
+
+
+def _carrier(cluster: ClusterOptions | None) -> Carrier | None:
+    """Return a carrier that is only asked what it cuts."""
+    return Carrier(cluster) if cluster is not None and cluster.cuts else None
 
 
 class SpecSizes(NamedTuple):
@@ -158,8 +163,9 @@ def predict_score(
     if isinstance(graph, Graph) and graph.order is not None:
         raise InputError(f"{graph.path}: this graph is reordered; score the graph it was made from")
     plan = plan_score(
-        graph, method, scores=scores, train=train, seed=seed, threads=parse_threads(threads), memory=memory, **options
-    )
+        graph, method, scores=scores, train=train, seed=seed, threads=parse_threads(threads), memory=memory,
+        carrier=_carrier(cluster), **options,
+    )  # fmt: skip
     stage = plan.stage(graph, GraphShape.of(graph), Path(out).absolute())
     return Forecast((_with_checksums(stage, graph, prefix="nodes/"),))
 
@@ -205,7 +211,7 @@ def predict_reorder(
         uncached = sum(map(uncached_bytes, values)) / max(1, sum(array.nbytes for array in values))
     shape, budget, target = GraphShape.of(graph), parse_memory(memory), Path(out).absolute()
     chosen = () if first is None else tuple(read_first(graph, first))
-    plan = plan_reorder(shape, target, budget, parse_threads(threads), features, uncached, chosen)
+    plan = plan_reorder(shape, target, budget, parse_threads(threads), features, uncached, chosen, _carrier(cluster))
     if isinstance(graph, Graph):
         plan = _with_checksums(plan, graph.part("names"), None if features else graph.features)
     return Forecast((plan,))
@@ -246,7 +252,7 @@ def predict_layout(
         tables, budget = graph.tables, parse_memory(memory)
         tables |= dict(sorted(graph.edge_tables.items())) if asked.edge_features else {}
         plan = plan_future_layout(graph.path, tables, asked)
-    stage = _with_checksums(plan.stage(target, budget, copied), graph)
+    stage = _with_checksums(plan.stage(target, budget, copied, _carrier(cluster)), graph)
     return Forecast((replace(stage, threads=parse_threads(threads)),))
 
 

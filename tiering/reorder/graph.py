@@ -25,9 +25,13 @@ from tiering.progress import progress
 from tiering.reorder.adjacency import OldRelation, write_relation
 from tiering.reorder.arrays import NodeWindows
 from tiering.reorder.first import first_digests
-from tiering.reorder.nodes import RankMaps, ReorderMaker, write_nodes, write_order
+from tiering.reorder.nodes import RankMaps, write_nodes, write_order
 from tiering.reorder.rows import PermutedRows
+from tiering.reorder.rows.tasks import tables_task_bytes, write_tables
 from tiering.reorder.sizes import SIZES, Sizes
+from tiering.reorder.tasks.relabel import task_bytes
+from tiering.reorder.tasks.relabel import write_relation as write_by_tasks
+from tiering.run.carrier import Carrier
 from tiering.units import parse_threads
 from tiering.version import __version__
 
@@ -44,7 +48,7 @@ def reorder_graph(
     memory: str | int | Budget | None = None,
     force: bool = False,
     sizes: Sizes = SIZES,
-    elsewhere: ReorderMaker | None = None,
+    carrier: Carrier | None = None,
 ) -> Graph:
     """Write `graph` with the nodes of each type renumbered by rank.
 
@@ -73,9 +77,9 @@ def reorder_graph(
         As in every stage.
     sizes
         How much is read, held and written at a time.
-    elsewhere
-        Has orders and relations made in another way than by this process, with the same bytes; orders of types with
-        nodes that are put `first` are not.
+    carrier
+        Writes large orders, relations and tables by tasks, to the same bytes; not orders of types with nodes put
+        `first`.
 
     Raises
     ------
@@ -104,18 +108,20 @@ def reorder_graph(
     provenance: dict[str, Any] = {"stage": "reorder", "options": {"features": features}, "inputs": inputs}
     identity = {**provenance, "inputs": {**inputs, **table_states(tables)}, "package": __version__}
     with ArtifactWriter(out, "graph", force=force, identity=identity, reads=(graph, scores)) as writer:
-        maps = write_order(writer, graph, scores, new_to_old, counts, windows, provenance, elsewhere)
+        maps = write_order(writer, graph, scores, new_to_old, counts, windows, provenance, carrier)
         with progress(graph.num_edges(), "reorder", "edge", scale=True) as bar:
             for relation in graph.relations:
                 with graph_errors(graph, relation):
-                    _write_relation(writer, graph, relation, maps, windows, elsewhere)
+                    _write_relation(writer, graph, relation, maps, windows, carrier)
                 bar.update(graph.num_edges(relation))
         for node_type in graph.node_types:
             maps[node_type].inverse = None  # its memory is for rows now
             write_nodes(writer, graph, node_type, maps[node_type], windows)
         if features and tables:
             part = writer.part("features", "features")
-            if elsewhere is None or not elsewhere.features(part, graph, tables, writer.path / "order"):
+            if carrier is not None and carrier.cuts(tables_task_bytes(tables)):
+                write_tables(carrier.job(part), part, graph, tables, str(writer.path / "order"))
+            else:
                 _write_features(part, tables, maps, windows, writer.path / "scratch")
             made = {t: table.entry(row_order="rank", offset=0, file=f"tables/{t}") for t, table in tables.items()}
             part.commit({"tables": made}, provenance)
@@ -133,13 +139,13 @@ def _write_relation(
     relation: Relation,
     maps: Mapping[str, RankMaps],
     windows: NodeWindows,
-    elsewhere: ReorderMaker | None,
+    carrier: Carrier | None,
 ) -> None:
     folder, names = relation_folder(relation), ("indptr", "indices", *graph.edge_data(relation))
-    if elsewhere is not None and graph.num_edges(relation):
-        there = writer.has(*(f"{folder}/{name}" for name in names))
-        if there or elsewhere.relation(writer, graph, relation):
-            return
+    if carrier is not None and graph.num_edges(relation) and carrier.cuts(task_bytes(graph, relation)):
+        if not writer.has(*(f"{folder}/{name}" for name in names)):
+            write_by_tasks(carrier.job(writer), writer, graph, relation, str(writer.path / "order"))
+        return
     places = maps[relation[2]].random(), maps[relation[0]].random()
     write_relation(writer, folder, OldRelation(*graph.csc(relation), graph.edge_data(relation), *places), windows)
 

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from tiering.artifacts.artifact import Artifact
-from tiering.artifacts.manifest import Relation
 from tiering.artifacts.storage import open_raw
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, TieringError
 from tiering.formats.feature_rows import take
-from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
 from tiering.formats.order import FIRST
 from tiering.formats.scores import Scores
 from tiering.memory import Budget
 from tiering.reorder.arrays import AnyArray, NodeWindows, memory_of
 from tiering.reorder.rank import NodeOrders
+from tiering.reorder.tasks.order import NODE_BYTES
+from tiering.reorder.tasks.order import write_order as write_order_by_tasks
+from tiering.run.carrier import Carrier
 
 MAPS = ("new_to_old", "old_to_new")
 SPLIT_CHUNK = 1 << 20
@@ -42,19 +42,6 @@ class RankMaps:
         return self.old_to_new if self.inverse is None else self.inverse
 
 
-class ReorderMaker(Protocol):
-    """Makes the large files of a reordered graph, and records them; false where this process does it better."""
-
-    def order(self, part: ArtifactWriter, scores: Scores, node_type: str, count: int) -> bool:
-        """``new_to_old``, ``old_to_new`` and ``score`` of a type of `count` > 0 nodes."""
-
-    def relation(self, writer: ArtifactWriter, graph: Graph, relation: Relation) -> bool:
-        """All files of a relation that has edges; the order of the graph is finished, in part ``order``."""
-
-    def features(self, part: ArtifactWriter, graph: Graph, tables: Mapping[str, FeatureTable], order: Path) -> bool:
-        """``tables/TYPE`` of each type, in rank order; `order` is the artifact of that."""
-
-
 def inverse_kept(num_types: int, nbytes: int, budget: Budget) -> int:
     """Bytes of an inverse order that stay in memory when it is made: all `nbytes`, or none.
 
@@ -71,7 +58,7 @@ def write_order(
     first: Mapping[str, int],
     windows: NodeWindows,
     provenance: dict[str, Any],
-    elsewhere: ReorderMaker | None = None,
+    carrier: Carrier | None = None,
 ) -> dict[str, RankMaps]:
     """Write the nested order artifact; return both maps per node type. An order is asked for once, and dropped.
 
@@ -81,11 +68,11 @@ def write_order(
     maps: dict[str, RankMaps] = {}
     for node_type in graph.node_types:
         folder, count = f"nodes/{node_type}/", graph.num_nodes(node_type)
-        if elsewhere is not None and count and node_type not in first:
-            there = part.has(*(f"{folder}{name}" for name in (*MAPS, "score")))
-            if there or elsewhere.order(part, scores, node_type, count):
-                maps[node_type] = RankMaps(*(_mapped(part, f"{folder}{name}", count) for name in MAPS))
-                continue
+        if carrier is not None and node_type not in first and carrier.cuts(count * NODE_BYTES):
+            if not part.has(*(f"{folder}{name}" for name in (*MAPS, "score"))):
+                write_order_by_tasks(carrier.job(part), part, scores, node_type, count)
+            maps[node_type] = RankMaps(*(_mapped(part, f"{folder}{name}", count) for name in MAPS))
+            continue
         maps[node_type] = own = _write_maps(part, node_type, count, orders, windows)
         if own.inverse is not None and not inverse_kept(len(graph.node_types), own.inverse.nbytes, windows.budget):
             own.inverse = None

@@ -18,7 +18,12 @@ from tiering.reorder.graph import rows_budget
 from tiering.reorder.nodes import inverse_kept
 from tiering.reorder.rank import ranked_together, sort_bytes
 from tiering.reorder.rows import minimum_memory, plan_rows
+from tiering.reorder.rows.tasks import tables_task_bytes
 from tiering.reorder.sizes import SIZES
+from tiering.reorder.tasks.order import NODE_BYTES
+from tiering.reorder.tasks.relabel import task_bytes
+from tiering.run.carrier import Carrier
+from tiering.run.grid import Grid
 
 
 def plan_reorder(
@@ -29,29 +34,39 @@ def plan_reorder(
     features: bool = False,
     uncached: float = 0.0,
     first: Collection[str] = (),
-    elsewhere: Collection[str] = (),
+    carrier: Carrier | None = None,
 ) -> StagePlan:
     """Plan of a reorder; `uncached` is the share of the scores that the page cache does not hold.
 
-    `first`: node types of which the user puts some nodes first. `elsewhere`: node types whose order, keys of relations
-    whose lists, and ``features``, if these are, that are made elsewhere.
+    `first`: node types of which the user puts some nodes first. A `carrier` runs large steps as tasks.
 
     Memory: both maps of a type while they are made; per relation `RelabelSizes.in_memory`, or what the budget leaves;
     for arrays of the nodes a window, and for features (if they are written again) that of `tiering.reorder.rows`.
     """
     plan = _Plan(shape, budget, threads, uncached, first)
-    if not elsewhere:
+    if carrier is None:
         require_memory(budget, shape, features, threads, first)
-    steps = [plan.ranking(name) for name in shape.node_types if name not in elsewhere]
+    cut = [n for n in shape.node_types if n not in first and _cuts(carrier, shape.num_nodes(n) * NODE_BYTES)]
+    steps = [plan.ranking(name) for name in shape.node_types if name not in cut]
     for name in shape.node_types:
-        steps += plan.order(name) if name not in elsewhere else ()
+        if carrier is not None and name in cut:
+            steps.append(plan.order_by_tasks(name, carrier.grid))
+        else:
+            steps += plan.order(name)
     for edges in shape.edges:
-        steps += plan.relation(edges) if relation_key(edges.relation) not in elsewhere else ()
+        nbytes = task_bytes(shape, edges.relation) if edges.num_edges else 0
+        if carrier is not None and carrier.cuts(nbytes):
+            steps.append(plan.relation_by_tasks(edges, carrier.grid))
+        else:
+            steps += plan.relation(edges)
     for name in shape.node_types:
         steps += plan.node_arrays(name)
     left = shape.graph_bytes() + shape.order_bytes()
     if features:
-        steps += plan.features() if "features" not in elsewhere else ()
+        if carrier is not None and carrier.cuts(tables_task_bytes(shape.tables)):
+            steps.append(plan.features_by_tasks(carrier.grid))
+        else:
+            steps += plan.features()
         left += sum(table.bytes for table in shape.tables.values())
     return StagePlan("reorder", out, tuple(steps), {out: left}, held_memory(budget), threads=threads)
 
@@ -81,6 +96,10 @@ def _relabel_sizes(edges: EdgeShape, shape: GraphShape) -> RelabelSizes:
     source, _, destination = edges.relation
     items = tuple(edges.values.values())
     return RelabelSizes(edges.num_edges, shape.num_nodes(source), shape.num_nodes(destination), items)
+
+
+def _cuts(carrier: Carrier | None, nbytes: int) -> bool:
+    return carrier is not None and carrier.cuts(nbytes)
 
 
 def _in_words(windows: int) -> str:
@@ -188,3 +207,29 @@ class _Plan:
                 f"features of {name}", rows.how, memory, rows.disk_read(table), table.bytes, rows.bytes_scratch,
                 table.rows, "row",
             )  # fmt: skip
+
+    def order_by_tasks(self, node_type: str, grid: Grid) -> Step:
+        """Return the step of an order, its inverse and its scores by rank, in tasks."""
+        count, nbytes = self.shape.num_nodes(node_type), self.shape.num_nodes(node_type) * NODE_BYTES
+        written = 2 * self._map_bytes(node_type) + 8 * count
+        return _task_step(
+            f"order of {node_type}", nbytes, grid, round(8 * count * self.uncached), written, count, "node"
+        )
+
+    def relation_by_tasks(self, edges: EdgeShape, grid: Grid) -> Step:
+        """Return the step of a relation's lists, in tasks."""
+        sizes, nbytes = _relabel_sizes(edges, self.shape), task_bytes(self.shape, edges.relation)
+        written = sizes.parts()[1] + edges.num_edges * (sizes.id_bytes + sum(sizes.item_bytes))
+        read = round(written * edges.uncached)
+        return _task_step(relation_key(edges.relation), nbytes, grid, read, written, edges.num_edges, "edge")
+
+    def features_by_tasks(self, grid: Grid) -> Step:
+        """Return the step of all feature tables, in tasks."""
+        nbytes, rows = (sum(getattr(table, name) for table in self.shape.tables.values()) for name in ("bytes", "rows"))
+        return _task_step("features", tables_task_bytes(self.shape.tables), grid, nbytes, nbytes, rows, "row")
+
+
+def _task_step(name: str, nbytes: int, grid: Grid, read: int, written: int, amount: int, unit: str) -> Step:
+    """Return a step that one task would do in `nbytes` of memory, cut by a grid."""
+    parts = grid.parts(nbytes)
+    return Step(name, f"{parts} tasks", -(-nbytes // parts), read, written, 0, amount, unit)

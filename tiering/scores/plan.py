@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,21 @@ from tiering.formats.train_set import Train, resolve_train
 from tiering.formats.user_arrays import UserValues
 from tiering.memory import Budget, parse_memory
 from tiering.plan import StagePlan, Step, held_memory
+from tiering.run.carrier import Carrier
+from tiering.run.grid import Grid, equal_bounds
 from tiering.sampling import Fanout, SamplingOptions, make_sampler, resolve_fanouts
 from tiering.scores.given import read_given
 from tiering.scores.methods import AUTO, METHODS, OWN, Method, choose_method, used_by
 from tiering.scores.request import Need, ScoreOptions, ScoreRequest, TrainSet, check_options, list_nodes
 from tiering.scores.sweeps import past_the_cache, scratch_bytes
+from tiering.scores.tasks.sweeps import task_bytes
 from tiering.scores.vip import SAMPLERS
 from tiering.units import parse_threads
 
+BY_TASKS = ("degree", "rpr", "wrpr", "vip", "presample", "hybrid")
+"""Scores that tasks can compute."""
+EPOCH_TASKS = 16
+"""Tasks that sample an epoch: each reads the whole adjacency, and writes all that it has counted to the shuffle."""
 _DIGEST_STEP = 1 << 20
 """Ids that are digested at a time."""
 
@@ -48,6 +56,15 @@ class ScorePlan:
     need: Need
     notes: list[str]
     """What the user should know: what ``auto`` chose, which options have no effect."""
+    tasks: int = 0
+    """Largest number of tasks that run a step side by side; 0: the process itself computes the score."""
+
+    def runs(self, grid: Grid) -> list[list[int]]:
+        """Return epoch, first batch and end of each task that samples, as many in each epoch."""
+        options, per_epoch = self.request.options, -(-self.request.train_size // self.request.sampled.batch_size)
+        cuts = equal_bounds(per_epoch, min(per_epoch, grid.shards or EPOCH_TASKS))
+        epochs = range(options.first_epoch, options.first_epoch + options.epochs)
+        return [[epoch, first, last] for epoch in epochs for first, last in pairwise(cuts)]
 
     @property
     def sweeps(self) -> int:
@@ -64,6 +81,8 @@ class ScorePlan:
 
     def stage(self, graph: SizedGraph, shape: GraphShape, out: Path) -> StagePlan:
         """What the stage will take: memory, disk, and how much passes; `BudgetError` where the score would."""
+        if self.tasks:
+            return self._stage_by_tasks(graph, shape, out)
         self.request.budget.require(self.need.minimum, self.need.what)
         scratch = scratch_bytes(graph, self.request, self.need) if self.need.swept else 0
         how = "in memory" if not scratch else f"about {scratch / (4 * shape.num_edges()):.0%} of the edges on disk"
@@ -73,9 +92,7 @@ class ScorePlan:
         passing, unit = (1 + self.sweeps) * shape.num_edges() + sampled_edges(graph, self), "edge"
         if not self.method.edges:
             passing, unit = shape.num_nodes(), "node"
-        notes = list(self.notes)
-        if self.name == "rpr":
-            notes.append(f"at most {self.sweeps} sweeps, fewer where scores stand still before")
+        notes = self._notes_on_sweeps()
         steps = (
             Step(self.name, how, memory, self._read_bytes(shape), 0, scratch, passing, unit),
             Step("columns", "in memory", columns, 0, columns, 0, shape.num_nodes(), "node"),
@@ -83,15 +100,20 @@ class ScorePlan:
         held = held_memory(self.request.budget)
         return StagePlan("score", out, steps, {out: columns}, held, tuple(notes), self.request.threads)
 
-    def led(self, graph: SizedGraph, out: Path) -> StagePlan:
-        """What the process that leads will take where tasks compute the columns."""
-        notes = [*self.notes, f"at most {self.sweeps} sweeps"] if self.name == "rpr" else self.notes
+    def _stage_by_tasks(self, graph: SizedGraph, shape: GraphShape, out: Path) -> StagePlan:
+        """Return the plan of a score whose columns tasks write; the driver weighs those of ``hybrid``."""
         lists = list_nodes(graph) if "fanouts" in self.method.options else 0
-        left = {out: 8 * (graph.num_nodes() + lists)}
-        steps: tuple[Step, ...] = ()
+        columns = 8 * (graph.num_nodes() + lists)
+        memory = self.need.minimum if self.method.counts else -(-task_bytes(graph) // self.tasks)
+        steps = [Step(self.name, f"{self.tasks} tasks", memory, self._read_bytes(shape), columns)]
         if self.name == "hybrid":
-            steps = (Step("weighing", "in memory", 5 * left[out], 0, left[out], 0, graph.num_nodes(), "node"),)
-        return StagePlan("score", out, steps, left, held_memory(self.request.budget), tuple(notes))
+            steps.append(Step("weighing", "in memory", 5 * columns, 0, 0, 0, graph.num_nodes(), "node"))
+        held, notes = held_memory(self.request.budget), tuple(self._notes_on_sweeps())
+        return StagePlan("score", out, tuple(steps), {out: columns}, held, notes, self.request.threads)
+
+    def _notes_on_sweeps(self) -> list[str]:
+        converging = [f"at most {self.sweeps} sweeps, fewer where scores stand still before"] * (self.name == "rpr")
+        return [*self.notes, *converging]
 
     def _read_bytes(self, shape: GraphShape) -> int:
         """Bytes of the graph, or of the user's own scores, that are read from disk."""
@@ -114,6 +136,7 @@ def plan_score(
     seed: int | None = None,
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
+    carrier: Carrier | None = None,
     **given: Any,
 ) -> ScorePlan:
     """Check the parameters of a score; see `tiering.scores.score_graph`."""
@@ -146,7 +169,7 @@ def plan_score(
     inputs = {"graph": graph.digest}
     if trained and not isinstance(graph, GraphShape):
         inputs["train"] = train_digest(chosen, ordered=entry.counts)
-    return ScorePlan(
+    plan = ScorePlan(
         name,
         entry,
         request,
@@ -156,6 +179,16 @@ def plan_score(
         entry.memory(graph, request),
         own_notes + _notes(name, reason, unused, sampling),
     )
+    return plan if carrier is None else replace(plan, tasks=_count_tasks(graph, plan, carrier))
+
+
+def _count_tasks(graph: SizedGraph, plan: ScorePlan, carrier: Carrier) -> int:
+    """Return the number of tasks of the score's largest step, 0 where this process computes it."""
+    if plan.method.counts and carrier.options.executor == "ray" and carrier.grid.shards != 1:
+        return len(plan.runs(carrier.grid))  # epochs take long on graphs of any size
+    if plan.name not in BY_TASKS or not carrier.cuts(task_bytes(graph)):
+        return 0
+    return len(plan.runs(carrier.grid)) if plan.method.counts else carrier.grid.parts(task_bytes(graph))
 
 
 def train_digest(train: TrainSet, *, ordered: bool) -> str:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, StorageError
@@ -18,7 +18,9 @@ from tiering.formats.train_set import Train
 from tiering.formats.user_arrays import UserValues
 from tiering.memory import Budget
 from tiering.progress import note
+from tiering.run.carrier import Carrier
 from tiering.scores.plan import ScorePlan, plan_score
+from tiering.scores.tasks.columns import write_columns
 from tiering.version import __version__
 
 
@@ -33,7 +35,7 @@ def score_graph(
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
     force: bool = False,
-    elsewhere: ScoreMaker | None = None,
+    carrier: Carrier | None = None,
     **options: Any,
 ) -> Scores:
     """Score every node of `graph` and write the scores as an artifact.
@@ -67,8 +69,8 @@ def score_graph(
         of one sampler: `tiering.sampling.SamplingOptions`.
     threads, force
         As in every stage.
-    elsewhere
-        Has the columns made in another way than by this process, with the same bytes, for the methods it knows.
+    carrier
+        Runs large scores as tasks, to the same bytes.
     memory
         What to stay within: ``8GiB``, ``50%``, a budget; ``auto`` is most of what is free. Edges that do not fit lie in
         a nameless file beside `out` meanwhile. The scores are the same for any.
@@ -91,15 +93,17 @@ def score_graph(
         raise InputError(
             f"{graph.path}: this graph is reordered; scores are kept in original ids: score the graph it was made from"
         )
-    plan = plan_score(graph, method, scores=scores, train=train, seed=seed, threads=threads, memory=memory, **options)
-    if elsewhere is None or not elsewhere.takes(graph, plan):
+    plan = plan_score(
+        graph, method, scores=scores, train=train, seed=seed, threads=threads, memory=memory, carrier=carrier, **options
+    )
+    if not plan.tasks:
         plan.request.budget.require(plan.need.minimum, plan.need.what)
     made = {"stage": "score", "options": plan.options, "inputs": plan.inputs, "seed": plan.seed}
     identity = {**made, "package": __version__}
     with ArtifactWriter(out, "scores", force=force, identity=identity, reads=(graph,)) as writer:
         for text in plan.notes:
             note(f"note: {text}")
-        reached = _written(writer, graph, plan, elsewhere)
+        reached = _write_columns(writer, graph, plan, carrier)
         body = {
             "method": plan.name,
             "graph_digest": graph.digest,
@@ -111,24 +115,14 @@ def score_graph(
     return Scores.open(writer.out)
 
 
-class ScoreMaker(Protocol):
-    """Makes the columns of scores."""
-
-    def takes(self, graph: Graph, plan: ScorePlan) -> bool:
-        """Whether it has a way to compute a method, which is better than this process's."""
-
-    def make(self, writer: ArtifactWriter, graph: Graph, plan: ScorePlan) -> tuple[list[str], dict[str, Any]]:
-        """Write the columns, and record them; their files, and what the method says of itself."""
-
-
-def _written(writer: ArtifactWriter, graph: Graph, plan: ScorePlan, elsewhere: ScoreMaker | None) -> dict[str, Any]:
-    """Compute the columns and write them, unless an earlier run did; what the method says of itself, for the record."""
+def _write_columns(writer: ArtifactWriter, graph: Graph, plan: ScorePlan, carrier: Carrier | None) -> dict[str, Any]:
+    """Write the columns unless an earlier run did; return what the method records about itself."""
     journal = writer.required_journal()
     known = journal.get("columns")
     if known is not None and writer.has(*known["files"]):
         return dict(known["reached"])
-    if elsewhere is not None and elsewhere.takes(graph, plan):
-        names, reached = elsewhere.make(writer, graph, plan)
+    if plan.tasks and carrier is not None:
+        names, reached = write_columns(carrier, writer, graph, plan)
         journal.record("columns", files=names, reached=reached)
         return reached
     with _scratch_errors(), graph_errors(graph):

@@ -1,0 +1,94 @@
+"""Options of a cluster, and that nobody needs Ray who does not ask for it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fresh_process import in_fresh_process
+
+from tiering.errors import CapabilityError, InputError
+from tiering.run.carrier import Carrier, ClusterOptions
+
+
+@pytest.mark.parametrize("text", ["", "tiering", "=1", "tiering=", "tiering=0", "tiering=1.5", "CPU=1", "a=1,,b=2"])
+def test_resources_that_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match=r"resources: expected NAME=AMOUNT, .* or LABEL=TEXT.*, found"):
+        ClusterOptions("ray", resources=text)
+
+
+def test_resources_as_text_and_by_name() -> None:
+    wanted = {"tiering": 0.5, "slots": 2.0, "pool": "graphs"}
+    assert ClusterOptions("ray", resources="tiering=.5, slots=2,pool=graphs").wanted == wanted
+    assert ClusterOptions("ray", resources=wanted).wanted == wanted
+    assert ClusterOptions("ray").wanted == {}
+    with pytest.raises(InputError, match="resources: only with executor ray; leave it out"):
+        ClusterOptions(resources="tiering=1")
+
+
+def test_without_ray(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from tiering.run.ray import RayExecutor
+
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(CapabilityError, match=r"executor ray: .*pip install 'tiering\[ray\]'"):
+        RayExecutor()
+
+
+def test_workers_of_a_cluster_that_is_joined() -> None:
+    with pytest.raises(InputError, match="workers: of an executor on this machine"):
+        ClusterOptions("ray", address="auto", workers=3)
+
+
+def modules_of_everything() -> list[str]:
+    """What of Ray is loaded once everything is that runs without it."""
+    import tiering.pipeline
+    from tiering.cli.commands import commands
+    from tiering.run.carrier import Carrier, ClusterOptions
+    from tiering.run.ray import RayExecutor
+
+    commands()
+    with Carrier(ClusterOptions()) as cluster:
+        cluster._started()
+    assert tiering.pipeline and RayExecutor
+    return [name for name in sys.modules if name.partition(".")[0] == "ray"]
+
+
+def test_nothing_loads_ray_unasked() -> None:
+    assert in_fresh_process(modules_of_everything) == []
+
+
+def test_a_session_begins_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr("tiering.run.carrier.RayExecutor", lambda *each, **more: asked.append((each, more)))
+    Carrier(ClusterOptions("ray", workers=3, threads=2))._started()
+    Carrier(ClusterOptions("ray", address="auto"))._started()
+    assert asked[0] == ((None,), {"workers": 3, "threads": 2})
+    assert asked[1][0] == ("auto",)
+
+
+@pytest.mark.parametrize(
+    ("options", "uncut"),
+    [({}, True), ({"shards": 2}, False), ({"task_memory": "1GiB"}, False), ({"executor": "ray"}, False)],
+)
+def test_this_machine_alone_cuts_nothing_unasked(options: dict[str, Any], uncut: bool) -> None:
+    assert ClusterOptions(**options).cuts != uncut
+
+
+@pytest.mark.parametrize("workers", ["many", "0", "8x64GiB"])
+def test_workers_that_are_refused(tiering_cli: Any, tmp_path: Path, workers: str) -> None:
+    asked = ["import", "data", "--out", tmp_path / "graph", "--executor", "local", "--workers", workers]
+    assert tiering_cli(*asked).code != 0
+
+
+def test_a_dry_run_says_what_is_cut(tiering_cli: Any, tiny_dataset: Path, tmp_path: Path) -> None:
+    """Each step that is cut has its number of tasks; the others are as without tasks."""
+    chain = f'[dataset]\npath = "{tiny_dataset}"\n[score]\nmethod = "degree"\n[layout]\ncpu = "20%"\nssd = ["ssd"]\n'
+    (tmp_path / "chain.toml").write_text(chain)
+    asked = ["run", tmp_path / "chain.toml", "--dry-run", "--json", "--executor", "local"]
+    stages = tiering_cli(*asked, "--shards", "3").ok().json["stages"]
+    found = {one["stage"]: [step["name"] for step in one["steps"] if "3 tasks" in step["how"]] for one in stages}
+    lists = "node:to:node"
+    assert found == {"import": [lists], "score": ["degree"], "reorder": ["order of node", lists], "layout": ["rows"]}
+    assert "tasks" not in tiering_cli(*asked).ok().out

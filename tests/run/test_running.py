@@ -1,0 +1,359 @@
+"""Jobs of tasks on threads of this process: what is skipped, tried again, made again, refused; crashes in a commit."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cluster_jobs
+import numpy as np
+import pytest
+from child_process import in_child
+from cluster_jobs import MAPS, PARTS, run_job, stages
+
+from tiering.errors import InputError, StorageError
+from tiering.run import job as running
+from tiering.run import step as tasks_module
+from tiering.run.job import Counters, Job, RetryOptions
+from tiering.run.local import LocalExecutor
+from tiering.run.pieces import ShuffleFile, plan_key, read_record, record_key
+from tiering.run.step import Call, ConflictError, Step, plan_digest, run_attempt
+from tiering.run.store import ObjectWriter, Store, open_store
+
+ALL = MAPS + PARTS + 1
+QUICK = RetryOptions(poll=0.02, straggler_floor=0.2)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(str(tmp_path / "store"))
+
+
+@pytest.fixture
+def executor() -> Any:
+    local = LocalExecutor(2)
+    yield local
+    local.close()
+
+
+@pytest.fixture
+def plain(tmp_path: Path, executor: LocalExecutor) -> str:
+    """The digest of a run to which nothing happens."""
+    return run_job(tmp_path / "plain", executor)
+
+
+def shuffle_file(store: Store, stage: str, index: int) -> Path:
+    manifest = read_record(store, "job", stage, index)
+    assert manifest is not None
+    return Path(store.url) / manifest["shuffle"]["key"]
+
+
+def files(store: Store) -> set[str]:
+    return {str(path.relative_to(store.url)) for path in Path(store.url).rglob("*") if path.is_file()}
+
+
+def test_the_result_is_that_of_sorting_everything(store: Store, executor: LocalExecutor) -> None:
+    counters = Counters()
+    run_job(store, executor, counters=counters)
+    job = Job(store, "job", executor)
+    for stage in stages():
+        done = job.run(stage)
+    for part, values in enumerate(cluster_jobs.expected()):
+        assert job.read("order", part)["value"].tolist() == values
+    assert done[0]["facts"]["sum"] == sum(map(sum, cluster_jobs.expected()))
+    assert counters == Counters(run=ALL)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_bytes_do_not_depend_on_workers(plain: str, tmp_path: Path, workers: int) -> None:
+    local = LocalExecutor(workers)
+    assert run_job(tmp_path / "other", local) == plain
+    local.close()
+
+
+def test_what_is_done_is_skipped(store: Store, executor: LocalExecutor, plain: str) -> None:
+    first, second = Counters(), Counters()
+    run_job(store, executor, counters=first)
+    before = files(store)
+    assert run_job(store, executor, counters=second) == plain
+    assert (first.run, second.run, second.skipped) == (ALL, 0, ALL)
+    assert files(store) == before
+
+
+def test_a_plan_that_differs_is_refused(store: Store, executor: LocalExecutor) -> None:
+    Job(store, "job", executor).run(Step("one", "cluster_jobs:nothing", 2))
+    with pytest.raises(ConflictError, match=r"plans/one\.json is another plan.*remove the job's folder"):
+        Job(store, "job", executor).run(Step("one", "cluster_jobs:nothing", 3))
+
+
+def test_failures_of_storage_are_tried_again(store: Store, executor: LocalExecutor, tmp_path: Path) -> None:
+    counters = Counters()
+    job = Job(store, "job", executor, retry=QUICK, counters=counters)
+    job.run(Step("fail", "cluster_jobs:fail", 3, {"folder": str(tmp_path), "times": 2}))
+    assert (counters.run, counters.retried) == (3, 6)
+    assert all("the disk says no" in error for error in counters.errors)
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_a_task_that_always_fails_ends_the_job(
+    store: Store, executor: LocalExecutor, tmp_path: Path, attempts: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stage = Step("fail", "cluster_jobs:fail", 1, {"folder": str(tmp_path), "times": 100})
+    with pytest.raises(StorageError, match="task 0: the disk says no"):
+        Job(store, "job", executor, retry=RetryOptions(attempts, poll=0.02)).run(stage)
+    assert len(list(tmp_path.glob("failed-0.*"))) == attempts
+    assert ("failed 3 times" in capfd.readouterr().err) == (attempts == 3)
+
+
+def test_errors_of_the_input_are_not_tried_again(store: Store, executor: LocalExecutor, tmp_path: Path) -> None:
+    stage = Step("fail", "cluster_jobs:fail", 1, {"folder": str(tmp_path), "times": 100, "kind": "input"})
+    with pytest.raises(InputError, match="expected another input"):
+        Job(store, "job", executor, retry=QUICK).run(stage)
+    assert len(list(tmp_path.glob("failed-0.*"))) == 1
+
+
+def flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "flipped": flip,
+    "cut short": lambda file: os.truncate(file, file.stat().st_size - 40),
+    "empty": lambda file: os.truncate(file, 0),
+    "removed": lambda file: file.unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_only_what_is_lost_is_made_again(store: Store, executor: LocalExecutor, plain: str, damage: str) -> None:
+    """Between two stages, while the job runs: nobody has looked at the segment since it was written."""
+    counters = Counters()
+    job = Job(store, "job", executor, retry=QUICK, counters=counters)
+    cut, order, add = stages()
+    first = job.run(cut)
+    DAMAGES[damage](shuffle_file(store, "cut", 4))
+    done = [job.run(order), job.run(add)]
+    again = [read_record(store, "job", "cut", index) for index in range(MAPS)]
+    assert [index for index in range(MAPS) if again[index] != first[index]] == [4]
+    assert cluster_jobs.digest(job, [again, *done]) == plain
+    assert (counters.recovered, counters.run, counters.retried >= 1) == (1, ALL + 1, True)
+    assert any("task 4 of cut has to be run again" in error for error in counters.errors)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_what_nobody_reads_any_more_is_dropped(
+    store: Store, executor: LocalExecutor, plain: str, damaged: bool
+) -> None:
+    """It counts as done, and is made again if what was made of it is lost."""
+    run_job(store, executor)
+    cut, order, add = stages()
+    counters = Counters()
+    job = Job(store, "job", executor, retry=QUICK, counters=counters)
+    job.run(order if (job.run(cut) and damaged) else cut)
+    job.release(cut)
+    assert not [name for name in files(store) if name.startswith("job/cut/") and name.endswith(".shuffle")]
+    if damaged:
+        flip(shuffle_file(store, "order", 0))
+        store.remove(record_key("job", "add", 0))
+    again = Job(store, "job", executor, retry=QUICK, counters=counters)
+    done = [again.run(stage) for stage in (cut, order, add)]
+    assert (counters.run, counters.recovered) == ((MAPS + 2, 2) if damaged else (0, 0))
+    if damaged:
+        whole = [
+            [read_record(store, "job", name, i) for i in range(n)] for name, n in (("cut", MAPS), ("order", PARTS))
+        ]
+        assert cluster_jobs.digest(again, [*whole, done[2]]) == plain
+
+
+@pytest.mark.parametrize("damage", ["cut short", "removed"])
+def test_a_run_after_sees_what_is_gone(store: Store, executor: LocalExecutor, plain: str, damage: str) -> None:
+    run_job(store, executor)
+    DAMAGES[damage](shuffle_file(store, "order", 1))
+    counters = Counters()
+    assert run_job(store, executor, counters=counters) == plain
+    assert (counters.run, counters.skipped) == (1, ALL - 1)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_manifest_is_made_again(store: Store, executor: LocalExecutor, plain: str, damage: str) -> None:
+    run_job(store, executor)
+    DAMAGES[damage](Path(store.url) / record_key("job", "cut", 2))
+    counters = Counters()
+    assert run_job(store, executor, counters=counters) == plain
+    assert (counters.run, counters.skipped) == (1, ALL - 1)
+    assert len(list(Path(store.url).glob("job/cut/*.json"))) == MAPS
+
+
+@pytest.mark.parametrize("torn", [b"", b"\0" * 40, b'{"fun'])
+def test_a_plan_that_a_power_cut_has_torn_is_written_again(
+    store: Store, executor: LocalExecutor, plain: str, torn: bytes
+) -> None:
+    run_job(store, executor)
+    (Path(store.url) / plan_key("job", "order")).write_bytes(torn)
+    counters = Counters()
+    assert run_job(store, executor, counters=counters) == plain
+    assert (counters.run, counters.skipped) == (0, ALL)
+
+
+def test_a_reader_has_a_lost_part_made_again(store: Store, executor: LocalExecutor) -> None:
+    job = Job(store, "job", executor)
+    job.run(stages()[0])
+    whole = job.read("cut", 1, 2)
+    flip_last_part(shuffle_file(store, "cut", 1))
+    assert all(np.array_equal(values, whole[name]) for name, values in job.read("cut", 1, 2).items())
+    assert job.counters.recovered == 1
+
+
+def flip_last_part(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[-PARTS * 32 - 65] ^= 1
+    file.write_bytes(data)
+
+
+def test_two_runs_of_other_bytes_are_a_conflict(store: Store) -> None:
+    stage = Step("differ", "cluster_jobs:differ", 1)
+    first = run_attempt(Call(store.url, "job", stage, 0, plan_digest(stage)))
+    with pytest.raises(ConflictError, match="task 0 of differ was run twice and made different bytes"):
+        run_attempt(Call(store.url, "job", stage, 0, plan_digest(stage)))
+    assert read_record(store, "job", "differ", 0) == first
+    assert len([name for name in files(store) if name.endswith(".shuffle")]) == 1
+
+
+def test_a_second_run_of_the_same_bytes_leaves_nothing(store: Store) -> None:
+    first = run_attempt(Call(store.url, "job", stages()[0], 0, plan_digest(stages()[0])))
+    before = files(store)
+    assert run_attempt(Call(store.url, "job", stages()[0], 0, plan_digest(stages()[0]))) == first
+    assert files(store) == before
+
+
+def test_of_many_at_once_one_commits(store: Store) -> None:
+    found: list[Any] = []
+    start = threading.Barrier(4)
+
+    def commit() -> None:
+        start.wait()
+        found.append(run_attempt(Call(store.url, "job", stages()[0], 0, plan_digest(stages()[0]))))
+
+    threads = [threading.Thread(target=commit) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    assert all(manifest == found[0] for manifest in found)
+    assert len(files(store)) == 2
+
+
+# --- crashes in a commit -------------------------------------------------------------------------------------------
+
+
+def die(*arguments: Any, **options: Any) -> Any:
+    os._exit(7)
+
+
+def half(writer: ObjectWriter, data: Any) -> None:
+    os.write(writer._fd, np.ascontiguousarray(data).tobytes()[:100])
+    os._exit(7)
+
+
+def after(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*arguments: Any, **options: Any) -> Any:
+        plain(*arguments, **options)
+        os._exit(7)
+
+    return call
+
+
+CRASHES: dict[str, tuple[Any, str, Any, int]] = {
+    "before writing": (ObjectWriter, "write", die, 0),
+    "half written": (ObjectWriter, "write", half, 0),
+    "written, not synced": (ObjectWriter, "__exit__", die, 0),
+    "after the segment": (tasks_module, "_commit", die, 0),
+    "before the claim's link": (os, "link", die, 0),
+    "after the claim's link": (os, "link", after(os.link), 1),
+    "after the manifest": (Store, "put_if_absent", after(Store.put_if_absent), 1),
+}
+"""What is replaced in the child that dies, by what, and how many manifests it leaves."""
+
+
+@pytest.mark.parametrize("place", CRASHES)
+def test_a_crash_anywhere_in_a_commit(store: Store, executor: LocalExecutor, plain: str, place: str) -> None:
+    owner, name, deed, left = CRASHES[place]
+
+    def work() -> None:
+        setattr(owner, name, deed)
+        run_attempt(Call(store.url, "job", stages()[0], 3, plan_digest(stages()[0])))
+
+    with pytest.raises(AssertionError, match="ended with 7"):
+        in_child(work)
+    found = read_record(store, "job", "cut", 3)
+    assert (found is not None) == bool(left)
+    counters = Counters()
+    assert run_job(store, executor, counters=counters) == plain
+    assert (counters.run, counters.skipped) == (ALL - left, left)
+
+
+# --- stragglers ----------------------------------------------------------------------------------------------------
+
+
+def test_a_copy_is_sent_after_a_straggler(store: Store, executor: LocalExecutor, plain: str, tmp_path: Path) -> None:
+    counters = Counters()
+    hold = cluster_jobs.hold(tmp_path / "held", "cut-2", seconds=1.0)
+    assert run_job(store, executor, hold, retry=QUICK, counters=counters) == plain
+    assert (counters.copies, counters.run, counters.retried) == (1, ALL, 0)
+
+
+def test_no_copy_is_sent_before_its_time(store: Store, executor: LocalExecutor, plain: str, tmp_path: Path) -> None:
+    counters = Counters()
+    hold = cluster_jobs.hold(tmp_path / "held", "cut-2", seconds=0.3)
+    assert run_job(store, executor, hold, retry=RetryOptions(poll=0.02), counters=counters) == plain
+    assert counters.copies == 0
+
+
+@pytest.mark.parametrize("seconds", [0.0, 60.0])
+def test_stages_are_told_of_in_logs(
+    store: Store,
+    executor: LocalExecutor,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+) -> None:
+    """Each once when it has ended, and while it runs from time to time; what an earlier run has done is counted."""
+    monkeypatch.setattr(running, "REPORT_SECONDS", seconds)
+    run_job(store, executor)
+    for index in (1, 4):
+        store.remove(record_key("job", "cut", index))
+    job = Job(store, "job", executor, retry=QUICK)
+    job.expect(3)
+    job.broadcast("given", {"value": np.arange(3)})
+    capfd.readouterr()
+    for stage in stages():
+        job.run(stage)
+    said = capfd.readouterr().err.splitlines()
+    ends = [f"cut: step 1 of 3, {MAPS} of {MAPS} tasks", f"order: step 2 of 3, {PARTS} of {PARTS} tasks"]
+    assert [line for line in said if line in ends] == ends or seconds == 0.0
+    assert said[-1] == "add: step 3 of 3, 1 of 1 tasks"
+    assert len(said) == 3 if seconds else len(said) > 3  # one more at least, while the two tasks run
+
+
+def test_nothing_is_told_where_bars_are_watched(
+    store: Store, executor: LocalExecutor, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "in_log", lambda: False)
+    run_job(store, executor)
+    assert "stage" not in capfd.readouterr().err
+
+
+def test_a_finished_job_is_removed(store: Store, executor: LocalExecutor) -> None:
+    job = Job(store, "job", executor)
+    for stage in stages():
+        job.run(stage)
+    segment = ShuffleFile.from_json(job.run(stages()[0])[0]["shuffle"])
+    assert store.size(segment.key) == segment.nbytes
+    job.remove()
+    assert not Path(store.url).exists()

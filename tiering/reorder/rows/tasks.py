@@ -1,0 +1,264 @@
+"""Feature rows from the order of their ids to the files of tiers, in tasks.
+
+``cut``    the rows of a chunk of a table, by range of ranks, and in it by the file that has them.
+``files``  a file of a tier, or an image, each, whole: range after range, from all chunks. Of an image, the checksums of
+           its pages are left, which become files of their own.
+
+Ranges do not cross tiers, and begin where a page begins. Of a tier of several files (peers, images) a range is as large
+as a task has room for what one of them has of it. Memory: a chunk, or what a file has of a range, takes `COPIES` times
+its bytes: as it comes, in order, and as it goes; and a block of 64 MiB at both ends of what is read, which is compared
+with checksums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import gcd
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering import native
+from tiering.artifacts.checksum import BLOCK_BYTES
+from tiering.artifacts.file_writer import appending_memory
+from tiering.artifacts.manifest import relation_key
+from tiering.artifacts.writer import ArtifactWriter
+from tiering.errors import InternalError
+from tiering.formats.features import EDGE_FEATURES, FeatureTable
+from tiering.formats.graph import Graph, relation_folder
+from tiering.formats.layout import TIERS, SsdRows, TypeLayout, tier_file
+from tiering.reorder.rows.striping import Striping, as_pages, stripe_rows
+from tiering.run.files import missing_files, output_file, place_files
+from tiering.run.grid import Grid, equal_bounds
+from tiering.run.inputs import StoredArtifact
+from tiering.run.job import Job
+from tiering.run.pieces import TaskRecord
+from tiering.run.step import Step, TaskContext
+
+_HERE = "tiering.reorder.rows.tasks"
+COPIES = 4
+_ROW_BYTES = 96
+"""Of a row in a task that cuts: its rank, where it goes, and what that is made of."""
+Bytes = npt.NDArray[np.uint8]
+
+
+def task_bytes(entries: Iterable[TypeLayout]) -> int:
+    """Bytes of a task that had all rows."""
+    return COPIES * sum(entry.num_nodes * entry.row_bytes for entry in entries)
+
+
+def tables_task_bytes(tables: Mapping[str, FeatureTable]) -> int:
+    """Return the memory of a task that brought whole tables into order."""
+    return task_bytes(in_one_tier(*table) for table in tables.items())
+
+
+def in_one_tier(node_type: str, table: FeatureTable) -> TypeLayout:
+    """A table whose rows all go to one file."""
+    ranges = {tier: (0, table.rows if tier == "cpu" else 0) for tier in TIERS}
+    return TypeLayout(node_type, table.rows, table.dim, table.dtype, ranges, SsdRows.plan(0, 0, table.row_bytes, 4096))
+
+
+def write_tables(
+    job: Job, writer: ArtifactWriter, graph: Graph, tables: Mapping[str, FeatureTable], order: str
+) -> None:
+    """Write feature tables in rank order, ``tables/TYPE``, by tasks; `order` is the directory of that artifact."""
+    plans = [
+        TablePlan.of(f"table-{number}", in_one_tier(name, table), locate_rows(graph, name, table), order, job.grid)
+        for number, (name, table) in enumerate(tables.items())
+    ]
+    files = [file for number, plan in enumerate(plans) for file in plan.tier_files(number, str(writer.path))]
+    named = [{**file, "name": f"tables/{name}"} for file, name in zip(files, tables, strict=True)]
+    cuts = [plan.cut_step() for plan in plans]
+    step = write_step("tables.files", plans, cuts, named)
+    job.expect(len(cuts) + 1)
+    place_files(writer, make_row_files(job, cuts, step, missing_files(writer, step)))
+
+
+@dataclass(frozen=True)
+class RowLocation:
+    """Where the rows of a table lie: a file of an artifact, or one that it refers to."""
+
+    artifact: str
+    name: str
+    offset: int
+    in_order: bool
+    """By rank."""
+
+
+def locate_rows(graph: Graph, table: str, rows: FeatureTable) -> RowLocation:
+    of_edges = {relation_key(relation): relation for relation in graph.relations}
+    if table in of_edges and ":" in table:
+        return RowLocation(str(graph.path), f"{relation_folder(of_edges[table])}/{EDGE_FEATURES}", 0, True)
+    features: Any = graph.features
+    entry = features.manifest.body["tables"][table]
+    name = entry.get("file") or entry["external"]
+    return RowLocation(str(features.path), name, entry["offset"], entry["row_order"] == "rank")
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """The rows of one table, and how they are striped over the files of tiers."""
+
+    name: str
+    entry: TypeLayout
+    rows: RowLocation
+    order: str
+    """Directory of the order artifact."""
+    chunks: int
+    """Tasks that cut the table."""
+    striping: Mapping[str, Striping]
+    """By tier that has rows."""
+    page_bytes: int
+    num_peers: int
+
+    @classmethod
+    def of(
+        cls, name: str, entry: TypeLayout, rows: RowLocation, order: str, grid: Grid, page_bytes: int = 4096,
+        num_peers: int = 0, stripe_files: int = 0,
+    ) -> TablePlan:  # fmt: skip
+        """Return the plan by which a task has room for what one file has of a range of ranks."""
+        striping = {}
+        for tier in TIERS:
+            nbytes, ranks = entry.rows(tier) * entry.row_bytes * COPIES, entry.ranges[tier]
+            if not nbytes:
+                continue
+            if tier == "peer":
+                striping[tier] = Striping.plan(*ranks, grid.parts(nbytes // num_peers), files=num_peers)
+            elif tier != "ssd":
+                striping[tier] = Striping.plan(*ranks, grid.parts(nbytes))
+            else:
+                striping[tier] = _stripe_pages(entry, grid.parts(nbytes // stripe_files), stripe_files, page_bytes)
+        chunks = grid.parts(entry.num_nodes * entry.row_bytes * COPIES)
+        return cls(name, entry, rows, order, chunks, striping, page_bytes, num_peers)
+
+    def width(self, tier: str) -> int:
+        """Bytes of what is dealt out of a tier: a row, or a piece of one."""
+        per_row = self.striping[tier].per_row
+        return self.entry.row_bytes if per_row == 1 else self.entry.ssd_rows.stride // per_row
+
+    def most(self, tier: str) -> int:
+        """Bytes that a file of a tier has of a range, at the most."""
+        striping = self.striping.get(tier)
+        if striping is None:
+            return 0
+        pages = self.page_bytes // striping.per_page if tier == "ssd" else 0
+        return striping.most * max(self.width(tier), pages)
+
+    def params(self) -> dict[str, Any]:
+        entry = self.entry
+        return {
+            "name": self.name, "rows_at": vars(self.rows), "order": self.order, "node_type": entry.node_type,
+            "rows": entry.num_nodes, "row_bytes": entry.row_bytes, "chunks": self.chunks,
+            "stride": entry.ssd_rows.stride, "page_bytes": self.page_bytes,
+            "striping": {tier: {**dealt.to_json(), "width": self.width(tier)} for tier, dealt in self.striping.items()},
+        }  # fmt: skip
+
+    def cut_step(self) -> Step:
+        """Return the step whose tasks cut the table."""
+        entry = self.entry
+        memory = -(-entry.num_nodes // self.chunks) * (entry.row_bytes * COPIES + _ROW_BYTES) + 2 * BLOCK_BYTES
+        return Step(f"{self.name}.cut", f"{_HERE}:cut", self.chunks, self.params(), memory=memory)
+
+    def tier_files(self, number: int, folder: str) -> list[dict[str, Any]]:
+        """The files of the memory tiers; `number`: of the table."""
+        files, entry = [], self.entry
+        for tier in self.striping:
+            rows = entry.file_rows(tier, self.num_peers) if tier != "ssd" else []
+            for part, count in enumerate(rows):
+                if count:
+                    name = tier_file(entry.node_type, tier, part, len(rows))
+                    shape = [count, entry.dim]
+                    files.append({
+                        "name": name, "folder": folder, "dtype": entry.dtype, "shape": shape, "tables": [number],
+                        "tier": tier, "number": part, "bytes": count * entry.row_bytes, "most": self.most(tier),
+                    })  # fmt: skip
+        return files
+
+
+def _stripe_pages(entry: TypeLayout, parts: int, files: int, page_bytes: int) -> Striping:
+    """Return the striping of the ssd tier; a row larger than a page goes in pieces that each lie in one page."""
+    place, ranks = entry.ssd_rows, entry.ranges["ssd"]
+    if place.rows_per_page:
+        return Striping.plan(*ranks, parts, files, place.rows_per_page, first_page=place.first_page)
+    piece = gcd(place.stride, page_bytes)
+    return Striping.plan(*ranks, parts, files, page_bytes // piece, place.stride // piece, place.first_page)
+
+
+def write_step(
+    name: str, tables: Sequence[TablePlan], cuts: Sequence[Step], files: Sequence[Mapping[str, Any]]
+) -> Step:
+    """The step that writes files, from what the tables' chunks have left."""
+    memory = max(((COPIES - 1) * file["most"] + appending_memory(file["bytes"]) for file in files), default=0)
+    params = {"tables": [table.params() for table in tables], "files": list(files)}
+    return Step(name, f"{_HERE}:write", len(files), params, tuple(cut.name for cut in cuts), memory)
+
+
+def make_row_files(job: Job, cuts: Sequence[Step], step: Step, wanted: Sequence[int]) -> list[TaskRecord]:
+    """Have the files made that are `wanted`."""
+    if not wanted:
+        return []
+    for cut in cuts:
+        job.run(cut)
+    made = job.run(step, wanted)
+    job.release(*cuts)
+    return made
+
+
+def cut(context: TaskContext) -> None:
+    """The rows of a chunk, each with its place: tier by tier, range by range, file by file."""
+    params = context.params
+    begin, end = equal_bounds(params["rows"], params["chunks"])[context.index : context.index + 2]
+    source, width = RowLocation(**params["rows_at"]), params["row_bytes"]
+    first, last = source.offset + begin * width, source.offset + end * width
+    rows = StoredArtifact(source.artifact).read_bytes(source.name, first, last).reshape(end - begin, width)
+    if source.in_order:
+        ranks = np.arange(begin, end)
+    else:
+        ranks = StoredArtifact(params["order"]).read(f"nodes/{params['node_type']}/old_to_new", begin, end)
+    for document in params["striping"].values():
+        stripe_rows(context, Striping.from_json(document), ranks, rows, params["stride"])
+
+
+def write(context: TaskContext) -> None:
+    """A file: what each table has for it, range by range; of pages, also their checksums."""
+    own = context.params["files"][context.index]
+    with output_file(context, own["folder"], own["name"], own["dtype"], own["shape"]) as file:
+        for number in own["tables"]:
+            table = context.params["tables"][number]
+            striping, before = _find_striping(table, own["tier"])
+            counts = striping.counts
+            for part in range(own["number"], len(counts), striping.files):
+                rows = _gathered(context, table, before + part, counts[part], own["tier"])
+                if own["tier"] == "ssd":
+                    stride = table["stride"] if striping.per_row == 1 else rows.shape[1]
+                    rows = as_pages(rows, stride, striping.per_page, table["page_bytes"])
+                    context.write(sums=_hash_pages(rows))
+                file.append(rows)
+
+
+def _gathered(context: TaskContext, table: Mapping[str, Any], part: int, count: int, tier: str) -> Bytes:
+    """What all chunks of a table have in a part, in its order."""
+    rows = np.empty((count, table["striping"][tier]["width"]), np.uint8)
+    for found in context.read_many(f"{table['name']}.cut", ((chunk, part) for chunk in range(table["chunks"]))):
+        if found["row"].size:
+            native.scatter_rows(found["row"], found["place"], 0, rows, context.threads)
+    return rows
+
+
+def _hash_pages(pages: Bytes) -> npt.NDArray[np.uint32]:
+    if pages.size == 0:
+        return np.empty(0, "<u4")
+    return native.page_hashes(pages.reshape(-1), pages.shape[1]).astype("<u4", copy=False)
+
+
+def _find_striping(table: Mapping[str, Any], tier: str) -> tuple[Striping, int]:
+    """How rows of a tier are dealt out, and how many parts a chunk has of the tiers before."""
+    before = 0
+    for name, document in table["striping"].items():
+        striping = Striping.from_json(document)
+        if name == tier:
+            return striping, before
+        before += striping.num_parts
+    raise InternalError(f"{table['name']}: no rows in tier {tier}")

@@ -1,0 +1,137 @@
+"""Nodes of a type by falling score, ties by original id, in tasks: the order, its inverse, and the score by rank.
+
+``sample``   a sorted chunk of the nodes, of which some at even distances.
+``cut``      the chunk again, cut where the splitters lie, which the samples of all chunks give.
+``merge``    the nodes of a range of ranks: what all chunks have of it, sorted.
+``inverse``  the rank of each node of a range of original ids.
+
+What is compared is the pair (score, id), a total order: a score that many nodes share is divided like any other, and
+the result depends neither on the splitters nor on who came first. A chunk gives four samples for each range, so a range
+has at most one and a half times the nodes of a chunk. Memory: `NODE_BYTES` for each of these, and two blocks
+of 64 MiB, in which scores are read, or the sort's counters.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering import native
+from tiering.artifacts.checksum import BLOCK_BYTES
+from tiering.artifacts.manifest import id_bytes
+from tiering.artifacts.writer import ArtifactWriter
+from tiering.errors import InputError
+from tiering.formats.scores import Scores
+from tiering.reorder.rank import descending_keys
+from tiering.run.files import JoinedFile, PartitionRange, join_step, make_files
+from tiering.run.grid import equal_bounds
+from tiering.run.inputs import StoredArtifact
+from tiering.run.job import Job
+from tiering.run.step import Step, TaskContext
+
+_HERE = "tiering.reorder.tasks.order"
+NODE_BYTES = 96
+"""Of a node in a task: score, key and id, as they came and sorted, and what the sort holds."""
+_SAMPLES = 4
+"""Samples of a chunk for each range."""
+
+
+def write_order(job: Job, writer: ArtifactWriter, scores: Scores, node_type: str, count: int) -> None:
+    """Write both directions of the order of a type and its scores by rank, by tasks."""
+    name = f"order-{scores.node_types.index(node_type)}"
+    job.expect(5)
+    parts, item = job.grid.parts(count * NODE_BYTES), id_bytes(count)
+    params = {"scores": str(scores.path), "node_type": node_type, "num_nodes": count, "parts": parts}
+    chunk = -(-count // parts) * NODE_BYTES + 2 * BLOCK_BYTES
+    sample = Step(f"{name}.sample", f"{_HERE}:sample", parts, params, memory=chunk)
+    job.run(sample)
+    samples = [job.read(sample.name, index) for index in range(parts)]
+    keys, ids = (np.concatenate([one[column] for one in samples]) for column in ("key", "id"))
+    order = np.lexsort((ids, keys))
+    chosen = order[[order.size * part // parts for part in range(1, parts)]]
+    splitters = {"keys": keys[chosen].tolist(), "ids": ids[chosen].tolist()}
+    cut = Step(f"{name}.cut", f"{_HERE}:cut", parts, {**params, "splitters": splitters}, memory=chunk)
+    rows = np.sum([record["facts"]["rows"] for record in job.run(cut)], axis=0)
+    before = [0, *np.cumsum(rows).tolist()]
+    widest = int(rows.max()) * NODE_BYTES + 2 * BLOCK_BYTES
+    of = {**params, "from": cut.name, "before": before}
+    merge = Step(f"{name}.merge", f"{_HERE}:merge", parts, of, (cut.name,), widest)
+    job.run(merge)
+    job.release(cut)
+    of = {**params, "from": merge.name}
+    inverse = Step(f"{name}.inverse", f"{_HERE}:inverse", parts, of, (merge.name,), chunk)
+    job.run(inverse)
+    folder, wide = f"nodes/{node_type}", f"int{8 * item}"
+    files = [
+        JoinedFile(f"{folder}/new_to_old", wide, (count,), [PartitionRange(merge.name, 0, parts)]),
+        JoinedFile(f"{folder}/score", "float64", (count,), [PartitionRange(merge.name, 0, parts, 1)]),
+        JoinedFile(f"{folder}/old_to_new", wide, (count,), [PartitionRange(inverse.name, 0, parts)]),
+    ]
+    make_files(job, writer, join_step(f"{name}.files", writer.path, files, 8 * int(rows.max())))
+    job.release(merge, inverse)
+
+
+def sample(context: TaskContext) -> None:
+    """Pairs of a chunk, sorted, at even distances."""
+    keys, ids, _ = _sorted(context)
+    count = min(keys.size, _SAMPLES * context.params["parts"])
+    places = (2 * np.arange(count) + 1) * keys.size // max(1, 2 * count)
+    context.write(key=keys[places], id=ids[places].astype(np.int64))
+
+
+def cut(context: TaskContext) -> dict[str, list[int]]:
+    """The nodes of a chunk by range of ranks: ids and scores, sorted; how many there are of each, as facts."""
+    keys, ids, scores = _sorted(context)
+    splitters = context.params["splitters"]
+    ends = [_place(keys, ids, *pair) for pair in zip(splitters["keys"], splitters["ids"], strict=True)]
+    ends.append(keys.size)
+    context.write_all({"id": ids, "score": scores}, np.array(ends, np.int64))
+    return {"rows": np.diff(ends, prepend=0).tolist()}
+
+
+def merge(context: TaskContext) -> None:
+    """The nodes of a range of ranks in order: ids, scores, then (id, rank) by range of original ids."""
+    params = context.params
+    parts = list(context.read_many(params["from"], ((task, context.index) for task in range(params["parts"]))))
+    ids, scores = (np.concatenate([part[column] for part in parts]) for column in ("id", "score"))
+    # Chunks follow each other by id, and each is sorted: of equal scores the smaller id stands before the larger.
+    order = native.sort_by_score(scores, context.threads)
+    ids, scores = ids[order], scores[order]
+    context.write(ids=ids)
+    context.write(scores=scores)
+    ranks = np.arange(params["before"][context.index], params["before"][context.index + 1], dtype=ids.dtype)
+    bounds = np.array(equal_bounds(params["num_nodes"], params["parts"]), np.int64)
+    places, counts = native.partition(ids, bounds, context.threads)
+    context.write_all({"id": ids[places], "rank": ranks[places]}, np.cumsum(counts))
+
+
+def inverse(context: TaskContext) -> None:
+    """The rank of each node of a range of original ids."""
+    params = context.params
+    begin, end = equal_bounds(params["num_nodes"], params["parts"])[context.index : context.index + 2]
+    out = np.full(end - begin, -1, f"i{id_bytes(params['num_nodes'])}")
+    for part in context.read_many(params["from"], ((task, 2 + context.index) for task in range(params["parts"]))):
+        out[part["id"] - begin] = part["rank"]
+    context.write(ranks=out)
+
+
+def _sorted(context: TaskContext) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Keys, ids and scores of a task's chunk, in the order of ranks."""
+    params = context.params
+    bounds = equal_bounds(params["num_nodes"], params["parts"])
+    begin, end = bounds[context.index], bounds[context.index + 1]
+    values = StoredArtifact(params["scores"]).read(f"nodes/{params['node_type']}/feature", begin, end)
+    if np.isnan(values).any():
+        raise InputError(
+            f"{params['scores']}: scores of node type {params['node_type']!r}: the score of node "
+            f"{begin + int(np.argmax(np.isnan(values)))} is NaN; score the graph again"
+        )
+    order = native.sort_by_score(values, context.threads)
+    ids = order.astype(f"i{id_bytes(params['num_nodes'])}") + begin
+    return descending_keys(values)[order], ids, values[order]
+
+
+def _place(keys: npt.NDArray[np.uint64], ids: npt.NDArray[np.int64], key: int, node: int) -> int:
+    """How many of the sorted pairs come before a pair."""
+    low, high = (int(np.searchsorted(keys, np.uint64(key), side)) for side in ("left", "right"))
+    return low + int(np.searchsorted(ids[low:high], node))

@@ -1,0 +1,162 @@
+"""The carrier of a command's tasks: an executor, a store for their shuffle files, and how finely work is cut."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import xxhash
+
+from tiering.artifacts import external_directories
+from tiering.artifacts.writer import ArtifactWriter
+from tiering.errors import InputError
+from tiering.progress import note
+from tiering.run.executor import Executor
+from tiering.run.grid import Grid
+from tiering.run.job import Counters, Job, RetryOptions
+from tiering.run.local import LocalExecutor
+from tiering.run.pieces import canonical
+from tiering.run.ray import RayExecutor
+from tiering.run.store import check_store, open_store
+from tiering.units import parse_threads
+
+EXECUTORS = ("local", "ray")
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """How tasks are run; none of it but the grid decides what they are, and nothing changes the result."""
+
+    executor: str = "local"
+    """``local``: threads of this process; ``ray``: workers of a Ray cluster."""
+    store: str | None = None
+    """Directory, seen by all machines under the same path; default: next to the output."""
+    address: str | None = None
+    """Of a running Ray cluster, ``auto`` for the one this machine belongs to; ``None`` starts one on this machine."""
+    workers: int | None = None
+    """Tasks side by side, of an executor on this machine; default: as many as processors."""
+    threads: int = 1
+    """Of a task."""
+    task_memory: str | int | None = None
+    """What a task may take, about; see `tiering.run.grid.Grid`."""
+    shards: int | None = None
+    """PartitionRange of a graph, in place of what follows from `task_memory`."""
+
+    resources: Mapping[str, float | str] | str | None = None
+    """What a machine of a Ray cluster needs to take tasks; others are left out. An amount of a custom resource of Ray's
+    that each task takes, or the text of a label; or both as text, ``tiering=1,pool=graphs``.
+    """
+
+    def __post_init__(self) -> None:
+        if self.executor not in EXECUTORS:
+            raise InputError(f"executor: expected {' or '.join(EXECUTORS)}, found {self.executor!r}")
+        if self.address is not None and self.executor != "ray":
+            raise InputError("address: only with executor ray; leave it out")
+        if self.resources is not None and self.executor != "ray":
+            raise InputError("resources: only with executor ray; leave it out")
+        if self.store is not None:
+            check_store(self.store)
+        if self.workers is not None and self.workers < 1:
+            raise InputError(f"workers: expected 1 or more, found {self.workers}")
+        if self.address is not None and self.workers is not None:
+            raise InputError("workers: of an executor on this machine, not of a cluster that is joined; leave it out")
+        _ = self.grid, self.wanted
+
+    @property
+    def grid(self) -> Grid:
+        """How finely work is cut."""
+        return Grid.of(self.task_memory, self.shards)
+
+    @property
+    def cuts(self) -> bool:
+        """Whether work is cut at all: on this machine alone only where a size is given, for one process is faster."""
+        return self.executor == "ray" or (self.task_memory, self.shards) != (None, None)
+
+    @property
+    def wanted(self) -> dict[str, float | str]:
+        """Resources and labels by name."""
+        given = {} if self.resources is None else self.resources
+        if isinstance(given, str):
+            items = (item.partition("=") for item in given.split(","))
+            given = {name.strip(): _amount(value.strip()) for name, _, value in items}
+        for name, value in given.items():
+            known = name in ("", "CPU", "GPU", "memory", "object_store_memory")
+            whole = isinstance(value, str) or 0 < value <= 1 or (value > 1 and value == int(value))
+            if known or value == "" or not whole:
+                raise InputError(
+                    "resources: expected NAME=AMOUNT, a fraction up to 1 or a whole number, or LABEL=TEXT, as machines "
+                    f"were given them at `ray start`, found {name}={value}"
+                )
+        return dict(given)
+
+
+def _amount(text: str) -> float | str:
+    """An amount of a resource, or the text of a label."""
+    return float(text) if text.replace(".", "", 1).isdecimal() else text
+
+
+class Carrier:
+    """The runner of jobs, handed to the stages of a command; a context manager that ends the executor."""
+
+    def __init__(self, options: ClusterOptions, retry: RetryOptions | None = None) -> None:
+        self.options, self.grid, self.retry = options, options.grid, retry
+        self.counters = Counters()
+        self._executor: Executor | None = None
+        self._jobs: list[Job] = []
+
+    def cuts(self, nbytes: int) -> bool:
+        """Return whether a step that would take `nbytes` in one task runs as several tasks."""
+        return nbytes > 0 and self.grid.parts(nbytes) > 1
+
+    def job(self, writer: ArtifactWriter) -> Job:
+        """Return the job that makes an artifact; its name stands for what is made, from what, and how it is cut."""
+        stage = str(writer.required_journal().identity["stage"])
+        identity: Mapping[str, Any] = {**writer.required_journal().identity, "out": str(writer.root), **vars(self.grid)}
+        name = f"{stage}-{xxhash.xxh3_64_hexdigest(canonical(identity))}"
+        url, executor = self.options.store or str(writer.root.with_name(f".{writer.root.name}.tasks")), self._started()
+        folder = Path(os.path.abspath(url)) / name  # noqa: PTH100 - keep symbolic links in the name as given
+        # Removed with the journal that knows of it, however the run ends.
+        external_directories.claim_temporary(folder, writer.root, writer.required_journal())
+        job = Job(
+            open_store(url), name, executor, grid=self.grid, threads=self.options.threads, retry=self.retry,
+            counters=self.counters,
+        )  # fmt: skip
+        self._jobs.append(job)
+        return job
+
+    def finish(self) -> None:
+        """Report retries and recoveries, and remove the jobs' folders from the store: their artifact is published."""
+        counters = self.counters
+        unusual = {
+            "from an earlier run": counters.skipped, "tried again": counters.retried,
+            "copied": counters.copies, "made again": counters.recovered,
+        }  # fmt: skip
+        if any(unusual.values()):
+            text = ", ".join(f"{count} {words}" for words, count in unusual.items() if count)
+            note(f"note: tasks: {counters.run} run, {text}")
+        while self._jobs:
+            self._jobs.pop().remove()
+        self.counters = Counters()
+
+    def _started(self) -> Executor:
+        if self._executor is None:
+            options = self.options
+            workers = options.workers or parse_threads(None)
+            if options.executor == "ray":
+                more = {"resources": options.wanted} if options.wanted else {}
+                self._executor = RayExecutor(options.address, workers=workers, threads=options.threads, **more)
+            else:
+                self._executor = LocalExecutor(workers)
+        return self._executor
+
+    def __enter__(self) -> Carrier:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
+        if self._executor is not None:
+            self._executor.close()
+            self._executor = None

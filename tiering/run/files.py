@@ -1,0 +1,117 @@
+"""Files of an artifact that tasks write, each by one task; who leads the job gives them their names at the end."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tiering.artifacts.file_writer import FileWriter, appending_memory
+from tiering.artifacts.manifest import FileEntry
+from tiering.artifacts.storage import storage_errors
+from tiering.artifacts.writer import ArtifactWriter
+from tiering.run.job import Job
+from tiering.run.pieces import TaskRecord
+from tiering.run.step import OutputFile, Step, TaskContext
+
+ATTEMPTS = ".attempts"
+"""Folder, in that of an artifact in the making, of files that tasks have written."""
+
+
+@contextmanager
+def output_file(context: TaskContext, folder: str, name: str, dtype: str, shape: Sequence[int]) -> Iterator[FileWriter]:
+    """The file `name` of the artifact that is being made in `folder`, to be written whole by this task."""
+    own = f"{context.step}-{context.index:06}-"
+    for stale in Path(folder, ATTEMPTS).glob(f"{own}*") if context.alone else ():
+        stale.unlink(missing_ok=True)
+    at = f"{ATTEMPTS}/{own}{uuid.uuid4().hex}"
+    entry = FileEntry(dtype, tuple(shape), "")
+
+    def finished(blocks: bytes) -> None:
+        context.file = OutputFile(folder, name, at, dtype, entry.shape, blocks.hex())
+
+    with FileWriter(Path(folder) / at, entry.bytes, finished=finished) as file:
+        yield file
+
+
+def place_files(writer: ArtifactWriter, records: Iterable[TaskRecord]) -> None:
+    """Give files that tasks have written their names, and record them."""
+    for record in records:
+        file = OutputFile.from_json(record["file"])
+        target = writer.path / file.name
+        with storage_errors(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (writer.path / file.at).replace(target)
+        writer.record(file.name, FileEntry.of(file.dtype, file.shape, bytes.fromhex(file.blocks)))
+
+
+def missing_files(writer: ArtifactWriter, step: Step) -> list[int]:
+    """Tasks of a step that writes ``files``, those whose file no earlier run has put in its place."""
+    return [index for index, file in enumerate(step.params["files"]) if not writer.has(file["name"])]
+
+
+def make_files(job: Job, writer: ArtifactWriter, step: Step) -> None:
+    """Have those files of a `join_step` made that are not in their place, and put them there."""
+    place_files(writer, job.run(step, missing_files(writer, step)))
+
+
+@dataclass(frozen=True)
+class PartitionRange:
+    """The first column of one part of each task of a step, [first, end) of them, one after the other."""
+
+    step: str
+    first: int
+    end: int
+    part: int = 0
+
+
+@dataclass(frozen=True)
+class JoinedFile:
+    """A file that consists of parts of finished tasks."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    parts: Sequence[PartitionRange]
+    before: Sequence[int] | None = None
+    """What is added to the values of each part, such as the entries before it."""
+    last: int | None = None
+    """A value behind them all."""
+    divided_by: float | None = None
+    """What values are divided by, if they are."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "shape": list(self.shape), "parts": [vars(part) for part in self.parts]}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> JoinedFile:
+        return cls(**{**document, "parts": [PartitionRange(**part) for part in document["parts"]]})
+
+
+def join_step(name: str, folder: Path, joined: Sequence[JoinedFile], largest: int) -> Step:
+    """A step that writes files from parts, one task each; `largest`: bytes of the largest part."""
+    params = {"folder": str(folder), "files": [file.to_json() for file in joined]}
+    sizes = [FileEntry(file.dtype, tuple(file.shape), "").bytes for file in joined]
+    reads = {parts.step: None for file in joined for parts in file.parts}
+    memory = 3 * largest + max(map(appending_memory, sizes))
+    return Step(name, "tiering.run.files:join", len(joined), params, tuple(reads), memory)
+
+
+def join(context: TaskContext) -> None:
+    """Write one of the files of a `join_step`."""
+    joined, number = JoinedFile.from_json(context.params["files"][context.index]), 0
+    with output_file(context, context.params["folder"], joined.name, joined.dtype, joined.shape) as file:
+        for parts in joined.parts:
+            for task in range(parts.first, parts.end):
+                values = next(iter(context.read(parts.step, task, parts.part).values()))
+                if joined.before is not None:
+                    values = values + joined.before[number]
+                file.append(values if joined.divided_by is None else values / joined.divided_by)
+                number += 1
+        if joined.last is not None:
+            file.append(np.array([joined.last], joined.dtype))

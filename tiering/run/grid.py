@@ -1,0 +1,50 @@
+"""The logical grid of a job: how much a task takes. It follows from sizes and options alone, never from workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.errors import InputError
+from tiering.units import parse_bytes
+
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How a job is cut."""
+
+    task_memory: int = 2 << 30
+    """Bytes that a task may take, about: parts of the graph are as large as that allows."""
+    shards: int | None = None
+    """So many parts, in place of what follows from `task_memory`."""
+
+    @classmethod
+    def of(cls, task_memory: str | int | None = None, shards: int | None = None) -> Grid:
+        """A grid by the user's options."""
+        memory = cls.task_memory if task_memory is None else parse_bytes(task_memory, "task memory")
+        if memory < 64 << 20:
+            raise InputError(f"task memory: expected 64MiB or more, found {task_memory}")
+        if shards is not None and not 1 <= shards <= 65536:
+            raise InputError(f"shards: expected 1 to 65536, found {shards}")
+        return cls(memory, shards)
+
+    def parts(self, nbytes: int) -> int:
+        """Return the number of parts in which a task has memory for one, where a single task would take `nbytes`."""
+        return self.shards or max(1, -(-nbytes // self.task_memory))
+
+
+def equal_bounds(count: int, parts: int) -> list[int]:
+    """Where `parts` parts of `count` things begin, and where the last ends; sizes differ by one at the most."""
+    return [count * part // parts for part in range(parts + 1)]
+
+
+def balanced_bounds(weights: Int64Array, parts: int) -> list[int]:
+    """Bounds of `parts` runs of things of about the same weight each, shape (parts + 1,); a run may be empty."""
+    ends = np.concatenate([[0], np.cumsum(weights)])
+    wanted = [int(ends[-1]) * part // parts for part in range(1, parts)]
+    inner = np.searchsorted(ends, wanted, "left") if parts > 1 else np.empty(0, np.int64)
+    return [0, *np.minimum(inner, weights.size).tolist(), int(weights.size)]

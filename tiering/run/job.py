@@ -1,0 +1,363 @@
+"""A job: runs the tasks of its steps, skips finished ones, retries failed ones, sends speculative attempts, recovers
+lost ones. Everything that decides between attempts is here, for every executor.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from tiering.artifacts.checksum import split_digests
+from tiering.artifacts.file_writer import damaged_blocks
+from tiering.artifacts.manifest import FileEntry
+from tiering.errors import InternalError, RefusedError, TieringError
+from tiering.progress import in_log, note, progress
+from tiering.run.executor import Executor, Finished
+from tiering.run.grid import Grid
+from tiering.run.pieces import (
+    Columns,
+    LostError,
+    ShuffleFile,
+    ShuffleStore,
+    TaskRecord,
+    canonical,
+    plan_key,
+    read_record,
+    record_key,
+    released_key,
+    shuffle_folder,
+    split_rows,
+)
+from tiering.run.step import Call, ConflictError, Outcome, OutputFile, Step, plan_digest, run_attempt
+from tiering.run.store import Store
+
+WINDOW = 4
+"""Attempts under way or waiting, for each slot: so many as keep slots busy and are remembered at no cost."""
+REPORT_SECONDS = 60.0
+"""Between two lines in a log on a step that runs; there is one at its end in any case."""
+
+
+@dataclass(frozen=True)
+class RetryOptions:
+    """When to try again, and when to send a copy after an attempt that does not end."""
+
+    attempts: int = 5
+    """Of a task, in one run of a job, before its last error ends the job."""
+    straggler_factor: float = 3.0
+    """Times the 95th percentile of the step that an attempt may take before a copy is sent after it."""
+    straggler_floor: float = 60.0
+    """Seconds that it may take in any case."""
+    poll: float = 0.5
+    """Seconds between two looks at attempts that do not end."""
+
+
+@dataclass
+class Counters:
+    """What happened in a job, for reports, and for tests to see that a fault has happened."""
+
+    run: int = 0
+    """Tasks whose record is from this run."""
+    skipped: int = 0
+    """Tasks that an earlier run had finished."""
+    retried: int = 0
+    """Attempts after one that failed."""
+    copies: int = 0
+    """Attempts sent after one that did not end."""
+    recovered: int = 0
+    """Tasks run again because what they had left was lost."""
+    errors: list[str] = field(default_factory=list)
+    """Of attempts that were tried again."""
+
+
+@dataclass
+class _Attempt:
+    index: int
+    begun: float | None = None
+    """When it was first seen to have a slot."""
+
+
+class Job:
+    """Steps of one job, run one after the other; their plans and records are in the store under the job's name.
+
+    The name stands for what is computed, from what: two runs of the same name are the same job, and the second goes on
+    where the first was stopped.
+    """
+
+    expected = 0
+    """Steps that the job runs, as far as is known."""
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        executor: Executor,
+        *,
+        grid: Grid | None = None,
+        threads: int = 1,
+        retry: RetryOptions | None = None,
+        counters: Counters | None = None,
+    ) -> None:
+        self.store, self.name, self.executor, self.threads = store, name, executor, threads
+        self.grid = grid or Grid()
+        self.retry, self.counters = retry or RetryOptions(), counters or Counters()
+        self._steps: dict[str, Step] = {}
+        self._plans: dict[str, str] = {}
+        """Digests of the steps' plans, which may be long."""
+        self._arrays: dict[str, Columns] = {}
+        self._tickets = 0
+
+    def expect(self, steps: int) -> None:
+        """Count steps that are going to run, for reports; some scores may need fewer."""
+        self.expected += steps
+
+    def run(self, step: Step, only: Iterable[int] | None = None) -> list[TaskRecord]:
+        """Run what is missing of a step; the records of all its tasks, or of those in `only`, in their order."""
+        self._plan(step)
+        return self._run(step, range(step.tasks) if only is None else only)
+
+    def release(self, *steps: Step) -> None:
+        """Remove the shuffle files of finished steps, which no later step reads; the tasks still count as finished.
+
+        Should something that was made of them be lost, the tasks run again.
+        """
+        for step in steps:
+            self.store.put_if_absent(released_key(self.name, step.name), b"released")
+            self.store.clear(shuffle_folder(self.name, step.name))
+
+    def broadcast(self, name: str, columns: Columns, bounds: Sequence[int] = ()) -> Step:
+        """Write arrays of the driver as the partitions of task 0 of a step that runs here, now.
+
+        `bounds`: where partitions begin and end; by default all is one. The driver keeps the arrays, to write them
+        again should they be lost.
+        """
+        cuts = list(bounds) or [0, *{array.shape[0] for array in columns.values()}]
+        digest = xxhash.xxh3_64()
+        for partition in split_rows(columns, cuts[1:]):
+            for array in partition.values():
+                digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        step = Step(name, "tiering.run.step:broadcast", 1, {"digest": digest.hexdigest(), "bounds": cuts})
+        self._plan(step)
+        self._arrays[name] = columns
+        if self._find(name, 0) is None:
+            run_attempt(self.call(step, 0), columns)
+        return step
+
+    def read(self, step: str, index: int, partition: int = 0) -> dict[str, npt.NDArray[Any]]:
+        """Return a partition of a finished task, a small one, for the driver; a lost one is made again."""
+        for _ in range(self.retry.attempts):
+            try:
+                return ShuffleStore(self.store, self.name).read(step, index, partition)
+            except LostError as error:
+                self.recover(error)
+        return ShuffleStore(self.store, self.name).read(step, index, partition)
+
+    def _plan(self, step: Step) -> None:
+        """Write the plan down, or see that it is the one that was."""
+        unknown = [name for name in step.reads if name not in self._steps]
+        if unknown or self._steps.get(step.name, step) != step:
+            raise InternalError(f"step {step.name}: reads {unknown}, or is planned twice")
+        plan, key = canonical(step.to_json()), plan_key(self.name, step.name)
+        found = self.store.put_if_absent(key, plan)
+        if not _is_json(found):  # torn by a power cut
+            self.store.remove(key)
+            found = self.store.put_if_absent(key, plan)
+        if found != plan:
+            raise ConflictError(
+                f"{self.store.url}: {key} is another plan of the same job, by another "
+                "version of this package or an input that changed; remove the job's folder and run it again"
+            )
+        self._steps[step.name] = step
+        self._plans[step.name] = plan_digest(step)
+
+    def _run(self, step: Step, wanted: Iterable[int]) -> list[TaskRecord]:
+        records: dict[int, TaskRecord] = {}
+        order, released = list(wanted), self.store.size(released_key(self.name, step.name)) is not None
+        for index in order:
+            found = self._find(step.name, index, released)
+            if found is not None:
+                records[index] = found
+        self.counters.skipped += len(records)
+        missing = [index for index in order if index not in records]
+        if missing:
+            with progress(len(order), step.name, "task") as bar:
+                bar.update(len(records))
+                _StepRun(self, step, missing, records, bar, len(order)).run()
+        if order and in_log():
+            note(self.report(step, len(records), len(order)))
+        return [records[index] for index in order]
+
+    def report(self, step: Step, done: int, tasks: int) -> str:
+        """A line for logs: how far a step has come."""
+        number = [name for name in self._steps if name not in self._arrays].index(step.name) + 1
+        of = max(number, self.expected)
+        return f"{step.name}: step {number} of {of}, {done} of {tasks} tasks"
+
+    def _find(self, step: str, index: int, released: bool = False) -> TaskRecord | None:
+        """The record of a finished task; one of which nothing is left is removed, unless that was `released`."""
+        found = read_record(self.store, self.name, step, index)
+        if found is None or released or self._is_whole(found):
+            return found
+        self.store.remove(record_key(self.name, step, index))
+        return None
+
+    def _is_whole(self, record: TaskRecord) -> bool:
+        """Whether what a record stands for is there: a file as it was written, a shuffle file by its size.
+
+        Content of shuffle files is compared where it is read. Cost: reads the file.
+        """
+        shuffle_file = ShuffleFile.from_json(record["shuffle"])
+        if self.store.size(shuffle_file.key) != shuffle_file.nbytes:
+            return False
+        if record["file"] is None:
+            return True
+        file = OutputFile.from_json(record["file"])
+        path, size = Path(file.folder, file.at), FileEntry(file.dtype, tuple(file.shape), "").bytes
+        if not path.is_file() or path.stat().st_size != size:
+            return False
+        return not damaged_blocks(path, split_digests(bytes.fromhex(file.blocks)))
+
+    def remove(self) -> None:
+        """Remove what tasks have left for each other, once the job's result is published."""
+        self.store.clear(self.name)
+
+    def recover(self, lost: LostError, *, run: bool = True) -> None:
+        """Run a task again whose record or shuffle file is gone or damaged.
+
+        `run`: whether that is done here, or by who calls, to whom that task belongs.
+        """
+        step = self._steps.get(lost.step)
+        if step is None:
+            raise InternalError(f"a task read {lost.step}, which its step does not name")
+        found = read_record(self.store, self.name, step.name, lost.index)
+        if found is not None and found["shuffle"]["key"] != lost.key and self._is_whole(found):
+            return  # another consumer has noticed before
+        note(f"note: {lost}")
+        self.counters.recovered += 1
+        self.store.remove(record_key(self.name, step.name, lost.index))
+        mark = released_key(self.name, step.name)
+        if lost.step in self._arrays:
+            run_attempt(self.call(step, 0), self._arrays[step.name])
+        elif self.store.size(mark) is not None:
+            self.store.remove(mark)  # all of it is gone, and who reads one task's mostly reads the others' too
+            self._run(step, range(step.tasks))
+        elif run:
+            self._run(step, [lost.index])
+
+    def call(self, step: Step, index: int) -> Call:
+        return Call(self.store.url, self.name, step, index, self._plans[step.name], self.threads)
+
+    def ticket(self) -> int:
+        self._tickets += 1
+        return self._tickets
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        json.loads(data)
+    except ValueError:
+        return False
+    return True
+
+
+class _StepRun:
+    """The attempts at the tasks of a step that are missing."""
+
+    def __init__(
+        self, job: Job, step: Step, missing: list[int], records: dict[int, TaskRecord], bar: object, tasks: int
+    ) -> None:
+        self.job, self.step, self.records, self.bar, self.tasks = job, step, records, bar, tasks
+        self.reported = time.monotonic()
+        self.waiting = deque(missing)
+        self.attempts: dict[int, _Attempt] = {}
+        self.tries: dict[int, int] = {}
+        self.seconds: list[float] = []
+
+    def run(self) -> None:
+        executor, retry = self.job.executor, self.job.retry
+        try:
+            while self.waiting or self.attempts:
+                while self.waiting and len(self.attempts) < WINDOW * executor.slots:
+                    self._submit(self.waiting.popleft())
+                for finished in executor.wait(list(self.attempts), retry.poll):
+                    self._finish(finished)
+                self._send_copies()
+                if time.monotonic() - self.reported >= REPORT_SECONDS and in_log():
+                    self.reported = time.monotonic()
+                    note(self.job.report(self.step, len(self.records), self.tasks))
+        except BaseException:
+            for ticket in self.attempts:
+                executor.cancel(ticket)
+            executor.settle()
+            raise
+
+    def _submit(self, index: int) -> None:
+        ticket, alone = self.job.ticket(), all(attempt.index != index for attempt in self.attempts.values())
+        self.attempts[ticket] = _Attempt(index)
+        self.tries[index] = self.tries.get(index, 0) + 1
+        self.job.executor.submit(ticket, replace(self.job.call(self.step, index), alone=alone))
+
+    def _finish(self, finished: Finished) -> None:
+        attempt = self.attempts.pop(finished.ticket, None)
+        if attempt is None or attempt.index in self.records:
+            return  # a copy was faster
+        outcome = finished.outcome
+        if outcome.record is None:
+            self._fail(attempt.index, outcome)
+            return
+        if attempt.begun is not None:
+            self.seconds.append(time.monotonic() - attempt.begun)
+        self.records[attempt.index] = outcome.record
+        self.job.counters.run += 1
+        self.bar.update(1)  # type: ignore[attr-defined]
+        for ticket in [t for t, other in self.attempts.items() if other.index == attempt.index]:
+            self.job.executor.cancel(ticket)
+            del self.attempts[ticket]
+
+    def _fail(self, index: int, outcome: Outcome) -> None:
+        error = outcome.error or InternalError(f"task {index} of {self.step.name} ended without a word")
+        if not outcome.again or self.tries[index] >= self.job.retry.attempts:
+            raise self._named(error, index)
+        self.job.counters.errors.append(str(error))
+        if isinstance(error, LostError):
+            own = (error.step, error.index) == (self.step.name, index)
+            self.job.recover(error, run=not own)
+        if not any(attempt.index == index for attempt in self.attempts.values()):
+            self.job.counters.retried += 1
+            self.waiting.appendleft(index)
+
+    def _named(self, error: TieringError | RefusedError, index: int) -> Exception:
+        tries = self.tries[index]
+        if tries > 1:
+            note(f"note: task {index} of {self.step.name} failed {tries} times; the last error follows")
+        return error
+
+    def _send_copies(self) -> None:
+        """Send a second attempt after each that takes too long: its worker may be frozen, or cut off, unnoticed."""
+        retry, now = self.job.retry, time.monotonic()
+        copied = [attempt.index for attempt in self.attempts.values()]
+        for ticket, attempt in list(self.attempts.items()):
+            if attempt.begun is None:
+                if self.job.executor.running(ticket):
+                    attempt.begun = now
+                continue
+            late = now - attempt.begun > self._patience() and self.tries[attempt.index] < retry.attempts
+            if late and copied.count(attempt.index) == 1:
+                self.job.counters.copies += 1
+                self._submit(attempt.index)
+
+    def _patience(self) -> float:
+        """Seconds that an attempt may take before a copy is sent."""
+        retry = self.job.retry
+        if not self.seconds:
+            return retry.straggler_floor
+        ranked = sorted(self.seconds)
+        return max(retry.straggler_floor, retry.straggler_factor * ranked[int(0.95 * (len(ranked) - 1))])

@@ -1,0 +1,47 @@
+"""Attempts on threads of this process: the core computes outside Python's lock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+
+from tiering.run.executor import Finished
+from tiering.run.step import Call, Outcome, attempt
+
+
+class LocalExecutor:
+    """So many workers, each a thread."""
+
+    def __init__(self, workers: int) -> None:
+        self.slots = workers
+        self._pool = ThreadPoolExecutor(workers, "task")
+        self._futures: dict[int, Future[Outcome]] = {}
+        self._dropped: list[Future[Outcome]] = []
+
+    def submit(self, ticket: int, call: Call) -> None:
+        self._futures[ticket] = self._pool.submit(attempt, call)
+
+    def wait(self, tickets: Collection[int], seconds: float) -> list[Finished]:
+        known = {self._futures[ticket]: ticket for ticket in tickets if ticket in self._futures}
+        if not known:
+            time.sleep(seconds)
+            return []
+        done, _ = wait(known, seconds, FIRST_COMPLETED)
+        return [Finished(known[future], self._futures.pop(known[future]).result()) for future in done]
+
+    def running(self, ticket: int) -> bool:
+        future = self._futures.get(ticket)
+        return future is not None and (future.running() or future.done())
+
+    def cancel(self, ticket: int) -> None:
+        future = self._futures.pop(ticket, None)
+        if future is not None and not future.cancel():
+            self._dropped.append(future)
+
+    def settle(self) -> None:
+        wait(self._dropped)
+        self._dropped.clear()
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)

@@ -1,0 +1,223 @@
+"""The shuffle between tasks: the file of partitions that each task writes, and the record by which others find it.
+
+A shuffle file is one object. Partition follows partition, and in it column follows column, each at a multiple of 64
+bytes. Then comes one entry per partition: its offset, its rows, which columns it has, and the XXH3-64 of its bytes; a
+reader needs these 32 bytes and the partition. All else about the file is in the record of the task, JSON that is put
+once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from tiering.errors import FormatError, InternalError, MissingError, TieringError
+from tiering.run.store import ObjectWriter, Store
+
+AnyArray = npt.NDArray[Any]
+Columns = Mapping[str, AnyArray]
+TaskRecord = dict[str, Any]
+"""What a task has made: small facts, its shuffle file, the file of an artifact that it wrote."""
+LINE = 64
+ENTRY = np.dtype([("offset", "<u8"), ("rows", "<u8"), ("kind", "<u8"), ("digest", "<u8")])
+
+
+def plan_key(job: str, step: str) -> str:
+    return f"{job}/plans/{step}.json"
+
+
+def record_key(job: str, step: str, index: int) -> str:
+    return f"{job}/{step}/{index:06}.json"
+
+
+def released_key(job: str, step: str) -> str:
+    """Return the key of the mark that no later step reads the shuffle files of a step."""
+    return f"{job}/{step}/released"
+
+
+def shuffle_folder(job: str, step: str) -> str:
+    return f"{job}/{step}/shuffle"
+
+
+def canonical(document: Any) -> bytes:
+    """Return JSON that is the same bytes for the same values."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def digest_of(document: Any) -> str:
+    return "xxh3-64:" + xxhash.xxh3_64_hexdigest(canonical(document))
+
+
+def read_record(store: Store, job: str, step: str, index: int) -> TaskRecord | None:
+    """Return the record of a task; ``None`` if it is missing or damaged."""
+    try:
+        document = json.loads(store.read(record_key(job, step, index)).tobytes())
+        digest = document.pop("digest")
+    except (MissingError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return {**document, "digest": digest} if digest == digest_of(document) else None
+
+
+class LostError(TieringError):
+    """The shuffle file or record of a task is gone or damaged: the task has to run again."""
+
+    def __init__(self, step: str, index: int, why: str, key: str = "") -> None:
+        super().__init__(step, index, why, key)
+        self.step, self.index, self.why = step, index, why
+        self.key = key
+        """The shuffle file that cannot be used; empty where the record is lost."""
+
+    def __str__(self) -> str:
+        return f"task {self.index} of {self.step} has to be run again: {self.why}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a partition."""
+
+    name: str
+    dtype: str
+    tail: tuple[int, ...] = ()
+    """Shape of a row."""
+
+    @property
+    def row_bytes(self) -> int:
+        return int(np.dtype(self.dtype).itemsize * np.prod(self.tail, dtype=np.int64))
+
+    @classmethod
+    def of(cls, name: str, array: AnyArray) -> Column:
+        """Return the column of an array whose rows lie along its first axis."""
+        return cls(name, array.dtype.newbyteorder("<").str, tuple(array.shape[1:]))
+
+
+@dataclass(frozen=True)
+class ShuffleFile:
+    """The partitions that one task wrote, as its record describes them."""
+
+    key: str
+    partitions: int
+    kinds: tuple[tuple[Column, ...], ...]
+    """The columns that partitions have; an entry names one of these by number."""
+    entries_at: int
+    """Offset of the entries."""
+    digest: str
+    """XXH3-64 of the entries, which hold the checksums of all partitions."""
+
+    @property
+    def nbytes(self) -> int:
+        return self.entries_at + self.partitions * ENTRY.itemsize
+
+    def to_json(self) -> dict[str, Any]:
+        kinds = [[[column.name, column.dtype, list(column.tail)] for column in kind] for kind in self.kinds]
+        return {**vars(self), "kinds": kinds}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> ShuffleFile:
+        kinds = tuple(
+            tuple(Column(name, dtype, tuple(tail)) for name, dtype, tail in kind) for kind in document["kinds"]
+        )
+        return cls(**{**document, "kinds": kinds})
+
+
+@dataclass
+class ShuffleFileWriter:
+    """A writer of partitions, one after the other, to an object that the caller closes after `finish`."""
+
+    key: str
+    out: ObjectWriter
+    kinds: list[tuple[Column, ...]] = field(default_factory=list)
+    entries: list[tuple[int, int, int, int]] = field(default_factory=list)
+    at: int = 0
+
+    def add(self, columns: Columns) -> None:
+        """Write the next partition: arrays of one length along their first axis."""
+        kind = tuple(Column.of(name, array) for name, array in columns.items())
+        if kind not in self.kinds:
+            self.kinds.append(kind)
+        rows = {array.shape[0] for array in columns.values()}
+        if len(rows) != 1:
+            raise InternalError(f"{self.key}: columns of {sorted(rows)} rows in one partition")
+        begin, state = self.at, xxhash.xxh3_64()
+        for array in columns.values():
+            data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            for piece in (data, np.zeros(-data.size % LINE, np.uint8)):
+                state.update(piece.data)
+                self._write(piece)
+        self.entries.append((begin, rows.pop(), self.kinds.index(kind), state.intdigest()))
+
+    def finish(self) -> ShuffleFile:
+        """Write the entries; return the description of the file, which is valid once the object is closed."""
+        entries = np.array(self.entries, ENTRY)
+        digest = xxhash.xxh3_64_hexdigest(entries.tobytes())
+        file = ShuffleFile(self.key, entries.size, tuple(self.kinds), self.at, digest)
+        self._write(entries.view(np.uint8))
+        return file
+
+    def _write(self, data: npt.NDArray[np.uint8]) -> None:
+        self.out.write(data)
+        self.at += data.size
+
+
+def read_partition(store: Store, file: ShuffleFile, partition: int) -> dict[str, AnyArray]:
+    """Return a partition, compared with its checksum; `FormatError` or `MissingError` if it is damaged."""
+    at = file.entries_at + partition * ENTRY.itemsize
+    offset, rows, kind, digest = store.read(file.key, at, ENTRY.itemsize).view(ENTRY)[0].item()
+    kinds = file.kinds[kind] if kind < len(file.kinds) else ()
+    sizes = [-(-rows * column.row_bytes // LINE) * LINE for column in kinds]
+    if not kinds or offset + sum(sizes) > file.entries_at:
+        raise FormatError(f"{store.url}: {file.key}: the entry of partition {partition} is not what was written")
+    data = store.read(file.key, offset, sum(sizes))
+    data.flags.writeable = False
+    if xxhash.xxh3_64_intdigest(data.data) != digest:
+        raise FormatError(f"{store.url}: {file.key}: partition {partition} is not what was written (checksum)")
+    columns, begin = {}, 0
+    for column, size in zip(kinds, sizes, strict=True):
+        values = data[begin : begin + rows * column.row_bytes].view(column.dtype)
+        columns[column.name] = values.reshape(rows, *column.tail)
+        begin += size
+    return columns
+
+
+class ShuffleStore:
+    """The shuffle files of a job in a store; each record is read once."""
+
+    def __init__(self, store: Store, job: str) -> None:
+        self._store, self._job = store, job
+        self._files: dict[tuple[str, int], ShuffleFile] = {}
+
+    @contextmanager
+    def writer(self, key: str) -> Iterator[ShuffleFileWriter]:
+        """Write the shuffle file of an attempt under a key of its own."""
+        with self._store.writer(key) as out:
+            yield ShuffleFileWriter(key, out)
+
+    def read(self, step: str, index: int, partition: int) -> dict[str, AnyArray]:
+        """Return a partition of a task, not to be written to; `LostError` if it is gone or damaged."""
+        file = self._file(step, index)
+        try:
+            return read_partition(self._store, file, partition)
+        except (FormatError, MissingError) as error:
+            raise LostError(step, index, str(error), file.key) from error
+
+    def _file(self, step: str, index: int) -> ShuffleFile:
+        if (step, index) not in self._files:
+            record = read_record(self._store, self._job, step, index)
+            if record is None:
+                raise LostError(step, index, "its record is not there")
+            self._files[step, index] = ShuffleFile.from_json(record["shuffle"])
+        return self._files[step, index]
+
+
+def split_rows(columns: Columns, ends: Sequence[int]) -> Iterator[dict[str, AnyArray]]:
+    """Cut columns into consecutive partitions that end at `ends`."""
+    begin = 0
+    for end in ends:
+        yield {name: column[begin:end] for name, column in columns.items()}
+        begin = end

@@ -1,0 +1,362 @@
+"""Attempts on the workers of a Ray cluster, the user's or one that is started on this machine.
+
+Ray places attempts and says what became of them. It tries nothing again and keeps nothing: that is all decided in
+`tiering.run.job`, by what is in the store.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from tiering.errors import CapabilityError, InputError, InternalError, TieringError
+from tiering.progress import note
+from tiering.run.executor import Finished, LostWorkerError, has_room, memory_of
+from tiering.run.pieces import plan_key
+from tiering.run.step import Call, Outcome, attempt
+from tiering.run.store import open_store
+from tiering.units import format_bytes
+from tiering.version import __version__
+
+OBJECT_STORE_BYTES = 80 << 20
+"""Of a cluster started here, about the least that Ray takes: nothing large goes through it."""
+KEEPALIVE = dict.fromkeys(("RAY_grpc_client_keepalive_time_ms", "RAY_grpc_client_keepalive_timeout_ms"), "10000")
+"""Ray's settings with which it notices within seconds that a machine is cut off; its own defaults take 7 minutes."""
+SILENT_SECONDS = 30.0
+"""Time without a task that begins until a note says so, or an error if no machine is large enough."""
+JOIN_SECONDS = 600.0
+"""Time until that error while there is no machine at all: those of a cloud come only when tasks wait."""
+LOST_SECONDS = 30.0
+"""Time without a connection to the head until the cluster is lost; after 60 s Ray would end this process."""
+_JOINING = "`ray status` tells whether this machine belongs to it; clusters with a token need RAY_AUTH_MODE=token here"
+LOOK_SECONDS = 5.0
+"""Between two looks at which machines there are."""
+
+
+@dataclass
+class _Attempt:
+    """An attempt that was handed to Ray."""
+
+    call: Call
+    answers: Any
+    """Ray's generator of values: where it has begun, its outcome."""
+    where: str = ""
+    """Process and machine, once it has begun."""
+    node: str = ""
+    """The machine, as Ray names it."""
+    said: list[Any] = field(default_factory=list)
+    """References to these values, so far."""
+
+
+class RayExecutor:
+    """Workers of a Ray cluster.
+
+    Parameters
+    ----------
+    address
+        Of a running cluster, which this machine belongs to: ``auto`` or ``HOST:PORT``. ``None`` starts one on this
+        machine, which ends with the executor. A program that has called ``ray.init`` itself keeps its cluster.
+    workers
+        Attempts side by side, of a cluster that is started here.
+    threads
+        Processors that an attempt takes.
+    resources
+        What a machine needs to run attempts: amounts of Ray's custom resources that each attempt takes, or texts of
+        labels. Other machines are left out.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        workers: int = 1,
+        threads: int = 1,
+        resources: Mapping[str, float | str] | None = None,
+    ) -> None:
+        self._ray, self._threads = _import_ray(), threads
+        wanted = dict(resources or {})
+        self._labels = {name: value for name, value in wanted.items() if isinstance(value, str)}
+        self._resources = {name: float(value) for name, value in wanted.items() if not isinstance(value, str)}
+        self._own = not self._ray.is_initialized()
+        if self._own:
+            _connect(self._ray, address, workers * threads)
+        self._remote = self._ray.remote(max_retries=0, num_returns="streaming")(_program())
+        self._attempts: dict[int, _Attempt] = {}
+        self._left_out: set[str] = set()
+        self._nodes: list[Any] = []
+        self._head = str(self._ray.get_runtime_context().gcs_address)
+        self._looked = self._quiet_since = -LOOK_SECONDS
+        self._reached = self._roomy = time.monotonic()
+        self._told = self._lost_cluster = False
+
+    @property
+    def slots(self) -> int:
+        """Attempts that fit on the machines that are there; at least one, for clusters that begin with none."""
+        return max(1, sum(int(node["Resources"].get("CPU", 0)) // self._threads for node in self._machines()))
+
+    def submit(self, ticket: int, call: Call) -> None:
+        self._quiet_since = self._quiet_since if self._attempts else time.monotonic()
+        self._send(ticket, call)
+
+    def _send(self, ticket: int, call: Call) -> None:
+        options: dict[str, Any] = {
+            "num_cpus": call.threads, "scheduling_strategy": "SPREAD", "resources": self._resources,
+            "label_selector": dict(self._labels),
+        }  # fmt: skip
+        if memory_of(call):
+            options["memory"] = memory_of(call)
+        if self._left_out:
+            options["label_selector"]["ray.io/node-id"] = f"!in({','.join(sorted(self._left_out))})"
+        sent = self._remote.options(**options).remote(self._ray.cloudpickle.dumps(call), __version__)
+        self._attempts[ticket] = _Attempt(call, sent)
+
+    def wait(self, tickets: Collection[int], seconds: float) -> list[Finished]:
+        known = {self._attempts[ticket].answers: ticket for ticket in tickets if ticket in self._attempts}
+        end, finished = time.monotonic() + seconds, list[Finished]()
+        if not known:
+            time.sleep(seconds)
+        while known and not finished and (left := end - time.monotonic()) > 0:
+            if self._ready(known, left):
+                finished = [ended for each in self._ready(known, 0, len(known)) for ended in self._hear(known[each])]
+        self._refuse_if_no_room()
+        self._tell_if_nothing_begins()
+        return finished
+
+    def running(self, ticket: int) -> bool:
+        """Whether it has said so; the first attempts, as many as there are slots, count even without a word.
+
+        Their workers may be frozen, and no copy would ever be sent after them.
+        """
+        tried = self._attempts.get(ticket)
+        return tried is not None and (bool(tried.where) or ticket in islice(self._attempts, self.slots))
+
+    def cancel(self, ticket: int) -> None:
+        tried = self._attempts.pop(ticket, None)
+        if tried is not None and not self._lost_cluster:
+            with suppress(self._ray.exceptions.RayError, ValueError):
+                self._ray.cancel(tried.answers, force=True)
+
+    def settle(self) -> None:
+        """Nothing: what is dropped is killed, and a worker that is out of reach may write what is nobody's any more."""
+
+    def close(self) -> None:
+        for ticket in list(self._attempts):
+            self.cancel(ticket)
+        if self._own:
+            self._ray.shutdown()
+
+    def _ready(self, answers: Iterable[Any], seconds: float, count: int = 1) -> list[Any]:
+        """Attempts that have something to say, wherever that lies."""
+        ready: list[Any] = self._ray.wait(list(answers), num_returns=count, timeout=seconds, fetch_local=False)[0]
+        return ready
+
+    def _hear(self, ticket: int) -> Iterator[Finished]:
+        """Take what an attempt has to say now; how it has ended, if that was all.
+
+        One that came to a machine that cannot run it is sent to others.
+        """
+        tried = self._attempts[ticket]
+        self._quiet_since = time.monotonic()
+        try:
+            ended = self._listen(tried)
+            if not tried.where:
+                tried.where, tried.node = self._ray.get(tried.said[0])
+            if not ended:
+                return
+            outcome = self._ray.get(tried.said[-1])
+        except self._ray.exceptions.RayError as error:
+            here = isinstance(error, self._ray.exceptions.LocalRayletDiedError)
+            outcome = Outcome(error=self._lost(tried, error), again=not here)
+        del self._attempts[ticket]
+        if isinstance(outcome, str):
+            self._leave_out(tried, outcome)
+            return self._send(ticket, tried.call)
+        yield Finished(ticket, outcome)
+
+    def _listen(self, tried: _Attempt) -> bool:
+        """Note what an attempt has said, of which there is something; whether it has ended with that."""
+        try:
+            tried.said.append(next(tried.answers))
+            while self._ready([tried.answers], 0):
+                tried.said.append(next(tried.answers))
+        except StopIteration:
+            return True
+        return False
+
+    def _lost(self, tried: _Attempt, error: Exception) -> LostWorkerError:
+        errors = self._ray.exceptions
+        if isinstance(error, errors.OutOfMemoryError):
+            why = "Ray stopped it because its machine ran out of memory; give tasks less (--task-memory)"
+        elif isinstance(error, errors.LocalRayletDiedError):
+            why = "Ray on this machine has ended, which leads the job; start it and run this again, done tasks are kept"
+        elif isinstance(error, errors.NodeDiedError):
+            why = "its machine, or Ray there, is gone; `ray status` lists those that are left"
+        elif isinstance(error, errors.WorkerCrashedError):
+            why = "its process was killed or crashed; that machine's kernel log and Ray's logs there may say why"
+        else:
+            words = (str(error).strip().splitlines() or [""])[-1]
+            why = f"Ray gave it up ({type(error).__name__}: {words}); see Ray's logs on that machine"
+        where = tried.where or "a worker that had not begun"
+        return LostWorkerError(f"task {tried.call.index} of {tried.call.step.name} on {where}: {why}")
+
+    def _leave_out(self, tried: _Attempt, why: str) -> None:
+        """Send no more attempts to a machine that cannot run them."""
+        if tried.node not in self._left_out:
+            self._left_out.add(tried.node)
+            note(f"note: {tried.where}: {why}; this machine is left out")
+
+    def _refuse_if_no_room(self) -> None:
+        """Raise once no machine has been large enough, for some time, for an attempt that waits."""
+        call, machines = next((a.call for a in self._attempts.values() if not a.where), None), self._machines()
+        if call is None or any(has_room(node["Resources"], call) for node in machines):
+            self._roomy = time.monotonic()
+        elif time.monotonic() - self._roomy >= (SILENT_SECONDS if self._nodes else JOIN_SECONDS):
+            sizes = [
+                f"{node['NodeManagerHostname']} ({node['Resources']['CPU']:.0f} processors, "
+                f"{format_bytes(int(node['Resources'].get('memory', 0)))})"
+                for node in self._nodes[:5]
+            ]
+            found = "; ".join(sizes) or "none"
+            wanted = [f"{name}={amount:g}" for name, amount in self._resources.items()]
+            wanted += [f"{name}={text}" for name, text in self._labels.items()]
+            memory = ", ".join([f"{format_bytes(memory_of(call))} for a task", *wanted])
+            raise CapabilityError(
+                f"step {call.step.name}: expected a machine with {call.threads} processors and {memory}; found, of "
+                f"{len(self._nodes)}: {found}; give tasks less (--task-memory), or add such a machine, then run the "
+                "same command again: finished tasks are kept"
+            )
+
+    def _tell_if_nothing_begins(self) -> None:
+        """Say once that attempts wait for machines that others use."""
+        quiet = time.monotonic() - self._quiet_since >= SILENT_SECONDS and self._attempts and not self._told
+        if quiet and not any(tried.where for tried in self._attempts.values()):
+            self._told = True
+            note(f"note: no task has begun for {SILENT_SECONDS:.0f} s: machines are busy or start; see `ray status`")
+
+    def _machines(self) -> list[Any]:
+        """Machines of the cluster that take attempts, as Ray says every few seconds; its head often takes none."""
+        if time.monotonic() - self._looked >= LOOK_SECONDS:
+            self._looked = time.monotonic()
+            if self._reaches_head():  # else Ray would wait for the answer, and then end this process
+                self._nodes = [n for n in self._ray.nodes() if n["Alive"] and n["Resources"].get("CPU", 0) >= 1]
+        return [node for node in self._nodes if self._suits(node)]
+
+    def _suits(self, node: Mapping[str, Any]) -> bool:
+        """Return whether a machine has what attempts need, their size apart."""
+        enough = all(node["Resources"].get(name, 0) >= amount for name, amount in self._resources.items())
+        labelled = self._labels.items() <= node.get("Labels", {}).items()
+        return enough and labelled and node["NodeID"] not in self._left_out
+
+    def _reaches_head(self) -> bool:
+        """Return whether the cluster's head takes connections; raise if it has not for `LOST_SECONDS`."""
+        try:
+            _connect_to(self._head)
+        except OSError as error:
+            if time.monotonic() - self._reached < LOST_SECONDS:
+                return False
+            self._lost_cluster = True
+            raise LostWorkerError(
+                f"the head of the Ray cluster at {self._head} has not answered for {LOST_SECONDS:.0f} s; start the "
+                "cluster again, then run the same command again: finished tasks are kept"
+            ) from error
+        self._reached = time.monotonic()
+        return True
+
+
+def _program() -> Callable[[bytes, str], Iterator[Any]]:
+    """Return a function that makes one attempt: it says where, then what came of it, or in words why the machine
+    cannot run attempts. It travels by its code, for machines without this package.
+    """
+
+    def work(data: bytes, version: str) -> Iterator[Any]:
+        import os
+        import socket
+
+        import ray
+
+        yield f"process {os.getpid()} of {socket.gethostname()}", ray.get_runtime_context().get_node_id()
+        try:
+            from tiering.version import __version__ as found
+        except Exception as error:
+            found = f"none ({type(error).__name__}: {error})"
+        if found != version:
+            yield f"expected tiering {version}, found {found}"
+        else:
+            from tiering.run.ray import make_attempt
+
+            yield make_attempt(ray.cloudpickle.loads(data))
+
+    return work
+
+
+def make_attempt(call: Call) -> Outcome | str:
+    """Make one attempt in a worker of Ray; return its outcome, or why this machine cannot run it."""
+    if open_store(call.store).size(plan_key(call.job, call.step.name)) is None:
+        return f"expected to find the plan of {call.step.name} in the store {call.store}, found none"
+    place = f"task {call.index} of {call.step.name} on {socket.gethostname()}"
+    try:
+        return attempt(call)
+    except TieringError as error:
+        return Outcome(error=error)
+    except MemoryError as error:
+        lost = LostWorkerError(f"{place}: no memory is left there ({error}); give tasks less (--task-memory)")
+        return Outcome(error=lost, again=True)
+    except Exception as error:
+        return Outcome(error=InternalError(f"{place}: " + "".join(traceback.format_exception(error)).rstrip()))
+
+
+def _connect_to(head: str) -> None:
+    host, _, port = head.rpartition(":")  # IPv6 in brackets
+    socket.create_connection((host.strip("[]"), int(port)), 3).close()
+
+
+def _import_ray() -> Any:
+    """Import Ray with its `KEEPALIVE` settings in this process unless the user has set them: it reads them once."""
+    for name, value in KEEPALIVE.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError as error:
+        raise CapabilityError(f"executor ray: {error}; install it: pip install 'tiering[ray]'") from error
+    return ray
+
+
+def _connect(ray: Any, address: str | None, processors: int) -> None:
+    """Join a cluster, or start one."""
+    if address is not None and "://" in address:
+        raise InputError(
+            f"address: expected auto or HOST:PORT of a cluster that this machine belongs to, found {address!r}; run "
+            "this on a machine of the cluster"
+        )
+    kept = signal.getsignal(signal.SIGTERM)
+    own: dict[str, Any] = {}
+    if address is None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        own = {"num_cpus": processors, "object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False}
+    try:
+        if address is not None:
+            from ray._private.services import canonicalize_bootstrap_address as find_head
+
+            _connect_to(str(find_head(address)))  # Ray itself would go on trying for minutes
+        ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **own)
+    except Exception as error:
+        words = " ".join(str(error).split()) or type(error).__name__
+        what = "cannot be started on this machine" if address is None else f"at {address!r} cannot be joined"
+        advice = "see Ray's logs" if address is None else _JOINING
+        raise CapabilityError(f"a Ray cluster {what}: {words}; {advice}") from error
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, kept)  # Ray takes it; commands end in order by their own
+    # Ray prints what its daemons report to standard output, where a command's result goes; errors say the same.
+    with suppress(AttributeError):
+        ray._private.worker._worker_logs_enabled = False

@@ -1,0 +1,231 @@
+"""A step of a stage that is cut into tasks: a plan, and pure functions of immutable inputs that each put one record.
+
+A task writes its shuffle file under a key of its own attempt, then puts its record, unless one is there. A worker may
+be killed, may freeze and come back, a task may run twice: a task has one record or none. An attempt that finds a record
+of other content than its own has found bad memory or an impure function, and the job stops.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import socket
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.errors import InternalError, RefusedError, StorageError, TieringError
+from tiering.run.pieces import (
+    Columns,
+    LostError,
+    ShuffleFileWriter,
+    ShuffleStore,
+    TaskRecord,
+    canonical,
+    digest_of,
+    read_record,
+    record_key,
+    shuffle_folder,
+    split_rows,
+)
+from tiering.run.store import Store, open_store
+from tiering.version import __version__
+
+AnyArray = npt.NDArray[Any]
+READERS = 8
+"""Partitions that a task reads at a time."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """The plan of a step: what its tasks do and how many there are, whatever the number of workers."""
+
+    name: str
+    """Name in the job, such as ``node__to__node.lists``."""
+    function: str
+    """``module:name`` of a function of a `TaskContext` that returns small facts, JSON types."""
+    tasks: int
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters of all tasks, JSON types."""
+    reads: tuple[str, ...] = ()
+    """Steps of the job whose shuffle files the tasks read."""
+    memory: int = 0
+    """Peak memory of one task in bytes, excluding the worker process itself."""
+
+    def to_json(self) -> dict[str, Any]:
+        document = {key: value for key, value in vars(self).items() if key != "memory"}
+        return {**document, "params": dict(self.params), "reads": list(self.reads), "package": __version__}
+
+
+def plan_digest(step: Step) -> str:
+    """Return the digest by which records name the plan of their step."""
+    return digest_of(step.to_json())
+
+
+@dataclass
+class TaskContext:
+    """The view that a task has of its job: its number, its parameters, earlier shuffle files, and its own."""
+
+    shuffle: ShuffleStore
+    step: str
+    index: int
+    params: Mapping[str, Any]
+    threads: int = 1
+    alone: bool = False
+    """Whether no other attempt at the task can still run, so that the leftovers of earlier ones are removed."""
+    file: OutputFile | None = None
+    """The file of an artifact that the task has written, if it writes one."""
+    broadcast: Columns = field(default_factory=dict)
+    """Arrays of the driver, where the driver runs the task itself."""
+    _writer: ShuffleFileWriter | None = None
+
+    def read(self, step: str, index: int, partition: int = 0) -> dict[str, AnyArray]:
+        """Return a partition of an earlier step, not to be written to; `LostError` if it is gone or damaged."""
+        return self.shuffle.read(step, index, partition)
+
+    def read_many(self, step: str, places: Iterable[tuple[int, int]]) -> Iterator[dict[str, AnyArray]]:
+        """Return partitions, by task and number, in their order; the next `READERS` are read meanwhile."""
+        with ThreadPoolExecutor(READERS) as pool:
+            coming: deque[Future[dict[str, AnyArray]]] = deque()
+            for index, partition in places:
+                coming.append(pool.submit(self.read, step, index, partition))
+                if len(coming) > READERS:
+                    yield coming.popleft().result()
+            while coming:
+                yield coming.popleft().result()
+
+    def write(self, **columns: AnyArray) -> None:
+        """Write the next partition of this task's shuffle file."""
+        if self._writer is None:
+            raise InternalError(f"{self.step}: partitions are written while the task runs")
+        self._writer.add(columns)
+
+    def write_all(self, columns: Columns, ends: Sequence[int] | npt.NDArray[np.int64]) -> None:
+        """Write columns as consecutive partitions that end at `ends`."""
+        for partition in split_rows(columns, np.asarray(ends, np.int64).tolist()):
+            self.write(**partition)
+
+
+@dataclass(frozen=True)
+class OutputFile:
+    """A file of an unfinished artifact as a task has written it, under a name of the attempt."""
+
+    folder: str
+    name: str
+    at: str
+    dtype: str
+    shape: tuple[int, ...]
+    blocks: str
+    """Digests of its blocks, in hexadecimal."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "shape": list(self.shape)}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> OutputFile:
+        return cls(**{**document, "shape": tuple(document["shape"])})
+
+
+class ConflictError(TieringError, RuntimeError):
+    """Two runs of a task made different bytes."""
+
+
+def broadcast(context: TaskContext) -> None:
+    """Write the driver's arrays as partitions."""
+    for begin, end in pairwise(context.params["bounds"]):
+        context.write(**{name: array[begin:end] for name, array in context.broadcast.items()})
+
+
+@dataclass(frozen=True)
+class Call:
+    """One attempt at a task as executors carry it to a worker: small and picklable."""
+
+    store: str
+    job: str
+    step: Step
+    index: int
+    plan_digest: str
+    threads: int = 1
+    alone: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of an attempt, picklable: a record, or an error."""
+
+    record: TaskRecord | None = None
+    error: TieringError | RefusedError | None = None
+    again: bool = False
+    """Whether another attempt may succeed."""
+
+
+def attempt(call: Call) -> Outcome:
+    """Run one attempt in this process; expected errors come back as outcomes."""
+    try:
+        return Outcome(run_attempt(call))
+    except (LostError, StorageError) as error:
+        return Outcome(error=error, again=True)
+    except (TieringError, RefusedError) as error:
+        return Outcome(error=error)
+
+
+def run_attempt(call: Call, arrays: Columns | None = None) -> TaskRecord:
+    """Run a task once in this process and commit it; return the record that is there afterwards.
+
+    `arrays`: those of the driver, for the function `broadcast`.
+    """
+    store, step, index = open_store(call.store), call.step, call.index
+    shuffle = ShuffleStore(store, call.job)
+    context = TaskContext(shuffle, step.name, index, step.params, call.threads, call.alone, broadcast=arrays or {})
+    folder = f"{shuffle_folder(call.job, step.name)}/{index:06}"
+    if call.alone:
+        store.clear(folder)
+    with shuffle.writer(f"{folder}/{uuid.uuid4().hex}.shuffle") as context._writer:
+        facts = resolve(step.function)(context) or {}
+        written = context._writer.finish()
+    file = None if context.file is None else context.file.to_json()
+    content = {
+        "step": step.name, "index": index, "plan": call.plan_digest, "facts": facts,
+        "shuffle": {**written.to_json(), "key": ""}, "file": None if file is None else {**file, "at": ""},
+    }  # fmt: skip
+    document = {
+        **content, "shuffle": written.to_json(), "file": file, "content": digest_of(content),
+        "by": {"host": socket.gethostname(), "pid": os.getpid()},
+    }  # fmt: skip
+    return _commit(store, call.job, {**document, "digest": digest_of(document)})
+
+
+def _commit(store: Store, job: str, record: TaskRecord) -> TaskRecord:
+    """Put the record; where another attempt was first, compare its content with ours."""
+    step, index = record["step"], record["index"]
+    key = record_key(job, step, index)
+    if store.put_if_absent(key, canonical(record)) == canonical(record):
+        return record
+    store.remove(record["shuffle"]["key"])
+    if record["file"] is not None:
+        open_store(record["file"]["folder"]).remove(record["file"]["at"])
+    first = read_record(store, job, step, index)
+    file = None if first is None else first["file"]
+    if first is None or (file is not None and open_store(file["folder"]).size(file["at"]) is None):
+        raise LostError(step, index, f"{key} is damaged, or the file that it names is gone")
+    if first["content"] != record["content"]:
+        raise ConflictError(
+            f"{store.url}: task {index} of {step} was run twice and made different bytes ({first['content']} on "
+            f"{first['by']['host']}, {record['content']} on {record['by']['host']}): bad memory or disk of one of "
+            "them, or machines with different packages; find out which, then remove the job's folder and run it again"
+        )
+    return first
+
+
+def resolve(name: str) -> Callable[..., Any]:
+    """Return the function or class at ``module:name``."""
+    module, _, attribute = name.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+    return found

@@ -1,0 +1,168 @@
+"""Where tasks leave what they hand to each other: a directory that all machines see under the same path."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.artifacts.storage import storage_errors
+from tiering.errors import FormatError, InputError, MissingError, StorageError
+
+Bytes = npt.NDArray[np.uint8]
+_TURN = 1 << 30
+"""Bytes that one call to the system reads or writes; Linux takes no more than 2 GiB."""
+
+
+def check_store(path: str) -> None:
+    """Refuse a store that is named as a URL."""
+    scheme, separator, _ = path.partition("://")
+    if separator:
+        raise InputError(f"store: expected a directory, found scheme {scheme!r}; give one that all machines mount")
+
+
+def open_store(path: str) -> Store:
+    """Return the store in a directory."""
+    check_store(path)
+    return Store(path)
+
+
+class Store:
+    """Whole objects under keys, which are written once and never change.
+
+    Keys are names with ``/`` between parts, of letters, digits, ``_ + . -``. Objects are files; `put_if_absent` makes a
+    hard link, which the file system makes once only. Every failure of the storage is a `StorageError` that names the
+    store and the key; an object that is not there is a `MissingError`.
+
+    File systems of clusters (NFS, Lustre, GPFS) have hard links; where there are none, an error says so. Nothing is
+    flushed to disk: after a power cut objects may be gone or torn, which whoever reads them sees by their checksums,
+    and most of what tasks leave is read and removed before it ever needs a disk.
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = Path(os.path.abspath(root))  # noqa: PTH100 - keep symbolic links in the name as given
+
+    @property
+    def url(self) -> str:
+        """What `open_store` opens it again by, in any process of any machine."""
+        return str(self.root)
+
+    def size(self, key: str) -> int | None:
+        """Bytes of an object; ``None`` if it is not there."""
+        with storage_errors(self.root / key):
+            try:
+                return (self.root / key).stat().st_size
+            except FileNotFoundError:
+                return None
+
+    def read(self, key: str, begin: int = 0, nbytes: int | None = None) -> Bytes:
+        """Bytes of an object, shape (nbytes,), by default up to its end; `FormatError` if it ends before."""
+        path = self.root / key
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise MissingError(f"{path}: no such object; was the store cleared while a job used it?") from None
+        except OSError as error:
+            raise StorageError(error.errno, f"{path}: {error.strerror}") from error
+        try:
+            with storage_errors(path):
+                size = os.fstat(fd).st_size
+                wanted = max(0, size - begin) if nbytes is None else nbytes
+                if begin + wanted > size:
+                    raise FormatError(f"{path}: expected at least {begin + wanted} bytes, found {size}")
+                out = np.empty(wanted, np.uint8)
+                _read_all(fd, out.data, begin)
+                return out
+        finally:
+            os.close(fd)
+
+    def writer(self, key: str) -> ObjectWriter:
+        """Begin an object under a key that nobody else uses."""
+        return ObjectWriter(self.root / key)
+
+    def put_if_absent(self, key: str, data: bytes) -> bytes:
+        """Put a small object unless there is one; what is there then, `data` or what another put before.
+
+        Of several processes that claim a key at once, on any machines, exactly one puts its own.
+        """
+        path = self.root / key
+        own = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        with storage_errors(path, len(data)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with own.open("xb") as file:
+                    file.write(data)
+                os.link(own, path)
+                return data
+            except FileExistsError:
+                return path.read_bytes()
+            except OSError as error:
+                if error.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
+                    raise StorageError(
+                        error.errno, f"{path}: this file system has no hard links, which tasks need; choose another"
+                    ) from error
+                raise
+            finally:
+                own.unlink(missing_ok=True)
+
+    def remove(self, key: str) -> None:
+        """Remove an object, if it is there."""
+        with storage_errors(self.root / key):
+            (self.root / key).unlink(missing_ok=True)
+
+    def clear(self, folder: str) -> None:
+        """Remove all objects whose keys begin with ``folder/``; they are nobody's any more."""
+        shutil.rmtree(self.root / folder, ignore_errors=True)  # what a zombie still writes is nobody's
+        with suppress(OSError):
+            self.root.rmdir()
+
+
+class ObjectWriter:
+    """An object being written, front to back; a context manager.
+
+    The object is there and whole, for every machine, once the context has ended well, and gone after an error. A power
+    cut may take it: what matters has checksums.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with storage_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+
+    def write(self, data: np.ndarray[Any, Any]) -> None:
+        """Append the bytes of a contiguous array."""
+        view = np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
+        with storage_errors(self._path, view.nbytes):
+            while view:
+                view = view[os.write(self._fd, view[:_TURN]) :]
+
+    def __enter__(self) -> ObjectWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
+        whole = False
+        try:
+            with storage_errors(self._path):
+                os.close(self._fd)  # file systems of clusters say here what they could not write
+            whole = kind is None
+        finally:
+            if not whole:
+                self._path.unlink(missing_ok=True)
+
+
+def _read_all(fd: int, out: memoryview, begin: int) -> None:
+    done = 0
+    while done < len(out):
+        read = os.preadv(fd, [out[done : done + _TURN]], begin + done)
+        if read == 0:
+            raise OSError(errno.EIO, f"ends at byte {begin + done} while it is read")
+        done += read
