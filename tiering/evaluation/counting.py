@@ -39,6 +39,11 @@ class AccessTally:
     batches: int
     """Batches sampled."""
 
+    @property
+    def groups(self) -> int:
+        """Groups of batches."""
+        return int(self.hits.shape[1])
+
 
 @dataclass(frozen=True)
 class ReferenceEpochs:

@@ -1,8 +1,8 @@
-"""Draw evaluations: how skewed the accesses are, what each score would have served, how depth spreads the accesses.
+"""Figures of evaluations: the skew of the accesses, what each score would have served, the effect of depth.
 
 The curves are those of the Data Tiering paper (Min et al., KDD'22): cumulative accesses over the nodes in the order of
-a score, one panel per way of sampling (figure 7) and one panel per score with a line per depth (figure 9); and hit
-rates over the capacity on a logarithmic scale, with the error bars as bands.
+a score, one panel per way of sampling (figure 7) and one per score with a line per depth (figure 9); and hit rates over
+the capacity on a logarithmic scale, with the intervals as bands.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from tiering.drawing import DASHES, PERCENT, TOP, decorate, line_style, plain_la
 from tiering.errors import CapabilityError, InputError
 from tiering.evaluation.result import ORACLE, Evaluation
 
-_DEPTHS = (0.0, 0.8)  # part of the colour map `cividis` for the depths: its end is too bright on white
-
+_DEPTHS = (0.0, 0.8)  # range of the colour map `cividis` for the depths: its end is too bright on white
 _BINS = 48  # points of the frequency curves
 _LEFT = {"rank": 1e-2, "capacity": 1e-1}  # where the logarithmic axes begin, in percent
 _COLUMNS = 4  # panels side by side
@@ -36,32 +35,20 @@ def plot(
     title: str | None = None,
     labels: Sequence[str] | None = None,
 ) -> Path:
-    """Draw one evaluation, or several beside each other.
+    """Draw one evaluation, or several next to each other, and return the path.
 
     Parameters
     ----------
     results
-        From `tiering.evaluation.run.evaluate`. One: access frequency by rank, cumulative accesses, hit rate by
-        capacity. Several (fanouts of several depths, or several graphs): the latter two for each, and for each score
-        all of them in one panel.
+        One: access frequency by rank, cumulative accesses, hit rate by capacity. Several (depths, or graphs): the
+        latter two for each, and for each score all of them in one panel.
     path
-        File to write; the ending (``.png``, ``.svg``, ``.pdf``) chooses the format.
+        File to write; its ending (``.png``, ``.svg``, ``.pdf``) chooses the format. `InputError` for another one,
+        `CapabilityError` without matplotlib.
     title
         Heading; the sampling parameters by default.
     labels
         Names of several results; their fanouts by default.
-
-    Returns
-    -------
-    pathlib.Path
-        `path`.
-
-    Raises
-    ------
-    CapabilityError
-        If matplotlib is not installed.
-    InputError
-        If there is nothing to draw, labels do not fit, or the ending names no format that matplotlib writes.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -88,7 +75,7 @@ def plot(
 
 
 def draw_frequency(axes: Any, result: Evaluation) -> None:
-    """Accesses per row and epoch by rank, both logarithmic: how skewed the accesses are, and who finds the hot rows."""
+    """Draw the accesses per row and epoch by rank, both logarithmic."""
     for name, style in _styles(result).items():
         rows, served = result.curve_rows[name], result.curves[name]
         places = np.unique(np.searchsorted(rows, np.geomspace(1, max(result.num_rows, 1), _BINS)))
@@ -102,7 +89,7 @@ def draw_frequency(axes: Any, result: Evaluation) -> None:
 
 
 def draw_cumulative(axes: Any, result: Evaluation, names: Sequence[str] | None = None) -> None:
-    """Share of all accesses that goes to the first rows by each score (figure 7 of the Data Tiering paper)."""
+    """Draw the percentage of all accesses that goes to the first rows by each score (figure 7)."""
     for name, style in _styles(result).items():
         if names is None or name in names:
             axes.plot(*_points(result, name, 0), label=plain_label(name), **style)
@@ -110,7 +97,7 @@ def draw_cumulative(axes: Any, result: Evaluation, names: Sequence[str] | None =
 
 
 def draw_depths(axes: Any, results: Sequence[Evaluation], labels: Sequence[str], name: str) -> None:
-    """The same for one score and several ways of sampling, a line for each (figure 9 of the Data Tiering paper)."""
+    """Draw the same for one score and several ways of sampling, a line for each (figure 9)."""
     from matplotlib import colormaps
 
     shades = np.linspace(*_DEPTHS, max(len(results), 2))
@@ -121,7 +108,7 @@ def draw_depths(axes: Any, results: Sequence[Evaluation], labels: Sequence[str],
 
 
 def draw_hit_rates(axes: Any, result: Evaluation) -> None:
-    """Hit rate by capacity, capacity logarithmic; the bands are the 95 % intervals."""
+    """Draw the hit rate by capacity, capacity logarithmic; the bands are the 95 % intervals."""
     for name, style in _styles(result).items():
         axes.plot(*_points(result, name, 1), label=plain_label(name), **style)
         if name in result.bands:
@@ -133,7 +120,7 @@ def draw_hit_rates(axes: Any, result: Evaluation) -> None:
 
 
 def fanouts_label(result: Evaluation) -> str:
-    """Fanouts of an evaluation in a few characters: ``10,10``; those per relation cut short."""
+    """Return the fanouts of an evaluation in a few characters: ``10,10``; those per relation are cut short."""
     parts = []
     for hop in result.parameters["fanouts"]:
         parts.append(",".join(f"{r}={n}" for r, n in hop.items()) if isinstance(hop, dict) else str(hop))
@@ -142,7 +129,7 @@ def fanouts_label(result: Evaluation) -> str:
 
 
 def draw_evaluation(figure: Any, result: Evaluation, heading: str | None = None) -> None:
-    """The three panels of one evaluation on a ``matplotlib.figure.Figure``, as `plot` draws them."""
+    """Draw the three panels of one evaluation on a ``matplotlib.figure.Figure``."""
     figure.set_size_inches(3 * _PANEL[0] + 0.8, _PANEL[1] + 1.1)
     rates = _RATES if result.bands else "Hit rate"
     panels = (("Read frequency", draw_frequency), ("Cumulative reads", draw_cumulative), (rates, draw_hit_rates))
@@ -156,16 +143,12 @@ def draw_evaluation(figure: Any, result: Evaluation, heading: str | None = None)
 
 def _draw_many(figure: Any, results: Sequence[Evaluation], labels: Sequence[str]) -> None:
     names = [name for name in results[0].scores if all(name in result.scores for result in results)]
+    pairs = list(zip(labels, results, strict=True))
+    by_score = [(plain_label(n), partial(draw_depths, results=results, labels=labels, name=n)) for n in names]
     blocks: list[tuple[str, list[tuple[str, Callable[[Any], None]]]]] = [
-        (
-            "Cumulative reads, by fanouts",
-            [(t, partial(draw_cumulative, result=r)) for t, r in zip(labels, results, strict=True)],
-        ),
-        (
-            "Cumulative reads, by score",
-            [(plain_label(name), partial(draw_depths, results=results, labels=labels, name=name)) for name in names],
-        ),
-        (_RATES, [(t, partial(draw_hit_rates, result=r)) for t, r in zip(labels, results, strict=True)]),
+        ("Cumulative reads, by fanouts", [(label, partial(draw_cumulative, result=r)) for label, r in pairs]),
+        ("Cumulative reads, by score", [*by_score]),
+        (_RATES, [(label, partial(draw_hit_rates, result=r)) for label, r in pairs]),
     ]
     columns = min(_COLUMNS, max(len(panels) for _, panels in blocks))
     heights = [-(-len(panels) // columns) for _, panels in blocks]
@@ -185,7 +168,7 @@ def _draw_many(figure: Any, results: Sequence[Evaluation], labels: Sequence[str]
 
 
 def _styles(result: Evaluation) -> dict[str, dict[str, Any]]:
-    """Line styles by name in the order the scores were given, the oracle first so that the others lie above it."""
+    """Return line styles by name; the oracle comes first so that the others lie above it."""
     styles: dict[str, dict[str, Any]] = {ORACLE: {"color": "black", "linewidth": 2.2}}
     for i, name in enumerate(name for name in result.scores if name != ORACLE):
         styles[name] = line_style(i)
@@ -193,7 +176,7 @@ def _styles(result: Evaluation) -> dict[str, dict[str, Any]]:
 
 
 def _points(result: Evaluation, name: str, first: int) -> tuple[Any, Any]:
-    """Capacity and hit rate in percent, from the point `first` on."""
+    """Return capacity and hit rate in percent, from the point `first` on."""
     capacity = 100 * result.curve_bytes[first:] / max(result.num_bytes, 1)
     return capacity, 100 * result.curves[name][first:]
 
@@ -216,7 +199,7 @@ def _unit(result: Evaluation) -> str:
 
 
 def _legend(figure: Any, axes: Any) -> None:
-    """One legend for a row of panels, below them."""
+    """Draw one legend for a row of panels, below them."""
     lines, names = axes.get_legend_handles_labels()
     columns = min(len(names), 8)
     figure.legend(lines, names, loc="outside lower center", ncols=columns, frameon=False, fontsize=9, handlelength=3)

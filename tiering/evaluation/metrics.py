@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 from tiering.errors import InputError
 from tiering.evaluation.bootstrap import Bootstrap
 from tiering.evaluation.cache_order import ASSUMED, CacheOrder, FloatArray, IntArray, Rows, cut_order
+from tiering.evaluation.counting import BUCKETS, AccessTally, BucketMap
 from tiering.evaluation.link_traffic import LinkTraffic, SsdReads, SsdUnits, bound_fractions
 from tiering.evaluation.result import Curve, Evaluation, TypeResult
 from tiering.formats.layout import TIERS
@@ -53,6 +54,10 @@ class MetricSpec:
         """Return the cache order of a score, cut at the shares first, then along the curve, then at the tiers."""
         capacities = [int(share * self.rows.bytes) for share in self.shares]
         return cut_order(self.rows, values, np.concatenate([capacities, self.curve_bytes]), self.tiers, threads)
+
+    def bucket_maps(self, orders: Iterable[CacheOrder]) -> list[BucketMap]:
+        """Return the buckets of each type in each order."""
+        return [(t, o.buckets[self.rows.slice_type(i)]) for o in orders for i, t in enumerate(self.rows.types)]
 
     @property
     def has_ssd(self) -> bool:
@@ -118,16 +123,21 @@ class OrderCounts:
 
 def compute(
     spec: MetricSpec,
-    counts: Mapping[str, OrderCounts],
-    truth: IntArray,
+    orders: Mapping[str, CacheOrder],
+    tally: AccessTally,
+    bootstrap: Bootstrap,
     ssd_reads: Mapping[str, dict[str, SsdReads]],
     **about: Any,
 ) -> Evaluation:
-    """Compute all metrics of the scores, `ORACLE` last; `about` holds the fields of `Evaluation` that are known.
+    """Compute all metrics of the scores, `ORACLE` last, which has no intervals.
 
-    `ssd_reads`: by score and node type, over all epochs; empty where they are not counted.
+    `tally` has counted the `MetricSpec.bucket_maps` of the scores, or none. `ssd_reads` are by score and node type over
+    all epochs; empty where they are not counted. `about` holds the fields of `Evaluation` that are known.
     """
     rows, tiers = spec.rows, spec.tiers
+    truth = rows.join(tally.accesses.features)
+    hits = dict(zip(orders, tally.hits.reshape(-1, len(rows.types), tally.groups, BUCKETS), strict=False))
+    counts = {name: OrderCounts(spec, order, truth, hits.get(name), bootstrap) for name, order in orders.items()}
     types = {}
     for index, node_type in enumerate(rows.types):
         accesses = truth[rows.slice_type(index)]

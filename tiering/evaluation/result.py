@@ -1,4 +1,4 @@
-"""What an evaluation found: numbers, their order in tables, their JSON form."""
+"""The result of an evaluation: numbers, their order in tables, their JSON form."""
 
 from __future__ import annotations
 
@@ -21,28 +21,27 @@ Ends: TypeAlias = "list[tuple[float, float]] | None"
 
 @dataclass(frozen=True)
 class Curve:
-    """One score's hit rates over a set of rows (all that compete, or those of one type)."""
+    """Hit rates of one score over a set of rows (all that compete, or those of one type)."""
 
     hit_rates: list[float]
-    """Per capacity: share of the accesses to these rows that is served."""
+    """Per capacity: fraction of the accesses to these rows that is served."""
     intervals: Ends
     """Their 95 % intervals (`tiering.evaluation.bootstrap`); ``None`` for the oracle and with fewer than 2 batches."""
     cached_rows: list[int]
-    """Per capacity: how many of these rows lie in the cache."""
+    """Per capacity: rows of this set in the cache."""
 
 
 @dataclass(frozen=True)
 class TypeResult:
-    """What happens to the rows of one node type at the common capacities."""
+    """Accesses to the rows of one node type, and what caches serve of them at the common capacities."""
 
     rows: int
-    """Rows of the type."""
     row_bytes: int
-    """Bytes of one."""
+    """Bytes of one row."""
     row_bytes_from: str
-    """``features``: the graph's feature table; ``given``: by the caller; ``assumed``: nobody said, 1 counts as 1."""
+    """``features``: the graph's feature table; ``given``: the caller; ``assumed``: unknown, a row counts as 1 byte."""
     accesses: int
-    """Accesses to them, over all epochs."""
+    """Accesses over all epochs."""
     touched: int
     """Rows accessed at least once."""
     scores: dict[str, Curve]
@@ -51,16 +50,16 @@ class TypeResult:
 
 @dataclass(frozen=True)
 class Evaluation(Described):
-    """Hit rates of each score beside the oracle's."""
+    """Hit rates of each score and of the oracle."""
 
     shares: list[float]
-    """Capacities as shares of the bytes of all rows that compete."""
+    """Capacities as fractions of the bytes of all rows that compete."""
     scores: dict[str, Curve]
     """Per score, and `ORACLE` last: all rows together."""
     types: dict[str, TypeResult]
     """Per competing node type."""
     tiers: dict[str, LinkTraffic] | None
-    """Per score, and `ORACLE` last: what the tiers asked for would move; ``None`` if none were."""
+    """Per score, and `ORACLE` last: traffic of the tier plan; ``None`` without one."""
     capacities: dict[str, Any] | None
     """``gpu``, ``peer``, ``num_peers``, ``cpu``, ``ssd`` as given; ``page_bytes``, ``block_bytes`` (`SsdUnits`)."""
     curve_bytes: IntArray = field(repr=False)
@@ -80,61 +79,61 @@ class Evaluation(Described):
     seen: dict[str, range]
     """Per pre-sampled score of the same run (seed): the epochs it has counted."""
     parameters: dict[str, Any]
-    """How training samples, epochs judged, training nodes per type, node types that compete."""
+    """How training samples, epochs counted, training nodes per type, node types that compete."""
     ssd_reading: SsdReading | None = None
-    """Reading from SSD, simulated for some sizes of memory; ``None`` if none were given."""
+    """Simulated reading from SSD for some sizes of memory; ``None`` without them."""
 
     @property
     def hit_rates(self) -> dict[str, list[float]]:
-        """Per score, and `ORACLE` last: share of accesses served at each capacity."""
+        """Per score, and `ORACLE` last: fraction of accesses served at each capacity."""
         return {name: curve.hit_rates for name, curve in self.scores.items()}
 
     @property
     def num_rows(self) -> int:
-        """Rows that compete: of all node types with features (or a given size), or of all types if none has any."""
+        """Rows that compete."""
         return sum(entry.rows for entry in self.types.values())
 
     @property
     def accesses(self) -> int:
-        """Accesses to them, over all epochs."""
+        """Accesses to these rows over all epochs."""
         return sum(entry.accesses for entry in self.types.values())
 
     @property
     def touched(self) -> int:
-        """Rows that were accessed at least once."""
+        """Rows accessed at least once."""
         return sum(entry.touched for entry in self.types.values())
 
     @property
     def epochs(self) -> range:
-        """Epochs judged."""
+        """Epochs counted."""
         first = int(self.parameters["first_epoch"])
         return range(first, first + int(self.parameters["epochs"]))
 
     @property
     def overlap(self) -> list[str]:
-        """Scores that have counted some of the epochs judged: their hit rates are no predictions."""
-        judged = self.epochs
-        return [name for name, seen in self.seen.items() if max(seen.start, judged.start) < min(seen.stop, judged.stop)]
+        """Scores that have counted some of these epochs: their hit rates are no predictions."""
+        own = self.epochs
+        return [name for name, seen in self.seen.items() if max(seen.start, own.start) < min(seen.stop, own.stop)]
 
     def names(self) -> list[str]:
-        """Scores, best first at the middle capacity, the oracle last."""
+        """Return the scores, best first at the middle capacity, the oracle last."""
         middle = len(self.shares) // 2
         names = [name for name in self.scores if name != ORACLE]
         return [*sorted(names, key=lambda name: -self.scores[name].hit_rates[middle]), ORACLE]
 
     def rows(self) -> list[tuple[str, list[float]]]:
-        """Name and hit rates of each score in the order of `names`."""
+        """Return name and hit rates of each score in the order of `names`."""
         return [(name, self.scores[name].hit_rates) for name in self.names()]
 
     def table(self) -> str:
-        """Hit rates as text, one line per score."""
+        """Return the hit rates as text, one line per score."""
         width = max(len("bytes cached"), *(len(name) for name in self.scores))
         head = f"{'bytes cached':<{width}}" + "".join(f"{100 * share:>8.4g}%" for share in self.shares)
         lines = [f"{name:<{width}}" + "".join(f"{rate:>9.3f}" for rate in rates) for name, rates in self.rows()]
         return "\n".join([head, *lines])
 
     def describe(self) -> list[Part]:
-        """Tables of hit rates and of what was moved, what to know about them, and the curves."""
+        """Return the tables, notes on them, and the curves."""
         from tiering.evaluation.figures import draw_evaluation
         from tiering.evaluation.tables import evaluation_tables, notes_on
 
@@ -143,19 +142,14 @@ class Evaluation(Described):
         return [*evaluation_tables(self), *notes, plot]
 
     def to_json(self, *, curves: bool = False) -> dict[str, Any]:
-        """JSON form.
-
-        Parameters
-        ----------
-        curves
-            Add the points that `tiering.evaluation.figures` draws.
+        """Return the JSON form; with `curves` also the points that `tiering.evaluation.figures` draws.
 
         Returns
         -------
         dict
-            ``shares``: capacities as shares of ``num_bytes``. ``hit_rates``, ``intervals``, ``cached_rows``: by score,
-            one entry per capacity; an interval is ``[low, high]`` or ``null``, and there are none for ``oracle``.
-            ``num_rows``, ``num_bytes``, ``touched_rows``; ``accesses``, ``batches``, ``rows_per_batch``.
+            ``shares``: capacities as fractions of ``num_bytes``. ``hit_rates``, ``intervals``, ``cached_rows``: by
+            score, one entry per capacity; an interval is ``[low, high]`` or ``null``, and there are none for
+            ``oracle``. ``num_rows``, ``num_bytes``, ``touched_rows``, ``accesses``, ``batches``, ``rows_per_batch``.
             ``types``: by node type ``rows``, ``row_bytes``, ``row_bytes_from``, ``accesses``, ``access_share``,
             ``touched_rows``, and ``hit_rates``, ``intervals``, ``cached_rows`` of its own rows.
             ``tiers``: ``null``, or ``capacities`` and by score ``links`` (``gpu_memory``, ``peer_link``,
@@ -169,10 +163,9 @@ class Evaluation(Described):
             ``seconds_per_batch``, ``requests_per_batch``, ``bytes_per_batch``; ``look-ahead`` also has ``window``,
             ``horizon`` and ``gap_bytes``.
             ``adjacency``: ``reads_per_epoch`` and ``bytes_per_epoch`` of the lists that sampling reads, and the same
-            by relation in ``relations``.
-            ``epochs``: ``first``, ``count``, ``seen`` (by score ``[first, end)``), ``overlap`` (names of scores).
-            ``parameters``: `Evaluation.parameters`. ``curves``, on request: ``bytes``, and ``rows``, ``hit_rates`` and
-            ``intervals`` by score, one entry per point.
+            by relation in ``relations``. ``epochs``: ``first``, ``count``, ``seen`` (by score ``[first, end)``),
+            ``overlap`` (names of scores). ``parameters``: `Evaluation.parameters`. ``curves``, on request: ``bytes``,
+            and ``rows``, ``hit_rates`` and ``intervals`` by score, one entry per point.
         """
         document: dict[str, Any] = {
             "shares": self.shares,

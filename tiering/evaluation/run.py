@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from tiering.errors import InputError
-from tiering.evaluation.bootstrap import MAX_GROUPS, Bootstrap
+from tiering.evaluation.bootstrap import Bootstrap
 from tiering.evaluation.cache_order import ASSUMED, CacheOrder, Score, competing_rows, join_scores
 from tiering.evaluation.counting import ReferenceEpochs, count_list_reads
 from tiering.evaluation.link_traffic import SsdCounter, SsdReads, SsdUnits
 from tiering.evaluation.memory import ReadingMemory, evaluation_memory
-from tiering.evaluation.metrics import MetricSpec, OrderCounts, compute
+from tiering.evaluation.metrics import MetricSpec, compute
 from tiering.evaluation.options import EvaluationOptions
 from tiering.evaluation.result import ORACLE, Evaluation
 from tiering.evaluation.ssd_reading import ReadingSpec
@@ -103,30 +103,16 @@ def evaluate(
     room = None if reading is None else ReadingMemory.plan(budget, need, rows, reading.max_bytes)
     samplers = need.threads(budget if room is None else budget.without(room.bytes), workers)
     epochs = ReferenceEpochs(make_sampler(graph, how), nodes, how, range(first, first + asked.epochs), samplers)
-
     batches = None if reading is None or room is None else reading.sample(epochs, room)
     orders = {name: spec.cut(join_scores(graph, rows, name, score), workers) for name, score in scores.items()}
-    maps = [
-        (t, order.buckets[rows.slice_type(i)])
-        for order in (orders.values() if asked.resamples else ())
-        for i, t in enumerate(rows.types)
-    ]
-    tally = epochs.count(maps)
+    tally = epochs.count(spec.bucket_maps(orders.values()) if asked.resamples else [])
     truth = rows.join(tally.accesses.features)
     orders[ORACLE] = spec.cut(truth, workers)
     ssd_reads = _count_ssd_reads(spec, epochs, orders)
     ssd_reading = None
     if reading is not None and batches is not None:
-        values = chain(
-            ((name, join_scores(graph, rows, name, score)) for name, score in scores.items()), [(ORACLE, truth)]
-        )
+        values = chain(((n, join_scores(graph, rows, n, score)) for n, score in scores.items()), [(ORACLE, truth)])
         ssd_reading = reading.simulate(((name, rows.sort(own, workers)) for name, own in values), batches)
-    bootstrap = Bootstrap(min(tally.batches, MAX_GROUPS), asked.resamples, how.seed)
-    hits = dict(zip(scores, tally.hits.reshape(-1, len(rows.types), *tally.hits.shape[1:]), strict=False))
-    counts = {
-        name: OrderCounts(spec, order, truth, hits.get(name), bootstrap)  # the oracle has no intervals
-        for name, order in orders.items()
-    }
     parameters = {
         **how.to_json(),
         "epochs": asked.epochs,
@@ -136,9 +122,9 @@ def evaluate(
         "node_types": list(rows.types),
     }
     return compute(
-        spec, counts, truth, ssd_reads,
+        spec, orders, tally, Bootstrap(tally.groups, asked.resamples, how.seed), ssd_reads, ssd_reading=ssd_reading,
         adjacency=count_list_reads(graph, tally.accesses, how), batches=tally.batches, seen=_seen(scores, how.seed),
-        parameters=parameters, ssd_reading=ssd_reading,
+        parameters=parameters,
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ _LINKS = {"gpu_memory": "GPU memory", "peer_link": "peer link", "host_link": "ho
 
 
 def evaluation_tables(result: Evaluation, several: bool = False) -> list[Part]:
-    """All tables of one evaluation, and what was counted; of several, each says which it is."""
+    """Return all tables of one evaluation and what was counted; among several, each names its fanouts."""
     heading = f"Fanouts {fanouts_label(result)}: s" if several else "S"
     bars = any(curve.intervals for curve in result.scores.values())
     meaning = ", ± half of its 95 % interval" if bars else ""
@@ -38,15 +38,15 @@ def evaluation_tables(result: Evaluation, several: bool = False) -> list[Part]:
 
 
 def notes_on(results: Sequence[Evaluation]) -> Iterator[str]:
-    """What the user should know about how the numbers came about: assumptions, epochs that a score has seen."""
+    """Yield what the user should know about the numbers: assumptions, epochs that a score has seen."""
     first = results[0]
     if any(entry.row_bytes_from == "assumed" for entry in first.types.values()):
         yield "the graph has no features: every row counts as 1 B, sizes are rows; --row-bytes says what a row has"
     for name in first.overlap:
         seen = first.seen[name]
         yield (
-            f"{name} has counted epochs {seen.start} to {seen.stop - 1} of this very run: where they are judged, its "
-            "hit rate is no prediction"
+            f"{name} has counted epochs {seen.start} to {seen.stop - 1} of this very run: on these its hit rate "
+            "is no prediction"
         )
 
 
@@ -83,7 +83,7 @@ def _tiers(result: Evaluation) -> list[Part]:
 
 
 def _rows(result: Evaluation, used: Sequence[str]) -> Table:
-    """Rows of each type in each tier; the same for all scores where there is one type."""
+    """Return the rows of each type in each tier; the same for all scores where there is one type."""
     plans, names, types = result.tiers or {}, result.names(), list(result.types)
     if len(types) == 1:
         rows = [tuple(format_count(plans[names[0]].rows(tier)) for tier in used)]
@@ -97,7 +97,7 @@ def _rows(result: Evaluation, used: Sequence[str]) -> Table:
 
 
 def _reads(result: Evaluation) -> Table:
-    """Features beside adjacency: what an epoch reads, wherever it lies."""
+    """Return what an epoch reads of features and adjacency, wherever it lies."""
     features = {t: (entry.accesses, entry.accesses * entry.row_bytes) for t, entry in result.types.items()}
     lists = {relation: (entry.reads, entry.bytes) for relation, entry in result.adjacency.items()}
     rows = []
@@ -135,7 +135,7 @@ def _moved(plan: LinkTraffic, link: str, node_type: str | None, rows: bool) -> s
 
 
 def _device_columns(result: Evaluation) -> list[str]:
-    """Headings of `_device`: what drives deliver for the rows in the column before."""
+    """Return the headings of `_device`: reads of the drives for the rows in the column before."""
     return ["read from SSD", "pages"] if any(plan.ssd_reads for plan in (result.tiers or {}).values()) else []
 
 
@@ -145,7 +145,7 @@ def _device(plan: LinkTraffic, node_type: str | None) -> list[str]:
 
 
 def _reading(reading: SsdReading) -> list[Part]:
-    """One table for each size of memory: seconds, requests and bytes of each policy, for each score's order on disk."""
+    """Return one table for each size of memory: cost of each policy, for each score's order on disk."""
     parts: list[Part] = []
     for size, first in enumerate(next(iter(reading.scores.values()))):
         rows: list[tuple[str, ...]] = []
