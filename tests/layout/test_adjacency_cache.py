@@ -25,8 +25,7 @@ from tiering.formats.layout import Layout
 from tiering.formats.scores import Scores
 from tiering.graph import build_graph
 from tiering.layout import RankedTable
-from tiering.layout.adjacency_cache import adjacency_lists, check_ordered_by, gpu_budget, plan_split
-from tiering.layout.cost_model import AccessCosts
+from tiering.layout.adjacency_cache import adjacency_lists, gpu_budget
 from tiering.memory import own_memory
 from tiering.pipeline import layout as write_layout
 from tiering.units import Size
@@ -91,10 +90,6 @@ def many(generated: Callable[..., Chain], capfd: pytest.CaptureFixture[str]) -> 
     return generated("--hetero", "--featureless", "fos")
 
 
-def saved(split: dict[str, Any]) -> float:
-    return sum(split["predicted"][side]["saved"] for side in ("features", "adjacency"))
-
-
 def check_lists(layout: Layout, scores: Scores) -> None:
     """What the manifest says of lists is so in the graph and in the scores."""
     split, body = layout.split, layout.manifest.body
@@ -116,7 +111,7 @@ def check_lists(layout: Layout, scores: Scores) -> None:
     assert split["adjacency_bytes"] + split["feature_bytes"] <= split["budget_bytes"]
 
 
-@pytest.mark.parametrize("mode", ["auto", "30%", "0%", "100%"])
+@pytest.mark.parametrize("mode", ["auto", "30%"])
 @pytest.mark.parametrize("kind", ["one", "many"])
 def test_through_the_command_line(
     tiering_cli: Cli, tmp_path: Path, request: pytest.FixtureRequest, kind: str, mode: str
@@ -138,28 +133,14 @@ def test_through_the_command_line(
     shares = [split["predicted"][side] for side in ("adjacency", "features")]
     for share in shares:
         assert f"serve {100 * share['served'] / share['reads']:.1f} %" in dry
-    if mode != "auto":
-        assert split["adjacency_bytes"] <= budget * int(mode[:-1]) // 100
-        assert mode == "100%" or split["adjacency_bytes"] > budget * int(mode[:-1]) // 100 - 1000
+    if mode == "30%":
+        assert 0.3 * budget - 1000 < split["adjacency_bytes"] <= 0.3 * budget
     for node_type in layout.feature_types:
         source = np.load(chain.table(node_type))[layout.graph.new_to_old(node_type)]
         np.testing.assert_array_equal(read_rows(out, node_type), source.view(np.uint8).reshape(len(source), -1))
     recorded = layout.manifest.provenance
     assert recorded["options"]["split"] == mode and recorded["inputs"]["scores"] == scores.digest
     assert recorded["options"]["gpu_times"]["source"] == "assumed"
-
-
-@pytest.mark.parametrize("kind", ["one", "many"])
-def test_auto_is_no_worse_than_any_share(tmp_path: Path, request: pytest.FixtureRequest, kind: str) -> None:
-    chain: Chain = request.getfixturevalue(kind)
-    graph, scores = Graph.open(chain.reordered), Scores.open(chain.scores)
-    found = {}
-    for mode in ("auto", *(f"{percent}%" for percent in range(0, 101, 10))):
-        layout = write_layout(graph, tmp_path / "layout", gpu="80KiB", adjacency_cache=mode, scores=scores, force=True)
-        assert layout.split is not None
-        found[mode] = saved(dict(layout.split))
-    assert found["auto"] >= max(found.values())
-    assert found["auto"] > max(found["0%"], found["100%"])
 
 
 def test_measured_times_decide(tiering_cli: Cli, one: Chain, tmp_path: Path) -> None:
@@ -169,17 +150,9 @@ def test_measured_times_decide(tiering_cli: Cli, one: Chain, tmp_path: Path) -> 
     for name, each in (("features", 1e-9), ("lists", 0)):
         document = {**times, "feature_seconds": {"base": each, "per_byte": 0}, "list_seconds": 1e-9 - each}
         (tmp_path / "times.json").write_text(json.dumps(document))
-        asked = (
-            "--adjacency-cache",
-            "auto",
-            "--scores",
-            one.scores,
-            "--access-costs",
-            tmp_path / "times.json",
-            "--gpu",
-            "80KiB",
-        )
-        made = tiering_cli("layout", one.reordered, *asked, "--out", tmp_path / name, "--json").ok().json
+        asked = ("--adjacency-cache", "auto", "--scores", one.scores, "--gpu", "80KiB")
+        costs = ("--access-costs", tmp_path / "times.json", "--out", tmp_path / name, "--json")
+        made = tiering_cli("layout", one.reordered, *asked, *costs).ok().json
         assert made["provenance"]["options"]["gpu_times"]["source"] == "measured on a GPU"
         held[name] = (made["split"]["feature_bytes"], made["split"]["adjacency_bytes"])
     assert held["features"][1] == 0 and held["features"][0] > 80 * 1024 - 96
@@ -203,40 +176,14 @@ def test_no_split_is_as_before(one: Chain, tmp_path: Path) -> None:
     assert set(manifest.provenance["inputs"]) == {"graph"}
 
 
-def test_same_bytes_for_any_threads_and_memory(many: Chain, tmp_path: Path) -> None:
-    graph, scores = Graph.open(many.reordered), Scores.open(many.scores)
-    trees = []
-    for threads, memory in ((1, None), (2, "8GiB"), (7, "50%")):
-        write_layout(
-            graph,
-            tmp_path / "layout",
-            gpu="60KiB",
-            adjacency_cache="auto",
-            scores=scores,
-            threads=threads,
-            memory=memory,
-            force=True,
-        )
-        trees.append(tree_bytes(tmp_path / "layout"))
-    assert trees[0] == trees[1] == trees[2]
-
-
 def test_memory_below_the_least(one: Chain, tmp_path: Path) -> None:
     graph, scores = Graph.open(one.reordered), Scores.open(one.scores)
-    with pytest.raises(
-        BudgetError, match=r"memory: adjacency cache: places of 3,000 adjacency lists need .* give --memory"
-    ):
-        write_layout(
-            graph,
-            tmp_path / "out",
-            gpu="9%",
-            adjacency_cache="auto",
-            scores=scores,
-            memory=own_memory() + 1000,
-        )
+    asked: dict[str, Any] = {"gpu": "9%", "adjacency_cache": "auto", "scores": scores, "memory": own_memory() + 1000}
+    with pytest.raises(BudgetError, match=r"memory: adjacency cache: .* 3,000 adjacency lists need .* give --memory"):
+        write_layout(graph, tmp_path / "out", **asked)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(0, 12, 2))
 def test_toy_graphs(tmp_path: Path, seed: int) -> None:
     """Types without features, relations without edges, edge weights, samplers of every kind."""
     toy = toy_dataset(tmp_path / "data", seed, max_nodes=60, min_nodes=20, max_edges=400)
@@ -267,49 +214,27 @@ def test_toy_graphs(tmp_path: Path, seed: int) -> None:
 
 def test_bad_input(tiering_cli: Cli, one: Chain, many: Chain, tmp_path: Path) -> None:
     out, good = tmp_path / "out", ("--gpu", "80KiB", "--scores", one.scores)
+    auto = ("--gpu", "9%", "--adjacency-cache", "auto", "--scores")
     tiering_cli("score", one.graph, "--method", "wrpr", "--out", tmp_path / "wrpr").ok()
     tiering_cli("reorder", one.graph, "--scores", tmp_path / "wrpr", "--out", tmp_path / "by_wrpr").ok()
     tiering_cli("score", one.graph, *FANOUTS, "--seed", 5, "--out", tmp_path / "other").ok()
     (tmp_path / "bad.json").write_text("{}")
     for arguments, words in (
         ((*good, "--adjacency-cache", "half"), ("adjacency cache: expected none, auto, or the share", "'half'")),
-        ((*good, "--adjacency-cache", "2GiB"), ("adjacency cache: expected none, auto, or the share", "'2GiB'")),
         ((*good,), ("scores: matter only where memory is shared", "--adjacency-cache auto")),
         (("--access-costs", tmp_path / "bad.json"), ("access costs: matter only where memory is shared",)),
         (("--gpu", "9%", "--adjacency-cache", "auto"), ("adjacency cache: auto needs the scores", "--scores S")),
         ((*good[2:], "--adjacency-cache", "auto"), ("adjacency cache: expected memory to divide", "--gpu SIZE")),
+        ((*auto, many.scores), ("of another graph than", "tiering reorder")),
         (
-            (*good[2:], "--adjacency-cache", "auto", "--gpu", "0"),
-            ("adjacency cache: expected memory to divide", "--gpu SIZE"),
-        ),
-        (
-            (*good[2:], "--adjacency-cache", "auto", "--gpu", "1GiB"),
-            ("larger than all feature data and adjacency lists",),
-        ),
-        (
-            (*good, "--adjacency-cache", "auto", "--access-costs", tmp_path / "no.json"),
-            ("no.json: no such file", "--access-costs"),
-        ),
-        (
-            (*good, "--adjacency-cache", "auto", "--access-costs", tmp_path / "bad.json"),
-            ("bad.json: expected device,", "found no dev"),
-        ),
-        (
-            ("--gpu", "9%", "--adjacency-cache", "auto", "--scores", many.scores),
-            ("of another graph than", "tiering reorder"),
-        ),
-        (
-            ("--gpu", "9%", "--adjacency-cache", "auto", "--scores", tmp_path / "other"),
+            (*auto, tmp_path / "other"),
             ("reordered: ordered by other scores than", "paper of rank 0 has", "in the order and", "tiering reorder"),
         ),
-        (
-            ("--gpu", "9%", "--adjacency-cache", "auto", "--scores", one.graph),
-            ("expected a scores artifact, found a graph",),
-        ),
+        ((*auto, one.graph), ("expected a scores artifact, found a graph",)),
     ):
         asked = ("layout", one.reordered, *arguments, "--out", out)
         assert tiering_cli(*asked).refused(*words) == tiering_cli(*asked, "--dry-run").refused(*words)
-    silent = ("--gpu", "9%", "--adjacency-cache", "auto", "--scores", tmp_path / "wrpr")
+    silent = (*auto, tmp_path / "wrpr")
     words = ("wrpr says nothing about reads of adjacency lists", "tiering score G --method hybrid --fanouts 10,10")
     tiering_cli("layout", tmp_path / "by_wrpr", *silent, "--out", out).refused(*words)
     tiering_cli("layout", one.graph, *good, "--adjacency-cache", "auto", "--out", out).refused(
@@ -325,12 +250,6 @@ def test_scores_without_fanouts_are_refused(one: Chain, tmp_path: Path) -> None:
         adjacency_lists(Graph.open(one.reordered), Scores.open(tmp_path / "scores"))
 
 
-def test_only_the_first_ranks_are_compared(one: Chain) -> None:
-    graph = Graph.open(one.reordered)
-    assert graph.order is not None
-    check_ordered_by(graph, graph.order, Scores.open(one.scores))
-
-
 def test_a_graph_without_features(tiering_cli: Cli, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """All of the memory is for lists; a share of no features is nothing."""
     toy = toy_dataset(tmp_path / "data", 2, featureless=1, max_nodes=60, min_nodes=40, max_edges=400)
@@ -340,12 +259,12 @@ def test_a_graph_without_features(tiering_cli: Cli, tmp_path: Path, caplog: pyte
     given = (
         "layout",
         reordered.path,
-        "--adjacency-cache",
-        "auto",
-        "--scores",
-        scores.path,
         "--out",
         tmp_path / "layout",
+        "--scores",
+        scores.path,
+        "--adjacency-cache",
+        "auto",
     )
     tiering_cli(*given, "--gpu", "10%").refused("10% of 0 B feature data is nothing to divide")
     made = tiering_cli(*given, "--gpu", "400", "--json").ok().json
@@ -398,18 +317,8 @@ def test_run_splits_by_its_own_scores(tiny_dataset: Path, tiering_cli: Cli) -> N
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"auto"', '"half"', r"\[layout\] adjacency cache: expected none, auto, or the share"),
         ('"auto"', '"auto"\naccess_costs = "none.json"', r"\[layout\] access costs: .*none.json: no such file"),
-        (
-            'adjacency_cache = "auto"',
-            'access_costs = "none.json"',
-            r"\[layout\] access costs: matter only where memory is shared",
-        ),
-        (
-            "fanouts = [3, 2]\n",
-            "",
-            r"\[layout\] adjacency_cache: needs scores that know the sampler; give \[score\] fanouts",
-        ),
+        ("fanouts = [3, 2]\n", "", r"adjacency_cache: needs scores that know the sampler; give \[score\] fanouts"),
         ("fanouts = [3, 2]\n", 'method = "degree"\n', r"method presample, vip, hybrid or none"),
     ],
 )
@@ -436,28 +345,3 @@ def test_the_page_runs(tiering_cli: Cli, tmp_path: Path, repository: Path, monke
     table = [line.split() for line in blocks["text"].splitlines() if line.strip()]
     printed = [line.split() for line in shown.splitlines()]
     assert [line for line in table if line not in printed] == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("method", "fanouts"), [("hybrid", [10, 10, 10]), ("vip", [15, 10, 5])])
-def test_cnr_2000(tmp_path: Path, shared_data: Path, method: str, fanouts: list[int]) -> None:
-    """A real web graph with rows of 512 bytes: `auto` beside the best of all pairs of prefixes, by figures in numpy."""
-    graph = pipeline.import_graph(shared_data / "cnr-2000", tmp_path / "graph")
-    scores = pipeline.score_graph(graph, tmp_path / "scores", method, fanouts=fanouts, batch_size=256, train="1%")
-    reordered = pipeline.reorder_graph(graph, scores, tmp_path / "reordered")
-    ids, (indptr, _) = reordered.new_to_old("node"), reordered.csc()
-    accesses, reads = scores.values("node")[ids], scores.adjacency(reordered.relations[0])[ids]
-    sector = 0.99 * 32 / 12.5e9
-    looked_at = np.mean([np.minimum(np.diff(indptr), fanout) for fanout in fanouts], axis=0)
-    list_seconds = np.cumsum(np.append(0, reads * sector * (1 + looked_at)))
-    list_bytes = 8 + 12 * np.arange(indptr.size) + 4 * indptr
-    list_bytes[0] = 0
-    row_seconds = np.cumsum(np.append(0, accesses * (sector + 0.99 * 512 / 25e9)))
-    rows, lists = [RankedTable("node", ids.size, 512, accesses)], adjacency_lists(reordered, scores)
-    for budget in (1 << 20, 2 << 20, 4 << 20, 16 << 20, 64 << 20):
-        found = plan_split(Size("auto"), budget, rows, lists, AccessCosts())
-        left = budget - list_bytes[list_bytes <= budget]
-        best = (list_seconds[: left.size] + row_seconds[np.minimum(left // 512, ids.size)]).max()
-        assert 0.99 * best <= found.saved <= best * (1 + 1e-9)
-        assert found.adjacency_bytes + found.feature_bytes <= budget
-        assert found.adjacency_bytes == sum(list_bytes[prefix.columns] for prefix in found.lists.values())

@@ -261,7 +261,7 @@ def test_worked_by_hand() -> None:
     third = plan_split(Size("22%", fraction=0.22), 200, rows, lists, costs)  # 44 B: the first list, 36 B
     assert third.lists == {"a": AdjacencyPrefix(1, 5, 36)} and third.rows == {"node": 1}
     nothing = plan_split(Size("0%", fraction=0.0), 200, rows, lists, costs)
-    assert nothing.lists == {} and nothing.rows == {"node": 2} and nothing.adjacency.share == 0
+    assert nothing.lists == {} and nothing.rows == {"node": 2} and nothing.adjacency.hit_rate == 0
 
 
 def test_relations_compete_by_seconds_per_byte() -> None:

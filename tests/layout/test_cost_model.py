@@ -44,20 +44,16 @@ def test_measured_figures(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"device": 3}, "device: expected the name of the device measured, found 3"),
-        ({"device": " "}, "device: expected the name"),
         (
             {"list_seconds": -1e-9},
             "list_seconds: expected seconds per access, .* number of 0 or more, found -1e-09",
         ),
         ({"list_seconds": float("nan")}, "list_seconds: expected seconds per access"),
         ({"neighbour_seconds": True}, "neighbour_seconds: expected seconds per access, .* found True"),
-        ({"neighbour_seconds": "3ns"}, "neighbour_seconds: expected seconds per access, .* found '3ns'"),
         ({"neighbour_seconds": 2.5}, "neighbour_seconds: .* at most 1, found 2.5; are these nanoseconds"),
         ({"feature_seconds": 3}, r"feature_seconds: expected an object .*, found 3"),
         ({"feature_seconds": {"base": 0}}, "feature_seconds: expected base, per_byte, found no per_byte; the form is"),
-        ({"feature_seconds": {"base": 0, "per_byte": float("inf")}}, "feature_seconds.per_byte: expected seconds"),
         ({"peer_share": 1.5}, "peer_share: expected a fraction, at most 1, found 1.5"),
-        ({"ssd_seconds": "1us"}, "ssd_seconds: expected seconds per access, .* found '1us'"),
         ({"warp": 1}, "expected device, feature_seconds, .*, found unknown warp; the form is"),
         (
             {"feature_seconds": {"base": 0, "per_byte": 0}, "list_seconds": 0},

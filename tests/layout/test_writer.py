@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from toy_datasets import Toy, chain, toy_dataset, tree_bytes
 import tiering
 from tiering.errors import ExistsError, InputError, StorageError
 from tiering.formats.graph import Graph
-from tiering.formats.layout import TIERS, Layout
+from tiering.formats.layout import Layout
 from tiering.pipeline import layout as write_layout
 from tiering.reorder.rows import RowSizes
 
@@ -227,24 +226,3 @@ def test_a_bug_in_the_middle_leaves_nothing(
         write_layout(reordered, tmp_path / "layout", gpu="10%", ssd=disks, force=True)
     assert tiering.check(layout.path, "full") == []
     assert [[path.name for path in disk.iterdir()] for disk in disks] == [[layout.images[0].parent.name]] * 2
-
-
-@pytest.mark.slow
-def test_real_data(tmp_path: Path, shared_data: Path) -> None:
-    from tiering import pipeline
-
-    for name in ("cora", "dblp-citation", "tolokers"):
-        graph = pipeline.import_graph(shared_data / name, tmp_path / name / "graph")
-        scores = pipeline.score_graph(graph, tmp_path / name / "scores")
-        reordered = pipeline.reorder_graph(graph, scores, tmp_path / name / "reordered")
-        layout = pipeline.layout(
-            reordered, tmp_path / name / "layout", gpu="5%", peer="2x5%", cpu="20%", ssd=[tmp_path / name / "ssd"]
-        )
-        source = np.load(shared_data / name / "node_feat.npy")
-        toy = Toy(None, {"node": source})  # type: ignore[arg-type]
-        check_rows(layout, toy)
-        entry, order = layout.type_layout("node"), layout.graph.order
-        assert all(entry.rows(tier) for tier in TIERS) and order is not None
-        hot = order.score("node")[: entry.rows("gpu")].sum() / order.score("node").sum()
-        assert hot > entry.rows("gpu") / entry.num_nodes
-        shutil.rmtree(tmp_path / name)
