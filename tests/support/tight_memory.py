@@ -81,7 +81,7 @@ def least_memory(layout: Any, **options: Any) -> int:
 
 def needed_bytes(message: str) -> int:
     """Bytes that a `BudgetError` says are needed, or a little more: its figures are rounded."""
-    needed = re.search(r"need ([\d.]+) (\w+) beside", message)
+    needed = re.search(r"need ([\d.]+) (\w+) in addition to", message)
     assert needed is not None, message
     return int(float(needed[1]) * _UNITS[needed[2]] * 1.002)
 
