@@ -85,7 +85,7 @@ def decide_memory(
         budget = budget.without(budget.left() - budget.left() // rank.world_size)
     fits = rows + work + page_cache_for(mapped, budget.left()) <= budget.left()
     if machine is not None:
-        fits = machine.told_by_owner(fits)
+        fits = machine.ask_owner(fits)
     return MemoryDecision(fits, budget, outputs, mapped, workers, gpu_kept_bytes, machine)
 
 

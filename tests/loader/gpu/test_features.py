@@ -138,9 +138,9 @@ def test_what_a_gather_that_failed_put_on_its_stream_is_waited_for(gpu, kit, bui
 
     layout, rows = table_of(kit, build, 64, (100, 100, 100))
     with layout.features(device="cuda") as features:
-        features._staging()
+        lists = features._staging().make_lists
         features._done = Watched(0)
-        broken = SimpleNamespace(record=lambda stream: None, wait=fail, copy=fail)
+        broken = SimpleNamespace(record=lambda stream: None, wait=fail, make_lists=lists, copy_listed=fail)
         with monkeypatch.context() as patch, pytest.raises(LookupError):
             patch.setattr(features, fails, broken)
             features.gather(np.arange(0, 700, 7))

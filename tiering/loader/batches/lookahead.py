@@ -120,7 +120,7 @@ class Lookahead:
         self._client: BufferClient | None = None
         if machine is not None:
             self._server = BufferServer(machine, self) if machine.own == 0 else None
-            address = machine.told_by_owner("" if self._server is None else self._server.address)
+            address = machine.ask_owner("" if self._server is None else self._server.address)
             self._client = BufferClient(machine, address, buffer_name(layout), self.tables, features, page_locked)
 
     @contextmanager

@@ -121,7 +121,7 @@ def load_adjacency(
 
 
 class _Builder:
-    """Loads the relations of one layout."""
+    """A loader of the relations of one layout."""
 
     def __init__(self, layout: PlacedLists, device: Device, group: PeerGroup | None) -> None:
         self._layout, self._graph, self._device, self._group = layout, layout.graph, device, group

@@ -62,7 +62,7 @@ class Trial:
     missed: float
     """Seconds that the accesses which the cache misses cost by the assumed costs."""
     run: Callable[[], None]
-    """Makes a pass, and returns when the GPU is done."""
+    """Function that makes a pass, and returns when the GPU is done."""
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ class GpuFeatures(GpuRows):
             )
             self._memory.owners.append(rows)
             self._done.wait()  # the GPU may still copy from the buffers
-            self.preloaded, self.reader, self._staged, self._requests = True, None, None, None
+            self.preloaded, self.reader, self._staged = True, None, None
 
     def _make_staging(self) -> StagedRows | None:
         if self.reader is None:

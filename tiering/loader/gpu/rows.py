@@ -30,7 +30,7 @@ STAGING_BYTES = 32 * 1024 * 1024
 
 
 class StagedRows:
-    """Copies rows of the ssd tier to their places in a result on the GPU, one gather at a time.
+    """A copier of rows of the ssd tier to their positions in a result on the GPU, one gather at a time.
 
     The host reads into one of two pinned buffers of `nbytes` (at least one row) while the GPU copies from the other, so
     the slower of the two sets the pace. `table` holds the rows in its ssd tier; `refuse` is called with the first
@@ -48,14 +48,32 @@ class StagedRows:
         refuse: Callable[[int], None] = lambda page: None,
     ) -> None:
         self._table, self._row_bytes, self._threads, self._refuse = table, row_bytes, threads, refuse
-        self._rows = max(1, nbytes // row_bytes)
-        self._buffers = [pinned(device.index, self._rows * row_bytes, np.uint8, what) for _ in range(2)]
+        self._device, self._what = device.index, what
+        self._room = max(1, nbytes // row_bytes)
+        self._buffers = [pinned(device.index, self._room * row_bytes, np.uint8, what) for _ in range(2)]
         self._copied = [cuda.Event(device.index) for _ in range(2)]
         self._sources = [
-            cuda.RowTable(device.index, row_bytes, [0, 0, self._rows, self._rows], 0, [], address)
+            cuda.RowTable(device.index, row_bytes, [0, 0, self._room, self._room], 0, [], address)
             for _, address in self._buffers
         ]
         self._turn = 0
+        self._listed, self._num_listed = (
+            pinned(device.index, 0, np.int64, what),
+            pinned(device.index, 1, np.uint32, what),
+        )
+        self._positions = pinned(device.index, 0, np.uint32, what)
+
+    def make_lists(self, count: int) -> tuple[int, int, int]:
+        """Return the addresses at which the GPU lists up to `count` rows: rows, their positions, and their number."""
+        if self._listed[0].size < count:
+            room = max(count, 1024) * 5 // 4
+            self._listed = pinned(self._device, room, np.int64, self._what)
+            self._positions = pinned(self._device, room, np.uint32, self._what)
+        return self._listed[1], self._positions[1], self._num_listed[1]
+
+    def copy_listed(self, out: int, stream: int, max_sms: int) -> list[native.GatherStats]:
+        """Copy the rows that the GPU has listed; see `copy`."""
+        return self.copy(self._listed[0][: int(self._num_listed[0][0])], self._positions[1], out, stream, max_sms)
 
     def copy(
         self, wanted: npt.NDArray[np.int64], positions: int, out: int, stream: int, max_sms: int
@@ -66,8 +84,8 @@ class StagedRows:
         read, by turn.
         """
         stats = []
-        for start in range(0, len(wanted), self._rows):
-            ids = np.ascontiguousarray(wanted[start : start + self._rows])
+        for start in range(0, len(wanted), self._room):
+            ids = np.ascontiguousarray(wanted[start : start + self._room])
             turn, self._turn = self._turn, 1 - self._turn
             self._copied[turn].wait()  # an event that was never recorded is over
             rows = self._buffers[turn][0][: ids.size * self._row_bytes].reshape(ids.size, -1)
@@ -78,16 +96,6 @@ class StagedRows:
             self._sources[turn].gather(0, ids.size, into, stream, places=at, max_sms=max_sms)
             self._copied[turn].record(stream)
         return stats
-
-
-@dataclass
-class _SsdRequests:
-    """Pinned memory in which the GPU lists the rows of the ssd tier, and their positions in the result."""
-
-    rows: npt.NDArray[np.int64]
-    rows_address: int
-    positions: npt.NDArray[np.uint32]
-    positions_address: int
 
 
 @dataclass(frozen=True)
@@ -134,9 +142,7 @@ class GpuRows(FeatureRows):
         self._ends = [entry.ranges[tier][1] for tier in TIERS]
         self._table = self.table_over(0)
         self._requester = cuda.RequestGatherer(device.index)
-        self._num_requests, self._num_requests_address = pinned(device.index, 1, np.uint32, self._what)
         self._first_bad, self._first_bad_address = pinned(device.index, 1, np.uint64, self._what)
-        self._requests: _SsdRequests | None = None
         self._prepared = cuda.Event(device.index)
         self._counted = [0] * len(TIERS)
         self._uncounted = 0
@@ -245,7 +251,7 @@ class GpuRows(FeatureRows):
             self._count()
             self._done.wait()
             super().close()
-            self._staged = self._requests = None
+            self._staged = None
             self._requester = cuda.RequestGatherer(self.device.index)
             self._table = cuda.RowTable(self.device.index, self.row_bytes, [0, 0, 0, 0], 0, [], 0)
             if self._group is not None and self._memory.topic:
@@ -260,26 +266,24 @@ class GpuRows(FeatureRows):
     def _gather(self, ids: int, count: int, out: int, stream: int, checked: bool, ahead: SlotRows | None) -> None:
         table, slots = (self._table, 0) if ahead is None else (ahead.table, ahead.slots.data_ptr())
         staged = self._staging() if ahead is None else None
-        requests = None if staged is None else self._room_for(count)
-        # What lies in host memory is read page after page; of other memory any order is as good.
-        by_address = self.reads_host
-        lists = (
-            (requests.rows_address, requests.positions_address, self._num_requests_address) if requests else (0, 0, 0)
-        )
+        lists = (0, 0, 0)
+        if staged is not None:
+            self._done.wait()  # the GPU may still read the lists of the gather before
+            lists = staged.make_lists(count)
+        by_address = self.reads_host  # host memory is read page after page; of other memory any order is as good
         first_bad = self._first_bad_address if checked else 0
         if checked:
             self._first_bad[0] = count
         cuda.with_room(lambda: self._requester.prepare(table, ids, count, stream, by_address, slots, first_bad, *lists))
-        if checked or requests is not None:
+        if checked or staged is not None:
             self._prepared.record(stream)
             self._prepared.wait()
         if checked:
             self._check_ids(ids, count, stream)
         self._requester.gather(table, out, stream, self.max_sms)
         self._uncounted += 1
-        if requests is not None and staged is not None:
-            number = int(self._num_requests[0])
-            for stats in staged.copy(requests.rows[:number], requests.positions_address, out, stream, self.max_sms):
+        if staged is not None:
+            for stats in staged.copy_listed(out, stream, self.max_sms):
                 self._counters.add_reads(stats)
 
     def _staging(self) -> StagedRows | None:
@@ -310,14 +314,6 @@ class GpuRows(FeatureRows):
         rows = [now - before for now, before in zip(totals, self._counted, strict=True)]
         self._counters.add_tally(rows, self.row_bytes, self._uncounted)
         self._counted, self._uncounted = totals, 0
-
-    def _room_for(self, count: int) -> _SsdRequests:
-        self._done.wait()  # the GPU may still read the places of the gather before
-        if self._requests is None or self._requests.rows.size < count:
-            room = max(count, 1024) * 5 // 4
-            rows = pinned(self.device.index, room, np.int64, self._where)
-            self._requests = _SsdRequests(*rows, *pinned(self.device.index, room, np.uint32, self._where))
-        return self._requests
 
     def ids_on_device(self, ids: Any) -> torch.Tensor:
         """Return ids as int64 on this table's GPU; `CapabilityError` in a forked child."""

@@ -26,7 +26,7 @@ class MemoryTiers:
     cpu: int = 0
     """Address of the cpu tier."""
     peer_places: list[str] = field(default_factory=list)
-    """Where each share lies, for people."""
+    """Place of each share, for people."""
     topic: str = ""
     """Topic under which a group exchanged shares; empty where there are none, or no group."""
     owners: list[Any] = field(default_factory=list)
@@ -34,7 +34,7 @@ class MemoryTiers:
 
 
 class TierSource(Protocol):
-    """Where the rows of memory tiers come from: the files of a layout, or a tensor.
+    """A source of the rows of memory tiers: the files of a layout, or a tensor.
 
     Tiers are ``gpu``, ``cpu`` and ``peer``, which has a share for each peer.
     """

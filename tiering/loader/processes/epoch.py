@@ -47,9 +47,9 @@ class Member:
     ended: bool = False
     """Whether all its batches were announced."""
     left: bool = False
-    """Whether it wants no batch any more."""
+    """Whether the process wants no batch any more."""
     completed: bool = False
-    """Whether it had all its batches when it left."""
+    """Whether the process had all its batches when it left."""
     gone: bool = False
     """Whether no batch of it is in the plan any more."""
     giving: threading.Thread | None = None

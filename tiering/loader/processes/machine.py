@@ -47,7 +47,7 @@ class MachineProcesses:
     group: PeerGroup
     ranks: list[ProcessRank]
     facts: list[dict[str, Any]]
-    """What each process said when they met; see `meet`."""
+    """Facts that each process sent; see `meet`."""
 
     @classmethod
     def meet(
@@ -97,7 +97,7 @@ class MachineProcesses:
         shared = {inode: size for fact in self.facts for inode, size in fact["shared"].items()}
         return parse_memory(memory, sum(int(fact["private"]) for fact in self.facts) + sum(shared.values()))
 
-    def told_by_owner(self, value: Any) -> Any:
+    def ask_owner(self, value: Any) -> Any:
         """Return the owner's value; all processes call this together."""
         return self.group.exchange(self.group.numbered("owner"), value)[0]
 
