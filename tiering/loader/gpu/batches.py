@@ -30,7 +30,7 @@ from tiering.loader.batches.pipeline import PipelineStage
 from tiering.loader.batches.targets import Plan
 from tiering.loader.batches.tensors import tensors_in
 from tiering.loader.gpu.adjacency import PlacedLists, load_adjacency
-from tiering.loader.gpu.device import Device, auto_sms, check_process, parse_sms, pinned
+from tiering.loader.gpu.device import Device, PinnedBuffer, auto_sms, check_process, parse_sms
 from tiering.loader.gpu.gather import GpuFeatures
 from tiering.loader.gpu.rows import SlotRows
 from tiering.loader.gpu.slots import GpuSlots
@@ -114,8 +114,8 @@ class GpuSampler:
                 auto_sms(device, self._reads_host(layout)) if sms is None else sms,
             )
             self._native = cuda.with_room(lambda: cuda.Sampler(*options))
-        self._seeds: dict[str, tuple[Ids, int]] = {}
-        self._fetched, self._fetched_address = pinned(device.index, 0, np.int64, f"{layout.path}: ids of a batch")
+        self._seeds = {t: PinnedBuffer(device.index, np.int64, f"seeds of type {t!r}") for t in sampler.node_types}
+        self._fetched = PinnedBuffer(device.index, np.int64, f"{layout.path}: ids of a batch")
         self._lock = threading.Lock()
 
     def _reads_host(self, layout: PlacedLists) -> bool:
@@ -143,14 +143,12 @@ class GpuSampler:
         what = f"{self._path}: ids of batch {batch.index} on {self.device.name}"
         with self._lock, cuda.device_errors(what):
             nodes = {t: batch.nodes[t] for t in types}
-            total = sum(map(len, nodes.values()))
-            if self._fetched.size < total:
-                self._fetched, self._fetched_address = pinned(self.device.index, total * 5 // 4, np.int64, what)
+            self._fetched.reserve(sum(map(len, nodes.values())))
             begin, fetched = 0, {}
             for t, ids in nodes.items():
-                into = self._fetched_address + 8 * begin
+                into = self._fetched.address + 8 * begin
                 cuda.copy(self.device.index, into, ids.data_ptr(), 8 * len(ids), self.stream.handle)
-                fetched[t] = self._fetched[begin : begin + len(ids)]
+                fetched[t] = self._fetched.array[begin : begin + len(ids)]
                 begin += len(ids)
             copied = cuda.Event(self.device.index)
             copied.record(self.stream.handle)
@@ -175,12 +173,10 @@ class GpuSampler:
         """Copy seeds to where the GPU reads them; a batch is finished before the next overwrites them."""
         if seeds is None or not seeds.size:
             return 0, 0
-        memory, address = self._seeds.get(node_type, (np.empty(0, np.int64), 0))
-        if memory.size < seeds.size:
-            memory, address = pinned(self.device.index, seeds.size, np.int64, f"seeds of type {node_type!r}")
-            self._seeds[node_type] = (memory, address)
-        memory[: seeds.size] = seeds
-        return address, seeds.size
+        buffer = self._seeds[node_type]
+        buffer.reserve(seeds.size)
+        buffer.array[: seeds.size] = seeds
+        return buffer.address, seeds.size
 
     def _write(self, nodes: list[list[int]], edges: list[list[int]], batch: Batch) -> tuple[Batch, cuda.Event]:
         import torch

@@ -197,6 +197,19 @@ def pinned(device: int, count: int, dtype: npt.DTypeLike, what: str) -> tuple[np
     return memory.array().view(dtype)[:count], memory.address
 
 
+class PinnedBuffer:
+    """A pinned array that grows; host and GPUs write and read it."""
+
+    def __init__(self, device: int, dtype: npt.DTypeLike, what: str) -> None:
+        self._device, self._dtype, self._what = device, dtype, what
+        self.array, self.address = pinned(device, 0, dtype, what)
+
+    def reserve(self, count: int) -> None:
+        """Make room for `count` elements; an array that must grow is replaced by another."""
+        if self.array.size < count:
+            self.array, self.address = pinned(self._device, max(count, 1024) * 5 // 4, self._dtype, self._what)
+
+
 def parse_sms(max_sms: int | str) -> int | None:
     """Return the multiprocessors that a gather may use; 0: all, ``None``: `auto_sms` decides."""
     if max_sms == "auto":

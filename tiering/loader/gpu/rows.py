@@ -14,7 +14,7 @@ import numpy.typing as npt
 from tiering import cuda, native
 from tiering.errors import InputError
 from tiering.formats.layout import TIERS, TypeLayout
-from tiering.loader.gpu.device import Device, auto_sms, check_process, pinned
+from tiering.loader.gpu.device import Device, PinnedBuffer, auto_sms, check_process, pinned
 from tiering.loader.gpu.tiers import MemoryTiers
 from tiering.loader.process import warn_once
 from tiering.loader.processes.peers import PeerGroup
@@ -48,7 +48,6 @@ class StagedRows:
         refuse: Callable[[int], None] = lambda page: None,
     ) -> None:
         self._table, self._row_bytes, self._threads, self._refuse = table, row_bytes, threads, refuse
-        self._device, self._what = device.index, what
         self._room = max(1, nbytes // row_bytes)
         self._buffers = [pinned(device.index, self._room * row_bytes, np.uint8, what) for _ in range(2)]
         self._copied = [cuda.Event(device.index) for _ in range(2)]
@@ -57,23 +56,19 @@ class StagedRows:
             for _, address in self._buffers
         ]
         self._turn = 0
-        self._listed, self._num_listed = (
-            pinned(device.index, 0, np.int64, what),
-            pinned(device.index, 1, np.uint32, what),
-        )
-        self._positions = pinned(device.index, 0, np.uint32, what)
+        self._listed, self._positions = (PinnedBuffer(device.index, t, what) for t in (np.int64, np.uint32))
+        self._num_listed, self._num_address = pinned(device.index, 1, np.uint32, what)
 
     def make_lists(self, count: int) -> tuple[int, int, int]:
         """Return the addresses at which the GPU lists up to `count` rows: rows, their positions, and their number."""
-        if self._listed[0].size < count:
-            room = max(count, 1024) * 5 // 4
-            self._listed = pinned(self._device, room, np.int64, self._what)
-            self._positions = pinned(self._device, room, np.uint32, self._what)
-        return self._listed[1], self._positions[1], self._num_listed[1]
+        self._listed.reserve(count)
+        self._positions.reserve(count)
+        return self._listed.address, self._positions.address, self._num_address
 
     def copy_listed(self, out: int, stream: int, max_sms: int) -> list[native.GatherStats]:
         """Copy the rows that the GPU has listed; see `copy`."""
-        return self.copy(self._listed[0][: int(self._num_listed[0][0])], self._positions[1], out, stream, max_sms)
+        listed = self._listed.array[: int(self._num_listed[0])]
+        return self.copy(listed, self._positions.address, out, stream, max_sms)
 
     def copy(
         self, wanted: npt.NDArray[np.int64], positions: int, out: int, stream: int, max_sms: int
