@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -38,15 +37,3 @@ def igb_dir(tmp_path: Path) -> Path:
     np.save(tree / "paper__written_by__author/edge_index.npy", np.array([[0, 2], [3, 0], [1, 1]], np.int32))
     np.save(tree / "paper__topic__fos/edge_index.npy", np.array([[0, 5], [1, 0], [3, 2]], np.int64))
     return tree
-
-
-@pytest.fixture
-def real_data(shared_data: Path) -> Callable[[str], Path]:
-    """Path of a real dataset by name; skips where it is absent."""
-
-    def find(name: str) -> Path:
-        if not (shared_data / name / "edge_index.npy").is_file():
-            pytest.skip(f"real dataset {name} is not at {shared_data}")
-        return shared_data / name
-
-    return find

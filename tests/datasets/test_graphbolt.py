@@ -214,20 +214,3 @@ def test_files_that_are_missing_or_do_not_fit_are_refused(tmp_path: Path, monkey
     monkeypatch.setitem(sys.modules, "yaml", None)
     with pytest.raises(CapabilityError, match=r"pip install 'tiering\[graphbolt\]'"):
         open_dataset(tmp_path)
-
-
-def test_a_damaged_adjacency_is_refused_or_read_as_some_other(tmp_path: Path) -> None:
-    source = shutil.copytree(MADE / "het", tmp_path / "het")
-    (source / "data/c.npy").unlink()
-    path = source / "preprocessed/fused_csc_sampling_graph.pt"
-    good, random, refused = path.read_bytes(), np.random.default_rng(2), 0
-    for place in random.permutation(len(good))[:150].tolist():
-        changed = bytearray(good)
-        changed[place] ^= int(random.integers(1, 256))
-        path.write_bytes(changed)
-        try:
-            open_dataset(source).close()
-        except (InputError, MissingError) as error:
-            assert str(source) in str(error)
-            refused += 1
-    assert refused > 20

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import tiering
 from benchmarks.replicas import replicate
 from tiering.datasets import open_dataset
-from tiering.datasets.specs import find_spec
 from tiering.errors import MissingError
-from tiering.formats.graph import Graph
 
 SHARES = {"igbh-full": 4e-6, "mag240m": 8e-6, "ogbn-papers100m": 1e-5, "friendster": 1e-5}
 GIB = 1 << 30
@@ -83,26 +79,6 @@ def test_dgl_7850_more_than_2_to_31_edges_with_int32_ids(tiering_cli, tmp_path):
     assert sum(written.values()) >= 4 * 2_147_483_700 + 8 * 1_000_001
 
 
-@pytest.mark.long
-def test_dgl_7850_is_carried_out(tmp_path):
-    """All edges but the last hundred go from node 0 to node 0: a sparse file, 16 GiB to read and 8 to write."""
-    count = 2**31 + 100
-    path = tmp_path / "edge_index.npy"
-    with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": "<i4", "fortran_order": False, "shape": (2, count)})
-        start = file.tell()
-        file.truncate(start + 8 * count)
-    ends = np.memmap(path, np.int32, "r+", offset=start, shape=(2, count))
-    ends[0, -100:], ends[1, -100:] = np.arange(100), 99
-    ends.flush()
-    graph = tiering.import_graph(tmp_path, out=tmp_path / "g", num_nodes=100, memory="4GiB")
-    assert isinstance(graph, Graph)
-    indptr, indices = graph.csc(graph.relations[0])
-    assert indptr[-1] == count
-    assert indptr[1] == indptr[99] == 2**31
-    assert np.array_equal(indices[2**31 :], np.arange(100))
-
-
 def test_ogb_462_and_404_papers100m_is_unpacked_in_any_memory(tiering_cli, tmp_path):
     """Loading it through ogb takes more than 256 GB. `test_ogb.py` runs a replica within a limit of the kernel's."""
     stage = plan(tiering_cli, tmp_path, "ogbn-papers100m", "4GiB")
@@ -131,36 +107,6 @@ def test_marius_130_friendster_has_no_training_edges_of_its_own(replicas, tierin
         assert sizes["train"] == round(0.8 * data.nodes["node"].num_nodes)
 
 
-def test_gids_12_a_header_is_never_read_as_a_row(igbh):
-    """GIDS was given .npy files as raw rows: all were shifted by 128 bytes, and the accuracy was wrong."""
-    tree = igbh / "full/processed"
-    raw = np.fromfile(tree / "paper/node_feat.npy", np.float32).reshape(-1, 1024)
-    np.save(tree / "paper/node_feat.npy", raw)
-    with open_dataset(igbh, spec=str(igbh / "source.json")) as data:
-        assert data.nodes["paper"].features is not None
-        assert np.array_equal(data.nodes["paper"].features.open(), raw)
-    with (tree / "author/node_feat.npy").open("rb+") as file:  # a header's worth of bytes before the first row
-        rows = file.read()
-        file.seek(0)
-        file.write(b"\0" * 128 + rows)
-    with pytest.raises(tiering.errors.InputError, match=r"author/node_feat.npy: expected features.*no header.*found"):
-        open_dataset(igbh, spec=str(igbh / "source.json"))
-
-
-def test_igb_20_and_33_files_without_header_that_end_in_npy(replicas):
-    """``np.load`` takes them for pickles: invalid load key."""
-    tree = replicas / "igbh-full/full/processed"
-    with pytest.raises(ValueError, match="pickle"):
-        np.load(tree / "paper/node_feat.npy")
-    source = find_spec(str(replicas / "igbh-full/source.json"))
-    with open_dataset(replicas / "igbh-full", spec=str(replicas / "igbh-full/source.json")) as data:
-        for node_type in ("paper", "author"):
-            table = data.nodes[node_type].features
-            assert table is not None
-            assert (table.rows, table.dim, table.dtype) == (source.nodes[node_type], 1024, "float32")
-        assert data.nodes["paper"].labels is not None
-
-
 def test_igb_54_files_arrive_under_other_names(igbh):
     """The scripts fetch node_feat.npy of every type into one directory: node_feat.npy, node_feat.npy.1..."""
     tree = igbh / "full/processed"
@@ -179,19 +125,3 @@ def test_igb_18_an_incomplete_download(igbh, lost):
     (igbh / "full/processed" / lost).unlink()
     with pytest.raises(MissingError, match=rf"{lost}: expected .* bytes of .*, found nothing; get the file"):
         open_dataset(igbh, spec=str(igbh / "source.json"))
-
-
-def test_a_download_that_was_interrupted(igbh, replicas, tmp_path):
-    feat = igbh / "full/processed/paper/node_feat.npy"
-    with feat.open("rb+") as file:
-        file.truncate(feat.stat().st_size - 4096)
-    with pytest.raises(tiering.errors.InputError, match=r"paper/node_feat.npy: expected .* bytes, found \d+ bytes"):
-        open_dataset(igbh, spec=str(igbh / "source.json"))
-    root = Path(shutil.copytree(replicas / "friendster", tmp_path / "friendster"))
-    packed = next(root.glob("*.gz"))
-    data = packed.read_bytes()
-    packed.write_bytes(data[: len(data) // 2])
-    with pytest.raises((EOFError, OSError)), gzip.open(packed) as file:
-        file.read()
-    with pytest.raises(tiering.errors.TieringError, match=str(packed)):
-        open_dataset(packed, compact_ids=True)

@@ -99,21 +99,6 @@ def test_relations_of_a_tree(tiering_cli, igb_dir, tmp_path, form):
     assert list(tiering_cli("import", igb_dir, "--format", form, *one).ok().json["relations"]) == ["paper:cites:paper"]
 
 
-def test_arrays_of_scipy_are_files_away(tiering_cli, tmp_path):
-    """Rows are sources: A[i, j] is the edge i -> j."""
-    matrix = scipy.sparse.random(30, 30, 0.2, "csr", random_state=1)
-    data = tmp_path / "data"
-    data.mkdir()
-    np.save(data / "indptr.npy", matrix.indptr)
-    np.save(data / "indices.npy", matrix.indices)
-    np.save(data / "edge_weight.npy", matrix.data)
-    tiering_cli("import", data, "--format", "csr", "--out", tmp_path / "graph").ok()
-    graph = tiering.open(tmp_path / "graph")
-    indptr, indices = graph.csc()
-    weights = graph.edge_data()["weight"]
-    assert (scipy.sparse.csc_matrix((weights, indices, indptr), (30, 30)) != matrix.tocsc()).nnz == 0
-
-
 def test_a_dry_run_says_that_lists_by_destination_are_copied(tiering_cli, tmp_path):
     (tmp_path / "data").mkdir()
     save_lists(tmp_path / "data", np.array([1, 0, 1]), np.array([0, 1, 1]), 2)

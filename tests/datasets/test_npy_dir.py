@@ -67,20 +67,6 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, data: st.DataObjec
         assert np.array_equal(nodes.features.open(), feat)
 
 
-def test_edges_alone(npy_dir: Path) -> None:
-    for name in ("node_feat", "node_label", "train_idx", "val_idx", "test_idx"):
-        (npy_dir / f"{name}.npy").unlink()
-    (npy_dir / "extra.npy").write_bytes(b"not looked at")
-    data = open_dataset(npy_dir)
-    nodes = data.nodes["node"]
-    assert (nodes.num_nodes, nodes.features, nodes.labels, nodes.splits) == (5, None, None, {})
-    assert data.notes["inferred"] == {"node num_nodes": {"value": 5, "from": "largest id + 1"}}
-    assert data.notes["ignored_files"] == [str(npy_dir / "extra.npy")]
-    assert open_dataset(npy_dir, num_nodes=9).nodes["node"].num_nodes == 9
-    (npy_dir / "num_nodes.txt").write_text("7\n")
-    assert open_dataset(npy_dir).nodes["node"].num_nodes == 7
-
-
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
@@ -240,37 +226,3 @@ def test_features_that_change_later_are_noticed(npy_dir: Path) -> None:
         ref.open()
     with pytest.raises(MissingError, match="no such file"):
         fingerprint(ref.path)
-
-
-@pytest.mark.parametrize(
-    ("name", "nodes", "edges", "dim", "classes", "splits"),
-    [
-        ("cora", 2708, 10858, 1433, 7, {"train": 140, "val": 500, "test": 1000}),
-        ("dblp-citation", 17716, 105734, 128, 4, {"train": 80, "val": 120, "test": 17516}),
-        ("tolokers", 11758, 519000, 10, 2, {"train": 5879, "val": 2939, "test": 2940}),
-        ("cnr-2000", 325557, 3216152, None, None, {}),
-    ],
-)
-def test_real_data(
-    real_data: Callable[[str], Path],
-    name: str,
-    nodes: int,
-    edges: int,
-    dim: int | None,
-    classes: int | None,
-    splits: dict[str, int],
-) -> None:
-    path = real_data(name)
-    with open_dataset(path) as data:
-        found = data.nodes["node"]
-        assert found.num_nodes == nodes
-        assert data.edges[0].num_edges == edges
-        assert found.num_classes == classes
-        assert {k: len(v) for k, v in found.splits.items()} == splits
-        if dim is None:
-            assert found.features is None
-        else:
-            assert found.features is not None
-            expected = np.load(path / "node_feat.npy", mmap_mode="r")
-            assert found.features.dim == dim
-            assert np.array_equal(found.features.open()[-5:], expected[-5:])

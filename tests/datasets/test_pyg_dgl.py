@@ -72,28 +72,6 @@ def test_cora_is_the_same_from_a_data_file_where_its_features_stay(
     assert graph.feature_table("node").offset > 0
 
 
-def test_cora_is_the_same_as_a_processed_dataset(
-    pyg: Any, shared_data: Path, tmp_path: Path, cora_graph: Graph, tiering_cli: Callable[..., Any]
-) -> None:
-    data = pyg.Data(**cora(shared_data / "cora"))
-
-    class Cora(pyg.InMemoryDataset):
-        processed_file_names = ("data.pt",)
-
-        def process(self) -> None:
-            self.save([data], self.processed_paths[0])
-
-    sys.stderr, before = open("/dev/null", "w"), sys.stderr  # noqa: PTH123, SIM115 - PyG says what it does
-    try:
-        Cora(str(tmp_path / "Cora"))
-    finally:
-        sys.stderr.close()
-        sys.stderr = before
-    for number, path in enumerate((tmp_path / "Cora", tmp_path / "Cora" / "processed")):
-        tiering_cli("import", path, "--out", tmp_path / f"graph{number}").ok()
-        same_as_arrays(Graph.open(tmp_path / f"graph{number}"), cora_graph)
-
-
 def test_cora_is_the_same_from_a_file_of_dgl(
     dgl: Any, shared_data: Path, tmp_path: Path, cora_graph: Graph, tiering_cli: Callable[..., Any]
 ) -> None:

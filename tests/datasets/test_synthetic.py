@@ -158,16 +158,6 @@ def test_full_disk_is_noticed_before(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert list(tmp_path.iterdir()) == []
 
 
-def test_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*args: object) -> None:
-        raise RuntimeError("stop")
-
-    monkeypatch.setattr(synthetic, "draw_edges", fail)
-    with pytest.raises(RuntimeError, match="stop"):
-        generate(tmp_path / "g", nodes=1000, edges=1000)
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

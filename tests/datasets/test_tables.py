@@ -324,12 +324,3 @@ def test_lines_that_separate_fields_in_other_ways_than_the_first(tmp_path):
     (tmp_path / "third.txt").write_text("1 2 9\n3  4\n")
     with pytest.raises(InputError, match=r"line 2: expected 3 fields, found 2"):
         open_dataset(tmp_path / "third.txt", num_nodes=10)
-
-
-def test_many_blocks_are_parsed_side_by_side_and_keep_their_order(tmp_path):
-    count = 300_000  # some MiB, that is several parts of a block
-    ids = np.arange(count) * 7 % count
-    (tmp_path / "large.csv").write_bytes(b"src,dst\n" + b"".join(b"%d,%d\n" % (i, k) for k, i in enumerate(ids)))
-    with open_dataset(tmp_path / "large.csv") as data:
-        assert np.array_equal(data.edges[0].src, ids)
-        assert np.array_equal(data.edges[0].dst, np.arange(count))

@@ -32,8 +32,11 @@ COLUMN = np.array([2, 0, 0, 1])
 class TorchSparse:
     """A sparse matrix with the conversion that the matrices of torch_sparse have."""
 
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
     def to_torch_sparse_coo_tensor(self) -> Any:
-        return torch.from_numpy(ROWS).to_sparse()
+        return torch.from_numpy(self.values).to_sparse()
 
     def nnz(self) -> int:
         return 4
@@ -47,6 +50,7 @@ SPARSE: dict[str, Callable[[Any], Any]] = {
     "bsc": lambda a: torch.from_numpy(a).to_sparse_bsc((2, 2)),
     "hybrid": lambda a: torch.from_numpy(a).to_sparse(1),
     "with a gradient": lambda a: torch.from_numpy(a).to_sparse().requires_grad_(),
+    "torch_sparse": TorchSparse,
     "scipy csr": lambda a: sparse.csr_matrix(a),
     "scipy coo": lambda a: sparse.coo_array(a),
     "scipy lil": lambda a: sparse.lil_matrix(a),
@@ -104,6 +108,9 @@ def test_values_that_are_no_dense_arrays_are_made_ones(pyg: Any, tmp_path: Path,
     edges = {"edge_attr": make(ROWS), "edge_weight": flat(COLUMN), "edge_type": flat(COLUMN)}
     for source in (pyg.Data(edge_index=EDGES, **nodes, **edges), hetero(pyg, nodes, edges)):
         same(imported(source, tmp_path / "graph"))
+        if kind in ("list", "tuple", "tensors", "arrays", "coo", "csr", "csc", "hybrid"):
+            torch.save(source, tmp_path / "a.pt")
+            same(imported(tmp_path / "a.pt", tmp_path / "graph"))
 
 
 def test_sparse_values_of_dgl_are_made_dense(dgl: Any, tmp_path: Path) -> None:
@@ -112,41 +119,6 @@ def test_sparse_values_of_dgl_are_made_dense(dgl: Any, tmp_path: Path) -> None:
     graph.edata.update(feat=SPARSE["csr"](ROWS), weight=SPARSE["coo"](COLUMN), type=torch.from_numpy(COLUMN))
     graph.ndata["train_mask"] = torch.tensor([1, 0, 0, 1])
     same(imported(graph, tmp_path / "graph"))
-
-
-@pytest.mark.parametrize("kind", ["list", "tuple", "tensors", "arrays"])
-def test_lists_in_files_are_taken(pyg: Any, tmp_path: Path, kind: str) -> None:
-    make = LISTED[kind]
-    nodes = {"x": make(ROWS), "y": make(COLUMN), "train_idx": [0, 3]}
-    edges = {"edge_attr": make(ROWS), "edge_weight": make(COLUMN), "edge_type": make(COLUMN)}
-    graphs = {
-        "data": pyg.Data(edge_index=EDGES, **nodes, **edges),
-        "hetero": hetero(pyg, nodes, edges),
-        "dict": {"edge_index": make(EDGES.numpy()), **nodes, **edges},
-    }
-    for name, value in graphs.items():
-        torch.save(value, tmp_path / f"{name}.pt")
-        same(imported(tmp_path / f"{name}.pt", tmp_path / "graph"))
-
-
-@pytest.mark.parametrize("kind", ["coo", "csr", "csc", "hybrid"])
-def test_sparse_values_in_files_are_made_dense(pyg: Any, tmp_path: Path, kind: str) -> None:
-    make, path = SPARSE[kind], tmp_path / "a.pt"
-    torch.save({"edge_index": EDGES, "x": make(ROWS), "edge_attr": make(ROWS)}, path)
-    graph = imported(path, tmp_path / "graph")
-    np.testing.assert_array_equal(graph.feature_table("node").open(), ROWS)
-    np.testing.assert_array_equal(graph.edge_data(graph.relations[0])["feat"], ROWS[BY_DESTINATION])
-
-
-def test_a_matrix_of_torch_sparse_is_made_dense(pyg: Any, tmp_path: Path) -> None:
-    graph = imported(pyg.Data(edge_index=EDGES, x=TorchSparse()), tmp_path / "graph")
-    np.testing.assert_array_equal(graph.feature_table("node").open(), ROWS)
-
-
-def test_equal_entries_of_a_sparse_value_are_added(pyg: Any, tmp_path: Path) -> None:
-    value = torch.sparse_coo_tensor(torch.tensor([[3, 3], [1, 1]]), torch.tensor([1.0, 2.0]), (4, 2))
-    graph = imported(pyg.Data(edge_index=EDGES, x=value), tmp_path / "graph")
-    np.testing.assert_array_equal(graph.feature_table("node").open(), [[0, 0], [0, 0], [0, 0], [0, 3]])
 
 
 def test_a_sparse_value_that_fits_no_memory_is_refused_by_its_name(pyg: Any) -> None:
@@ -348,13 +320,6 @@ def test_the_digest_tells_lists_apart(pyg: Any) -> None:
     assert digests[0] == digests[1] != digests[2]
 
 
-def test_braces_in_paths_are_no_places_for_names(pyg: Any, tmp_path: Path) -> None:
-    path = tmp_path / "{x}{}.pt"
-    torch.save(pyg.Data(edge_index=EDGES, time=torch.arange(4)), path)
-    with open_dataset(path) as dataset:
-        assert dataset.notes["ignored_arrays"] == [f"{path}: time of node"]
-
-
 @pytest.mark.parametrize("name", ["node_features.npy", "x.npy", "labels.npy", "time.npy"])
 def test_numpy_files_of_other_names_are_said(tmp_path: Path, tiering_cli: Callable[..., Any], name: str) -> None:
     folder = tmp_path / "toy"
@@ -367,19 +332,6 @@ def test_numpy_files_of_other_names_are_said(tmp_path: Path, tiering_cli: Callab
         f"note: not imported: {folder / name}; read are node_feat.npy, node_label.npy, train_idx.npy"
     )
     assert len(said.splitlines()) == 1
-
-
-def test_numpy_files_of_other_names_in_a_tree_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for folder in ("paper", "paper__cites__paper"):
-        (tmp_path / folder).mkdir()
-    np.save(tmp_path / "paper__cites__paper/edge_index.npy", EDGES.numpy().T)
-    np.save(tmp_path / "paper__cites__paper/weights.npy", COLUMN)
-    np.save(tmp_path / "paper/node_features.npy", ROWS)
-    for label in ("19", "2K"):
-        np.save(tmp_path / f"paper/node_label_{label}.npy", COLUMN)
-    open_dataset(tmp_path).close()
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 2 and "cites__paper/weights.npy" in said[0] and "paper/node_features.npy" in said[1]
 
 
 def test_a_numpy_mask_of_zeros_and_ones_is_a_mask(tmp_path: Path) -> None:

@@ -81,13 +81,6 @@ def test_edges_that_do_not_fit_the_graph_are_refused(tmp_path: Path, damage: Any
         Layout.open(tmp_path / "layout")
 
 
-def test_without_a_split() -> None:
-    layout = Layout.open(EXAMPLES / "layout")
-    assert layout.split is None
-    assert not {"adjacency", "split"} & (set(layout.manifest.body) | set(layout.summary()))
-    assert layout.adjacency_prefix("writes") == AdjacencyPrefix(0, 0, 0)
-
-
 def test_info_shows_both(tiering_cli: Any) -> None:
     shown = tiering_cli("info", EXAMPLES / "layout-split").ok().out
     assert "GPU memory: 120 B, split auto" in shown and "Adjacency lists on the GPU" in shown

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import pickle
-import sys
 import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tiering.errors import InputError, MissingError
+from tiering.errors import InputError
 from tiering.formats.npy_file import open_npy
 
 
@@ -37,32 +36,11 @@ def test_fortran_order_is_seen(tmp_path: Path) -> None:
     assert np.array_equal(header.array(), array)
 
 
-def test_aligned_header_of_graphbolt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules.get("numpy.lib._format_impl", np.lib.format)  # where numpy 2 and numpy 1 have it
-    monkeypatch.setattr(module, "ARRAY_ALIGN", 4096)
-    header = open_npy(saved(tmp_path / "a.npy", np.arange(5)))
-    assert header.offset == 4096
-    assert np.array_equal(header.array(), np.arange(5))
-
-
 def test_a_header_of_python_2(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     path = saved(tmp_path / "a.npy", np.arange(3))
     path.write_bytes(path.read_bytes().replace(b"(3,), }  ", b"(3L,), } "))
     assert open_npy(path).shape == (3,)
     assert not recwarn.list
-
-
-def test_missing(tmp_path: Path) -> None:
-    with pytest.raises(MissingError, match=r"a\.npy: expected edges, found nothing"):
-        open_npy(tmp_path / "a.npy", "edges")
-    with pytest.raises(InputError, match="expected edges, a regular file, found a directory"):
-        open_npy(tmp_path, "edges")
-
-
-def test_empty(tmp_path: Path) -> None:
-    (tmp_path / "a.npy").write_bytes(b"")
-    with pytest.raises(InputError, match=r"empty file \(0 bytes\)"):
-        open_npy(tmp_path / "a.npy")
 
 
 def test_headerless_says_what_the_size_suggests(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import os
 import sys
-import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -211,12 +210,6 @@ def test_what_is_no_plain_data_is_refused(path: Path, value: Any, message: str) 
     assert "\n" not in str(error.value)
 
 
-def test_other_protocols_of_pickle_are_refused(path: Path) -> None:
-    torch.save({"x": torch.ones(1)}, path, pickle_protocol=4)
-    with pytest.raises(InputError, match=r"weights_only=True, found: Unsupported operand 149$"):
-        read_torch(path)
-
-
 def test_files_that_are_none_are_refused(path: Path, tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="expected the splits"):
         read_torch(path, "the splits")
@@ -276,17 +269,6 @@ def test_a_file_with_any_flipped_byte_is_read_or_refused(path: Path, tmp_path: P
     assert 0 < read < len(good)  # padding has no checksum
 
 
-def test_a_flipped_bit_in_a_tensor_is_refused(path: Path) -> None:
-    """The archive's checksum tells, before the tensor is mapped."""
-    torch.save({"x": torch.arange(50_000), "y": torch.arange(9)}, path)
-    data = bytearray(path.read_bytes())
-    place = data.index(torch.arange(100).numpy().tobytes()) + 8 * 777
-    data[place] ^= 16
-    path.write_bytes(data)
-    with pytest.raises(InputError, match=r"some.pt: expected a graph, found a damaged archive: \S*/data/0 \(Bad"):
-        read_torch(path, "a graph")
-
-
 def test_members_without_checksums_are_not_compared(path: Path) -> None:
     """``torch.serialization.set_crc32_options(False)`` leaves 0 in their place."""
     if not hasattr(torch.serialization, "set_crc32_options"):
@@ -297,12 +279,3 @@ def test_members_without_checksums_are_not_compared(path: Path) -> None:
     finally:
         torch.serialization.set_crc32_options(True)
     assert torch.equal(read_torch(path)["x"], torch.arange(50_000))
-
-
-def test_members_are_compared_without_being_held(path: Path) -> None:
-    torch.save({"x": torch.zeros(8 << 20)}, path)
-    tracemalloc.start()
-    read_torch(path)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 4 << 20

@@ -13,6 +13,7 @@ from typing import Any
 from tiering.artifacts.manifest import Relation, id_bytes, relation_key, storage_dtype
 from tiering.artifacts.problems import Problem
 from tiering.formats.graph import Graph, relation_folder
+from tiering.formats.manifest_checks import mismatch
 
 INDPTR_BYTES = 8
 """Bytes of an entry of ``indptr``."""
@@ -22,7 +23,7 @@ SUM_BYTES = 8
 
 @dataclass(frozen=True)
 class ListBytes:
-    """What one relation's lists take in the memory of a GPU that samples from them."""
+    """Bytes that one relation's lists take in the memory of a GPU that samples from them."""
 
     index: int
     """Bytes of a neighbour id."""
@@ -33,7 +34,7 @@ class ListBytes:
 
     @classmethod
     def of_graph(cls, graph: Graph, relation: Relation, weights: bool) -> ListBytes:
-        """By what the graph's own manifest says."""
+        """Return the bytes by the graph's own manifest."""
         index = storage_dtype(graph.manifest.files[f"{relation_folder(relation)}/indices"].dtype).itemsize
         key = id_bytes(graph.num_nodes(relation[2])) if "order" in graph.manifest.parts else 0
         return cls(index, key, weights)
@@ -53,28 +54,22 @@ class AdjacencyPrefix:
     edges: int
     """Their entries together: ``indptr[columns]``."""
     bytes: int
-    """What they take (`ListBytes.taken`); 0 for no columns. Relations with one destination type share its keys, each
-    counts them."""
+    """Bytes of memory (`ListBytes.taken`); 0 for no columns. Each relation counts the keys of its destination type."""
     weights: bool = False
     """Sums of edge weights are among them. Where they are not, the sampler ``weighted`` reads them from the host."""
 
     @classmethod
     def of(cls, columns: int, edges: int, size: ListBytes) -> AdjacencyPrefix:
-        """The prefix of `columns` lists that hold `edges` entries."""
+        """Return the prefix of `columns` lists that hold `edges` entries."""
         return cls(columns, edges, int(size.taken(columns, edges)) if columns else 0, size.weights)
 
     def to_json(self) -> dict[str, int | bool]:
-        """Form in the manifest."""
+        """Return the form in the manifest."""
         return vars(self).copy()
 
 
-def mismatch(where: str, expected: object, found: object, kind: str = "value") -> Problem:
-    """A problem of what the manifest says at `where`."""
-    return Problem(f"manifest.json: {where}", f"expected {expected}, found {found}", kind)
-
-
 def prefix_problems(body: Mapping[str, Any], graph: Graph) -> list[Problem]:
-    """What is wrong with the prefixes of a layout's body, by the sizes that the graph's manifest says. O(relations)."""
+    """Return problems of the prefixes in a layout's body, by the sizes in the graph's manifest. O(relations)."""
     problems: list[Problem] = []
     keys = {relation_key(relation): relation for relation in graph.relations}
     for key, entry in body["adjacency"].items():
@@ -94,7 +89,7 @@ def prefix_problems(body: Mapping[str, Any], graph: Graph) -> list[Problem]:
 
 
 def _split_problems(body: Mapping[str, Any]) -> list[Problem]:
-    """What is wrong with the sums that the division of the memory states."""
+    """Return problems of the sums that the division of the memory states."""
     split, tables = body["split"], [*body["node_types"].values(), *body.get("edge_tables", {}).values()]
     expected = {
         "adjacency_bytes": sum(entry["bytes"] for entry in body["adjacency"].values()),
@@ -111,7 +106,7 @@ def _split_problems(body: Mapping[str, Any]) -> list[Problem]:
 
 
 def prefix_entry_problems(body: Mapping[str, Any], graph: Graph) -> list[Problem]:
-    """Prefixes whose entries are not those of the graph's ``indptr``; only for a body without `prefix_problems`."""
+    """Return prefixes whose entries are not those of ``indptr``; only for a body without `prefix_problems`."""
     problems = []
     for key, entry in body["adjacency"].items():
         edges = int(graph.csc(key)[0][entry["columns"]])

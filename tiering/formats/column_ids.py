@@ -1,4 +1,4 @@
-"""One end of the edges of a relation whose other end lies in lists, as a CSC or CSR has them."""
+"""The end of a relation's edges by which adjacency lists, of a CSC or CSR, are kept."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ColumnIds:
         return int(self.indptr.shape[0]) - 1
 
     def __getitem__(self, part: slice) -> npt.NDArray[Any]:
-        """Columns of the entries [start, stop)."""
+        """Return the columns of the entries [start, stop)."""
         first, stop, _ = part.indices(self.shape[0])
         begin = int(np.searchsorted(self.indptr, first, "right")) - 1
         end = int(np.searchsorted(self.indptr, stop, "left"))
@@ -37,5 +37,5 @@ class ColumnIds:
 
 
 def as_lists(ids: Any) -> ColumnIds | None:
-    """One end of edges, if it stands for lists."""
+    """Return one end of edges as lists, if it is a `ColumnIds`."""
     return ids if isinstance(ids, ColumnIds) else None

@@ -1,6 +1,6 @@
-"""What crosses from `tiering.datasets` to the graph stage: a dataset described, big arrays still on disk.
+"""A dataset as `tiering.datasets` describes it and the graph stage imports it: big arrays are still on disk.
 
-Stages never import each other; they meet in these types. A source fills a `Dataset`; the graph stage reads it
+Stages never import each other; they meet in these types. A reader fills a `Dataset`; the graph stage reads it
 and closes it. Arrays may be memory maps of the user's files: treat them as read-only.
 """
 
@@ -25,14 +25,14 @@ from tiering.formats.names import NameTable
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What identifies the content of a file well enough to notice that it changed, at a bounded cost."""
+    """Size and digest of samples of a file: a change is noticed at a bounded cost."""
 
     bytes: int
     sampled: str
 
 
 def fingerprint(path: str | os.PathLike[str]) -> Fingerprint:
-    """Fingerprint of a file; reads 64 blocks of it."""
+    """Return the fingerprint of a file; reads 64 blocks of it."""
     path = Path(path)
     if not path.is_file():
         raise MissingError(f"{path}: no such file")
@@ -41,7 +41,7 @@ def fingerprint(path: str | os.PathLike[str]) -> Fingerprint:
 
 @dataclass(frozen=True)
 class FeatureStream:
-    """Feature rows that lie in no file which can be referred to: the user's is compressed, or they are computed.
+    """Feature rows that lie in no file as they are: the file is compressed, or the rows are computed.
 
     An import writes them into the graph artifact, each once, front to back.
     """
@@ -49,39 +49,39 @@ class FeatureStream:
     rows: int
     dim: int
     dtype: str
-    """One of `tiering.formats.features.FEATURE_DTYPES`; ``bfloat16`` comes as ``uint16``."""
+    """Element type, see `tiering.formats.features.FEATURE_DTYPES`; ``bfloat16`` comes as ``uint16``."""
     pieces: Callable[[int, GraphSoFar], Iterator[tuple[int, npt.NDArray[Any]]]]
-    """From a row on, which a run that goes on has not written yet: the first row of each piece, and the piece.
+    """Function from the first row that is not written yet to pieces: the first row of each, and the piece.
 
     Pieces follow each other up to the last row; the first may begin before the row asked for. The graph is there as
     far as it is written: its adjacency, and the features of the types in `needs`.
     """
     how: str = "streamed"
-    """In words, for dry runs."""
+    """Description for dry runs."""
     memory: int = 0
-    """Bytes that the pieces take at the peak."""
+    """Peak memory of the pieces in bytes."""
     read: int = 0
     """Bytes that are read for all pieces."""
     needs: tuple[str, ...] = ()
     """Node types whose features must be there before."""
 
     def table(self, folder: Path, node_type: str) -> FeatureTable:
-        """Where the rows lie in the features artifact at `folder`, once they are written."""
+        """Return the table of the rows in the features artifact at `folder`, once they are written."""
         return FeatureTable(folder / "tables" / node_type, self.rows, self.dim, self.dtype)
 
 
 class GraphSoFar(Protocol):
-    """What is written of a graph when features are streamed into it."""
+    """The part of a graph that is written when features are streamed into it."""
 
     @property
     def threads(self) -> int:
-        """Of the import."""
+        """Threads of the import."""
 
     def csc(self, relation: Relation) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-        """``indptr`` and ``indices`` of a relation, by destination."""
+        """Return ``indptr`` and ``indices`` of a relation, by destination."""
 
     def rows(self, node_type: str) -> npt.NDArray[Any]:
-        """The feature table of a type, mapped; ``bfloat16`` as ``uint16``."""
+        """Return the feature table of a type, mapped; ``bfloat16`` as ``uint16``."""
 
 
 @dataclass
@@ -97,7 +97,7 @@ class NodeData:
     splits: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     """``train``, ``val``, ``test`` (those that exist) -> unique node ids in the order of the file."""
     names: NameTable | None = None
-    """What the nodes are called, where the source has names in the place of ids."""
+    """Names of the nodes, where the source has names in the place of ids."""
     extra: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     """Further arrays of shape (num_nodes,); ``original_id`` when sparse ids were made dense."""
 
@@ -122,10 +122,10 @@ class EdgeData:
     edge_ids: npt.NDArray[np.int64] | None = None
     """Shape (E,): the user's own edge ids; ``None``: the position in the input."""
     decode: Callable[[], dict[str, npt.NDArray[Any]]] | None = None
-    """Of columns that lie in files which only tasks read by ranges: reads them whole, ``src``, ``dst``, and `data`."""
+    """Function that reads columns whole, ``src``, ``dst`` and `data`, where only tasks read their files by ranges."""
 
     def bring(self) -> None:
-        """Have arrays in the place of such columns, mapped or in memory."""
+        """Decode such columns: replace them by arrays, mapped or in memory."""
         if self.decode is not None:
             columns, self.decode = self.decode(), None
             self.src, self.dst, self.data = columns.pop("src"), columns.pop("dst"), columns
@@ -136,7 +136,7 @@ class EdgeData:
 
     @property
     def arrays(self) -> list[npt.NDArray[Any]]:
-        """All arrays that run along the edges."""
+        """Arrays that run along the edges."""
         return [self.dst, self.src, *self.data.values(), *([] if self.edge_ids is None else [self.edge_ids])]
 
 
@@ -146,7 +146,7 @@ class Dataset:
 
     name: str
     format: str
-    """One of `tiering.datasets.open.READERS`, such as ``npy``."""
+    """Name of its reader in `tiering.datasets.open.READERS`, such as ``npy``."""
     nodes: dict[str, NodeData]
     edges: list[EdgeData]
     notes: dict[str, Any] = field(default_factory=dict)
@@ -160,7 +160,7 @@ class Dataset:
         return [edge.relation for edge in self.edges]
 
     def edge(self, relation: Relation) -> EdgeData:
-        """Edges of one relation."""
+        """Return the edges of one relation."""
         for edge in self.edges:
             if edge.relation == relation:
                 return edge

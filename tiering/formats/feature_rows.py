@@ -21,7 +21,7 @@ from tiering.formats.graph import Graph
 from tiering.memory import available_memory
 
 CHUNK_BYTES = 32 * 1024 * 1024
-"""Rows are moved in pieces of about this size: large sequential writes, bounded memory."""
+"""Bytes of the pieces in which rows are moved: large sequential writes, bounded memory."""
 
 
 class RowStream(Protocol):
@@ -38,7 +38,7 @@ class RowStream(Protocol):
 
     @property
     def path(self) -> Path:
-        """Where they come from, for messages."""
+        """Origin of the rows, for messages."""
 
     def pieces(self, step: int, begin: int = 0) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
         """First row and rows, uint8 of shape (step, row_bytes), from row `begin` on; the last piece may be shorter.
@@ -84,7 +84,7 @@ def _check_external(graph: Graph) -> None:
 
 
 def _change(external: External) -> str:
-    """How a file differs from what was recorded; empty if it does not. One with a full checksum is verified as read."""
+    """Return how a file differs from its record; empty if it does not. Full checksums are verified as rows are read."""
     if not external.path.is_file():
         return "it does not exist"
     if (size := external.path.stat().st_size) != external.bytes:

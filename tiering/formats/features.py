@@ -37,9 +37,9 @@ class FeatureTable:
     row_order: str = "original"
     """``original`` (row = id in the source) or ``rank`` (row = rank in the order)."""
     held: str = field(default="", compare=False)
-    """What opens the file of an open artifact, whatever has become of its path."""
+    """Path that opens the file of an open artifact, even if it was moved."""
     verifier: Verifier | None = field(default=None, compare=False, repr=False)
-    """What the file must hold, where reads of it are to be verified."""
+    """Checksums of the file, where reads of it are to be verified."""
 
     @property
     def place(self) -> str:
@@ -54,7 +54,7 @@ class FeatureTable:
         return self.rows * self.row_bytes
 
     def entry(self, **where: Any) -> dict[str, Any]:
-        """The table in the manifest of features; `where` says in which file, from which byte on and in which order."""
+        """Return the table's entry in the manifest; `where` are the fields of its file, first byte and row order."""
         return {"rows": self.rows, "dim": self.dim, "dtype": self.dtype, **where}
 
     def open(self) -> np.ndarray[Any, Any]:
@@ -63,7 +63,7 @@ class FeatureTable:
 
 
 def edge_feature_shape(dtype: str, shape: tuple[int, ...]) -> tuple[int, str] | None:
-    """Dim and dtype of the rows that edge data `EDGE_FEATURES` of such an array are; ``None`` if it is no table."""
+    """Return dim and dtype of edge data `EDGE_FEATURES` in such an array; ``None`` if it is no table."""
     name = "bfloat16" if dtype == "uint16" else dtype
     return (shape[1], name) if len(shape) == 2 and shape[1] and name in FEATURE_DTYPES else None
 
@@ -78,7 +78,7 @@ class Features(Artifact):
         return list(self.manifest.body["tables"])
 
     def table(self, node_type: str) -> FeatureTable:
-        """Table of one node type; `MissingError` if it has no features."""
+        """Return the table of one node type; `MissingError` if it has no features."""
         tables = self.manifest.body["tables"]
         if node_type not in tables:
             known = ", ".join(tables) or "none"
@@ -99,14 +99,12 @@ class Features(Artifact):
         for node_type, entry in self.manifest.body["tables"].items():
             where = f"manifest.json: body.tables.{node_type}"
             needed = entry["offset"] + entry["rows"] * entry["dim"] * storage_dtype(entry["dtype"]).itemsize
-            if "file" in entry:
-                held = self.manifest.files.get(entry["file"])
-            else:
-                held = self.manifest.external.get(entry["external"])  # type: ignore[assignment]
-            if held is None:
+            listed = self.manifest.files if "file" in entry else self.manifest.external
+            file = listed.get(entry.get("file") or entry["external"])
+            if file is None:
                 problems.append(Problem(where, "refers to a file that the manifest does not list", "value"))
-            elif held.bytes < needed:
-                problems.append(Problem(where, f"needs {needed} bytes, the file has {held.bytes}", "size"))
+            elif file.bytes < needed:
+                problems.append(Problem(where, f"needs {needed} bytes, the file has {file.bytes}", "size"))
         return problems
 
     def summary(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from tiering.artifacts.problems import Problem
 from tiering.description import Part, Table
 from tiering.errors import MissingError
 from tiering.formats.features import EDGE_FEATURES, Features, FeatureTable, edge_feature_shape
+from tiering.formats.manifest_checks import array_problems
 from tiering.formats.names import Names, NodeNames
 from tiering.formats.order import Order
 from tiering.units import format_bytes, format_count
@@ -23,7 +24,7 @@ def relation_folder(relation: Relation) -> str:
 
 
 class _MappedArrays(Mapping[str, np.ndarray[Any, Any]]):
-    """Arrays of a folder of an artifact by name, each mapped when it is looked up."""
+    """The arrays of a folder of an artifact by name, each mapped when it is looked up."""
 
     def __init__(self, manifest: Manifest, folder: str, names: tuple[str, ...]) -> None:
         self._manifest, self._folder, self._names = manifest, folder, names
@@ -60,13 +61,13 @@ class Graph(Artifact):
         return [(r["src"], r["name"], r["dst"]) for r in self.manifest.body["relations"]]
 
     def num_nodes(self, node_type: str | None = None) -> int:
-        """Nodes of a type; of all types if none is given."""
+        """Return the number of nodes of a type, by default of all types."""
         if node_type is None:
             return sum(map(self.num_nodes, self.node_types))
         return int(self._node(node_type)["num_nodes"])
 
     def num_edges(self, relation: Relation | str | None = None) -> int:
-        """Edges of a relation; of all relations if none is given."""
+        """Return the number of edges of a relation, by default of all relations."""
         if relation is None:
             return sum(int(entry["num_edges"]) for entry in self.manifest.body["relations"])
         index = self.relations.index(self.relation(relation))
@@ -86,7 +87,7 @@ class Graph(Artifact):
         raise MissingError(f"{self.path}: no single relation {relation!r}; relations: {known_keys}")
 
     def csc(self, relation: Relation | str | None = None) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Adjacency of a relation, mapped read-only.
+        """Return the adjacency of a relation, mapped read-only.
 
         Returns
         -------
@@ -99,7 +100,7 @@ class Graph(Artifact):
         return self.manifest.array(f"{folder}/indptr"), self.manifest.array(f"{folder}/indices")
 
     def edge_data(self, relation: Relation | str | None = None) -> Mapping[str, np.ndarray[Any, Any]]:
-        """Arrays that run along `indices`: ``edge_ids`` (position in the source), ``weight``, ``type``...
+        """Return arrays that run along `indices`: ``edge_ids`` (position in the source), ``weight``, ``type``...
 
         Each is mapped, read-only, when it is first looked up.
         """
@@ -108,14 +109,12 @@ class Graph(Artifact):
         return _MappedArrays(self.manifest, relation_folder(resolved), tuple(entry["edge_data"]))
 
     def edge_feature_shape(self, relation: Relation) -> tuple[int, str] | None:
-        """Dim and dtype of the features of a relation's edges (edge data ``feat``), by the manifest alone; ``None`` for
-        none.
-        """
+        """Return dim and dtype of the features of a relation's edges (edge data ``feat``), if there are any."""
         entry = self.manifest.files.get(f"{relation_folder(relation)}/{EDGE_FEATURES}")
         return None if entry is None else edge_feature_shape(entry.dtype, entry.shape)
 
     def edge_feature_table(self, relation: Relation) -> FeatureTable | None:
-        """The features of a relation's edges as a table, its rows by position in ``indices``; ``None`` for none."""
+        """Return the features of a relation's edges, rows by position in ``indices``, if there are any."""
         shape, name = self.edge_feature_shape(relation), f"{relation_folder(relation)}/{EDGE_FEATURES}"
         if shape is None:
             return None
@@ -125,22 +124,22 @@ class Graph(Artifact):
         )
 
     def labels(self, node_type: str | None = None) -> np.ndarray[Any, Any] | None:
-        """Class of each node, int64 with -1 for none; ``None`` if the type has no labels."""
+        """Return the class of each node, int64 with -1 for none; ``None`` if the type has no labels."""
         node_type = self._only(node_type)
         name = f"nodes/{node_type}/label"
         return self.manifest.array(name) if self._node(node_type)["num_classes"] is not None else None
 
     def num_classes(self, node_type: str | None = None) -> int | None:
-        """Number of classes, or ``None`` without labels."""
+        """Return the number of classes, or ``None`` without labels."""
         classes = self._node(self._only(node_type))["num_classes"]
         return None if classes is None else int(classes)
 
     def splits(self, node_type: str | None = None) -> list[str]:
-        """Names of the splits of a type, such as ``train``, ``val``, ``test``."""
+        """Return the names of the splits of a type, such as ``train``, ``val``, ``test``."""
         return list(self._node(self._only(node_type))["splits"])
 
     def split(self, name: str, node_type: str | None = None) -> np.ndarray[Any, Any]:
-        """Node ids of a split, int64, in the order of the source.
+        """Return the node ids of a split, int64, in the order of the source.
 
         The order is kept when ids are relabelled, so that batch b of a reordered graph holds the images of batch b
         of the original.
@@ -167,14 +166,14 @@ class Graph(Artifact):
         return cast("Features | None", self.part("features"))
 
     def feature_table(self, node_type: str) -> FeatureTable | None:
-        """Feature table of a type, or ``None`` if it has none."""
+        """Return the feature table of a type, or ``None`` if it has none."""
         self._node(node_type)
         if self.features is None or node_type not in self.features.node_types:
             return None
         return self.features.table(node_type)
 
     def listed_table(self, node_type: str) -> dict[str, Any] | None:
-        """What the features' manifest says of the table of a type, its file not looked at."""
+        """Return the entry of a type's table in the features' manifest, without opening its file."""
         features = self._nested.get("features")
         table: dict[str, Any] | None = None if features is None else features.manifest.body["tables"].get(node_type)
         return table
@@ -185,15 +184,15 @@ class Graph(Artifact):
         return cast("Order | None", self.part("order"))
 
     def new_to_old(self, node_type: str | None = None) -> np.ndarray[Any, Any]:
-        """Original id of each node of this graph; only for reordered graphs."""
+        """Return the original id of each node of a reordered graph."""
         return self._ordered().new_to_old(node_type)
 
     def old_to_new(self, node_type: str | None = None) -> np.ndarray[Any, Any]:
-        """Node of this graph for each original id; only for reordered graphs."""
+        """Return the node of a reordered graph for each original id."""
         return self._ordered().old_to_new(node_type)
 
     def names(self, node_type: str | None = None) -> NodeNames | None:
-        """Names of the nodes of a type by this graph's ids, and back; ``None`` if the source had numbers.
+        """Return names of the nodes of a type by this graph's ids, and back; ``None`` if the source had numbers.
 
         ``graph.names().of([0, 7])`` are names, ``graph.names().find(["Q42"])`` the ids of names.
         """
@@ -205,7 +204,7 @@ class Graph(Artifact):
         return NodeNames(names.table(node_type), self.order, node_type)
 
     def node_keys(self, node_type: str) -> np.ndarray[Any, Any] | None:
-        """Original ids as keys of the sampler's random numbers; ``None`` where ids are the original ones."""
+        """Return original ids as keys of the sampler's random numbers; ``None`` where ids are the original ones."""
         return None if self.order is None else self.order.new_to_old(node_type)
 
     def _ordered(self) -> Order:
@@ -230,14 +229,12 @@ class Graph(Artifact):
         return entry
 
     def _body_problems(self) -> list[Problem]:
-        nodes = self.manifest.body["node_types"]
-        problems, seen = [] if "features" not in self._nested else self._table_problems(), set()
-        problems += [] if "order" not in self._nested else self._order_problems()
-        problems += [] if "names" not in self._nested else self._name_problems()
+        nodes, manifest, seen = self.manifest.body["node_types"], self.manifest, set()
+        problems = self._part_problems()
         for name in nodes:
             if not valid_name(name):
                 problems.append(Problem(f"manifest.json: body.node_types.{name}", "is no name of a type", "value"))
-        for entry in self.manifest.body["relations"]:
+        for entry in manifest.body["relations"]:
             relation = (entry["src"], entry["name"], entry["dst"])
             where = f"manifest.json: body.relations.{relation_key(relation)}"
             if relation in seen or not valid_name(entry["name"]):
@@ -247,66 +244,48 @@ class Graph(Artifact):
             if entry["src"] not in nodes or entry["dst"] not in nodes:
                 problems.append(Problem(where, "names a node type that the graph does not have", "value"))
                 continue
-            folder = relation_folder(relation)
-            problems += self._shape_problems(f"{folder}/indptr", (nodes[entry["dst"]]["num_nodes"] + 1,), ("int64",))
+            folder, count = relation_folder(relation), (entry["num_edges"],)
+            problems += array_problems(manifest, f"{folder}/indptr", (nodes[entry["dst"]]["num_nodes"] + 1,), ["int64"])
             stored = f"int{8 * id_bytes(nodes[entry['src']]['num_nodes'])}"
-            problems += self._shape_problems(f"{folder}/indices", (entry["num_edges"],), (stored,))
+            problems += array_problems(manifest, f"{folder}/indices", count, [stored])
             for name in entry["edge_data"]:
-                problems += self._shape_problems(f"{folder}/{name}", (entry["num_edges"],), None)
+                problems += array_problems(manifest, f"{folder}/{name}", count)
         for node_type, entry in nodes.items():
             if entry["num_classes"] is not None:
-                problems += self._shape_problems(f"nodes/{node_type}/label", (entry["num_nodes"],), ("int64",))
+                problems += array_problems(manifest, f"nodes/{node_type}/label", (entry["num_nodes"],), ["int64"])
             for name in entry["splits"]:
-                problems += self._shape_problems(f"nodes/{node_type}/split-{name}", None, ("int64",))
+                problems += array_problems(manifest, f"nodes/{node_type}/split-{name}", None, ["int64"])
         return problems
 
-    def _table_problems(self) -> list[Problem]:
-        """Feature tables that are not one row for each node."""
-        nodes, problems = self.manifest.body["node_types"], []
-        for name, table in self._nested["features"].manifest.body["tables"].items():
-            expected = nodes[name]["num_nodes"] if name in nodes else 0
-            if table["rows"] != expected:
-                message = f"expected {expected} rows, as many as nodes, found {table['rows']}"
-                problems.append(Problem(f"features/manifest.json: body.tables.{name}", message, "value"))
-        return problems
-
-    def _order_problems(self) -> list[Problem]:
-        """An order of other nodes than these."""
-        order = self._nested["order"]
-        if set(order.manifest.body["node_types"]) != set(self.node_types):
-            return [Problem("order/manifest.json: body.node_types", "are not those of the graph", "value")]
+    def _part_problems(self) -> list[Problem]:
+        """Return feature tables, an order and names that are not of these nodes."""
+        nodes, parts = self.manifest.body["node_types"], self._nested
+        counts = {name: entry["num_nodes"] for name, entry in nodes.items()}
         problems = []
-        for name in self.node_types:
-            entry, count = order.manifest.files.get(f"nodes/{name}/new_to_old"), self.num_nodes(name)
-            if entry is not None and entry.shape != (count,):
-                message = f"expected shape {(count,)}, found {entry.shape}"
-                problems.append(Problem(f"order/nodes/{name}/new_to_old", message, "size"))
+        if (features := parts.get("features")) is not None:
+            for name, table in features.manifest.body["tables"].items():
+                if table["rows"] != counts.get(name, 0):
+                    message = f"expected {counts.get(name, 0)} rows, as many as nodes, found {table['rows']}"
+                    problems.append(Problem(f"features/manifest.json: body.tables.{name}", message, "value"))
+        if (order := parts.get("order")) is not None:
+            if set(order.manifest.body["node_types"]) != set(nodes):
+                return [
+                    *problems, Problem("order/manifest.json: body.node_types", "are not those of the graph", "value")
+                ]  # fmt: skip
+            for name, count in counts.items():
+                file = f"nodes/{name}/new_to_old"
+                entry = order.manifest.files.get(file)
+                if entry is not None and entry.shape != (count,):
+                    message = f"expected shape {(count,)}, found {entry.shape}"
+                    problems.append(Problem(f"order/{file}", message, "size"))
+        if (names := parts.get("names")) is not None:
+            for name in names.manifest.body["node_types"]:
+                file = f"nodes/{name}/offsets"
+                entry, expected = names.manifest.files.get(file), (counts[name] + 1,) if name in counts else None
+                if entry is not None and entry.shape != expected:
+                    message = f"expected shape {expected}, one more than nodes, found {entry.shape}"
+                    problems.append(Problem(f"names/{file}", message, "size"))
         return problems
-
-    def _name_problems(self) -> list[Problem]:
-        """Names of other nodes than these."""
-        names, problems = self._nested["names"].manifest, []
-        for name in names.body["node_types"]:
-            entry, nodes = names.files.get(f"nodes/{name}/offsets"), self.manifest.body["node_types"]
-            expected = (nodes[name]["num_nodes"] + 1,) if name in nodes else None
-            if entry is not None and entry.shape != expected:
-                message = f"expected shape {expected}, one more than nodes, found {entry.shape}"
-                problems.append(Problem(f"names/nodes/{name}/offsets", message, "size"))
-        return problems
-
-    def _shape_problems(
-        self, name: str, shape: tuple[int, ...] | None, dtypes: tuple[str, ...] | None
-    ) -> list[Problem]:
-        entry = self.manifest.files.get(name)
-        if entry is None:
-            return [Problem(f"manifest.json: files.{name}", "the file is not listed", "value")]
-        if shape is not None and entry.shape[: len(shape)] != shape:
-            return [Problem(name, f"expected shape {shape}, found {entry.shape}", "size")]
-        if dtypes is not None and len(entry.shape) != 1:
-            return [Problem(name, f"expected one axis, found shape {entry.shape}", "size")]
-        if dtypes is not None and entry.dtype not in dtypes:
-            return [Problem(name, f"expected dtype {' or '.join(dtypes)}, found {entry.dtype}", "value")]
-        return []
 
     def _structure_problems(self, threads: int) -> list[Problem]:
         problems = []
@@ -320,16 +299,12 @@ class Graph(Artifact):
             if drops.size:
                 problems.append(Problem(where, f"decreases at {drops.size} places, first at node {drops[0]}", "value"))
         for node_type in self.node_types:
-            count = self.num_nodes(node_type)
-            classes, labels = self.num_classes(node_type), self.labels(node_type)
-            if labels is not None and labels.size and not (-1 <= labels.min() <= labels.max() < (classes or 0)):
-                message = f"expected -1 .. {(classes or 0) - 1}, found {labels.min()} .. {labels.max()}"
-                problems.append(Problem(f"nodes/{node_type}/label", message, "value"))
+            labels, folder = self.labels(node_type), f"nodes/{node_type}"
+            if labels is not None:
+                problems += _range_problems(f"{folder}/label", "", labels, -1, self.num_classes(node_type) or 0)
             for name in self.splits(node_type):
                 ids = self.split(name, node_type)
-                if ids.size and not (0 <= ids.min() <= ids.max() < count):
-                    message = f"expected ids 0 .. {count - 1}, found {ids.min()} .. {ids.max()}"
-                    problems.append(Problem(f"nodes/{node_type}/split-{name}", message, "value"))
+                problems += _range_problems(f"{folder}/split-{name}", "ids ", ids, 0, self.num_nodes(node_type))
         return problems
 
     def _content_problems(self, threads: int) -> list[Problem]:
@@ -387,3 +362,11 @@ class Graph(Artifact):
             Table(f"Nodes ({ids})", ("type", "nodes", "classes", "splits", "features"), nodes),
             Table("Edges", ("relation", "edges", "edge data"), relations),
         ]
+
+
+def _range_problems(where: str, what: str, values: np.ndarray[Any, Any], least: int, end: int) -> list[Problem]:
+    """Return the problem of values outside [least, end)."""
+    if not values.size or least <= values.min() <= values.max() < end:
+        return []
+    message = f"expected {what}{least} .. {end - 1}, found {values.min()} .. {values.max()}"
+    return [Problem(where, message, "value")]

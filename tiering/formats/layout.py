@@ -19,15 +19,16 @@ from tiering.artifacts.manifest import Relation, relation_key, storage_dtype
 from tiering.artifacts.problems import Problem
 from tiering.description import Part
 from tiering.errors import MissingError
-from tiering.formats.adjacency_prefix import AdjacencyPrefix, mismatch, prefix_entry_problems, prefix_problems
+from tiering.formats.adjacency_prefix import AdjacencyPrefix, prefix_entry_problems, prefix_problems
 from tiering.formats.graph import Graph
 from tiering.formats.layout_tables import layout_tables
+from tiering.formats.manifest_checks import array_problems, mismatch
 from tiering.formats.row_sources import source_problems
 
 TIERS = ("gpu", "peer", "cpu", "ssd")
 """Tiers from hottest to coldest; ranges follow each other in this order."""
 MEMORY_TIERS = ("gpu", "peer", "cpu")
-"""Those whose rows lie in files of the layout's directory."""
+"""Tiers whose rows lie in files of the layout's directory."""
 EDGE_TABLES = "edge_tables"
 """Field of the body, and name in ``requires``, of layouts that place features of edges."""
 SECTOR_BYTES = 512
@@ -42,7 +43,7 @@ def ssd_stride(row_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class SsdRows:
-    """Where the ssd rows of one node type lie in the logical page space that all images share."""
+    """The position of one node type's ssd rows in the logical pages that are striped over all stripe files."""
 
     first_page: int
     """Logical page of row 0."""
@@ -87,12 +88,12 @@ class TypeLayout:
 
     @property
     def of_edges(self) -> bool:
-        """Whether the rows are those of edges."""
+        """Whether the rows are features of edges."""
         return ":" in self.node_type
 
     @property
     def label(self) -> str:
-        """Whose rows they are, for messages."""
+        """Name of the table for messages."""
         return f"edges of {self.node_type}" if self.of_edges else f"node type {self.node_type!r}"
 
     @property
@@ -135,7 +136,7 @@ def tier_file(node_type: str, tier: str, peer: int = 0, num_peers: int = 1) -> s
 
 
 def tier_folder(node_type: str) -> str:
-    """Where the memory tiers of a node type, or of the edges of a relation, lie inside the artifact."""
+    """Return the folder, in the artifact, of the memory tiers of a node type or of the edges of a relation."""
     return f"tiers/{node_type.replace(':', '__')}"
 
 
@@ -160,7 +161,7 @@ def image_bytes(pages: int, image: int, num_images: int, page_bytes: int) -> int
 
 
 def _place(entry: TypeLayout) -> str:
-    """Where the body speaks of a table, for messages."""
+    """Return the place of a table in the body, for messages."""
     return f"body.{EDGE_TABLES if entry.of_edges else 'node_types'}.{entry.node_type}"
 
 
@@ -217,7 +218,7 @@ class Layout(Artifact):
 
     @property
     def tables(self) -> list[str]:
-        """All tables of rows, in the order of their pages: node types, then keys of relations, by name."""
+        """Tables of rows in the order of their pages: node types, then keys of relations, by name."""
         return [*sorted(self.feature_types), *sorted(self.manifest.body.get(EDGE_TABLES, {}))]
 
     def type_layout(self, node_type: str) -> TypeLayout:
@@ -231,14 +232,14 @@ class Layout(Artifact):
         return TypeLayout(node_type, rows, entry["dim"], entry["dtype"], ranges, SsdRows(**entry["ssd_rows"]))
 
     def _table_entry(self, name: str) -> dict[str, Any] | None:
-        """What the body says of a table."""
+        """Return the entry of a table in the body."""
         body = self.manifest.body
         entry: dict[str, Any] | None = (body.get(EDGE_TABLES, {}) if ":" in name else body["node_types"]).get(name)
         return entry
 
     @property
     def split(self) -> Mapping[str, Any] | None:
-        """How the memory of each GPU was divided between feature rows and adjacency lists; ``None``: all for rows."""
+        """The division of each GPU's memory between feature rows and adjacency lists; ``None``: all for rows."""
         split: Mapping[str, Any] | None = self.manifest.body.get("split")
         return split
 
@@ -249,7 +250,7 @@ class Layout(Artifact):
         return AdjacencyPrefix(0, 0, 0) if entry is None else AdjacencyPrefix(**entry)
 
     def tier_path(self, node_type: str, tier: str, peer: int = 0) -> Path:
-        """What opens the file of a memory tier (``gpu``, ``peer``, ``cpu``), as it was when the layout was opened."""
+        """Return the path that opens the file of a memory tier, as it was when the layout was opened."""
         return Path(self.manifest.place(tier_file(node_type, tier, peer, self.num_peers)))
 
     def verify_tiers(self, node_type: str) -> None:
@@ -265,7 +266,7 @@ class Layout(Artifact):
 
     @property
     def image_places(self) -> list[Path]:
-        """What opens the SSD images, in stripe order, as they were when the layout was opened."""
+        """Paths that open the stripe files, in order, as they were when the layout was opened."""
         return [Path(self.manifest.image_place(image_name(k))) for k in range(self.num_images)]
 
     def _body_problems(self) -> list[Problem]:
@@ -296,12 +297,8 @@ class Layout(Artifact):
                 problems.append(Problem(f"manifest.json: external.{name}", "the image is not listed", "value"))
             elif (external := self.manifest.external[name]).bytes != needed:
                 problems.append(mismatch(f"external.{name}", f"{needed} bytes", external.bytes, "size"))
-            wanted = ("uint32", (needed // self.page_bytes,))
-            if listed is None and self.manifest.version >= (1, 2):
-                problems.append(Problem(f"manifest.json: files.{sums}", "the file is not listed", "value"))
-            elif listed is not None and (listed.dtype, listed.shape) != wanted:
-                message = f"expected {wanted}, found {(listed.dtype, listed.shape)}"
-                problems.append(Problem(sums, message, "size"))
+            if listed is not None or self.manifest.version >= (1, 2):
+                problems += array_problems(self.manifest, sums, (needed // self.page_bytes,), ["uint32"])
         return problems
 
     def _structure_problems(self, threads: int) -> list[Problem]:
@@ -377,7 +374,7 @@ class Layout(Artifact):
         }
 
     def _adjacency_summary(self) -> dict[str, dict[str, int | bool]]:
-        """What the gpu tier holds of each relation's lists, beside what there is."""
+        """Return the lists of each relation in the gpu tier, and the number of all."""
         return {
             relation_key(relation): {
                 **self.adjacency_prefix(relation).to_json(),

@@ -1,4 +1,4 @@
-"""Tables of what lies where in a layout, from its summary."""
+"""Tables of the tiers of a layout, from its summary."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def layout_tables(summary: Summary) -> list[Part]:
 
 
 def _gpu_memory(summary: Summary) -> list[Part]:
-    """How the memory of each GPU was divided, and what that is expected to bring."""
+    """Return the division of each GPU's memory, and its expected gain."""
     split, rows = summary["split"], []
     for what, name in (("feature rows", "features"), ("adjacency lists", "adjacency")):
         size = "feature_bytes" if name == "features" else "adjacency_bytes"

@@ -1,4 +1,4 @@
-"""The names artifact: what nodes are called in the source, as text, by original id. See ``data_specs/names.md``."""
+"""The names artifact: names of nodes in the source, as text, by original id. See ``data_specs/names.md``."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.problems import Problem
 from tiering.description import Part, Table
 from tiering.errors import MissingError, quoted
+from tiering.formats.manifest_checks import array_problems
 from tiering.formats.order import Order
 from tiering.units import format_count
 
 CHECKED_AT_ONCE = 1 << 18
-"""Names that are compared with their neighbours together."""
+"""Names that are checked together."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,11 @@ class NameTable:
         return int(self.offsets.shape[0]) - 1
 
     def encoded(self, position: int) -> bytes:
-        """A name as UTF-8."""
+        """Return a name as UTF-8."""
         return self.data[int(self.offsets[position]) : int(self.offsets[position + 1])].tobytes()
 
     def position(self, encoded: bytes) -> int | None:
-        """Where a name stands; ``None`` if it does not. Cost: some 25 names are read of 10 million."""
+        """Return the position of a name, if it is there. Cost: of 10 million names some 25 are read."""
         at = bisect.bisect_left(range(len(self)), encoded, key=self.encoded)
         return at if at < len(self) and self.encoded(at) == encoded else None
 
@@ -52,23 +53,18 @@ class Names(Artifact):
         return list(self.manifest.body["node_types"])
 
     def table(self, node_type: str | None = None) -> NameTable:
-        """Names of a type by original id, mapped read-only."""
+        """Return the names of a type by original id, mapped read-only."""
         folder = f"nodes/{self._listed(node_type, self.node_types, 'names')}"
         return NameTable(self.manifest.array(f"{folder}/offsets"), self.manifest.array(f"{folder}/bytes"))
 
     def _body_problems(self) -> list[Problem]:
-        problems = []
-        for node_type in self.node_types:
-            for name, dtype in (("offsets", "int64"), ("bytes", "uint8")):
-                entry = self.manifest.files.get(f"nodes/{node_type}/{name}")
-                if entry is None:
-                    problems.append(
-                        Problem(f"manifest.json: files.nodes/{node_type}/{name}", "the file is not listed", "value")
-                    )
-                elif entry.dtype != dtype or len(entry.shape) != 1 or (name == "offsets" and entry.shape[0] < 1):
-                    message = f"expected {dtype} along one axis, found {entry.dtype} {entry.shape}"
-                    problems.append(Problem(f"nodes/{node_type}/{name}", message, "value"))
-        return problems
+        files = {"offsets": "int64", "bytes": "uint8"}
+        return [
+            problem
+            for node_type in self.node_types
+            for name, dtype in files.items()
+            for problem in array_problems(self.manifest, f"nodes/{node_type}/{name}", None, [dtype])
+        ]
 
     def _structure_problems(self, threads: int) -> list[Problem]:
         problems = []
@@ -85,25 +81,12 @@ class Names(Artifact):
         return problems
 
     def _content_problems(self, threads: int) -> list[Problem]:
-        problems = []
-        for node_type in self.node_types:
-            table, before = self.table(node_type), b""
-            for first in range(0, len(table), CHECKED_AT_ONCE):
-                end = min(len(table), first + CHECKED_AT_ONCE)
-                base = int(table.offsets[first])
-                whole = table.data[base : int(table.offsets[end])].tobytes()
-                bounds = (table.offsets[first : end + 1] - base).tolist()
-                for place in range(end - first):
-                    name = whole[bounds[place] : bounds[place + 1]]
-                    if name <= before:
-                        where = f"nodes/{node_type}/bytes"
-                        problems.append(Problem(where, f"name {first + place} does not follow the one before", "value"))
-                        break
-                    before = name
-                else:
-                    continue
-                break
-        return problems
+        positions = {node_type: _find_disorder(self.table(node_type)) for node_type in self.node_types}
+        return [
+            Problem(f"nodes/{node_type}/bytes", f"name {position} does not follow the one before", "value")
+            for node_type, position in positions.items()
+            if position is not None
+        ]
 
     def summary(self) -> dict[str, Any]:
         types = {
@@ -126,18 +109,7 @@ class NodeNames:
         return len(self._table)
 
     def of(self, ids: npt.ArrayLike) -> list[str]:
-        """Names of nodes.
-
-        Parameters
-        ----------
-        ids : array_like
-            int, shape (n,): node ids of the graph.
-
-        Returns
-        -------
-        list of str
-            Their names in the source.
-        """
+        """Return the names in the source of nodes of the graph, ids of shape (n,)."""
         wanted = np.asarray(ids, np.int64).reshape(-1)
         outside = (wanted < 0) | (wanted >= len(self))
         if outside.any():
@@ -148,27 +120,30 @@ class NodeNames:
         return [self._table.encoded(int(one)).decode() for one in old]
 
     def find(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
-        """Nodes of these names.
+        """Return the ids in the graph, int64 of shape (names,), of nodes with these names in the source.
 
-        Parameters
-        ----------
-        names
-            As the source writes them.
-
-        Returns
-        -------
-        numpy.ndarray
-            int64, shape (names,): ids of the graph. Cost: a binary search for each name.
-
-        Raises
-        ------
-        MissingError
-            If no node of the type has one of the names.
+        `MissingError` if no node of the type has one of the names. Cost: a binary search for each name.
         """
-        places = np.empty(len(names), np.int64)
+        positions = np.empty(len(names), np.int64)
         for k, name in enumerate(names):
-            place = self._table.position(name.encode())
-            if place is None:
+            position = self._table.position(name.encode())
+            if position is None:
                 raise MissingError(f"names: no node of type {self._type} is called {quoted(name)}")
-            places[k] = place
-        return places if self._order is None else self._order.old_to_new(self._type)[places].astype(np.int64)
+            positions[k] = position
+        return positions if self._order is None else self._order.old_to_new(self._type)[positions].astype(np.int64)
+
+
+def _find_disorder(table: NameTable) -> int | None:
+    """Return the position of the first name that does not follow the one before."""
+    before = b""
+    for first in range(0, len(table), CHECKED_AT_ONCE):
+        end = min(len(table), first + CHECKED_AT_ONCE)
+        base = int(table.offsets[first])
+        whole = table.data[base : int(table.offsets[end])].tobytes()
+        bounds = (table.offsets[first : end + 1] - base).tolist()
+        for k in range(end - first):
+            name = whole[bounds[k] : bounds[k + 1]]
+            if name <= before:
+                return first + k
+            before = name
+    return None

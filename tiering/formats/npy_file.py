@@ -28,31 +28,21 @@ MAX_HEADER = 64 * 1024
 _MAX_AXES = 8
 
 _ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
-_STEMS = {
-    "edge_index",
-    "indptr",
-    "indices",
-    "edge_weight",
-    "edge_type",
-    "edge_id",
-    "edge_feat",
-    "node_feat",
-    "node_label",
-    "node_labels",
-    "num_nodes",
-}
-_STEMS |= {f"{split}_idx" for split in ("train", "val", "valid", "test")}
+_STEMS = frozenset({
+    "edge_index", "indptr", "indices", "edge_weight", "edge_type", "edge_id", "edge_feat", "node_feat", "node_label",
+    "node_labels", "num_nodes", "train_idx", "val_idx", "valid_idx", "test_idx",
+})  # fmt: skip
 """Names that the formats of numpy files give to what they read."""
 
 
 @dataclass(frozen=True)
 class NpyHeader:
-    """What a numpy file says of its array."""
+    """The header of a numpy file."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     fortran_order: bool
-    """Whether the first axis is the fastest, of two or more."""
+    """Whether the first of several axes is the fastest."""
     offset: int
     """Bytes before the data."""
 
@@ -73,22 +63,22 @@ class NpyFile(NpyHeader):
 
     path: Path
     what: str
-    """What the file should hold, for messages."""
+    """The content that the file should have, for messages."""
 
     def array(self) -> npt.NDArray[Any]:
-        """The data, mapped read-only, in the shape of the header."""
+        """Map the data read-only, in the shape of the header."""
         if not self.fortran_order:
             return open_raw(self.path, self.dtype, self.shape, self.offset)
         by_columns: npt.NDArray[Any] = open_raw(self.path, self.dtype, self.shape[::-1], self.offset).T
         return by_columns
 
     def column(self, kinds: str, words: str) -> npt.NDArray[Any]:
-        """The same as one column, without a second axis of length 1, if its dtype is of one of `kinds`, in `words`."""
+        """Map the data as one column, without a second axis of length 1; its dtype is of one of `kinds`, in `words`."""
         return as_column(self.array(), str(self.path), self.what, kinds, words)
 
 
 def as_column(array: npt.NDArray[Any], where: str, what: str, kinds: str, words: str) -> npt.NDArray[Any]:
-    """An array that should hold `what`, as one column: see `NpyFile.column`."""
+    """Return an array that should hold `what` as one column: see `NpyFile.column`."""
     described = f"{array.dtype} {array.shape}"
     if array.ndim == 2 and 1 in array.shape:
         array = array.reshape(-1)
@@ -100,7 +90,7 @@ def as_column(array: npt.NDArray[Any], where: str, what: str, kinds: str, words:
 
 
 def is_npy(path: Path) -> bool:
-    """Whether the file starts with numpy's magic bytes, whatever its name; `InputError` if it is an archive."""
+    """Return whether a file starts with numpy's magic bytes; `InputError` if it is an archive."""
     if read_start(path, len(_MAGIC)) == _MAGIC:
         return True
     refuse_archive(path)
@@ -108,7 +98,7 @@ def is_npy(path: Path) -> bool:
 
 
 def read_start(path: Path, size: int) -> bytes:
-    """The first bytes of a file."""
+    """Return the first bytes of a file."""
     with storage_errors(path), path.open("rb") as file:
         return file.read(size)
 
@@ -142,7 +132,7 @@ def open_npy(path: Path, what: str = "a numpy file") -> NpyFile:
 
 
 def read_header(file: IO[bytes], where: str | Path) -> NpyHeader:
-    """The header at the beginning of a file, left at the data; `InputError` if it is none or damaged."""
+    """Read the header of a file up to the data; `InputError` if it is none or damaged."""
     try:
         version = np.lib.format.read_magic(file)
         parser, width = _PARSERS.get(version, (None, 0))
@@ -204,7 +194,7 @@ def _check_length(file: NpyFile, size: int) -> None:
 
 
 def _guess(path: Path, size: int) -> str:
-    """What a headerless file of this size could be."""
+    """Return a guess at a headerless file of this size."""
     start = read_start(path, 1)
     if start == b"\x1f":
         return "is it packed with gzip? Unpack it first"
@@ -238,7 +228,7 @@ def refuse_archive(path: Path) -> None:
 
 
 def refuse_archives(paths: Iterable[Path]) -> None:
-    """The same for those files that bear the name of something the formats of numpy files read."""
+    """Refuse archives with names that the formats of numpy files read."""
     for path in sorted(paths):
         if path.suffix == ".npz" and path.stem in _STEMS and is_there(path, "an archive"):
             refuse_archive(path)

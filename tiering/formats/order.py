@@ -11,6 +11,7 @@ from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.problems import Problem
 from tiering.description import Part, Table
+from tiering.formats.manifest_checks import array_problems, mismatch
 from tiering.formats.skew import skew_plot
 from tiering.units import format_count
 
@@ -29,19 +30,19 @@ class Order(Artifact):
         return list(self.manifest.body["node_types"])
 
     def new_to_old(self, node_type: str | None = None) -> np.ndarray[Any, Any]:
-        """Original id of each rank: int32 or int64, shape (num_nodes,)."""
+        """Return the original id of each rank: int32 or int64, shape (num_nodes,)."""
         return self._map(node_type, "new_to_old")
 
     def old_to_new(self, node_type: str | None = None) -> np.ndarray[Any, Any]:
-        """Rank of each original id: int32 or int64, shape (num_nodes,)."""
+        """Return the rank of each original id: int32 or int64, shape (num_nodes,)."""
         return self._map(node_type, "old_to_new")
 
     def score(self, node_type: str | None = None) -> np.ndarray[Any, Any]:
-        """Score by rank: float64, shape (num_nodes,), not increasing from rank `first` on. Types share one scale."""
+        """Return scores by rank: float64, shape (num_nodes,), not increasing from rank `first` on, on one scale."""
         return self._map(node_type, "score")
 
     def first(self, node_type: str | None = None) -> int:
-        """Number of ranks, from 0 on, whose nodes the user has put first, whatever their scores."""
+        """Return the number of pinned nodes: ranks, from 0 on, that the user has put first whatever their scores."""
         return int(self._first.get(self._listed(node_type, self.node_types, "order"), 0))
 
     @property
@@ -54,26 +55,17 @@ class Order(Artifact):
     def _body_problems(self) -> list[Problem]:
         problems = []
         for node_type in self.node_types:
-            names = [f"nodes/{node_type}/{name}" for name in ("new_to_old", "old_to_new", "score")]
-            missing = [name for name in names if name not in self.manifest.files]
-            problems += [Problem(f"manifest.json: files.{name}", "the file is not listed", "value") for name in missing]
-            if missing:
-                continue
-            entries = [self.manifest.files[name] for name in names]
-            if len({entry.shape for entry in entries}) != 1 or len(entries[0].shape) != 1:
-                problems.append(Problem(f"nodes/{node_type}", "the three files differ in length", "size"))
-            ids = f"int{8 * id_bytes(entries[0].shape[0])}" if entries[0].shape else "int32"
-            expected = [ids, ids, "float64"]
-            if [entry.dtype for entry in entries] != expected:
-                message = f"expected {', '.join(expected)}, found {', '.join(entry.dtype for entry in entries)}"
-                problems.append(Problem(f"nodes/{node_type}", message, "value"))
+            folder = f"nodes/{node_type}"
+            shape = self.manifest.files[f"{folder}/score"].shape if f"{folder}/score" in self.manifest.files else ()
+            ids = f"int{8 * id_bytes(shape[0])}" if shape else "int32"
+            for name, dtype in (("new_to_old", ids), ("old_to_new", ids), ("score", "float64")):
+                problems += array_problems(self.manifest, f"{folder}/{name}", shape[:1] or None, [dtype])
         for node_type, first in self._first.items() if not problems else ():
             count = self.manifest.files[f"nodes/{node_type}/score"].shape[0] if node_type in self.node_types else 0
             if first > count:
-                message = f"expected at most {count} nodes of type {node_type!r}, found {first}"
-                problems.append(Problem(f"manifest.json: body.{FIRST}", message, "value"))
+                problems.append(mismatch(f"body.{FIRST}", f"at most {count} nodes of type {node_type!r}", first))
         if self._first and FIRST not in self.manifest.requires:
-            problems.append(Problem("manifest.json: requires", f"expected {FIRST!r}, found none", "value"))
+            problems.append(mismatch("requires", repr(FIRST), "none"))
         return problems
 
     def _structure_problems(self, threads: int) -> list[Problem]:

@@ -31,7 +31,7 @@ def open_artifact(path: str | os.PathLike[str]) -> Artifact:
 
 
 def _kind(where: Path) -> tuple[str, list[Problem]]:
-    """What lies in a directory, and what is wrong with its manifest."""
+    """Return the kind of artifact in a directory, and the problems of its manifest."""
     try:
         document, data = unless_replaced(where, lambda: read_document(open_directory(where)))
     except FormatError as error:

@@ -1,4 +1,4 @@
-"""What the tables of a layout must agree on with the graph whose rows they place."""
+"""Checks that the tables of a layout agree with the graph whose rows they place."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ from typing import TYPE_CHECKING
 
 from tiering.artifacts.manifest import relation_key
 from tiering.artifacts.problems import Problem
-from tiering.formats.adjacency_prefix import mismatch
 from tiering.formats.graph import Graph
+from tiering.formats.manifest_checks import mismatch
 
 if TYPE_CHECKING:
     from tiering.formats.layout import TypeLayout
 
 
 def source_problems(where: str, entry: TypeLayout, graph: Graph) -> list[Problem]:
-    """What disagrees with the graph, as its manifest says it is, about the rows of a table; `where` the body speaks of
-    it.
-    """
+    """Return disagreements of a table, `where` in the body, with the graph's manifest."""
     if entry.of_edges:
         return _edge_problems(where, entry, graph)
     if entry.node_type not in graph.node_types:

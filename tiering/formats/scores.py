@@ -18,7 +18,7 @@ from tiering.formats.skew import skew_plot
 from tiering.units import format_count
 
 GIVEN = "given"
-"""Name of the method of scores that the user has computed."""
+"""Method of scores that the user has computed."""
 ADJACENCY = "adjacency"
 """Name of the column per relation."""
 
@@ -35,7 +35,7 @@ class Scores(Artifact):
 
     @property
     def given(self) -> bool:
-        """Whether the user has computed them."""
+        """Whether the user has computed the scores."""
         return self.method == GIVEN
 
     @property
@@ -65,7 +65,7 @@ class Scores(Artifact):
         return relations
 
     def counted_epochs(self, seed: int) -> range | None:
-        """Epochs of the run with `seed` whose accesses this score has counted: it is not to be judged on them.
+        """Return the epochs of the run with `seed` whose accesses the scores have counted: they are no test of them.
 
         ``None`` for another run's counts, and for a score computed from the graph alone.
         """
@@ -77,7 +77,7 @@ class Scores(Artifact):
         return None
 
     def values(self, node_type: str | None = None, column: str = "feature") -> np.ndarray[Any, Any]:
-        """Score of every node of a type.
+        """Return the score of every node of a type.
 
         Parameters
         ----------
@@ -99,7 +99,7 @@ class Scores(Artifact):
         return self.manifest.array(f"nodes/{node_type}/{column}")
 
     def adjacency(self, relation: Relation | str | None = None) -> np.ndarray[Any, Any]:
-        """How often each node's list of in-neighbours in a relation is expected to be read per epoch.
+        """Return the expected reads per epoch of each node's list of in-neighbours in a relation.
 
         Parameters
         ----------
@@ -159,7 +159,7 @@ class Scores(Artifact):
 
     @cached_property
     def _spreads(self) -> dict[str, Any]:
-        """Sums and ends of all columns; reads every value, so once."""
+        """Sums and ranges of all columns; reads every value once."""
         return {
             "node_types": {node_type: _spread(self.values(node_type)) for node_type in self.node_types},
             "relations": {relation_key(relation): _spread(self.adjacency(relation)) for relation in self.relations},

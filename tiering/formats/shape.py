@@ -1,4 +1,4 @@
-"""The sizes of a graph: what predictions are made from, of a dataset, a graph, or one that does not exist yet."""
+"""The sizes of a graph, of a dataset, or of a graph that does not exist yet: dry runs plan with them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NodeShape:
 
     num_nodes: int
     arrays: dict[str, int] = field(default_factory=dict)
-    """Bytes of each array in the artifact, by file name: ``label``, ``split-train``..."""
+    """Bytes of each array in the artifact by file name: ``label``, ``split-train``..."""
     table: FeatureTable | None = None
     """The feature table, where it lies."""
 
@@ -47,7 +47,7 @@ class EdgeShape:
     features: tuple[int, str] | None = None
     """Dim and dtype of the edges' features; ``None`` for none."""
     uncached: float = 0.0
-    """Share of the entries that the page cache does not hold; 0 after they were written through it."""
+    """Fraction of the entries that the page cache does not hold; 0 after they were written through it."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class GraphShape:
     nodes: dict[str, NodeShape]
     edges: tuple[EdgeShape, ...]
     path: Path = Path()
-    """Where the graph is, or will be."""
+    """Path of the graph, or of the graph to be made."""
     digest: str = ""
 
     @property
@@ -102,38 +102,38 @@ class GraphShape:
         return list(self.nodes[node_type].splits)
 
     def split(self, name: str, node_type: str) -> npt.NDArray[np.int64]:
-        """As many entries as the split has; they take no memory."""
+        """Return as many entries as the split has; they take no memory."""
         return np.broadcast_to(np.int64(0), self.nodes[node_type].splits[name])
 
     def num_classes(self, node_type: str) -> int | None:
-        """Whether there are labels: 1 or ``None``."""
+        """Return 1 if there are labels, else ``None``."""
         return 1 if "label" in self.nodes[node_type].arrays else None
 
     def csc(self, relation: Relation) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-        """Arrays of the shapes that the adjacency has; they take no memory."""
+        """Return arrays of the shapes that the adjacency has; they take no memory."""
         columns, edges = self.num_nodes(relation[2]) + 1, self.num_edges(relation)
         return np.broadcast_to(np.int64(0), columns), np.broadcast_to(np.int32(0), edges)
 
     def edge_bytes(self, edges: EdgeShape) -> int:
-        """Bytes of a relation in a graph artifact."""
+        """Return the bytes of a relation in a graph artifact."""
         source, _, destination = edges.relation
         values = self.nodes[source].id_bytes + sum(edges.values.values())
         return 8 * (self.nodes[destination].num_nodes + 1) + edges.num_edges * values
 
     def node_bytes(self, node_type: str) -> int:
-        """Bytes of the arrays of a node type in a graph artifact; features apart."""
+        """Return the bytes of the arrays of a node type in a graph artifact, without features."""
         return sum(self.nodes[node_type].arrays.values())
 
     def graph_bytes(self) -> int:
-        """Bytes of all arrays of a graph artifact; features, which it refers to, and the manifest apart."""
+        """Return the bytes of all arrays of a graph artifact, without features and the manifest."""
         return sum(map(self.edge_bytes, self.edges)) + sum(map(self.node_bytes, self.nodes))
 
     def order_bytes(self) -> int:
-        """Bytes of the order that a reordered graph carries: both maps and the score of each node."""
+        """Return the bytes of the order in a reordered graph: both maps and the score of each node."""
         return sum(node.num_nodes * (2 * node.id_bytes + 8) for node in self.nodes.values())
 
     def reordered(self, path: Path, *, features: bool) -> GraphShape:
-        """Sizes after a reorder, which writes the feature tables again with `features`."""
+        """Return the sizes after a reorder, which writes the feature tables again with `features`."""
         folder = path / "features" / "tables"
         nodes = dict(self.nodes)
         for name, table in self.tables.items() if features else ():
@@ -143,13 +143,13 @@ class GraphShape:
 
     @classmethod
     def of_dataset(cls, dataset: Dataset, *, edge_ids: bool = False, path: Path = Path()) -> GraphShape:
-        """Sizes of the graph that an import of `dataset` makes at `path`."""
+        """Return the sizes of the graph that an import of `dataset` makes at `path`."""
         nodes = {name: _node_shape(name, data, path) for name, data in sorted(dataset.nodes.items())}
         return cls(nodes, tuple(_edge_shape(edges, edge_ids) for edges in dataset.edges), path)
 
     @classmethod
     def of(cls, graph: SizedGraph, *, tables: bool = True) -> GraphShape:
-        """Sizes of a graph; reads its manifest, and whether the page cache holds the entries.
+        """Return the sizes of a graph; reads its manifest, and whether the page cache holds the entries.
 
         Without `tables` nothing is asked of its features, whose files may be gone.
         """
@@ -170,16 +170,16 @@ class GraphShape:
 
 
 SizedGraph: TypeAlias = Graph | GraphShape
-"""What planning asks for sizes."""
+"""A graph, or its sizes: planning takes either."""
 
 
 def _item(entry: FileEntry) -> int:
-    """Bytes of an array's entry along its first axis."""
+    """Return the bytes of an array's entry along its first axis."""
     return FileEntry(entry.dtype, (1, *entry.shape[1:]), "").bytes
 
 
 def _inside(graph: Graph, folder: str) -> dict[str, FileEntry]:
-    """Files of a folder of the artifact, by their names in it."""
+    """Return the files of a folder of the artifact by their names in it."""
     files = graph.manifest.files.items()
     return {name.removeprefix(folder): entry for name, entry in files if name.startswith(folder)}
 
@@ -203,5 +203,5 @@ def _edge_shape(edges: EdgeData, edge_ids: bool) -> EdgeShape:
 
 
 def value_bytes(values: np.ndarray[Any, Any]) -> int:
-    """Bytes of one entry of an array along its first axis."""
+    """Return the bytes of one entry of an array along its first axis."""
     return int(values.dtype.itemsize * np.prod(values.shape[1:], dtype=np.int64))

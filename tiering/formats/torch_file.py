@@ -222,7 +222,7 @@ _NAMES: list[Any] = [
     *(_stand_in(name, StoredObject) for name in _OBJECTS),
     *(_stand_in(name, _StoredMapping) for name in _STORAGES),
 ]
-"""What files may name besides tensors, containers, numbers and text."""
+"""Names that files may use besides tensors, containers, numbers and text."""
 for _core in ("numpy.core.multiarray", "numpy._core.multiarray"):  # before and since numpy 2
     _NAMES += [
         _function(f"{_core}._reconstruct", np.empty(0).__reduce__()[0]),

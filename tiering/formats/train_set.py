@@ -1,4 +1,4 @@
-"""Which nodes a run trains on: the graph's own split, a list of ids, or a random share. One place for all stages."""
+"""The training nodes of a run: a split of the graph, a list of ids, or a random sample. One place for all stages."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import numpy as np
 
 from tiering.artifacts.regular import is_there
 from tiering.errors import InputError, MissingError
+from tiering.formats.npy_file import open_npy
 from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.units import parse_size
 
 IdArray: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 Train: TypeAlias = "str | os.PathLike[str] | np.ndarray[Any, Any] | list[int] | Mapping[str, Any] | None"
-"""What a caller may give: see `resolve_train`."""
+"""The training nodes as a caller gives them: see `resolve_train`."""
 
 _STEP = 1 << 18
 """Ids that are compared at a time."""
@@ -27,7 +28,7 @@ HOW_TO = (
 
 
 def resolve_train(graph: SizedGraph, train: Train = None, seed: int = 0) -> dict[str, IdArray]:
-    """Training nodes by node type: int64 ids, at least one, of the types that have any.
+    """Return training nodes by node type: int64 ids, at least one, of the types that have any.
 
     `train` is ``None``: the graph's ``train`` splits; or the name of another split, that of every type that has it.
     Else, for one node type, an array of ids, the path of a ``.npy`` file of ids, or a share such as ``"1%"`` drawn
@@ -73,7 +74,7 @@ def _assignment(part: str) -> tuple[str, str]:
 
 
 def _only_type(graph: SizedGraph) -> str:
-    """The type meant when none is named: the only one, else the only one with a train split, else with labels."""
+    """Return the type when none is named: the only one, else the only one with a train split, else with labels."""
     if len(graph.node_types) == 1:
         return graph.node_types[0]
     with_split = [t for t in graph.node_types if "train" in graph.splits(t)]
@@ -109,17 +110,11 @@ def _require_file(path: Path) -> None:
 
 def _load(path: Path) -> np.ndarray[Any, Any]:
     _require_file(path)
-    try:
-        ids: np.ndarray[Any, Any] = np.load(path, allow_pickle=False)
-    except Exception as error:  # whatever numpy's parser of headers meets
-        raise InputError(f"{path}: expected a .npy file of node ids ({error})") from error
-    if not isinstance(ids, np.ndarray):
-        raise InputError(f"{path}: expected a .npy file with one array of node ids, found an archive")
-    return ids
+    return open_npy(path, "node ids").array()
 
 
 def _once_each(ids: IdArray, count: int) -> bool:
-    """Whether none of the ids below `count` comes twice; ascending ones take no memory."""
+    """Return whether no id below `count` occurs twice; ascending ids take no memory."""
     starts = range(0, ids.size, _STEP)
     if all(np.all(np.diff(ids[start : start + _STEP + 1]) > 0) for start in starts):
         return True

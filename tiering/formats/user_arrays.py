@@ -16,12 +16,12 @@ from tiering.formats.npy_file import NpyFile, as_column, open_npy
 from tiering.formats.shape import SizedGraph
 
 UserValues: TypeAlias = "str | os.PathLike[str] | np.ndarray[Any, Any] | list[Any] | Mapping[str, Any]"
-"""What a caller may give: see `user_arrays`."""
+"""Arrays of a caller: see `read_user_arrays`."""
 
 
 @dataclass(frozen=True)
 class UserArray:
-    """Numbers of shape (n,)."""
+    """Numbers of shape (n,) that the user gives."""
 
     values: np.ndarray[Any, Any]
     """Mapped, if they come from a file."""
@@ -31,14 +31,14 @@ class UserArray:
 
     @property
     def digest(self) -> str:
-        """Of the whole file, or of dtype and digest of the values. Cost: reads them."""
+        """Digest of the whole file, or of dtype and values. Cost: reads them."""
         if self.file is not None:
             return checksum_file(self.file)
         return digest_bytes(f"{self.values.dtype.str} {digest_bytes(self.values.view(np.uint8).data)}".encode())
 
 
 def read_user_arrays(graph: SizedGraph, given: UserValues, what: str, option: str, kinds: str) -> dict[str, UserArray]:
-    """Arrays by node type.
+    """Return arrays by node type.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def read_user_arrays(graph: SizedGraph, given: UserValues, what: str, option: st
 
 
 def featured_types(graph: SizedGraph) -> list[str]:
-    """Node types with features; all, if none has any."""
+    """Return the node types with features; all, if none has any."""
     featured = [node_type for node_type in graph.node_types if graph.feature_table(node_type) is not None]
     return featured or list(graph.node_types)
 
