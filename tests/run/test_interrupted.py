@@ -17,8 +17,8 @@ from cluster_jobs import NAME
 from real_steps import assert_same, make, prepare
 
 import tiering
-from tiering.artifacts import external_directories
 from tiering.artifacts.atomic import OutputDirectory
+from tiering.artifacts.external_directories import ExternalDirectories
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import CapabilityError, InputError
 from tiering.run import files
@@ -80,7 +80,7 @@ MOMENTS = {
     "a task": (tasks, "run_attempt", nth(5)),
     "before publication": (ArtifactWriter, "commit", whole),
     "after publication": (OutputDirectory, "_end", always),
-    "while the store is removed": (external_directories, "_remove_temporary", always),
+    "while the store is removed": (ExternalDirectories, "_remove_temporary", always),
 }
 
 

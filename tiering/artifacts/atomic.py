@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tiering.artifacts import external_directories
+from tiering.artifacts.external_directories import ExternalDirectories
 from tiering.artifacts.journal import JOURNAL, JOURNAL_BEGIN, Journal
 from tiering.artifacts.overlap import refuse_overlap
 from tiering.artifacts.replaceable import refuse_foreign
@@ -145,7 +145,7 @@ class OutputDirectory:
             if earlier.done:
                 note(f"note: {self.out}: what an unfinished run with other options or inputs has left is removed")
         if earlier is not None:
-            external_directories.give_up(earlier, self.out)
+            ExternalDirectories(earlier, self.out).undo()
         _remove(self.path)
         self.path.mkdir()
         return Journal.begin(self.path, identity or {})
@@ -200,7 +200,7 @@ class OutputDirectory:
         The stripe files of an older layout are removed too, except those in `keep`.
         """
         self._refuse_existing()  # a user may have put something there since the run began
-        external_directories.record_replaced(self.out, keep, self._journal)
+        ExternalDirectories(self._journal, self.out).record_replaced(keep)
         with storage_errors(self.out):
             for folder, _, _ in os.walk(self.path):
                 fsync_directory(Path(folder))
@@ -222,7 +222,7 @@ class OutputDirectory:
         fsync_directory(self.out.parent)
         if journal is not None:
             journal.close()
-            external_directories.finish(journal, self.out)
+            ExternalDirectories(journal, self.out).finish()
         (self.out / JOURNAL).unlink(missing_ok=True)
 
     def _release(self) -> None:
@@ -237,7 +237,7 @@ class OutputDirectory:
             self._journal.close()
             if not self._named:
                 with suppress(OSError):  # what cannot be removed now is left to the next run, with the journal
-                    external_directories.give_up(self._journal, self.out)
+                    ExternalDirectories(self._journal, self.out).undo()
                     _remove(self.path)
             self._release()
 

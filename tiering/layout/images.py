@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from tiering import native
-from tiering.artifacts import external_directories
 from tiering.artifacts.checksum import DIGEST_BYTES, combine_digests, digest_bytes, num_blocks
+from tiering.artifacts.external_directories import ExternalDirectories
 from tiering.artifacts.file_writer import FileWriter, block_key
 from tiering.artifacts.journal import Journal
 from tiering.artifacts.manifest import External
@@ -48,7 +48,7 @@ class ImageSet:
         self._partial = [folder / f".{out.name}.{digest}.partial" for folder in plan.folders]
         self.sums: Sequence[FileWriter] = ()
         """Files of the checksums of each file's pages, in the layout's directory."""
-        self._stack = ExitStack()
+        self._stack, self._external = ExitStack(), ExternalDirectories(journal, out)
         self._files: list[FileWriter] = []
         for folder in plan.folders:
             self._make(folder)
@@ -96,11 +96,11 @@ class ImageSet:
     def _make(self, folder: Path) -> None:
         """Create an SSD directory; remove the files in it of a run whose journal is lost."""
         for missing in missing_folders(folder):
-            external_directories.will("parent", self._journal, missing)
+            self._external.record("parent", missing)
         with storage_errors(folder):
             make_folders(folder)
         for stale in folder.glob(f".{self._out.name}.*.partial"):
-            if stale not in self._partial and external_directories.claimed(stale, self._out):
+            if stale not in self._partial and self._external.owns(stale):
                 shutil.rmtree(stale, ignore_errors=True)
 
     def _claim(self, image: int) -> Path:
@@ -110,9 +110,8 @@ class ImageSet:
         if (home / name).exists() and not (folder / name).exists():
             folder = home
         else:
-            external_directories.will("make", self._journal, folder)
-            with storage_errors(folder):
-                external_directories.claim(folder, self._out)
+            self._external.record("make", folder)
+            self._external.own(folder)
         return folder / name
 
     def _home(self, image: int, token: str) -> Path:
@@ -159,8 +158,8 @@ class ImageSet:
         path = self._files[image].path
         if path.parent != home:
             if not home.exists():
-                external_directories.will("make", self._journal, home)
-            external_directories.claim(home, self._out)
+                self._external.record("make", home)
+            self._external.own(home)
             path.replace(home / path.name)
         fsync_directory(home)
         if self._partial[image].exists():

@@ -11,7 +11,7 @@ from typing import Any
 
 import xxhash
 
-from tiering.artifacts import external_directories
+from tiering.artifacts.external_directories import ExternalDirectories
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError
 from tiering.progress import note
@@ -120,7 +120,7 @@ class Carrier:
         url, executor = self.options.store or str(writer.root.with_name(f".{writer.root.name}.tasks")), self._started()
         folder = Path(os.path.abspath(url)) / name  # noqa: PTH100 - keep symbolic links in the name as given
         # Removed with the journal that knows of it, however the run ends.
-        external_directories.claim_temporary(folder, writer.root, writer.required_journal())
+        ExternalDirectories(writer.required_journal(), writer.root).own_temporary(folder)
         job = Job(
             open_store(url), name, executor, grid=self.grid, threads=self.options.threads, retry=self.retry,
             counters=self.counters,
