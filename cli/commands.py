@@ -11,12 +11,11 @@ from typer.core import TyperCommand, TyperGroup
 
 from tiering.version import __version__
 
-from .options import GRAPHS, INSPECT, TIERS
-
 # typer carries click inside itself in new releases and depends on it in old ones: the root of the usage errors is
 # found through the one class that both export.
 UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
+GRAPHS, TIERS, INSPECT = "Get a graph", "Prepare tiers", "Look and measure"
 COMMANDS = {
     "import": ("source", GRAPHS, "Import a dataset as a graph: adjacency by destination, labels, splits."),
     "generate": ("source", GRAPHS, "Generate a dataset in IGB's format."),

@@ -6,22 +6,18 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from tiering.errors import InputError
 from tiering.options import Option, option, options_of, spell_flag
+from tiering.run.carrier import ClusterOptions
 from tiering.units import parse_threads
 
 from .describe import print_artifact, print_forecast
 
-if TYPE_CHECKING:
-    from tiering.run.carrier import ClusterOptions
-
-GRAPHS, TIERS, INSPECT = "Get a graph", "Prepare tiers", "Look and measure"
-"""Groups of commands in `tiering --help`."""
-_COMMON, _CLUSTER = "Common options", "Many workers, the same bytes"
+_COMMON = "Common options"
 MEMORY = Option("Memory to stay within, such as 8GiB or 50%; page cache is free.", "SIZE|auto", _COMMON)
 
 
@@ -35,32 +31,6 @@ class Common:
     no_verify: bool = option(False, "Do not compare what is read with its checksums.", panel=_COMMON)
     dry_run: bool = option(False, "Print time, memory and disk that it would take, and do nothing.", panel=_COMMON)
     json: bool = option(False, "Print one JSON document instead of text.", panel=_COMMON)
-
-
-@dataclass(frozen=True)
-class Tasks:
-    """Options of stages that run as tasks; those of `tiering.run.carrier.ClusterOptions`."""
-
-    executor: str | None = option(
-        None, "Cut the work into tasks, for a Ray cluster, or for threads (local) as --shards or --task-memory say.",
-        "local|ray", panel=_CLUSTER,
-    )  # fmt: skip
-    store: str | None = option(
-        None, "Directory of the tasks' intermediate files; all machines see it. Default: next to the output.", "DIR",
-        panel=_CLUSTER,
-    )  # fmt: skip
-    address: str | None = option(
-        None, "Ray cluster to join. Default: one of this machine alone.", "auto|HOST:PORT", panel=_CLUSTER
-    )
-    workers: int | None = option(None, "Tasks side by side on this machine. Default: processors.", "N", panel=_CLUSTER)
-    task_memory: str | None = option(
-        None, "Memory of a task, about; decides how many there are.", "SIZE", panel=_CLUSTER
-    )
-    shards: int | None = option(None, "Partitions of a graph, instead.", "N", panel=_CLUSTER)
-    resources: str | None = option(
-        None, "What a machine of the Ray cluster needs to take tasks: an amount of a resource for each, or a label.",
-        "NAME=AMOUNT|LABEL=TEXT,..", panel=_CLUSTER,
-    )  # fmt: skip
 
 
 def flag(text: str, *names: str, panel: str | None = None, default: bool = False, **more: Any) -> Any:
@@ -136,13 +106,11 @@ class Call:
 
     def cluster(self) -> ClusterOptions | None:
         """Return what the options of tasks ask for; ``None`` where the command does the work itself."""
-        given = self.given(Tasks)
+        given = self.given(ClusterOptions)
         if self.executor is None:
             for name in given:
                 raise InputError(f"{spell_flag(name)}: has no effect without --executor; add it, or leave it out")
             return None
-        from tiering.run.carrier import ClusterOptions
-
         return ClusterOptions(**given)
 
     def run_stage(self, predict: Callable[..., Any], make: Callable[..., Any], *args: Any, **asked: Any) -> None:
@@ -158,7 +126,7 @@ class Call:
         print_artifact(make(*args, force=self.force, **asked), self.json)
 
 
-STAGE = (Group(Tasks), Group(Common))
+STAGE = (Group(ClusterOptions), Group(Common))
 """Options of a command that runs a stage."""
 
 

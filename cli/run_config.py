@@ -7,14 +7,15 @@ from typing import Annotated
 
 import typer
 
+from tiering.run.carrier import ClusterOptions
 from tiering.units import format_seconds
 
 from .describe import print_forecast
-from .options import MEMORY, Call, Common, Group, Tasks, flag, takes
+from .options import MEMORY, Call, Common, Group, flag, takes
 from .output import print_json, print_table
 
 
-@takes(Group(Tasks), Group(Common, ("threads", "no_verify", "dry_run", "json")))
+@takes(Group(ClusterOptions), Group(Common, ("threads", "no_verify", "dry_run", "json")))
 def run_command(
     call: Call,
     config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="What to run.", show_default=False)],

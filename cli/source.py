@@ -10,9 +10,10 @@ import typer
 from tiering.datasets.open import READERS
 from tiering.datasets.options import ImportOptions
 from tiering.errors import InputError
+from tiering.run.carrier import ClusterOptions
 from tiering.units import format_bytes, format_count
 
-from .options import Call, Common, Group, Out, Seed, Tasks, flag, takes
+from .options import Call, Common, Group, Out, Seed, flag, takes
 from .output import print_json, print_line, print_table
 
 _FORMATS = f"auto, {', '.join(READERS)}."
@@ -23,7 +24,7 @@ def _size(text: str, metavar: str) -> Any:
 
 
 @takes(
-    Group(ImportOptions), Group(Tasks), Group(Common, ("memory", "threads", "force", "dry_run", "json")),
+    Group(ImportOptions), Group(ClusterOptions), Group(Common, ("memory", "threads", "force", "dry_run", "json")),
 )  # fmt: skip
 def import_command(
     call: Call,

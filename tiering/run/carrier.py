@@ -14,6 +14,7 @@ import xxhash
 from tiering.artifacts.external_directories import ExternalDirectories
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError
+from tiering.options import option
 from tiering.progress import note
 from tiering.run.executor import Executor
 from tiering.run.grid import Grid
@@ -27,29 +28,34 @@ from tiering.units import parse_threads
 EXECUTORS = ("local", "ray")
 
 
+_PANEL = "Many workers, the same bytes"
+
+
 @dataclass(frozen=True)
 class ClusterOptions:
-    """How tasks are run; none of it but the grid decides what they are, and nothing changes the result."""
+    """How tasks run. Only `task_memory` and `shards` decide what they are; nothing changes the result."""
 
-    executor: str = "local"
-    """``local``: threads of this process; ``ray``: workers of a Ray cluster."""
-    store: str | None = None
-    """Directory, seen by all machines under the same path; default: next to the output."""
-    address: str | None = None
-    """Of a running Ray cluster, ``auto`` for the one this machine belongs to; ``None`` starts one on this machine."""
-    workers: int | None = None
-    """Tasks side by side, of an executor on this machine; default: as many as processors."""
+    executor: str = option(
+        "local", "Run the work as tasks: on a Ray cluster, or on threads (local) as --shards or --task-memory say.",
+        "local|ray", panel=_PANEL, cli=str | None,
+    )  # fmt: skip
+    store: str | None = option(
+        None, "Directory of the shuffle files; all machines see it. Default: next to the output.", "DIR", panel=_PANEL
+    )
+    address: str | None = option(
+        None, "Ray cluster to join. Default: one of this machine alone.", "auto|HOST:PORT", panel=_PANEL
+    )
+    workers: int | None = option(None, "Tasks at a time on this machine. Default: processors.", "N", panel=_PANEL)
+    task_memory: str | int | None = option(
+        None, "Approximate memory of a task; decides the number of partitions.", "SIZE", panel=_PANEL, cli=str | None
+    )
+    shards: int | None = option(None, "Number of partitions, instead.", "N", panel=_PANEL)
+    resources: Mapping[str, float | str] | str | None = option(
+        None, "What a machine of the Ray cluster needs to take tasks: an amount of a resource for each, or a label.",
+        "NAME=AMOUNT|LABEL=TEXT,..", panel=_PANEL, cli=str | None,
+    )  # fmt: skip
     threads: int = 1
-    """Of a task."""
-    task_memory: str | int | None = None
-    """What a task may take, about; see `tiering.run.grid.Grid`."""
-    shards: int | None = None
-    """PartitionRange of a graph, in place of what follows from `task_memory`."""
-
-    resources: Mapping[str, float | str] | str | None = None
-    """What a machine of a Ray cluster needs to take tasks; others are left out. An amount of a custom resource of Ray's
-    that each task takes, or the text of a label; or both as text, ``tiering=1,pool=graphs``.
-    """
+    """Threads of a task."""
 
     def __post_init__(self) -> None:
         if self.executor not in EXECUTORS:
