@@ -61,10 +61,10 @@ class LayoutPlan:
         return sum(entry.ssd_rows.num_pages for entry in self.entries.values())
 
     @property
-    def images(self) -> list[int]:
+    def stripe_bytes(self) -> list[int]:
         """Bytes of each stripe file."""
         count = len(self.folders)
-        return [image_bytes(self.pages, image, count, self.page_bytes) for image in range(count)]
+        return [image_bytes(self.pages, number, count, self.page_bytes) for number in range(count)]
 
     def to_body(self) -> dict[str, Any]:
         """Return the fields of a layout's body."""
@@ -81,7 +81,7 @@ class LayoutPlan:
     def places(self, out: Path) -> dict[Path, int]:
         """Return the bytes to write, by directory: the memory tiers in `out`, and the stripe files."""
         places = {out: sum(map(_memory_tier_bytes, self.entries.values())) + self.pages * SUM_BYTES}
-        for folder, nbytes in zip(self.folders, self.images, strict=True):
+        for folder, nbytes in zip(self.folders, self.stripe_bytes, strict=True):
             places[folder] = places.get(folder, 0) + nbytes
         return places
 
@@ -92,8 +92,8 @@ class LayoutPlan:
             for entry in self.entries.values()
             for tier in MEMORY_TIERS
         ]
-        sums = [nbytes // self.page_bytes * SUM_BYTES for nbytes in self.images]
-        return max(tiers, default=0) + sum(map(appending_memory, [*self.images, *sums]))
+        sums = [nbytes // self.page_bytes * SUM_BYTES for nbytes in self.stripe_bytes]
+        return max(tiers, default=0) + sum(map(appending_memory, [*self.stripe_bytes, *sums]))
 
     def least_memory(self) -> int:
         """Return the least memory with which the rows of every type can be moved."""
@@ -104,13 +104,12 @@ class LayoutPlan:
         return self.writing_memory() + max(rows, default=0)
 
     def stage(self, out: Path, budget: Budget, copied: int, carrier: Carrier | None = None) -> StagePlan:
-        """What writing it takes: memory and disk, type by type.
+        """Return the steps of writing the layout, with the memory of the rows and of the files being written.
 
-        `copied`: bytes of the graph where it cannot be hard-linked into the layout. A `carrier` writes large
-        tables by tasks.
-        Memory is that of the rows (`tiering.reorder.rows.plan_rows`) and of the files being written.
+        `copied` are the bytes of a graph that cannot be hard-linked into the layout. A `carrier` writes large tables by
+        tasks.
         """
-        left = budget.without(self.writing_memory())
+        rest = budget.without(self.writing_memory())
         needed = task_bytes(self.entries.values())
         if carrier is not None and carrier.cuts(needed):
             parts, content = carrier.grid.parts(needed), sum(table.bytes for table in self.tables.values())
@@ -118,7 +117,7 @@ class LayoutPlan:
             rows = [Step("rows", f"{parts} tasks", -(-needed // parts), content, written, 0, content, "B")]
         else:
             budget.require(self.least_memory(), ROWS)
-            rows = [self._row_step(entry, self.tables[name], left) for name, entry in self.entries.items()]
+            rows = [self._row_step(entry, self.tables[name], rest) for name, entry in self.entries.items()]
         graph = Step("graph", "copied" if copied else "hard links", 0, copied, copied)
         places = self.places(out)
         places[out] += copied
@@ -126,9 +125,9 @@ class LayoutPlan:
             "layout", out, (*self.steps, *rows, graph), places, held_memory(budget), self.notes + self.first
         )
 
-    def _row_step(self, entry: TypeLayout, table: FeatureTable, left: Budget) -> Step:
+    def _row_step(self, entry: TypeLayout, table: FeatureTable, budget: Budget) -> Step:
         """Plan the rows of a type: read in rank order, copied into pieces, hashed, written in the background."""
-        rows = plan_rows(table, table.row_order == "rank", left, copies=self.copies(entry))
+        rows = plan_rows(table, table.row_order == "rank", budget, copies=self.copies(entry))
         return Step(
             f"rows of {entry.node_type}",
             rows.how,
@@ -147,10 +146,10 @@ class LayoutPlan:
         rows = min(chunk // entry.row_bytes, entry.rows("ssd"))
         if not rows:
             return peers
-        place, images = entry.ssd_rows, len(self.folders)
+        place, files = entry.ssd_rows, len(self.folders)
         whole = place.stride == entry.row_bytes and self.page_bytes % place.stride == 0
         padded = rows * place.stride if not place.rows_per_page else -(-rows // place.rows_per_page) * self.page_bytes
-        return max(peers, (0 if whole else padded) + (padded // images if images > 1 else 0))
+        return max(peers, (0 if whole else padded) + (padded // files if files > 1 else 0))
 
 
 def _memory_tier_bytes(entry: TypeLayout) -> int:

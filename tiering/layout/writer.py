@@ -19,9 +19,9 @@ from tiering.formats.graph_checks import graph_errors
 from tiering.formats.layout import EDGE_TABLES, MEMORY_TIERS, Layout, TypeLayout, page_sums, tier_file
 from tiering.formats.order import Order
 from tiering.formats.scores import Scores
-from tiering.layout.images import ImageSet
 from tiering.layout.options import LayoutOptions
 from tiering.layout.plan import ROWS, LayoutPlan, plan_layout, require_order
+from tiering.layout.stripe_files import StripeFiles
 from tiering.layout.tasks import write_rows
 from tiering.memory import Budget, parse_memory
 from tiering.progress import Progress, note, progress
@@ -106,20 +106,20 @@ def write_layout(
         goal = json.dumps({"graph": graph.digest, "body": body, "out": str(writer.out)}, sort_keys=True)
         digest = digest_bytes(goal.encode()).rpartition(":")[2][:12]
         left = budget.without(plan.writing_memory())
-        with graph_errors(graph), ImageSet(plan, writer.out, digest, journal) as images:
+        with graph_errors(graph), StripeFiles(plan, writer.out, digest, journal) as stripes:
             if by_tasks and carrier is not None:
-                write_rows(carrier.job(writer), writer, images, plan, graph)
-            images.open()
+                write_rows(carrier.job(writer), writer, stripes, plan, graph)
+            stripes.open()
             if not by_tasks:
-                _write_rows(writer, images, plan, order, left, workers)
+                _write_rows(writer, stripes, plan, order, left, workers)
             writer.adopt(graph, "graph")
-            writer.external.update(images.publish())
+            writer.external.update(stripes.publish())
         writer.commit(body, provenance, (EDGE_TABLES,) if EDGE_TABLES in body else ())
     return Layout.open(writer.out)
 
 
 def _write_rows(
-    writer: ArtifactWriter, images: ImageSet, plan: LayoutPlan, order: Order, budget: Budget, threads: int
+    writer: ArtifactWriter, stripes: StripeFiles, plan: LayoutPlan, order: Order, budget: Budget, threads: int
 ) -> None:
     """Reserve every file of the memory tiers, then move all rows, type by type, by rank; `budget` is for reading them.
 
@@ -140,8 +140,9 @@ def _write_rows(
                     for part, rows in enumerate(parts)
                     if rows
                 ]
-        images.sums = [
-            begin(page_sums(image), "uint32", (nbytes // plan.page_bytes,)) for image, nbytes in enumerate(plan.images)
+        stripes.sums = [
+            begin(page_sums(number), "uint32", (nbytes // plan.page_bytes,))
+            for number, nbytes in enumerate(plan.stripe_bytes)
         ]
         bar = stack.enter_context(progress(total, "layout", "B", scale=True))
         for name, entry in plan.entries.items():
@@ -154,7 +155,7 @@ def _write_rows(
                     if files[name, tier]:
                         write_range(source, *entry.ranges[tier], files[name, tier], bar)
                 if entry.rows("ssd"):
-                    write_ssd(source, entry, plan.page_bytes, images, bar)
+                    write_ssd(source, entry, plan.page_bytes, stripes, bar)
 
 
 def write_range(source: PermutedRows, begin: int, end: int, files: Sequence[FileWriter], bar: Progress) -> None:
@@ -174,16 +175,16 @@ def write_range(source: PermutedRows, begin: int, end: int, files: Sequence[File
         bar.update(chunk.nbytes)
 
 
-def write_ssd(source: PermutedRows, entry: TypeLayout, page_bytes: int, images: ImageSet, bar: Progress) -> None:
+def write_ssd(source: PermutedRows, entry: TypeLayout, page_bytes: int, stripes: StripeFiles, bar: Progress) -> None:
     """Write the ssd rows of a type as pages: rows never straddle a page if one fits; gaps are zeros."""
     (begin, end), place = entry.ranges["ssd"], entry.ssd_rows
     # A piece begins where a page begins. Rows larger than a page do so every page / gcd(page, stride) rows.
     multiple = place.rows_per_page or page_bytes // gcd(page_bytes, place.stride)
     pages = multiple * place.stride // page_bytes if not place.rows_per_page else 1  # that so many rows take
-    done = min(max(0, images.first_missing_page() - place.first_page), place.num_pages)
+    done = min(max(0, stripes.first_missing_page() - place.first_page), place.num_pages)
     start = end if done == place.num_pages else begin + done // pages * multiple
     bar.update((start - begin) * entry.row_bytes)
     for first, chunk in source.chunks(start, end, multiple):
         page = place.first_page + (first - begin) // multiple * pages
-        images.write_pages(page, as_pages(chunk, place.stride, place.rows_per_page, page_bytes))
+        stripes.write_pages(page, as_pages(chunk, place.stride, place.rows_per_page, page_bytes))
         bar.update(chunk.nbytes)

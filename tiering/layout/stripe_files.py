@@ -35,7 +35,7 @@ _PUBLISHING = "publishing images"
 """Key of the journal, with the token, once all files are whole: from then on they are renamed."""
 
 
-class ImageSet:
+class StripeFiles:
     """A writer of the stripe files, which goes on where an earlier run stopped; a context manager.
 
     Logical page p goes to file p mod N, offset (p div N) * page_bytes. `out` is the layout, whose lock allows to remove
@@ -44,56 +44,56 @@ class ImageSet:
 
     def __init__(self, plan: LayoutPlan, out: Path, digest: str, journal: Journal) -> None:
         self._out, self._digest, self._journal, self._folders = out, digest, journal, plan.folders
-        self._sizes, self._pages, self._page_bytes = plan.images, plan.pages, plan.page_bytes
+        self._sizes, self._pages, self._page_bytes = plan.stripe_bytes, plan.pages, plan.page_bytes
         self._partial = [folder / f".{out.name}.{digest}.partial" for folder in plan.folders]
         self.sums: Sequence[FileWriter] = ()
         """Files of the checksums of each file's pages, in the layout's directory."""
         self._stack, self._external = ExitStack(), ExternalDirectories(journal, out)
         self._files: list[FileWriter] = []
         for folder in plan.folders:
-            self._make(folder)
-        self._places = [self._claim(image) for image in range(len(plan.folders))]
+            self._make_folder(folder)
+        self._paths = [self._claim(number) for number in range(len(plan.folders))]
 
     def open(self) -> None:
         """Open the files, to write their missing parts."""
-        for image, path in enumerate(self._places):
-            file = FileWriter(path, self._sizes[image], self._journal, self._key(image))
+        for number, path in enumerate(self._paths):
+            file = FileWriter(path, self._sizes[number], self._journal, self._key(number))
             self._files.append(self._stack.enter_context(file))
 
-    def name(self, image: int) -> str:
-        """Return the name of an image's file."""
-        return f"ssd-{image}-of-{len(self._folders)}"
+    def name(self, number: int) -> str:
+        """Return the name of a file."""
+        return f"ssd-{number}-of-{len(self._folders)}"
 
-    def _key(self, image: int) -> str:
-        return f"image {self.name(image)}"
+    def _key(self, number: int) -> str:
+        return f"image {self.name(number)}"
 
-    def folder(self, image: int) -> Path:
-        """Return the directory in which an image is written."""
-        return self._places[image].parent
+    def folder(self, number: int) -> Path:
+        """Return the directory in which a file is written."""
+        return self._paths[number].parent
 
     def missing(self) -> list[int]:
-        """Images that `take` has not taken over, in this run or an earlier one, or that are damaged; before `open`."""
-        return [image for image, path in enumerate(self._places) if not self._is_whole(image, path)]
+        """Return the files that no run has taken over by `take`, or that are damaged; called before `open`."""
+        return [number for number, path in enumerate(self._paths) if not self._is_whole(number, path)]
 
-    def _is_whole(self, image: int, path: Path) -> bool:
-        key, size = self._key(image), self._sizes[image]
+    def _is_whole(self, number: int, path: Path) -> bool:
+        key, size = self._key(number), self._sizes[number]
         if not path.is_file() or len(self._journal.keys(block_key(key))) < num_blocks(size):
             return False
         with FileWriter(path, size, self._journal, key) as file:
             return not file.missing()
 
     def take(self, name: str, at: str, digests: bytes) -> None:
-        """Take over an image that others have written whole, at the path `at` in its `folder`; before `open`."""
-        image = next(image for image in range(len(self._folders)) if self.name(image) == name)
-        path = self._places[image]
+        """Take over a file that a task wrote at the path `at` in its `folder`; called before `open`."""
+        number = next(number for number in range(len(self._folders)) if self.name(number) == name)
+        path = self._paths[number]
         with storage_errors(path):
             (path.parent / at).replace(path)
             fsync_directory(path.parent)
-        for block in range(num_blocks(self._sizes[image])):
+        for block in range(num_blocks(self._sizes[number])):
             digest = digests[block * DIGEST_BYTES : (block + 1) * DIGEST_BYTES]
-            self._journal.record(f"{block_key(self._key(image))}{block}", digest=digest.hex())
+            self._journal.record(f"{block_key(self._key(number))}{block}", digest=digest.hex())
 
-    def _make(self, folder: Path) -> None:
+    def _make_folder(self, folder: Path) -> None:
         """Create an SSD directory; remove the files in it of a run whose journal is lost."""
         for missing in missing_folders(folder):
             self._external.record("parent", missing)
@@ -103,10 +103,10 @@ class ImageSet:
             if stale not in self._partial and self._external.owns(stale):
                 shutil.rmtree(stale, ignore_errors=True)
 
-    def _claim(self, image: int) -> Path:
-        """Return the path at which an image is or was written; own its directory."""
-        folder, published, name = self._partial[image], self._journal.get(_PUBLISHING), self.name(image)
-        home = folder if published is None else self._home(image, published["token"])
+    def _claim(self, number: int) -> Path:
+        """Return the path at which a file is or was written; own its directory."""
+        folder, published, name = self._partial[number], self._journal.get(_PUBLISHING), self.name(number)
+        home = folder if published is None else self._home(number, published["token"])
         if (home / name).exists() and not (folder / name).exists():
             folder = home
         else:
@@ -114,30 +114,30 @@ class ImageSet:
             self._external.own(folder)
         return folder / name
 
-    def _home(self, image: int, token: str) -> Path:
-        """Return the directory in which an image gets its name."""
-        return self._folders[image] / f"{self._out.name}.{token}"
+    def _home(self, number: int, token: str) -> Path:
+        """Return the directory in which a file gets its name."""
+        return self._folders[number] / f"{self._out.name}.{token}"
 
     def first_missing_page(self) -> int:
         """Return the first logical page that is not on disk."""
-        units = [(image, file, self._page_bytes) for image, file in enumerate(self._files)]
-        units += [(image, file, SUM_BYTES) for image, file in enumerate(self.sums)]
+        units = [(number, file, self._page_bytes) for number, file in enumerate(self._files)]
+        units += [(number, file, SUM_BYTES) for number, file in enumerate(self.sums)]
         count = len(self._files)
-        missing = [file.done // unit * count + image for image, file, unit in units if file.done < file.nbytes]
+        missing = [file.done // unit * count + number for number, file, unit in units if file.done < file.nbytes]
         return min(missing, default=self._pages)
 
     def write_pages(self, first_page: int, pages: np.ndarray[Any, Any]) -> None:
         """Append consecutive logical pages, uint8 of shape (n, page_bytes), to those of the last call."""
         count = len(self._files)
-        for image, file in enumerate(self._files):
-            skipped = (image - first_page) % count
+        for number, file in enumerate(self._files):
+            skipped = (number - first_page) % count
             own = pages[skipped::count]
             if own.shape[0]:
                 first = (first_page + skipped) // count
                 own = np.ascontiguousarray(own)
                 file.append(own, first * self._page_bytes)
                 sums = native.page_hashes(own.reshape(-1), self._page_bytes)
-                self.sums[image].append(sums.astype("<u4", copy=False), first * SUM_BYTES)
+                self.sums[number].append(sums.astype("<u4", copy=False), first * SUM_BYTES)
 
     def publish(self) -> dict[str, External]:
         """Rename the files into place, where they replace equal ones; return their `External` entries by name."""
@@ -147,26 +147,26 @@ class ImageSet:
         if self._files:
             self._journal.record(_PUBLISHING, token=token)
         entries = {}
-        for image, file in enumerate(self._files):
-            home = self._home(image, token)
+        for number, file in enumerate(self._files):
+            home = self._home(number, token)
             with storage_errors(home):
-                self._rename(image, home)
-            entries[image_name(image)] = External.of(home / file.path.name, file.nbytes, digests[image])
+                self._rename(number, home)
+            entries[image_name(number)] = External.of(home / file.path.name, file.nbytes, digests[number])
         return entries
 
-    def _rename(self, image: int, home: Path) -> None:
-        path = self._files[image].path
+    def _rename(self, number: int, home: Path) -> None:
+        path = self._files[number].path
         if path.parent != home:
             if not home.exists():
                 self._external.record("make", home)
             self._external.own(home)
             path.replace(home / path.name)
         fsync_directory(home)
-        if self._partial[image].exists():
-            shutil.rmtree(self._partial[image])
+        if self._partial[number].exists():
+            shutil.rmtree(self._partial[number])
         fsync_directory(home.parent)
 
-    def __enter__(self) -> ImageSet:
+    def __enter__(self) -> StripeFiles:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
