@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 
 import numpy as np
@@ -11,7 +10,7 @@ from exported import prepare, single
 from toy_datasets import tree_bytes
 
 import tiering
-from tiering.errors import BudgetError, FormatError, StorageError
+from tiering.errors import FormatError, StorageError
 from tiering.exports import arrays, export
 
 
@@ -132,8 +131,3 @@ def test_an_image_that_is_gone(damaged, tmp_path):
     shutil.rmtree(damaged.images[0].parent)
     with pytest.raises((FormatError, StorageError), match="does not exist"):
         tiering.export_layout(damaged.path, tmp_path / "out")
-
-
-def test_no_memory_for_a_permutation(damaged, tmp_path):
-    with pytest.raises(BudgetError, match="give --memory"):
-        tiering.export_layout(damaged.path, tmp_path / "out", original_order=True, memory=os.cpu_count())

@@ -15,9 +15,7 @@ SETS = {"train": "train_set", "val": "validation_set", "test": "test_set"}
 
 
 def metadata(name: str, document: dict[str, Any]) -> dict[str, Any]:
-    """Return the description of the dataset that `document`, an ``export.json``, lists; GraphBolt leaves types of
-    homogeneous graphs out.
-    """
+    """Return the dataset's description, from an ``export.json``; homogeneous graphs have no types in GraphBolt."""
     homogeneous, features, attributes = document["homogeneous"], [], []
 
     def of_type(key: str) -> dict[str, str]:
@@ -44,8 +42,9 @@ def metadata(name: str, document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tasks(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return one task with the splits of all types that have labels, or of all types if none has: GraphBolt wants the
-    sets of types to consist of the same arrays.
+    """Return one task with the splits of all types that have labels, or of all types if none has.
+
+    GraphBolt wants the sets of all types to consist of the same arrays.
     """
     types = document["node_types"]
     labelled = any(nodes["seed_labels"] for nodes in types.values())

@@ -29,18 +29,22 @@ class TierRows:
 
     @property
     def path(self) -> Path:
+        """The layout's directory."""
         return self._layout.path
 
     @property
     def rows(self) -> int:
+        """Number of rows."""
         return self._entry.num_nodes
 
     @property
     def row_bytes(self) -> int:
+        """Bytes of a row."""
         return self._entry.row_bytes
 
     @property
     def bytes(self) -> int:
+        """Bytes of all rows."""
         return self.rows * self.row_bytes
 
     def bytes_on_disk(self) -> int:
@@ -113,18 +117,18 @@ class TierRows:
         # First page, and bytes of it that belong to rows before.
         first, skipped = (begin // per_page, begin % per_page * stride) if per_page else divmod(begin * stride, page)
         used = per_page * stride if per_page else page
-        left, rest = end - begin, np.empty(0, np.uint8)
+        missing, rest = end - begin, np.empty(0, np.uint8)
         pages = _interleaved(
             self._images(), place.first_page + first, place.first_page + place.num_pages, -(-step * stride // used)
         )
         for run in pages:
             data = np.ascontiguousarray(run[:, :used]).reshape(-1)[skipped:]
             skipped = 0
-            if rest.size:  # of a row that runs through the end of a page
+            if rest.size:  # the begin of a row that continues in the next page
                 data = np.concatenate([rest, data])
-            whole = min(left, data.size // stride)
+            whole = min(missing, data.size // stride)
             yield data[: whole * stride].reshape(whole, stride)[:, :row_bytes]
-            left, rest = left - whole, data[whole * stride :].copy()
+            missing, rest = missing - whole, data[whole * stride :].copy()
 
 
 def _interleaved(files: Sequence[Bytes], begin: int, end: int, step: int) -> Iterator[Bytes]:

@@ -1,4 +1,4 @@
-"""The files of a layout, written by the tasks of a carrier; `tiering.reorder.rows.tasks` has what tasks do."""
+"""The files of a layout, written by the tasks of a carrier (`tiering.reorder.rows.tasks`)."""
 
 from __future__ import annotations
 

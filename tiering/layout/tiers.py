@@ -126,15 +126,15 @@ def plan_tiers(
         if size is not None and total:
             taken = _fill(tables, taken, tier, size, capacities.num_peers, total, strict)
         ends[tier] = taken
-    left = sum((table.rows - count) * table.row_bytes for table, count in zip(tables, taken, strict=True))
-    if left and not capacities.ssd and not strict and capacities.room(total) >= total:
+    unplaced = sum((table.rows - count) * table.row_bytes for table, count in zip(tables, taken, strict=True))
+    if unplaced and not capacities.ssd and not strict and capacities.room(total) >= total:
         ends["cpu"] = [table.rows for table in tables]
-    elif left and not capacities.ssd:
+    elif unplaced and not capacities.ssd:
         raise InputError(
-            f"{format_bytes(left)} of {format_bytes(total)} feature data have no tier; "
+            f"{format_bytes(unplaced)} of {format_bytes(total)} feature data have no tier; "
             "give --ssd DIR, or --cpu auto to keep the rest in host memory"
         )
-    if capacities.ssd and total and not left and strict:
+    if capacities.ssd and total and not unplaced and strict:
         raise InputError(
             "ssd: the tiers before it hold all feature data, nothing is left for it; leave --ssd out, "
             "or make the other tiers smaller"

@@ -105,13 +105,13 @@ def write_layout(
         # What the layout is to be, and where. The graph's digest stands for order, features and their files.
         goal = json.dumps({"graph": graph.digest, "body": body, "out": str(writer.out)}, sort_keys=True)
         digest = digest_bytes(goal.encode()).rpartition(":")[2][:12]
-        left = budget.without(plan.writing_memory())
+        reading = budget.without(plan.writing_memory())
         with graph_errors(graph), StripeFiles(plan, writer.out, digest, journal) as stripes:
             if by_tasks and carrier is not None:
                 write_rows(carrier.job(writer), writer, stripes, plan, graph)
             stripes.open()
             if not by_tasks:
-                _write_rows(writer, stripes, plan, order, left, workers)
+                _write_rows(writer, stripes, plan, order, reading, workers)
             writer.adopt(graph, "graph")
             writer.external.update(stripes.publish())
         writer.commit(body, provenance, (EDGE_TABLES,) if EDGE_TABLES in body else ())
