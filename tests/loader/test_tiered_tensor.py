@@ -225,58 +225,41 @@ def test_ids_that_are_no_ids(ids):
         tiering.tiered(random_tensor((5, 2)), device="cpu")[ids]
 
 
-@pytest.mark.parametrize(
-    ("tensor", "message"),
-    [
-        ([[1.0]], "expected a torch tensor, NumPy array or memmap, found list"),
-        (np.ma.zeros((2, 2)), "expected a torch tensor, NumPy array or memmap, found MaskedArray"),
-        (torch.tensor(1.0), r"expected rows of at least one element, found shape \(\)"),
-        (torch.zeros(3, 0), r"expected rows of at least one element, found shape \(3, 0\)"),
-        (torch.zeros(6, 4)[:, :2], r"expected a contiguous one, found one of shape \(6, 2\) .* pass a contiguous copy"),
-        (torch.zeros(6, 4).t(), "expected a contiguous one"),
-        (np.zeros((6, 4), order="F"), "expected a contiguous one"),
-        (torch.zeros(4, 4).to_sparse(), "expected a dense tensor, found a torch.sparse_coo one; pass its dense copy"),
-        (torch.zeros(2, 2, requires_grad=True), r"requires no gradient, .* pass tensor.detach\(\)"),
-        (torch.zeros(2, 2, dtype=torch.complex64).conj(), "a view that is conjugated or negated"),
-        (torch.zeros(2, 2, device="meta"), "expected one in host memory, or a memmap, found one on meta"),
-        (np.zeros((2, 2), ">f4"), "expected elements that torch has a type for, found >f4"),
-        (np.array([["a"]]), "expected elements that torch has a type for, found <U1"),
-    ],
-)
-def test_tensors_that_have_no_rows_in_place(tensor, message):
-    with pytest.raises(InputError, match=f"tensor: .*{message}"):
-        tiering.tiered(tensor, device="cpu")
+FIVE = torch.zeros(5, 2)
 
 
 @pytest.mark.parametrize(
-    ("order", "message"),
+    ("tensor", "options", "name", "message"),
     [
-        (np.zeros(4), r"a score for each of 5 rows, found shape \(4,\)"),
-        (np.zeros((5, 1)), r"a score for each of 5 rows, found shape \(5, 1\)"),
-        (["a"] * 5, "expected real numbers, a score for each row, found <U1"),
-        (np.zeros(5, complex), "expected real numbers, a score for each row, found complex128"),
-        (torch.zeros(5).to_sparse(), "expected a score for each row, found Tensor"),
-        (np.array([0, 1, np.nan, 0, 0]), "expected numbers, found NaN as the score of row 2"),
+        ([[1.0]], {}, "tensor", "expected a torch tensor, NumPy array or memmap, found list"),
+        (np.ma.zeros((2, 2)), {}, "tensor", "expected a torch tensor, NumPy array or memmap, found MaskedArray"),
+        (torch.tensor(1.0), {}, "tensor", r"expected rows of at least one element, found shape \(\)"),
+        (torch.zeros(3, 0), {}, "tensor", r"expected rows of at least one element, found shape \(3, 0\)"),
+        (torch.zeros(6, 4)[:, :2], {}, "tensor", r"found one of shape \(6, 2\) .* pass a contiguous copy"),
+        (torch.zeros(6, 4).t(), {}, "tensor", "expected a contiguous one"),
+        (np.zeros((6, 4), order="F"), {}, "tensor", "expected a contiguous one"),
+        (torch.zeros(4, 4).to_sparse(), {}, "tensor", "expected a dense tensor, found a torch.sparse_coo one"),
+        (torch.zeros(2, 2, requires_grad=True), {}, "tensor", r"requires no gradient, .* pass tensor.detach\(\)"),
+        (torch.zeros(2, 2, dtype=torch.complex64).conj(), {}, "tensor", "a view that is conjugated or negated"),
+        (torch.zeros(2, 2, device="meta"), {}, "tensor", "expected one in host memory, or a memmap, found one on meta"),
+        (np.zeros((2, 2), ">f4"), {}, "tensor", "expected elements that torch has a type for, found >f4"),
+        (np.array([["a"]]), {}, "tensor", "expected elements that torch has a type for, found <U1"),
+        (FIVE, {"order": np.zeros(4)}, "order", r"a score for each of 5 rows, found shape \(4,\)"),
+        (FIVE, {"order": np.zeros((5, 1))}, "order", r"a score for each of 5 rows, found shape \(5, 1\)"),
+        (FIVE, {"order": ["a"] * 5}, "order", "expected real numbers, a score for each row, found <U1"),
+        (FIVE, {"order": np.zeros(5, complex)}, "order", "expected real numbers, .* found complex128"),
+        (FIVE, {"order": torch.zeros(5).to_sparse()}, "order", "expected a score for each row, found Tensor"),
+        (FIVE, {"order": np.array([0, 1, np.nan, 0, 0])}, "order", "expected numbers, found NaN as the score of row 2"),
+        (FIVE, {"gpu": "auto"}, "gpu", "expected a size such as 2GiB, or a share .*, found 'auto'"),
+        (FIVE, {"gpu": "7"}, "gpu", r"expected room for a row at least \(8 bytes\), found '7'"),
+        (FIVE, {"peer": "many"}, "peer", "expected a size"),
+        (FIVE, {"device": "gpu"}, "device", "expected cpu, cuda or cuda:N"),
+        (FIVE, {"threads": 0}, "threads", "expected 1 to 1024"),
     ],
 )
-def test_bad_orders(order, message):
-    with pytest.raises(InputError, match=f"order: .*{message}"):
-        tiering.tiered(torch.zeros(5, 2), order=order, device="cpu")
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ({"gpu": "auto"}, "gpu: expected a size such as 2GiB, or a share of the tensor such as 25%, found 'auto'"),
-        ({"gpu": "7"}, r"gpu: expected room for a row at least \(8 bytes\), found '7'"),
-        ({"peer": "many"}, "peer: expected a size"),
-        ({"device": "gpu"}, "device: expected cpu, cuda or cuda:N"),
-        ({"threads": 0}, "threads: expected 1 to 1024"),
-    ],
-)
-def test_bad_options(option, message):
-    with pytest.raises(InputError, match=message):
-        tiering.tiered(torch.zeros(5, 2), **{"device": "cpu", **option})
+def test_arguments_that_are_refused(tensor, options, name, message):
+    with pytest.raises(InputError, match=f"{name}: .*{message}"):
+        tiering.tiered(tensor, **{"device": "cpu", **options})
 
 
 def test_out_that_does_not_fit():

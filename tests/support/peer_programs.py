@@ -12,13 +12,8 @@ import warm_processes
 
 
 def start(program: Callable[..., Any], *arguments: Any, environment: dict[str, str] | None = None) -> Rank:
-    """Run ``program(connection, *arguments)`` in a process of its own."""
-    context = warm_processes.context()
-    here, there = context.Pipe()
-    process = context.Process(target=_run, args=(program, there, arguments, environment or {}))
-    process.start()
-    there.close()
-    return Rank(process, here)
+    """Run ``program(connection, simulator, *arguments)`` in a process of its own."""
+    return Rank(*warm_processes.start(_run, program, arguments, environment or {}))
 
 
 class Rank:
@@ -44,7 +39,7 @@ class Rank:
         return int(self.process.exitcode)
 
 
-def _run(program: Callable[..., Any], line: Any, arguments: tuple[Any, ...], environment: dict[str, str]) -> None:
+def _run(line: Any, program: Callable[..., Any], arguments: tuple[Any, ...], environment: dict[str, str]) -> None:
     import traceback
 
     import pytest

@@ -24,16 +24,11 @@ class Ranks:
     """Processes that train together, each told what to do by a line of its own."""
 
     def __init__(self, size: int, path: Path, folder: Path, options: dict[str, Any], simulated: bool) -> None:
-        context = warm_processes.context()
-        self.processes, self.lines = [], []
-        for rank in range(size):
-            here, there = context.Pipe()
-            arguments = (there, str(path), str(folder), rank, size, options, simulated)
-            process = context.Process(target=rank_programs.serve, args=arguments, daemon=True)
-            process.start()
-            there.close()
-            self.processes.append(process)
-            self.lines.append(here)
+        started = [
+            warm_processes.start(rank_programs.serve, str(path), str(folder), rank, size, options, simulated)
+            for rank in range(size)
+        ]
+        self.processes, self.lines = map(list, zip(*started, strict=True))
 
     def ask(self, rank: int, *order: Any) -> None:
         self.lines[rank].send(order)

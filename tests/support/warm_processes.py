@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,16 @@ def context() -> Any:
         if before is not None:
             os.environ["PYTHONPATH"] = before
     return multiprocessing.get_context("forkserver")
+
+
+def start(program: Callable[..., None], *arguments: Any) -> tuple[Any, Any]:
+    """Run ``program(connection, *arguments)`` in a process of its own; returns the process and the line to it."""
+    forked = context()
+    here, there = forked.Pipe()
+    process = forked.Process(target=program, args=(there, *arguments), daemon=True)
+    process.start()
+    there.close()
+    return process, here
 
 
 class Interpreter:

@@ -26,13 +26,7 @@ def file(tmp_path):
 
 
 def start(path, rank):
-    context = warm_processes.context()
-    here, there = context.Pipe()
-    arguments = (there, str(path), rank, 4, str(path.with_name("store")))
-    process = context.Process(target=hold_rows, args=arguments, daemon=True)
-    process.start()
-    there.close()
-    return process, here
+    return warm_processes.start(hold_rows, str(path), rank, 4, str(path.with_name("store")))
 
 
 @pytest.mark.slow
