@@ -72,24 +72,6 @@ def test_every_tensor_of_a_batch_is_told(kit, build):
     assert {t.data_ptr() for t in wanted if t.numel()} <= told
 
 
-def test_a_model_of_dgl_trains(kit, build):
-    layout = build(kit.small_graph())
-    torch.manual_seed(0)
-    convs = torch.nn.ModuleList([dgl.nn.SAGEConv(8, 16, "mean"), dgl.nn.SAGEConv(16, 3, "mean")])
-    optimiser = torch.optim.Adam(convs.parameters(), 0.02)
-    losses, loader = [], layout.dgl_loader(**OPTIONS)
-    for _ in range(8):
-        for _, _, blocks in loader:
-            x = blocks[0].srcdata["feat"]
-            x = convs[1](blocks[1], torch.relu(convs[0](blocks[0], x)))
-            loss = torch.nn.functional.cross_entropy(x, blocks[-1].dstdata["label"])
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            losses.append(loss.item())
-    assert np.mean(losses[-7:]) < 0.6 * np.mean(losses[:7])
-
-
 def test_fanouts_and_seeds_as_dgl_takes_them(kit, build):
     layout = build(kit.hetero_graph())
     one = {("paper", "cites", "paper"): 2, ("author", "writes", "paper"): 0,

@@ -16,7 +16,6 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader
 
 from tiering import native
-from tiering.errors import CapabilityError
 from tiering.loader.process import ForkLock
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
@@ -89,27 +88,6 @@ def test_a_child_reads_on(table):
     check_gathers(table, 3, 20)
 
 
-def test_parent_and_child_read_at_the_same_time(table):
-    for number in range(10):
-        child = Child(lambda number=number: check_gathers(table, number, 10))
-        check_gathers(table, 100 + number, 10)
-        assert child.result() == 10
-
-
-def test_fork_while_threads_gather(busy):
-    for number in range(20):
-        assert in_child(lambda number=number: check_gathers(busy, 50 + number, 3)) == 3
-
-
-def test_a_child_that_closes_leaves_the_parent_alone(table):
-    def close() -> bool:
-        table.close()
-        return table.closed
-
-    assert in_child(close)
-    check_gathers(table, 0, 5)
-
-
 def test_memory_tiers_are_not_loaded_again(table):
     def addresses() -> list[int]:
         check_gathers(table, 0, 1)
@@ -151,20 +129,6 @@ def test_sampling_while_forked(kit, build):
         next(running)
         assert in_child(lambda: [batch.nodes["node"].tolist() for batch in loader.epoch(0)]) == expected
         running.close()
-
-
-def test_an_epoch_that_the_parent_began(kit, build):
-    loader = build(kit.small_graph()).loader(batch_size=16, fanouts=(5,), engine="threads")
-    running = loader.epoch(0)
-    next(running)
-
-    def go_on() -> str:
-        with pytest.raises(CapabilityError, match="epoch 0, batch: begun by another process"):
-            next(running)
-        return str(len(list(loader.epoch(0))))
-
-    assert in_child(go_on) == "13"
-    assert len(list(running)) == 12
 
 
 def test_readers_share_their_threads(kit, build):

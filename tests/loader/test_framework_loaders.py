@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,28 +13,26 @@ from tiering.errors import InputError
 from tiering.loader.batches.pipeline import StageError
 
 pytest.importorskip("torch_geometric")
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
+
+from pyg_batches import same
+
 OPTIONS = {"num_neighbors": [4, 3], "batch_size": 32, "seed": 7}
-
-
-def same(a: dict, b: dict) -> bool:
-    return a.keys() == b.keys() and all(
-        torch.equal(a[k], b[k]) if isinstance(a[k], torch.Tensor) else a[k] == b[k] for k in a
-    )
 
 
 @pytest.mark.parametrize("options", [{"window": 1}, {"window": 3}, {"memory": "auto"}, {"workers": 4, "prefetch": 5}])
 def test_rows_read_ahead_in_memory_or_batch_by_batch(kit, build, options):
     layout = build(kit.small_graph(images=3, edge_ids=True))
-    expected = [batch.to_dict() for batch in layout.pyg_loader(**OPTIONS, memory="tiers").epoch(2)]
-    found = [batch.to_dict() for batch in layout.pyg_loader(**OPTIONS, **options).epoch(2)]
+    expected = list(layout.pyg_loader(**OPTIONS, memory="tiers").epoch(2))
+    found = list(layout.pyg_loader(**OPTIONS, **options).epoch(2))
     assert len(found) == len(expected) and all(same(a, b) for a, b in zip(found, expected, strict=True))
 
 
 def test_links_read_ahead(kit, build):
     layout = build(kit.small_graph(images=2))
     options = {"num_neighbors": [3, 2], "batch_size": 200, "neg_sampling": "binary"}
-    expected = [batch.to_dict() for batch in layout.pyg_link_loader(**options, memory="tiers")]
-    found = [batch.to_dict() for batch in layout.pyg_link_loader(**options, window=2)]
+    expected = list(layout.pyg_link_loader(**options, memory="tiers"))
+    found = list(layout.pyg_link_loader(**options, window=2))
     assert len(found) == 15 and all(same(a, b) for a, b in zip(found, expected, strict=True))
 
 

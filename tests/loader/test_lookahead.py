@@ -30,7 +30,6 @@ from tiering.loader.batches import lookahead as looking
 from tiering.memory import own_memory
 from tiering.readahead import disk_speed
 from tiering.readahead.disk_speed import DiskSpeed
-from tiering.sampling import plan
 
 SAMPLERS = {
     "uniform": {"fanouts": [3, 2]},
@@ -285,24 +284,6 @@ def test_a_loader_measures_the_disks_once_for_its_layout(layout, options, monkey
         assert loader.lookahead.speed == DiskSpeed(1000, 1e6)
     assert made == [layout.artifact.image_places]
     assert (layout.path.parent / disk_speed.CACHE).is_file()
-
-
-@pytest.mark.parametrize("memory", ["tiers", "auto", "tight"])
-def test_the_seeds_of_each_epoch_are_put_in_order_once(layout, options, monkeypatch, memory):
-    if memory == "tight":
-        memory = tight_loader(layout, **options).options.memory.memory
-    orders, order_of = [], plan.epoch_order
-
-    def counted(count: int, seed: int, epoch: int) -> Any:
-        orders.append(epoch)
-        return order_of(count, seed, epoch)
-
-    monkeypatch.setattr(plan, "epoch_order", counted)
-    loader = layout.loader(memory=memory, **options)
-    for epoch in range(3):
-        assert len(list(loader)) == 15
-        assert orders == list(range(epoch + 1))
-    assert len(list(loader.epoch(0))) == 15
 
 
 def test_what_a_refusal_advises_suffices(kit, build, options):

@@ -63,13 +63,6 @@ def test_a_break(loader, layout, options):
     assert same(rows(loader.epoch(1)), truth(layout, options, 1))
 
 
-def test_an_exception_in_the_loop(one_loader, layout, options):
-    with nothing_left(one_loader), pytest.raises(ZeroDivisionError):
-        for batch in one_loader.epoch(1):
-            1 / (2 - batch.index)
-    assert same(rows(one_loader.epoch(1)), truth(layout, options, 1))
-
-
 def test_an_epoch_that_nobody_has_any_more(loader, layout, options):
     with nothing_left(loader):
         for _ in range(3):
@@ -77,12 +70,6 @@ def test_an_epoch_that_nobody_has_any_more(loader, layout, options):
             next(epoch)
             del epoch
     assert same(rows(loader.epoch(1)), truth(layout, options, 1))
-
-
-def test_an_epoch_that_nobody_begins(one_loader):
-    with nothing_left(one_loader):
-        one_loader.epoch(1)
-        one_loader.epoch(2).close()
 
 
 def test_a_break_while_sampling_is_far_ahead_of_extraction(layout, options, monkeypatch):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,44 +15,16 @@ from tiering.sampling import Negatives
 
 pytest.importorskip("torch_geometric")
 from torch_geometric.data import Data, HeteroData
-from torch_geometric.nn import HeteroConv, SAGEConv
+from torch_geometric.nn import SAGEConv
 from torch_geometric.sampler import NegativeSampling, NumNeighbors
-from torch_geometric.utils import k_hop_subgraph, trim_to_layer
+from torch_geometric.utils import trim_to_layer
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
+
+from pyg_batches import assert_of_source, parts
 
 OPTIONS = {"num_neighbors": [4, 3], "batch_size": 32, "seed": 7}
 NATIVE = {"fanouts": [4, 3], "batch_size": 32, "seed": 7, "frontier": "new"}
-
-
-def stores(batch, kind: str) -> dict:
-    """Node or edge stores by type; a homogeneous batch is its own store."""
-    if isinstance(batch, Data):
-        return {"node": batch} if kind == "nodes" else {("node", "to", "node"): batch}
-    return {t: batch[t] for t in (batch.node_types if kind == "nodes" else batch.edge_types)}
-
-
-def assert_of_source(data, batch) -> None:
-    """Nodes and edges are those that the source has under the ids that the batch tells."""
-    nodes = stores(batch, "nodes")
-    for t, store in nodes.items():
-        source, ids = data.nodes[t], store.n_id.numpy()
-        assert store.num_nodes == ids.size == sum(store.num_sampled_nodes) and np.unique(ids).size == ids.size
-        if source.table is None:
-            assert "x" not in store
-        else:
-            rows = store.x.view(torch.uint16) if source.dtype == "bfloat16" else store.x
-            np.testing.assert_array_equal(rows.numpy(), source.table[ids])
-        if source.labels is not None:
-            np.testing.assert_array_equal(store.y.numpy(), source.labels[ids])
-        for split, members in source.splits.items():
-            np.testing.assert_array_equal(store[f"{split}_mask"].numpy(), np.isin(ids, members))
-    for relation, store in stores(batch, "edges").items():
-        src, dst = data.edges[relation]
-        row, col = store.edge_index
-        ends = nodes[relation[0]].n_id[row].numpy(), nodes[relation[2]].n_id[col].numpy()
-        np.testing.assert_array_equal(src[store.e_id.numpy()], ends[0])
-        np.testing.assert_array_equal(dst[store.e_id.numpy()], ends[1])
-        np.testing.assert_array_equal(store.edge_weight.numpy(), data.weights[relation][store.e_id.numpy()])
-        assert sum(store.num_sampled_edges) == row.numel()
 
 
 @pytest.mark.parametrize("make", ["small_graph", "hetero_graph"])
@@ -63,34 +37,19 @@ def test_batches_are_the_native_ones(kit, build, make):
     for batch, native in pairs:
         assert isinstance(batch, Data if make == "small_graph" else HeteroData)
         assert batch.validate()
-        assert_of_source(data, batch)
-        seeds = stores(batch, "nodes")[seed_type]
+        assert_of_source(data, layout, batch)
+        seeds = parts(batch)[0][seed_type]
         assert seeds.batch_size == len(native.seeds)
         old = layout.new_to_old(seed_type)
         np.testing.assert_array_equal(seeds.n_id[: seeds.batch_size].numpy(), old[native.seeds.numpy()])
         split = data.nodes[seed_type].splits["train"]
         np.testing.assert_array_equal(seeds.n_id[: seeds.batch_size].numpy(), split[seeds.input_id.numpy()])
-        for t, store in stores(batch, "nodes").items():
+        for t, store in parts(batch)[0].items():
             counts = np.cumsum(store.num_sampled_nodes).tolist()
             assert counts == [known[t] for known in native.num_nodes]
-        for r, store in stores(batch, "edges").items():
+        for r, store in parts(batch)[1].items():
             assert store.num_sampled_edges == [hop[r].shape[1] for hop in native.hops]
             assert torch.equal(store.edge_index, torch.cat([hop[r] for hop in native.hops], 1))
-
-
-def test_all_neighbours_are_the_subgraph_that_pyg_finds(kit, build):
-    data = kit.small_graph()
-    edge_index = torch.from_numpy(np.stack(data.edges["node", "to", "node"]))
-    loader = build(data).pyg_loader(num_neighbors=[-1, -1], batch_size=3, input_nodes=torch.arange(6), shuffle=False)
-    for at, batch in enumerate(loader):
-        seeds = torch.arange(3) + 3 * at
-        assert torch.equal(batch.n_id[:3], seeds) and batch.input_id.tolist() == [3 * at, 3 * at + 1, 3 * at + 2]
-        one, *_ = k_hop_subgraph(seeds, 1, edge_index, num_nodes=300)
-        subset, _, _, _ = k_hop_subgraph(seeds, 2, edge_index, num_nodes=300)
-        assert torch.equal(batch.n_id.sort().values, subset)
-        expected = edge_index[:, torch.isin(edge_index[1], one)]  # whoever is one hop away at most samples
-        drawn = batch.n_id[batch.edge_index]
-        assert torch.equal(*((edges[0] * 300 + edges[1]).sort().values for edges in (drawn, expected)))
 
 
 def test_a_model_that_trims_layers(kit, build):
@@ -105,16 +64,6 @@ def test_a_model_that_trims_layers(kit, build):
         x, edge_index, _ = trim_to_layer(layer, batch.num_sampled_nodes, batch.num_sampled_edges, x, edge_index)
         x = conv(x, edge_index)
     torch.testing.assert_close(x[: batch.batch_size], whole[: batch.batch_size])
-
-
-@pytest.mark.filterwarnings("ignore:There exist node types")
-def test_a_heterogeneous_model_reads_its_batches(kit, build):
-    batch = next(iter(build(kit.hetero_graph()).pyg_loader(**OPTIONS)))
-    x = {t: batch[t].x.float() for t in ("paper", "author")} | {"venue": torch.ones(batch["venue"].num_nodes, 1)}
-    model = HeteroConv({relation: SAGEConv((-1, -1), 4) for relation in batch.edge_types})
-    out = model(x, batch.edge_index_dict)["paper"]
-    assert out.shape == (batch["paper"].num_nodes, 4)
-    out[: batch["paper"].batch_size].sum().backward()
 
 
 def test_input_nodes_in_every_form(kit, build):
@@ -188,9 +137,9 @@ def test_links_with_binary_negatives(kit, build, make):
     loader = layout.pyg_link_loader(**OPTIONS, edge_label_index=given, neg_sampling="binary")
     seen = []
     for batch in loader:
-        assert_of_source(data, batch)
+        assert_of_source(data, layout, batch)
         links = batch if make == "small_graph" else batch[relation]
-        nodes = stores(batch, "nodes")
+        nodes = parts(batch)[0]
         own = links.input_id.numel()
         assert links.edge_label.tolist() == [1.0] * own + [0.0] * own
         for end in (0, 1):

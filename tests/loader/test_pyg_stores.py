@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,68 +20,14 @@ from torch_geometric.loader import LinkLoader, NodeLoader
 from torch_geometric.sampler import EdgeSamplerInput, NegativeSampling, NodeSamplerInput
 from torch_geometric.utils import k_hop_subgraph
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
+
+from pyg_batches import LOOP, assert_of_source, parts, plain, same, truth
+
 pytestmark = pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
-LOOP, WRITES = ("node", "to", "node"), ("author", "writes", "paper")
+WRITES = ("author", "writes", "paper")
 GRAPHS = pytest.mark.parametrize("make", ["small_graph", "hetero_graph"])
 IDS = pytest.mark.parametrize("ids", ["original", "rank"])
-
-
-def parts(batch) -> tuple[dict, dict]:
-    """Node and edge stores by type; a homogeneous batch is its own store."""
-    if isinstance(batch, Data):
-        return {"node": batch}, {LOOP: batch}
-    return {t: batch[t] for t in batch.node_types}, {r: batch[r] for r in batch.edge_types}
-
-
-def truth(source, name: str) -> np.ndarray | None:
-    """A tensor of the source by original id; ``None`` if the type has none of the name."""
-    if name == "x":
-        return source.table
-    if name == "y":
-        return source.labels
-    split = name.removesuffix("_mask")
-    return np.isin(np.arange(source.count), source.splits[split]) if split in source.splits else None
-
-
-def plain(tensor: torch.Tensor) -> np.ndarray:
-    """As NumPy; bfloat16 as uint16."""
-    return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
-
-
-def assert_of_source(data, layout, batch, ids: str) -> None:
-    """Every node has the tensors of its original id, and every edge is one of the source, the one that e_id names."""
-    nodes, edges = parts(batch)
-    assert set(nodes) == set(data.nodes) and set(edges) == set(data.edges)
-    old = {}
-    for t, store in nodes.items():
-        old[t] = store.n_id.numpy() if ids == "original" else layout.new_to_old(t)[store.n_id.numpy()]
-        assert store.num_nodes == old[t].size == sum(store.num_sampled_nodes) and np.unique(old[t]).size == old[t].size
-        for name in ("x", "y", "train_mask", "val_mask", "test_mask"):
-            expected = truth(data.nodes[t], name)
-            assert (name in store) == (expected is not None)
-            if expected is not None:
-                np.testing.assert_array_equal(plain(store[name]), expected[old[t]])
-    for r, store in edges.items():
-        src, dst = data.edges[r]
-        row, col = store.edge_index.numpy()
-        place = store.e_id.numpy() if ids == "original" else layout.graph.edge_data(r)["edge_ids"][store.e_id.numpy()]
-        np.testing.assert_array_equal(src[place], old[r[0]][row])
-        np.testing.assert_array_equal(dst[place], old[r[2]][col])
-        assert sum(store.num_sampled_edges) == row.size
-
-
-def same(one, other) -> bool:
-    """Whether two batches hold the same, bit for bit."""
-    a, b = one.to_dict(), other.to_dict()
-
-    def equal(x, y) -> bool:
-        if isinstance(x, dict):
-            return x.keys() == y.keys() and all(equal(x[k], y[k]) for k in x)
-        if isinstance(x, torch.Tensor):
-            return x.dtype == y.dtype and np.array_equal(plain(x), plain(y))
-        return x == y
-
-    return equal(a, b)
 
 
 def node_loader(layout, make: str, ids: str = "original", seed: int = 5, **options) -> NodeLoader:

@@ -186,17 +186,3 @@ def test_images_by_descriptor(tmp_path, engine):
     os.truncate(image, 4096)
     with pytest.raises(OSError, match=f"{image}: ends at byte 4096"):
         table.gather(np.array([0, 1]), np.empty((2, 4096), np.uint8))
-
-
-def test_more_reads_than_depth(tmp_path, engine):
-    image = tmp_path / "image"
-    pages = np.random.default_rng(0).integers(0, 256, (500, 4096), dtype=np.uint8)
-    image.write_bytes(pages.tobytes())
-    for depth in (1, 2, 512):
-        reader = ssd.open_reader([image], 4096, ReadOptions(engine, depth=depth))
-        assert reader.depth == depth
-        table = native.TieredTable(4096, [0, 0, 0, 500], None, [], None, reader, 0, 4096, 1, 4096)
-        ids = np.random.default_rng(depth).permutation(500)
-        out = np.empty((500, 4096), np.uint8)
-        table.gather(ids, out)
-        np.testing.assert_array_equal(out, pages[ids])

@@ -108,13 +108,6 @@ def test_no_more_batches_are_held_than_allowed():
         assert choice.window + choice.horizon <= max(2, most)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_few_batches_suffice(count):
-    tables, batches = tables_of((300, ROW)), drawn(count, 300, 40)
-    choice = choose_config(tables, [(ROW, 100)], batches, DISK)
-    assert choice.window >= 1 and choice.horizon >= 0 and choice.seconds > 0
-
-
 def test_batches_without_rows():
     tables = tables_of((300, ROW))
     choice = choose_config(tables, [(ROW, 10)], [np.empty(0, np.uint32)] * 5, DISK)
