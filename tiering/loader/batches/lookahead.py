@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,6 @@ from tiering.loader.process import ForkLock, warn_once
 from tiering.loader.processes.client import BufferClient
 from tiering.loader.processes.epoch import Key
 from tiering.loader.processes.server import BufferServer
-from tiering.loader.tables.resident import SharedBlock
 from tiering.loader.tables.rows import FeatureRows
 from tiering.loader.tables.ssd_buffer import SsdBuffer, buffer_name
 from tiering.readahead.config import (
@@ -50,33 +49,8 @@ _TRIAL_SECONDS = 1.5
 _TRIAL_BATCHES = 4096
 
 
-class RowsAhead(Protocol):
-    """A buffer with the rows of batches to come: this process's own, or a client of another process's."""
-
-    @property
-    def memory(self) -> SharedBlock:
-        """The memory of all slots."""
-
-    @property
-    def origins(self) -> dict[str, int]:
-        """First slot of each type in the memory of all slots."""
-
-    def gather(
-        self, batch: int, ids: Mapping[str, Ids], outs: Mapping[str, npt.NDArray[np.uint8]], threads: int
-    ) -> None:
-        """Fill `outs` with the rows of a batch; see `SsdBuffer.gather`."""
-
-    def slots(self, batch: int, part: int, ids: Mapping[str, Ids]) -> tuple[dict[str, npt.NDArray[np.uint32]], bool]:
-        """Return the slots of the rows of a part of a batch, and whether it is the last; see `SsdBuffer.slots`."""
-
-    def release(self, batch: int, part: int) -> None:
-        """Release the slots of a part, which nobody reads any more; parts are released in order."""
-
-    def counters(self) -> dict[str, Any]:
-        """Return the buffer's counters, JSON types only."""
-
-    def reset_counters(self) -> None:
-        """Begin counting again at zero."""
+RowsAhead: TypeAlias = SsdBuffer | BufferClient
+"""A buffer with the rows of batches to come: this process's own, or a client of another process's."""
 
 
 class Lookahead:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,20 +16,6 @@ from tiering.units import format_count
 
 Plan = EpochPlan | LinkPlan
 """The batches of an epoch."""
-
-
-class Targets(Protocol):
-    """The nodes or links that the batches of a loader are made for."""
-
-    @property
-    def node_type(self) -> str:
-        """Type of the seeds; of links that of their destinations."""
-
-    def __len__(self) -> int:
-        """Return the number of targets in an epoch."""
-
-    def plan(self, epoch: int) -> Plan:
-        """Return the batches of an epoch."""
 
 
 class NodeTargets:
@@ -84,9 +70,11 @@ class LinkTargets:
         return f"{':'.join(self.links.relation)}: {format_count(len(self))} links"
 
 
-def make_targets(
-    graph: Graph, seeds: SeedOptions, sampling: SamplingOptions, links: LinkOptions | None
-) -> NodeTargets | LinkTargets:
+Targets: TypeAlias = NodeTargets | LinkTargets
+"""The nodes or links that the batches of a loader are made for."""
+
+
+def make_targets(graph: Graph, seeds: SeedOptions, sampling: SamplingOptions, links: LinkOptions | None) -> Targets:
     """Return the targets that the options of a loader say."""
     return NodeTargets(graph, seeds, sampling) if links is None else LinkTargets(graph, seeds, sampling, links)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -71,6 +70,3 @@ class OutputPool:
         """Free the blocks that came back longest ago, while there are too many."""
         while self._free and self.free_bytes + self._lent > self._most:
             self._free.pop(0)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return OutputPool, (self._make,)
