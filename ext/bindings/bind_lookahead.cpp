@@ -125,8 +125,8 @@ void check_part(const RowBuffer::PartSlots& part, int64_t slots) {
                                                 ", found " + std::to_string(place));
 }
 
-/// Rows of a part of a batch, by a process that maps the arena and was told the slots; `first`: with those of memory
-/// tiers.
+/// Copies rows of a part of a batch in another process, which maps the arena and received the slots; `first`: with those
+/// of memory tiers.
 std::vector<GatherStats> gather_from_slots(const Values<const std::byte, "arena">& arena, const Pools& pools,
                                            const Values<const uint32_t, "slots">& slots,
                                            const Values<const uint32_t, "places">& places, size_t batch_rows,
@@ -169,7 +169,7 @@ void spread(const RowBuffer::PartSlots& part, const std::vector<int64_t>& begins
   }
 }
 
-/// The same by a process that was told the slots.
+/// The same in a process that received the slots.
 void spread_slots(const Values<const uint32_t, "slots">& slots, const Values<const uint32_t, "places">& places,
                   size_t batch_rows, const std::vector<int64_t>& begins, const std::vector<uint32_t>& firsts,
                   const IdLists& ids, const std::vector<Argument<Slots, "out">>& outs) {

@@ -1,7 +1,6 @@
 // Bindings of ext/src/reorder.
 #include <nanobind/stl/unique_ptr.h>
 
-#include <tiering/key_parts.hpp>
 #include <tiering/reorder.hpp>
 
 #include "ndarray_types.hpp"

@@ -1,7 +1,6 @@
 // Bindings of ext/src/sampling.
 #include <memory>
 #include <tiering/sampling/sampler.hpp>
-#include <tiering/sampling/torch_permutation.hpp>
 #include <tiering/sampling/walk_hop.hpp>
 
 #include "ndarray_types.hpp"

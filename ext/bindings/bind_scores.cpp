@@ -11,7 +11,7 @@ using namespace tiering::bind;
 
 namespace {
 
-/// Who is told of what is read of a file.
+/// A callable that sees the bytes read from a file.
 struct Reader {
   nb::object call;
 };

@@ -66,7 +66,7 @@ constexpr auto array_name() {
   }
 }
 
-/// What an argument called `name` must be to be viewed so; throws InputError with what was expected and found.
+/// Views an array as `out`; throws InputError, beginning with `name`, if its dtype, shape or strides do not fit.
 void view(const AnyArray& a, const char* name, IdView& out);
 void view(const AnyArray& a, const char* name, IdSpan& out);
 void view(const AnyArray& a, const char* name, IdArray& out);
@@ -86,7 +86,7 @@ void view(const AnyArray& a, const char* name, std::span<T>& out) {
   out = {static_cast<T*>(const_cast<void*>(a.data())), a.shape(0)};
 }
 
-/// What Python's stubs call the array of each view, and whether it is written.
+/// The name of each view's array in Python's stubs, and whether it is written.
 template <typename View>
 struct Form {
   static constexpr auto kName = array_name<std::byte>();

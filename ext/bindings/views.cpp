@@ -1,4 +1,4 @@
-// What arrays must be for the core to see them as it does.
+// Checks of the dtype, shape and strides of arrays.
 #include "ndarray_types.hpp"
 
 namespace tiering::bind {

@@ -204,8 +204,8 @@ void test_weighted_extremes() {
   CHECK((taken_by(draw, 0, 5, 5, 1) == Places{0, 1, 3}));
 
   const Columns<double> zeros{{0, 3, 4}, {0, 0, 0, 2}};  // a column of zeros gives nothing
-  const Sums beside = zeros.sums();
-  draw.use(beside.data());
+  const Sums with_zeros = zeros.sums();
+  draw.use(with_zeros.data());
   for (const int64_t fanout : {-1, 1, 2, 3, 9}) CHECK(taken_by(draw, 0, 3, fanout, 1).empty());
   CHECK(taken_by(draw, 3, 1, 1, 1) == Places{3});
 }

@@ -49,7 +49,7 @@ struct Shape {
   TierRanges ranges{10, 31, 60, 200};
 };
 
-/// A table on disk and in memory, with the truth beside it.
+/// A table on disk and in memory, and its rows as they are.
 class Fixture {
  public:
   Fixture(const Shape& shape, const std::string& engine, int depth, DirectMode mode) : shape_(shape) {

@@ -1,6 +1,6 @@
 // Keys by the range in which they lie, against asking every range for every key.
 #include <limits>
-#include <tiering/key_parts.hpp>
+#include <tiering/reorder.hpp>
 
 #include "check.hpp"
 #include "graphs.hpp"

@@ -1,4 +1,4 @@
-// What the files of the CUDA part's Python module have in common.
+// Addresses and streams as the CUDA part's Python module takes them.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -62,7 +62,7 @@ void enable_access(int device, int peer) {
 void begin_thread(int device) {
   check(cudaSetDevice(device), "choosing the device");
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-  check(cudaThreadExchangeStreamCaptureMode(&mode), "letting a thread work beside captures");
+  check(cudaThreadExchangeStreamCaptureMode(&mode), "letting a thread work during captures");
 }
 
 }  // namespace tiering::cuda

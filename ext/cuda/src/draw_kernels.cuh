@@ -24,7 +24,7 @@ struct DrawTask {
   TIERING_SHARED bool whole() const { return fanout < 0; }
 };
 
-/// What is known of the frontier's lists; an entry per node. A place is an address divided by the size of an index, so
+/// The frontier's adjacency lists; an entry per node. A place is an address divided by the size of an index, so
 /// that it says which memory to read.
 struct FrontierLists {
   int64_t* counts;    ///< edges taken, 0 behind the frontier's end; afterwards their prefix sums
@@ -80,14 +80,14 @@ __global__ void draw_by_weight(AdjacencyTable<Index> table, FrontierView frontie
 /// Marks what is taken of whole lists by weight: 1 for entries of a weight above 0, else 0; 0 behind the last.
 template <typename Index>
 __global__ void mark_positive(AdjacencyTable<Index> table, FrontierView frontier, FrontierLists lists, int64_t total,
-                              uint32_t* marks) {
+                              uint32_t* mask) {
   const int64_t first = frontier.first();
   for (int64_t e = first_item(); e <= total; e += item_stride()) {
-    marks[e] = 0;
+    mask[e] = 0;
     if (e == total) continue;
     const int64_t i = owner_of(e, lists.counts, lists.num_nodes);
     const ListWeights weights{table.list(frontier.nodes[first + i]).sums};
-    marks[e] = weights.of(e - lists.counts[i]) > 0 ? 1 : 0;
+    mask[e] = weights.of(e - lists.counts[i]) > 0 ? 1 : 0;
   }
 }
 

@@ -25,7 +25,7 @@ void check_memory(cudaError_t code, const char* what, int64_t wanted, bool of_de
   throw OutOfMemory(code, what, wanted, known ? static_cast<int64_t>(free) : -1);
 }
 
-/// What the runtime has no counterpart of: a device made current and given up again, without a look at the one before.
+/// The driver's call that the runtime lacks: a device made current and given up again, without a look at the one before.
 struct Driver {
   int (*get_device)(int* device, int ordinal) = nullptr;
   int (*retain_context)(void** context, int device) = nullptr;

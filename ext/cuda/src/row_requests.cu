@@ -7,7 +7,7 @@
 #include <tiering/device/row_copy.hpp>
 #include <tiering/errors.hpp>
 
-#include "sort_pairs.hpp"
+#include "cub_calls.hpp"
 
 namespace tiering::cuda {
 namespace {

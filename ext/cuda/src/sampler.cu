@@ -3,9 +3,9 @@
 #include <tiering/errors.hpp>
 #include <utility>
 
+#include "cub_calls.hpp"
 #include "draw_kernels.cuh"
 #include "number_kernels.cuh"
-#include "prefix_sums.hpp"
 #include "sampler_memory.hpp"
 
 namespace tiering::cuda {
@@ -220,12 +220,12 @@ void GpuSampler::sample(int hop, int relation, const AdjacencyTable<Index>& tabl
   const uint32_t* ranks = nullptr;
   Total total{lists.counts + frontier_bound};
   if (weighted && bound > 0) {
-    uint32_t* const marks = m.marks.require(bound + 1);
+    uint32_t* const mask = m.mask.require(bound + 1);
     launch_on(config_.max_sms, "looking for weights", mark_positive<Index>, bound + 1, stream_, table, frontier, lists,
-              bound, marks);
-    prefix_sums(marks, bound + 1, m.sums, stream_);
-    launch_over("counting edges", widen_total, 1, stream_, marks + bound, m.total.require(1));
-    ranks = marks;
+              bound, mask);
+    prefix_sums(mask, bound + 1, m.sums, stream_);
+    launch_over("counting edges", widen_total, 1, stream_, mask + bound, m.total.require(1));
+    ranks = mask;
     total.there = m.total.data();
   }
   launch_on(config_.max_sms, "reading neighbours", reach_whole<Index>, bound, stream_, frontier, task, lists, ranks,
@@ -309,7 +309,7 @@ int64_t GpuSampler::device_bytes() const {
   int64_t bytes = m.known.size() + m.faults.size() + m.sums.capacity() +
                   8 * (m.counts.capacity() + m.bases.capacity() + m.degrees.capacity() + m.keys.capacity() +
                        m.firsts.capacity() + m.places.capacity() + m.taken.capacity()) +
-                  4 * (m.found.capacity() + m.ranks.capacity() + m.marks.capacity());
+                  4 * (m.found.capacity() + m.ranks.capacity() + m.mask.capacity());
   for (const auto& type : m.types)
     bytes += 8 * (type.nodes.capacity() + type.keys.capacity()) + 4 * type.values.capacity();
   for (const auto& group : m.groups)

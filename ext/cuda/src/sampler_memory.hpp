@@ -1,4 +1,4 @@
-// What the GPU's sampler keeps from batch to batch.
+// Memory that the GPU's sampler keeps from batch to batch.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct TypeNodes {
   NodeSlots slots() const { return {keys.data(), values.data(), bits}; }
 };
 
-/// What is kept of a hop and relation until it is written.
+/// Edges of a hop and relation until they are written.
 struct GroupEdges {
   Scratch<int32_t> src, dst;
   Scratch<int64_t> positions;
@@ -50,7 +50,7 @@ struct GpuSampler::Memory {
   PinnedMemory report;  ///< `known` and `faults` on the host
   Scratch<int64_t> counts, bases, degrees, firsts, places, taken, total;
   Scratch<uint64_t> keys;
-  Scratch<uint32_t> found, ranks, marks;
+  Scratch<uint32_t> found, ranks, mask;
   Scratch<std::byte> sums;
   GpuEvent ready;
   size_t step = 0;                      ///< the last that is on the stream

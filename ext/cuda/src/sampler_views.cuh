@@ -1,4 +1,4 @@
-// What kernels of the GPU's sampler that draw and those that number have in common.
+// Types and functions shared by the kernels of the GPU's sampler that draw and those that number.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace tiering::cuda {
 
-/// What went wrong first, in words that hold the least number seen.
+/// The first faults of a batch: words that hold the least number seen.
 struct Faults {
   unsigned long long seed = ~0ULL;    ///< place of a seed that is no node
   unsigned long long column = ~0ULL;  ///< column whose list is not sound

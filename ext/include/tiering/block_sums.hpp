@@ -26,7 +26,7 @@ class BlockSums {
  public:
   /// Sums of `num_sources` sources, the first of which begins a bin of 2^shift. `bin_edges`: edges of each bin, of all
   /// relations; `all_edges`: of the whole graph, all types. A bin of more edges than max(min_piece, all_edges /
-  /// max_pieces) is summed in pieces; both are as in a sweep unless told. Throws InputError for sizes that do not fit
+  /// max_pieces) is summed in pieces; by default both are as in a sweep. Throws InputError for sizes that do not fit
   /// together.
   BlockSums(int64_t num_sources, int shift, std::span<const int64_t> bin_edges, int64_t all_edges,
             int64_t min_piece = 0, int64_t max_pieces = 0);

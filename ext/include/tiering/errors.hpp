@@ -10,7 +10,7 @@ namespace tiering {
 /// A value in the caller's data that does not fit: carries what was found, where, and the bound.
 class InputError : public std::runtime_error {
  public:
-  /// What the value belongs to, for those who say what to do about it.
+  /// The kind of input that the value belongs to, from which callers choose their advice.
   enum class Subject { argument, adjacency, weights };
 
   explicit InputError(const std::string& message, Subject subject = Subject::argument, int relation = kNoRelation)

@@ -37,7 +37,7 @@ struct EdgeChunk {
   std::vector<EdgeValues> values;
 };
 
-/// What consecutive buckets have of each chunk of the edges: bucket follows bucket.
+/// Runs: the edges of consecutive buckets, bucket after bucket, from each chunk of the edges.
 struct ScatteredRuns {
   std::span<std::byte> memory;          ///< in which all lie; the records are changed
   std::span<const int64_t> places;      ///< by run: of its records, and of each value, in bytes

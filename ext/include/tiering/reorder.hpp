@@ -8,6 +8,7 @@
 #include <tiering/buffer.hpp>
 #include <tiering/graph.hpp>
 #include <tiering/views.hpp>
+#include <variant>
 
 namespace tiering {
 
@@ -66,6 +67,19 @@ class ScoreSorter {
 /// Old ids by descending score, ties by ascending id, of scores in memory. Throws InputError naming a NaN.
 IdBuffer sort_by_score(std::span<const double> scores, int threads);
 
+/// Keys from which on positions take 64 bits.
+inline constexpr int64_t kWidePositions = int64_t{1} << 32;
+
+struct KeyParts {
+  std::variant<Buffer<uint32_t>, Buffer<int64_t>> order;  ///< positions of the keys by part, in each part ascending
+  Buffer<int64_t> counts;                                 ///< keys of each part
+};
+
+/// Part j has the keys in [bounds[j], bounds[j + 1]). Throws InputError for bounds that fall, and naming the first key
+/// in none of the ranges. `wide`: number of keys from which on positions take 64 bits. See reorder/key_parts.cpp.
+KeyParts partition_keys(const IdSpan& keys, std::span<const int64_t> bounds, int threads,
+                        int64_t wide = kWidePositions);
+
 /// A table of rows of equal length, contiguous from row to row.
 struct RowsView {
   const std::byte* data = nullptr;
@@ -86,7 +100,7 @@ void gather_rows(const RowsView& table, const IdSpan& ids, const RowsTarget& out
 /// out row places[i] - first = table row i; rows whose place is outside `out` are passed over. No place may come twice.
 void scatter_rows(const RowsView& table, const IdSpan& places, int64_t first, const RowsTarget& out, int threads);
 
-/// What the entries of rows are. bfloat16 comes as its bits.
+/// The type of the entries of rows; bfloat16 comes as its bits.
 enum class NumberKind { kFloat16, kBFloat16, kFloat32, kFloat64 };
 
 /// A table of rows of numbers, without gaps.

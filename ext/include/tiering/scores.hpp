@@ -21,7 +21,7 @@ struct ScoreRelation {
   DirectFile file = {};  ///< holds the indices, if it is better read than their mapping
 };
 
-/// What a kernel may take, and where the edges go that do not fit.
+/// The memory budget of a kernel, and the directory for edges beyond it.
 struct ScoreMemory {
   int64_t bytes = std::numeric_limits<int64_t>::max();  ///< results included; the CSC is not: it may be mapped
   std::string scratch = ".";                            ///< directory for a nameless file, if there is need
@@ -36,7 +36,7 @@ struct SweepRelation {
   std::span<const int64_t> degrees = {};  ///< in-degrees of some nodes that stand for all; none: they may be any
 };
 
-/// What sweeps take beside the caller's vectors, in bytes.
+/// Memory and disk of sweeps in bytes, excluding the caller's vectors.
 struct SweepNeed {
   int64_t minimum;     ///< memory with which they can be done, whatever the graph of these sizes
   int64_t sufficient;  ///< memory with which they are as fast as ever
@@ -101,7 +101,7 @@ InclusionResult inclusion_probability(const std::vector<ScoreRelation>& relation
                                       const std::vector<std::vector<int64_t>>& fanouts,
                                       const InclusionOptions& options);
 
-/// Lists of some columns between hops, by whoever holds no more of the graph.
+/// Adjacency lists of some columns between hops, for a task that holds a part of the graph.
 struct DrawnLists {
   std::span<const int64_t> degrees;
   std::span<double> drawn;    ///< D

@@ -1,4 +1,4 @@
-// What callers lend to the kernels: non-owning views of ids and adjacency. Nothing here allocates or checks.
+// Non-owning views of ids and adjacency. Nothing here allocates or checks.
 #pragma once
 
 #include <cstdint>

@@ -23,10 +23,16 @@
 #include <utility>
 #include <vector>
 
-#include "id_checks.hpp"
-
 namespace tiering {
 namespace {
+
+[[noreturn, gnu::cold, gnu::noinline]] void edge_out_of_range(int64_t edge, const char* side, int64_t id,
+                                                              int64_t count) {
+  const std::string bounds = count ? "outside 0.." + std::to_string(count - 1) : "impossible: there are no nodes";
+  throw InputError("edge " + std::to_string(edge) + ": " + side + " id " + std::to_string(id) + " is " + bounds);
+}
+
+bool in_range(int64_t id, int64_t count) { return static_cast<uint64_t>(id) < static_cast<uint64_t>(count); }
 
 template <typename Id>
 struct Scattered {
@@ -132,7 +138,7 @@ std::pair<std::vector<int64_t>, int64_t> item_places(std::span<const int64_t> co
   return {std::move(places), next};
 }
 
-/// What of a run belongs to a bucket.
+/// The part of a run that belongs to a bucket.
 template <typename Id>
 struct Piece {
   std::span<Scattered<Id>> records;

@@ -120,12 +120,12 @@ bool ImageFile::try_direct(const std::string& path) {
     return false;
   }
   bytes_ = file_bytes(fd_, path_);
-  const DirectAlignment told = statx_alignment(fd_);
-  for (const int64_t candidate : {static_cast<int64_t>(told.offset), int64_t{512}, int64_t{4096}}) {
+  const DirectAlignment known = statx_alignment(fd_);
+  for (const int64_t candidate : {static_cast<int64_t>(known.offset), int64_t{512}, int64_t{4096}}) {
     if (candidate == 0 || !probe_read(*this, candidate)) continue;
     direct_ = true;
     offset_alignment_ = candidate;
-    memory_alignment_ = told.offset == candidate && told.memory != 0 ? told.memory : candidate;
+    memory_alignment_ = known.offset == candidate && known.memory != 0 ? known.memory : candidate;
     return true;
   }
   note_ = "direct reads are refused at 512 and 4096 byte alignment";

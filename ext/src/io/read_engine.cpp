@@ -1,4 +1,4 @@
-// What the engines share: buffers, the rule for short reads, error texts, the choice by name.
+// Buffers, the rule for short reads, error texts and the table of engines.
 #include <sys/mman.h>
 
 #include <cerrno>

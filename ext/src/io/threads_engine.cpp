@@ -30,7 +30,7 @@ class ReadPool {
 
   static ReadPool& of_this_process();
 
-  /// Lets so many threads more each take a read of an engine, and another one as long as there are some. The mutex is
+  /// Lets `threads` more threads take reads of an engine, as long as it has any. The mutex is
   /// held. Throws IoError if the process has no thread and gets none.
   void add(ThreadsEngine& engine, size_t threads);
   /// Forgets who was asked for and has not come. The mutex is held.

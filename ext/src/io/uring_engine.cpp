@@ -90,7 +90,7 @@ class UringEngine final : public QueuedEngine {
   }
 
  private:
-  /// What a child inherited is its copy of the descriptor and of the mapping: giving it back leaves the parent's alone.
+  /// A child inherits a copy of the descriptor and of the mapping: closing it leaves the parent's ring alone.
   void renew() override {
     refusals_ = 0;
     refused_ = false;

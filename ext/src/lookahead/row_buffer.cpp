@@ -22,9 +22,10 @@ namespace {
 constexpr int64_t kRoundsAhead = 2;     // planned and not yet read, if they keep the disks busy
 constexpr int64_t kLeastPlanned = 16;   // parts planned and not released, at least
 constexpr int64_t kDepthsAhead = 2;     // rows of them, by what all images have in flight
-constexpr int64_t kStaging = 64 << 20;  // bytes of buffers of an engine at the most
+constexpr int64_t kStaging = 64 << 20;  // bytes of an engine's buffers, at most
 constexpr int64_t kMinDepth = 8;
-constexpr int64_t kPerRead = 4096;  // of an engine, beside a read's buffer: the list of its pages, entries of queues
+constexpr int64_t kPerRead =
+    4096;  // bytes of an engine per read, in addition to its buffer: list of pages, queue entries
 
 int64_t now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -172,9 +173,8 @@ void RowBuffer::mark_done(Flight& flight) {
   note_change();
 }
 
-/// Whether rounds enough are planned: some, of so many rows that every image has its depth in flight until the next
-/// round is there (GIDS, equations 2 and 3: what has to be in flight to hide a disk's latency), or so many that their
-/// slots take memory. `planning_` and the mutex are held.
+/// Returns whether enough rounds are planned: their rows keep `depth` reads of every stripe file in flight until the next
+/// round is planned (GIDS, equations 2 and 3), or their slots would take too much memory. `planning_` and the mutex are held.
 bool RowBuffer::far_enough() const {
   if (plan_.first() - done_ >= most_planned_) return true;
   int64_t rounds = 0, rows = 0;

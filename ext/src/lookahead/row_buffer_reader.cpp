@@ -1,5 +1,4 @@
-// What a reader asks for: reads of the rounds in the order of their planning, as far as slots are free. Read on the
-// engine's threads; the buffer's mutex guards what readers share.
+// The reads of one stripe file: those of the rounds in the order of their planning, as far as slots are free.
 #include "row_buffer_reader.hpp"
 
 #include <algorithm>

@@ -17,7 +17,7 @@ struct RowBuffer::Flight {
   bool done = false;           ///< guarded by the buffer's mutex
 };
 
-/// What one image is asked for, and what arrives from it.
+/// The reads of one stripe file and the rows that arrive from it.
 class RowBuffer::Reader final : public ReadSink {
  public:
   Reader(RowBuffer& buffer, const RowReads& reads, uint32_t image)

@@ -11,9 +11,9 @@
 #include <algorithm>
 #include <string>
 #include <tiering/errors.hpp>
-#include <tiering/key_parts.hpp>
 #include <tiering/line_writer.hpp>
 #include <tiering/parallel.hpp>
+#include <tiering/reorder.hpp>
 #include <tiering/scan_columns.hpp>
 #include <utility>
 #include <vector>
@@ -22,7 +22,7 @@ namespace tiering {
 namespace {
 
 constexpr int64_t kCellsPerPart = 16, kFewestCells = int64_t{1} << 12, kMostCells = int64_t{1} << 17;
-constexpr int64_t kKeysPerThread = int64_t{1} << 14;  ///< at the least: less is not worth a thread
+constexpr int64_t kKeysPerThread = int64_t{1} << 14;  ///< at least: fewer are not worth a thread
 
 uint64_t distance(int64_t from, int64_t to) { return static_cast<uint64_t>(to) - static_cast<uint64_t>(from); }
 

@@ -36,7 +36,7 @@ constexpr int64_t kPrefixes = int64_t{1} << kPrefixBits;
 constexpr int64_t kBucket = int64_t{1} << 15;  ///< nodes that a bucket should hold
 constexpr int64_t kMostBuckets = int64_t{1} << 12;
 constexpr int64_t kLarge = int64_t{1} << 19;           ///< nodes from which all threads sort a bucket together
-constexpr int64_t kNodesPerThread = int64_t{1} << 20;  ///< at the least: what a thread holds should be worth it
+constexpr int64_t kNodesPerThread = int64_t{1} << 20;  ///< at least: fewer are not worth the memory of a thread
 constexpr std::ptrdiff_t kShortRun = 24;               ///< equal first bits up to this many are sorted by insertion
 
 /// Unsigned order of the result = descending order of the score; -0 equals 0.

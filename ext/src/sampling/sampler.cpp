@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <atomic>
 #include <numeric>
+#include <random>
 #include <string>
 #include <utility>
 
@@ -312,6 +313,12 @@ void epoch_order(int64_t n, uint64_t seed, uint64_t epoch, int64_t* out) {
   std::iota(out, out + n, int64_t{0});
   Stream random(fold_key(StreamUse::epoch_order, {seed, epoch}), 0);
   for (int64_t i = n - 1; i > 0; --i) std::swap(out[i], out[random.below(static_cast<uint64_t>(i) + 1)]);
+}
+
+void torch_permutation(uint32_t seed, std::span<int64_t> order) {
+  std::iota(order.begin(), order.end(), int64_t{0});
+  std::mt19937 numbers(seed);
+  for (size_t i = 0; i + 1 < order.size(); ++i) std::swap(order[i], order[i + numbers() % (order.size() - i)]);
 }
 
 }  // namespace tiering

@@ -20,7 +20,7 @@ BinnedEdges::BinnedEdges(const CscView& csc, const DirectFile& file, int64_t num
                          int threads, const Poll& poll)
     : bins_(source_bins(num_src)),
       columns_(csc, high_degree, threads),
-      marks_(static_cast<size_t>(chunks)),
+      starts_(static_cast<size_t>(chunks)),
       partition_(all_buckets(), chunks) {
   csc.indices.visit([&](const auto& indices) { count_edges(csc, indices, file, poll); });
 }
@@ -104,28 +104,28 @@ void BinnedEdges::write_chunk(const CscView& csc, const Index* indices, const Di
                               Writer& writer, const Poll& poll) {
   const auto [begin, end] = even_cut(csc.num_edges(), partition_.chunks(), chunk);
   const int64_t start = column_at(csc.indptr, begin);
-  auto& marks = marks_[static_cast<size_t>(chunk)];
+  auto& starts = starts_[static_cast<size_t>(chunk)];
   std::array walks{walk_from(ColumnKind::kHigh, start), walk_from(ColumnKind::kLow, start)};
   for_steps(file, indices, begin, end, [&](const Index* read, int64_t from, int64_t to) {
     if (chunk == 0) poll();
     scan_kinds(csc.indptr, from, to, [&](ColumnKind kind, int64_t first, int64_t last) {
-      put_entries(kind, csc.indptr.data() + 1, read, first, last, walks[index(kind)], marks[index(kind)], writer);
+      put_entries(kind, csc.indptr.data() + 1, read, first, last, walks[index(kind)], starts[index(kind)], writer);
     });
   });
-  for (const ColumnKind kind : kColumnKinds) add_mark(kind, -1, marks[index(kind)], writer);
+  for (const ColumnKind kind : kColumnKinds) add_start(kind, -1, starts[index(kind)], writer);
 }
 
 /// Sends the entries [first, last), all of columns of one kind, from the walk's column on.
 template <typename Index>
 void BinnedEdges::put_entries(ColumnKind kind, const int64_t* ends, const Index* indices, int64_t first, int64_t last,
-                              Walk& walk, Marks& marks, Writer& writer) {
+                              Walk& walk, BlockStarts& starts, Writer& writer) {
   const int64_t shifted = bucket(kind, 0) << bins_.shift;
   const BinnedEdge source_mask = (BinnedEdge{1} << bins_.shift) - 1;
   auto ahead = [&](int64_t k) { prefetch_stream(indices + k); };
   while (first < last) {
     prefetch_stream(ends + walk.column);
-    if (marks.empty() || marks.back().block != walk.rank >> kHalfBits)
-      add_mark(kind, walk.rank >> kHalfBits, marks, writer);
+    if (starts.empty() || starts.back().block != walk.rank >> kHalfBits)
+      add_start(kind, walk.rank >> kHalfBits, starts, writer);
     const int64_t stop = std::min(last, ends[walk.column]);
     for_stream(first, stop, ahead, [&, contributor = static_cast<BinnedEdge>(walk.rank) << kHalfBits](int64_t k) {
       writer.put(shifted + indices[k], (static_cast<BinnedEdge>(indices[k]) & source_mask) | contributor);
@@ -139,10 +139,10 @@ void BinnedEdges::put_entries(ColumnKind kind, const int64_t* ends, const Index*
   }
 }
 
-void BinnedEdges::add_mark(ColumnKind kind, int64_t block, Marks& marks, const Writer& writer) const {
+void BinnedEdges::add_start(ColumnKind kind, int64_t block, BlockStarts& starts, const Writer& writer) const {
   const auto cursors =
       writer.cursors().subspan(static_cast<size_t>(bucket(kind, 0)), static_cast<size_t>(bins_.num_buckets()));
-  marks.push_back({block, {cursors.begin(), cursors.end()}});
+  starts.push_back({block, {cursors.begin(), cursors.end()}});
 }
 
 }  // namespace tiering

@@ -4,7 +4,7 @@
 // Approach:   columns with edges are of high or low degree (out_edge_sums.hpp says why), and numbered by rank within
 //             their kind. 2^16 ranks form a block, up to 2^16 sources a bin, so that an edge is 16 bits of source
 //             and 16 bits of rank. A stable partition (partition.hpp) puts the edges in bins, the kinds apart;
-//             within a bin ranks ascend, and marks tell where each block begins. Edges are counted first; where
+//             within a bin ranks ascend, and the start of each block is kept. Edges are counted first; where
 //             the bins then lie, in memory or on disk, is decided in between (sum_plan.hpp).
 // Memory:     that of the columns (column_ranks.hpp), and 8 bytes per block and bin. The edges belong to the caller.
 #pragma once
@@ -61,8 +61,8 @@ class BinnedEdges {
   /// Puts the edges at their places. Buckets are the bins with edges of high degree, then those with the others.
   void write(const CscView& csc, const DirectFile& file, const EdgeTargets& targets, const Poll& poll);
 
-  /// Bytes of the marks of so many blocks, all told.
-  static int64_t mark_bytes(int64_t bins, int64_t blocks, int chunks) {
+  /// Bytes of the starts of `blocks` blocks.
+  static int64_t start_bytes(int64_t bins, int64_t blocks, int chunks) {
     return (blocks + 4 * chunks) * bins * static_cast<int64_t>(sizeof(int64_t));  // chunks may share a block
   }
 
@@ -84,11 +84,11 @@ class BinnedEdges {
 
  private:
   /// Where the edges of a block begin in each bin, within one chunk of the edges.
-  struct Mark {
+  struct BlockStart {
     int64_t block;
     std::vector<int64_t> begins;  ///< per bin, a place
   };
-  using Marks = std::vector<Mark>;  ///< blocks ascending, then the end
+  using BlockStarts = std::vector<BlockStart>;  ///< blocks ascending, then the end
   using Writer = BucketWriter<BinnedEdge, EdgeSink>;
 
   /// A walk over the columns of a kind.
@@ -108,17 +108,17 @@ class BinnedEdges {
                    const Poll& poll);
   template <typename Index>
   void put_entries(ColumnKind kind, const int64_t* ends, const Index* indices, int64_t first, int64_t last, Walk& walk,
-                   Marks& marks, Writer& writer);
+                   BlockStarts& starts, Writer& writer);
   Walk walk_from(ColumnKind kind, int64_t column) const;
-  void add_mark(ColumnKind kind, int64_t block, Marks& marks, const Writer& writer) const;
+  void add_start(ColumnKind kind, int64_t block, BlockStarts& starts, const Writer& writer) const;
   int64_t column_at(std::span<const int64_t> indptr, int64_t entry) const;
   template <typename F>
   void scan_kinds(std::span<const int64_t> indptr, int64_t begin, int64_t end, F&& f) const;
 
   BucketGrid bins_;
   ColumnRanks columns_;
-  std::vector<std::array<Marks, 2>> marks_;  ///< per chunk and kind
-  Partition<BinnedEdge> partition_;          ///< counts and places
+  std::vector<std::array<BlockStarts, 2>> starts_;  ///< per chunk and kind
+  Partition<BinnedEdge> partition_;                 ///< counts and places
 };
 
 template <typename F>
@@ -134,11 +134,11 @@ void BinnedEdges::visit_runs(ColumnKind kind, int64_t bin, int64_t from, int64_t
 template <typename F>
 void BinnedEdges::visit_blocks(ColumnKind kind, int64_t bin, int64_t from, int64_t to, F&& f) const {
   const auto b = static_cast<size_t>(bin);
-  for (const auto& chunk : marks_) {
-    const Marks& marks = chunk[index(kind)];
-    for (size_t i = 0; i + 1 < marks.size() && to > 0; ++i) {
-      const int64_t begin = marks[i].begins[b], size = marks[i + 1].begins[b] - begin;
-      if (from < size) f(marks[i].block << kHalfBits, begin + from, begin + std::min(to, size));
+  for (const auto& chunk : starts_) {
+    const BlockStarts& starts = chunk[index(kind)];
+    for (size_t i = 0; i + 1 < starts.size() && to > 0; ++i) {
+      const int64_t begin = starts[i].begins[b], size = starts[i + 1].begins[b] - begin;
+      if (from < size) f(starts[i].block << kHalfBits, begin + from, begin + std::min(to, size));
       from = std::max<int64_t>(from - size, 0);
       to -= size;
     }
@@ -147,11 +147,11 @@ void BinnedEdges::visit_blocks(ColumnKind kind, int64_t bin, int64_t from, int64
 
 template <typename F>
 void BinnedEdges::visit_bins(ColumnKind kind, int64_t block, int64_t first_bin, int64_t end_bin, F&& f) const {
-  for (const auto& chunk : marks_) {
-    const Marks& marks = chunk[index(kind)];
-    const auto at = std::lower_bound(marks.begin(), marks.end() - 1, block,
-                                     [](const Mark& m, int64_t wanted) { return m.block < wanted; });
-    if (at == marks.end() - 1 || at->block != block) continue;
+  for (const auto& chunk : starts_) {
+    const BlockStarts& starts = chunk[index(kind)];
+    const auto at = std::lower_bound(starts.begin(), starts.end() - 1, block,
+                                     [](const BlockStart& m, int64_t wanted) { return m.block < wanted; });
+    if (at == starts.end() - 1 || at->block != block) continue;
     for (auto b = static_cast<size_t>(first_bin); b < static_cast<size_t>(end_bin); ++b)
       if (at->begins[b] < (at + 1)->begins[b]) f(static_cast<int64_t>(b), at->begins[b], (at + 1)->begins[b]);
   }

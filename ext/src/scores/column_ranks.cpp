@@ -30,14 +30,14 @@ void for_strips(std::span<const int64_t> indptr, int64_t strip, int threads, F&&
 ColumnRanks::ColumnRanks(const CscView& csc, int64_t high_degree, int threads)
     : num_columns_(csc.num_columns()), high_degree_(high_degree) {
   for (auto& bits : bits_) bits = Buffer<uint64_t>((num_columns_ + kWordBits - 1) / kWordBits);
-  if (!mark(csc.indptr, threads) || csc.indptr.front() != 0 || csc.indptr.back() != csc.num_edges())
+  if (!find_kinds(csc.indptr, threads) || csc.indptr.front() != 0 || csc.indptr.back() != csc.num_edges())
     check_indptr(csc, threads);  // says what is wrong
   high_degrees_ = Buffer<int64_t>(size(ColumnKind::kHigh));
   low_degrees_ = Buffer<uint16_t>(size(ColumnKind::kLow));
 }
 
 /// Finds the columns of each kind, and the first rank of each strip. Whether the offsets ascend.
-bool ColumnRanks::mark(std::span<const int64_t> indptr, int threads) {
+bool ColumnRanks::find_kinds(std::span<const int64_t> indptr, int threads) {
   std::atomic<bool> ascending{true};
   begins_.assign(static_cast<size_t>((num_columns_ + kStrip - 1) / kStrip) + 1, {0, 0});
   for_strips(indptr, kStrip, threads, [&](int64_t strip, int64_t begin, int64_t end) {

@@ -68,7 +68,7 @@ class ColumnRanks {
   /// The columns of a kind, as bits.
   std::span<const uint64_t> bits(ColumnKind kind) const { return bits_[place(kind)].span(); }
 
-  /// Bytes for so many columns, of which so many are of each kind.
+  /// Returns the bytes for `columns` columns, `high` and `low` of each kind.
   static int64_t column_bytes(int64_t columns, int64_t high, int64_t low) {
     return columns / 4 + columns / (kStrip / 16) + 64 + 8 * high + 2 * low;
   }
@@ -90,7 +90,7 @@ class ColumnRanks {
   static size_t place(ColumnKind kind) { return static_cast<size_t>(kind); }
   int64_t num_strips() const { return static_cast<int64_t>(begins_.size()) - 1; }
 
-  bool mark(std::span<const int64_t> indptr, int threads);
+  bool find_kinds(std::span<const int64_t> indptr, int threads);
 
   template <typename Degree, typename F>
   void visit(ColumnKind kind, const Buffer<Degree>& degrees, int threads, F&& f) const {

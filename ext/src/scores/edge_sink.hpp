@@ -15,7 +15,7 @@ namespace tiering {
 /// Source within the bin in the low half, rank within the block in the high half.
 using BinnedEdge = uint32_t;
 
-/// In the scratch file runs of edges begin at multiples of so many.
+/// Edges of a page of the scratch file, at whose multiples runs begin.
 inline constexpr int64_t kPageEdges = kScratchAlignment / static_cast<int64_t>(sizeof(BinnedEdge));
 
 /// The two sides of a BucketWriter's edges. A place is a position in memory, or in the scratch file where the bucket is

@@ -21,7 +21,9 @@
 // Determinism: same bytes for any number of threads; exp and log are those of the C library.
 // Source:     Kaler et al., "Communication-efficient graph neural networks with probabilistic neighborhood
 //             expansion analysis and caching" (MLSys'23), whose product counts the hops as independent.
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <string>
 #include <tiering/errors.hpp>
 #include <tiering/parallel.hpp>
@@ -29,13 +31,37 @@
 #include <utility>
 #include <vector>
 
-#include "inclusion_step.hpp"
 #include "out_edge_sums.hpp"
 
 namespace tiering {
 namespace {
 
-/// What is known of a relation's lists between hops, per destination.
+/// Probability that a given place of a list of `degree` > 0 is drawn.
+double draw_probability(int64_t degree, int64_t fanout, bool replacement) {
+  if (fanout <= 0) return fanout < 0 ? 1 : 0;
+  const auto d = static_cast<double>(degree), f = static_cast<double>(fanout);
+  if (replacement) return degree == 1 ? 1 : -std::expm1(f * std::log1p(-1 / d));
+  return fanout >= degree ? 1 : f / d;
+}
+
+/// Lets a list draw; returns log(1 - D). `waiting` is null where nodes ask only once.
+double draw_list(double fresh, int64_t degree, int64_t fanout, bool replacement, double& drawn, double* waiting) {
+  const double active = fresh + (waiting == nullptr ? 0 : *waiting);
+  if (active > 0) {
+    const double w = draw_probability(degree, fanout, replacement);
+    drawn = std::min(1.0, drawn + active * w);
+    if (waiting != nullptr) *waiting = active * (1 - w);
+  }
+  return drawn == 0 ? 0 : std::log1p(-drawn);
+}
+
+/// F of a node by the sum over its out-edges; `found` is what it was in the hop before.
+double find_node(double seed, double sum, double found) {
+  const double next = sum == 0 ? seed : seed - (1 - seed) * std::expm1(sum);
+  return std::clamp(next, found, 1.0);
+}
+
+/// A relation's adjacency lists between hops, per destination.
 struct Lists {
   Buffer<double> drawn;    ///< D
   Buffer<double> waiting;  ///< A; empty where nodes ask only once
@@ -43,7 +69,7 @@ struct Lists {
   bool touched = false;  ///< a hop has drawn from them
 };
 
-/// Bytes of what a spread holds beside its sums.
+/// Memory of a spread in bytes, excluding its sums.
 int64_t own_bytes(const std::vector<ScoreRelation>& relations, const std::vector<int64_t>& num_nodes,
                   const InclusionOptions& options) {
   int64_t values = 0;

@@ -72,7 +72,7 @@ int OutEdgeSums::chunks(const std::vector<ScoreRelation>& relations, int64_t byt
   return static_cast<int>(std::clamp<int64_t>(bytes / kShare / most, 1, threads_));
 }
 
-/// Bytes that stay, whatever is spilled: columns and their values, marks, sums.
+/// Bytes that stay, whatever is spilled: columns and their values, starts of blocks, sums.
 int64_t OutEdgeSums::kept_bytes(const std::vector<ScoreRelation>& relations) const {
   int64_t bytes = sum_bytes(threads_, plan_->sum_stride());
   for (size_t r = 0; r < relations.size(); ++r) {

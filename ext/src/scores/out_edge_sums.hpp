@@ -83,7 +83,7 @@ class OutEdgeSums {
     std::array<Buffer<double>, 2> values;  ///< per kind of columns, by rank: x
   };
 
-  /// What a group is summed from. An edge's place is its position behind one of these, as is that of its value.
+  /// The memory that a group is summed from; positions of edges and values count from these addresses.
   struct Sources {
     const BinnedEdge *resident, *spilled;
     double* expanded;

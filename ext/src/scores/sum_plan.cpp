@@ -15,7 +15,7 @@ int64_t scaled(int64_t part, int64_t of, int64_t whole) {
              : static_cast<int64_t>(static_cast<double>(part) / static_cast<double>(of) * static_cast<double>(whole));
 }
 
-/// Of all graphs of these sizes, one that takes the most memory.
+/// The shape that takes the most memory among graphs of these sizes.
 RelationShape largest_shape(const SweepRelation& r, int64_t high) {
   RelationShape shape{r.columns, source_bins(r.sources).num_buckets(), r.edges, 0, 0, r.edges};
   shape.high = std::min(r.columns, r.edges / high);
@@ -57,12 +57,12 @@ int64_t RelationShape::kept_bytes(int chunks) const {
   constexpr int64_t kArrays = 6;  // of which large ones begin and end on huge pages
   const int64_t blocks = (high + low) / BinnedEdges::kBlockColumns + 2;
   return ColumnRanks::column_bytes(columns, high, low) + (high + low) * kValueBytes +
-         BinnedEdges::mark_bytes(bins, blocks, chunks) +
+         BinnedEdges::start_bytes(bins, blocks, chunks) +
          std::min<int64_t>(kArrays * kHugePageBytes, columns * 2 * kValueBytes);
 }
 
 SumShares SumShares::of(int64_t bytes, int64_t edges, int64_t low, int64_t piece) {
-  const int64_t values = (bytes - edges * kEdgeBytes) / kValueBytes;  // that there is room for beside all edges
+  const int64_t values = (bytes - edges * kEdgeBytes) / kValueBytes;  // that fit in addition to all edges
   if (values >= fewest_expanded(low, piece)) return {edges, std::max(piece, std::min(values, low / kSumGroups))};
   const int64_t group = std::max(piece, std::min(edges / kMaxGroups, bytes / (2 * kGroupEdgeBytes)));
   return {std::max<int64_t>(0, bytes - kGroupPageBytes - group * kGroupEdgeBytes) / kEdgeBytes, group};
@@ -125,7 +125,7 @@ void SumPlan::fit(int64_t bytes) {
   cut_groups(shares.group);
 }
 
-/// Spills so many bins, evenly, that at most `resident` edges stay in memory.
+/// Spills bins, evenly spread, until at most `resident` edges stay in memory.
 void SumPlan::spill(int64_t resident) {
   int64_t all = 0;
   for (const SumBin& bin : bins_) all += bin.edges;

@@ -3,8 +3,8 @@
 // Bins        the sources of a type, up to 2^16 each, whose sums fit the private cache.
 // Pieces      of the edges of a bin: units of work, cut by the graph alone, for the sums depend on them in their
 //             last bits.
-// Spilled     bins whose edges lie in a scratch file, whole, where not all fit the memory: every so-manieth bin, so
-//             that disk and processor are busy side by side.
+// Spilled     bins whose edges lie in a scratch file, whole, where not all fit the memory: every k-th bin, so that
+//             disk and processor are busy side by side.
 // Groups      pieces in a row whose edges of low degree are expanded together and whose spilled edges are read
 //             together. The sums do not depend on them, so they are cut by memory.
 #pragma once
@@ -31,8 +31,8 @@ struct SumLimits {
 inline constexpr int64_t kEdgeBytes = sizeof(BinnedEdge), kValueBytes = sizeof(double);
 /// Groups where there is memory enough.
 inline constexpr int64_t kSumGroups = 4;
-/// Of a group, per edge: the value of one of low degree, and twice a spilled one, as the next is read meanwhile; and
-/// beside it, as reads begin and end on pages.
+/// Bytes of a group per edge: the value of one of low degree and twice a spilled one, as the next group is read meanwhile;
+/// and in addition, as reads begin and end on pages.
 inline constexpr int64_t kGroupEdgeBytes = kValueBytes + 2 * kEdgeBytes,
                          kGroupPageBytes = DoubleBuffer::memory_bytes(2 * kScratchAlignment);
 
@@ -42,13 +42,13 @@ int64_t high_degree(int64_t columns, int64_t bins, const SumLimits& limits);
 /// Into how many pieces of even size a bin of `edges` of `all_edges` is cut.
 int64_t pieces_of(int64_t edges, int64_t all_edges, const SumLimits& limits);
 
-/// What a relation takes in sweeps follows from these.
+/// The sizes of a relation from which its memory follows.
 struct RelationShape {
   int64_t columns, bins, edges;
   int64_t high, low;  ///< columns of high degree, and of low
   int64_t low_edges;  ///< edges of the latter
 
-  /// Bytes that stay, whatever lies on disk: of its columns, their values and marks.
+  /// Bytes that stay, whatever lies on disk: columns, their values and the starts of blocks.
   int64_t kept_bytes(int chunks) const;
 };
 
@@ -130,7 +130,7 @@ class SumPlan {
     return bins_[static_cast<size_t>(first_bins_[static_cast<size_t>(relations_[relation].src_type)] + bin)];
   }
 
-  /// What is added to the place of an edge of low degree to give that of its value, among those of all groups.
+  /// The distance from the position of an edge of low degree to that of its value among the values of all groups.
   int64_t value_shift(size_t relation, int64_t bin) const { return value_shifts_[relation][static_cast<size_t>(bin)]; }
 
   /// Doubles between the sums of one bin and the next.
@@ -179,7 +179,7 @@ void SumPlan::visit_parts(const SumPiece& piece, F&& f) const {
 /// Bytes that sums of bins take: one per thread, and one that pieces are added to.
 int64_t sum_bytes(int threads, int64_t stride);
 
-/// Edges that a piece takes room for, at the most.
+/// Edges that a piece has room for.
 int64_t piece_places(int64_t largest, size_t relations, int chunks);
 
 }  // namespace tiering

@@ -1,5 +1,5 @@
 // The draws themselves, one list at a time: pure functions of the random numbers, the same on CPU and GPU, so that both
-// take the same places. They take memory from nobody; what they need beside their result is passed in.
+// take the same places. They allocate nothing: working memory is passed in.
 #pragma once
 
 #include <cstdint>

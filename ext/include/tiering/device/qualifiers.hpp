@@ -1,4 +1,4 @@
-// What is written before functions that host and device share: nvcc then refuses, in code of the device, any function that
+// The qualifier of functions that host and device share: nvcc then refuses, in code of the device, any function that
 // is not marked, those of the standard library among them. (As constexpr functions it compiles some of them to nothing.)
 #pragma once
 

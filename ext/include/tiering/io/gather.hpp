@@ -56,12 +56,12 @@ struct TieredTable {
   PageChecksums checksums;      ///< cover every page of the table, or there are none
 };
 
-/// What one gather did. Arrays are indexed by Tier.
+/// Counters of one gather; arrays are indexed by Tier.
 struct GatherStats {
   std::array<int64_t, kNumTiers> rows{};
   std::array<int64_t, kNumTiers> bytes{};  ///< rows * row_bytes
   int64_t copy_nanoseconds = 0;            ///< wall time of copies from memory
-  int64_t read_nanoseconds = 0;            ///< from the first read's submission to the last arrival, beside copies
+  int64_t read_nanoseconds = 0;            ///< from the first read's submission to the last arrival; copies overlap
   int64_t reads = 0;                       ///< reads of SSD images
   int64_t read_bytes = 0;                  ///< bytes asked of the SSD images, alignment included
   int64_t direct_reads = 0;                ///< reads that landed in `out` without a copy

@@ -25,7 +25,7 @@ class ImageFile {
   const std::string& path() const noexcept { return path_; }
   int fd() const noexcept { return fd_; }
   int64_t bytes() const noexcept { return bytes_; }
-  /// What is left of it: less than bytes() where it was truncated since.
+  /// Its size at present: less than bytes() where it was truncated since.
   int64_t bytes_now() const noexcept;
   bool direct() const noexcept { return direct_; }
   /// Offsets and lengths of reads must be multiples of this; 1 when buffered.

@@ -1,4 +1,4 @@
-// What engines have in common: reads of a batch in slots, as many as there are, and the end of the batch.
+// The base of engines: slots for the reads of a batch, its first error, and its end.
 #pragma once
 
 #include <sys/types.h>
@@ -26,7 +26,7 @@ class QueuedEngine : public ReadEngine {
     int refusals = 0;
   };
 
-  /// `lent_bytes`: at most so many bytes are in flight to lent buffers.
+  /// `lent_bytes`: bytes in flight to lent buffers, at most.
   QueuedEngine(const ImageSet& images, size_t slots, size_t lent_bytes = ~size_t{0});
 
   /// Queues the read of a slot.

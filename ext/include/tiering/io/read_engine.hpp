@@ -124,12 +124,12 @@ class AlignedBuffer {
 constexpr int64_t round_down(int64_t value, int64_t to) { return value / to * to; }
 constexpr int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
-/// The kernel may refuse a read for the moment (EAGAIN): so many tries follow, a pause before each.
+/// Tries after the kernel refuses a read for the moment (EAGAIN), with a pause before each.
 inline constexpr int kMaxRefusals = 500;
 /// Sleeps for a millisecond.
 void pause_after_refusal();
 
-/// What a finished system call means for a read that has `done` bytes so far: returns the new `done`. Throws IoError
+/// Returns the bytes that a read has after a system call brought `arrived` more to its `done`. Throws IoError
 /// when the image ends before `need` bytes. Bytes short of an alignment boundary are read again.
 uint32_t advance_read(const ImageFile& image, const Read& read, uint32_t done, uint32_t arrived);
 /// The error of a forked child that waits for reads its parent began.

@@ -55,7 +55,7 @@ class ReadPlan final : public ReadSink {
   int64_t row_bytes_;
   const ImageSet& images_;
   const PageChecksums& checksums_;
-  int64_t unit_;   ///< reads take all or nothing of so many bytes of an image
+  int64_t unit_;   ///< bytes that are read as a whole: a page where checksums are compared
   int64_t align_;  ///< where they begin
   uint32_t max_read_;
   std::byte* out_;

@@ -66,7 +66,7 @@ class DoubleBuffer {
     reader_.start({&range, 1});
   }
 
-  /// What was requested last, once it has arrived. Throws IoError.
+  /// Returns the bytes requested last, once they have arrived. Throws IoError.
   const std::byte* take() {
     second_ = !second_;
     return reader_.finish().front();
@@ -79,7 +79,7 @@ class DoubleBuffer {
   StreamReader reader_;  ///< last: its reads end before their memory goes
 };
 
-/// Bytes that for_steps() holds beside the caller.
+/// Memory of for_steps() in bytes.
 inline constexpr int64_t kStepBytes = int64_t{4} << 20, kStepMemory = DoubleBuffer::memory_bytes(kStepBytes);
 
 /// Calls body(values, from, to) for steps of [begin, end) in order; values[from..to) are the entries. The file, if

@@ -41,7 +41,7 @@ class LookaheadPlan {
   /// first batches need not wait for a whole window.
   void set_window(int64_t window, int64_t horizon, bool growing = false);
 
-  /// Bytes that a plan holds for so many rows and slots, beside the rows of batches to come.
+  /// Bytes of a plan for `rows` and `slots`, excluding the rows of batches to come.
   static int64_t state_bytes(int64_t rows, int64_t slots) { return 8 * rows + rows / 4 + 8 * slots; }
 
   /// Takes the rows of the next batch, each once. Throws InputError where they are more than a pool has slots.
@@ -100,7 +100,7 @@ class LookaheadPlan {
   bool ended_ = false;
 };
 
-/// What a round costs a disk, by reads that begin at rows and read through gaps of `gap` bytes at the most.
+/// Reads of a round and their bytes; they read through gaps of at most `gap` bytes.
 struct ReadCount {
   int64_t reads = 0;
   int64_t bytes = 0;

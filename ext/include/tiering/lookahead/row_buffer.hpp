@@ -26,7 +26,7 @@ struct BufferOptions {
   int64_t max_read = 256 << 10;  ///< bytes of the longest read
 };
 
-/// What a buffer did since it was made, or since its counters were reset.
+/// Counters of a buffer since it was made or they were reset.
 struct BufferCounters {
   int64_t batches = 0;
   int64_t rounds = 0;
@@ -53,8 +53,8 @@ class RowBuffer {
   RowBuffer(const RowBuffer&) = delete;
   RowBuffer& operator=(const RowBuffer&) = delete;
 
-  /// Bytes of buffers that the readers of all images hold beside the arena, where no image's reads have to keep to more
-  /// than kReadAlignment.
+  /// Bytes of buffers that the readers of all stripe files hold in addition to the arena, if no file needs an alignment
+  /// above kReadAlignment.
   static int64_t staging_bytes(const SsdRows& rows, const BufferOptions& options);
 
   /// Begins an epoch: readers start. The next batch to be added has number 0. For `window` and `horizon`, in parts of

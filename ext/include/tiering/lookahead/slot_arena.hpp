@@ -8,7 +8,7 @@
 
 namespace tiering {
 
-/// Slots of one size: those of all tables with rows of so many bytes.
+/// Slots of one size: those of all tables with rows of `row_bytes` bytes.
 struct SlotPool {
   int64_t row_bytes = 0;
   int64_t slots = 0;

@@ -44,7 +44,7 @@ class SsdRows {
 /// Reads begin and end at multiples of this, or of more where the disk wants it: its own unit, mostly.
 inline constexpr int64_t kReadAlignment = 4096;
 
-/// What reads of images have to keep to.
+/// Alignment, gaps and length of reads of stripe files.
 struct ReadRules {
   int64_t align = kReadAlignment;  ///< offsets and lengths are multiples of this
   int64_t unit = 1;                ///< bytes that are needed whole: a page where checksums are compared

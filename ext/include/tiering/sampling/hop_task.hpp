@@ -1,4 +1,4 @@
-// What a hop is asked for, whatever its rule, and what it says about adjacency that is not sound.
+// The inputs and outputs of one hop under any rule, and the errors of damaged adjacency.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace tiering {
 
-/// What one hop over one relation or metapath reads and where it puts its result.
+/// The inputs and outputs of one hop over one relation or metapath.
 struct HopTask {
   const RelationView* relation = nullptr;                // but for walks
   int64_t num_src = 0;                                   // nodes of the source type

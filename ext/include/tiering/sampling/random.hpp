@@ -24,7 +24,7 @@ TIERING_SHARED constexpr uint64_t mix64(uint64_t x) {
 
 inline constexpr uint64_t kGolden = 0x9e3779b97f4a7c15ULL;  // 2^64 / golden ratio, odd
 
-/// What a stream of random numbers is for: keeps the numbers of different uses apart.
+/// The use of a stream of random numbers: keeps the numbers of different uses apart.
 enum class StreamUse : uint64_t { neighbours = 1, epoch_order = 2, pinsage = 3, ladies = 4 };
 
 /// Folds the words of a key into one, in order.

@@ -49,7 +49,7 @@ struct RelationView {
   WeightArray weights = {};         // along indices; only the weighted rule reads them
   std::string name = {};            // for messages
 
-  /// What messages call the relation, whose number is `place`.
+  /// The name of relation number `place` in messages.
   std::string label(size_t place) const { return "relation " + (name.empty() ? std::to_string(place) : name); }
 };
 
@@ -199,5 +199,10 @@ class Sampler {
 
 /// Deterministic permutation of 0 .. n - 1 (Fisher-Yates) for one epoch, written to `out`.
 void epoch_order(int64_t n, uint64_t seed, uint64_t epoch, int64_t* out);
+
+/// Fills `order` with the numbers 0..size-1 in the order of ``torch.randperm(size)`` on a CPU after
+/// ``torch.manual_seed(seed)``: a Fisher-Yates shuffle from the front, the remainders of 32-bit numbers of the Mersenne
+/// Twister. Any torch gives this for sizes below 2^32 / 20; later ones draw 64 bits for larger ones.
+void torch_permutation(uint32_t seed, std::span<int64_t> order);
 
 }  // namespace tiering

@@ -1,6 +1,6 @@
 // How often each node was visited, and the k most visited of them: for lists of some hundred ids at a time.
 //
-// The distinct ids lie densely in order of their first visit; a hash table of 32-bit places beside them stays
+// The distinct ids lie densely in order of their first visit; a hash table of their 32-bit positions stays
 // in L1 (4 KB for 400 visits). While counting, at_least_[c] keeps how many ids have c visits or more, so that
 // the cut for the top k is known at once and only ids at the cut are compared.
 #pragma once

@@ -1,4 +1,4 @@
-// What devices there are, and whether driver and device can run this build.
+// The devices of this machine, and whether driver and device can run this build.
 #pragma once
 
 #include <cstdint>

@@ -23,10 +23,10 @@ struct GatherRequest {
   unsigned long long* totals = nullptr;
 };
 
-/// How much of the device a gather takes, and what it tells the caches.
+/// Launch options of a gather: its part of the device, and its hint to the caches.
 struct GatherLaunch {
   int max_sms = 0;          ///< bounds the multiprocessors' worth of threads (kThreadsPerSm each); 0: all
-  int block_threads = 256;  ///< a multiple of 32 up to 1024; small blocks find room beside those of other kernels
+  int block_threads = 256;  ///< a multiple of 32 up to 1024; small blocks fit between those of other kernels
   bool streaming = true;    ///< rows are read once: caches keep other lines before them
 
   static constexpr int kThreadsPerSm = 1024;

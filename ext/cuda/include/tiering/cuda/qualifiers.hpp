@@ -1,4 +1,4 @@
-// What is written before functions of kernels.
+// Qualifiers of functions of kernels.
 #pragma once
 
 #include <tiering/device/qualifiers.hpp>

@@ -13,7 +13,7 @@
 
 namespace tiering::cuda {
 
-/// What is asked for; all addresses are readable by the device.
+/// The ids of a request and its outputs; all addresses are readable by the device.
 struct RowRequest {
   const int64_t* ids = nullptr;  ///< ranks, `count` of them; those outside the table are passed over
   int64_t count = 0;

@@ -43,7 +43,7 @@ struct GpuSeeds {
   int64_t size = 0;
 };
 
-/// What a finished batch holds.
+/// The sizes of a finished batch.
 struct GpuBatchSizes {
   std::vector<std::vector<int64_t>> num_nodes;  ///< (hops + 1) x type: nodes known after 0, 1, ... hops
   std::vector<std::vector<int64_t>> num_edges;  ///< hop x relation

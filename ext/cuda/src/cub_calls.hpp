@@ -1,4 +1,5 @@
-// Pairs sorted by key on a stream. `memory` grows with the longest list.
+// Prefix sums and sorting by CUB, on a stream. `memory` grows with the longest list. CUB's headers are slow to
+// compile and included in cub_calls.cu alone.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +8,11 @@
 
 namespace tiering::cuda {
 
-/// Keys and what goes with them.
+/// Exclusive prefix sums in place.
+void prefix_sums(int64_t* values, int64_t count, Scratch<std::byte>& memory, cudaStream_t stream);
+void prefix_sums(uint32_t* values, int64_t count, Scratch<std::byte>& memory, cudaStream_t stream);
+
+/// Keys and their values.
 struct KeyPairs {
   uint64_t* keys;
   uint32_t* values;
