@@ -13,7 +13,7 @@ import pytest
 
 import tiering
 from benchmarks.replicas import replicate
-from tiering.datasets import mean_features
+from tiering.datasets import neighbor_means
 from tiering.datasets.features import narrow_rows
 from tiering.errors import BudgetError, InputError
 from tiering.formats.graph import Graph
@@ -73,7 +73,7 @@ def edges_between(graph: Graph, relation: Any) -> Any:
 
 def test_means_are_sums_in_the_order_of_pieces_and_edges(mag, tmp_path, monkeypatch):
     """To the bit, whether the relation's lists are by neighbour (authors' papers) or by node."""
-    monkeypatch.setattr(mean_features, "PIECE", 1 << 20)
+    monkeypatch.setattr(neighbor_means, "PIECE", 1 << 20)
     graph = tiering.import_graph(mag, tmp_path / "graph", mean_features=MEANS)
     step = (1 << 20) // (4 * 768)
     for node_type, other, relation in (
@@ -100,17 +100,17 @@ def test_means_of_bfloat16_are_rounded_to_it():
 
 
 def test_means_are_the_same_bytes_for_any_memory_and_threads(mag, tmp_path, monkeypatch):
-    monkeypatch.setattr(mean_features, "PIECE", 1 << 20)
+    monkeypatch.setattr(neighbor_means, "PIECE", 1 << 20)
     parts = []
 
     def counted(self: Any, graph: Any, start: int) -> Any:
         parts.append(start)
         return part(self, graph, start)
 
-    part = mean_features._Mean._part
-    monkeypatch.setattr(mean_features._Mean, "_part", counted)
+    part = neighbor_means._Mean._part
+    monkeypatch.setattr(neighbor_means._Mean, "_part", counted)
     for name, least, threads in (("much", 1 << 30, 1), ("little", 1 << 20, 3)):
-        monkeypatch.setattr(mean_features, "room_of", lambda context, least=least: least)
+        monkeypatch.setattr(neighbor_means, "room_of", lambda context, least=least: least)
         tiering.import_graph(mag, tmp_path / name, mean_features=MEANS, threads=threads)
     assert len(parts) > 8
     for node_type in ("author", "institution"):
@@ -170,6 +170,6 @@ def spoil_pickle(tmp_path: Path) -> Callable[[Path], None]:
 
 
 def test_rows_that_do_not_fit_the_budget_are_refused_before_work_begins(mag, tmp_path, monkeypatch):
-    monkeypatch.setattr(mean_features, "room_of", lambda context: 1 << 50)
+    monkeypatch.setattr(neighbor_means, "room_of", lambda context: 1 << 50)
     with pytest.raises(BudgetError, match="features of author: rows on their way"):
         tiering.import_graph(mag, tmp_path / "graph", mean_features=MEANS)
