@@ -110,7 +110,7 @@ def test_means_are_the_same_bytes_for_any_memory_and_threads(mag, tmp_path, monk
     part = neighbor_means._Mean._part
     monkeypatch.setattr(neighbor_means._Mean, "_part", counted)
     for name, least, threads in (("much", 1 << 30, 1), ("little", 1 << 20, 3)):
-        monkeypatch.setattr(neighbor_means, "room_of", lambda context, least=least: least)
+        monkeypatch.setattr(neighbor_means, "sums_memory", lambda context, least=least: least)
         tiering.import_graph(mag, tmp_path / name, mean_features=MEANS, threads=threads)
     assert len(parts) > 8
     for node_type in ("author", "institution"):
@@ -170,6 +170,6 @@ def spoil_pickle(tmp_path: Path) -> Callable[[Path], None]:
 
 
 def test_rows_that_do_not_fit_the_budget_are_refused_before_work_begins(mag, tmp_path, monkeypatch):
-    monkeypatch.setattr(neighbor_means, "room_of", lambda context: 1 << 50)
+    monkeypatch.setattr(neighbor_means, "sums_memory", lambda context: 1 << 50)
     with pytest.raises(BudgetError, match="features of author: rows on their way"):
         tiering.import_graph(mag, tmp_path / "graph", mean_features=MEANS)

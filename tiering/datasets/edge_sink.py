@@ -47,7 +47,7 @@ class EdgeSink:
 
     @property
     def named(self) -> bool:
-        """Whether ids are names: pyarrow arrays of text."""
+        """Whether ids are names, which come as pyarrow arrays."""
         return self._names is not None
 
     def append(self, columns: Mapping[str, Any], where: Mapping[str, str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Feature tables of the user's: found, described and checked; never copied."""
+"""Feature files of the user: described and checked, never copied."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _with_header(path: Path, node_type: str, context: ImportContext) -> FeatureT
 
 
 def name_feature_dtype(path: Path | str, dtype: np.dtype[np.generic]) -> str:
-    """Name of the element type of features in a numpy file, one of `FEATURE_DTYPES`; others are refused."""
+    """Return the name of the element type of features in a numpy file; refuse all but `FEATURE_DTYPES`."""
     # bfloat16 has no numpy dtype: it comes as uint16, or as 2 raw bytes from the ml_dtypes package.
     if dtype.str in ("<u2", "|V2", "<V2"):
         return "bfloat16"

@@ -2,8 +2,8 @@
 
 The order is that of the names, not of their first occurrence: it does not depend on how edges are cut or ordered, and
 the sorted names are their own index, by which a name is looked up. Names are sorted in runs, each with the names of
-some edges once; then the runs are merged range by range of names. Ends of edges are places in runs until ids are known.
-Temporary disk: 16 bytes per edge twice, and the names of each run; memory: a share of what the budget leaves.
+some edges once; then the runs are merged range by range of names. Ends of edges are positions in runs until ids are
+known. Temporary disk: 16 bytes per edge twice, and the names of each run; memory: a fraction of the budget left.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from tiering.errors import InputError
 from tiering.formats.names import NameTable
 
 RUN_SHARE, RANGE_SHARE = 24, 16
-"""Parts of the budget that the names of a run, and of a range, take: copies, hashes and places come on top."""
+"""Divisors of the budget for the names of a run, and of a range: copies, hashes and positions come on top."""
 SMALLEST, LARGEST_RUN = 8 << 20, 512 << 20
 NAME_BYTES = 40
-"""What a name takes beside its bytes, in memory, where it is sorted."""
+"""Memory of a name in addition to its bytes where it is sorted."""
 _SAMPLES = 16
 """Names that are looked at for each range, to cut ranges of like size."""
 
 
 class NameIds:
-    """Takes the names of edges' ends, in blocks; gives ids, and the names in the order of their ids."""
+    """A sorter of the names of edges' ends: blocks of names in, ids and the names in the order of ids out."""
 
     def __init__(self, scratch: Scratch, *, run_bytes: int | None = None, range_bytes: int | None = None) -> None:
         self._scratch = scratch
@@ -61,7 +61,7 @@ class NameIds:
                 self._sort_run()
 
     def _sort_run(self) -> None:
-        """The distinct names of the pending edges, sorted, become a run, and the edges places in it."""
+        """Write the distinct names of the pending edges, sorted, as a run, and the edges as positions in it."""
         names = pa.concat_arrays([array for arrays in self._pending.values() for array in arrays])
         first = self._runs[-1]
         distinct, ranks = _sorted(names)
@@ -76,7 +76,7 @@ class NameIds:
         self._pending, self._pending_bytes = {"src": [], "dst": []}, 0
 
     def finish(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], NameTable]:
-        """Ids of the sources and of the destinations, and the names."""
+        """Return ids of the sources and of the destinations, and the names."""
         if self._pending_bytes:
             self._sort_run()
         runs = NameTable(self._ends.finish(), self._bytes.finish())
@@ -103,7 +103,7 @@ class NameIds:
         return out
 
     def _ranges(self, runs: NameTable) -> Iterator[list[slice]]:
-        """Slices of all runs that hold the same range of names, range after range."""
+        """Yield slices of all runs that hold the same range of names, range after range."""
         size = runs.data.size + NAME_BYTES * len(runs)
         cuts = self._cuts(runs, -(-size // self._range_bytes))
         begins = self._runs[:-1]
@@ -120,7 +120,7 @@ class NameIds:
             begins = ends
 
     def _cuts(self, runs: NameTable, ranges: int) -> list[bytes]:
-        """Names at which ranges of like size begin."""
+        """Return names at which ranges of like size begin."""
         if ranges <= 1:
             return []
         sampled = np.linspace(0, len(runs) - 1, min(len(runs), _SAMPLES * ranges)).astype(np.int64)
@@ -129,7 +129,7 @@ class NameIds:
 
 
 def is_text(kind: Any) -> bool:
-    """Whether a pyarrow type is text, or a dictionary of it."""
+    """Return whether a pyarrow type is text, or a dictionary of it."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
@@ -152,7 +152,7 @@ def _encode(names: Any, where: str, first: int) -> Any:
 
 
 def _sorted(names: Any) -> tuple[Any, npt.NDArray[np.int64]]:
-    """Distinct names, ascending, and the place of each of `names` among them."""
+    """Return distinct names, ascending, and the position of each of `names` among them."""
     encoded = names.dictionary_encode()
     order = pc.sort_indices(encoded.dictionary).to_numpy()
     ranks = np.empty(order.size, np.int64)
@@ -161,7 +161,7 @@ def _sorted(names: Any) -> tuple[Any, npt.NDArray[np.int64]]:
 
 
 def _buffers(names: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """Offsets from 0 on, and the bytes, of an array of ``large_binary``."""
+    """Return offsets from 0 on, and the bytes, of an array of ``large_binary``."""
     _, ends, data = names.buffers()
     offsets = np.frombuffer(ends, np.int64)[names.offset : names.offset + len(names) + 1]
     text = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
@@ -169,7 +169,7 @@ def _buffers(names: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
 
 
 def _names(table: NameTable, part: slice) -> Any:
-    """Names of a table as an array of ``large_binary`` on its memory."""
+    """Return names of a table as an array of ``large_binary`` on its memory."""
     base, end = int(table.offsets[part.start]), int(table.offsets[part.stop])
     offsets = np.ascontiguousarray(table.offsets[part.start : part.stop + 1] - base)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(table.data[base:end]))]

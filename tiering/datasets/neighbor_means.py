@@ -10,7 +10,7 @@ Cost: the neighbours' table and the relation's lists, once for every part of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,11 @@ PIECE = 16 << 20
 EDGE_BYTES = 40
 """Memory that sorting takes for each edge."""
 DTYPES = ("float16", "bfloat16", "float32", "float64")
+Pairs = Callable[[int, int], tuple[npt.NDArray[Any], npt.NDArray[Any]]]
+"""Function from a piece of the neighbours, [first, last), to the edges of a part of the nodes with it.
+
+Nodes and neighbours are counted from the first of the part and of the piece, ordered by node, then as they stand.
+"""
 
 
 def add_neighbor_means(nodes: dict[str, NodeData], edges: list[EdgeData], context: ImportContext) -> None:
@@ -48,7 +53,7 @@ def add_neighbor_means(nodes: dict[str, NodeData], edges: list[EdgeData], contex
                 f"--mean-features: {node_type} is to get the mean of rows of {other}, which has {has}; expected "
                 f"features of {', '.join(DTYPES)}; name a relation with a type that has them, or give that one first"
             )
-        room = room_of(context)
+        room = sums_memory(context)
         mean = _Mean(relation, node_type, other, nodes[node_type].num_nodes, table.dim, table.dtype, room)
         passes = -(-mean.count * 4 * table.dim // max(1, room // 2))
         read = passes * table.rows * table.dim * storage_dtype(table.dtype).itemsize
@@ -60,8 +65,8 @@ def add_neighbor_means(nodes: dict[str, NodeData], edges: list[EdgeData], contex
             context.warn(f"--mean-features: with --deduplicate a neighbour counts once in the rows of {node_type}")
 
 
-def room_of(context: ImportContext) -> int:
-    """Bytes that sums may take."""
+def sums_memory(context: ImportContext) -> int:
+    """Return the bytes that sums may take."""
     return max(PIECE, context.scratch.budget.left() // 2)
 
 
@@ -94,15 +99,15 @@ class _Mean:
         return max(1, PIECE // (4 * self.dim))
 
     def pieces(self, start: int, graph: GraphSoFar) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        """Rows from `start` on."""
+        """Yield rows from `start` on."""
         rows, step = graph.rows(self.other), self.step
         piece = np.empty((min(step, rows.shape[0]), self.dim), rows.dtype)
         while start < self.count:
-            stop, pairs = self._part(graph, start)
+            stop, find_pairs = self._part(graph, start)
             total, degree = np.zeros((stop - start, self.dim), np.float32), np.zeros(stop - start, np.int64)
             for first in range(0, rows.shape[0], step):
                 last = min(rows.shape[0], first + step)
-                nodes, neighbours = pairs(first, last)
+                nodes, neighbours = find_pairs(first, last)
                 if nodes.size:
                     # Disks are read front to back: adding, which follows the edges, would map pages in their order.
                     np.copyto(piece[: last - first], rows[first:last])
@@ -112,24 +117,12 @@ class _Mean:
                 yield start + first, narrow_rows(total[first : first + step], self.dtype)
             start = stop
 
-    def _part(self, graph: GraphSoFar, start: int) -> tuple[int, Any]:
-        """The end of a part of the nodes that fits, and what gives the edges of it with a piece of the neighbours.
-
-        Nodes and neighbours, counted from the first of the part and of the piece, ordered by node, then as they stand.
-        """
-        indptr, indices = graph.csc(self.relation)
+    def _part(self, graph: GraphSoFar, start: int) -> tuple[int, Pairs]:
+        """Return the end of a part of the nodes that fits, and the function that finds its pairs."""
         stop = min(self.count, start + max(1, self.room // 2 // (4 * self.dim + 8)))
-        if self.relation[0] == self.node_type:  # lists by neighbour
-
-            def listed(first: int, last: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-                ends = indptr[first : last + 1]
-                nodes = np.asarray(indices[ends[0] : ends[-1]])
-                inside = np.flatnonzero((nodes >= start) & (nodes < stop))
-                inside = inside[np.argsort(nodes[inside], kind="stable")]
-                neighbours = np.searchsorted(ends - ends[0], inside, side="right") - 1
-                return np.subtract(nodes[inside], start, dtype=np.int64), neighbours
-
-            return stop, listed
+        if self.relation[0] == self.node_type:
+            return stop, self._find_in_lists_by_neighbour(graph, start, stop)
+        indptr, indices = graph.csc(self.relation)
         limit = indptr[start] + max(1, self.room // 2 // EDGE_BYTES)
         stop = max(start + 1, min(stop, int(np.searchsorted(indptr, limit, side="right")) - 1))
         neighbours = np.asarray(indices[indptr[start] : indptr[stop]])
@@ -139,8 +132,21 @@ class _Mean:
         nodes = np.repeat(np.arange(stop - start), np.diff(indptr[start : stop + 1]))[order]
         ends = np.append(0, np.cumsum(np.bincount(neighbours // self.step)))
 
-        def found(first: int, last: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        def find(first: int, last: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
             begin, end = ends[np.minimum((first // self.step, -(-last // self.step)), ends.size - 1)]
             return nodes[begin:end], neighbours[begin:end] - first
 
-        return stop, found
+        return stop, find
+
+    def _find_in_lists_by_neighbour(self, graph: GraphSoFar, start: int, stop: int) -> Pairs:
+        indptr, indices = graph.csc(self.relation)
+
+        def find(first: int, last: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+            ends = indptr[first : last + 1]
+            nodes = np.asarray(indices[ends[0] : ends[-1]])
+            inside = np.flatnonzero((nodes >= start) & (nodes < stop))
+            inside = inside[np.argsort(nodes[inside], kind="stable")]
+            neighbours = np.searchsorted(ends - ends[0], inside, side="right") - 1
+            return np.subtract(nodes[inside], start, dtype=np.int64), neighbours
+
+        return find

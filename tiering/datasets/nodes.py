@@ -129,7 +129,7 @@ class NodeFiles:
     label_prefixes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """See `LabelArray.prefixes`."""
     stated_count: tuple[str, int] | None = None
-    """Where the dataset itself states the number of nodes, and the number."""
+    """Origin and value of the number of nodes that the dataset itself states."""
 
 
 def read_node_folder(files: NodeFiles, context: ImportContext) -> NodeArrays:

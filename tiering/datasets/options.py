@@ -14,7 +14,7 @@ from tiering.options import option, parse_options, spell_flag
 
 T = TypeVar("T")
 Parser = Callable[[Any, str], T]
-"""Makes the value wanted of a loose one; the text says which option it is, for messages."""
+"""Function from a loose value, and the option's name for messages, to the checked value."""
 MAX_NODES = 1 << 48
 """More than any machine holds 8 bytes each of."""
 
@@ -23,7 +23,7 @@ TEXT_OPTIONS = frozenset({"delimiter", "header", "string_ids", "quoted_newlines"
 RAW_OPTIONS = frozenset({"feature_dim", "feature_dtype", "num_labelled"})
 TREE_OPTIONS = frozenset({"label", "relations", "mean_features"})
 FORMAT_OPTIONS = COLUMN_OPTIONS | TEXT_OPTIONS | RAW_OPTIONS | TREE_OPTIONS
-"""Those that only some formats take; the others mean something for all."""
+"""Options that only some formats take; the others mean something for all."""
 
 
 option_name = spell_flag
@@ -37,7 +37,7 @@ class PerType(Generic[T]):
     by_type: Mapping[str, T] = field(default_factory=dict)
 
     def get(self, node_type: str) -> T | None:
-        """Value for one type; ``None`` if nothing was said."""
+        """Return the value for one type; ``None`` by default."""
         return self.by_type.get(node_type, self.default)
 
 
@@ -68,7 +68,7 @@ def _count(value: Any, what: str) -> int:
 
 
 def node_count(value: Any, what: str) -> int:
-    """A number of nodes, from an option or a file."""
+    """Return a number of nodes, from an option or a file."""
     number = _count(value, what)
     if number > MAX_NODES:
         raise InputError(f"{what}: expected a number of nodes up to 2^48, found {quoted(value)}; correct it")
@@ -100,14 +100,14 @@ SPLIT_RULES: Mapping[str, tuple[float, ...]] = {"official": (), "igb": (0.6, 0.2
 
 
 def _split(value: Any, what: str) -> str | tuple[float, float, float]:
-    """A rule, or shares."""
+    """Return a rule, or fractions."""
     if isinstance(value, str) and re.fullmatch(r"\s*[A-Za-z]\w*\s*", value):
         return _one_of(*SPLIT_RULES, "or shares such as 0.6,0.2,0.2")(value.strip().lower(), what)
     return split_shares(value, what)
 
 
 def split_shares(value: Any, what: str) -> tuple[float, float, float]:
-    """Shares of train, val, test."""
+    """Return the fractions of train, val, test."""
     try:
         shares = [float(part) for part in (value.split(",") if isinstance(value, str) else value)]
     except (TypeError, ValueError):
@@ -138,86 +138,57 @@ def _text(value: Any, what: str) -> str:
     return str(value)
 
 
+# fmt: off
 @dataclass(frozen=True)
 class ImportOptions:
     """Options of an import that concern its dataset. `parse` builds it from loose values."""
 
     spec: str | None = option(
         None, "Published dataset, by name or TOML file: files are checked against it first, and its options count "
-        "where none is given (see tiering datasets).", "NAME|FILE.toml", parse=_text,
-    )  # fmt: skip
+        "where none is given (see tiering datasets).", "NAME|FILE.toml", parse=_text)
     num_nodes: PerType[int] = option(
-        _NO_VALUE,
-        "Number of nodes (per type).",
-        "N|TYPE=N,..",
-        panel=_SHAPE,
-        cli=str | None,
-        parse=_per_type(node_count),
-    )
+        _NO_VALUE, "Number of nodes (per type).", "N|TYPE=N,..", panel=_SHAPE, cli=str | None,
+        parse=_per_type(node_count))
     feature_dim: PerType[int] = option(
-        _NO_VALUE,
-        "Values per row of a headerless feature file.",
-        "D|TYPE=D,..",
-        panel=_SHAPE,
-        cli=str | None,
-        parse=_per_type(_dim),
-    )
+        _NO_VALUE, "Values per row of a headerless feature file.", "D|TYPE=D,..", panel=_SHAPE, cli=str | None,
+        parse=_per_type(_dim))
     feature_dtype: PerType[str] = option(
-        _NO_VALUE,
-        "Its dtype: float32, float16, bfloat16..",
-        "NAME|TYPE=NAME,..",
-        panel=_SHAPE,
-        cli=str | None,
-        parse=_per_type(_one_of(*FEATURE_DTYPES)),
-    )
+        _NO_VALUE, "Its dtype: float32, float16, bfloat16..", "NAME|TYPE=NAME,..", panel=_SHAPE, cli=str | None,
+        parse=_per_type(_one_of(*FEATURE_DTYPES)))
     label: str = option(
         "19", "Which of IGB's label files.", "19|2K", panel=_SHAPE,
-        parse=lambda value, what: _one_of("19", "2K")(str(value).upper(), what),
-    )  # fmt: skip
+        parse=lambda value, what: _one_of("19", "2K")(str(value).upper(), what))
     num_labelled: int | None = option(None, "Only the first N nodes have labels.", "N", panel=_SHAPE, parse=_count)
     mean_features: PerType[str] = option(
         _NO_VALUE, "Features of a type: the mean of its neighbours' along a relation, in this order.",
-        "TYPE=RELATION,..", panel=_SHAPE, cli=str | None, parse=_per_type(_text),
-    )  # fmt: skip
+        "TYPE=RELATION,..", panel=_SHAPE, cli=str | None, parse=_per_type(_text))
     relations: tuple[str, ...] = option(
         (), "Import only these relations (directory names, or source, name and destination).", "SRC:NAME:DST,..",
         panel=_SHAPE, cli=str | None,
-        parse=lambda value, _: tuple(value.split(",") if isinstance(value, str) else value),
-    )  # fmt: skip
+        parse=lambda value, _: tuple(value.split(",") if isinstance(value, str) else value))
     split: str | tuple[float, float, float] | None = option(
-        None,
-        "Make splits of these fractions of the labelled nodes, or by a rule.",
-        "A,B,C|igb|mlperf|official",
-        panel=_SHAPE,
-        cli=str | None,
-        parse=_split,
-    )
+        None, "Make splits of these fractions of the labelled nodes, or by a rule.", "A,B,C|igb|mlperf|official",
+        panel=_SHAPE, cli=str | None, parse=_split)
     split_seed: int = option(0, "Seed of --split.", "N", panel=_SHAPE, parse=_count)
     src_column: str | None = option(None, "Column of the edges' sources.", "NAME|INDEX", panel=_TABLE, parse=_text)
     dst_column: str | None = option(None, "Column of the edges' destinations.", "NAME|INDEX", panel=_TABLE, parse=_text)
     weight_column: str | None = option(None, "Column of edge weights.", "NAME|INDEX", panel=_TABLE, parse=_text)
     delimiter: str | None = option(
-        None, "Delimiter of text. Default: detected.", "CHAR", panel=_TABLE, parse=_character("tab", "space")
-    )
+        None, "Delimiter of text. Default: detected.", "CHAR", panel=_TABLE, parse=_character("tab", "space"))
     header: bool | None = option(
-        None, "Whether text has a header line. Default: detected.", panel=_TABLE, flags=("--header/--no-header",)
-    )
+        None, "Whether text has a header line. Default: detected.", panel=_TABLE, flags=("--header/--no-header",))
     string_ids: bool = option(False, "Ids in text are names.", panel=_TABLE)
     quoted_newlines: bool = option(False, "Quoted text may hold line breaks.", panel=_TABLE)
     comment: str | None = option(
-        None,
-        "Character that begins a comment on any line. Default: # and % before the first edge.", "CHAR|none",
-        panel=_TABLE, parse=_character(NO_COMMENT),
-    )  # fmt: skip
+        None, "Character that begins a comment on any line. Default: # and % before the first edge.", "CHAR|none",
+        panel=_TABLE, parse=_character(NO_COMMENT))
     compact_ids: bool = option(False, "Make sparse ids dense, in ascending order.", panel=_TABLE)
     self_loops: str = option(
         "keep", "Self loops; add: where a node has none.", "keep|remove|add", panel=_CHANGE,
-        parse=_one_of("keep", "remove", "add"),
-    )  # fmt: skip
+        parse=_one_of("keep", "remove", "add"))
     reverse_edges: bool = option(
         False, "Add each edge reversed; between two types, as relation rev_NAME.", panel=_CHANGE,
-        flags=("--reverse-edges", "--add-reverse"),
-    )  # fmt: skip
+        flags=("--reverse-edges", "--add-reverse"))
     deduplicate: bool = option(False, "Keep the first of equal edges.", panel=_CHANGE)
     work_dir: str | os.PathLike[str] | None = None
     """Directory of temporary files."""
@@ -238,6 +209,7 @@ class ImportOptions:
         return cls(**folder, **parse_options(cls, values, spell_flag))
 
 
+# fmt: on
 class ImportKeywords(TypedDict, total=False):
     """Fields of `ImportOptions` as users give them, for editors; ``None`` is the default of each."""
 
@@ -265,15 +237,15 @@ class ImportKeywords(TypedDict, total=False):
     deduplicate: bool
     work_dir: str | os.PathLike[str] | None
     checksum_features: bool
-    """Of the import, not of the source: read feature files whole, and record a checksum of each block of 64 MiB."""
+    """Read feature files whole, and record a checksum of each block of 64 MiB: an option of the import itself."""
 
 
 OPTIONS = {entry.name: entry.default for entry in fields(ImportOptions)}
-"""Every option and its default."""
+"""Option -> its default."""
 
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The loose options that differ from their defaults, JSON-ready, for the record."""
+    """Return the loose options that differ from their defaults, JSON-ready, for the record."""
     given = {
         name: value
         for name, value in options.items()

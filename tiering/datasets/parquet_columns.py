@@ -21,9 +21,9 @@ from tiering.errors import InputError
 
 BUFFER_BYTES = 1 << 20
 DECODING_BYTES = 96 << 20
-"""What decoding takes beside the rows that are asked for: pages, dictionaries, a piece of `CHUNK` rows twice."""
+"""Memory of decoding in addition to the rows asked for: pages, dictionaries, a piece of `CHUNK` rows twice."""
 _DAMAGES = (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, OverflowError)
-"""What a damaged file may come to: its numbers may ask for more memory than there is, its names may be no text."""
+"""Errors of a damaged file: its numbers may ask for more memory than there is, its names may be no text."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class ParquetColumn:
 
     files: tuple[str, ...]
     rows: tuple[int, ...]
-    """Of each file."""
+    """Rows of each file."""
     column: str
     held: str
-    """One of `tiering.datasets.tables.DTYPES`."""
+    """Content, see `tiering.datasets.edge_sink.DTYPES`."""
 
     ndim = 1
     read_memory = DECODING_BYTES
@@ -52,7 +52,7 @@ class ParquetColumn:
         return np.dtype(DTYPES[self.held])
 
     def read(self, begin: int, end: int) -> npt.NDArray[Any]:
-        """Rows [begin, end), checked. Cost: row groups that begin earlier are decoded up to the row where it begins."""
+        """Return rows [begin, end), checked. Cost: row groups that begin earlier are decoded up to row `begin`."""
         values = np.empty(end - begin, self.dtype)
         for (first, last), name, rows in zip(
             pairwise(accumulate(self.rows, initial=0)), self.files, self.rows, strict=True
@@ -88,9 +88,9 @@ def open_parquet(file: Path) -> Any:
 def batches(
     file: Path, columns: list[str], begin: int = 0, end: int | None = None, rows: int | None = None
 ) -> Iterator[tuple[int, Any]]:
-    """Rows [begin, end) of a file, all unless told, in pieces of its row groups: a small file may hold any number.
+    """Yield rows [begin, end) of a file, by default all, as first row and piece: a small file may hold any number.
 
-    Yields the first row of a piece, and the piece. `rows`: how many the file had when it was described.
+    `rows`: number of rows of the file when it was described.
     """
     with open_parquet(file) as table:
         found = table.metadata.num_rows
@@ -124,7 +124,7 @@ def batches(
 
 
 def numbers(column: Any, where: str, first: int, held: str) -> npt.NDArray[Any]:
-    """Values of a piece of a column, of which the first has number `first`; `where` they come from, for messages."""
+    """Return the values of a piece of a column, of which the first has number `first`; `where` is for messages."""
     if column.null_count:
         row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
         raise InputError(f"{where}: expected a number in each row, found null at edge {first + row}; fill or remove it")
@@ -135,10 +135,7 @@ def numbers(column: Any, where: str, first: int, held: str) -> npt.NDArray[Any]:
 
 
 def largest_in_footers(files: Sequence[Path], columns: Mapping[str, str]) -> LargestId | None:
-    """The largest id of both ends by what the files' footers say; ``None`` if they do not, or something is wrong.
-
-    `columns`: by what they hold. Cost: the footers.
-    """
+    """Return the largest id of both ends by the files' footers; ``None`` if they do not state it. Cost: the footers."""
     largest = LargestId()
     for file in files:
         with open_parquet(file) as table:
@@ -155,7 +152,7 @@ def largest_in_footers(files: Sequence[Path], columns: Mapping[str, str]) -> Lar
 
 
 def _id_in_footer(chunk: Any) -> int | None:
-    """The largest id of a column in a row group; ``None`` if its statistics do not say it, or anything not an id."""
+    """Return the largest id of a column in a row group; ``None`` if its statistics do not state it, or no id."""
     known = None if chunk is None else chunk.statistics
     if known is None or not known.has_min_max or not known.has_null_count or known.null_count:
         return None

@@ -23,14 +23,14 @@ IN_MEMORY_SHARE = 1 / 32
 
 
 def chunks(size: int, step: int | None = None) -> Iterator[slice]:
-    """Slices of `step` (`CHUNK`) elements that cover 0..size in order."""
+    """Yield slices of `step` (`CHUNK`) elements that cover 0..size in order."""
     step = step or CHUNK
     for start in range(0, size, step):
         yield slice(start, min(start + step, size))
 
 
 def first_wrong(values: npt.NDArray[Any], is_wrong: Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]) -> int | None:
-    """Place of the first value that `is_wrong` marks in its chunk; ``None`` if it marks none. Cost: one pass."""
+    """Return the position of the first value that `is_wrong` marks, if there is one. Cost: one pass."""
     for part in chunks(values.shape[0]):
         wrong = is_wrong(values[part])
         if wrong.any():
@@ -75,7 +75,7 @@ class GrowingFile:
 
 
 class Scratch:
-    """Makes temporary files in one folder (``None``: the system's), for an import that stays within a budget.
+    """A maker of temporary files in one folder (``None``: the system's), for an import that stays within a budget.
 
     The files have no name, so nothing is left behind however the process ends; their space is free again when the
     last array that lies in them is gone. An import passes the disk of its output as folder: the system's directory is
@@ -94,7 +94,7 @@ class Scratch:
             return tempfile.TemporaryFile(buffering=0, dir=self._folder)
 
     def array(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Writable array: in memory if small, else a map of a file with its space reserved."""
+        """Return a writable array: in memory if small, else a map of a file with its space reserved."""
         dtype, shape = np.dtype(dtype), (shape,) if isinstance(shape, int) else shape
         nbytes = math.prod(shape) * dtype.itemsize
         if nbytes <= self._in_memory:
@@ -104,7 +104,7 @@ class Scratch:
             return np.memmap(file, dtype, "r+", 0, shape)
 
     def growing_file(self, dtype: npt.DTypeLike) -> GrowingFile:
-        """Raw file to append to."""
+        """Return a raw file to append to."""
         self._growing.append(GrowingFile(self._folder, self._file(), dtype))
         return self._growing[-1]
 

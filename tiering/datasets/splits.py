@@ -46,7 +46,7 @@ class SplitArray(NamedTuple):
     name: str
     """Name for the record of splits that were replaced."""
     is_mask: bool = False
-    """Whether the dataset calls it a mask."""
+    """True if the dataset calls it a mask."""
 
     def ids(self, num_nodes: int) -> Ids:
         """Return the node ids, int64, each once and in range."""
@@ -156,9 +156,9 @@ def makes_splits(labels: Ids | None, context: ImportContext) -> bool:
 
 
 def make_splits(labels: Ids | None, num_nodes: int, context: ImportContext, where: str) -> dict[str, Ids]:
-    """Splits as option ``split`` asks, if it does, of the labelled nodes (of all, without labels).
+    """Make splits as option ``split`` asks, if it does, of the labelled nodes (of all, without labels).
 
-    Shares: nodes are drawn in the order of a hash of (seed, id), the same for any version of any library.
+    Fractions: nodes are drawn in the order of a hash of (seed, id), the same for any version of any library.
     ``igb``: 60, 20 and 20 %; where the labelled nodes are the first of all and not all, as in IGB-full, in the order of
     their ids, else drawn as above (IGB's own loader draws them anew in every run).
     ``mlperf``: 60 % and 0.5 %, no test set, in the order of torch's random permutation of seed 42: the ids that

@@ -23,9 +23,9 @@ from tiering.progress import progress
 
 BLOCK_BYTES = 16 * 1024 * 1024
 _PARSED_BYTES = 1024 * 1024
-"""Of a block, parsed at a time, side by side; lines are shorter."""
+"""Bytes of a block that are parsed together; lines are shorter."""
 _SAMPLE_BYTES = 64 * 1024
-"""Of the first lines of data, looked at to guess the delimiter."""
+"""Bytes of the first lines of data, by which the delimiter is guessed."""
 MAX_COLUMNS = 10_000
 BLANK = "space"
 """Delimiter: any number of spaces and tabs."""
@@ -50,7 +50,7 @@ _OTHERS = {
     codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",
 }
-"""How files begin that are no text, after gzip's layer if there is one."""
+"""First bytes of files that are no text, after gzip's layer if there is one."""
 _MAP = "correct a damaged line; if ids are names, say --string-ids"
 _WANTED = {
     "src": ("a whole number as source id", _MAP),
@@ -61,7 +61,7 @@ _WANTED = {
 
 
 class TextSyntax:
-    """Delimiter, whether fields in quotes may hold line breaks, and the character that begins comments, if any does."""
+    """The delimiter, whether quoted fields may hold line breaks, and the character that begins comments, if any."""
 
     def __init__(self, delimiter: str, newlines: bool = False, comment: str = "") -> None:
         self.blanks, self.newlines = delimiter == BLANK, newlines
@@ -74,7 +74,7 @@ class TextSyntax:
         self._field = re.compile(rb'(?:"([^"]*(?:""[^"]*)*)")?([^%s]*)%s' % (mark, mark))
 
     def fields(self, record: bytes) -> list[str]:
-        """Fields of a record, without blanks around them; at most one more than `MAX_COLUMNS`."""
+        """Return the fields of a record without blanks around them, at most one more than `MAX_COLUMNS`."""
         record = record.removesuffix(b"\r")
         if self.delimiter == "\t":
             parts = iter(record.split(b"\t"))
@@ -84,7 +84,7 @@ class TextSyntax:
         return [part.decode(errors="replace").strip() for part in islice(parts, MAX_COLUMNS + 1)]
 
     def single_blanks(self, text: bytes) -> bytes:
-        """Text as pyarrow takes it: one space where `BLANK` separates fields, and quotes as in CSV."""
+        """Return text as pyarrow takes it: one space where `BLANK` separates fields, and quotes as in CSV."""
         if not self.blanks:
             return text
         if b'"' in text:
@@ -97,19 +97,19 @@ class TextSyntax:
         return text
 
     def masked(self, text: bytes) -> bytes:
-        """Text of the same size whose line ends are those of records: quotes in the place of fields in quotes."""
+        """Return text of the same size whose line ends are those of records: quotes in the place of quoted fields."""
         if not (self.newlines and b'"' in text):
             return text
         return self._token.sub(lambda token: token[0] if token[1] else b'"' * len(token[0]), text)
 
     def without_comments(self, text: bytes) -> tuple[bytes, int]:
-        """Text without comments, and their number."""
+        """Return text without comments, and their number."""
         comments = list(self._comment.finditer(self.masked(text))) if self._mark in text else []
         cuts = [0, *(place for comment in comments for place in comment.span()), len(text)]
         return b"".join(text[cuts[k] : cuts[k + 1]] for k in range(0, len(cuts), 2)), len(comments)
 
     def records(self, text: bytes, line: int) -> Iterator[tuple[int, bytes]]:
-        """Number of the first line, and text without line end, of each record that is neither empty nor a comment."""
+        """Yield the first line number and the text of each record that is neither empty nor a comment."""
         begin = 0
         for masked in self.masked(text).split(b"\n"):
             record = text[begin : begin + len(masked)]
@@ -118,7 +118,7 @@ class TextSyntax:
             line, begin = line + record.count(b"\n") + 1, begin + len(masked) + 1
 
     def open_quote(self, text: bytes) -> int | None:
-        """Where the first field in quotes begins that does not close; on its line, where it may hold no line breaks."""
+        """Return the position of the first quoted field that does not close (on its line, without line breaks)."""
         tokens = self._token.finditer(text) if self.quotes and b'"' in text else iter(())
         wrong = (t for t in tokens if not t[1] and not (t[2] and (self.newlines or b"\n" not in t[0])))
         return next((token.start() + (token[0][:1] != b'"') for token in wrong), None)
@@ -135,7 +135,7 @@ class TextSyntax:
 
 
 def _as_csv(token: re.Match[bytes]) -> bytes:
-    """One space, a field in quotes as it is, and in quotes of CSV one that begins with an ordinary quote."""
+    """Return one space, a quoted field as it is, and in quotes of CSV one that begins with an ordinary quote."""
     return token[1] or (b'"' + token[2].replace(b'"', b'""') + b'"' if token[2] else b" ")
 
 
@@ -182,12 +182,12 @@ class TextBlock:
     """Position of its first byte in the file, unpacked."""
 
     def after(self, size: int) -> TextBlock:
-        """It without the first `size` bytes, which are whole lines."""
+        """Return the block without its first `size` bytes, which are whole lines."""
         return TextBlock(self.raw[size:], self.line + self.raw.count(b"\n", 0, size), self.offset + size)
 
 
 def starts_with(path: Path, start: bytes) -> bool:
-    """Whether a text begins so, plain or gzip."""
+    """Return whether a text, plain or gzip, begins with `start`."""
     try:
         with _open(path) as file:
             return file.read(len(start)) == start
@@ -238,7 +238,7 @@ def _open(path: Path) -> BinaryIO:
 
 
 def _blocks(file: BinaryIO, path: Path, line: int, syntax: TextSyntax) -> Iterator[bytes]:
-    """Blocks that end at the end of a record; `line` is the number of the first."""
+    """Yield blocks that end at the end of a record; `line` is the number of the first line."""
     rest, first = b"", file.tell() == 0
     while True:
         try:
@@ -277,7 +277,7 @@ def _require_text(start: bytes, path: Path) -> None:
 
 
 def _refuse_lone_returns(block: bytes, path: Path, line: int, syntax: TextSyntax) -> None:
-    """A carriage return alone ended lines long ago; comments and numbers of lines would go wrong."""
+    """Refuse carriage returns alone, which once ended lines: comments and line numbers would be wrong."""
     if b"\r" not in block or block.count(b"\r") == block.count(b"\r\n"):
         return
     alone = _LONE_RETURN.search(syntax.masked(block))
@@ -290,7 +290,7 @@ def _refuse_lone_returns(block: bytes, path: Path, line: int, syntax: TextSyntax
 
 
 class ColumnParser:
-    """Makes arrays of the columns of a text: ids, and weights."""
+    """A parser of columns of a text, ids and weights, to arrays."""
 
     def __init__(
         self, path: Path, syntax: TextSyntax, columns: dict[str, int], width: int, named: bool = False
@@ -300,10 +300,10 @@ class ColumnParser:
             raise InputError(f"{path}: expected at most {MAX_COLUMNS} columns, found more; check --delimiter")
         self.path, self.syntax, self.columns, self.width, self.named = path, syntax, columns, width, named
         self.comments = self.first = 0
-        """Comments that were left out; number of the line that might be a header, and is taken for data."""
+        """Comments left out so far; number of the first line, if it is data that might be a header."""
 
     def parse(self, block: TextBlock) -> dict[str, Any]:
-        """Columns of a block as numpy arrays, names as pyarrow arrays; empty if it has no records."""
+        """Return the columns of a block as numpy arrays, names as pyarrow arrays; empty if it has no records."""
         text, comments = self.syntax.without_comments(block.raw)
         self.comments += comments
         if not text.strip(b" \t\r\n" if self.syntax.blanks else b"\r\n"):
@@ -332,7 +332,7 @@ class ColumnParser:
             return None
 
     def _parse_whole(self, text: bytes, block: TextBlock) -> pa.Table:
-        """The table of a text; raises what is wrong with it."""
+        """Return the table of a text; `InputError` names the damaged line."""
         problem = ""
         for size in (_PARSED_BYTES, len(text)):  # perhaps a long line alone is in the way
             try:
@@ -364,7 +364,7 @@ class ColumnParser:
         )
 
     def _find_damage(self, block: TextBlock) -> None:
-        """Name the first line that is damaged: pyarrow names rows of the block, at best."""
+        """Raise an error that names the first damaged line: pyarrow names rows of the block, at best."""
         if not self.syntax.newlines:
             self.syntax.refuse_open_quote(block.raw, self.path, block.line)
         for number, record in self.syntax.records(block.raw, block.line):
@@ -385,7 +385,7 @@ class ColumnParser:
 
 
 def _fits(text: str, name: str) -> bool:
-    """Whether a field holds what belongs in column `name`."""
+    """Return whether a field holds a value of column `name`."""
     if name != "weight":
         return re.fullmatch("-?[0-9]{1,4000}", text) is not None and -(2**63) <= int(text) < 2**63
     try:

@@ -77,16 +77,16 @@ class KeyedPermutation:
         return x.view(np.int64)
 
     def forward(self, values: npt.NDArray[Any]) -> Ids:
-        """Images of values in 0..size-1."""
+        """Return the images of values in 0..size-1."""
         return self._walk(values, inverse=False)
 
     def backward(self, values: npt.NDArray[Any]) -> Ids:
-        """Inverse of `forward`."""
+        """Return the values whose images are given."""
         return self._walk(values, inverse=True)
 
 
 def raw_numbers(seed: int, stream: int, block: int, size: int) -> npt.NDArray[np.uint64]:
-    """`size` uniform 64-bit numbers of one block of one stream."""
+    """Return `size` uniform 64-bit numbers of one block of one stream."""
     raw: npt.NDArray[np.uint64] = np.random.Philox(key=[seed, (stream << 44) + block]).random_raw(size)
     return raw
 
@@ -102,18 +102,18 @@ class Population:
         self._factors = np.array([_coprime(int(n)) for n in np.diff(self.starts)], np.int64)
 
     def community_of_ids(self, ids: npt.NDArray[Any]) -> Ids:
-        """Community of each node id: its label."""
+        """Return the community of each node id: its label."""
         return self._community_of_slots(self.shuffle.backward(ids))
 
     def _community_of_slots(self, slots: Ids) -> Ids:
         return np.searchsorted(self.starts, slots, side="right").astype(np.int64) - 1
 
     def draw_communities(self, unit: npt.NDArray[np.float64]) -> Ids:
-        """Communities with probability in proportion to size."""
+        """Return communities drawn in proportion to their sizes."""
         return self._community_of_slots((unit * self.size).astype(np.int64))
 
     def ids_by_rank(self, community: Ids, share: npt.NDArray[np.float64], *, turned: bool) -> Ids:
-        """Node ids at `share` in [0, 1) of the ranks of their community; `turned`: in the order of sources."""
+        """Return node ids at fraction `share` of the ranks of their community; `turned`: in the order of sources."""
         start = self.starts[community]
         count = self.starts[community + 1] - start
         rank = (share * count).astype(np.int64)
@@ -122,7 +122,7 @@ class Population:
         return self.shuffle.forward(start + rank)
 
     def features(self, block: int, rows: slice, dim: int, signal: float) -> npt.NDArray[np.float32]:
-        """Feature rows of the ids in `rows`, which is block number `block`; shape (rows, dim)."""
+        """Return the feature rows of the ids in `rows`, block number `block`; shape (rows, dim)."""
         number = rows.stop - rows.start
         noise = raw_numbers(self.seed, 16 + self.stream, block, -(-number * dim // 2)).view(np.uint32)
         values = _bell(noise[: number * dim]).reshape(number, dim)
@@ -134,7 +134,7 @@ class Population:
 
 
 def _coprime(count: int) -> int:
-    """A multiplier near the golden section of `count` without common factor: spreads neighbouring ranks."""
+    """Return a multiplier near the golden section of `count` without common factor: it spreads neighbouring ranks."""
     factor = max(1, int(count * 0.6180339887))
     while math.gcd(factor, count) != 1:
         factor += 1
@@ -142,7 +142,7 @@ def _coprime(count: int) -> int:
 
 
 def _bell(raw: npt.NDArray[np.uint32]) -> npt.NDArray[np.float32]:
-    """Bell-shaped numbers of mean 0 and variance 1: the sum of the 4 bytes of each number, scaled."""
+    """Return bell-shaped numbers of mean 0 and variance 1: the sum of the 4 bytes of each number, scaled."""
     pairs = (raw & np.uint32(0x00FF00FF)) + ((raw >> np.uint32(8)) & np.uint32(0x00FF00FF))
     total: npt.NDArray[np.float32] = ((pairs & np.uint32(0xFFFF)) + (pairs >> np.uint32(16))).astype(np.float32)
     total -= np.float32(510)
@@ -151,7 +151,7 @@ def _bell(raw: npt.NDArray[np.uint32]) -> npt.NDArray[np.float32]:
 
 
 def draw_edges(source: Population, target: Population, stream: int, block: int, count: int, homophily: float) -> Ids:
-    """`count` <= `EDGE_BLOCK` edges of one block, shape (count, 2): source id, destination id.
+    """Return `count` <= `EDGE_BLOCK` edges of one block, shape (count, 2): source id, destination id.
 
     Within one type an edge that would be a self loop goes from the next slot instead.
     """

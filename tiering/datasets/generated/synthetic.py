@@ -45,13 +45,13 @@ SIGNAL = 1.5
 CITES = ("paper", "cites", "paper")
 
 TYPE_SHARES = {"author": 0.40, "fos": 0.08, "institute": 0.02}
-"""Share of the nodes of each type in a heterogeneous dataset; papers are the rest."""
+"""Fraction of the nodes of each type in a heterogeneous dataset; papers are the rest."""
 RELATION_SHARES = {
     ("paper", "written_by", "author"): 0.15,
     ("paper", "topic", "fos"): 0.15,
     ("author", "affiliated_to", "institute"): 0.05,
 }
-"""Share of the edges of each relation; its reverse has as many, citations the rest."""
+"""Fraction of the edges of each relation; its reverse has as many, citations the rest."""
 
 
 RANGES = {"nodes": (2, 2**40), "edges": (0, 2**44), "dim": (1, 2**20), "classes": (1, 2**20), "seed": (0, 2**64 - 1)}
@@ -59,8 +59,8 @@ RANGES = {"nodes": (2, 2**40), "edges": (0, 2**44), "dim": (1, 2**20), "classes"
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What will be generated: the parameters of `generate`, checked, and the sizes that follow."""
+class Recipe:
+    """The parameters of `generate`, checked, and the sizes that follow from them."""
 
     nodes: int
     edges: int
@@ -84,10 +84,11 @@ class Plan:
                 f"nodes: {size} {smallest} nodes are too few for {self.classes} classes, expected 2 per class or "
                 "more; raise nodes or lower classes"
             )
+        others = [name for name in self.counts if name != "paper"]
         for name in self.featureless:
-            if name not in self.counts or name == "paper":
-                others = ", ".join(n for n in self.counts if n != "paper") or "none without hetero"
-                raise InputError(f"featureless: expected some of {others}, found {name!r}")
+            if name not in others:
+                known = ", ".join(others) or "none without hetero"
+                raise InputError(f"featureless: expected some of {known}, found {name!r}")
         split_shares(self.split, "split")
         if self.splits["train"] == 0:
             papers = self.counts["paper"]
@@ -152,7 +153,7 @@ def generate(
     dtype
         ``float32``, ``float16`` or ``bfloat16``.
     split
-        Shares of the papers in train, val and test.
+        Fractions of the papers in train, val and test.
     featureless
         Types without features (with `hetero`): their count stands in ``meta.json``.
     force
@@ -161,80 +162,69 @@ def generate(
     Returns
     -------
     dict
-        What was made: numbers of nodes and edges by type and relation, bytes.
+        Numbers of nodes and edges by type and relation, and bytes.
 
     Notes
     -----
-    Memory is bounded whatever the size (about 100 MiB). Whether the disk has room is checked first; everything appears
-    at once when it is complete.
+    Memory is bounded whatever the size (about 100 MiB). Disk space is checked first; all files appear at once.
     """
-    plan = Plan(nodes, edges, dim, classes, seed, hetero, dtype, split, featureless)
+    recipe = Recipe(nodes, edges, dim, classes, seed, hetero, dtype, split, featureless)
     target = Path(out).absolute()
     with OutputDirectory(target, force=force) as output:
         free = disk_free(output.path)
-        if plan.bytes > free:
+        if recipe.bytes > free:
             raise StorageError(
                 errno.ENOSPC,
-                f"{target}: not enough room: {format_bytes(plan.bytes)} needed, {format_bytes(free)} free; "
+                f"{target}: not enough room: {format_bytes(recipe.bytes)} needed, {format_bytes(free)} free; "
                 "make room, choose another disk, or generate less",
             )
-        with progress(plan.bytes, "generating", "B", scale=True) as bar:
-            summary = _write(plan, output.path / "processed", bar)
+        with progress(recipe.bytes, "generating", "B", scale=True) as bar:
+            summary = _write(recipe, output.path / "processed", bar)
         output.commit()
     return {"path": str(target), **summary}
 
 
-def _write(plan: Plan, tree: Path, bar: Progress) -> dict[str, Any]:
-    people = {
-        name: Population(size, plan.classes, plan.seed, stream)
-        for stream, (name, size) in enumerate(plan.counts.items())
+def _write(recipe: Recipe, tree: Path, bar: Progress) -> dict[str, Any]:
+    populations = {
+        name: Population(size, recipe.classes, recipe.seed, stream)
+        for stream, (name, size) in enumerate(recipe.counts.items())
     }
-    for name, population in people.items():
-        if name not in plan.featureless:
-            shape = (population.size, plan.dim)
-            _save(tree / name / "node_feat.npy", DTYPES[plan.dtype], shape, _feature_blocks(plan, population), bar)
-    papers = people["paper"]
+    for name, population in populations.items():
+        if name not in recipe.featureless:
+            shape = (population.size, recipe.dim)
+            rows = (
+                narrow_rows(population.features(block, part, recipe.dim, SIGNAL), recipe.dtype)
+                for block, part in enumerate(chunks(population.size, max(1, FEATURE_BLOCK // recipe.dim)))
+            )
+            _save(tree / name / "node_feat.npy", DTYPES[recipe.dtype], shape, rows, bar)
+    papers = populations["paper"]
     labels = (
         papers.community_of_ids(np.arange(part.start, part.stop)).astype("<f4")
         for part in chunks(papers.size, EDGE_BLOCK)
     )
     _save(tree / "paper" / "node_label_19.npy", "<f4", (papers.size,), labels, bar)
-    order, start = KeyedPermutation(papers.size, (plan.seed, 3)), 0
-    for split, size in plan.splits.items():
+    order, start = KeyedPermutation(papers.size, (recipe.seed, 3)), 0
+    for split, size in recipe.splits.items():
         ids = (order.forward(np.arange(start + p.start, start + p.stop)) for p in chunks(size, EDGE_BLOCK))
         _save(tree / "paper" / f"{split}_idx.npy", "<i8", (size,), ids, bar)
         start += size
     edges: dict[str, int] = {}
-    for stream, (relation, count) in enumerate(plan.relations.items()):
+    for stream, (relation, count) in enumerate(recipe.relations.items()):
         source, name, target = relation
         for reverse in (False,) if relation == CITES else (False, True):
             folder = f"{target}__rev_{name}__{source}" if reverse else f"{source}__{name}__{target}"
-            blocks = _edge_blocks(people[source], people[target], stream, count, reverse)
+            blocks = _draw_blocks(populations[source], populations[target], stream, count, reverse)
             _save(tree / folder / "edge_index.npy", "<i8", (count, 2), blocks, bar)
             edges[folder] = count
-    meta = {
-        "generator": "tiering generate",
-        "num_nodes": plan.counts,
-        "num_edges": edges,
-        "dim": plan.dim,
-        "dtype": plan.dtype,
-        "classes": plan.classes,
-        "seed": plan.seed,
-        "homophily": HOMOPHILY,
-        "signal": SIGNAL,
-    }
+    sizes = {"num_nodes": recipe.counts, "num_edges": edges}
+    parameters = {"dim": recipe.dim, "dtype": recipe.dtype, "classes": recipe.classes, "seed": recipe.seed}
+    meta = {"generator": "tiering generate", **sizes, **parameters, "homophily": HOMOPHILY, "signal": SIGNAL}
     with storage_errors(tree):
         (tree / "meta.json").write_text(json.dumps(meta, indent=2) + "\n")
-    return {"num_nodes": plan.counts, "num_edges": edges, "bytes": plan.bytes}
+    return {**sizes, "bytes": recipe.bytes}
 
 
-def _feature_blocks(plan: Plan, population: Population) -> Iterator[npt.NDArray[Any]]:
-    for block, rows in enumerate(chunks(population.size, max(1, FEATURE_BLOCK // plan.dim))):
-        values = population.features(block, rows, plan.dim, SIGNAL)
-        yield narrow_rows(values, plan.dtype)
-
-
-def _edge_blocks(
+def _draw_blocks(
     source: Population, target: Population, stream: int, count: int, reverse: bool
 ) -> Iterator[npt.NDArray[Any]]:
     for block, part in enumerate(chunks(count, EDGE_BLOCK)):

@@ -33,7 +33,7 @@ from tiering.formats.npy_file import read_start
 from tiering.progress import note
 
 BANNER = b"%%MatrixMarket"
-"""How a file of the Matrix Market begins."""
+"""First bytes of a Matrix Market file."""
 SUFFIXES = (".txt", ".csv", ".tsv", ".edges", ".edgelist", ".el")
 _NUMERIC = re.compile(r"\"?[+-]?(\.?\d.*|nan|inf|infinity)", re.IGNORECASE | re.DOTALL)
 

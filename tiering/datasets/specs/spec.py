@@ -24,7 +24,7 @@ from tiering.artifacts.regular import require_file
 from tiering.errors import InputError, MissingError
 
 FLAGS = ("both_directions",)
-"""Those of `DatasetSpec.about` that are 1 or 0."""
+"""Names in `DatasetSpec.about` whose values are 1 or 0."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Defect:
     """A known defect of a dataset."""
 
     id: str
-    """Where it was reported: a repository and a number, or a program."""
+    """Place of the report: a repository and a number, or a program."""
     text: str
     cure: str
     names: bool = False
@@ -103,9 +103,9 @@ class DatasetSpec:
     """Numbers that are known roughly, or that publications disagree on; and of the content: ``labelled`` nodes, nodes
     in ``train``, ``val``, ``test``, ``self_loops``, and ``both_directions``, 1 if edges within a type come in both."""
     labels: str
-    """How labels are to be read, in words."""
+    """Reading of labels, in words."""
     splits: str
-    """Where splits come from, in words."""
+    """Origin of splits, in words."""
     classes: Mapping[str, int] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the import that suit it; the user's own come first."""
