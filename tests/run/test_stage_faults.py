@@ -152,8 +152,8 @@ def arrival_order(monkeypatch) -> None:
     part = tasks.TaskContext.read
 
     def other(self, stage, index, number=0):
-        if stage.endswith(".buckets"):
-            index = self.params["parts"] - 1 - index
+        if stage.endswith(".scatter"):
+            index = self.params["chunks"] - 1 - index
         return part(self, stage, index, number)
 
     monkeypatch.setattr(tasks.TaskContext, "read", other)

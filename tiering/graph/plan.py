@@ -23,6 +23,7 @@ from tiering.formats.shape import GraphShape, value_bytes
 from tiering.memory import Budget
 from tiering.plan import StagePlan, Step, held_memory
 from tiering.run.carrier import Carrier
+from tiering.run.shuffle import edge_bytes
 from tiering.units import format_count
 
 LINE = 64
@@ -236,9 +237,9 @@ class RelationPlan:
 
     @property
     def edge_bytes(self) -> int:
-        """Memory of a task per edge: ids as they are read, their order, all columns twice."""
+        """Memory of a task per edge in bytes."""
         read = sum(array.dtype.itemsize for array in (self.edges.src, self.edges.dst))
-        return read + 8 + 2 * (2 * self.csc.id_bytes + sum(self.csc.item_bytes)) + 2 * 8
+        return edge_bytes(read, self.csc.num_src, sum(self.csc.item_bytes))
 
     @property
     def lists(self) -> ColumnIds:

@@ -37,6 +37,15 @@ class Grid:
         return self.shards or max(1, -(-nbytes // self.task_memory))
 
 
+MAX_RUNS = 1 << 16
+"""Runs of keys that a histogram counts, at most."""
+
+
+def run_shift(keys: int) -> int:
+    """Return the shift with which keys 0 .. keys - 1 have at most `MAX_RUNS` runs of ``2**shift`` keys."""
+    return max(0, (keys - 1).bit_length() - MAX_RUNS.bit_length() + 1)
+
+
 def equal_bounds(count: int, parts: int) -> list[int]:
     """Where `parts` parts of `count` things begin, and where the last ends; sizes differ by one at the most."""
     return [count * part // parts for part in range(parts + 1)]

@@ -33,7 +33,7 @@ from tiering import native
 from tiering.errors import InputError
 from tiering.formats.shape import SizedGraph
 from tiering.progress import note
-from tiering.run.grid import Grid, balanced_bounds, equal_bounds
+from tiering.run.grid import Grid, balanced_bounds, equal_bounds, run_shift
 from tiering.run.inputs import StoredArtifact
 from tiering.run.job import Job
 from tiering.run.pieces import TaskRecord
@@ -52,7 +52,6 @@ _HERE = "tiering.scores.tasks.hops"
 _RULES = {"uniform": "uniform", "full": "uniform", "replacement": "replacement", "weighted": "weighted"}
 """Samplers that let each node draw from its own list, and their rules."""
 _NODE_BITS = 40
-_MOST_RUNS = 1 << 16
 _CHUNK = 1 << 22
 """Weights that are checked at a time."""
 
@@ -124,7 +123,7 @@ def _params(job: Job, graph: SizedGraph, plan: ScorePlan) -> dict[str, Any]:
 def _cut(job: Job, params: dict[str, Any]) -> HopMemory:
     """Cut the nodes of each type: ranges of about the same bytes, with the lists of all relations to it."""
     counts = params["num_nodes"]
-    params["shifts"] = [max(0, (max(1, n) - 1).bit_length() - _MOST_RUNS.bit_length() + 1) for n in counts]
+    params["shifts"] = [run_shift(max(1, n)) for n in counts]
     pieces = [
         [number, begin, end]
         for number, relation in enumerate(params["relations"])

@@ -27,7 +27,7 @@ from tiering import native
 from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.formats.graph import relation_folder
 from tiering.formats.shape import SizedGraph
-from tiering.run.grid import Grid, balanced_bounds, equal_bounds
+from tiering.run.grid import Grid, balanced_bounds, equal_bounds, run_shift
 from tiering.run.inputs import StoredArtifact
 from tiering.run.job import Job
 from tiering.run.step import Step, TaskContext
@@ -36,7 +36,6 @@ AnyArray = npt.NDArray[Any]
 Doubles = npt.NDArray[np.float64]
 _HERE = "tiering.scores.tasks.sweeps"
 EDGE_BYTES, NODE_BYTES = 56, 64
-_MOST_RUNS = 1 << 16
 KINDS = 2
 """Columns of high in-degree, and the others."""
 
@@ -152,7 +151,7 @@ def _cut_lists(job: Job, params: dict[str, Any]) -> tuple[list[list[int]], int]:
     parts = [
         job.grid.parts(r["edges"] * EDGE_BYTES + 40 * r["columns"]) if r["columns"] else 0 for r in params["relations"]
     ]
-    shifts = [max(0, (r["columns"] - 1).bit_length() - _MOST_RUNS.bit_length() + 1) for r in params["relations"]]
+    shifts = [run_shift(r["columns"]) for r in params["relations"]]
     even = [equal_bounds(r["columns"], p) if p else [0] for r, p in zip(params["relations"], parts, strict=True)]
     own = {**params, "nodes": [], "lists": even, "runs": shifts}
     largest = max((-(-r["columns"] // p) for r, p in zip(params["relations"], parts, strict=True) if p), default=0)
