@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.errors import DeviceError
+from tiering.errors import DeviceError, InputError
 from tiering.loader.processes.channel import Channel
 from tiering.loader.processes.machine import MachineProcesses
 from tiering.loader.tables.ssd_buffer import SsdBuffer
@@ -54,14 +54,6 @@ class Member:
     """Whether no batch of it is in the plan any more."""
     giving: threading.Thread | None = None
     """Thread that tells it in which slots rows lie."""
-
-
-class RefusedBatchError(Exception):
-    """An error that a process gets instead of rows; `message` is its form on a channel."""
-
-    def __init__(self, message: dict[str, Any]) -> None:
-        super().__init__(str(message))
-        self.message = message
 
 
 def error_message(error: BaseException) -> dict[str, Any]:
@@ -149,18 +141,19 @@ class SharedEpoch:
             self.changed.notify_all()
 
     def serve_slots(self, member: Member, channel: Channel) -> None:
-        """Tell a member in which slots the rows of its batches lie, batch after batch."""
-        try:
-            while True:
-                header, _ = channel.receive(lambda: self.machine.expect_alive(member.number))
+        """Tell a member in which slots the rows of its batches lie, batch after batch, until an error."""
+        while True:
+            header, _ = channel.receive(lambda: self.machine.expect_alive(member.number))
+            try:
                 slots, positions, batch_rows, last = self._take(member, int(header["batch"]), int(header["part"]))
-                assert self._buffer is not None
-                channel.send(
-                    {"slots": len(slots), "batch_rows": batch_rows, "last": last, "counters": self._buffer.counters()},
-                    np.concatenate([slots, positions]).view(np.uint8).data,
-                )
-        except RefusedBatchError as refused:
-            channel.send_if_open(refused.message)
+            except Exception as error:
+                channel.send(self.error or error_message(error))
+                return
+            assert self._buffer is not None
+            channel.send(
+                {"slots": len(slots), "batch_rows": batch_rows, "last": last, "counters": self._buffer.counters()},
+                np.concatenate([slots, positions]).view(np.uint8).data,
+            )
 
     def _handle(self, member: Member, header: dict[str, Any], payload: bytes) -> bool:
         """Handle a message of a member; returns False if it leaves."""
@@ -220,12 +213,9 @@ class SharedEpoch:
             planned = member.batches[ahead] if ahead < len(member.batches) else self._num_planned  # the core says why
         core = self.core
         if self.error is not None or core is None or self._buffer is None:
-            raise RefusedBatchError(self.error or {})
-        try:
-            with self._buffer.errors():
-                taken = core.take(planned, part)
-        except Exception as error:
-            raise RefusedBatchError(self.error or error_message(error)) from None
+            raise InputError("the epoch was ended")
+        with self._buffer.errors():
+            taken = core.take(planned, part)
         with self.changed:
             member.held.append(taken[3])
         return taken
