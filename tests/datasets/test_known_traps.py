@@ -117,11 +117,3 @@ def test_igb_54_files_arrive_under_other_names(igbh):
     (tree / "paper/node_feat.npy.1").rename(tree / "paper/node_feat.npy")
     with pytest.raises(tiering.errors.InputError, match=r"paper/node_feat.npy: .*size of author/node_feat.npy:.*#54"):
         open_dataset(igbh, spec=str(igbh / "source.json"))
-
-
-@pytest.mark.parametrize("lost", ["paper__cites__paper/edge_index.npy", "fos/node_feat.npy"])
-def test_igb_18_an_incomplete_download(igbh, lost):
-    """Some links of the script answered 403."""
-    (igbh / "full/processed" / lost).unlink()
-    with pytest.raises(MissingError, match=rf"{lost}: expected .* bytes of .*, found nothing; get the file"):
-        open_dataset(igbh, spec=str(igbh / "source.json"))

@@ -72,14 +72,6 @@ def test_cora_is_the_same_from_a_data_file_where_its_features_stay(
     assert graph.feature_table("node").offset > 0
 
 
-def test_cora_is_the_same_from_a_file_of_dgl(
-    dgl: Any, shared_data: Path, tmp_path: Path, cora_graph: Graph, tiering_cli: Callable[..., Any]
-) -> None:
-    dgl.save_graphs(str(tmp_path / "cora.bin"), [cora_in_dgl(dgl, shared_data / "cora")])
-    tiering_cli("import", tmp_path / "cora.bin", "--out", tmp_path / "graph").ok()
-    same_as_arrays(Graph.open(tmp_path / "graph"), cora_graph)
-
-
 def cora_in_dgl(dgl: Any, folder: Path) -> Any:
     arrays = cora(folder)
     graph = dgl.graph(tuple(arrays["edge_index"]), num_nodes=len(arrays["y"]))
@@ -166,15 +158,6 @@ def test_relations_can_be_chosen_and_arrays_without_a_use_are_recorded(pyg: Any,
         assert dataset.notes["ignored_arrays"] == [f"{tmp_path / 'papers.pt'}: year of paper"]
     with pytest.raises(MissingError, match="no relation a:b:c; there are: author:writes:paper, "):
         open_dataset(tmp_path / "papers.pt", relations="a:b:c")
-
-
-def test_the_content_of_a_graph_in_hand_is_recorded(pyg: Any, tmp_path: Path) -> None:
-    digests = []
-    for value in (1.0, 1.0, 2.0):
-        data = pyg.Data(x=torch.full((3, 2), value), edge_index=torch.tensor([[0], [1]]))
-        with open_dataset(data) as dataset:
-            digests.append(dataset.notes["content"])
-    assert digests[0] == digests[1] != digests[2]
 
 
 EDGES = {"edge_index": torch.tensor([[0, 1], [1, 2]])}

@@ -106,6 +106,12 @@ def test_odd_texts_that_are_fine(
         assert list(zip(data.edges[0].src.tolist(), data.edges[0].dst.tolist(), strict=True)) == edges
 
 
+def test_a_line_taken_for_a_header_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for header, said in (("from to", False), ("who whom", True)):
+        open_dataset(write(tmp_path / "e.txt", f"{header}\n0 1\n"), num_nodes=2).close()
+        assert ("is taken for a header: 'who whom' (else: --no-header)" in capsys.readouterr().err) == said
+
+
 def test_more_parquet_files_than_may_be_open(tmp_path: Path) -> None:
     for k in range(60):
         pa_parquet.write_table(table([(k, k + 1)]), tmp_path / f"{k:02}.parquet")
@@ -137,13 +143,15 @@ def test_a_row_group_passes_in_pieces(tmp_path: Path, monkeypatch: pytest.Monkey
     assert max(held) - held[0] < rows * 16 // 2
 
 
-def test_what_lies_beside_parquet_files(tmp_path: Path) -> None:
+def test_what_lies_beside_parquet_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pa_parquet.write_table(table([(0, 1)]), tmp_path / "a.parquet")
     pa_parquet.write_table(table([(1, 2)]), tmp_path / "B.PARQUET")
     (tmp_path / "_SUCCESS").touch()
+    (tmp_path / "year=2020").mkdir()
     with open_dataset(tmp_path) as data:
         assert data.edges[0].num_edges == 2
-        assert data.notes["ignored_files"] == [str(tmp_path / "_SUCCESS")]
+        assert data.notes["ignored_files"] == [str(tmp_path / "_SUCCESS"), str(tmp_path / "year=2020")]
+    assert f"not imported: {tmp_path / 'year=2020'}; read are" in capsys.readouterr().err
     pa_parquet.write_table(table([(2, 3), (4, -5)]), tmp_path / "c.parquet")
     with pytest.raises(InputError, match=r"c\.parquet: column dst: edge 3: destination id -5 is negative"):
         open_dataset(tmp_path)

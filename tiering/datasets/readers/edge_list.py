@@ -28,7 +28,7 @@ from tiering.datasets.text import (
     read_blocks,
     starts_with,
 )
-from tiering.errors import InputError
+from tiering.errors import InputError, quoted
 from tiering.formats.npy_file import read_start
 from tiering.progress import note
 
@@ -119,6 +119,9 @@ def _make_parser(
     names = fields if header else list(map(str, range(width)))
     columns = choose_columns(names, options, str(path))
     shown_as = fields if header else range(width)
+    named = any(column and not column.isdecimal() for column in (options.src_column, options.dst_column))
+    if header and not named and options.header is None and find_end_names(fields) is None:
+        note(f"note: {path}: the first line is taken for a header: {quoted(' '.join(fields))} (else: --no-header)")
     unused = [shown_as[i] for i in range(width) if i not in columns.values()]
     context.notes["text"] = {
         "delimiter": "blanks" if syntax.blanks else syntax.delimiter,
