@@ -13,11 +13,11 @@ import pytest
 from folders import contents_of
 
 import tiering
+from tiering.artifacts.manifest import Manifest
 from tiering.errors import InputError
 from tiering.formats.graph import Graph
 from tiering.run.carrier import ClusterOptions
 from tiering.run.grid import Grid
-from tiering.run.inputs import StoredArtifact
 from tiering.run.job import Job
 from tiering.scores import plan as score_plan
 from tiering.scores.tasks import hop_memory, hops
@@ -156,7 +156,7 @@ def test_types_and_relations_of_nothing(types, tmp_path, ran, shards, method, op
 
 
 def test_a_task_reads_its_range_alone(odd, tmp_path, monkeypatch):
-    read, asked, csc = StoredArtifact.read, [], Graph.csc
+    read, asked, csc = Manifest.read, [], Graph.csc
 
     def noted(self, name, begin=0, end=None):
         values = read(self, name, begin, end)
@@ -167,7 +167,7 @@ def test_a_task_reads_its_range_alone(odd, tmp_path, monkeypatch):
         assert not threading.current_thread().name.startswith("task")
         return csc(self, relation)
 
-    monkeypatch.setattr(StoredArtifact, "read", noted)
+    monkeypatch.setattr(Manifest, "read", noted)
     monkeypatch.setattr(Graph, "csc", mapped)
     alone, found = both(odd, tmp_path, 8, fanouts=[2, 2], epochs=2)
     assert found == alone

@@ -72,14 +72,14 @@ def read_document(directory: OpenDirectory) -> tuple[Any, bytes]:
     return document, data
 
 
-def open_manifest(path: Path, kind: str | None = None) -> Manifest:
+def open_manifest(path: str | Path, kind: str | None = None) -> Manifest:
     """Open the manifest of the artifact at `path`; its files are opened when they are read.
 
     `MissingError`: there is none. `FormatError`: it is damaged, or of another kind than `kind`.
     """
-    directory = open_directory(path)
+    directory = open_directory(Path(path))
     document, data = read_document(directory)
-    raise_problems(path, document_problems(document, kind, data))
+    raise_problems(directory.path, document_problems(document, kind, data))
     return parse_document(directory, document, data)
 
 

@@ -159,8 +159,11 @@ class Manifest:
             raise FormatError(f"{self.path}: the manifest names no file {name}; make the artifact again")
         dtype, shape = storage_dtype(self.files[name].dtype), self.files[name].shape
         row, end = dtype.itemsize * math.prod(shape[1:]), shape[0] if end is None else end
-        values: AnyArray = self.verifier(name).read_range(begin * row, end * row).view(dtype)
-        return values.reshape(end - begin, *shape[1:])
+        return self.read_bytes(name, begin * row, end * row).view(dtype).reshape(end - begin, *shape[1:])
+
+    def read_bytes(self, name: str, begin: int, end: int) -> npt.NDArray[np.uint8]:
+        """Return bytes [begin, end) of a file, or of an external one, verified where its blocks are known."""
+        return self.verifier(name).read_range(begin, end)
 
     def place(self, name: str) -> str:
         """Return a path that opens the file `name`, whatever has become of its own path."""

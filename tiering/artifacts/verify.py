@@ -90,6 +90,8 @@ class Verifier:
         with storage_errors(self.path):
             fd = os.open(self.place, os.O_RDONLY | os.O_CLOEXEC)
         try:
+            if (size := os.lseek(fd, 0, os.SEEK_END)) < stop:
+                raise FormatError(f"{self.path}: expected {self.nbytes} bytes, found {size}; make the artifact again")
             read_all(fd, data.data, first)
         finally:
             os.close(fd)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tiering.artifacts.direct_io import read_all
 from tiering.artifacts.storage import storage_errors
 from tiering.errors import FormatError, InputError, MissingError, StorageError
 
@@ -79,7 +80,7 @@ class Store:
                 if begin + wanted > size:
                     raise FormatError(f"{path}: expected at least {begin + wanted} bytes, found {size}")
                 out = np.empty(wanted, np.uint8)
-                _read_all(fd, out.data, begin)
+                read_all(fd, out.data, begin)
                 return out
         finally:
             os.close(fd)
@@ -157,12 +158,3 @@ class ObjectWriter:
         finally:
             if not whole:
                 self._path.unlink(missing_ok=True)
-
-
-def _read_all(fd: int, out: memoryview, begin: int) -> None:
-    done = 0
-    while done < len(out):
-        read = os.preadv(fd, [out[done : done + _TURN]], begin + done)
-        if read == 0:
-            raise OSError(errno.EIO, f"ends at byte {begin + done} while it is read")
-        done += read

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.checksum import BLOCK_BYTES
+from tiering.artifacts.document import open_manifest
 from tiering.artifacts.file_writer import appending_memory
 from tiering.artifacts.manifest import relation_key
 from tiering.artifacts.writer import ArtifactWriter
@@ -32,7 +33,6 @@ from tiering.formats.layout import TIERS, SsdRows, TypeLayout, tier_file
 from tiering.reorder.rows.striping import Striping, as_pages, stripe_rows
 from tiering.run.files import missing_files, output_file, place_files
 from tiering.run.grid import Grid, equal_bounds
-from tiering.run.inputs import StoredArtifact
 from tiering.run.job import Job
 from tiering.run.pieces import TaskRecord
 from tiering.run.step import Step, TaskContext
@@ -212,11 +212,11 @@ def cut(context: TaskContext) -> None:
     begin, end = equal_bounds(params["rows"], params["chunks"])[context.index : context.index + 2]
     source, width = RowLocation(**params["rows_at"]), params["row_bytes"]
     first, last = source.offset + begin * width, source.offset + end * width
-    rows = StoredArtifact(source.artifact).read_bytes(source.name, first, last).reshape(end - begin, width)
+    rows = open_manifest(source.artifact).read_bytes(source.name, first, last).reshape(end - begin, width)
     if source.in_order:
         ranks = np.arange(begin, end)
     else:
-        ranks = StoredArtifact(params["order"]).read(f"nodes/{params['node_type']}/old_to_new", begin, end)
+        ranks = open_manifest(params["order"]).read(f"nodes/{params['node_type']}/old_to_new", begin, end)
     for document in params["striping"].values():
         stripe_rows(context, Striping.from_json(document), ranks, rows, params["stride"])
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.checksum import BLOCK_BYTES
+from tiering.artifacts.document import open_manifest
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError
@@ -25,7 +26,6 @@ from tiering.formats.scores import Scores
 from tiering.reorder.rank import descending_keys
 from tiering.run.files import JoinedFile, PartitionRange, join_step, make_files
 from tiering.run.grid import equal_bounds
-from tiering.run.inputs import StoredArtifact
 from tiering.run.job import Job
 from tiering.run.step import Step, TaskContext
 
@@ -120,7 +120,7 @@ def _sorted(context: TaskContext) -> tuple[npt.NDArray[np.uint64], npt.NDArray[n
     params = context.params
     bounds = equal_bounds(params["num_nodes"], params["parts"])
     begin, end = bounds[context.index], bounds[context.index + 1]
-    values = StoredArtifact(params["scores"]).read(f"nodes/{params['node_type']}/feature", begin, end)
+    values = open_manifest(params["scores"]).read(f"nodes/{params['node_type']}/feature", begin, end)
     if np.isnan(values).any():
         raise InputError(
             f"{params['scores']}: scores of node type {params['node_type']!r}: the score of node "

@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.checksum import BLOCK_BYTES
+from tiering.artifacts.document import open_manifest
 from tiering.artifacts.manifest import Relation, id_bytes
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.shape import SizedGraph, value_bytes
 from tiering.run.grid import balanced_bounds, equal_bounds, run_shift
-from tiering.run.inputs import StoredArtifact
 from tiering.run.job import Job
 from tiering.run.shuffle import EdgeChunk, ListShuffle, bucket_shift, edge_bytes, write_lists
 from tiering.run.step import Step, TaskContext
@@ -105,8 +105,8 @@ def histogram(context: TaskContext) -> None:
 
 def _read_columns(params: Any, begin: int, end: int) -> tuple[AnyArray, AnyArray]:
     """Return the offsets of lists [begin, end), and the new ids of their nodes."""
-    indptr = StoredArtifact(params["graph"]).read(f"{params['folder']}/indptr", begin, end + 1)
-    return indptr, StoredArtifact(params["order"]).read(f"nodes/{params['destination']}/old_to_new", begin, end)
+    indptr = open_manifest(params["graph"]).read(f"{params['folder']}/indptr", begin, end + 1)
+    return indptr, open_manifest(params["order"]).read(f"nodes/{params['destination']}/old_to_new", begin, end)
 
 
 def read_chunk(context: TaskContext) -> EdgeChunk:
@@ -114,10 +114,10 @@ def read_chunk(context: TaskContext) -> EdgeChunk:
     params = context.params
     indptr, new = _read_columns(params, *params["bounds"][context.index : context.index + 2])
     first, last = int(indptr[0]), int(indptr[-1])
-    graph, folder = StoredArtifact(params["graph"]), params["folder"]
+    graph, folder = open_manifest(params["graph"]), params["folder"]
     sources = graph.read(f"{folder}/indices", first, last)
     native.check_csc(indptr - first, sources, params["num_src"], context.threads)
-    order, step = StoredArtifact(params["order"]), BLOCK_BYTES // id_bytes(params["num_src"])
+    order, step = open_manifest(params["order"]), BLOCK_BYTES // id_bytes(params["num_src"])
     for begin in range(0, params["num_src"], step):
         part = order.read(f"nodes/{params['source']}/old_to_new", begin, min(params["num_src"], begin + step))
         native.rename_sources(sources.view(np.uint8), part, begin, params["num_src"], context.threads)

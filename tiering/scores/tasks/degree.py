@@ -15,12 +15,12 @@ import numpy as np
 
 from tiering import native
 from tiering.artifacts.checksum import BLOCK_BYTES
+from tiering.artifacts.document import open_manifest
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.graph import relation_folder
 from tiering.formats.shape import SizedGraph
 from tiering.run.files import JoinedFile, PartitionRange, join_step, make_files
 from tiering.run.grid import equal_bounds
-from tiering.run.inputs import StoredArtifact
 from tiering.run.job import Job
 from tiering.run.step import Step, TaskContext
 
@@ -61,7 +61,7 @@ def cut(context: TaskContext) -> None:
     """Sources of some entries, by range, counted from its begin."""
     params = context.params
     folder, begin, end = params["pieces"][context.index]
-    sources = StoredArtifact(params["graph"]).read(f"{folder}/indices", begin, end)
+    sources = open_manifest(params["graph"]).read(f"{folder}/indices", begin, end)
     bounds = np.array(equal_bounds(params["num_nodes"], params["ranges"]), np.int64)
     order, counts = native.partition(sources, bounds, context.threads)
     local = sources[order] - np.repeat(bounds[:-1], counts).astype(sources.dtype)

@@ -30,11 +30,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
+from tiering.artifacts.document import open_manifest
 from tiering.errors import InputError
 from tiering.formats.shape import SizedGraph
 from tiering.progress import note
 from tiering.run.grid import Grid, balanced_bounds, equal_bounds, run_shift
-from tiering.run.inputs import StoredArtifact
 from tiering.run.job import Job
 from tiering.run.pieces import TaskRecord
 from tiering.run.step import Step, TaskContext
@@ -188,7 +188,7 @@ def cut(context: TaskContext) -> dict[str, bool]:
     """Edges of some lists of a relation, by run; whether the rule can draw any, as a fact."""
     params = context.params
     number, begin, end = params["pieces"][context.index]
-    relation, graph = params["relations"][number], StoredArtifact(params["graph"])
+    relation, graph = params["relations"][number], open_manifest(params["graph"])
     shift = params["shifts"][relation["dst"]]
     indptr = graph.read(f"{relation['folder']}/indptr", begin, end + 1)
     first, last = int(indptr[0]), int(indptr[-1])
@@ -260,7 +260,7 @@ def _sampler(context: TaskContext, number: int, begin: int, end: int) -> native.
     ``None`` if they have only edges of weight 0. The lists are type 0, and what they reach type 1; earlier hops and
     relations are there for their numbers alone.
     """
-    params, graph = context.params, StoredArtifact(context.params["graph"])
+    params, graph = context.params, open_manifest(context.params["graph"])
     relation, hop = params["relations"][number], params["hop"]
     indptr = graph.read(f"{relation['folder']}/indptr", begin, end + 1)
     first, last = int(indptr[0]), int(indptr[-1])

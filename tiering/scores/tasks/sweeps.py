@@ -25,10 +25,11 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.checksum import BLOCK_BYTES
+from tiering.artifacts.document import open_manifest
+from tiering.artifacts.manifest import Manifest
 from tiering.formats.graph import relation_folder
 from tiering.formats.shape import SizedGraph
 from tiering.run.grid import Grid, balanced_bounds, equal_bounds, run_shift
-from tiering.run.inputs import StoredArtifact
 from tiering.run.job import Job
 from tiering.run.step import Step, TaskContext
 
@@ -187,7 +188,7 @@ def weigh(context: TaskContext) -> None:
     """Edges of the lists of a range, by run."""
     relation, begin, end = Ranges(context.params).lists(context.index)
     shift = context.params["runs"][context.params["relations"].index(relation)]
-    indptr = _offsets(StoredArtifact(context.params["graph"]), relation, begin, end)
+    indptr = _offsets(open_manifest(context.params["graph"]), relation, begin, end)
     native.check_indptr(indptr - indptr[0], int(indptr[-1] - indptr[0]), context.threads)
     edges = np.zeros(((relation["columns"] - 1) >> shift) + 1, np.int64)
     np.add.at(edges, np.arange(begin, end) >> shift, np.diff(indptr))
@@ -232,13 +233,13 @@ def _bin_at(node: int, shift: int) -> int:
     return -(-node // (1 << shift))
 
 
-def _offsets(graph: StoredArtifact, relation: dict[str, Any], begin: int, end: int) -> AnyArray:
+def _offsets(graph: Manifest, relation: dict[str, Any], begin: int, end: int) -> AnyArray:
     return graph.read(f"{relation['folder']}/indptr", begin, end + 1)
 
 
 def _entries(context: TaskContext, relation: dict[str, Any], begin: int, end: int) -> tuple[AnyArray, AnyArray]:
     """In-degrees of lists [begin, end), and their entries."""
-    graph = StoredArtifact(context.params["graph"])
+    graph = open_manifest(context.params["graph"])
     indptr = _offsets(graph, relation, begin, end)
     first, last = int(indptr[0]), int(indptr[-1])
     sources = graph.read(f"{relation['folder']}/indices", first, last)
@@ -248,7 +249,7 @@ def _entries(context: TaskContext, relation: dict[str, Any], begin: int, end: in
 
 def degrees_of(context: TaskContext, relation: dict[str, Any], begin: int, end: int) -> npt.NDArray[np.int64]:
     """In-degrees of lists [begin, end)."""
-    return np.diff(_offsets(StoredArtifact(context.params["graph"]), relation, begin, end))
+    return np.diff(_offsets(open_manifest(context.params["graph"]), relation, begin, end))
 
 
 def sum_out_edges(context: TaskContext, values: str, active: Sequence[bool]) -> Doubles:
