@@ -85,12 +85,6 @@ def storage_errors(path: Path | None = None, needed: int = 4096) -> Iterator[Non
         raise StorageError(error.errno, text) from error
 
 
-@contextmanager
-def core_errors() -> Iterator[None]:
-    """Do nothing: the core raises `StorageError` itself."""
-    yield
-
-
 def reserve(path: Path, nbytes: int) -> None:
     """Create `path` with `nbytes` allocated bytes, so that a full disk shows now and not as SIGBUS later."""
     with storage_errors(path, nbytes):

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from tiering import cuda, native
-from tiering.artifacts.storage import core_errors
 from tiering.errors import DeviceError
 from tiering.loader.gpu.device import Device, pinned
 from tiering.loader.process import warn_once
@@ -27,8 +26,7 @@ _lock = threading.Lock()
 def fill_memory(device: int, address: int, path: Path, nbytes: int) -> None:
     """Read the first bytes of a file to an address of a GPU, past the page cache; see ``fill.hpp``."""
     engine = "threads" if native.uring_unavailable() else "io_uring"
-    with core_errors():
-        cuda.fill_device(device, address, str(path), 0, nbytes, engine)
+    cuda.fill_device(device, address, str(path), 0, nbytes, engine)
 
 
 def device_file(path: Path, nbytes: int, device: int, what: str, shared: bool = False) -> cuda.DeviceMemory:

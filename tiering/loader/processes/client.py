@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import errors, native
-from tiering.artifacts.storage import core_errors
 from tiering.errors import DeviceError, InputError, StorageError, TieringError
 from tiering.loader.processes.channel import Channel
 from tiering.loader.processes.epoch import Key
@@ -144,11 +143,10 @@ class BufferClient:
         """Return the slots of a part of a batch; see `SsdBuffer.slots`."""
         types, firsts = self.tables.types, [0, *itertools.accumulate(slots for _, slots in self.pools)]
         taken, slots = self._take(batch, part), {t: np.full(ids[t].size, NO_SLOT) for t in types}
-        with core_errors():
-            native.spread_slots(
-                taken.slots, taken.positions, taken.batch_rows, self.tables.begins,
-                [firsts[pool] for pool in self._pool_of_types()], [ids[t] for t in types], list(slots.values()),
-            )  # fmt: skip
+        native.spread_slots(
+            taken.slots, taken.positions, taken.batch_rows, self.tables.begins,
+            [firsts[pool] for pool in self._pool_of_types()], [ids[t] for t in types], list(slots.values()),
+        )  # fmt: skip
         return slots, taken.last
 
     def release(self, batch: int, part: int) -> None:
