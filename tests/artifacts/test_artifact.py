@@ -10,6 +10,9 @@ import pytest
 from sealed import rewrite
 
 import tiering
+from tiering.artifacts import checksum
+from tiering.artifacts.document import open_manifest
+from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import FormatError, MissingError
 from tiering.formats.graph import Graph
 from tiering.formats.layout import SsdRows, image_bytes, peer_rows, ssd_stride
@@ -84,6 +87,32 @@ def test_another_kind_a_foreign_directory_and_nothing(example, tmp_path):
     (folder / "manifest.json").write_text("not json")
     with pytest.raises(FormatError, match="not valid JSON"):
         Scores.open(folder)
+
+
+def test_ranges_of_a_file_are_read_and_verified(tmp_path, monkeypatch):
+    monkeypatch.setattr(checksum, "BLOCK_BYTES", 16)
+    name, file, values = "nodes/node/feature", tmp_path / "S/nodes/node/feature", np.arange(9.0)
+    body = {"method": "m", "graph_digest": "xxh3-128:" + "0" * 32, "node_types": ["node"], "columns": ["feature"]}
+    with ArtifactWriter(tmp_path / "S", "scores") as writer:
+        writer.put(name, values)
+        writer.commit(body, {"stage": "score"})
+    manifest = open_manifest(tmp_path / "S", "scores")
+    for begin, end in ((0, 9), (3, 4), (8, 9), (5, 5)):
+        assert manifest.read(name, begin, end).tolist() == values[begin:end].tolist()
+    assert open_manifest(tmp_path / "S").read_bytes(name, 4, 12).tobytes() == values.tobytes()[4:12]
+    with pytest.raises(FormatError, match="names no file nodes/other"):
+        manifest.read("nodes/other")
+    with pytest.raises(FormatError, match="expected a graph artifact"):
+        open_manifest(tmp_path / "S", "graph")
+    data = bytearray(file.read_bytes())
+    data[40] ^= 1
+    file.write_bytes(data)
+    assert manifest.read(name, 0, 4).tolist() == values[:4].tolist()
+    with pytest.raises(FormatError, match="bytes 32 to 48 are not what was written"):
+        manifest.read(name, 4, 5)
+    file.write_bytes(data[:50])
+    with pytest.raises(FormatError, match="expected 72 bytes, found 50"):
+        manifest.read(name, 7, 8)
 
 
 def test_graph_accessors(example):

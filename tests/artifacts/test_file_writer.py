@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tiering.artifacts import checksum, file_writer
-from tiering.artifacts.checksum import BLOCK_BYTES, checksum_file, file_digests
+from tiering.artifacts.checksum import checksum_file, file_digests
 from tiering.artifacts.direct_io import aligned_bytes
 from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.journal import JOURNAL, Journal
@@ -18,7 +19,14 @@ from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InternalError, StorageError
 from tiering.formats.scores import Scores
 
-SIZE = 3 * BLOCK_BYTES + 4096 * 3 + 17
+BLOCK, PIECE = 16384, 4096
+SIZE = 3 * BLOCK + 4096 + 16
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(checksum, "BLOCK_BYTES", BLOCK)
+    monkeypatch.setattr(file_writer, "PIECE_BYTES", PIECE)
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +37,9 @@ def content():
 
 
 def piece(content, first, count=1):
-    return content[first * BLOCK_BYTES : (first + count) * BLOCK_BYTES]
+    return content[first * BLOCK : (first + count) * BLOCK]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("direct", [True, False])
 def test_any_order(tmp_path, content, direct, monkeypatch):
     if not direct:
@@ -45,9 +52,9 @@ def test_any_order(tmp_path, content, direct, monkeypatch):
         with pytest.raises(InternalError, match="1 of 4 blocks were not written"):
             file.digests()
         file.write(0, piece(content, 0))
-        checksum = file.digests()
+        digests = file.digests()
     assert np.array_equal(np.fromfile(tmp_path / "file", np.uint8), content)
-    assert checksum == file_digests(tmp_path / "file")
+    assert digests == file_digests(tmp_path / "file")
 
 
 def test_blocks_of_a_file_that_went_are_not_believed_of_the_next(tmp_path, content):
@@ -62,56 +69,28 @@ def test_blocks_of_a_file_that_went_are_not_believed_of_the_next(tmp_path, conte
     again = Journal.reopen(tmp_path / JOURNAL)
     with FileWriter(tmp_path / "file", SIZE, again, "file") as file:
         assert file.missing() == [0, 2, 3]
+    with FileWriter(tmp_path / "other", SIZE, again, "other") as file:
+        assert file.missing() == [0, 1, 2, 3]
     again.close()
 
 
-def test_data_that_is_not_aligned(tmp_path, content):
-    with FileWriter(tmp_path / "file", 1000) as file:
-        file.write(0, content[1:1001])
-        assert file.digests() == file_digests(tmp_path / "file")
-    assert (tmp_path / "file").read_bytes() == content[1:1001].tobytes()
+@pytest.mark.parametrize("size", [0, 1000])
+def test_a_small_file_from_memory_that_is_not_aligned(tmp_path, content, size):
+    with FileWriter(tmp_path / "file", size) as file:
+        if size:
+            file.write(0, content[1 : 1 + size])
+        assert file.missing() == [] and file.digests() == file_digests(tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == content[1 : 1 + size].tobytes()
 
 
-def test_an_empty_file(tmp_path):
-    with FileWriter(tmp_path / "file", 0) as file:
-        assert file.missing() == []
-        assert file.digests() == file_digests(tmp_path / "file")
-
-
-@pytest.mark.parametrize(("first", "begin", "end"), [(0, 0, 100), (3, 0, BLOCK_BYTES), (4, 0, 1)])
+@pytest.mark.parametrize(("first", "begin", "end"), [(0, 0, 100), (3, 0, BLOCK), (4, 0, 1)])
 def test_only_whole_blocks(tmp_path, content, first, begin, end):
     with FileWriter(tmp_path / "file", SIZE) as file, pytest.raises(InternalError, match="no whole blocks"):
         file.write(first, content[begin:end])
 
 
-@pytest.mark.slow
-def test_blocks_of_an_earlier_run_are_there(tmp_path, content):
-    folder = tmp_path / "run"
-    folder.mkdir()
-    journal = Journal.begin(folder, {})
-    with FileWriter(folder / "file", SIZE, journal, "indices") as file:
-        file.write(2, piece(content, 2))
-        file.write(0, piece(content, 0))
-    journal.close()
-    again = Journal.reopen(folder / JOURNAL)
-    assert again is not None
-    with FileWriter(folder / "file", SIZE, again, "indices") as file:
-        assert file.missing() == [1, 3]
-        file.write(1, piece(content, 1))
-        file.write(3, piece(content, 3))
-        assert file.digests() == file_digests(folder / "file")
-    assert np.array_equal(np.fromfile(folder / "file", np.uint8), content)
-    with FileWriter(folder / "other", SIZE, again, "data") as file:
-        assert file.missing() == [0, 1, 2, 3]
-    (folder / "file").unlink()
-    with FileWriter(folder / "file", SIZE, again, "indices") as file:
-        assert file.missing() == [0, 1, 2, 3], "the file is gone: nothing of it is there"
-    again.close()
-
-
-@pytest.mark.slow
 def test_in_an_artifact(tmp_path, content):
-    values = content[: SIZE // 8 * 8].view(np.float64)
+    values = content.view(np.float64)
     body = {"method": "m", "graph_digest": "xxh3-128:" + "0" * 32, "node_types": ["node"], "columns": ["feature"]}
 
     def write(out, stop):
@@ -121,7 +100,7 @@ def test_in_an_artifact(tmp_path, content):
                 for block in begun:
                     if stop is not None and block == stop:
                         raise StorageError(28, "no space left")
-                    file.write(block, piece(values.view(np.uint8), block))
+                    file.write(block, piece(content, block))
             writer.commit(body, {"stage": "score"})
         return begun
 
@@ -130,19 +109,30 @@ def test_in_an_artifact(tmp_path, content):
     assert write(tmp_path / "S", None) == [2, 3]
     scores = Scores.open(tmp_path / "S")
     assert scores.manifest.files["nodes/node/feature"].checksum == checksum_file(tmp_path / "S/nodes/node/feature")
-    assert np.array_equal(scores.values().view(np.uint8), values.view(np.uint8))
+    assert np.array_equal(scores.values().view(np.uint8), content)
     assert [path.name for path in tmp_path.iterdir()] == ["S"]
 
 
-# --- front to back
+class FakeFile:
+    def __init__(self, missing: set[int]) -> None:
+        self.left = missing
 
-BLOCK, PIECE = 16384, 4096
+    def missing(self) -> list[int]:
+        return sorted(self.left)
 
 
-@pytest.fixture
-def small_blocks(monkeypatch):
-    monkeypatch.setattr(checksum, "BLOCK_BYTES", BLOCK)
-    monkeypatch.setattr(file_writer, "PIECE_BYTES", PIECE)
+@given(st.sets(st.integers(0, 30)), st.integers(0, 6))
+def test_each_block_is_made_once_and_as_many_together_as_fit(missing, most):
+    """One at least, even if it does not fit."""
+    file, made = FakeFile(set(missing)), []
+    for span in FileWriter.missing_ranges(file, lambda span: len(span) <= most):
+        assert file.left.issuperset(span)
+        file.left.difference_update(span)
+        made.append(span)
+    assert sorted(block for span in made for block in span) == sorted(missing)
+    assert all(1 <= len(span) <= max(1, most) for span in made)
+    for before, after in itertools.pairwise(made):
+        assert before.stop < after.start or len(before) == max(1, most)
 
 
 def random_bytes(size, seed=0):
@@ -156,7 +146,7 @@ def random_bytes(size, seed=0):
     stop=st.integers(0, 6),
     direct=st.booleans(),
 )
-def test_stopped_and_continued(small_blocks, tmp_path_factory, monkeypatch, size, cuts, stop, direct):
+def test_stopped_and_continued(tmp_path_factory, monkeypatch, size, cuts, stop, direct):
     folder = tmp_path_factory.mktemp("appended")
     data, ends = random_bytes(size), sorted({min(cut, size) for cut in cuts} | {size})
     with monkeypatch.context() as patch:
@@ -187,7 +177,7 @@ def test_stopped_and_continued(small_blocks, tmp_path_factory, monkeypatch, size
     np.testing.assert_array_equal(np.fromfile(folder / "file", np.uint8), data)
 
 
-def test_rows_of_any_type_and_strides(small_blocks, tmp_path):
+def test_rows_of_any_type_and_strides(tmp_path):
     rows = random_bytes(60_000).view(np.float32).reshape(-1, 5)[::3]
     with FileWriter(tmp_path / "file", rows.nbytes) as file:
         for first in range(0, rows.shape[0], 7):
@@ -195,7 +185,7 @@ def test_rows_of_any_type_and_strides(small_blocks, tmp_path):
     np.testing.assert_array_equal(np.fromfile(tmp_path / "file", np.float32).reshape(-1, 5), rows)
 
 
-def test_a_gap_and_too_much_are_bugs(small_blocks, tmp_path):
+def test_a_gap_and_too_much_are_bugs(tmp_path):
     with FileWriter(tmp_path / "file", 100) as file:
         file.append(random_bytes(10))
         with pytest.raises(InternalError, match="10 bytes at 11 do not follow 10"):
@@ -204,7 +194,7 @@ def test_a_gap_and_too_much_are_bugs(small_blocks, tmp_path):
             file.append(random_bytes(91))
 
 
-def test_a_file_that_got_too_little_is_not_recorded(small_blocks, tmp_path):
+def test_a_file_that_got_too_little_is_not_recorded(tmp_path):
     recorded = []
     with (
         pytest.raises(InternalError, match="2 of 2 blocks were not written"),
@@ -214,7 +204,7 @@ def test_a_file_that_got_too_little_is_not_recorded(small_blocks, tmp_path):
     assert recorded == []
 
 
-def test_errors_of_the_disk_come_out(small_blocks, tmp_path, monkeypatch):
+def test_errors_of_the_disk_come_out(tmp_path, monkeypatch):
     def fail(fd, data, offset):
         if len(data) and offset >= BLOCK:
             raise OSError(5, "Input/output error")

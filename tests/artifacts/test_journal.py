@@ -24,16 +24,8 @@ def test_what_was_recorded_is_found_again(tmp_path):
     again.record("block 0", digest="ef")
     again.close()
     last = Journal.reopen(tmp_path / JOURNAL)
-    assert (
-        last is not None
-        and last.keys("block") == ["block 0", "block 1"]
-        and last.keys()
-        == [
-            "block 0",
-            "counts",
-            "block 1",
-        ]
-    )
+    assert last is not None and last.keys("block") == ["block 0", "block 1"]
+    assert last.keys() == ["block 0", "counts", "block 1"]
     assert last.get("block 0") == {"digest": "ef"}
     last.close()
 
