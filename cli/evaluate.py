@@ -46,7 +46,7 @@ def evaluate_command(
 ) -> None:
     """Count the reads of sampled epochs: what share would a cache of 1 to 40 % serve, filled by each score?
 
-    Several --fanouts give one table each, and --plot draws their depths beside each other.
+    Several --fanouts give one table each, and --plot draws their depths next to each other.
     """
     from tiering.evaluation import evaluate, named_scores
     from tiering.evaluation.tables import evaluation_tables, notes_on
@@ -60,10 +60,10 @@ def evaluate_command(
     for name, parse in (("ssd_model", _parse_ssd_model), ("shares", _parse_shares), ("row_bytes", _parse_row_bytes)):
         if name in asked:
             asked[name] = parse(asked[name])
-    opened, judged = Graph.open(graph), [Scores.open(path) for path in scores or []]
-    for artifact in (opened, *judged):
+    opened, artifacts = Graph.open(graph), [Scores.open(path) for path in scores or []]
+    for artifact in (opened, *artifacts):
         artifact.verify_reads(not call.no_verify)
-    named = named_scores(opened, judged)
+    named = named_scores(opened, artifacts)
     how = {"seed": seed, **call.given(SamplingOptions)}
     walks = [name for name in ("num_walks", "walk_length", "restart", "metapaths") if name in how]
     if walks and call.sampler != "pinsage":
@@ -75,7 +75,7 @@ def evaluate_command(
     asked |= {"train": train, "threads": parse_threads(call.threads), "memory": call.memory}
     hops = [parse_fanouts(text) for text in fanouts or ["10,10,10"]]
     results = [evaluate(opened, named, SamplingOptions(fanout, **how), **asked) for fanout in hops]
-    for artifact in (opened, *judged):
+    for artifact in (opened, *artifacts):
         artifact.finish_reads()
     for text in notes_on(results):
         note(f"note: {text}")

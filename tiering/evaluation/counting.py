@@ -108,7 +108,7 @@ class ListReads:
     reads: int
     """Lists read; one that is read at several hops of a batch, as often."""
     bytes: float
-    """What they touch: `tiering.sampling.list_read_bytes` for each. A mean where hops have different fanouts."""
+    """Bytes touched: `tiering.sampling.list_read_bytes` for each. A mean where hops have different fanouts."""
 
     def per_epoch(self, epochs: int) -> dict[str, Any]:
         """JSON form."""

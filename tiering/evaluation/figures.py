@@ -78,8 +78,8 @@ def draw_frequency(axes: Any, result: Evaluation) -> None:
     """Draw the accesses per row and epoch by rank, both logarithmic."""
     for name, style in _styles(result).items():
         rows, served = result.curve_rows[name], result.curves[name]
-        places = np.unique(np.searchsorted(rows, np.geomspace(1, max(result.num_rows, 1), _BINS)))
-        chosen = np.unique(np.concatenate([[0], places]))  # far enough apart to average the noise out
+        positions = np.unique(np.searchsorted(rows, np.geomspace(1, max(result.num_rows, 1), _BINS)))
+        chosen = np.unique(np.concatenate([[0], positions]))  # far enough apart to average the noise out
         per_row = np.diff(served[chosen]) * result.accesses / np.maximum(np.diff(rows[chosen]), 1)
         ranks = 100 * rows[chosen][1:] / max(result.num_rows, 1)
         axes.plot(ranks, np.where(per_row > 0, per_row / len(result.epochs), np.nan), label=plain_label(name), **style)

@@ -71,7 +71,7 @@ class MetricSpec:
 
 
 class OrderCounts:
-    """What was counted along one cache order.
+    """Counts along one cache order.
 
     `truth` holds the accesses per row over all epochs; `hits`, int64 of shape (types, groups of batches, buckets), the
     rows read, for the intervals, if there are any.

@@ -22,7 +22,7 @@ SHARES = (0.01, 0.02, 0.05, 0.10, 0.20, 0.40)
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """What an evaluation counts and reports; `InputError` where a number does not fit."""
+    """Options of what is counted and reported; `InputError` where a number does not fit."""
 
     epochs: int = option(3, "Epochs to count.", "N", panel=COUNTED, parse=whole(1, 1 << 62, "1 or more"))
     first_epoch: int | None = option(

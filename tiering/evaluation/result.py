@@ -79,7 +79,7 @@ class Evaluation(Described):
     seen: dict[str, range]
     """Per pre-sampled score of the same run (seed): the epochs it has counted."""
     parameters: dict[str, Any]
-    """How training samples, epochs counted, training nodes per type, node types that compete."""
+    """Sampling options, epochs counted, training nodes per type, node types that compete."""
     ssd_reading: SsdReading | None = None
     """Simulated reading from SSD for some sizes of memory; ``None`` without them."""
 

@@ -1,4 +1,4 @@
-"""How good a score is: the fraction of the sampler's accesses that a tier filled by it would serve.
+"""Evaluation of scores: the fraction of the sampler's accesses that a tier filled by a score would serve.
 
 Accesses are counted, not modelled: the training sampler runs for some epochs, and every unique node of every batch is
 one access to its feature row. A score orders all rows by expected accesses per byte; its hit rate at a capacity is the
