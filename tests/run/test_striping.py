@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from tiering.reorder.rows.striping import Striping
 
 
-def dealt_by_hand(dealing: Striping, total: int) -> list[list[int]]:
+def dealt_by_hand(striping: Striping, total: int) -> list[list[int]]:
     """Things of each file, one after the other."""
-    files: list[list[int]] = [[] for _ in range(dealing.files)]
+    files: list[list[int]] = [[] for _ in range(striping.files)]
     for number in range(total):
-        files[(dealing.first_page + number // dealing.per_page) % dealing.files].append(number)
+        files[(striping.first_page + number // striping.per_page) % striping.files].append(number)
     return files
 
 
@@ -28,21 +28,21 @@ def dealt_by_hand(dealing: Striping, total: int) -> list[list[int]]:
 )
 def test_every_file_has_what_is_its(rows, parts, files, pages, first_page, seed):
     per_page, per_row = pages
-    dealing = Striping.plan(100, 100 + rows, parts, files, per_page, per_row, first_page)
-    assert Striping.from_json(dealing.to_json()) == dealing
+    striping = Striping.plan(100, 100 + rows, parts, files, per_page, per_row, first_page)
+    assert Striping.from_json(striping.to_json()) == striping
     total = rows * per_row
-    assert dealing.num_ranges <= parts and dealing.bounds[-1] == total
-    assert all(bound % per_page == 0 and bound % per_row == 0 for bound in dealing.bounds[:-1])
+    assert striping.num_ranges <= parts and striping.bounds[-1] == total
+    assert all(bound % per_page == 0 and bound % per_row == 0 for bound in striping.bounds[:-1])
 
     numbers = np.random.default_rng(seed).permutation(total)
-    order, counts, places = dealing.deal(numbers, 1)
-    assert counts.tolist() == dealing.counts and sum(dealing.counts) == total
+    order, counts, places = striping.order_items(numbers, 1)
+    assert counts.tolist() == striping.counts and sum(striping.counts) == total
     found: list[list[int]] = [[] for _ in range(files)]
     ends = np.cumsum([0, *counts])
-    for part in range(dealing.num_parts):
+    for part in range(striping.num_partitions):
         own = slice(ends[part], ends[part + 1])
         placed = np.full(counts[part], -1)
         placed[places[own]] = numbers[order[own]]
         found[part % files].extend(placed.tolist())
-    assert found == dealt_by_hand(dealing, total)
-    assert dealing.most == max(dealing.counts, default=0)
+    assert found == dealt_by_hand(striping, total)
+    assert striping.most == max(striping.counts, default=0)

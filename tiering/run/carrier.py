@@ -84,7 +84,7 @@ class ClusterOptions:
 
     @property
     def wanted(self) -> dict[str, float | str]:
-        """Resources and labels by name."""
+        """Amounts of resources and texts of labels, by name."""
         given = {} if self.resources is None else self.resources
         if isinstance(given, str):
             items = (item.partition("=") for item in given.split(","))
@@ -101,7 +101,7 @@ class ClusterOptions:
 
 
 def _amount(text: str) -> float | str:
-    """An amount of a resource, or the text of a label."""
+    """Return an amount of a resource, or the text of a label."""
     return float(text) if text.replace(".", "", 1).isdecimal() else text
 
 

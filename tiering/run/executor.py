@@ -26,36 +26,36 @@ class Finished:
 
 
 class Executor(Protocol):
-    """Runs attempts at tasks."""
+    """A runner of attempts at tasks."""
 
     @property
     def slots(self) -> int:
         """Attempts that can run at the same time."""
 
     def submit(self, ticket: int, call: Call) -> None:
-        """Begin an attempt, under a number that the caller gives it."""
+        """Start an attempt under a number of the caller's."""
 
     def wait(self, tickets: Collection[int], seconds: float) -> list[Finished]:
-        """Those of the attempts that have ended, at least one unless the time is over; each is told once.
+        """Return attempts that have ended, at least one unless the time is over; each is returned once.
 
         What becomes of a lost worker's attempt is an outcome with a `LostWorkerError` that may be tried again.
         """
 
     def running(self, ticket: int) -> bool:
-        """Whether the attempt may have begun: it does not wait for a slot, as far as that is known."""
+        """Return whether the attempt has a slot, as far as is known."""
 
     def cancel(self, ticket: int) -> None:
         """Forget an attempt: its result is not wanted any more."""
 
     def settle(self) -> None:
-        """Wait for dropped attempts that go on in this process: what they write would come after what removes it."""
+        """Wait for canceled attempts that still write in this process."""
 
     def close(self) -> None:
-        """Give back what the executor holds."""
+        """End the executor."""
 
 
 def memory_of(call: Call) -> int:
-    """Bytes that an attempt takes with its worker; 0 if they are not known."""
+    """Return the memory of an attempt with its worker in bytes; 0 if unknown."""
     return call.step.memory and call.step.memory + WORKER_BYTES
 
 

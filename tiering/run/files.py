@@ -1,4 +1,4 @@
-"""Files of an artifact that tasks write, each by one task; who leads the job gives them their names at the end."""
+"""Files of an artifact that tasks write, one task each; the driver gives them their names at the end."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tiering.run.pieces import TaskRecord
 from tiering.run.step import OutputFile, Step, TaskContext
 
 ATTEMPTS = ".attempts"
-"""Folder, in that of an artifact in the making, of files that tasks have written."""
+"""Folder of files that tasks have written, in the unfinished artifact."""
 
 
 @contextmanager
 def output_file(context: TaskContext, folder: str, name: str, dtype: str, shape: Sequence[int]) -> Iterator[FileWriter]:
-    """The file `name` of the artifact that is being made in `folder`, to be written whole by this task."""
+    """Open the file `name` of the unfinished artifact in `folder`, which this task writes whole."""
     own = f"{context.step}-{context.index:06}-"
     for stale in Path(folder, ATTEMPTS).glob(f"{own}*") if context.alone else ():
         stale.unlink(missing_ok=True)
@@ -51,18 +51,18 @@ def place_files(writer: ArtifactWriter, records: Iterable[TaskRecord]) -> None:
 
 
 def missing_files(writer: ArtifactWriter, step: Step) -> list[int]:
-    """Tasks of a step that writes ``files``, those whose file no earlier run has put in its place."""
+    """Return the tasks of a step that writes ``files`` whose file is not in its place yet."""
     return [index for index, file in enumerate(step.params["files"]) if not writer.has(file["name"])]
 
 
 def make_files(job: Job, writer: ArtifactWriter, step: Step) -> None:
-    """Have those files of a `join_step` made that are not in their place, and put them there."""
+    """Write the files of a `join_step` that are not in their place yet."""
     place_files(writer, job.run(step, missing_files(writer, step)))
 
 
 @dataclass(frozen=True)
 class PartitionRange:
-    """The first column of one part of each task of a step, [first, end) of them, one after the other."""
+    """The first column of one partition of the tasks [first, end) of a step, one after the other."""
 
     step: str
     first: int
@@ -72,18 +72,18 @@ class PartitionRange:
 
 @dataclass(frozen=True)
 class JoinedFile:
-    """A file that consists of parts of finished tasks."""
+    """A file that consists of partitions of finished tasks."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     parts: Sequence[PartitionRange]
     before: Sequence[int] | None = None
-    """What is added to the values of each part, such as the entries before it."""
+    """Numbers that are added to the values of each partition, such as the entries before it."""
     last: int | None = None
-    """A value behind them all."""
+    """A value after all others."""
     divided_by: float | None = None
-    """What values are divided by, if they are."""
+    """Divisor of the values, if any."""
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "shape": list(self.shape), "parts": [vars(part) for part in self.parts]}
@@ -94,7 +94,7 @@ class JoinedFile:
 
 
 def join_step(name: str, folder: Path, joined: Sequence[JoinedFile], largest: int) -> Step:
-    """A step that writes files from parts, one task each; `largest`: bytes of the largest part."""
+    """Return a step that writes files from partitions, one task each; `largest`: bytes of the largest partition."""
     params = {"folder": str(folder), "files": [file.to_json() for file in joined]}
     sizes = [FileEntry(file.dtype, tuple(file.shape), "").bytes for file in joined]
     reads = {parts.step: None for file in joined for parts in file.parts}

@@ -1,4 +1,4 @@
-"""The logical grid of a job: how much a task takes. It follows from sizes and options alone, never from workers."""
+"""How finely a job is cut, by sizes and options alone, never by workers; bounds of partitions."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Int64Array = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Grid:
-    """How a job is cut."""
+    """Memory of a task, or a number of partitions."""
 
     task_memory: int = 2 << 30
-    """Bytes that a task may take, about: parts of the graph are as large as that allows."""
+    """Memory of a task in bytes, about: partitions are as large as that allows."""
     shards: int | None = None
-    """So many parts, in place of what follows from `task_memory`."""
+    """Number of partitions, in place of what follows from `task_memory`."""
 
     @classmethod
     def of(cls, task_memory: str | int | None = None, shards: int | None = None) -> Grid:
-        """A grid by the user's options."""
+        """Return the grid of the user's options."""
         memory = cls.task_memory if task_memory is None else parse_bytes(task_memory, "task memory")
         if memory < 64 << 20:
             raise InputError(f"task memory: expected 64MiB or more, found {task_memory}")
@@ -33,7 +33,7 @@ class Grid:
         return cls(memory, shards)
 
     def parts(self, nbytes: int) -> int:
-        """Return the number of parts in which a task has memory for one, where a single task would take `nbytes`."""
+        """Return the number of partitions of a step that would take `nbytes` of memory as one task."""
         return self.shards or max(1, -(-nbytes // self.task_memory))
 
 
@@ -47,12 +47,12 @@ def run_shift(keys: int) -> int:
 
 
 def equal_bounds(count: int, parts: int) -> list[int]:
-    """Where `parts` parts of `count` things begin, and where the last ends; sizes differ by one at the most."""
+    """Return the bounds of `parts` ranges of `count` items, whose sizes differ by at most one."""
     return [count * part // parts for part in range(parts + 1)]
 
 
 def balanced_bounds(weights: Int64Array, parts: int) -> list[int]:
-    """Bounds of `parts` runs of things of about the same weight each, shape (parts + 1,); a run may be empty."""
+    """Return the bounds of `parts` ranges of about the same weight each; a range may be empty."""
     ends = np.concatenate([[0], np.cumsum(weights)])
     wanted = [int(ends[-1]) * part // parts for part in range(1, parts)]
     inner = np.searchsorted(ends, wanted, "left") if parts > 1 else np.empty(0, np.int64)

@@ -1,4 +1,4 @@
-"""What tasks read of a job's inputs: ranges of arrays in files, described in a plan, opened wherever a task runs."""
+"""Ranges of arrays in files that tasks read, described in a plan and opened wherever a task runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class FileArray:
 
     @classmethod
     def of(cls, array: AnyArray) -> FileArray | None:
-        """The file behind a memory map or a view of one; ``None`` if there is none with a name."""
+        """Return the file behind a memory map or a view of one; ``None`` if there is none with a name."""
         mapped = mapped_file(array)
         if mapped is None or not Path(str(mapped.filename)).is_file() or array.size == 0 or min(array.strides) <= 0:
             return None
@@ -38,7 +38,7 @@ class FileArray:
         return cls(path, array.dtype.str, array.shape, array.strides, offset_in(mapped, array))
 
     def read(self, begin: int, end: int) -> AnyArray:
-        """Entries [begin, end) along the first axis, in memory and contiguous."""
+        """Return entries [begin, end) along the first axis, in memory and contiguous."""
         first = self.offset + begin * self.strides[0]
         count = end - begin
         if count == 0:

@@ -41,52 +41,52 @@ from tiering.run.step import Call, ConflictError, Outcome, OutputFile, Step, pla
 from tiering.run.store import Store
 
 WINDOW = 4
-"""Attempts under way or waiting, for each slot: so many as keep slots busy and are remembered at no cost."""
+"""Attempts under way or waiting, per slot of the executor."""
 REPORT_SECONDS = 60.0
-"""Between two lines in a log on a step that runs; there is one at its end in any case."""
+"""Seconds between two lines in a log on a running step; one more line follows at its end."""
 
 
 @dataclass(frozen=True)
 class RetryOptions:
-    """When to try again, and when to send a copy after an attempt that does not end."""
+    """When an attempt is retried, and when a speculative attempt is sent beside a slow one."""
 
     attempts: int = 5
-    """Of a task, in one run of a job, before its last error ends the job."""
+    """Attempts at a task in one run of a job, before its last error ends the job."""
     straggler_factor: float = 3.0
-    """Times the 95th percentile of the step that an attempt may take before a copy is sent after it."""
+    """Multiple of the 95th percentile of the step after which a speculative attempt is sent."""
     straggler_floor: float = 60.0
-    """Seconds that it may take in any case."""
+    """Seconds before which no speculative attempt is sent."""
     poll: float = 0.5
-    """Seconds between two looks at attempts that do not end."""
+    """Seconds between two looks at running attempts."""
 
 
 @dataclass
 class Counters:
-    """What happened in a job, for reports, and for tests to see that a fault has happened."""
+    """Counts of what happened in a job, for reports."""
 
     run: int = 0
     """Tasks whose record is from this run."""
     skipped: int = 0
     """Tasks that an earlier run had finished."""
     retried: int = 0
-    """Attempts after one that failed."""
+    """Attempts that followed a failed one."""
     copies: int = 0
-    """Attempts sent after one that did not end."""
+    """Speculative attempts."""
     recovered: int = 0
-    """Tasks run again because what they had left was lost."""
+    """Tasks run again because their shuffle file or record was lost."""
     errors: list[str] = field(default_factory=list)
-    """Of attempts that were tried again."""
+    """Errors of the attempts that were retried."""
 
 
 @dataclass
 class _Attempt:
     index: int
     begun: float | None = None
-    """When it was first seen to have a slot."""
+    """Time at which the attempt was first seen to have a slot."""
 
 
 class Job:
-    """Steps of one job, run one after the other; their plans and records are in the store under the job's name.
+    """The steps of one job, run one after the other; their plans and records are in the store under the job's name.
 
     The name stands for what is computed, from what: two runs of the same name are the same job, and the second goes on
     where the first was stopped.
@@ -120,7 +120,7 @@ class Job:
         self.expected += steps
 
     def run(self, step: Step, only: Iterable[int] | None = None) -> list[TaskRecord]:
-        """Run what is missing of a step; the records of all its tasks, or of those in `only`, in their order."""
+        """Run the unfinished tasks of a step; return the records of all its tasks, or of those in `only`, in order."""
         self._plan(step)
         return self._run(step, range(step.tasks) if only is None else only)
 
@@ -161,7 +161,7 @@ class Job:
         return ShuffleStore(self.store, self.name).read(step, index, partition)
 
     def _plan(self, step: Step) -> None:
-        """Write the plan down, or see that it is the one that was."""
+        """Put the plan of a step, or check that the one that is there is the same."""
         unknown = [name for name in step.reads if name not in self._steps]
         if unknown or self._steps.get(step.name, step) != step:
             raise InternalError(f"step {step.name}: reads {unknown}, or is planned twice")
@@ -196,13 +196,13 @@ class Job:
         return [records[index] for index in order]
 
     def report(self, step: Step, done: int, tasks: int) -> str:
-        """A line for logs: how far a step has come."""
+        """Return a line for logs on the progress of a step."""
         number = [name for name in self._steps if name not in self._arrays].index(step.name) + 1
         of = max(number, self.expected)
         return f"{step.name}: step {number} of {of}, {done} of {tasks} tasks"
 
     def _find(self, step: str, index: int, released: bool = False) -> TaskRecord | None:
-        """The record of a finished task; one of which nothing is left is removed, unless that was `released`."""
+        """Return the record of a finished task; remove it if its files are lost, unless these were `released`."""
         found = read_record(self.store, self.name, step, index)
         if found is None or released or self._is_whole(found):
             return found
@@ -210,7 +210,7 @@ class Job:
         return None
 
     def _is_whole(self, record: TaskRecord) -> bool:
-        """Whether what a record stands for is there: a file as it was written, a shuffle file by its size.
+        """Return whether the files of a record are there: a file by its content, a shuffle file by its size.
 
         Content of shuffle files is compared where it is read. Cost: reads the file.
         """
@@ -226,7 +226,7 @@ class Job:
         return not damaged_blocks(path, split_digests(bytes.fromhex(file.blocks)))
 
     def remove(self) -> None:
-        """Remove what tasks have left for each other, once the job's result is published."""
+        """Remove the job's folder from the store, once its result is published."""
         self.store.clear(self.name)
 
     def recover(self, lost: LostError, *, run: bool = True) -> None:
@@ -341,7 +341,7 @@ class _StepRun:
         return error
 
     def _send_copies(self) -> None:
-        """Send a second attempt after each that takes too long: its worker may be frozen, or cut off, unnoticed."""
+        """Send a speculative attempt beside each that takes too long: its worker may be frozen or cut off."""
         retry, now = self.job.retry, time.monotonic()
         copied = [attempt.index for attempt in self.attempts.values()]
         for ticket, attempt in list(self.attempts.items()):
@@ -355,7 +355,7 @@ class _StepRun:
                 self._submit(attempt.index)
 
     def _patience(self) -> float:
-        """Seconds that an attempt may take before a copy is sent."""
+        """Return the seconds after which a speculative attempt is sent."""
         retry = self.job.retry
         if not self.seconds:
             return retry.straggler_floor

@@ -11,7 +11,7 @@ from tiering.run.step import Call, Outcome, attempt
 
 
 class LocalExecutor:
-    """So many workers, each a thread."""
+    """An executor of threads."""
 
     def __init__(self, workers: int) -> None:
         self.slots = workers

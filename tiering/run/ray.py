@@ -28,7 +28,7 @@ from tiering.units import format_bytes
 from tiering.version import __version__
 
 OBJECT_STORE_BYTES = 80 << 20
-"""Of a cluster started here, about the least that Ray takes: nothing large goes through it."""
+"""Bytes of the object store of a cluster that is started here: nothing large goes through it."""
 KEEPALIVE = dict.fromkeys(("RAY_grpc_client_keepalive_time_ms", "RAY_grpc_client_keepalive_timeout_ms"), "10000")
 """Ray's settings with which it notices within seconds that a machine is cut off; its own defaults take 7 minutes."""
 SILENT_SECONDS = 30.0
@@ -44,11 +44,11 @@ LOOK_SECONDS = 5.0
 
 @dataclass
 class _Attempt:
-    """An attempt that was handed to Ray."""
+    """An attempt that was submitted to Ray."""
 
     call: Call
     answers: Any
-    """Ray's generator of values: where it has begun, its outcome."""
+    """Ray's generator of two values: the place where it runs, its outcome."""
     where: str = ""
     """Process and machine, once it has begun."""
     node: str = ""
@@ -100,7 +100,7 @@ class RayExecutor:
 
     @property
     def slots(self) -> int:
-        """Attempts that fit on the machines that are there; at least one, for clusters that begin with none."""
+        """Attempts that fit on the present machines; at least one, for clusters that start with none."""
         return max(1, sum(int(node["Resources"].get("CPU", 0)) // self._threads for node in self._machines()))
 
     def submit(self, ticket: int, call: Call) -> None:
@@ -132,7 +132,7 @@ class RayExecutor:
         return finished
 
     def running(self, ticket: int) -> bool:
-        """Whether it has said so; the first attempts, as many as there are slots, count even without a word.
+        """Return whether the attempt reported its place; the first attempts, one per slot, count as running without it.
 
         Their workers may be frozen, and no copy would ever be sent after them.
         """
@@ -146,7 +146,7 @@ class RayExecutor:
                 self._ray.cancel(tried.answers, force=True)
 
     def settle(self) -> None:
-        """Nothing: what is dropped is killed, and a worker that is out of reach may write what is nobody's any more."""
+        """Return at once: canceled attempts are killed."""
 
     def close(self) -> None:
         for ticket in list(self._attempts):
@@ -155,12 +155,12 @@ class RayExecutor:
             self._ray.shutdown()
 
     def _ready(self, answers: Iterable[Any], seconds: float, count: int = 1) -> list[Any]:
-        """Attempts that have something to say, wherever that lies."""
+        """Return the attempts that have reported something."""
         ready: list[Any] = self._ray.wait(list(answers), num_returns=count, timeout=seconds, fetch_local=False)[0]
         return ready
 
     def _hear(self, ticket: int) -> Iterator[Finished]:
-        """Take what an attempt has to say now; how it has ended, if that was all.
+        """Take the reports of an attempt; yield its end, if it has ended.
 
         One that came to a machine that cannot run it is sent to others.
         """
@@ -183,7 +183,7 @@ class RayExecutor:
         yield Finished(ticket, outcome)
 
     def _listen(self, tried: _Attempt) -> bool:
-        """Note what an attempt has said, of which there is something; whether it has ended with that."""
+        """Collect the reports of an attempt, of which there is at least one; return whether it has ended."""
         try:
             tried.said.append(next(tried.answers))
             while self._ready([tried.answers], 0):
@@ -236,14 +236,14 @@ class RayExecutor:
             )
 
     def _tell_if_nothing_begins(self) -> None:
-        """Say once that attempts wait for machines that others use."""
+        """Print one note if attempts wait for machines that others use."""
         quiet = time.monotonic() - self._quiet_since >= SILENT_SECONDS and self._attempts and not self._told
         if quiet and not any(tried.where for tried in self._attempts.values()):
             self._told = True
             note(f"note: no task has begun for {SILENT_SECONDS:.0f} s: machines are busy or start; see `ray status`")
 
     def _machines(self) -> list[Any]:
-        """Machines of the cluster that take attempts, as Ray says every few seconds; its head often takes none."""
+        """Return the machines that take attempts, asked every few seconds; the head often takes none."""
         if time.monotonic() - self._looked >= LOOK_SECONDS:
             self._looked = time.monotonic()
             if self._reaches_head():  # else Ray would wait for the answer, and then end this process

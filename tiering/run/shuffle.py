@@ -92,7 +92,8 @@ def bucket_shift(num_dst: int) -> int:
 
 def edge_bytes(read: int, num_src: int, items: int) -> int:
     """Return the memory of a task per edge, of which `read` bytes are read and `items` run along it."""
-    return max(read + items, id_bytes(num_src) + items) + int(native.scattered_bytes(num_src)) + items
+    scattered = int(native.scattered_bytes(num_src)) + items
+    return max(read + items + scattered, 2 * scattered)  # a chunk; a range whose partitions are joined
 
 
 def count_edges(job: Job, shuffle: ListShuffle) -> Int64Array:
@@ -176,11 +177,10 @@ def sort(context: TaskContext) -> None:
     sizes = -(-counts.sum(1)[:, None] * widths // LINE) * LINE
     offsets = (np.cumsum(sizes) - sizes.reshape(-1)).reshape(sizes.shape)
     memory = aligned_bytes(max(LINE, int(sizes.sum())))
-    chunk_parts = context.read_many(params["from"], ((chunk, index) for chunk in range(chunks)))
-    for starts, part in zip(offsets.tolist(), chunk_parts, strict=True):
-        for number, start in enumerate(starts):
-            data = part[str(number)].reshape(-1)
-            memory[start : start + data.size] = data
+    for chunk, starts in enumerate(offsets.tolist()):
+        for column, start in zip(context.read(params["from"], chunk, index).values(), starts, strict=True):
+            memory[start : start + column.nbytes] = column.reshape(-1)
+            del column  # before the next partition is read
     total, indptr = int(counts.sum()), np.zeros(columns, np.int64)
     outs = [np.empty(total * width, np.uint8) for width in (id_bytes(params["num_src"]), *items)]
     if columns:

@@ -1,4 +1,4 @@
-"""Where tasks leave what they hand to each other: a directory that all machines see under the same path."""
+"""The store of shuffle files and records: a directory that all machines see under the same path."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class Store:
 
     @property
     def url(self) -> str:
-        """What `open_store` opens it again by, in any process of any machine."""
+        """The name by which `open_store` opens the store in any process of any machine."""
         return str(self.root)
 
     def size(self, key: str) -> int | None:
-        """Bytes of an object; ``None`` if it is not there."""
+        """Return the bytes of an object; ``None`` if it is not there."""
         with storage_errors(self.root / key):
             try:
                 return (self.root / key).stat().st_size
@@ -65,7 +65,7 @@ class Store:
                 return None
 
     def read(self, key: str, begin: int = 0, nbytes: int | None = None) -> Bytes:
-        """Bytes of an object, shape (nbytes,), by default up to its end; `FormatError` if it ends before."""
+        """Return content of an object, shape (nbytes,), by default up to its end; `FormatError` if it ends before."""
         path = self.root / key
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -90,7 +90,7 @@ class Store:
         return ObjectWriter(self.root / key)
 
     def put_if_absent(self, key: str, data: bytes) -> bytes:
-        """Put a small object unless there is one; what is there then, `data` or what another put before.
+        """Put a small object unless there is one; return what is there then, `data` or what another process put.
 
         Of several processes that claim a key at once, on any machines, exactly one puts its own.
         """
@@ -120,7 +120,7 @@ class Store:
             (self.root / key).unlink(missing_ok=True)
 
     def clear(self, folder: str) -> None:
-        """Remove all objects whose keys begin with ``folder/``; they are nobody's any more."""
+        """Remove all objects whose keys begin with ``folder/``."""
         shutil.rmtree(self.root / folder, ignore_errors=True)  # what a zombie still writes is nobody's
         with suppress(OSError):
             self.root.rmdir()

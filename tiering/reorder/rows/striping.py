@@ -1,7 +1,7 @@
-"""How rows in the order of their ranks are dealt out over files: page by page, in turn, range by range.
+"""Striping of rows in rank order over files: page by page, in turn, range by range.
 
-What is dealt is rows, or pieces of rows that are larger than a page: none crosses the end of a page. A part is what one
-file has of one range; parts are numbered range by range, in it file by file.
+An item is a row, or a piece of a row that is larger than a page: none crosses the end of a page. A partition is what
+one file has of one range; partitions are numbered range by range, in it file by file.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Striping:
-    """Of the rows of a tier, ranks [first, end)."""
+    """The striping of the rows of a tier, ranks [first, end)."""
 
     first: int
     end: int
     files: int
     per_page: int
-    """How much that is dealt out a page has; in memory tiers each row is a page."""
+    """Items of a page; in memory tiers each row is a page."""
     per_row: int
     """Pieces of a row; 1 for a whole row."""
     first_page: int
     """Number of the first page: page p goes to file p mod `files`."""
     bounds: tuple[int, ...]
-    """Where ranges begin, and the last ends, in what is dealt out, from 0 on. They begin with a page."""
+    """Where ranges begin, and the last ends, in what is striped out, from 0 on. They begin with a page."""
 
     @classmethod
     def plan(
         cls, first: int, end: int, parts: int, files: int = 1, per_page: int = 1, per_row: int = 1, first_page: int = 0
     ) -> Striping:
-        """Ranges of about the same size, `parts` of them if there are as many pages that rows begin with."""
+        """Return a striping with ranges of about the same size, at most `parts` of them."""
         together = np.lcm(per_page, per_row)
         groups = -(-(end - first) * per_row // together)
         cuts = equal_bounds(groups, min(groups, parts))
@@ -54,31 +54,31 @@ class Striping:
         return len(self.bounds) - 1
 
     @property
-    def num_parts(self) -> int:
+    def num_partitions(self) -> int:
         return self.num_ranges * self.files
 
     @property
     def counts(self) -> list[int]:
-        """How much each part has."""
+        """Items of each partition."""
         counts: list[int] = np.diff(self._starts()).tolist()
         return counts
 
     @property
     def most(self) -> int:
-        """How much the largest part has."""
+        """Items of the largest partition."""
         return max(self.counts, default=0)
 
     @property
     def place_bytes(self) -> int:
-        """Bytes of a place in a part."""
+        """Bytes of a place in a partition."""
         return id_bytes(self.most)
 
     def _pages(self) -> Int64Array:
-        """Number of the page that each range begins with."""
+        """Return the number of the first page of each range."""
         return self.first_page + np.array(self.bounds[:-1], np.int64) // self.per_page
 
     def _starts(self) -> Int64Array:
-        """Where each part begins, if they all lay one after the other; and where the last ends."""
+        """Return the bounds of the partitions, laid one after the other."""
         bounds = np.array(self.bounds, np.int64)
         sizes = (bounds[1:] - bounds[:-1])[:, None]
         pages: Int64Array = -(-sizes // self.per_page)
@@ -87,8 +87,8 @@ class Striping:
         counts -= np.where((pages - 1) % self.files == turn, pages * self.per_page - sizes, 0)
         return np.concatenate([[0], np.cumsum(counts.reshape(-1))])
 
-    def deal(self, numbers: Int64Array, threads: int) -> tuple[npt.NDArray[Any], Int64Array, npt.NDArray[Any]]:
-        """Deal things out by their `numbers`: their order by part, the size of each part, their places in the parts."""
+    def order_items(self, numbers: Int64Array, threads: int) -> tuple[npt.NDArray[Any], Int64Array, npt.NDArray[Any]]:
+        """Return the order of items by partition, the size of each partition, and the items' places in it."""
         starts = self._starts()
         if self.files > 1:
             ranges = np.searchsorted(self.bounds, numbers, "right") - 1
@@ -109,7 +109,7 @@ class Striping:
 
 
 def stripe_rows(context: TaskContext, striping: Striping, ranks: npt.NDArray[Any], rows: Bytes, stride: int) -> None:
-    """Write those of some rows that belong to a tier as parts, each with places; `ranks` of the rows, in their order.
+    """Write those rows that belong to a tier as partitions, with their places; `ranks` are the rows'.
 
     Pieces are cut from rows that are `stride` bytes apart.
     """
@@ -120,15 +120,15 @@ def stripe_rows(context: TaskContext, striping: Striping, ranks: npt.NDArray[Any
         padded[:, : rows.shape[1]] = rows[own]
         rows, own = padded.reshape(own.size * striping.per_row, -1), np.arange(own.size * striping.per_row)
         numbers = (numbers[:, None] * striping.per_row + np.arange(striping.per_row)).reshape(-1)
-    order, counts, places = striping.deal(numbers, context.threads)
-    dealt = np.empty((own.size, rows.shape[1]), np.uint8)
-    if dealt.size:
-        native.gather_rows(rows, own[order], dealt, context.threads)
-    context.write_all({"place": places, "row": dealt}, np.cumsum(counts))
+    order, counts, places = striping.order_items(numbers, context.threads)
+    striped = np.empty((own.size, rows.shape[1]), np.uint8)
+    if striped.size:
+        native.gather_rows(rows, own[order], striped, context.threads)
+    context.write_all({"place": places, "row": striped}, np.cumsum(counts))
 
 
 def as_pages(rows: np.ndarray[Any, Any], stride: int, per_page: int, page_bytes: int) -> np.ndarray[Any, Any]:
-    """Lay rows, uint8 of shape (n, row_bytes), out in pages, uint8 of shape (pages, page_bytes), the first at a page's
+    """Return rows, uint8 of shape (n, row_bytes), as pages, uint8 of shape (pages, page_bytes), the first at a page's
     start; `stride` and `per_page` as in `SsdRows`.
     """
     count, row_bytes = rows.shape

@@ -40,12 +40,12 @@ from tiering.run.step import Step, TaskContext
 _HERE = "tiering.reorder.rows.tasks"
 COPIES = 4
 _ROW_BYTES = 96
-"""Of a row in a task that cuts: its rank, where it goes, and what that is made of."""
+"""Memory per row of a task that cuts: its rank, its place, and what these are computed from."""
 Bytes = npt.NDArray[np.uint8]
 
 
 def task_bytes(entries: Iterable[TypeLayout]) -> int:
-    """Bytes of a task that had all rows."""
+    """Return the memory of a task that had all rows."""
     return COPIES * sum(entry.num_nodes * entry.row_bytes for entry in entries)
 
 
@@ -55,7 +55,7 @@ def tables_task_bytes(tables: Mapping[str, FeatureTable]) -> int:
 
 
 def in_one_tier(node_type: str, table: FeatureTable) -> TypeLayout:
-    """A table whose rows all go to one file."""
+    """Return the placement of a table whose rows all go to one file."""
     ranges = {tier: (0, table.rows if tier == "cpu" else 0) for tier in TIERS}
     return TypeLayout(node_type, table.rows, table.dim, table.dtype, ranges, SsdRows.plan(0, 0, table.row_bytes, 4096))
 
@@ -78,13 +78,13 @@ def write_tables(
 
 @dataclass(frozen=True)
 class RowLocation:
-    """Where the rows of a table lie: a file of an artifact, or one that it refers to."""
+    """The place of a table's rows: a file of an artifact, or one that it refers to."""
 
     artifact: str
     name: str
     offset: int
     in_order: bool
-    """By rank."""
+    """Whether the rows lie in rank order."""
 
 
 def locate_rows(graph: Graph, table: str, rows: FeatureTable) -> RowLocation:
@@ -109,7 +109,7 @@ class TablePlan:
     chunks: int
     """Tasks that cut the table."""
     striping: Mapping[str, Striping]
-    """By tier that has rows."""
+    """Striping of each tier that has rows."""
     page_bytes: int
     num_peers: int
 
@@ -134,12 +134,12 @@ class TablePlan:
         return cls(name, entry, rows, order, chunks, striping, page_bytes, num_peers)
 
     def width(self, tier: str) -> int:
-        """Bytes of what is dealt out of a tier: a row, or a piece of one."""
+        """Return the bytes of an item of a tier: a row, or a piece of one."""
         per_row = self.striping[tier].per_row
         return self.entry.row_bytes if per_row == 1 else self.entry.ssd_rows.stride // per_row
 
     def most(self, tier: str) -> int:
-        """Bytes that a file of a tier has of a range, at the most."""
+        """Return the most bytes that a file of a tier has of a range."""
         striping = self.striping.get(tier)
         if striping is None:
             return 0
@@ -162,7 +162,7 @@ class TablePlan:
         return Step(f"{self.name}.cut", f"{_HERE}:cut", self.chunks, self.params(), memory=memory)
 
     def tier_files(self, number: int, folder: str) -> list[dict[str, Any]]:
-        """The files of the memory tiers; `number`: of the table."""
+        """Return descriptions of the files of the memory tiers; `number` is the table's."""
         files, entry = [], self.entry
         for tier in self.striping:
             rows = entry.file_rows(tier, self.num_peers) if tier != "ssd" else []
@@ -189,14 +189,14 @@ def _stripe_pages(entry: TypeLayout, parts: int, files: int, page_bytes: int) ->
 def write_step(
     name: str, tables: Sequence[TablePlan], cuts: Sequence[Step], files: Sequence[Mapping[str, Any]]
 ) -> Step:
-    """The step that writes files, from what the tables' chunks have left."""
+    """Return the step that writes files from the partitions of the tables' chunks."""
     memory = max(((COPIES - 1) * file["most"] + appending_memory(file["bytes"]) for file in files), default=0)
     params = {"tables": [table.params() for table in tables], "files": list(files)}
     return Step(name, f"{_HERE}:write", len(files), params, tuple(cut.name for cut in cuts), memory)
 
 
 def make_row_files(job: Job, cuts: Sequence[Step], step: Step, wanted: Sequence[int]) -> list[TaskRecord]:
-    """Have the files made that are `wanted`."""
+    """Write the `wanted` files."""
     if not wanted:
         return []
     for cut in cuts:
@@ -207,7 +207,7 @@ def make_row_files(job: Job, cuts: Sequence[Step], step: Step, wanted: Sequence[
 
 
 def cut(context: TaskContext) -> None:
-    """The rows of a chunk, each with its place: tier by tier, range by range, file by file."""
+    """Write the rows of a chunk with their places: tier by tier, range by range, file by file."""
     params = context.params
     begin, end = equal_bounds(params["rows"], params["chunks"])[context.index : context.index + 2]
     source, width = RowLocation(**params["rows_at"]), params["row_bytes"]
@@ -222,7 +222,7 @@ def cut(context: TaskContext) -> None:
 
 
 def write(context: TaskContext) -> None:
-    """A file: what each table has for it, range by range; of pages, also their checksums."""
+    """Write a file from the rows of each table, range by range; and the checksums of its pages, if it has pages."""
     own = context.params["files"][context.index]
     with output_file(context, own["folder"], own["name"], own["dtype"], own["shape"]) as file:
         for number in own["tables"]:
@@ -239,7 +239,7 @@ def write(context: TaskContext) -> None:
 
 
 def _gathered(context: TaskContext, table: Mapping[str, Any], part: int, count: int, tier: str) -> Bytes:
-    """What all chunks of a table have in a part, in its order."""
+    """Return the rows of a partition from all chunks of a table, in its order."""
     rows = np.empty((count, table["striping"][tier]["width"]), np.uint8)
     for found in context.read_many(f"{table['name']}.cut", ((chunk, part) for chunk in range(table["chunks"]))):
         if found["row"].size:
@@ -254,11 +254,11 @@ def _hash_pages(pages: Bytes) -> npt.NDArray[np.uint32]:
 
 
 def _find_striping(table: Mapping[str, Any], tier: str) -> tuple[Striping, int]:
-    """How rows of a tier are dealt out, and how many parts a chunk has of the tiers before."""
+    """Return the striping of a tier, and the number of a chunk's partitions of the tiers before it."""
     before = 0
     for name, document in table["striping"].items():
         striping = Striping.from_json(document)
         if name == tier:
             return striping, before
-        before += striping.num_parts
+        before += striping.num_partitions
     raise InternalError(f"{table['name']}: no rows in tier {tier}")

@@ -31,9 +31,9 @@ from tiering.run.step import Step, TaskContext
 
 _HERE = "tiering.reorder.tasks.order"
 NODE_BYTES = 96
-"""Of a node in a task: score, key and id, as they came and sorted, and what the sort holds."""
+"""Memory of a task per node: score, key and id, unsorted and sorted, and what the sort holds."""
 _SAMPLES = 4
-"""Samples of a chunk for each range."""
+"""Samples of a chunk per range."""
 
 
 def write_order(job: Job, writer: ArtifactWriter, scores: Scores, node_type: str, count: int) -> None:
@@ -72,7 +72,7 @@ def write_order(job: Job, writer: ArtifactWriter, scores: Scores, node_type: str
 
 
 def sample(context: TaskContext) -> None:
-    """Pairs of a chunk, sorted, at even distances."""
+    """Write sorted pairs of a chunk at even distances."""
     keys, ids, _ = _sorted(context)
     count = min(keys.size, _SAMPLES * context.params["parts"])
     places = (2 * np.arange(count) + 1) * keys.size // max(1, 2 * count)
@@ -80,7 +80,7 @@ def sample(context: TaskContext) -> None:
 
 
 def cut(context: TaskContext) -> dict[str, list[int]]:
-    """The nodes of a chunk by range of ranks: ids and scores, sorted; how many there are of each, as facts."""
+    """Write the nodes of a chunk by range of ranks: ids and scores, sorted; return the rows of each range."""
     keys, ids, scores = _sorted(context)
     splitters = context.params["splitters"]
     ends = [_place(keys, ids, *pair) for pair in zip(splitters["keys"], splitters["ids"], strict=True)]
@@ -90,7 +90,7 @@ def cut(context: TaskContext) -> dict[str, list[int]]:
 
 
 def merge(context: TaskContext) -> None:
-    """The nodes of a range of ranks in order: ids, scores, then (id, rank) by range of original ids."""
+    """Write the nodes of a range of ranks in order: ids, scores, then (id, rank) by range of original ids."""
     params = context.params
     parts = list(context.read_many(params["from"], ((task, context.index) for task in range(params["parts"]))))
     ids, scores = (np.concatenate([part[column] for part in parts]) for column in ("id", "score"))
@@ -106,7 +106,7 @@ def merge(context: TaskContext) -> None:
 
 
 def inverse(context: TaskContext) -> None:
-    """The rank of each node of a range of original ids."""
+    """Write the rank of each node of a range of original ids."""
     params = context.params
     begin, end = equal_bounds(params["num_nodes"], params["parts"])[context.index : context.index + 2]
     out = np.full(end - begin, -1, f"i{id_bytes(params['num_nodes'])}")
@@ -116,7 +116,7 @@ def inverse(context: TaskContext) -> None:
 
 
 def _sorted(context: TaskContext) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Keys, ids and scores of a task's chunk, in the order of ranks."""
+    """Return keys, ids and scores of a task's chunk in the order of ranks."""
     params = context.params
     bounds = equal_bounds(params["num_nodes"], params["parts"])
     begin, end = bounds[context.index], bounds[context.index + 1]
@@ -132,6 +132,6 @@ def _sorted(context: TaskContext) -> tuple[npt.NDArray[np.uint64], npt.NDArray[n
 
 
 def _place(keys: npt.NDArray[np.uint64], ids: npt.NDArray[np.int64], key: int, node: int) -> int:
-    """How many of the sorted pairs come before a pair."""
+    """Return how many of the sorted pairs come before a pair."""
     low, high = (int(np.searchsorted(keys, np.uint64(key), side)) for side in ("left", "right"))
     return low + int(np.searchsorted(ids[low:high], node))
