@@ -36,7 +36,7 @@ def test_a_size_is_demanded_before_training(gpu, kit, build, memory):
     layout = build(kit.small_graph())
     memory["free_bytes"], memory["torch_bytes"] = 3 * MIB, 2 * MIB
     assert layout.loader(reserve="5MiB", **OPTIONS)  # what torch has already is training's
-    with pytest.raises(BudgetError, match=r"reserve: 6 MiB of cuda:0 .*; 5 MiB are, beside .*make it without a gpu"):
+    with pytest.raises(BudgetError, match=r"reserve: 6 MiB of cuda:0 .*; 5 MiB are, next to .*make it without a gpu"):
         layout.loader(reserve=6 * MIB, **OPTIONS)
 
 

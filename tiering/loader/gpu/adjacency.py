@@ -1,5 +1,7 @@
-"""Adjacency lists where a GPU samples from them: the hottest in its memory, those next in rank in the peer adjacency
-cache, which is spread over the GPUs of several processes, all in pinned host memory.
+"""Adjacency lists where a GPU samples from them.
+
+The hottest lie in its memory, those next in rank in the peer adjacency cache, which is spread over the GPUs of several
+processes, and all of them in pinned host memory.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Batches made on a GPU, ahead of training and on streams of its own: sampling, the same batches as the CPU's sampler,
-bit for bit, and gathering.
-"""
+"""Batches made on a GPU, ahead of training and on streams of their own: the CPU's batches, bit for bit."""
 
 from __future__ import annotations
 

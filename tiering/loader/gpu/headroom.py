@@ -1,5 +1,7 @@
-"""Memory of a GPU that training needs in addition to a layout's rows and lists: checked before training, or measured in
-its first steps (GNNLab: caches get what training leaves; Yang et al., EuroSys'22).
+"""Memory of a GPU that training needs in addition to a layout's rows and lists.
+
+It is checked before training, or measured in the first steps (GNNLab: caches get what training leaves; Yang et al.,
+EuroSys'22).
 """
 
 from __future__ import annotations
@@ -103,8 +105,8 @@ class GpuHeadroom:
         )
         raise BudgetError(
             f"{self._where}: reserve: {format_bytes(asked)} of {self._device.name} are to be left to training; "
-            f"{format_bytes(left)} are, beside {format_bytes(self._caches)} of rows and lists; {advice}, reserve less, "
-            "or end other programs on this GPU"
+            f"{format_bytes(left)} are, next to {format_bytes(self._caches)} of rows and lists; {advice}, reserve "
+            "less, or end other programs on this GPU"
         )
 
     def _advise(self, seen: GpuMemory) -> None:

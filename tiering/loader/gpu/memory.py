@@ -1,5 +1,6 @@
-"""Memory of GPUs that kernels read: filled from files, shared with other processes, or passed over where host memory is
-faster, because a peer may be reached over PCIe, or through the processor.
+"""Memory of GPUs that kernels read: filled from files, and shared with other processes.
+
+Where a peer is reached over PCIe, or through the processor, host memory may be faster: both are measured.
 """
 
 from __future__ import annotations
@@ -53,8 +54,9 @@ def share_memory(
 
 
 def _share_handle(memory: cuda.DeviceMemory | None, what: str) -> str | None:
-    """Return the handle by which other processes open `memory`: empty without memory, ``None`` (logged once) where CUDA
-    shares no memory between processes (virtual machines, containers, parts of a GPU).
+    """Return the handle by which other processes open `memory`; empty without memory.
+
+    ``None``, logged once, where CUDA shares no memory between processes: virtual machines, containers, parts of a GPU.
     """
     if memory is None:
         return ""

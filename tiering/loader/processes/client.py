@@ -1,6 +1,4 @@
-"""A process's side of a buffer that the processes of one machine share: announces the rows that its batches need, and
-reads their slots itself.
-"""
+"""A client of the buffer that processes share: it announces its batches' rows, and reads their slots itself."""
 
 from __future__ import annotations
 

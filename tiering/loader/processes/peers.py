@@ -1,5 +1,4 @@
-"""A group of processes of one machine, which share one copy of what lies in host memory, and memory of their GPUs
-(`tiering.loader.gpu.memory`).
+"""A group of processes of one machine, which share host memory, and memory of their GPUs.
 
 They meet in a store of ``torch.distributed``, the process group's own where there is one: each posts the handles that
 the others need, and its process id and start time, by which others notice that it has ended.

@@ -31,8 +31,9 @@ class ProcessRank:
 
 
 def find_rank(rank: int | None, world_size: int | None) -> ProcessRank:
-    """Return the rank that the caller gives; else of torch's default process group, else of the environment that
-    ``torchrun`` sets, else that of one process alone.
+    """Return the rank that the caller gives.
+
+    By default that of torch's default process group, else of ``torchrun``'s environment, else of one process alone.
     """
     if (rank is None) != (world_size is None):
         raise InputError(f"rank, world_size: give both or none, found rank={rank!r}, world_size={world_size!r}")
