@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import itertools
 import logging
-import threading
 
 import numpy as np
 import pytest
 import torch
 
 import tiering
-from tiering import cuda, native
-from tiering.errors import CapabilityError, FormatError, InputError, MissingError, StorageError
+from tiering import cuda
+from tiering.errors import CapabilityError, FormatError, InputError, MissingError
 from tiering.formats.features import FEATURE_DTYPES
 from tiering.loader import MemoryFeatures, TieredFeatures
 from tiering.loader.options import ReadOptions
@@ -237,24 +235,6 @@ def test_image_missing(kit, build):
         tiering.open(layout.path)
 
 
-@pytest.mark.parametrize("engine", ["io_uring", "threads"])
-def test_image_truncated_while_open(kit, build, engine):
-    if engine == "io_uring" and native.uring_unavailable():
-        pytest.skip(native.uring_unavailable())
-    layout, rows = bytes_layout(kit, build, 4096, tiers=(0, 0, 0))
-    features = layout.features(engine=engine, depth=4)
-    path = layout.artifact.images[0]
-    whole = path.read_bytes()
-    with path.open("r+b") as file:
-        file.truncate(100 * 4096 + 512)
-    with pytest.raises(StorageError, match=r"ssd-0-of-1: ends at byte \d+, .* the file was truncated") as caught:
-        features.gather(np.arange(0, ROWS, 2))
-    assert caught.value.errno == errno.EIO
-    path.write_bytes(whole)  # in place: the reader goes on with the same file
-    ids = np.arange(ROWS)
-    np.testing.assert_array_equal(features.gather(ids).numpy(), rows)
-
-
 def test_tier_file_changed_after_open(kit, build):
     layout, _ = bytes_layout(kit, build, 512)
     path = layout.artifact.tier_path("node", "cpu")
@@ -294,33 +274,3 @@ def test_same_arguments_same_table(kit, build):
     layout, _ = bytes_layout(kit, build, 512)
     assert layout.features() is layout.features("node", engine="auto")
     assert layout.features(engine="threads") is not layout.features(engine="auto", direct="off")
-
-
-def test_many_threads_gather_at_once(kit, build, engine):
-    layout, rows = bytes_layout(kit, build, 4096)
-    features = layout.features(engine=engine, depth=4)
-    wrong = []
-
-    def work(seed: int) -> None:
-        rng = np.random.default_rng(seed)
-        for _ in range(20):
-            ids = rng.integers(0, ROWS, 50)
-            if not np.array_equal(features.gather_numpy(ids), rows[ids]):
-                wrong.append(seed)
-
-    team = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in team:
-        thread.start()
-    for thread in team:
-        thread.join()
-    assert not wrong
-    assert features.counters.rows == 4 * 20 * 50
-
-
-def test_memory_features(kit, build):
-    layout = build(kit.hetero_graph())
-    tiered = layout.features("author")
-    memory = MemoryFeatures.load(tiered)
-    ids = np.random.default_rng(0).integers(0, 120, 300)
-    assert memory.dtype == "bfloat16"
-    assert torch.equal(memory.gather(ids).view(torch.int16), tiered.gather(ids).view(torch.int16))

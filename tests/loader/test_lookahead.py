@@ -6,7 +6,6 @@ import gc
 import json
 import logging
 import math
-import pickle
 import re
 import sys
 from collections.abc import Callable
@@ -238,15 +237,6 @@ def test_batches_larger_than_all_that_were_tried_and_than_the_buffer(layout, opt
     assert [bits(batch) for batch in loader] == expected
     slots = sum(number for _, number in loader.lookahead.buffer.pools)
     assert any(sum(b.nodes["node"].numpy() >= 100) > slots for b in loader.epoch(0))
-
-
-def test_a_loader_in_another_process_is_made_again(layout, options):
-    loader = tight_loader(layout, **options)
-    expected = [bits(batch) for batch in loader]
-    again = pickle.loads(pickle.dumps(loader))
-    assert again.lookahead is not None and again._next_epoch == 1
-    assert [bits(batch) for batch in again.epoch(0)] == expected
-    again.layout.close()
 
 
 def test_the_choice_is_logged(layout, options, caplog):

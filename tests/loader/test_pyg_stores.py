@@ -18,7 +18,6 @@ from torch_geometric.data.graph_store import EdgeAttr, EdgeLayout
 from torch_geometric.data.remote_backend_utils import num_nodes
 from torch_geometric.loader import LinkLoader, NodeLoader
 from torch_geometric.sampler import EdgeSamplerInput, NegativeSampling, NodeSamplerInput
-from torch_geometric.utils import k_hop_subgraph
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
 
@@ -60,19 +59,6 @@ def test_node_batches_hold_what_the_source_says(kit, build, make, ids):
                 begin += found
 
 
-def test_all_neighbours_are_the_subgraph_that_pyg_finds(kit, build):
-    data = kit.small_graph()
-    layout, edge_index = build(data), torch.from_numpy(np.stack(data.edges[LOOP]))
-    loader = NodeLoader(layout.pyg_stores(), layout.pyg_sampler([-1, -1]), torch.arange(9), batch_size=3)
-    for batch in loader:
-        subset, *_ = k_hop_subgraph(batch.input_id, 2, edge_index, num_nodes=300)
-        one, *_ = k_hop_subgraph(batch.input_id, 1, edge_index, num_nodes=300)
-        assert torch.equal(batch.n_id.sort().values, subset)
-        drawn, expected = batch.n_id[batch.edge_index], edge_index[:, torch.isin(edge_index[1], one)]
-        assert torch.equal(*((edges[0] * 300 + edges[1]).sort().values for edges in (drawn, expected)))
-        assert "e_id" not in batch
-
-
 @GRAPHS
 def test_both_ids_mean_the_same_batches(kit, build, make):
     layout = build(getattr(kit, make)())
@@ -108,18 +94,6 @@ def test_workers_make_the_same_batches(kit, build, make, context, filter_per_wor
     if make == "hetero_graph":
         assert got[0]["author"].x.dtype == torch.bfloat16
     assert "nanobind: leaked" not in capfd.readouterr().err
-
-
-@pytest.mark.parametrize("filter_per_worker", [True, False])
-def test_links_made_by_workers(kit, build, filter_per_worker):
-    layout = build(kit.hetero_graph(edge_ids=True))
-
-    def batches(**options):
-        stores, sampler = layout.pyg_stores(), layout.pyg_sampler([3, 2])
-        return LinkLoader(stores, sampler, (WRITES, None), neg_sampling="binary", batch_size=200, **options)
-
-    pairs = zip(batches(), batches(num_workers=2, filter_per_worker=filter_per_worker), strict=True)
-    assert [same(*pair) for pair in pairs] == [True] * 4
 
 
 def test_a_batch_depends_on_seed_epoch_and_its_nodes_alone(kit, build):

@@ -12,18 +12,6 @@ from tiering.errors import InputError, MissingError
 OPTIONS = {"epochs": 2, "hidden": 16, "fanouts": [5, 5], "batch_size": 64, "seed": 3}
 
 
-@pytest.mark.parametrize("graph", ["small_graph", "hetero_graph"])
-@pytest.mark.parametrize("frontier", ["all", "new"])
-def test_tiers_and_memory_give_the_same_numbers(kit, build, example, graph, frontier):
-    path = build(getattr(kit, graph)()).path
-    tiers = example.train(path, source="tiers", frontier=frontier, **OPTIONS)
-    memory = example.train(path, source="memory", frontier=frontier, **OPTIONS)
-    for name in ("losses", "val", "test", "batch_digest"):
-        assert tiers[name] == memory[name]
-    served = sum(tier["rows"] for types in tiers["tiers"].values() for tier in types.values())
-    assert served == sum(tier["rows"] for types in memory["tiers"].values() for tier in types.values()) > 0
-
-
 @pytest.mark.parametrize(
     ("sampler", "fanouts"), [("replacement", [5, 5]), ("weighted", [5, 5]), ("pinsage", [5, 5]), ("ladies", [400, 400])]
 )

@@ -17,10 +17,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's
 from campaign import Campaign
 from row_buffers import ENGINES
 
-from tiering.errors import CapabilityError, FormatError, TieringError
+from tiering.errors import CapabilityError, FormatError
 from tiering.formats.layout import page_sums
 from tiering.loader import open_layout
-from tiering.loader.loader import Loader
 
 
 @pytest.mark.parametrize("row_bytes", [4, 40, 512, 1536, 4096, 9000])
@@ -101,19 +100,6 @@ def test_rows_of_whole_pages_elsewhere(kit, build, engine):
     np.testing.assert_array_equal(features.gather_numpy(np.arange(50)), expected)
     with pytest.raises(FormatError, match="page 80 "):
         features.gather_numpy(np.arange(100))
-
-
-def test_a_loader_stops_at_damage(kit, build):
-    layout = build(kit.small_graph(page_bytes=512))
-
-    def loader() -> Loader:
-        return layout.loader(batch_size=64, fanouts=(5,), verify=True, memory="tiers")
-
-    rows = [batch.x for batch in loader()]
-    assert len(rows) == 4
-    flip(layout, random.Random(0))
-    with pytest.raises(TieringError, match=r"extraction failed: FormatError: .*ssd-0-of-1: page \d .* is damaged"):
-        list(loader())
 
 
 def test_a_loader_that_reads_all_rows_into_memory_stops_at_damage_when_it_is_made(kit, build, engine):

@@ -1,4 +1,4 @@
-"""What loaders for PyG and DGL have in common: their keywords as options of a `Loader`, and adapters of its batches."""
+"""Common parts of loaders for PyG and DGL: keywords as options of a `Loader`, adapters of its batches."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Adapter(Protocol):
 
 @dataclass(frozen=True)
 class BatchSource:
-    """What an adapter knows of the loader whose batches it converts."""
+    """The parts of a loader that an adapter of its batches needs."""
 
     graph: Graph
     sampler: Sampler
@@ -46,7 +46,7 @@ class BatchSource:
 
 @dataclass(frozen=True)
 class AdaptedBatches(ABC):
-    """What another library's batches hold; makes the adapter of a loader."""
+    """The contents of another library's batches; makes the adapter of a loader."""
 
     edge_names: tuple[str, ...] = ()
     """Edge data to take along."""

@@ -51,7 +51,7 @@ class PipelineStage:
     """A step that every item passes through."""
 
     name: str
-    """What the stage does, for messages and thread names."""
+    """Name of the stage's work, for messages and thread names."""
     run: Callable[[Any], Any]
     """Makes an item of that of the stage before, the first stage of the item's number."""
     workers: int = 1

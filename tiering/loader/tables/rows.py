@@ -1,4 +1,4 @@
-"""Rows gathered by rank: what all feature tables have in common."""
+"""Rows gathered by rank: the base of all feature tables."""
 
 from __future__ import annotations
 
