@@ -14,7 +14,7 @@ import pytest
 import tiering
 from benchmarks.replicas import replicate
 from tiering.datasets import neighbor_means
-from tiering.datasets.features import narrow_rows
+from tiering.datasets.arrays import narrow_rows
 from tiering.errors import BudgetError, InputError
 from tiering.formats.graph import Graph
 

@@ -142,7 +142,7 @@ BAD = [
     (raw("edge_index.npy", E), {}, "with a numpy header, found 48 bytes without one"),
     (save("node_feat.npy", np.zeros((4, 3), np.float32)), {}, "expected 4 labels, one per node, found 5"),
     (save("node_feat.npy", np.zeros((5, 3, 2), np.float32)), {}, r"shape \(rows, dim\), found float32 \(5, 3, 2\)"),
-    (save("node_feat.npy", np.zeros((5, 0), np.float32)), {}, "expected 1 or more values per row"),
+    (save("node_feat.npy", np.zeros((5, 0), np.float32)), {}, r"\(rows, dim\), found float32 \(5, 0\)"),
     (save("node_feat.npy", np.zeros((5, 3), np.uint32)), {}, "expected features of .*found uint32"),
     (save("node_feat.npy", np.asfortranarray(np.zeros((5, 3)))), {}, "found Fortran order"),
     (raw("node_feat.npy", np.zeros((5, 3), np.float32)), {}, r"5 rows \(node_label.npy\) x 3 x float32.*--feature-dim"),

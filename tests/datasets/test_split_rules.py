@@ -79,7 +79,7 @@ def test_the_files_of_the_script_are_read(papers):
 
 
 def test_official_splits_need_files(papers):
-    with pytest.raises(InputError, match=r"--split official: .* has no files of splits; give shares"):
+    with pytest.raises(InputError, match=r"--split official: .* has no files of splits; give fractions"):
         open_dataset(papers, split="official")
     np.save(papers / "paper/train_idx.npy", np.array([7, 1]))
     assert splits_of(papers, split="official") == {"train": [7, 1]}
@@ -97,8 +97,8 @@ def test_the_rule_is_recorded(papers, tmp_path, tiering_cli):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--split", "mlprf"], "--split: expected one of official, igb, mlperf, or shares such as 0.6,0.2,0.2"),
-        (["--split", "0.6;0.4"], "--split: expected three shares"),
+        (["--split", "mlprf"], "--split: expected one of official, igb, mlperf, or fractions such as 0.6,0.2,0.2"),
+        (["--split", "0.6;0.4"], "--split: expected three fractions"),
         (["--self-loops", "add", "--drop-self-loops"], "--self-loops: contradicts --drop-self-loops"),
     ],
 )

@@ -170,7 +170,7 @@ def test_full_disk_is_noticed_before(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ({"seed": -1}, "seed: expected 0 to"),
         ({"dtype": "int8"}, "dtype: expected float32, float16, bfloat16, found 'int8'"),
         ({"split": (0.001, 0, 0)}, "leaves the train set empty"),
-        ({"split": (0.6, 0.6, 0)}, "split: expected three shares"),
+        ({"split": (0.6, 0.6, 0)}, "split: expected three fractions"),
         ({"featureless": ["fos"]}, "featureless: expected some of none without hetero, found 'fos'"),
     ],
 )

@@ -63,7 +63,7 @@ def test_files_and_shares(graph, tmp_path):
         ({"paper": [-1]}, InputError, "found -1 at position 0"),
         ({"paper": [0.5]}, InputError, "whole numbers"),
         ({"paper": []}, InputError, "the training set is empty"),
-        ("paper=0%", InputError, "share above 0%"),
+        ("paper=0%", InputError, "percentage above 0%"),
         ({"editor": [1]}, MissingError, "editor"),
     ],
 )

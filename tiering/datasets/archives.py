@@ -24,7 +24,7 @@ import pyarrow.csv as pa_csv
 from tiering.artifacts.manifest import storage_dtype
 from tiering.artifacts.regular import require_file
 from tiering.artifacts.storage import storage_errors
-from tiering.datasets.features import name_feature_dtype
+from tiering.datasets.arrays import name_feature_dtype
 from tiering.datasets.import_context import ImportContext, one_line
 from tiering.datasets.scratch import Scratch
 from tiering.errors import InputError, TieringError

@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from tiering.artifacts.manifest import storage_dtype
 from tiering.artifacts.mapping import map_again
-from tiering.datasets.features import name_feature_dtype
 from tiering.datasets.import_context import ImportContext
 from tiering.datasets.scratch import Scratch, chunks
 from tiering.errors import InputError, TieringError, quoted
@@ -109,6 +108,33 @@ class SourceArray:
                 yield begin + part.start, np.ascontiguousarray(rows[begin + part.start : begin + part.stop])
 
         return FeatureStream(count, dim, dtype, pieces, "copied", min(rows.nbytes, BLOCK_BYTES), rows.nbytes)
+
+
+def name_feature_dtype(path: Path | str, dtype: np.dtype[np.generic]) -> str:
+    """Return the name of the element type of features in a numpy file; refuse all but `FEATURE_DTYPES`."""
+    # bfloat16 has no numpy dtype: it comes as uint16, or as 2 raw bytes from the ml_dtypes package.
+    if dtype.str in ("<u2", "|V2", "<V2"):
+        return "bfloat16"
+    if dtype.str == "|b1":
+        return "uint8"
+    for name in FEATURE_DTYPES:
+        if dtype == storage_dtype(name):
+            return name
+    raise InputError(
+        f"{path}: expected features of {', '.join(FEATURE_DTYPES)} (bfloat16 stored as uint16), found {dtype}; "
+        "convert them, for example with array.astype('float32')"
+    )
+
+
+def narrow_rows(rows: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any]:
+    """Rows as a table of `dtype` arrays them; ``bfloat16`` is rounded to the nearest, ties to even."""
+    if dtype != "bfloat16":
+        return rows.astype(storage_dtype(dtype), copy=False)
+    bits = rows.view(np.uint32)
+    rounded = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    np.copyto(rounded, bits | np.uint32(1 << 22), where=np.isnan(rows))  # rounding might make infinity of it, or zero
+    stored: npt.NDArray[Any] = (rounded >> np.uint32(16)).astype(storage_dtype(dtype))
+    return stored
 
 
 def dense_array(value: Any, where: str, scratch: Scratch) -> tuple[npt.NDArray[Any], str]:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from tiering.artifacts.manifest import storage_dtype
+from tiering.datasets.arrays import SourceArray
 from tiering.datasets.import_context import ImportContext
 from tiering.errors import InputError
-from tiering.formats.features import FEATURE_DTYPES, FeatureTable
-from tiering.formats.npy_file import is_npy, open_npy
+from tiering.formats.features import FeatureTable
+from tiering.formats.npy_file import is_npy
 
 
 def describe_features(
@@ -31,55 +28,23 @@ def describe_features(
 
 
 def _with_header(path: Path, node_type: str, context: ImportContext) -> FeatureTable:
-    file, options = open_npy(path, "a feature table (rows, dim)"), context.options
-    if len(file.shape) not in (1, 2):
-        raise InputError(f"{path}: expected features of shape (rows, dim), found {file.described}; reshape them")
-    if file.fortran_order:
+    column, options = SourceArray.open_npy(path, "a feature table (rows, dim)", context), context.options
+    if column.offset is None:
         raise InputError(
             f"{path}: expected rows that lie together (C order), found Fortran order; "
             "save it again with numpy.save(path, numpy.ascontiguousarray(array))"
         )
-    rows, dim = file.shape if len(file.shape) == 2 else (file.shape[0], 1)
-    if dim == 0:
-        raise InputError(f"{path}: expected 1 or more values per row, found shape {file.shape}; leave it out")
-    dtype = name_feature_dtype(path, file.dtype)
+    rows, dtype = column.rows()
     for option, wanted, has, unit in (
-        ("--feature-dim", options.feature_dim.get(node_type), dim, " values per row"),
+        ("--feature-dim", options.feature_dim.get(node_type), rows.shape[1], " values per row"),
         ("--feature-dtype", options.feature_dtype.get(node_type), dtype, ""),
     ):
         if wanted not in (None, has):
             raise InputError(
-                f"{path}: {option} says {wanted}{unit}, but the file has a numpy header that says {file.described}; "
+                f"{path}: {option} says {wanted}{unit}, but the file has a numpy header that says {column.described}; "
                 "leave the option out"
             )
-    return FeatureTable(path, rows, dim, dtype, file.offset)
-
-
-def name_feature_dtype(path: Path | str, dtype: np.dtype[np.generic]) -> str:
-    """Return the name of the element type of features in a numpy file; refuse all but `FEATURE_DTYPES`."""
-    # bfloat16 has no numpy dtype: it comes as uint16, or as 2 raw bytes from the ml_dtypes package.
-    if dtype.str in ("<u2", "|V2", "<V2"):
-        return "bfloat16"
-    if dtype.str == "|b1":
-        return "uint8"
-    for name in FEATURE_DTYPES:
-        if dtype == storage_dtype(name):
-            return name
-    raise InputError(
-        f"{path}: expected features of {', '.join(FEATURE_DTYPES)} (bfloat16 stored as uint16), found {dtype}; "
-        "convert them, for example with array.astype('float32')"
-    )
-
-
-def narrow_rows(rows: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any]:
-    """Rows as a table of `dtype` arrays them; ``bfloat16`` is rounded to the nearest, ties to even."""
-    if dtype != "bfloat16":
-        return rows.astype(storage_dtype(dtype), copy=False)
-    bits = rows.view(np.uint32)
-    rounded = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
-    np.copyto(rounded, bits | np.uint32(1 << 22), where=np.isnan(rows))  # rounding might make infinity of it, or zero
-    stored: npt.NDArray[Any] = (rounded >> np.uint32(16)).astype(storage_dtype(dtype))
-    return stored
+    return FeatureTable(path, rows.shape[0], rows.shape[1], dtype, column.offset)
 
 
 def _headerless(

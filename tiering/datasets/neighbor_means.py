@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.manifest import Relation, relation_key, storage_dtype
-from tiering.datasets.features import narrow_rows
+from tiering.datasets.arrays import narrow_rows
 from tiering.datasets.import_context import ImportContext
 from tiering.errors import InputError
 from tiering.formats.dataset import EdgeData, FeatureStream, GraphSoFar, NodeData

@@ -179,7 +179,7 @@ def _check_splits(dataset: Dataset, context: ImportContext, source: str) -> None
     asked = context.options.split
     if asked == OFFICIAL and not any(nodes.splits for nodes in dataset.nodes.values()):
         raise InputError(
-            f"--split official: {source} has no files of splits; give shares such as --split 0.6,0.2,0.2, or a rule"
+            f"--split official: {source} has no files of splits; give fractions such as --split 0.6,0.2,0.2, or a rule"
         )
     if asked not in (None, OFFICIAL) and "splits" not in context.notes:
         raise InputError(f"--split: no node type of {source} has labels to split; leave the option out")

@@ -96,29 +96,29 @@ def _character(*words: str) -> Parser[str]:
 
 
 SPLIT_RULES: Mapping[str, tuple[float, ...]] = {"official": (), "igb": (0.6, 0.2, 0.2), "mlperf": (0.6, 0.005)}
-"""Splits by name: those of the dataset's files; as IGB's loader and MLPerf's reference make them, with their shares."""
+"""Splits by name: those of the dataset's files; as IGB's loader and MLPerf's reference make them."""
 
 
 def _split(value: Any, what: str) -> str | tuple[float, float, float]:
     """Return a rule, or fractions."""
     if isinstance(value, str) and re.fullmatch(r"\s*[A-Za-z]\w*\s*", value):
-        return _one_of(*SPLIT_RULES, "or shares such as 0.6,0.2,0.2")(value.strip().lower(), what)
-    return split_shares(value, what)
+        return _one_of(*SPLIT_RULES, "or fractions such as 0.6,0.2,0.2")(value.strip().lower(), what)
+    return split_fractions(value, what)
 
 
-def split_shares(value: Any, what: str) -> tuple[float, float, float]:
+def split_fractions(value: Any, what: str) -> tuple[float, float, float]:
     """Return the fractions of train, val, test."""
     try:
-        shares = [float(part) for part in (value.split(",") if isinstance(value, str) else value)]
+        parts = [float(part) for part in (value.split(",") if isinstance(value, str) else value)]
     except (TypeError, ValueError):
-        shares = []
+        parts = []
     # The tolerance lets 0.7 + 0.2 + 0.1 pass, which is more than 1 in binary.
-    if len(shares) != 3 or not all(0 <= s <= 1 for s in shares) or sum(shares) > 1 + 1e-9 or shares[0] == 0:
+    if len(parts) != 3 or not all(0 <= p <= 1 for p in parts) or sum(parts) > 1 + 1e-9 or parts[0] == 0:
         raise InputError(
-            f"{what}: expected three shares for train, val, test with a sum of at most 1 and train above 0, "
+            f"{what}: expected three fractions for train, val, test with a sum of at most 1 and train above 0, "
             f"such as 0.6,0.2,0.2; found {value!r}"
         )
-    return (shares[0], shares[1], shares[2])
+    return (parts[0], parts[1], parts[2])
 
 
 def _one_of(*choices: str) -> Parser[str]:

@@ -142,18 +142,13 @@ def largest_in_footers(files: Sequence[Path], columns: Mapping[str, str]) -> Lar
             groups = [table.metadata.row_group(group) for group in range(table.num_row_groups)]
         for group, described in enumerate(groups):
             own = {(chunk := described.column(at)).path_in_schema: chunk for at in range(described.num_columns)}
-            for held, end in ENDS.items() if described.num_rows else ():
-                found = _id_in_footer(own.get(columns[held]))
-                if found is None:
+            for content, end in ENDS.items() if described.num_rows else ():
+                column = own.get(columns[content])
+                known = None if column is None else column.statistics
+                if known is None or not known.has_min_max or not known.has_null_count or known.null_count:
                     return None
-                place = f"{file}: row group {group}: {end} id {found}"
-                largest = max(largest, LargestId(found, place), key=lambda one: one.id)
+                if known.min < 0 or known.max >= 2**63:
+                    return None
+                place = f"{file}: row group {group}: {end} id {known.max}"
+                largest = max(largest, LargestId(int(known.max), place), key=lambda one: one.id)
     return largest
-
-
-def _id_in_footer(chunk: Any) -> int | None:
-    """Return the largest id of a column in a row group; ``None`` if its statistics do not state it, or no id."""
-    known = None if chunk is None else chunk.statistics
-    if known is None or not known.has_min_max or not known.has_null_count or known.null_count:
-        return None
-    return int(known.max) if known.min >= 0 and known.max < 2**63 else None

@@ -167,14 +167,14 @@ def make_splits(labels: Ids | None, num_nodes: int, context: ImportContext, wher
     rule = context.options.split
     if rule is None or rule == OFFICIAL:
         return {}
-    shares = SPLIT_RULES[rule] if isinstance(rule, str) else rule
+    fractions = SPLIT_RULES[rule] if isinstance(rule, str) else rule
     pool = np.arange(num_nodes, dtype=np.int64) if labels is None else np.flatnonzero(labels >= 0)
     notes: dict[str, Any] = {"made": rule if isinstance(rule, str) else list(rule), "of": int(pool.size)}
     if rule == "mlperf":
         pool = pool[native.torch_permutation(pool.size, _MLPERF_SEED)]
-        ends = [0, *accumulate(int(share * pool.size) for share in shares)]  # as it rounds
+        ends = [0, *accumulate(int(fraction * pool.size) for fraction in fractions)]  # as it rounds
     else:
-        ends = [0, *(round(sum(shares[: i + 1]) * pool.size) for i in range(3))]
+        ends = [0, *(round(sum(fractions[: i + 1]) * pool.size) for i in range(3))]
         if rule == "igb" and pool.size < num_nodes and pool.size and int(pool[-1]) == pool.size - 1:
             notes["order"] = "ids"
         else:
@@ -187,7 +187,7 @@ def make_splits(labels: Ids | None, num_nodes: int, context: ImportContext, wher
         said = rule if isinstance(rule, str) else ",".join(map(str, rule))
         raise InputError(
             f"{where}: split {said} of {pool.size} labelled nodes leaves the train set empty; "
-            "give train a larger share, or check the labels"
+            "give train a larger fraction, or check the labels"
         )
     context.notes["splits"] = notes
     return {name: ids for name, ids in splits.items() if ids.size}

@@ -22,8 +22,8 @@ Train: TypeAlias = "str | os.PathLike[str] | np.ndarray[Any, Any] | list[int] | 
 _STEP = 1 << 18
 """Ids that are compared at a time."""
 HOW_TO = (
-    "give one with --train: a split of the graph, a .npy file of node ids, or a share of the nodes such as 1% "
-    "(TYPE=SPLIT, TYPE=FILE or TYPE=SHARE where several node types could be meant)"
+    "give one with --train: a split of the graph, a .npy file of node ids, or a percentage of the nodes such as 1% "
+    "(TYPE=SPLIT, TYPE=FILE or TYPE=PERCENT where several node types could be meant)"
 )
 
 
@@ -31,10 +31,10 @@ def resolve_train(graph: SizedGraph, train: Train = None, seed: int = 0) -> dict
     """Return training nodes by node type: int64 ids, at least one, of the types that have any.
 
     `train` is ``None``: the graph's ``train`` splits; or the name of another split, that of every type that has it.
-    Else, for one node type, an array of ids, the path of a ``.npy`` file of ids, or a share such as ``"1%"`` drawn
+    Else, for one node type, an array of ids, the path of a ``.npy`` file of ids, or a percentage such as ``"1%"`` drawn
     without replacement; for several, a mapping from node type to one of these or the name of a split, or text such as
-    ``paper=1%,author=ids.npy``. Ids given as an array, a file or a split keep their order. Those of a share are
-    ``sorted(numpy.random.default_rng(seed).choice(N, size, replace=False))`` with ``size = max(1, int(N * share))``.
+    ``paper=1%,author=ids.npy``. Ids given as an array, a file or a split keep their order. Those of a percentage are
+    ``sorted(numpy.random.default_rng(seed).choice(N, size, replace=False))`` with ``size = max(1, int(N * fraction))``.
     """
     given = _by_type(graph, train, seed)
     if isinstance(graph, GraphShape) and (train is None or (isinstance(train, str) and train in _split_names(graph))):
@@ -69,7 +69,7 @@ def _by_type(graph: SizedGraph, train: Train, seed: int) -> dict[str, tuple[np.n
 def _assignment(part: str) -> tuple[str, str]:
     name, _, value = part.partition("=")
     if not name.strip() or not value.strip():
-        raise InputError(f"train: expected TYPE=FILE.npy or TYPE=SHARE separated by commas, found {part!r}")
+        raise InputError(f"train: expected TYPE=FILE.npy or TYPE=PERCENT separated by commas, found {part!r}")
     return name.strip(), value.strip()
 
 
@@ -91,10 +91,10 @@ def _only_type(graph: SizedGraph) -> str:
 def _ids(graph: SizedGraph, node_type: str, value: Any, seed: int) -> np.ndarray[Any, Any]:
     count = graph.num_nodes(node_type)
     if isinstance(value, str) and value.strip().endswith("%"):
-        share = parse_size(value, "train").fraction or 0.0
-        if share == 0:
-            raise InputError(f"train: expected a share above 0%, found {value!r}")
-        size = min(count, max(1, int(count * share)))
+        fraction = parse_size(value, "train").fraction or 0.0
+        if fraction == 0:
+            raise InputError(f"train: expected a percentage above 0%, found {value!r}")
+        size = min(count, max(1, int(count * fraction)))
         return np.sort(np.random.default_rng(seed).choice(count, size, replace=False))
     if isinstance(value, str) and value in graph.splits(node_type):
         return graph.split(value, node_type)

@@ -30,9 +30,9 @@ import numpy.typing as npt
 from tiering.artifacts.atomic import OutputDirectory
 from tiering.artifacts.manifest import Relation
 from tiering.artifacts.storage import disk_free, storage_errors
-from tiering.datasets.features import narrow_rows
+from tiering.datasets.arrays import narrow_rows
 from tiering.datasets.generated.communities import EDGE_BLOCK, FEATURE_BLOCK, KeyedPermutation, Population, draw_edges
-from tiering.datasets.options import split_shares
+from tiering.datasets.options import split_fractions
 from tiering.datasets.scratch import chunks
 from tiering.errors import InputError, StorageError
 from tiering.progress import Progress, progress
@@ -89,7 +89,7 @@ class Recipe:
             if name not in others:
                 known = ", ".join(others) or "none without hetero"
                 raise InputError(f"featureless: expected some of {known}, found {name!r}")
-        split_shares(self.split, "split")
+        split_fractions(self.split, "split")
         if self.splits["train"] == 0:
             papers = self.counts["paper"]
             raise InputError(f"split: {self.split[0]} of {papers} papers leaves the train set empty; raise it")

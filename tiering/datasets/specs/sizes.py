@@ -64,15 +64,15 @@ def _describe(nodes: NodeData, file: SpecFile, source: DatasetSpec, path: Path) 
 
 
 def _divide(nodes: dict[str, NodeData], source: DatasetSpec, split: Any) -> None:
-    """Make splits of the nodes with labels, or of the only type: by the shares, else some in train."""
+    """Make splits of the nodes with labels, or of the only type: by the fractions, else some in train."""
     asked = ImportOptions.parse({"split": split}).split
-    shares = SPLIT_RULES[asked] if isinstance(asked, str) else asked
+    fractions = SPLIT_RULES[asked] if isinstance(asked, str) else asked
     rows = {f.of: f.prefixes[:1] for f in _contents(source) if f.holds == "labels" and not f.optional}
     for name, node in nodes.items():
         labelled = min((*rows.get(name, ()), node.num_nodes))
-        if shares and (node.labels is not None or len(nodes) == 1):
-            names = zip(("train", "val", "test"), shares, strict=False)
-            node.splits = {split: _zeros(round(share * labelled)) for split, share in names}
+        if fractions and (node.labels is not None or len(nodes) == 1):
+            names = zip(("train", "val", "test"), fractions, strict=False)
+            node.splits = {split: _zeros(round(fraction * labelled)) for split, fraction in names}
         elif node.labels is not None:
             node.splits = {"train": _zeros(max(1, labelled // 100))}
 
