@@ -38,7 +38,7 @@ def check_working_directory() -> None:
 
 
 def naming_files(function: F) -> F:
-    """The same function, which checks its arguments and the working directory first."""
+    """Wrap a function so that it checks its arguments and the working directory first."""
 
     @wraps(function)
     def checked(*args: Any, **named: Any) -> Any:

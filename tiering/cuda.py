@@ -56,7 +56,7 @@ else:
 
 
 def unavailable() -> str:
-    """Why no GPU can be used; empty if one can. Cost: the first call starts the driver."""
+    """Return why no GPU can be used; empty if one can. Cost: the first call starts the driver."""
     if _found is None:
         if "_cuda" in _missing and "No module" in _missing:
             return (
@@ -97,7 +97,7 @@ def require_device(device: int) -> None:
 
 
 def serves(architectures: str, capability: str) -> bool:
-    """Whether a GPU of compute `capability`, such as ``8.6``, runs kernels compiled for `architectures`.
+    """Return whether a GPU of compute `capability`, such as ``8.6``, runs kernels compiled for `architectures`.
 
     They are written as CMake does: ``86`` means code for 8.6 and text, ``86-real`` code alone, ``86-virtual`` text
     alone. Code runs on GPUs of its own generation from its own capability on, text on all from it on.
@@ -118,7 +118,7 @@ def serves(architectures: str, capability: str) -> bool:
 
 
 def status() -> str:
-    """What ``tiering info`` says: the GPUs, or why there are none."""
+    """Return what ``tiering info`` prints: the GPUs, or why there are none."""
     reason = unavailable()
     if reason:
         return reason
@@ -129,7 +129,7 @@ def status() -> str:
 
 
 def architectures() -> str:
-    """What the kernels were compiled for; empty without a CUDA part."""
+    """Return the architectures the kernels were compiled for; empty without a CUDA part."""
     return "" if _found is None else str(_cuda.architectures)
 
 
@@ -141,14 +141,12 @@ def driver_and_build() -> tuple[str, str]:
 
 
 def allocate(device: int, nbytes: int, shared: bool = False) -> DeviceMemory:
-    """Memory of a GPU; `shared`: which other processes may open."""
+    """Allocate memory of a GPU; `shared`: memory that other processes may open."""
     return with_room(lambda: _cuda.DeviceMemory(device, nbytes, shared))
 
 
 def with_room(work: Callable[[], T]) -> T:
-    """What `work` returns. Where memory of the GPU is too short for it, torch gives back what it keeps for tensors
-    to come, and `work` is done once more.
-    """
+    """Return what `work` returns; where GPU memory is short, empty torch's cache of it and call `work` once more."""
     try:
         return work()
     except _cuda.OutOfMemoryError:

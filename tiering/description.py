@@ -1,4 +1,4 @@
-"""What a thing is, for people, as data: fields, tables, lines, small plots. The command line prints them as text.
+"""Descriptions of things for people, as data: fields, tables, lines, small plots. The command line prints them as text.
 
 Notebooks show them as HTML. Names come from files that anybody may have written, so all text is escaped, and what no
 eye can see is spelt out (`tiering.progress.printable`). The HTML says nothing of colours and fonts, so that it fits
@@ -54,10 +54,10 @@ Part: TypeAlias = Fields | Table | Line | Plot
 
 
 class Described:
-    """Base of what shows itself in notebooks: what `describe` says, as HTML."""
+    """Base of classes that notebooks show as HTML, by their `describe`."""
 
     def describe(self) -> list[Part]:
-        """What this is, for people: `Fields`, `Table`, `Line`, `Plot`."""
+        """Describe the object to people: `Fields`, `Table`, `Line`, `Plot`."""
         raise NotImplementedError
 
     def _repr_html_(self) -> str:
@@ -65,7 +65,7 @@ class Described:
 
 
 def to_html(parts: Sequence[Part]) -> str:
-    """HTML of `parts`, complete in itself: no script, nothing loaded from elsewhere."""
+    """Return self-contained HTML of `parts`: no script, nothing loaded from other places."""
     return "<div>\n" + "".join(f"{_html(part)}\n" for part in parts) + "</div>"
 
 

@@ -34,63 +34,65 @@ _FREE_SHARE = 4
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What was seen of one thing, such as ``io_uring`` or ``ssd /data``."""
+class Diagnosis:
+    """The state of one capability, such as ``io_uring`` or ``ssd /data``."""
 
     name: str
     text: str
     """One line."""
     advice: str = ""
-    """What is missing and how to get it; empty where nothing is."""
+    """A missing prerequisite and how to get it; empty where nothing is missing."""
     figures: dict[str, Any] = field(default_factory=dict)
     """The same as numbers, by name; bytes, reads per second."""
     error: TieringError | None = None
-    """Why it could not be measured, where it was asked for."""
+    """The reason why a measurement failed."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON form."""
         return {**asdict(self), "error": None if self.error is None else str(self.error)}
 
 
-def examine(ssd: Sequence[Path] = (), *, size: int = 1 << 30, seconds: float = 2.0) -> list[Finding]:
-    """Look at this machine, and measure the disks of directories; one that cannot be measured has an `error`.
+def examine(ssd: Sequence[Path] = (), *, size: int = 1 << 30, seconds: float = 2.0) -> list[Diagnosis]:
+    """Examine this machine, and measure the disks of directories; one that cannot be measured has an `error`.
 
-    `size` are the bytes of the file that is written to each for a while, a fourth of what is free there at the most;
-    each is read at random for `seconds`.
+    `size`: bytes of the temporary file written to each, at most a fourth of what is free there. Each is read at random
+    for `seconds`.
     """
     machine = [_memory(), _io_uring(), _locked_memory(), _gpu(), _torch()]
     return machine + [_disk(Path(folder), size, seconds) for folder in ssd]
 
 
-def _memory() -> Finding:
+def _memory() -> Diagnosis:
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     total, free = total_memory(), available_memory()
     limited = total < machine
     of = f"a control group allows {format_bytes(total)} of" if limited else "all of"
     text = f"{of} the machine's {format_bytes(machine)} may be used, {format_bytes(free)} are free; --memory sets less"
-    return Finding("memory", text, figures={"machine": machine, "total": total, "available": free, "limited": limited})
+    return Diagnosis(
+        "memory", text, figures={"machine": machine, "total": total, "available": free, "limited": limited}
+    )
 
 
-def _io_uring() -> Finding:
+def _io_uring() -> Diagnosis:
     reason = native.uring_unavailable()
     text = "not available: rows of the ssd tier are read by a pool of threads" if reason else "allowed"
-    return Finding("io_uring", text, reason, {"available": not reason})
+    return Diagnosis("io_uring", text, reason, {"available": not reason})
 
 
-def _locked_memory() -> Finding:
+def _locked_memory() -> Diagnosis:
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     if soft == resource.RLIM_INFINITY:
-        return Finding("locked memory", "no limit", figures={"limit": None})
+        return Diagnosis("locked memory", "no limit", figures={"limit": None})
     advice = ""
     if not cuda.unavailable() and soft < total_memory():
         advice = (
             "a GPU reads host memory that is locked; where more is refused, raise the limit: `ulimit -l unlimited`, "
             "in containers --ulimit memlock=-1"
         )
-    return Finding("locked memory", f"limit {format_bytes(soft)}", advice, {"limit": soft})
+    return Diagnosis("locked memory", f"limit {format_bytes(soft)}", advice, {"limit": soft})
 
 
-def _gpu() -> Finding:
+def _gpu() -> Diagnosis:
     built = cuda.architectures()
     part = f"CUDA part built for compute capability {built.replace(' ', ', ')}" if built else "CUDA part not built"
     served, of_build = cuda.driver_and_build()
@@ -99,25 +101,27 @@ def _gpu() -> Finding:
     devices = [{"name": info.name, "memory": info.total_bytes, "capability": info.capability} for info in infos]
     figures = {"architectures": built.split(), "devices": devices, "driver_cuda": served, "build_cuda": of_build}
     if reason:
-        return Finding("gpu", f"none can be used; {part}", reason, figures)
+        return Diagnosis("gpu", f"none can be used; {part}", reason, figures)
     text = "; ".join(f"{info.name}, {format_bytes(info.total_bytes)}, capability {info.capability}" for info in infos)
-    return Finding("gpu", f"{text}; driver serves CUDA {served}, build needs {of_build}; {part}", figures=figures)
+    return Diagnosis("gpu", f"{text}; driver serves CUDA {served}, build needs {of_build}; {part}", figures=figures)
 
 
-def _torch() -> Finding:
+def _torch() -> Diagnosis:
     try:
         torch = version("torch")
     except PackageNotFoundError:
-        return Finding("torch", "not installed", "the loader needs it: pip install 'tiering[torch]'", {"version": None})
-    return Finding("torch", torch, figures={"version": torch})
+        return Diagnosis(
+            "torch", "not installed", "the loader needs it: pip install 'tiering[torch]'", {"version": None}
+        )
+    return Diagnosis("torch", torch, figures={"version": torch})
 
 
-def _disk(folder: Path, size: int, seconds: float) -> Finding:
+def _disk(folder: Path, size: int, seconds: float) -> Diagnosis:
     name = f"ssd {folder}"
     try:
         figures = measure_disk(folder, size, seconds)
     except TieringError as error:
-        return Finding(name, "cannot be measured", error=error)
+        return Diagnosis(name, "cannot be measured", error=error)
     direct = "O_DIRECT" if figures["direct"] else "no O_DIRECT: read through the page cache, which may answer"
     text = (
         f"{direct}; {figures['reads_per_second']:,.0f} random reads of 4 KiB per second ({figures['engine']}, "
@@ -127,7 +131,7 @@ def _disk(folder: Path, size: int, seconds: float) -> Finding:
     advice = (
         "" if figures["direct"] else f"{folder}: choose a directory on a local disk (ext4, xfs), not {figures['why']}"
     )
-    return Finding(name, text, advice, figures)
+    return Diagnosis(name, text, advice, figures)
 
 
 def measure_disk(folder: Path, size: int, seconds: float) -> dict[str, Any]:

@@ -18,17 +18,17 @@ TOP = 102
 
 
 def line_style(index: int) -> dict[str, Any]:
-    """Colour, dash and width of the line number `index` of a plot."""
+    """Return colour, dash and width of the line number `index` of a plot."""
     return {"color": COLOURS[index % len(COLOURS)], "linestyle": DASHES[index % len(DASHES)], "linewidth": 1.7}
 
 
 def plain_label(name: str) -> str:
-    """A name from a file as a label: matplotlib reads what stands between two dollar signs as a formula."""
+    """Return a name from a file as a label: matplotlib reads text between two dollar signs as a formula."""
     return printable(name).replace("$", r"\$")
 
 
 def decorate(axes: Any) -> None:
-    """Percent along x, a light grid behind the lines, no frame above and to the right."""
+    """Format axes: percent along x, a light grid behind the lines, no frame above and to the right."""
     axes.xaxis.set_major_formatter(PERCENT)
     axes.grid(True, which="major", color="0.88", linewidth=0.8)
     axes.set_axisbelow(True)
@@ -36,7 +36,7 @@ def decorate(axes: Any) -> None:
 
 
 def svg(draw: Callable[[Any], None]) -> str | None:
-    """SVG of what `draw` draws on a ``matplotlib.figure.Figure``, on white; ``None`` if matplotlib is not installed."""
+    """Return SVG of what `draw` draws on a ``matplotlib.figure.Figure``, on white; ``None`` without matplotlib."""
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure

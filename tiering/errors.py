@@ -32,12 +32,12 @@ class FormatError(TieringError, ValueError):
 
 
 class RefusedError(ValueError):
-    """Values that the C++ core refuses. Who gave them knows the file, and makes a `TieringError` of it."""
+    """Values that the C++ core refuses; the caller, who knows their file, makes a `TieringError` of it."""
 
     def __init__(self, message: str, subject: str = "argument", relation: int = -1) -> None:
         super().__init__(message)
         self.subject = subject
-        """What the values belong to: ``argument``, ``adjacency`` or ``weights``."""
+        """The kind of the refused values: ``argument``, ``adjacency`` or ``weights``."""
         self.relation = relation
         """Number of their relation, among those that the core was given; -1 where that is plain."""
 
@@ -61,7 +61,7 @@ class StorageError(TieringError, OSError):
 
 
 class BudgetError(TieringError, MemoryError):
-    """The memory the user gave is less than the least that the work needs; says how much that is."""
+    """The memory given is less than the work needs; the message says how much that is."""
 
 
 class CapabilityError(TieringError, RuntimeError):

@@ -14,7 +14,7 @@ _NOTEBOOK_COLUMNS = 80
 
 
 class Progress(Protocol):
-    """What a stage reports to: a count of finished units."""
+    """A count of finished units that a stage reports to."""
 
     def update(self, amount: int = 1) -> object:
         """Add `amount` finished units."""
@@ -24,8 +24,9 @@ class Progress(Protocol):
 def progress(
     total: int | None, desc: str, unit: str = "it", *, scale: bool = False, watched: bool = True
 ) -> Iterator[Any]:
-    """Show a bar with rate and time left while the block runs; `scale`: counts have metric prefixes (bytes, edges);
-    `watched`: whether anybody wants it.
+    """Show a bar with rate and time left while the block runs, if it is `watched`.
+
+    With `scale`, counts have metric prefixes (bytes, edges).
     """
     bar_type, options = _bar(watched and sys.stderr.isatty(), watched and in_notebook())
     with bar_type(total=total, desc=desc, unit=unit, unit_scale=scale, leave=False, **options) as bar:
@@ -33,12 +34,12 @@ def progress(
 
 
 def in_log() -> bool:
-    """Return whether nobody watches bars: standard error is no terminal, and this process no notebook's."""
+    """Return whether standard error is neither a terminal nor a notebook's: bars are not shown then."""
     return not (sys.stderr.isatty() or in_notebook())
 
 
 def in_notebook() -> bool:
-    """Whether a Jupyter kernel runs this process: what is started from one, a worker or a command, is none."""
+    """Return whether a Jupyter kernel runs this process; workers and commands started from one do not count."""
     ipython = sys.modules.get("IPython")  # a kernel has imported it
     if ipython is None or multiprocessing.parent_process() is not None:
         return False
@@ -46,7 +47,7 @@ def in_notebook() -> bool:
 
 
 def _bar(terminal: bool, notebook: bool) -> tuple[Any, dict[str, Any]]:
-    """The bar that fits where standard error goes, and how to make it."""
+    """Return the type of bar that fits standard error, and its options."""
     if notebook and find_spec("ipywidgets") is not None:
         from tqdm.notebook import tqdm as widget
 
@@ -59,14 +60,14 @@ def _bar(terminal: bool, notebook: bool) -> tuple[Any, dict[str, Any]]:
 
 
 kept: list[str] = []
-"""What commands of this process that were stopped have left to be gone on with; a command that begins clears it."""
+"""Outputs of stopped commands of this process that can be resumed; a command that begins clears it."""
 
 
 def note(text: str) -> None:
-    """Tell the user something that is no result: one line on standard error."""
+    """Print one line that is no result to standard error."""
     print(printable(text), file=sys.stderr, flush=True)
 
 
 def printable(text: str) -> str:
-    r"""Text that is one line and leaves a terminal alone: controls, line ends and the like come as ``\x1b``."""
+    r"""Return text as one line that is safe for a terminal: controls, line ends and the like come as ``\x1b``."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,4 +1,4 @@
-"""One parser for everything with a unit: byte sizes, shares, thread counts, fanouts; one way to write each."""
+"""Parsers and formatters of values with a unit: byte sizes, percentages, times, thread counts, fanouts, devices."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ _PERCENT = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*%\s*$")
 
 @dataclass(frozen=True)
 class Size:
-    """A size as the user wrote it: absolute bytes, a share of something, or ``auto``.
+    """A size as the user wrote it: absolute bytes, a percentage of something, or ``auto``.
 
     Exactly one of `bytes` and `fraction` is set; both are ``None`` for ``auto``.
     """
 
     text: str
-    """What the user wrote, for messages."""
+    """The text as the user wrote it, for messages."""
     bytes: int | None = None
     """Absolute size in bytes."""
     fraction: float | None = None
-    """Share of the whole in [0, 1]."""
+    """Fraction of the whole in [0, 1]."""
 
     @property
     def auto(self) -> bool:
-        """Whether the size is left to the program."""
+        """Whether the program chooses the size."""
         return self.bytes is None and self.fraction is None
 
     def of(self, total: int) -> int:
-        """Bytes this size stands for when the whole is `total` bytes; ``auto`` is all of it."""
+        """Return the size in bytes where the whole is `total` bytes; ``auto`` is all of it."""
         if self.bytes is not None:
             return self.bytes
         return total if self.fraction is None else int(total * self.fraction)
@@ -74,7 +74,7 @@ def parse_size(text: str | int, what: str = "size") -> Size:
 
 
 def parse_bytes(text: str | int, what: str = "size") -> int:
-    """Parse an absolute size in bytes; shares and ``auto`` are refused."""
+    """Parse an absolute size in bytes; percentages and ``auto`` are refused."""
     size = parse_size(text, what)
     if size.bytes is None:
         raise InputError(f"{what}: expected an absolute size such as 4KiB, found {size.text!r}")
@@ -121,7 +121,7 @@ def format_small_seconds(seconds: float) -> str:
 
 
 def parse_threads(threads: int | str | None) -> int:
-    """Number of threads to use: ``None`` or ``auto`` is every processor this process may run on."""
+    """Return the number of threads to use: ``None`` or ``auto`` is every processor this process may run on."""
     if threads is None or threads == "auto":
         return max(1, len(os.sched_getaffinity(0)))
     try:
@@ -176,7 +176,7 @@ def _fanouts_of_text(text: str, what: str) -> list[int | dict[str, int]]:
 
 
 def _hops_of_relations(given: Mapping[Any, Any], what: str) -> list[dict[Any, Any]]:
-    """A mapping from relation to one number per hop, as one mapping per hop."""
+    """Return a mapping from relation to one number per hop as one mapping per hop."""
     lists = {relation: _numbers(numbers, f"{what} of {relation}") for relation, numbers in given.items()}
     hops = {len(numbers) for numbers in lists.values()}
     if len(hops) != 1 or hops == {0}:
@@ -208,7 +208,7 @@ def _fanout(value: Any, what: str, least: int) -> int:
 
 
 def parse_device(device: Any) -> int | None:
-    """Number of a GPU (``cuda:1``, a ``torch.device``); ``None``: the processor, -1: the current GPU (``cuda``)."""
+    """Return the number of a GPU of ``cuda:1`` or a ``torch.device``; ``None``: the CPU, -1: the current GPU."""
     text = str(device)
     kind, _, number = text.partition(":")
     if kind == "cpu":

@@ -1,4 +1,4 @@
-"""The file that lies behind memory, whoever mapped it: NumPy, torch, or a library that says nothing of it."""
+"""The file behind mapped memory, whichever library mapped it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths of one command that must not overlap: its output, what it reads, and other directories it writes to."""
+"""Refusal of paths of one command that overlap: its output, its inputs, and other directories it writes to."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def refuse_overlap(
 
 
 def lies_in(path: Path, *folders: Path) -> bool:
-    """Return whether `path` is one of `folders` or lies in it, under any name of theirs; none need exist."""
+    """Return whether `path` is one of `folders` or lies in one, under any name; none need exist."""
     mounts = _mounts()
     around = {(system, parent) for system, place in _places(path, mounts) for parent in (place, *place.parents)}
     parents = [parent for system, parent in around if not system]
@@ -73,7 +73,7 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def _mounts() -> dict[Path, tuple[str, str]]:
-    """Return by the place of each mount its file system, and which directory of that is mounted."""
+    """Return, by mount point, the file system and which of its directories is mounted."""
     try:
         lines = os.fsdecode(Path("/proc/self/mountinfo").read_bytes()).split("\n")[:-1]
     except OSError:
@@ -93,5 +93,5 @@ def _places(path: Path, mounts: dict[Path, tuple[str, str]]) -> set[tuple[str, P
 
 
 def _unescaped(text: str) -> str:
-    """Return a path as it is, of which ``mountinfo`` writes blanks and backslashes in octal."""
+    """Return a path of ``mountinfo``, which writes blanks and backslashes in octal."""
     return re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), text)

@@ -1,4 +1,4 @@
-"""What validation returns: every problem, with its place, a sentence and a kind that machines can match."""
+"""Problems that validation finds: a place, a sentence, and a kind that programs can match."""
 
 from __future__ import annotations
 

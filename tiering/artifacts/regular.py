@@ -1,4 +1,4 @@
-"""What is at a path of the user's: a regular file, nothing, or something else, which is refused before it is opened.
+"""Checks of a user's paths: a regular file, nothing, or something else, which is refused before it is opened.
 
 Opening a pipe waits for its other end, and a device may never end. A link that leads nowhere is not nothing: whoever
 put it there meant a file.
@@ -28,7 +28,7 @@ def name_kind(mode: int) -> str:
 
 
 def is_there(path: Path, what: str) -> bool:
-    """Whether there is a regular file at `path` that can be read; ``False`` only where there is nothing.
+    """Return whether there is a regular file at `path` that can be read; ``False`` only where there is nothing.
 
     Symbolic links are followed. Anything else is refused by `InputError`; `what` says what the file should hold.
     """
@@ -44,20 +44,20 @@ def is_there(path: Path, what: str) -> bool:
 
 
 def require_file(path: Path, what: str) -> Path:
-    """`path` if there is a regular file at it; `MissingError` if there is nothing."""
+    """Return `path` if there is a regular file at it; `MissingError` if there is nothing."""
     if not is_there(path, what):
         raise MissingError(f"{path}: expected {what}, found nothing; check the path")
     return path
 
 
 def is_folder(path: Path, what: str = "a directory") -> bool:
-    """Whether there is a directory at `path`; raises `InputError` for a link that leads nowhere."""
+    """Return whether there is a directory at `path`; `InputError` for a link that leads nowhere."""
     mode = _mode(path, what)
     return mode is not None and stat.S_ISDIR(mode)
 
 
 def entries(folder: Path) -> list[Path]:
-    """What is directly inside, by name; raises `InputError` if that may not be read."""
+    """Return the paths directly inside a directory, by name; `InputError` if it may not be read."""
     try:
         return sorted(folder.iterdir())
     except OSError as error:
@@ -65,7 +65,7 @@ def entries(folder: Path) -> list[Path]:
 
 
 def _mode(path: Path, what: str) -> int | None:
-    """Kind of what is at `path`, links followed; ``None`` for nothing."""
+    """Return the mode of the file at `path`, links followed; ``None`` for nothing."""
     try:
         return path.stat().st_mode
     except OSError as error:

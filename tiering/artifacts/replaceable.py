@@ -1,4 +1,4 @@
-"""Which directories ``--force`` may replace: empty ones, and those of which a stage has written every file."""
+"""Refusal of directories that ``--force`` must not replace: those with a file that no stage has written."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OTHERS = {
         re.compile(r"processed/(meta\.json|[^/]+/(node_feat|node_label_19|\w+_idx|edge_index)\.npy)"),
     ),
 }
-"""Outputs that are no artifacts: the file that tells them, what stands in it, and the paths in them."""
+"""Outputs that are no artifacts: the file that identifies them, its content, and their paths."""
 
 
 def own_files(folder: Path) -> _Test:

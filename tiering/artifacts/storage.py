@@ -109,7 +109,7 @@ def write_durably(path: Path, data: bytes) -> None:
 
 
 def open_raw(path: Path | str, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int = 0) -> np.ndarray[Any, Any]:
-    """Map a raw little-endian C-order file read-only; an empty shape gives an empty array (mmap refuses 0 bytes)."""
+    """Map a raw little-endian C-order file read-only; an empty shape gives an empty array."""
     if 0 in shape:
         return np.empty(shape, dtype)
     with storage_errors(Path(path)):

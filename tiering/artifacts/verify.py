@@ -38,7 +38,7 @@ class Verifier:
     def __init__(self, path: Path, place: str, nbytes: int, whole: str, blocks: bytes | None) -> None:
         self.path, self.place, self.nbytes = path, place, nbytes
         self.read = False
-        """Whether the file is being read: then all of it is verified before results are published."""
+        """Whether a reader has begun the file; then all of it is verified before results are published."""
         self._whole, self._blocks = whole, blocks
         self._pending = set(range(checksum.num_blocks(nbytes)))
         self._lock = threading.Lock()

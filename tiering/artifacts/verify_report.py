@@ -20,7 +20,7 @@ _PIECE = 8 * 1024 * 1024
 
 @dataclass
 class VerifyReport:
-    """What a check compared with checksums."""
+    """A record of what a check compared with checksums."""
 
     compared: int = 0
     """Bytes that were read and compared with a checksum."""
