@@ -327,7 +327,7 @@ def test_output_that_cannot_be_written(tiering_cli, tmp_path, tiny_dataset):
     tiering_cli("import", tiny_dataset, "--out", "/").refused("/")
 
 
-@pytest.mark.parametrize("signal", ["INT", "TERM", "KILL"])
+@pytest.mark.parametrize("signal", ["KILL", *(pytest.param(name, marks=pytest.mark.slow) for name in ("INT", "TERM"))])
 def test_killed_import_leaves_nothing_that_opens(tiering_cli, tmp_path, repository, signal):
     """The same command, started again after a kill, succeeds and gives what an undisturbed run gives."""
     import signal as signals

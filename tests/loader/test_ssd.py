@@ -60,7 +60,7 @@ def read_forbidden(layout: object, *parts: str) -> str:
 
 @needs_uring
 @pytest.mark.parametrize("call", ["SETUP", "ENTER"])
-@pytest.mark.parametrize("error", ["EPERM", "EINVAL", "ENOMEM"])
+@pytest.mark.parametrize("error", ["EPERM", *(pytest.param(e, marks=pytest.mark.slow) for e in ("EINVAL", "ENOMEM"))])
 def test_ring_forbidden_from_the_start(kit, build, call, error):
     out = read_forbidden(build(kit.small_graph()), f"forbid({call}, {error}); read('auto'); refused('io_uring')")
     assert "read auto by threads True" in out
@@ -71,7 +71,7 @@ def test_ring_forbidden_from_the_start(kit, build, call, error):
 
 
 @needs_uring
-@pytest.mark.parametrize("error", ["EPERM", "EINVAL", "ENOMEM"])
+@pytest.mark.parametrize("error", ["ENOMEM", *(pytest.param(e, marks=pytest.mark.slow) for e in ("EPERM", "EINVAL"))])
 @pytest.mark.parametrize("waiting", [False, True])
 def test_ring_forbidden_after_open(kit, build, error, waiting):
     """`waiting`: reads still go to the kernel, and must be awaited although the call that waits is refused."""

@@ -158,13 +158,18 @@ def empty_relations():
 @pytest.mark.parametrize(
     ("method", "options"),
     [
-        ("rpr", {"tolerance": 0.01}),
-        ("wrpr", {"teleport": "train", "sweeps": 2}),
         ("vip", {"fanouts": [{"x": 3, "w": 0, "y": 1, "v": 0}, {"x": 0, "w": 2, "y": 0, "v": 0}, 2]}),
-        ("vip", {"fanouts": [3, 2], "frontier": "new", "sampler": "replacement"}),
         ("hybrid", {"fanouts": [3, 2], "batch_size": 3}),
-        ("hybrid", {"fanouts": [3, 2], "batch_size": 3, "epochs": 1}),
-        ("degree", {}),
+        *(
+            pytest.param(method, options, marks=pytest.mark.slow)
+            for method, options in [
+                ("rpr", {"tolerance": 0.01}),
+                ("wrpr", {"teleport": "train", "sweeps": 2}),
+                ("vip", {"fanouts": [3, 2], "frontier": "new", "sampler": "replacement"}),
+                ("hybrid", {"fanouts": [3, 2], "batch_size": 3, "epochs": 1}),
+                ("degree", {}),
+            ]
+        ),
     ],
 )
 def test_types_and_relations_of_nothing(tmp_path, method, options):

@@ -113,7 +113,9 @@ with here.Watched() as cluster:
 """
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    "step", [pytest.param(step, marks=pytest.mark.slow if number > 1 else ()) for number, step in enumerate(STEPS)]
+)
 def test_a_killed_lead_goes_on(prepared, tmp_path, step):
     here = str(Path(real_steps.__file__).parent)
     command = [sys.executable, "-c", PROGRAM, here, step, str(prepared), str(tmp_path / "out"), "7"]
