@@ -1,1 +1,1 @@
-"""Benchmarks: kernels and stages beside their peers, the machine's limits and other checkouts. See `__main__`."""
+"""Benchmarks: kernels and stages against their peers, the machine's limits and other checkouts. See `__main__`."""

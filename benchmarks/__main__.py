@@ -1,4 +1,4 @@
-"""``python -m benchmarks NAME...`` times kernels and stages beside their peers, turn by turn; ``--list`` names them.
+"""``python -m benchmarks NAME...`` times kernels and stages against their peers, turn by turn; ``--list`` names them.
 
 Reports have options of their own (``python -m benchmarks scale --help``) and write tables of docs/.
 """
@@ -18,26 +18,26 @@ from tiering.errors import CapabilityError, MissingError, TieringError
 
 BENCHMARKS = {
     "copy": ("kernels.copy", "memory copied: the machine's own limit"),
-    "coo-to-csc": ("kernels.coo_to_csc", "edge list to CSC, beside scipy and DGL"),
-    "wrpr": ("kernels.wrpr", "five sweeps of wrpr from the CSC, beside scipy on a ready CSR"),
-    "vip": ("kernels.vip", "inclusion probability over three hops, beside numpy with scipy's products"),
-    "relabel": ("kernels.relabel", "adjacency permuted, beside scipy and DGL"),
-    "sampling": ("sampling.uniform", "neighbour sampling, fanouts 10,10,10, beside DGL and GraphBolt"),
+    "coo-to-csc": ("kernels.coo_to_csc", "edge list to CSC, against scipy and DGL"),
+    "wrpr": ("kernels.wrpr", "five sweeps of wrpr from the CSC, against scipy on a ready CSR"),
+    "vip": ("kernels.vip", "inclusion probability over three hops, against numpy with scipy's products"),
+    "relabel": ("kernels.relabel", "adjacency permuted, against scipy and DGL"),
+    "sampling": ("sampling.uniform", "neighbour sampling, fanouts 10,10,10, against DGL and GraphBolt"),
     "sampling-replacement": ("sampling.replacement", "the same with replacement"),
     "sampling-weighted": ("sampling.weighted", "the same by edge weights, without replacement"),
-    "sampling-pinsage": ("sampling.pinsage", "random walks with restart, beside DGL's"),
+    "sampling-pinsage": ("sampling.pinsage", "random walks with restart, against DGL's"),
     "sampling-ladies": ("sampling.ladies", "layer-wise importance sampling; no peer"),
-    "import": ("stages.import_", "stage: edge list in a file to a graph, beside the disk"),
-    "score": ("stages.score", "stage: five sweeps of wrpr from file to file, beside the disk"),
-    "reorder": ("stages.reorder", "stage: a graph renumbered, from file to file, beside the disk"),
-    "layout": ("stages.layout", "stage: feature rows into tiers, beside the disk and a memory map"),
-    "gather": ("gather.gather", "random rows of memory, beside a plain C++ loop, torch and numpy"),
-    "ssd": ("ssd.ssd", "random 4 KiB rows of the ssd tier, beside fio"),
+    "import": ("stages.import_", "stage: edge list in a file to a graph, against the disk"),
+    "score": ("stages.score", "stage: five sweeps of wrpr from file to file, against the disk"),
+    "reorder": ("stages.reorder", "stage: a graph renumbered, from file to file, against the disk"),
+    "layout": ("stages.layout", "stage: feature rows into tiers, against the disk and a memory map"),
+    "gather": ("gather.gather", "random rows of memory, against a plain C++ loop, torch and numpy"),
+    "ssd": ("ssd.ssd", "random 4 KiB rows of the ssd tier, against fio"),
     "gpu-ceilings": ("gpu.ceilings.ceilings", "GPU: memory copied over the link and within the GPU"),
-    "gpu-fill": ("gpu.fill.fill", "GPU: a file read into its memory, beside kvikio (cuFile)"),
+    "gpu-fill": ("gpu.fill.fill", "GPU: a file read into its memory, against kvikio (cuFile)"),
     "gpu-sweep": ("gpu.sweep.sweep", "GPU: the gather from host memory, setting by setting"),
-    "gpu-rows": ("gpu.rows.rows", "GPU: rows of host memory, its own, or both, beside copying and torch"),
-    "gpu-latency": ("gpu.latency.latency", "GPU: how long a batch of rows takes beside matrix products"),
+    "gpu-rows": ("gpu.rows.rows", "GPU: rows of host memory, its own, or both, against copying and torch"),
+    "gpu-latency": ("gpu.latency.latency", "GPU: how long a batch of rows takes during matrix products"),
     "gpu-sampling": ("gpu.sampling.sampling", "GPU: sampling with lists split over memories"),
     "gpu-epoch": ("gpu.epochs.epoch", "GPU: epochs of GraphSAGE, by where rows lie"),
     "gpu-ssd": ("gpu.epochs.ssd", "GPU: epochs with half the rows on SSD"),
@@ -46,12 +46,12 @@ BENCHMARKS = {
 }
 """By name: a function of `Sizes`, loaded when it runs (those for GPUs import torch), and what is compared with what."""
 REPORTS = {
-    "stages": ("against", "stages and kernels beside another checkout's, or beside --no-verify"),
-    "imports": ("imports", "every reader of the import beside the disk; writes a table of docs/datasets.md"),
+    "stages": ("against", "stages and kernels against another checkout's, or against --no-verify"),
+    "imports": ("imports", "every reader of the import against the disk; writes a table of docs/datasets.md"),
     "scale": ("scale", "how time grows; writes docs/internals/scale.md"),
-    "loader": ("loader", "epochs of the loader in little memory, beside memory maps"),
-    "frameworks": ("frameworks", "epochs of the loaders for PyG and DGL, beside the frameworks' own"),
-    "lookahead": ("lookahead", "reading ahead beside every simulated policy; writes docs/internals/lookahead.md"),
+    "loader": ("loader", "epochs of the loader in little memory, against memory maps"),
+    "frameworks": ("frameworks", "epochs of the loaders for PyG and DGL, against the frameworks' own"),
+    "lookahead": ("lookahead", "reading ahead against every simulated policy; writes docs/internals/lookahead.md"),
     "scores": ("score_tables", "hit rates of every score; writes docs/scores.md"),
 }
 """By name: the module whose ``main`` makes it, and what it reports."""

@@ -20,7 +20,7 @@ class SubmissionModel:
         T_s      = N_access / (IOP_peak * N_ssd)
 
     Equation 3 is printed without `N_ssd`, for one SSD; with it, as reads of several go side by side, the number of
-    reads wanted grows in proportion to the SSDs, as the text beside it says. Solved for the share
+    reads wanted grows in proportion to the SSDs, as the text next to it says. Solved for the share
     ``p = IOP_achieved / IOP_peak`` that is reached, and for the reads that reach it::
 
         p        = N_access / (N_access + IOP_peak * N_ssd * (T_i + T_t))
@@ -60,7 +60,7 @@ class SubmissionModel:
         return reads / (reads + self.idle)
 
     def reads(self, share: float) -> int:
-        """The fewest reads of one submission that reach a share of the SSDs' peak, 0 < `share` < 1."""
+        """Return the fewest reads of one submission that reach a share of the SSDs' peak, 0 < `share` < 1."""
         _require("share", share, 0 < share < 1, "more than 0 and less than 1")
         wanted = math.ceil(share / (1 - share) * self.idle)
         # Rounding may have led past the next whole number, or not quite there.

@@ -1,4 +1,4 @@
-"""Stages and kernels of this checkout beside those of another, paired: `python -m benchmarks stages --against DIR`.
+"""Stages and kernels of this checkout against those of another, paired: `python -m benchmarks stages --against DIR`.
 
 Each side makes its own artifacts with its own commands, in a process of its own Python; inputs are the same files. A
 ratio above 1 means that this checkout is faster. The processors' time (user and system, all threads) is what to go by
@@ -90,7 +90,7 @@ VERIFYING: tuple[str, ...] = ("score", "reorder", "layout")
 CUT = ("import", "score", "reorder", "layout", "evaluate")
 """Commands whose work tasks share."""
 TOUCHED_PER_EDGE_BY_TASKS = 128
-"""What tasks hand on lies in the page cache for a while."""
+"""Task output lies in the page cache for a while."""
 
 
 def rows(small: str) -> dict[str, str]:
@@ -100,7 +100,7 @@ def rows(small: str) -> dict[str, str]:
 
 
 def write_inputs(sizes: Sizes, data: Path) -> None:
-    """The R-MAT graph with rows and training nodes; and again with weights and types along its edges."""
+    """Write the R-MAT graph with rows and training nodes; and again with weights and types along its edges."""
     rng = np.random.default_rng(0)
     plain, rich, nodes = data / "plain", data / "rich", sizes.nodes
     write_edges(sizes, plain)
@@ -124,7 +124,7 @@ class Checkout:
         folder.mkdir()
 
     def start(self) -> Worker:
-        """A fresh process, whose memory nothing else has touched."""
+        """Start a fresh process, whose memory nothing else has touched."""
         return Worker(self._python, "checkout.py", self._task)
 
     def prepare(self) -> str:
@@ -135,7 +135,7 @@ class Checkout:
             return worker.name
 
     def work(self, name: str, line: str, worker: Worker) -> Work:
-        """A turn of a row, after a first one that does not count."""
+        """Return a turn of a row, after a first one that does not count."""
         words = self._filled(line)
         if name in WORKS:
             worker.turn("prepare", *words)
@@ -164,7 +164,7 @@ def measure(
 ) -> Iterator[Comparison]:
     """Each row that has one of `chosen` in its name (all rows if none), as it is done.
 
-    Without an `other` interpreter: rows of commands that are `having` the options, beside themselves without these.
+    Without an `other` interpreter: rows of commands that are `having` the options, against themselves without these.
     """
     wanted = {
         name: line for name, line in rows(sizes.memory).items() if not chosen or any(part in name for part in chosen)
@@ -195,7 +195,7 @@ def measure(
 
 
 def cells(result: dict[str, Any]) -> list[str]:
-    """A row of the table: both sides' processors' time and wall time, and the ratios."""
+    """Return a row of the table: both sides' processors' time and wall time, and the ratios."""
     (peer,) = result["peers"]
     mine = [f"{median(result['cpu_seconds']):.3f}", f"{median(result['seconds']):.3f}"]
     if "cpu_ratio" not in peer:
@@ -207,7 +207,7 @@ def cells(result: dict[str, Any]) -> list[str]:
 
 
 def find_python(other: Path) -> Path:
-    """The interpreter of a built checkout, or the one that is named itself; `MissingError` if there is none."""
+    """Find the interpreter of a built checkout, or the one that is named itself; `MissingError` if there is none."""
     python = other / ".venv" / "bin" / "python" if other.is_dir() else other
     if not python.is_file():
         raise MissingError(f"--against {other}: expected a checkout with .venv/bin/python in it (`make test` makes it)")
@@ -219,9 +219,9 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks stages", description=__doc__.splitlines()[0])
     parser.add_argument("rows", nargs="*", metavar="PART", help="only rows with one of these in their names")
     parser.add_argument("--against", type=Path, metavar="DIR", help="another checkout, built")
-    parser.add_argument("--no-verify", action="store_true", help="beside this checkout without comparing checksums")
+    parser.add_argument("--no-verify", action="store_true", help="next to this checkout without comparing checksums")
     parser.add_argument(
-        "--tasks", type=int, metavar="N", help="this checkout's steps cut into N parts, beside one process"
+        "--tasks", type=int, metavar="N", help="this checkout's steps cut into N parts, against one process"
     )
     Sizes.options(parser, "scale", "edges", "repeats", "threads", "memory", "folder")
     parser.set_defaults(scale=20, edges=12 << 20, memory="320MiB", row_bytes=512)

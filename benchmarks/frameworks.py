@@ -1,5 +1,6 @@
-"""Epochs of the loaders for PyG and DGL, beside the native loader and the frameworks' own, each in a process of its
-own: `features` fit the memory, so that the frameworks' own can run at all.
+"""Epochs of the loaders for PyG and DGL, the native loader and the frameworks' own, each in a process of its own.
+
+`features` fit the memory, so that the frameworks' own can run at all.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tiering.units import format_bytes, parse_fanouts
 _PROGRAM = Path(__file__).parent / "programs" / "framework_epoch.py"
 _NATIVE = {"native, for PyG": "native, for PyG", "pyg_loader": "native, for PyG",
            "NodeLoader over our stores": "native, for PyG"}  # fmt: skip
-"""Whose batches each side's are like; of the others: those of ``native, for DGL``."""
+"""The side whose batches each side's are like, by default ``native, for DGL``."""
 
 
 def epochs(side: str, layout: Path, options: dict[str, Any]) -> dict[str, Any]:

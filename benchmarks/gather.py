@@ -1,4 +1,4 @@
-"""Random rows of memory, gathered into an output that is used again: beside a plain C++ loop, torch and NumPy."""
+"""Random rows of memory, gathered into an output that is used again: against a plain C++ loop, torch and NumPy."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ ROW_BYTES = (128, 512, 4096)
 LOOP = "C++ loop"
 _PROGRAM = Path(__file__).parent / "programs" / "copy_rows.cpp"
 _TABLE, _TURN = 2 << 30, 1 << 29
-"""Bytes of the table, and of a turn's rows, at the most."""
+"""Bytes of the table, and of a turn's rows, at most."""
 _AIM = 0.7
 """Share of the loop's speed that is aimed at."""
 
 
 def gather(sizes: Sizes) -> Iterator[Comparison]:
-    """A comparison per size of a row; the table has `sizes.feature_bytes`."""
+    """Compare per size of a row; the table has `sizes.feature_bytes`."""
     import torch
 
     torch.set_num_threads(sizes.threads)
@@ -64,10 +64,10 @@ def gather(sizes: Sizes) -> Iterator[Comparison]:
 
 
 def plain_loop() -> Callable[..., Any]:
-    """``copy_rows`` of the program beside, compiled for this processor."""
+    """``copy_rows`` of the program next to this file, compiled for this processor."""
     compiler = shutil.which("c++") or shutil.which("g++")
     if compiler is None:
-        raise CapabilityError("gather: expected a C++ compiler (c++ or g++) for the loop that it is measured beside")
+        raise CapabilityError("gather: expected a C++ compiler (c++ or g++) for the loop that it is compared with")
     with tempfile.TemporaryDirectory(prefix="tiering-bench-") as folder:
         made = Path(folder) / "copy_rows.so"
         options = ["-O3", "-march=native", "-std=c++20", "-shared", "-fPIC", "-pthread"]

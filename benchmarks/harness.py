@@ -36,12 +36,12 @@ Sides: TypeAlias = "Mapping[str, Work | str]"
 """Name of a peer to its work, or to the reason why it cannot run."""
 
 TOUCHED_PER_EDGE = 16
-"""Bytes of memory that are touched before each turn; none of our kernels takes more beside its result."""
+"""Bytes of memory that are touched before each turn; none of our kernels takes more in addition to its result."""
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What a turn took: seconds by the clock, seconds of processors, and what the work returned."""
+    """Cost of a turn: seconds by the clock, seconds of processors, and what the work returned."""
 
     wall: float
     cpu: float
@@ -54,7 +54,7 @@ class Side:
 
     name: str
     seconds: list[float] = field(default_factory=list)
-    """Of each turn; empty if it could not run, and `note` says why."""
+    """Cost of each turn; empty if it could not run, and `note` says why."""
     cpu_seconds: list[float] = field(default_factory=list)
     note: str = ""
     target: float | None = None
@@ -68,7 +68,7 @@ class Side:
 
 @dataclass
 class Comparison:
-    """Timings of one benchmark, ours beside its peers; a turn does `amount` of work, in `unit`."""
+    """Timings of one benchmark, ours and its peers'; a turn does `amount` of work, in `unit`."""
 
     name: str
     parameters: dict[str, Any]
@@ -120,13 +120,13 @@ Result: TypeAlias = "Comparison | Table"
 
 
 def _ratios(name: str, ours: list[float], theirs: list[float]) -> dict[str, Any]:
-    """A peer's seconds over ours, turn by turn: median, minimum, maximum."""
+    """Return a peer's seconds over ours, turn by turn: median, minimum, maximum."""
     ratios = [right / left for left, right in zip(ours, theirs, strict=True)]
     return {name: median(ratios), f"{name}_min": min(ratios), f"{name}_max": max(ratios)}
 
 
 def _option(flag: str, default: Any, text: str, kind: Callable[[str], Any] | None = None) -> Any:
-    """A field that is an option of the command line."""
+    """Return a field that is an option of the command line."""
     return field(default=default, metadata={"flag": flag, "help": text, "type": kind or type(default)})
 
 
@@ -168,7 +168,7 @@ class Sizes:
 
     @classmethod
     def given(cls, options: argparse.Namespace) -> Sizes:
-        """What the command line says, defaults for what it does not have."""
+        """Return the sizes that the command line names, defaults for the others."""
         names = {option.name for option in fields(cls)}
         return cls(**{name: value for name, value in vars(options).items() if name in names})
 
@@ -183,15 +183,15 @@ class Sizes:
         return self.stage_nodes or self.nodes
 
     def edge_list(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """Sources and destinations."""
+        """Return sources and destinations."""
         return rmat_edges(self.scale, self.edges, self.seed, scramble=self.scramble)
 
     def csc(self) -> Csc:
-        """The graph as ``(indptr, indices)``."""
+        """Return the graph as ``(indptr, indices)``."""
         return native.coo_to_csc(*self.edge_list(), self.nodes, self.nodes, self.threads)[:2]
 
     def compare(self, name: str, ours: Work, peers: Sides, amount: float, **more: Any) -> Comparison:
-        """`compare` on the R-MAT graph; `amount` is in edges, `more` parameters are reported beside the graph's."""
+        """Compare on the R-MAT graph; `amount` is in edges, `more` is reported in addition to its parameters."""
         about = {name: getattr(self, name) for name in ("scale", "nodes", "edges", "threads", "scramble")}
         return compare(
             name, ours, peers, amount=amount, unit="edges", repeats=self.repeats, parameters={**about, **more},

@@ -1,4 +1,4 @@
-"""Every reader of `tiering import` on a dataset of 1 GB and more, beside the disk.
+"""Every reader of `tiering import` on a dataset of 1 GB and more, against the disk.
 
 ``python -m benchmarks imports [--dir DIR] [--only NAME,..] [--share S] [--docs DIR]`` makes one dataset after the other
 in DIR, imports it in a process of its own with its files out of the page cache, held by the kernel to a tenth more than
@@ -47,7 +47,7 @@ class Case:
 
 
 def replica(like: str, scale: float, folder: Path, share: float, *, path: str = "") -> list[Any]:
-    """A replica of a published dataset."""
+    """Write a replica of a published dataset."""
     specification = replicate(like, folder / "data", scale * share)
     return [folder / "data" / path, "--spec", str(specification)]
 
@@ -70,7 +70,7 @@ def npy(folder: Path, share: float) -> list[Any]:
 
 
 def lists(folder: Path, share: float) -> list[Any]:
-    """Lists of neighbours in arrays."""
+    """Write lists of neighbours in arrays."""
     nodes, degree = round(8_000_000 * share), 14
     folder = folder / "data"
     folder.mkdir()
@@ -115,7 +115,7 @@ def names(folder: Path, share: float) -> list[Any]:
 
 
 def _parquet(folder: Path, parts: Iterable[Sequence[Any]]) -> list[Any]:
-    """A file of two columns, written part by part."""
+    """Write a file of two columns, part by part."""
     path, writer = folder / "edges.parquet", None
     for part in parts:
         table = pa.table(dict(zip(("src", "dst"), part, strict=True)))
@@ -127,7 +127,7 @@ def _parquet(folder: Path, parts: Iterable[Sequence[Any]]) -> list[Any]:
 
 
 def in_frameworks(folder: Path, share: float, *, kind: str) -> list[Any]:
-    """A graph of PyG or DGL, saved: 770 MB of features, 16 M edges."""
+    """Save a graph of PyG or DGL: 770 MB of features, 16 M edges."""
     import torch
 
     nodes, edges = max(100, round(1_500_000 * share)), max(1000, round(16_000_000 * share))
@@ -147,7 +147,7 @@ def in_frameworks(folder: Path, share: float, *, kind: str) -> list[Any]:
 
 
 def graphbolt(folder: Path, share: float) -> list[Any]:
-    """An `OnDiskDataset`: 770 MB of features, 16 M edges."""
+    """Write an `OnDiskDataset`: 770 MB of features, 16 M edges."""
     nodes, edges = max(100, round(1_500_000 * share)), max(1000, round(16_000_000 * share))
     sizes = Sizes(edges=edges, stage_nodes=nodes)
     root = folder / "data"

@@ -1,4 +1,4 @@
-"""The native kernels beside their peers, on one R-MAT graph, results compared before anything is timed.
+"""The native kernels against their peers, on one R-MAT graph, results compared before anything is timed.
 
 scipy merges duplicate edges when it builds a matrix and we keep them, so results are compared on what merging does
 not change: the set of neighbours, or sums over whole columns. For sweeps scipy gets its matrix ready made, rows being
@@ -29,7 +29,7 @@ FANOUTS, BATCH_SIZE, TRAIN_SHARE = (10, 10, 10), 1000, 0.01
 
 @contextmanager
 def copier(megabytes: int, threads: int) -> Iterator[tuple[Callable[[int], None], int]]:
-    """A function that copies memory until so many bytes were read and written in all, and those of a whole copy."""
+    """Open a function that copies memory until so many bytes were read and written, and the bytes of a whole copy."""
     source = np.ones(max(megabytes * 1_000_000 // 8, threads))
     target, whole = np.empty_like(source), 2 * source.nbytes
     cuts = np.linspace(0, source.size, threads + 1).astype(int)
@@ -85,7 +85,7 @@ def coo_to_csc(sizes: Sizes) -> Comparison:
 
 
 def relabel(sizes: Sizes) -> Comparison:
-    """The graph in order of out-degree: ours against scipy's ``A[p][:, p]`` and ``dgl.reorder_graph``.
+    """Compare relabelling in order of out-degree: ours, scipy's ``A[p][:, p]`` and ``dgl.reorder_graph``.
 
     Ours is what `tiering reorder` runs where everything fits in memory.
 
@@ -206,7 +206,7 @@ def _column_sums(indptr: Ids, indices: Ids) -> Ids:
 
 
 def _distinct(indptr: Ids, indices: Ids) -> tuple[int, int]:
-    """Number and checksum of the distinct (column, id) pairs."""
+    """Return number and checksum of the distinct (column, id) pairs."""
     columns = np.repeat(np.arange(indptr.size - 1, dtype=np.int64), np.diff(indptr))
     columns <<= 32
     columns |= indices

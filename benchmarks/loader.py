@@ -1,4 +1,4 @@
-"""Epochs of the loader alone beside memory maps of the same rows, each in a process of its own in the same memory."""
+"""Epochs of the loader alone against memory maps of the same rows, each in a process of its own in the same memory."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ _CHUNK = 1 << 18
 
 
 def table_of(layout: TieredLayout) -> Path:
-    """The rows of the layout's only feature table by rank in one file, written where the first image lies, or
-    beside a layout without any.
-    """
+    """Write the layout's only feature table by rank in one file, next to its first stripe file or to the layout."""
     (node_type,), images, path = layout.feature_types, layout.artifact.images, layout.artifact.path
     path = (images[0].parent if images else path.parent / f"{path.name}.rows") / "rows-by-rank.bin"
     path.parent.mkdir(exist_ok=True)

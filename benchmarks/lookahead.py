@@ -1,14 +1,14 @@
-"""Reading ahead: measured seconds beside every simulated policy, the planner's foresight, and GNNDrive's setting.
+"""Reading ahead: measured seconds against every simulated policy, the planner's foresight, and GNNDrive's setting.
 
 ``python -m benchmarks lookahead [--sizes small|full] [--seconds S] [--dir DIR] [--docs DIR] [PART ...]`` makes graphs
 and layouts in DIR, and runs each cell in a process of its own, held by the kernel to a tenth more than its memory. The
 disk is measured anew for every cell, after all images were read once: virtual disks change their speed. Parts:
 ``policies`` (three shares of the nodes in a batch x three memories), ``planner`` (three graphs x three memories),
-``buffer`` (twice the memory; batches out of order; hits by windows beside GIDS's). With
+``buffer`` (twice the memory; batches out of order; hits by windows against GIDS's). With
 ``--docs`` it writes ``benchmarks/lookahead.json`` and the tables of ``internals/lookahead.md``.
 
 Seconds of reading are those of an epoch whose ids are all known, with a full buffer at its begin, where a batch's rows
-are given up as soon as they are there: nothing is sampled, copied or trained beside it.
+are given up as soon as they are there: nothing is sampled, copied or trained meanwhile.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ SMALLER = 20
 
 @dataclass(frozen=True)
 class Setting:
-    """What one cell measures."""
+    """Settings of one cell."""
 
     graph: str
     batch_size: int
@@ -92,18 +92,18 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """What tells cells apart."""
+        """Key that tells cells apart."""
         fanouts = ",".join(map(str, self.fanouts))
         return f"{self.graph} {self.batch_size} {fanouts} {self.share:.3f}" + f" W{self.window}" * bool(self.window)
 
 
 def few(part: str) -> list[Setting]:
-    """Some cells of a part, for ``--sizes small``."""
+    """Return some cells of a part, for ``--sizes small``."""
     return [one for one in settings(part) if one.share in (HITS_SHARE, *DOUBLED) and one.window < BUFFERED_WINDOWS[1]]
 
 
 def settings(part: str) -> list[Setting]:
-    """The cells of a part; parts have some in common."""
+    """Return the cells of a part; parts have some in common."""
     if part == "policies":
         return [Setting(TABLE, seeds, fanouts, share) for seeds, fanouts in BATCHES for share in SHARES]
     if part == "planner":
@@ -113,7 +113,7 @@ def settings(part: str) -> list[Setting]:
 
 
 def figures(cell: Mapping[str, Any]) -> dict[str, Any]:
-    """What follows from a cell's measurements and simulations; without the latter, ratios to them are left out."""
+    """Return the figures of a cell's measurements and simulations; without the latter, ratios to them are left out."""
     measured = cell["measured"]
     counters, reading = measured["buffer"], cell["read"]["seconds"]
     found = {
@@ -215,7 +215,7 @@ def tables(cells: Mapping[str, Any]) -> dict[str, str]:
 
 
 def make_layout(name: str, size: GraphSize, folder: Path, data: Path) -> Path:
-    """The layout of a graph all of whose rows lie on SSD, hottest first; what it is made from is removed."""
+    """Write the layout of a graph with all rows on SSD, hottest first, and remove its source."""
     work, out = folder / f"{name}-work", folder / name
     source, graph, scores, ordered = (work / part for part in ("data", "graph", "scores", "reordered"))
     sizes = Sizes(stage_nodes=size.nodes, edges=size.edges, memory="auto")
@@ -257,7 +257,7 @@ def warm_up(images: Sequence[Path]) -> None:
 
 
 def run_program(work: str, layout: Path, asked: Mapping[str, Any], memory: str = "auto") -> dict[str, Any]:
-    """What the program prints, held to a tenth more than `memory` where that is a size."""
+    """Return the program's output, held to a tenth more than `memory` where that is a size."""
     done = run_limited(memory, [sys.executable, PROGRAM, work, layout, json.dumps(asked)])
     return dict(json.loads(done.result.splitlines()[-1]))
 
@@ -272,7 +272,7 @@ class Cells:
         for name in layouts:
             warm_up(self._images(name))
         self._fits: dict[str, Any] = {}
-        self._beside: dict[Any, dict[str, int]] = {}
+        self._fixed: dict[Any, dict[str, int]] = {}
 
     def measure(self, setting: Setting) -> None:
         """Find the memory, run the loader in it. A cell that cannot be has a note."""
@@ -285,9 +285,9 @@ class Cells:
         if fitted not in self._fits:
             asked = {"loader": options | {"window": "auto"}, "rows": rows}
             key = (setting.graph, setting.batch_size, setting.fanouts)
-            self._fits[fitted] = run_program("fit", layout, asked | self._beside.get(key, {}))
-            if "beside" in self._fits[fitted]:
-                self._beside[key] = {"beside": self._fits[fitted]["beside"]}
+            self._fits[fitted] = run_program("fit", layout, asked | self._fixed.get(key, {}))
+            if "fixed" in self._fits[fitted]:
+                self._fixed[key] = {"fixed": self._fits[fitted]["fixed"]}
         fit = self._fits[fitted]
         if "note" in fit:
             self.done[setting.name] = {"setting": asdict(setting), "note": fit["note"]}
@@ -300,7 +300,7 @@ class Cells:
         }  # fmt: skip
 
     def reorder(self) -> None:
-        """Batches that read by themselves, in order and not, beside the first of the doubled memories."""
+        """Batches that read by themselves, in order and not, in addition to the first of the doubled memories."""
         setting = Setting(TABLE, *MIDDLE[TABLE], DOUBLED[0])
         asked = {"loader": self._options(setting), "seconds": 3 * self._seconds}
         self.done[setting.name]["order"] = run_program("reorder", self._layouts[TABLE], asked)

@@ -22,7 +22,7 @@ class MemoryGroup:
 
     path: Path
     unified: bool
-    """Whether it is of version 2."""
+    """Whether the group is of version 2."""
 
     def enter(self) -> None:
         """Move this process into the group: what a new process does first (``preexec_fn``)."""
@@ -38,7 +38,7 @@ class MemoryGroup:
 
 @contextmanager
 def memory_group(limit: int, mount: Path = MOUNT, own: Path = Path("/proc/self/cgroup")) -> Iterator[MemoryGroup]:
-    """A group of at most `limit` bytes, without swap, removed at the end; `CapabilityError` if none can be made."""
+    """Open a group of at most `limit` bytes, without swap, removed at the end; `CapabilityError` if that fails."""
     reasons = []
     for parent, unified in _parents(mount, own):
         path = parent / f"tiering-{os.getpid()}"
@@ -58,7 +58,7 @@ def memory_group(limit: int, mount: Path = MOUNT, own: Path = Path("/proc/self/c
 
 
 def _parents(mount: Path, own: Path) -> Iterator[tuple[Path, bool]]:
-    """Groups below which one may be made: of version 1 the root; of version 2 ours, and those above it."""
+    """Yield groups below which one may be made: of version 1 the root; of version 2 ours, and those above it."""
     if (mount / "memory" / "memory.limit_in_bytes").exists():
         yield mount / "memory", False
     lines = own.read_text().splitlines() if own.exists() else []

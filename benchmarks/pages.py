@@ -1,4 +1,4 @@
-"""What a run is reported as: the machine, figures kept in a file, Markdown tables, also between two marks of a page."""
+"""Reports of runs: the machine, figures kept in a file, Markdown tables, also between two marks of a page."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _describe_gpu() -> dict[str, Any]:
 
 
 def show_machine(machine: Mapping[str, Any]) -> str:
-    """What it ran on, in one line."""
+    """Return the machine in one line."""
     parts = [f"{machine['processor']}, {machine['cores']} cores, {format_bytes(machine['memory_bytes'])}"]
     if gpu := machine.get("gpu"):
         parts.append(f"{gpu['name']}, {gpu['multiprocessors']} multiprocessors, {format_bytes(gpu['memory_bytes'])}")
@@ -77,7 +77,7 @@ def show_machine(machine: Mapping[str, Any]) -> str:
 def keep_results(
     path: Path | None, machine: Mapping[str, Any], works: Iterable[tuple[str, Callable[[], Any]]]
 ) -> dict[str, Any]:
-    """A document of results, written to `path` after each work; what is there already and ran here does not run again.
+    """Run works that `path` lacks, and write the document of results to it after each.
 
     Here means the same processor and GPU (with its driver). Without a path nothing is kept.
     """
@@ -110,13 +110,13 @@ def put(page: Path, begin: str, end: str, text: str) -> bool:
 
 
 def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 0) -> str:
-    """A Markdown table; the columns after the first `left` are aligned right."""
+    """Return a Markdown table; the columns after the first `left` are aligned right."""
     rules = "|" + "---|" * left + "---:|" * (len(heads) - left)
     return "\n".join(["| " + " | ".join(heads) + " |", rules, *("| " + " | ".join(row) + " |" for row in rows)])
 
 
 def comparison_table(result: Mapping[str, Any]) -> str:
-    """A comparison, or a table of figures, as JSON has it, in Markdown, with its parameters below."""
+    """Return a comparison, or a table of figures, as JSON has it, in Markdown, with its parameters below."""
     if "heads" in result:
         return f"{result['name']}\n\n{figures(result)}\n{_settings(result)}\n"
     ours = f"{result['median_seconds']:.4g} s"
@@ -133,7 +133,7 @@ def comparison_table(result: Mapping[str, Any]) -> str:
 
 
 def figures(result: Mapping[str, Any]) -> str:
-    """The rows of a `Table`, as JSON has it, in Markdown; numbers to four digits."""
+    """Return the rows of a `Table`, as JSON has it, in Markdown; numbers to four digits."""
     return markdown(result["heads"], [[_figure(value) for value in row] for row in result["rows"]])
 
 
@@ -148,11 +148,11 @@ def _settings(result: Mapping[str, Any]) -> str:
 
 
 def rate(value: float, unit: str) -> str:
-    """A rate for people: ``1.2 G edges/s``, ``25 GB/s``."""
+    """Return a rate for people: ``1.2 G edges/s``, ``25 GB/s``."""
     scale, prefix = next((s, p) for s, p in ((1e9, "G"), (1e6, "M"), (1e3, "k"), (0.0, "")) if value >= s)
     return f"{value / (scale or 1):.3g} {prefix}{unit if unit == 'B' else f' {unit}' if prefix else unit}/s"
 
 
 def spread(entry: Mapping[str, Any], name: str = "ratio") -> str:
-    """A ratio with its minimum and maximum."""
+    """Return a ratio with its minimum and maximum."""
     return f"{entry[name]:.2f} ({entry[f'{name}_min']:.2f} .. {entry[f'{name}_max']:.2f})"

@@ -60,7 +60,7 @@ def _mix(words: Words) -> Words:
 
 
 def _scramble(ids: Words, scale: int, key: Words) -> Words:
-    """A bijection: odd multipliers and xor with higher bits are both invertible modulo ``2**scale``."""
+    """Map ids by a bijection: odd multipliers and xor with higher bits are both invertible modulo ``2**scale``."""
     mask = np.uint64((1 << scale) - 1)
     for _ in range(3):
         ids = (ids * _GOLDEN + key) & mask

@@ -1,4 +1,4 @@
-"""Neighbour sampling beside DGL's and GraphBolt's: same graph, seeds, fanouts and threads, in turn in one run.
+"""Neighbour sampling against DGL's and GraphBolt's: same graph, seeds, fanouts and threads, in turn in one run.
 
 Before anything is timed, every side samples all batches once and the numbers of edges are compared: a sampler that
 returns fewer edges is not faster.
@@ -58,7 +58,7 @@ class SamplingTask:
         return cls(csc, seeds, how, sizes.threads, weights)
 
     def num_nodes(self, node_type: str = "node") -> int:
-        """Number of nodes."""
+        """Return the number of nodes."""
         return int(self.indptr_indices[0].size) - 1
 
     def csc(self, relation: Relation | None = None) -> Csc:
@@ -66,16 +66,16 @@ class SamplingTask:
         return self.indptr_indices
 
     def edge_data(self, relation: Relation) -> dict[str, npt.NDArray[Any]]:
-        """The weights, if there are any."""
+        """Return the weights, if there are any."""
         return {} if self.weights is None else {"weight": self.weights}
 
     def arrays(self) -> dict[str, Any]:
-        """What the peers' program reads."""
+        """Return the arrays that the peers' program reads."""
         indptr, indices = self.indptr_indices
         return {"indptr": indptr, "indices": indices, "seeds": self.seeds, "weights": self.weights}
 
     def how(self) -> dict[str, Any]:
-        """What it is told."""
+        """Return the options of the peers' program."""
         told = {name: getattr(self.options, name) for name in ("sampler", "num_walks", "walk_length", "restart")}
         return told | {"fanouts": list(self.options.fanouts), "threads": self.threads}
 
@@ -133,7 +133,7 @@ def expect_as_many(name: str, label: str, ours: int, theirs: int) -> None:
 uniform = partial(_compare, "sampling", "uniform")
 replacement = partial(_compare, "sampling-replacement", "replacement")
 weighted = partial(_compare, "sampling-weighted", "weighted", batches=10)
-"""What is prepared once for the graph (running sums of weights) is not timed."""
+"""Compare samplers; the graph's preparation (running sums of weights) is not timed."""
 pinsage = partial(_compare, "sampling-pinsage", "pinsage", scramble=True, fanouts=(10, 10), batches=4, num_walks=50)
 """50 walks of up to 2 steps per node, top 10 visited. DGL walks the reversed graph.
 

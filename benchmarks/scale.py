@@ -1,7 +1,7 @@
 """How time grows with edges, nodes, threads, memory and bytes of a row: import, wrpr, reorder and layout, file to file.
 
 ``python -m benchmarks scale [--dir DIR] [--largest EDGES] [--docs DIR]`` runs the stages on scrambled R-MAT graphs in
-DIR, beside reading their input and writing their output directly, in memory groups of a tenth more than the budget
+DIR, against reading their input and writing their output directly, in memory groups of a tenth more than the budget
 where such groups can be made. With ``--docs`` it writes ``benchmarks/scale.json``, tables of ``internals/scale.md`` and
 ``images/scale.png``. What is in the file already and was run on this machine is not run again: delete the file to begin
 anew. The largest takes 60 GB of disk and some ten minutes.
@@ -56,7 +56,7 @@ def run(series: str, sizes: Sizes) -> list[dict[str, Any]]:
 
 
 def key(series: str, sizes: Sizes) -> str:
-    """What tells runs apart."""
+    """Return the key that tells runs apart."""
     if series == "rows":
         return f"rows {sizes.row_bytes} {sizes.feature_bytes} {sizes.memory}"
     return f"{sizes.stage_nodes} {sizes.edges} {sizes.threads} {sizes.memory}"
@@ -87,7 +87,7 @@ def _times(result: dict[str, Any]) -> list[str]:
 
 
 def write_docs(docs: Path, results: dict[str, list[dict[str, Any]]]) -> None:
-    """Tables into ``internals/scale.md``, the plot beside."""
+    """Write tables into ``internals/scale.md``, the plot next to it."""
     for series, table in tables(results).items():
         put(docs / "internals" / "scale.md", BEGIN.format(series), END, table)
     plot([result for done in results.values() for result in done], docs / "images" / "scale.png")

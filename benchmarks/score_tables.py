@@ -64,7 +64,7 @@ GENERATED = ("rmat", "hetero")
 
 
 def make_graph(name: str, data: Path, work: Path, small: bool) -> tuple[Graph, Any]:
-    """A dataset's graph, imported or generated in `work`, and its training nodes where it has no split."""
+    """Import or generate a dataset's graph in `work`; return its training nodes too where it has no split."""
     options: dict[str, Any] = {"reverse_edges": True} if name == "tolokers" else {}
     place = data / name
     if name in GENERATED:
@@ -134,7 +134,7 @@ def measure(table: Table, graph: Graph, train: Any, work: Path) -> list[dict[str
 
 
 def render(table: Table, runs: Sequence[dict[str, Any]]) -> str:
-    """A table as Markdown."""
+    """Return a table as Markdown."""
     about = DATASETS[table.dataset]
     parts = [f"### {table.title}: {table.dataset}\n\n{about[0].upper() + about[1:]}.\n"]
     for run in runs:

@@ -1,4 +1,4 @@
-"""Random rows from the ssd tier beside fio's random direct reads: same file, depth and size, in one run.
+"""Random rows from the ssd tier against fio's random direct reads: same file, depth and size, in one run.
 
 Ours counts the reads that reach the device: a gather merges rows that lie next to each other and reads repeated rows
 once.

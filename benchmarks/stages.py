@@ -1,4 +1,4 @@
-"""Whole stages, from files to files, beside reading and writing as many bytes on the same disk, in turn.
+"""Whole stages, from files to files, against reading and writing as many bytes on the same disk, in turn.
 
 Each stage runs as the command does, in a process of its own, its input out of the page cache; with a memory budget in a
 memory control group of a tenth more, where such a group can be made. The peer reads the stage's input files once and
@@ -54,7 +54,7 @@ print((time.perf_counter() - start) * len(ids) / done)
 
 
 def chain(sizes: Sizes, timed: Sequence[str] = STAGES) -> list[Comparison]:
-    """The stages, one after the other up to the last that is timed, each on what the one before made."""
+    """Compare the stages, one after the other up to the last that is timed, each on the artifact of the one before."""
     results = []
     with bench_folder(sizes) as folder:
         data, graph, scores, ordered = (folder / name for name in ("data", "graph", "scores", "reordered"))
@@ -126,7 +126,7 @@ def write_edges(sizes: Sizes, folder: Path) -> Path:
 
 
 def write_rows(path: Path, rows: int, row_bytes: int) -> None:
-    """A table of float16 or bytes, not all alike; made of one random block."""
+    """Write a table of float16 or bytes, not all alike; made of one random block."""
     dtype, dim = ("<f2", row_bytes // 2) if row_bytes % 2 == 0 else ("|i1", row_bytes)
     block = np.random.default_rng(0).integers(0, 100, (max(1, (64 << 20) // row_bytes), dim)).astype(dtype)
     reserve(path, rows * row_bytes)
@@ -176,13 +176,13 @@ def stage(
 
 
 def run_tiering(sizes: Sizes, command: list[Any]) -> Spent:
-    """A command of those that take --memory, in a process of its own."""
+    """Run a command that takes --memory in a process of its own."""
     more = ["--threads", sizes.threads, "--memory", sizes.memory, "--json"]
     return run_limited(sizes.memory, [sys.executable, "-m", "tiering.cli", *command, *more])
 
 
 def run_limited(memory: str, line: list[Any]) -> Spent:
-    """A command line, held by the kernel to a tenth more than `memory` where that is a size; its output."""
+    """Run a command line, held by the kernel to a tenth more than `memory` where that is a size; return its output."""
     limit = parse_size(memory, "memory").bytes
     with ExitStack() as stack:
         enter: Callable[[], None] | None = None
@@ -260,6 +260,6 @@ def _files(place: Path) -> list[Path]:
 
 @contextmanager
 def bench_folder(sizes: Sizes) -> Iterator[Path]:
-    """A directory on the disk to measure, removed afterwards."""
+    """Open a directory on the disk to measure, removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="tiering-bench-", dir=os.fspath(sizes.folder)) as name:
         yield Path(name)

@@ -50,9 +50,9 @@ class Worker:
             self.__exit__()
             raise
         self.name = str(greeting["name"])
-        """What runs there, with its version."""
+        """Name of the library there, with its version."""
         self.works = list(greeting["works"])
-        """What can be asked for."""
+        """Works that can be asked for."""
 
     def turn(self, work: str, *arguments: Any) -> Spent:
         """Do a work once."""
@@ -91,7 +91,7 @@ class Worker:
 def library(
     name: str, python: Path | str, task: Mapping[str, Any], arrays: Mapping[str, Any]
 ) -> Iterator[tuple[Worker | str, Path]]:
-    """A worker with a peer's library, a task and arrays, or why there is none; and the folder where it saves."""
+    """Open a worker with a peer's library, a task and arrays, or say why not; and the folder where it saves."""
     with tempfile.TemporaryDirectory(prefix="tiering-bench-") as place:
         folder = Path(place)
         for key, array in arrays.items():

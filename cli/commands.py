@@ -93,5 +93,5 @@ def _root(
 
 @cache
 def commands() -> Any:
-    """The tree as click runs it; to make it takes as long as a short command."""
+    """Return the tree as click runs it; making it takes as long as a short command."""
     return typer.main.get_command(app)

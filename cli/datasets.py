@@ -105,7 +105,7 @@ def _print(source: DatasetSpec) -> None:
             "labels": source.labels,
             "splits": source.splits,
             "imported with": options or "no options",
-            "graph": f"{row[5] or '?'} beside the features; least memory {row[6] or '?'}",
+            "graph": f"{row[5] or '?'} in addition to the features; least memory {row[6] or '?'}",
         }
     )
     print_line("")

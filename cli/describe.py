@@ -1,4 +1,4 @@
-"""What commands made, or would take, for people: its description. Machines get `summary` and forecasts as JSON."""
+"""Descriptions, for people, of what commands made or would take. Machines get `summary` and forecasts as JSON."""
 
 from __future__ import annotations
 

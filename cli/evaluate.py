@@ -44,7 +44,7 @@ def evaluate_command(
     seed: Seed = 0,
     plot: Annotated[Path | None, flag("Draw the curves.", "--plot", metavar="FILE.png")] = None,
 ) -> None:
-    """Count the reads of sampled epochs: what share would a cache of 1 to 40 % serve, filled by each score?
+    """Count the reads of sampled epochs that a cache of 1 to 40 % would serve, filled by each score.
 
     Several --fanouts give one table each, and --plot draws their depths next to each other.
     """

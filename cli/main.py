@@ -121,7 +121,7 @@ def _usage_line(error: Exception) -> str:
 
 
 def _reader_left() -> int:
-    """Standard output was closed early (`tiering info G | head`): no error of ours, but say so to the caller."""
+    """Return the exit status where standard output was closed early (`tiering info G | head`)."""
     # Python would flush again at exit and complain: give it a place where that works.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 141

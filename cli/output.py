@@ -1,4 +1,4 @@
-"""What commands print: tables for people, one JSON document for machines. Results only; the rest goes to stderr.
+"""Output of commands: tables for people, one JSON document for machines. Results only; the rest goes to stderr.
 
 Names come from files that anybody may have written: every line passes through `printable`.
 """

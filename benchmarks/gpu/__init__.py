@@ -1,1 +1,1 @@
-"""GPU benchmarks: gathers beside copies and torch, sampling, epochs. They import torch; `page` writes docs/gpu.md."""
+"""GPU benchmarks: gathers against copies and torch, sampling, epochs. They import torch; `page` writes docs/gpu.md."""

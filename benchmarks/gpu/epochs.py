@@ -26,7 +26,7 @@ from tiering.loader import TieredLayout, open_layout
 from tiering.loader.batches.batch import Batch
 
 ON_GPU, IN_HOST = "10%", "40%"
-"""Rows in the memory of the GPU; beside them, where there is an ssd tier, those in host memory."""
+"""Rows in the memory of the GPU; in addition, where there is an ssd tier, those in host memory."""
 HOT = (0, 5, 10, 25)
 """Percent of the rows in the memory of the GPU, one comparison each."""
 ZERO_COPY = "zero-copy alone: all rows in host memory, read by the GPU"
@@ -103,7 +103,7 @@ def _hot(gpu: GpuSide, made: Layouts, host: Path, percent: int) -> Comparison:
 
 
 def ssd(sizes: Sizes) -> Comparison:
-    """A tenth of the rows on the GPU, four tenths in host memory, half on SSD."""
+    """Compare with a tenth of the rows on the GPU, four tenths in host memory, half on SSD."""
     gpu = GpuSide(sizes)
     with layouts(sizes) as made:
         host = made.make("host", "--cpu", "100%")
@@ -121,7 +121,7 @@ def _compare(
     targets: Mapping[str, float] | None = None,
     **more: Any,
 ) -> Comparison:
-    """Epochs of our layout beside those of `sides`, after a look at whether all get the same rows."""
+    """Compare epochs of our layout with those of `sides`, after a look at whether all get the same rows."""
     ours = Epochs(gpu, made, path)
     peers = {label: Epochs(gpu, made, place, rows) for label, (place, rows) in sides.items()}
     rows = ours.first_rows()

@@ -1,4 +1,4 @@
-"""A file read into the memory of the GPU, as tiers are filled: our own reads and copies, beside kvikio (cuFile).
+"""A file read into the memory of the GPU, as tiers are filled: our own reads and copies, against kvikio (cuFile).
 
 Both read a file that is not in the page cache; kvikio's threads and tasks are as its environment says. Whether kvikio
 may use GPUDirect Storage is among the parameters, for without it kvikio reads through host memory, too.
@@ -72,7 +72,7 @@ def _by_kvikio() -> Fill:
 
 
 def _gds_state() -> str:
-    """What kvikio does with GPUDirect Storage here."""
+    """Return how kvikio uses GPUDirect Storage here."""
     if import_module("kvikio.defaults").is_compat_mode_preferred():
         return "compatibility mode"
     available = import_module("kvikio.cufile_driver").get("is_gds_available")

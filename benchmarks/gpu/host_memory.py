@@ -114,9 +114,7 @@ class PinnedArray:
 
 
 class LinkCopy:
-    """So many bytes of pinned host memory, at least one, copied to the GPU piece by piece: no reader of as many bytes
-    over the link can be faster.
-    """
+    """Pinned host memory, at least one byte, copied to the GPU piece by piece: no reader over the link is faster."""
 
     def __init__(self, device: Device, nbytes: int) -> None:
         self._device, self._nbytes, self._piece = device, nbytes, min(nbytes, _PIECE)

@@ -1,7 +1,7 @@
 """How long one batch of rows takes while the GPU multiplies matrices on another stream, as training does.
 
 Each gather is timed by the host from its launch until it has ended, as a loader that waits for it would see it.
-Matrices are multiplied so many times that all gathers begin beside them: what that takes alone is measured first,
+Matrices are multiplied so many times that all gathers begin during them: what that takes alone is measured first,
 gathers go on for as long, and what the multiplications take longer is said.
 """
 
@@ -23,9 +23,9 @@ from benchmarks.gpu.side import GpuSide, empty_rows
 from benchmarks.harness import Sizes, Table, Work
 from tiering.units import format_bytes
 
-HEADS = ["rows", "SMs", "p50 us", "p99 us", "beside GEMMs: p50 us", "p99 us", "GEMMs slower by"]
+HEADS = ["rows", "SMs", "p50 us", "p99 us", "during GEMMs: p50 us", "p99 us", "GEMMs slower by"]
 SHARES = (1, 2, 4)
-"""Tenths of the multiprocessors, beside all of them."""
+"""Tenths of the multiprocessors, in addition to all of them."""
 _BATCH_BYTES = 32 << 20
 _MOST_WIDTH, _MOST_GEMMS, _SECONDS = 8192, 500, 1.0
 
@@ -50,13 +50,13 @@ class Gemms:
         seconds = self.run()
         self.count = min(_MOST_GEMMS, max(1, ceil(min(_SECONDS, gpu.sizes.seconds) / max(seconds, 1e-6))))
 
-    def run(self, beside: Work = lambda: None) -> float:
-        """Put all multiplications on their stream, do `beside`, and wait; seconds that they took."""
+    def run(self, meanwhile: Work = lambda: None) -> float:
+        """Put all multiplications on their stream, do `meanwhile`, and wait; seconds that they took."""
         begin = time.perf_counter()
         with self._gpu.device.on(self._stream):
             for _ in range(self.count):
                 torch.mm(self._left, self._right, out=self._out)
-        beside()
+        meanwhile()
         self._stream.synchronize()
         return time.perf_counter() - begin
 
@@ -131,7 +131,7 @@ def _task(sizes: Sizes) -> RowTask:
 def _row(gpu: GpuSide, gemms: Gemms, what: list[Any], launch: Callable[[int, Any], None]) -> list[Any]:
     batches = Latencies(gpu, launch)
     window = gemms.run()
-    alone, beside = batches.during(window), []
-    longer = gemms.run(lambda: beside.extend(batches.during(window)))
-    times = [float(np.percentile(side, share)) for side in (alone, beside) for share in (50, 99)]
+    alone, meanwhile = batches.during(window), []
+    longer = gemms.run(lambda: meanwhile.extend(batches.during(window)))
+    times = [float(np.percentile(side, share)) for side in (alone, meanwhile) for share in (50, 99)]
     return [*what, *times, longer / window]

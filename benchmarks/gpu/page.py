@@ -1,6 +1,6 @@
 """GPU benchmarks at the sizes that docs/gpu.md quotes: ``python -m benchmarks gpu --docs docs --row-bytes 1024``.
 
-It writes ``benchmarks/GPU.json``, beside it the access times as ``tiering layout --access-costs`` takes them and the
+It writes ``benchmarks/GPU.json``, next to it the access times as ``tiering layout --access-costs`` takes them and the
 cases of the sweep, and the tables of ``gpu.md`` where that page has a place for them. What is in the file already and
 was run on this GPU and this driver is not run again: delete the file to begin anew. Graphs and images lie in ``--dir``
 for a while, some 30 GB.
@@ -31,8 +31,8 @@ def write(docs: Path, names: Sequence[str], sizes: Sizes, run: Callable[[str, Si
     machine = describe_machine(gpu=True)
     path = docs / "benchmarks" / f"{re.sub(r'[^a-z0-9]+', '-', machine['gpu']['name'].lower()).strip('-')}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = {name: path.with_name(f"{path.stem}-{name}.json") for name in ("times", "sweep")}
-    sizes = replace(sizes, gpu_times_out=beside["times"], sweep_out=beside["sweep"])
+    outputs = {name: path.with_name(f"{path.stem}-{name}.json") for name in ("times", "sweep")}
+    sizes = replace(sizes, gpu_times_out=outputs["times"], sweep_out=outputs["sweep"])
 
     def results(name: str) -> list[dict[str, Any]]:
         return [result.to_json() for result in run(name, sizes)]
@@ -44,7 +44,7 @@ def write(docs: Path, names: Sequence[str], sizes: Sizes, run: Callable[[str, Si
 
 
 def tables(document: dict[str, Any]) -> str:
-    """What was measured, as Markdown: what it ran on; a table for each benchmark, with the parameters that vary."""
+    """Return the measurements as Markdown: the machine; a table for each benchmark, with the parameters that vary."""
     parts = [show_machine(document["machine"]) + "."]
     for name, results in document["results"].items():
         if "heads" in results[0]:
@@ -59,7 +59,7 @@ def tables(document: dict[str, Any]) -> str:
         for result, settings in zip(results, about, strict=True):
             cells = [str(settings.get(key, "")) for key in varying]
             rows += [[*cells, rate(result["rate"], result["unit"]), *_peer(peer, result)] for peer in result["peers"]]
-        heads = [*(key.replace("_", " ") for key in varying), "tiering", "its rate", "ratio", "aim", "beside"]
+        heads = [*(key.replace("_", " ") for key in varying), "tiering", "its rate", "ratio", "aim", "peer"]
         common = _common({key: about[0][key] for key in named if key not in varying})
         parts.append(f"`{name}` ({common}); ratios above 1: tiering is faster\n\n{markdown(heads, rows)}")
     return "\n\n".join(parts)

@@ -95,7 +95,7 @@ def sampled_edges(sampler: TorchSampler, batches: Sequence[Tensor]) -> int:
 
 
 def wrong_draw(csc: tuple[Ids, Ids], nodes: Ids, fanout: int, sources: Ids, destinations: Ids) -> str:
-    """What is wrong with neighbours drawn without replacement; empty if nothing is.
+    """Return the error in neighbours drawn without replacement; empty if there is none.
 
     Every node gets as many as its list has, `fanout` at most; each of them as often as it stands in the list at most.
     """

@@ -1,4 +1,4 @@
-"""What the GPU does in an epoch of GraphSAGE, kernel by kernel, as torch's profiler sees it.
+"""Times of the GPU in an epoch of GraphSAGE, kernel by kernel, as torch's profiler sees it.
 
 The epoch is that of ``gpu-epoch`` with a tenth of the rows in the memory of the GPU; another one ran before. Kernels of
 all streams are added up, so shares are of the time that kernels and copies take together; how busy that kept the GPU
@@ -51,7 +51,7 @@ def _profile(gpu: GpuSide, epochs: Epochs, about: dict[str, Any]) -> Table:
 
 
 def _microseconds(event: Any, on_gpu: bool) -> float:
-    """What a kernel, or an operation on the processor, took in all calls; 0 for what is neither."""
+    """Return the time of a kernel, or an operation on the processor, in all calls; 0 for other events."""
     if not on_gpu:
         return float(event.self_cpu_time_total)
     kernel = str(event.device_type).endswith("CUDA") and not getattr(event, "is_user_annotation", False)
@@ -69,6 +69,6 @@ def table_rows(timed: list[tuple[str, int, float]]) -> list[list[Any]]:
 
 
 def _short(name: str) -> str:
-    """A kernel's name without what would break a table; types of templates are cut off where it is long."""
+    """Return a kernel's name without characters that break a table; template types of long names are cut off."""
     name = name.replace("|", "/").replace("\n", " ")
     return name if len(name) <= _MOST_LETTERS else name[: _MOST_LETTERS - 3] + "..."

@@ -1,7 +1,7 @@
 """Kernels of designs that others published, in ``reference/*.cu``: compiled by nvcc when a benchmark first wants them.
 
-They stand for libraries that cannot be installed beside torch everywhere. The library is kept in ``build/reference`` of
-the checkout, by what it was made of.
+They stand for libraries that cannot be installed next to torch everywhere. The library is kept in
+``build/reference`` of the checkout, by a digest of its sources.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BY_WARPS = "reference kernel: a warp reads a row by its lines (as DGL, GraphBolt
 STAGED = "reference kernel: a warp stages a row in shared memory (as WholeGraph)"
 _KINDS = {BY_WARPS: 0, STAGED: 1}
 _MOST_EDGES = 2**31 - 1
-"""Of a hop; older versions of the sort count no further."""
+"""Nodes of a hop; older versions of the sort count no further."""
 _ARGUMENTS: dict[str, list[Any]] = {
     "gather": [c_int, c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_void_p],
     "lists": [c_void_p, c_void_p, c_int64, c_void_p, c_void_p, c_void_p],
@@ -39,17 +39,17 @@ _ARGUMENTS: dict[str, list[Any]] = {
     "sort": [c_void_p, ctypes.POINTER(c_size_t), *[c_void_p] * 4, c_int64, c_int64, c_void_p, c_void_p],
     "take": [c_int, *[c_void_p] * 4, c_int64, c_int64, *[c_void_p] * 3],
 }
-"""Of ``reference_...``, as the sources have them; the stream is the last."""
+"""Arguments of ``reference_...``, as the sources have them; the stream is the last."""
 
 
 def find_nvcc() -> str | None:
-    """nvcc by ``CUDACXX``, on ``PATH``, or where CUDA is installed by default."""
+    """Find nvcc by ``CUDACXX``, on ``PATH``, or where CUDA is installed by default."""
     named = os.environ.get("CUDACXX")
     return shutil.which(named) if named else shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
 
 
 def compile_reference(nvcc: str, architecture: str, folder: Path) -> Path:
-    """The library for GPUs such as ``sm_90``; `CapabilityError` with nvcc's words where it cannot be made."""
+    """Compile the library for GPUs such as ``sm_90``; `CapabilityError` with nvcc's words where that fails."""
     made_of = hashlib.sha256(" ".join((nvcc, architecture, *FLAGS)).encode())
     for source in sorted(SOURCES.iterdir()):
         made_of.update(source.read_bytes())
@@ -119,12 +119,12 @@ class Reference:
 
 
 def _sums(counts: Tensor) -> Tensor:
-    """Sums of what comes before each place, and of all: one more than there are counts."""
+    """Return the sums of the counts before each position, and of all: one more than there are counts."""
     return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
 
 def load(gpu: GpuSide) -> Reference | str:
-    """The kernels for this GPU, or why there are none."""
+    """Load the kernels for this GPU, or return why there are none."""
     if gpu.device.torch_device.type != "cuda":
         return "not measured: the reference kernels run on a GPU only, and this one is simulated"
     if (nvcc := find_nvcc()) is None:
@@ -142,7 +142,7 @@ def _loaded(nvcc: str, architecture: str) -> Reference | str:
 
 
 def gathers(gpu: GpuSide, address: int, ids: list[Tensor], out: Tensor, expected: Tensor) -> dict[str, Work | str]:
-    """Passes over batches of `ids` by either kernel, into `out`; one whose last batch is not `expected` says so."""
+    """Return passes over batches of `ids` by either kernel, into `out`, or an error if the last is not `expected`."""
     kernels = load(gpu)
     if isinstance(kernels, str):
         return {BY_WARPS: kernels}

@@ -31,7 +31,7 @@ ON_A_PAGE = "table on a page"
 OFFSETS = {ON_A_PAGE: 0, "table 16 B off a line": 16}
 CPU, TORCH = "torch index_select on the CPU, copied", "torch index_select"
 SHARE, EXPONENT = 0.1, 1.0
-"""Of the rows: those in the memory of the GPU; row r is asked for in proportion to (r + 1) ** -EXPONENT."""
+"""Fractions of the rows in the memory of the GPU; row r is asked for in proportion to (r + 1) ** -EXPONENT."""
 LINE_BYTES = 128
 _BATCH_BYTES = 128 << 20
 _PAGE = 4096

@@ -1,4 +1,4 @@
-"""Neighbour sampling by the GPU with a part of the lists in its memory, beside our CPU sampler and others on the GPU.
+"""Neighbour sampling by the GPU with a part of the lists in its memory, against our CPU sampler and others on the GPU.
 
 The GPU's batches are those of our CPU sampler, bit for bit, which is looked at before anything is timed. The sampler in
 torch draws the same number of edges; its graph lies in the memory of the GPU whole. That of the reference kernels does
@@ -32,7 +32,7 @@ from tiering.sampling import NeighborSampler, SampledBatch, SamplingOptions
 from tiering.units import format_bytes
 
 SHARES = (0.0, 0.1, 1.0)
-"""Of the bytes of the adjacency: those in the memory of the GPU."""
+"""Fractions of the adjacency's bytes in the memory of the GPU."""
 CPU, TORCH = "our sampler on the CPU", "plain torch on the GPU, graph in its memory"
 REFERENCE = "reference kernels: random keys sorted list by list (as cuGraph, GraphBolt)"
 SECTORS = "sectors of 32 bytes that lists in host memory touch, copied"
@@ -101,8 +101,10 @@ class OnGpu:
 
 
 def touched_sectors(sample: SampledBatch, columns: int, edges: int, size: ListBytes) -> int:
-    """Sectors of host memory that hold what a batch reads of lists, where `columns` of them with `edges` entries lie in
-    that of the GPU: begins and ends of lists, keys of those that sample, and the entries drawn.
+    """Return the sectors of host memory that a batch reads of lists.
+
+    `columns` of them with `edges` entries lie in the memory of the GPU. Read are begins and ends of lists, keys of
+    those that sample, and the entries drawn.
     """
     lists = sample.nodes["node"][: sample.num_nodes[-2]["node"]]
     lists = lists[lists >= columns]
@@ -170,7 +172,7 @@ def _sampling(gpu: GpuSide, made: Layouts, path: Path, share: float, task: Sampl
 
 
 def _reference(gpu: GpuSide, task: SamplingTask, seeds: list[Tensor], local: bool, edges: int) -> Work | str:
-    """A pass by the reference kernels, with the lists in the memory of the GPU or all in host memory; else why not."""
+    """Return a pass by the reference kernels, all lists in the memory of the GPU or of the host; else why not."""
     kernels = load(gpu)
     if isinstance(kernels, str):
         return kernels

@@ -27,7 +27,7 @@ CLASSES = 16
 _TURN_SECONDS = 0.2
 """Least length of a turn: launches and the wait at its end are some microseconds each."""
 _UNREAD_ROW_BYTES = 16
-"""Of rows that nobody reads."""
+"""Bytes of rows that nobody reads."""
 
 
 def gpu_missing() -> str:
@@ -60,7 +60,7 @@ class GpuSide:
         self._end.wait()
 
     def per_pass(self, work: Work) -> Callable[[], Spent]:
-        """What one pass of `work` takes, from turns of several, long beside what starts and ends them; warms up."""
+        """Return the time of one pass of `work`, from turns of several, long against their start and end; warms up."""
 
         def turn(passes: int) -> None:
             for _ in range(passes):
@@ -117,7 +117,7 @@ def _bound(asked: str, multiprocessors: int) -> int:
 
 
 def gigabytes(nbytes: float, seconds: float) -> float:
-    """A rate in GB/s, powers of ten."""
+    """Return a rate in GB/s, powers of ten."""
     return nbytes / seconds / 1e9
 
 
@@ -180,13 +180,13 @@ class Layouts:
     """Seeds of a batch: a thousand, or fewer on graphs that have not enough."""
 
     def make(self, name: str, *tiers: str | Path) -> Path:
-        """A layout; `tiers` are options of ``tiering layout``."""
+        """Write a layout; `tiers` are options of ``tiering layout``."""
         out = self.folder / name
         run_tiering(self.sizes, ["layout", self.folder / "reordered", *tiers, "--out", out])
         return out
 
     def about(self) -> dict[str, Any]:
-        """What a report says about the graph."""
+        """Return the graph's facts for a report."""
         return {
             "nodes": self.sizes.graph_nodes, "edges": self.sizes.edges, "fanouts": list(FANOUTS),
             "batch_size": self.batch_size,

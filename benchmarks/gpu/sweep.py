@@ -51,7 +51,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """What it is kept by."""
+        """Key of the case in the results."""
         return " ".join(map(str, astuple(self)))
 
 
@@ -109,7 +109,7 @@ class _Tables:
         self.huge_share: float | None = None
 
     def of(self, case: Case, nbytes: int) -> PinnedRows:
-        """The table of a case; `BudgetError` where memory is short, or cannot be locked."""
+        """Return the table of a case; `BudgetError` where memory is short, or cannot be locked."""
         if self._held is None or self._key != (case.large, case.pages):
             self._held = None  # goes before the next one comes
             if (free := available_memory()) < 1.1 * nbytes:
@@ -120,7 +120,7 @@ class _Tables:
 
 
 def _measured(gpu: GpuSide, tables: _Tables, case: Case) -> list[Any] | str:
-    """A row of the table, or why there is none."""
+    """Return a row of the table, or why there is none."""
     nbytes = tables.large_bytes if case.large else gpu.sizes.image_bytes
     try:
         memory = tables.of(case, nbytes)

@@ -1,4 +1,4 @@
-"""What an access costs more from host memory than from the GPU's, by the kernels that training runs.
+"""Extra cost of an access to host memory rather than the GPU's, by the kernels that training runs.
 
 Rows: the gather, by as many multiprocessors as it takes in training, from either memory, at several sizes; a line is
 fitted. Lists: the sampler with all lists in host memory and all on the GPU, at several fanouts; a list read and an
@@ -86,7 +86,7 @@ def _lists(gpu: GpuSide, sizes: Sizes) -> list[Comparison]:
 def fit_access_times(
     rows: Sequence[tuple[int, float]], lists: Sequence[tuple[int, int, float]], device: str
 ) -> dict[str, Any]:
-    """What an access costs more from host memory than from the GPU's, as ``tiering layout --access-costs`` reads it.
+    """Return the extra cost of an access to host memory, as ``tiering layout --access-costs`` reads it.
 
     `rows`: per size of a row its bytes, and seconds more per row. `lists`: per choice of fanouts lists read, entries
     drawn, and seconds more for all of them.

@@ -35,7 +35,7 @@ class Checkout:
         self._ready: dict[str, Callable[[], object]] = {}
 
     def command(self, *arguments: str) -> None:
-        """A command; options that versions name differently stand as ``old|new``."""
+        """Run a command; options that versions name differently stand as ``old|new``."""
         line = [self._known_option(arguments[0], word) if "|" in word else word for word in arguments]
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
             code = main(line)
@@ -53,11 +53,11 @@ class Checkout:
         self._ready[work]()
 
     def run(self, work: str) -> None:
-        """What `prepare` made ready."""
+        """Run a work that `prepare` made ready."""
         self._ready[work]()
 
     def _kernel(self, name: str) -> Callable[[], object]:
-        """A kernel on the R-MAT graph, ids scrambled."""
+        """Return a kernel on the R-MAT graph, ids scrambled."""
         from tiering import native
 
         threads = self._task["threads"]

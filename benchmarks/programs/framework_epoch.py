@@ -76,7 +76,7 @@ def dgl_own(layout: TieredLayout, mapped: bool, **options: Any) -> Iterable[Any]
             yield inputs, outputs, blocks, features[inputs]
 
     class Epochs:
-        """What begins a new epoch each time."""
+        """A function that begins a new epoch at each call."""
 
         def __iter__(self) -> Any:
             return iter(gathered())

@@ -1,4 +1,4 @@
-"""Takes turns until its input ends. Run beside the programs here, by interpreters that need not have `tiering`."""
+"""Takes turns until its input ends. Run with the programs here, by interpreters that need not have `tiering`."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def _graphbolt_samplers(task: dict[str, Any], arrays: dict[str, Any]) -> tuple[l
 
 
 def _dgl_graph(arrays: dict[str, Any], folder: Path) -> tuple[str, dict[str, Callable[..., Any]]]:
-    """An edge list turned to CSC, and a graph renumbered."""
+    """Return the conversion of an edge list to CSC, and the renumbering of a graph."""
     import dgl
     import torch
 

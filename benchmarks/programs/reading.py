@@ -33,7 +33,7 @@ from benchmarks.cache_policies import BUFFERED_WINDOWS, Future, simulate_policie
 _CLOSE = 0.03
 """Share by which the room may miss what was asked for."""
 _SLOTS = 0.9
-"""Share of the memory that is slots, beside what is needed anyway; the rest is for ids of batches to come."""
+"""Fraction of the memory, fixed needs apart, that is buffer slots; the rest is for ids of batches to come."""
 _TRIALS = 12
 _FEWEST = 12
 """Batches that fill the memory, at least: few batches make one window, whose ends are no steady state."""
@@ -57,7 +57,7 @@ def stream(loader: Any) -> Iterator[Any]:
 
 
 def room(layout: str, options: dict[str, Any], extra: int) -> float:
-    """Rows that the buffer has room for with `extra` bytes beside what is held; infinite: all lie in memory."""
+    """Rows that the buffer has room for with `extra` bytes in addition to what is held; infinite: all lie in memory."""
     with tiering.open(layout) as opened:
         loader = opened.loader(**options, memory=own_memory() + extra)
         if loader.lookahead is None:
@@ -69,15 +69,15 @@ def room(layout: str, options: dict[str, Any], extra: int) -> float:
 
 
 def fit(layout: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """Bytes of memory beside what the process holds; or a `note` that says why there are none.
+    """Bytes of memory in addition to what the process holds; or a `note` that says why there are none.
 
-    ``beside``: what a buffer needs beside its slots, where that is known from another size.
+    ``fixed``: what a buffer needs in addition to its slots, where that is known from another size.
     """
     options, wanted = asked["loader"], asked["rows"]
     with tiering.open(layout) as opened:
         slot = (SsdTables.of(opened.artifact, opened.feature_types).rows[0][1] + 8) / _SLOTS
     held, note = own_memory(), ""
-    extra = int(wanted * slot) + asked.get("beside", 64 << 20)
+    extra = int(wanted * slot) + asked.get("fixed", 64 << 20)
     low, high = 0, 0  # so much is too little; so much holds all rows, if it is not 0
     for _ in range(_TRIALS):
         try:
@@ -91,7 +91,7 @@ def fit(layout: str, asked: dict[str, Any]) -> dict[str, Any]:
             extra = (low + high) // 2
             continue
         if abs(rows - wanted) <= _CLOSE * wanted:
-            return {"extra": extra, "limit": held + extra, "rows": rows, "beside": extra - int(rows * slot)}
+            return {"extra": extra, "limit": held + extra, "rows": rows, "fixed": extra - int(rows * slot)}
         extra += int((wanted - rows) * slot)
         if extra <= low:
             return {"note": note}
@@ -215,7 +215,7 @@ def batches_of(choice: ReadaheadConfig) -> int:
 
 
 def measured_speed(images: list[Path], model: Path | None = None) -> DiskSpeed:
-    """The disk's figures of this moment, which are kept in `model`."""
+    """Measure the disk's figures of this moment, which are kept in `model`."""
     speed = disk_speed.measure(images, _DISK_SECONDS)
     if model is not None:
         model.write_text(json.dumps(asdict(speed)))

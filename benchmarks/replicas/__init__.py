@@ -1,6 +1,6 @@
 """Trees of published datasets with their kinds of files, dtypes and traps, at a fraction of their size.
 
-Tests and benchmarks import them; ``source.json`` beside a tree is its specification, for ``--spec``.
+Tests and benchmarks import them; ``source.json`` next to a tree is its specification, for ``--spec``.
 """
 
 from __future__ import annotations
@@ -45,9 +45,7 @@ def replicate(like: str, out: Path, scale: float, seed: int = 0) -> Path:
 
 
 def scaled_document(name: str, scale: float) -> dict[str, Any]:
-    """Return the specification of a dataset with `scale` of its nodes and edges; numbers that are known roughly count
-    as known.
-    """
+    """Return the specification of a dataset with `scale` of its nodes and edges; rough numbers count as exact."""
     toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     for path in sorted(SPECIFICATIONS.glob("*.toml")):
         document: dict[str, Any] = toml.loads(path.read_text(encoding="utf-8"))
@@ -58,7 +56,7 @@ def scaled_document(name: str, scale: float) -> dict[str, Any]:
 
 
 def _scaled(variant: Mapping[str, Any], scale: float) -> dict[str, Any]:
-    """The counts of a variant times `scale`."""
+    """Return the counts of a variant times `scale`."""
 
     def times(counts: Mapping[str, int], least: int) -> dict[str, int]:
         return {name: max(min(least, count), round(count * scale)) for name, count in counts.items()}
@@ -96,7 +94,7 @@ class _Writer:
             self._writer(path)(path, file)
 
     def _writer(self, path: Path) -> Callable[[Path, SpecFile], None]:
-        """What writes a file of that name."""
+        """Return the function that writes a file of that name."""
         by_suffix: Mapping[str, Callable[[Path, SpecFile], None]] = {
             ".npy": self._npy, ".npz": self._npz, ".pt": self._pt,
         }  # fmt: skip
@@ -150,5 +148,5 @@ class _Writer:
 
 
 def _of(values: npt.NDArray[Any]) -> Array:
-    """An array that is in memory."""
+    """Return an array that is in memory."""
     return Array(values.dtype.str, values.shape, lambda: [values])

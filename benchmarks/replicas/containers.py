@@ -39,13 +39,13 @@ class Array:
 
 
 def save_npy(path: Path, array: Array, *, header: bool = True) -> None:
-    """A numpy file, or one without its header."""
+    """Write a numpy file, or one without its header."""
     with path.open("wb") as file:
         array.save(file, header=header)
 
 
 def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:
-    """An archive of deflated arrays, as ``numpy.savez_compressed`` writes it."""
+    """Write an archive of deflated arrays, as ``numpy.savez_compressed`` writes it."""
     with path.open("wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
@@ -53,7 +53,7 @@ def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:
 
 
 def save_csv(path: Path, array: Array, *, delimiter: str = ",", head: str = "") -> None:
-    """A line for each row, without names of columns; deflated where the name ends in .gz."""
+    """Write a line for each row, without names of columns; deflated where the name ends in .gz."""
     options = pa_csv.WriteOptions(include_header=False, delimiter=delimiter)
     with path.open("wb") as file:
         packed = gzip.GzipFile(fileobj=file, mode="wb", compresslevel=1, mtime=0) if path.suffix == ".gz" else file
@@ -67,13 +67,13 @@ def save_csv(path: Path, array: Array, *, delimiter: str = ",", head: str = "") 
 
 
 def save_pt(path: Path, value: Any) -> None:
-    """What ``torch.save`` writes of a value without tensors."""
+    """Write a value without tensors as ``torch.save`` does."""
     with path.open("wb") as file, zipfile.ZipFile(file, "w") as archive:
         archive.writestr(f"{path.stem}/data.pkl", pickle.dumps(value, protocol=2))
         archive.writestr(f"{path.stem}/version", "3\n")
 
 
 def save_pickle(path: Path, value: Any) -> None:
-    """What ``numpy.save`` writes of a Python object."""
+    """Write a Python object as ``numpy.save`` does."""
     with path.open("wb") as file:
         np.save(file, np.array(value, dtype=object), allow_pickle=True)

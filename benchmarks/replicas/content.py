@@ -28,7 +28,7 @@ from tiering.datasets.specs.spec import DatasetSpec, SpecFile, relation_of
 
 SPLITS = ("train", "val", "test")
 SHARES = (0.6, 0.2, 0.2)
-"""Of the labelled nodes, where the dataset's own numbers are not known."""
+"""Fractions of the labelled nodes, where the dataset's own numbers are not known."""
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Content:
         }
 
     def array(self, file: SpecFile) -> Array:
-        """What a file, or an array of an archive, holds."""
+        """Return the content of a file, or of an array of an archive."""
         dtype = np.dtype(file.dtypes[0] if file.dtypes else "int64").str
         if file.holds == "features":
             population, dim = self.populations[str(file.of)], int(file.dim or 1)
@@ -82,7 +82,7 @@ class Content:
         return self.source.about.get("labelled", self.source.nodes[node_type])
 
     def _chosen(self, node_type: str) -> KeyedPermutation:
-        """Puts the labelled nodes first, those of train before the others."""
+        """Return the order with the labelled nodes first, those of train before the others."""
         return KeyedPermutation(self.source.nodes[node_type], (self.seed, 3))
 
     def _features(self, population: Population, dim: int) -> Iterator[npt.NDArray[Any]]:
@@ -128,7 +128,7 @@ class Content:
             yield np.stack((nodes, nodes), axis=1)
 
     def _leave_last_alone(self, edges: Ids, source: str, target: str) -> Ids:
-        """The last node of a hundred, or one, has no edges: ids that follow from the largest id are too few."""
+        """Move edges off the last node of a hundred, or one, so that ids counted by the largest id are too few."""
         for column, node_type in enumerate((source, target)):
             count = self.source.nodes[node_type]
             alone = max(1, count // 100)

@@ -1,6 +1,6 @@
 """``python3 facts.py JSON``: what this machine is, before anything is built, as a table and as JSON.
 
-Needs nothing beside Python's own modules. Speeds, io_uring and locked memory: `tiering doctor`, once it is built.
+Needs nothing but Python's own modules. Speeds, io_uring and locked memory: `tiering doctor`, once it is built.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NOT_HERE = "not here"
 
 
 def printed(*command: str) -> str:
-    """What a command prints, or why it printed nothing."""
+    """Return the output of a command, or why it printed nothing."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -45,7 +45,7 @@ def printed(*command: str) -> str:
 
 
 def text_of(path: str) -> str:
-    """A line of the kernel's."""
+    """Return a line of the kernel's."""
     try:
         return Path(path).read_text().strip()
     except OSError:
@@ -53,7 +53,7 @@ def text_of(path: str) -> str:
 
 
 def gpus() -> dict[str, str]:
-    """What the driver says of each GPU, asked for one by one, because it refuses a question with a word it lacks."""
+    """Return the driver's facts of each GPU, asked one by one: a question with an unknown word is refused whole."""
     if shutil.which("nvidia-smi") is None:
         return {"GPU": NOT_HERE}
     asked = {f"GPU {field}": printed("nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader") for field in GPU}
@@ -107,7 +107,7 @@ def machine() -> dict[str, str]:
 
 
 def python() -> dict[str, str]:
-    """The interpreter, and whether modules can be compiled for it."""
+    """Return the interpreter, and whether modules can be compiled for it."""
     header = Path(sysconfig.get_path("include")) / "Python.h"
     cuda = printed(sys.executable, "-c", "import torch; print(torch.version.cuda, torch.cuda.is_available())")
     return {

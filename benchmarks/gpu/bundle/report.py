@@ -10,7 +10,10 @@ COLUMNS = ("step", "result", "seconds", "last line")
 
 
 def main(steps: str, out: str, sources: str) -> None:
-    """`steps`: a line for each, with tabs between step, result, seconds and text; `sources`: their version."""
+    """Write the report.
+
+    `steps`: a line for each, with tabs between step, result, seconds and text; `sources`: their version.
+    """
     rows = [line.split("\t") for line in Path(steps).read_text(errors="replace").splitlines()]
     script = Path(out).stem
     done = [{**dict(zip(COLUMNS, row, strict=True)), "seconds": int(row[2])} for row in rows]
