@@ -20,7 +20,7 @@ class Option:
     """An option of a command and of the function behind it."""
 
     help: str
-    """What it does, in one or two sentences."""
+    """Effect of the option, in one or two sentences."""
     metavar: str | None = None
     """Its value, as the command line's help names it."""
     panel: str | None = None

@@ -1,4 +1,4 @@
-"""What stages are going to do: steps with their memory and disk, known before anything runs; whether the disks suffice.
+"""Plans of stages: steps with their memory and disk, known before anything runs; whether the disks suffice.
 
 Memory and bytes follow from the decisions that the stages make. Time is one figure per stage, from two constants.
 """
@@ -32,7 +32,7 @@ _COLUMNS = ("step", "how", "peak memory", "read", "written", "scratch", "left")
 
 
 def held_memory(budget: Budget) -> int:
-    """What a stage holds throughout: what this process held when it began, and `SMALL`."""
+    """Return the bytes a stage holds throughout: the memory of this process at its begin, and `SMALL`."""
     return budget.resident + SMALL
 
 
@@ -44,7 +44,7 @@ class Step:
     how: str
     """Strategy in words: ``in memory``, ``scatter``, ``3 windows``..."""
     memory: int = 0
-    """Bytes of anonymous and shared memory at the peak, beside what the stage holds throughout."""
+    """Bytes of anonymous and shared memory at the peak, in addition to what the stage holds throughout."""
     disk_read: int = 0
     """Bytes of the inputs that are read from disk; what lies in the page cache is not."""
     disk_written: int = 0
@@ -57,6 +57,7 @@ class Step:
     """``edge``, ``node``, ``row`` or ``list``."""
 
     def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON holds them."""
         return dict(vars(self))
 
 
@@ -73,7 +74,7 @@ class StagePlan:
     held: int = 0
     """Bytes of memory held throughout: the interpreter, what it has loaded, and the opened input."""
     notes: tuple[str, ...] = ()
-    """What the numbers rest on, where that is not plain."""
+    """Assumptions behind the numbers, where they are not plain."""
     threads: int = 1
 
     @property
@@ -83,10 +84,12 @@ class StagePlan:
 
     @property
     def disk_read(self) -> int:
+        """Bytes read from disk by all steps."""
         return sum(step.disk_read for step in self.steps)
 
     @property
     def disk_written(self) -> int:
+        """Bytes written to disk by all steps, scratch files included."""
         return sum(step.disk_written for step in self.steps)
 
     @property
@@ -107,11 +110,12 @@ class StagePlan:
         return moved / DISK_RATE + edges * EDGE_SECONDS / self.threads
 
     def needed(self) -> dict[Path, int]:
-        """Bytes that must be free, by directory: what stays, and the largest scratch file beside `out`."""
+        """Bytes that must be free, by directory: what stays, and the largest scratch file next to `out`."""
         scratch = max((step.disk_scratch for step in self.steps), default=0)
         return {place: nbytes + (scratch if place == self.out else 0) for place, nbytes in self.left.items()}
 
     def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON holds them."""
         return {
             "stage": self.stage,
             "out": str(self.out),
@@ -160,16 +164,18 @@ class Shortage:
 
 @dataclass(frozen=True)
 class Forecast(Described):
-    """What one or several stages, run one after the other, will take."""
+    """The estimate of one or several stages that run one after the other."""
 
     plans: tuple[StagePlan, ...]
 
     @property
     def seconds(self) -> float:
+        """Estimated seconds of all stages."""
         return sum(plan.seconds for plan in self.plans)
 
     @property
     def memory(self) -> int:
+        """Bytes of memory at the peak of the largest stage."""
         return max((plan.memory for plan in self.plans), default=0)
 
     def shortages(self) -> list[Shortage]:
@@ -193,7 +199,7 @@ class Forecast(Described):
             raise StorageError(errno.ENOSPC, f"{'; '.join(map(str, short))}; make room or choose another disk")
 
     def describe(self) -> list[Part]:
-        """A table per stage, what all of them take, and what the numbers rest on."""
+        """Return a table per stage, the totals, and the assumptions behind the numbers."""
         parts = [part for plan in self.plans for part in plan.describe()]
         if len(self.plans) > 1:
             left = format_bytes(sum(plan.disk_left for plan in self.plans))
@@ -208,6 +214,7 @@ class Forecast(Described):
         ]
 
     def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON holds them."""
         return {
             "dry_run": True,
             "stages": [plan.to_json() for plan in self.plans],

@@ -89,7 +89,7 @@ def run_config(
     path
         Configuration: sections ``dataset`` (path, format, options of the source), ``score`` (method, from, train, seed,
         options of `tiering.scores.score_graph`), ``reorder``, ``layout`` (gpu, peer, cpu, ssd, page, adjacency_cache,
-        access_costs, edge_features; an adjacency cache gets the chain's own scores), ``output`` (dir; default: beside
+        access_costs, edge_features; an adjacency cache gets the chain's own scores), ``output`` (dir; default: next to
         the file), ``run`` (memory). Paths in it are relative to the file. The artifacts are ``graph``, ``scores``,
         ``reordered`` and ``layout`` in the output directory.
     memory
@@ -132,7 +132,7 @@ def _run(
     common = {"threads": threads, "memory": config.memory if memory is None else memory, "cluster": carrier}
 
     def stage(name: str, current: Callable[[], A | None], make: Callable[..., A]) -> A:
-        """The artifact of a stage: the current one, or what ``make(out=target, ...)`` makes."""
+        """Return the artifact of a stage: the current one, or what ``make(out=target, ...)`` makes."""
         begun, target = time.perf_counter(), chain.target(name)
         place = f"[{len(report) + 1}/{len(FOLDERS)}] {name}"
         OutputDirectory.recover(target)
@@ -169,7 +169,7 @@ def predict_run(
     force: bool = False,
     cluster: ClusterOptions | None = None,
 ) -> Forecast:
-    """What `run_config` would take; a stage that would be skipped has no steps.
+    """Estimate what `run_config` would take; a stage that would be skipped has no steps.
 
     Each stage is planned from what is there and current, or from the sizes that the one before will leave. Raises what
     `run_config` does before its first stage, and `BudgetError` where a stage would.
@@ -230,7 +230,7 @@ class _Chain:
         return self._config.out / FOLDERS[stage]
 
     def graph(self) -> Graph | None:
-        """The import's."""
+        """Return the graph of the import."""
         config = self._config
         options = import_options(config.source, config.format, config.edge_ids, config.dataset)
 
@@ -243,7 +243,7 @@ class _Chain:
         return self._current("import", Graph, same)
 
     def scores(self, graph: Graph) -> Scores | None:
-        """Of this graph."""
+        """Scores of this graph."""
         from tiering.scores import plan_score
 
         def same(scores: Scores) -> bool:
@@ -254,7 +254,7 @@ class _Chain:
         return self._current("score", Scores, same)
 
     def reordered(self, graph: Graph, scores: Scores) -> Graph | None:
-        """This graph by these scores."""
+        """Return this graph reordered by these scores."""
         from tiering.reorder import first_digests, read_first
 
         def same(reordered: Graph) -> bool:
@@ -265,7 +265,7 @@ class _Chain:
         return self._current("reorder", Graph, same)
 
     def layout(self, graph: Graph, scores: Scores | None) -> Layout | None:
-        """Of this reordered graph, with an adjacency cache by these scores."""
+        """Layout of this reordered graph, with an adjacency cache by these scores."""
         inputs = {"graph": graph.digest, **({} if scores is None else {"scores": scores.digest})}
         options = self._config.layout
 

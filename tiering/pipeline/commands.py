@@ -1,4 +1,4 @@
-"""One function per command, which opens what it is given and calls its stage: the public API beside `open`, `check`.
+"""One function per command, which opens what it is given and calls its stage: the public API next to `open`, `check`.
 
 Artifacts are given opened or by path; what is read of them is compared with their checksums unless `verify` is off.
 `out` is the directory to create; `force` replaces what is at `out`. `threads` is a number, or ``auto`` (also ``None``):
@@ -102,7 +102,7 @@ def import_graph(
     Parameters
     ----------
     source
-        File or directory; or a graph in hand: PyG's `Data` or `HeteroData`, or a `DGLGraph`, whose features are copied.
+        File or directory; or a graph in memory: PyG's `Data` or `HeteroData`, or a `DGLGraph`; its features are copied.
     format
         ``auto``, ``npy``, ``csc``, ``csr``, ``igb``, ``edgelist``, ``mtx``, ``parquet``,
         ``ogb``, ``npz``, ``pyg``, ``dgl`` or ``graphbolt``.
@@ -215,7 +215,7 @@ def open_source(
     *,
     in_place: bool = False,
 ) -> Dataset:
-    """The dataset of an import; temporary files go to the disk that has room for the graph."""
+    """Open the dataset of an import; temporary files go to the disk that has room for the graph."""
     from tiering.datasets import open_dataset
 
     given = {"work_dir": nearest_folder(out.absolute().parent), **options}
@@ -224,7 +224,7 @@ def open_source(
 
 
 def import_options(source: Pathlike | Any, format: str, edge_ids: bool, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: A002
-    """What an import is asked to do, as recorded; defaults are left out, the file names seen are in."""
+    """Return the recorded options of an import: without defaults, with the file names read."""
     from tiering.datasets.options import given_options
 
     in_hand = not isinstance(source, (str, os.PathLike))
@@ -315,7 +315,7 @@ def evaluate_scores(
     verify: bool = True,
     **options: Unpack[EvaluationKeywords],
 ) -> Evaluation:
-    """Count the reads of sampled epochs: what share would caches filled by each score have served?
+    """Count the reads of sampled epochs, and the fraction of them that caches filled by each score would have served.
 
     Parameters
     ----------
@@ -456,7 +456,7 @@ def layout(
     cluster: Workers = None,
     **given: Unpack[LayoutKeywords],
 ) -> Layout:
-    """The artifact of `write_layout`, which takes the same."""
+    """Write the artifact of `write_layout`, which takes the same parameters."""
     from tiering.layout import LayoutOptions
     from tiering.layout import write_layout as write
 
@@ -490,7 +490,7 @@ def export_layout(
 
 
 def exported(artifact: TieredLayout | Layout | Graph | Pathlike, verify: bool = False) -> Layout | Graph:
-    """A layout or graph to be exported, opened if it is a path; other artifacts are refused."""
+    """Open a layout or graph to export, if given as a path; other artifacts are refused."""
     one: Any = open_artifact(artifact) if isinstance(artifact, str | os.PathLike) else artifact
     one = getattr(one, "artifact", one)  # of a layout that is ready to read
     if not isinstance(one, Layout | Graph):
@@ -514,7 +514,7 @@ def reading(*artifacts: Artifact) -> Iterator[None]:
 
 
 def opened(artifact: A | Pathlike, kind: type[A], verify: bool = False) -> A:
-    """An artifact, opened if it is a path; with `verify`, what is read of it is compared with its checksums."""
+    """Open an artifact, if given as a path; with `verify`, what is read of it is compared with its checksums."""
     one = artifact if isinstance(artifact, kind) else kind.open(artifact)  # type: ignore[arg-type]
     if verify:
         one.verify_reads()

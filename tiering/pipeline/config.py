@@ -35,7 +35,7 @@ from.
 
 @dataclass(frozen=True)
 class ChainConfig:
-    """What to run; paths are absolute."""
+    """A chain of stages to run; paths are absolute."""
 
     source: Path
     format: str

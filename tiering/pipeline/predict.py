@@ -1,4 +1,4 @@
-"""What commands would do: the plans of their stages, made without running them. Nothing is written.
+"""Dry runs of commands: the plans of their stages, made without running them. Nothing is written.
 
 The functions take what those of `tiering.pipeline.commands` take, and sizes in the place of a graph that does not exist
 yet.
@@ -56,7 +56,7 @@ def predict_import(
     cluster: ClusterOptions | None = None,
     **options: Any,
 ) -> Forecast:
-    """What `import_graph` would take.
+    """Estimate what `import_graph` would take.
 
     The dataset is opened as the import opens it: `PARSED` formats are read, into temporary files without names.
     """
@@ -75,9 +75,7 @@ def import_plan(
     cluster: ClusterOptions | None = None,
     **options: Any,
 ) -> tuple[StagePlan, GraphShape]:
-    """Plan of an import, and the sizes of the graph it would make; of a published dataset that is not here, from the
-    sizes in its specification.
-    """
+    """Plan an import and the sizes of its graph; a published dataset that is missing is sized by its specification."""
     from tiering.datasets.specs import find_spec, make_sized_dataset
     from tiering.graph.plan import plan_import
 
@@ -101,12 +99,12 @@ def _carrier(cluster: ClusterOptions | None) -> Carrier | None:
 
 
 class SpecSizes(NamedTuple):
-    """What importing a published dataset takes: of the types and relations whose files must be there."""
+    """Plan of importing a published dataset: the types and relations whose files must be there."""
 
     nodes: int
     edges: int
     graph_bytes: int
-    """Of the graph that is made, features apart."""
+    """Sizes of the graph to be written, features apart."""
     least_memory: int
 
 
@@ -124,7 +122,7 @@ def predict_spec(source: DatasetSpec) -> SpecSizes | None:
 
 
 def _opening(dataset: Dataset) -> Step:
-    """Opening the dataset: done just now."""
+    """Return the step of opening the dataset, which is already done."""
     in_place = any(edges.decode for edges in dataset.edges)
     read = sum(file.bytes for file in dataset.files.values()) if dataset.format in PARSED and not in_place else 0
     arrays = [array for edges in dataset.edges for array in (edges.src, edges.dst, *edges.data.values())]
@@ -133,7 +131,7 @@ def _opening(dataset: Dataset) -> Step:
 
 
 def _future_opening(dataset: Dataset) -> Step:
-    """Reading the files of a dataset that is not here, features apart: once."""
+    """Return the step of reading the files of a missing dataset once, features apart."""
     labels = [node.labels for node in dataset.nodes.values() if node.labels is not None]
     read = sum(array.nbytes for array in (*labels, *(array for edges in dataset.edges for array in edges.arrays)))
     return Step("files", "read once", 0, read)
@@ -156,7 +154,7 @@ def predict_score(
     cluster: ClusterOptions | None = None,
     **options: Any,
 ) -> Forecast:
-    """What `score_graph` would take."""
+    """Estimate what `score_graph` would take."""
     from tiering.scores import plan_score
 
     check_output(out, [graph := _sized(graph), scores, train], cluster)
@@ -196,7 +194,7 @@ def predict_reorder(
     memory: Memory = None,
     cluster: ClusterOptions | None = None,
 ) -> Forecast:
-    """What `reorder_graph` would take; without `scores`, by any."""
+    """Estimate what `reorder_graph` would take; without `scores`, by any scores."""
     from tiering.reorder import check_scores, plan_reorder, read_first
 
     graph, uncached = _sized(graph), 0.0
@@ -228,7 +226,7 @@ def predict_layout(
     cluster: ClusterOptions | None = None,
     **given: Any,
 ) -> Forecast:
-    """What `write_layout` would take; how it would divide the GPU's memory stands among the notes.
+    """Estimate what `write_layout` would take; the notes say how it would divide the GPU's memory.
 
     Costs that are to be measured (`fit`) are measured. Where the graph does not exist yet, all scores count as equal.
     """
@@ -264,7 +262,7 @@ def predict_export(
     threads: Threads = None,
     memory: Memory = None,
 ) -> Forecast:
-    """What `export_layout` would take."""
+    """Estimate what `export_layout` would take."""
     from tiering.exports import ExportSource, plan_export
 
     check_output(out, [artifact := exported(layout)], None)
