@@ -38,7 +38,7 @@ class Executor(Protocol):
     def wait(self, tickets: Collection[int], seconds: float) -> list[Finished]:
         """Return attempts that have ended, at least one unless the time is over; each is returned once.
 
-        What becomes of a lost worker's attempt is an outcome with a `LostWorkerError` that may be tried again.
+        A lost worker's attempt has an outcome with a `LostWorkerError` that may be tried again.
         """
 
     def running(self, ticket: int) -> bool:

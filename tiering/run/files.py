@@ -86,10 +86,12 @@ class JoinedFile:
     """Divisor of the values, if any."""
 
     def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON holds them."""
         return {**vars(self), "shape": list(self.shape), "parts": [vars(part) for part in self.parts]}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> JoinedFile:
+        """Return the object whose `to_json` gave `document`."""
         return cls(**{**document, "parts": [PartitionRange(**part) for part in document["parts"]]})
 
 

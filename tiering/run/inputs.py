@@ -51,11 +51,13 @@ class FileArray:
         return np.ascontiguousarray(view)
 
     def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON holds them."""
         fields = {**vars(self), "shape": list(self.shape), "strides": list(self.strides)}
         return {"class": "tiering.run.inputs:FileArray", **fields}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> FileArray:
+        """Return the object whose `to_json` gave `document`."""
         shape, strides = tuple(document["shape"]), tuple(document["strides"])
         return replace(cls(**document), shape=shape, strides=strides)
 

@@ -1,5 +1,6 @@
-"""A job: runs the tasks of its steps, skips finished ones, retries failed ones, sends speculative attempts, recovers
-lost ones. Everything that decides between attempts is here, for every executor.
+"""A job: the tasks of its steps, run, skipped where finished, retried, recovered, with speculative attempts.
+
+Everything that decides between attempts is here, for every executor.
 """
 
 from __future__ import annotations
@@ -253,9 +254,11 @@ class Job:
             self._run(step, [lost.index])
 
     def call(self, step: Step, index: int) -> Call:
+        """Return what an executor sends to a worker for one attempt of a task."""
         return Call(self.store.url, self.name, step, index, self._plans[step.name], self.threads)
 
     def ticket(self) -> int:
+        """Return a number that no other attempt of this job has."""
         self._tickets += 1
         return self._tickets
 

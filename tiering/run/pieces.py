@@ -24,16 +24,18 @@ from tiering.run.store import ObjectWriter, Store
 AnyArray = npt.NDArray[Any]
 Columns = Mapping[str, AnyArray]
 TaskRecord = dict[str, Any]
-"""What a task has made: small facts, its shuffle file, the file of an artifact that it wrote."""
+"""The record of a finished task: small facts, its shuffle file, the artifact file that it wrote."""
 LINE = 64
 ENTRY = np.dtype([("offset", "<u8"), ("rows", "<u8"), ("kind", "<u8"), ("digest", "<u8")])
 
 
 def plan_key(job: str, step: str) -> str:
+    """Return the key of a step's plan in the store."""
     return f"{job}/plans/{step}.json"
 
 
 def record_key(job: str, step: str, index: int) -> str:
+    """Return the key of a finished task's record in the store."""
     return f"{job}/{step}/{index:06}.json"
 
 
@@ -43,6 +45,7 @@ def released_key(job: str, step: str) -> str:
 
 
 def shuffle_folder(job: str, step: str) -> str:
+    """Return the folder of a step's shuffle files in the store."""
     return f"{job}/{step}/shuffle"
 
 
@@ -52,6 +55,7 @@ def canonical(document: Any) -> bytes:
 
 
 def digest_of(document: Any) -> str:
+    """Return the digest of a document's canonical JSON, as ``xxh3-64:HEX``."""
     return "xxh3-64:" + xxhash.xxh3_64_hexdigest(canonical(document))
 
 
@@ -89,6 +93,7 @@ class Column:
 
     @property
     def row_bytes(self) -> int:
+        """Bytes of one row of the column."""
         return int(np.dtype(self.dtype).itemsize * np.prod(self.tail, dtype=np.int64))
 
     @classmethod
@@ -112,14 +117,17 @@ class ShuffleFile:
 
     @property
     def nbytes(self) -> int:
+        """Size of the shuffle file, its table of entries included."""
         return self.entries_at + self.partitions * ENTRY.itemsize
 
     def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON holds them."""
         kinds = [[[column.name, column.dtype, list(column.tail)] for column in kind] for kind in self.kinds]
         return {**vars(self), "kinds": kinds}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> ShuffleFile:
+        """Return the object whose `to_json` gave `document`."""
         kinds = tuple(
             tuple(Column(name, dtype, tuple(tail)) for name, dtype, tail in kind) for kind in document["kinds"]
         )

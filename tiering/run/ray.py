@@ -104,6 +104,7 @@ class RayExecutor:
         return max(1, sum(int(node["Resources"].get("CPU", 0)) // self._threads for node in self._machines()))
 
     def submit(self, ticket: int, call: Call) -> None:
+        """Start an attempt under the number `ticket`."""
         self._quiet_since = self._quiet_since if self._attempts else time.monotonic()
         self._send(ticket, call)
 
@@ -120,6 +121,7 @@ class RayExecutor:
         self._attempts[ticket] = _Attempt(call, sent)
 
     def wait(self, tickets: Collection[int], seconds: float) -> list[Finished]:
+        """Return the attempts among `tickets` that have ended; an empty list once `seconds` are over."""
         known = {self._attempts[ticket].answers: ticket for ticket in tickets if ticket in self._attempts}
         end, finished = time.monotonic() + seconds, list[Finished]()
         if not known:
@@ -140,6 +142,7 @@ class RayExecutor:
         return tried is not None and (bool(tried.where) or ticket in islice(self._attempts, self.slots))
 
     def cancel(self, ticket: int) -> None:
+        """Give an attempt up; its result is never returned."""
         tried = self._attempts.pop(ticket, None)
         if tried is not None and not self._lost_cluster:
             with suppress(self._ray.exceptions.RayError, ValueError):
@@ -149,6 +152,7 @@ class RayExecutor:
         """Return at once: canceled attempts are killed."""
 
     def close(self) -> None:
+        """Cancel all attempts, and shut down a cluster that was started here."""
         for ticket in list(self._attempts):
             self.cancel(ticket)
         if self._own:
@@ -273,8 +277,10 @@ class RayExecutor:
 
 
 def _program() -> Callable[[bytes, str], Iterator[Any]]:
-    """Return a function that makes one attempt: it says where, then what came of it, or in words why the machine
-    cannot run attempts. It travels by its code, for machines without this package.
+    """Return a function that makes one attempt.
+
+    It yields its place, then the result, or in words why the machine cannot run attempts. It travels by its code, for
+    machines without this package.
     """
 
     def work(data: bytes, version: str) -> Iterator[Any]:

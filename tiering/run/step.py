@@ -60,6 +60,7 @@ class Step:
     """Peak memory of one task in bytes, excluding the worker process itself."""
 
     def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON holds them."""
         document = {key: value for key, value in vars(self).items() if key != "memory"}
         return {**document, "params": dict(self.params), "reads": list(self.reads), "package": __version__}
 
@@ -126,10 +127,12 @@ class OutputFile:
     """Digests of its blocks, in hexadecimal."""
 
     def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON holds them."""
         return {**vars(self), "shape": list(self.shape)}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> OutputFile:
+        """Return the object whose `to_json` gave `document`."""
         return cls(**{**document, "shape": tuple(document["shape"])})
 
 
