@@ -35,13 +35,12 @@ EDGE_FILES = {
 class EdgeReader(Protocol):
     """A function that reads the edges of one relation from its folder."""
 
-    def __call__(
-        self, folder: Path, relation: Relation, context: ImportContext, *, pairs: bool = False
-    ) -> EdgeData: ...
+    def __call__(self, folder: Path, relation: Relation, context: ImportContext, *, pairs: bool = False) -> EdgeData:
+        """Read the edges of `relation` in `folder`; with `pairs`, an array of shape (2, 2) is (E, 2)."""
 
 
 def read_edge_folder(folder: Path, relation: Relation, context: ImportContext, *, pairs: bool = False) -> EdgeData:
-    """Map ``edge_index.npy``, (2, E) or (E, 2), and `EDGE_FILES` beside it; shape (2, 2) is (E, 2) with `pairs`."""
+    """Map ``edge_index.npy``, (2, E) or (E, 2), and `EDGE_FILES` next to it; shape (2, 2) is (E, 2) with `pairs`."""
     index = SourceArray.open_npy(path := folder / "edge_index.npy", "edges of shape (2, E) or (E, 2)", context)
     array = index.array
     if array.dtype.str not in ("<i4", "<i8"):

@@ -100,7 +100,7 @@ class Reader:
     Large arrays stay mapped where they are, or go to `ImportContext.scratch`; the context records files and guesses.
     """
     takes: frozenset[str]
-    """Those of `tiering.datasets.options.FORMAT_OPTIONS` that mean something for the format; others are refused."""
+    """Options of `tiering.datasets.options.FORMAT_OPTIONS` that the format has; others are refused."""
     directory: Detector | None = None
     file: Detector | None = None
 

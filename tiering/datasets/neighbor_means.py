@@ -1,5 +1,6 @@
-"""Features of nodes that have none: the mean of their neighbours' rows, as OGB makes those of MAG240M's authors from
-their papers, and of its institutions from their authors.
+"""Features of nodes that have none: the mean of their neighbours' rows.
+
+OGB makes those of MAG240M's authors from their papers so, and those of its institutions from their authors.
 
 Approach: the rows of the neighbours are read front to back, some 16 MiB at a time, and added in float32 to the rows of
 as many nodes as the memory holds; with less memory they are read more often. A node's rows are added one by one, piece

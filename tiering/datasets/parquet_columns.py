@@ -45,10 +45,12 @@ class ParquetColumn:
 
     @property
     def shape(self) -> tuple[int]:
+        """Rows of all files together."""
         return (sum(self.rows),)
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """The dtype of values that `read` returns."""
         return np.dtype(DTYPES[self.held])
 
     def read(self, begin: int, end: int) -> npt.NDArray[Any]:
@@ -68,15 +70,18 @@ class ParquetColumn:
         return values
 
     def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON holds them."""
         fields = {**vars(self), "files": list(self.files), "rows": list(self.rows)}
         return {"class": "tiering.datasets.parquet_columns:ParquetColumn", **fields}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> ParquetColumn:
+        """Return the object whose `to_json` gave `document`."""
         return cls(tuple(document["files"]), tuple(document["rows"]), document["column"], document["held"])
 
 
 def open_parquet(file: Path) -> Any:
+    """Open a Parquet file with checksums of pages; `InputError` if it is damaged."""
     try:
         return pa_parquet.ParquetFile(file, buffer_size=BUFFER_BYTES, page_checksum_verification=True)
     except _DAMAGES as error:

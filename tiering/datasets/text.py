@@ -140,8 +140,10 @@ def _as_csv(token: re.Match[bytes]) -> bytes:
 
 
 def guess_delimiter(sample: bytes, named: bool, newlines: bool, where: str) -> str:
-    """Guess by the first lines of a text: the tab where every line has one, else the comma, semicolon or ``|`` that
-    most lines have outside quotes, or the first line. Blanks separate numbers only: names may hold them.
+    """Guess the delimiter by the first lines of a text.
+
+    The tab where every line has one, else the comma, semicolon or ``|`` that most lines have outside quotes, or the
+    first line. Blanks separate numbers only: names may hold them.
     """
     plain = re.sub(rb'"[^"]*(?:"|\Z)' if newlines else rb'"[^"\n]*"', b"", sample)
 
@@ -198,7 +200,8 @@ def starts_with(path: Path, start: bytes) -> bool:
 def read_blocks(
     path: Path, what: str, start: TextBlock | None = None, syntax: TextSyntax | None = None, strict: bool = True
 ) -> Iterator[TextBlock]:
-    """Read a text file, plain or gzip, from `start` on, in blocks that end with records of `syntax`, by default lines;
+    """Read a text file, plain or gzip, from `start` on, in blocks that end with records of `syntax`, by default lines.
+
     `what` is being read, for the bar of progress. Carriage returns alone are refused if `strict`.
     """
     syntax, start = syntax or TextSyntax("\t"), start or TextBlock(b"")
@@ -217,8 +220,9 @@ def read_blocks(
 
 
 def find_data(path: Path, start: TextBlock, comments: bytes, strict: bool) -> tuple[TextBlock, int]:
-    """Find the first line from `start` on that is neither empty nor a comment, and count the comments before. The
-    block ends after some 64 KiB, and is empty if there is no such line. `comments`: a pattern of how they begin.
+    """Find the first line from `start` on that is neither empty nor a comment, and count the comments before.
+
+    The block ends after some 64 KiB, and is empty if there is no such line. `comments`: a pattern of how they begin.
     """
     skipped = re.compile(rb"[ \t\r]*(?:\n|\Z)|(%s[^\n]*(?:\n|\Z))" % comments)
     sample, number = TextBlock(b""), 0
@@ -321,8 +325,10 @@ class ColumnParser:
         }
 
     def _parse_single_blanks(self, text: bytes) -> pa.Table | None:
-        """The table of a text with a single blank between fields, which most are: to look first takes longer than to
-        parse. ``None``: it is another text, or has columns that are not looked at and may hide what is wrong.
+        """Return the table of a text with a single blank between fields, or ``None``.
+
+        Most texts are such, and to look first takes longer than to parse. ``None``: it is another
+        text, or has columns that are not looked at and may hide what is wrong.
         """
         if not self.syntax.blanks or self.named or len(self.columns) != self.width or b'"' in text:
             return None

@@ -45,7 +45,7 @@ class Export:
 
     @property
     def order(self) -> str:
-        """What node ids are: ``rank`` or ``original``."""
+        """Numbering of the node ids: ``rank`` or ``original``."""
         return str(self.document["order"])
 
     @property

@@ -24,7 +24,7 @@ class ExportSource:
         self.graph = artifact.graph if isinstance(artifact, Layout) else artifact
         ranked = self.graph.order is not None
         self.order = "rank" if ranked and not original else "original"
-        """What exported node ids are: ``rank`` or ``original``."""
+        """Numbering of the exported node ids: ``rank`` or ``original``."""
         self.restored = ranked and original
         """Whether ranks are turned back into original ids."""
         tables = {} if isinstance(artifact, Layout) else checked_tables(artifact)

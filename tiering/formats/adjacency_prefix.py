@@ -1,7 +1,8 @@
-"""The hottest adjacency lists, which a layout's gpu tier holds beside feature rows. See ``data_specs/layout.md``.
+"""The hottest adjacency lists, which a layout's gpu tier holds in addition to feature rows.
 
 Columns of a relation are nodes of its destination type, so after reordering the hottest lists are a prefix of
-``indptr`` and ``indices``: nothing is copied on disk, the manifest says how much of each relation to load.
+``indptr`` and ``indices``: nothing is copied on disk, the manifest says how much of each relation to load. See
+``data_specs/layout.md``.
 """
 
 from __future__ import annotations

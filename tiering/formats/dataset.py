@@ -132,6 +132,7 @@ class EdgeData:
 
     @property
     def num_edges(self) -> int:
+        """Edges of the relation, duplicates and self loops included."""
         return int(self.src.shape[0])
 
     @property
@@ -157,6 +158,7 @@ class Dataset:
 
     @property
     def relations(self) -> list[Relation]:
+        """Relations of the dataset, in the order of `edges`."""
         return [edge.relation for edge in self.edges]
 
     def edge(self, relation: Relation) -> EdgeData:

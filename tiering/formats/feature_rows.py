@@ -28,13 +28,16 @@ class RowStream(Protocol):
     """Rows that can be read front to back only: they do not lie one after the other in a file."""
 
     @property
-    def rows(self) -> int: ...
+    def rows(self) -> int:
+        """Number of rows, one per node."""
 
     @property
-    def row_bytes(self) -> int: ...
+    def row_bytes(self) -> int:
+        """Bytes of a row, without padding."""
 
     @property
-    def bytes(self) -> int: ...
+    def bytes(self) -> int:
+        """Bytes of all rows."""
 
     @property
     def path(self) -> Path:

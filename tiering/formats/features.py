@@ -43,14 +43,17 @@ class FeatureTable:
 
     @property
     def place(self) -> str:
+        """Path by which the table is opened, even if its artifact was moved."""
         return self.held or str(self.path)
 
     @property
     def row_bytes(self) -> int:
+        """Bytes of a row, without padding."""
         return self.dim * storage_dtype(self.dtype).itemsize
 
     @property
     def bytes(self) -> int:
+        """Bytes of all rows."""
         return self.rows * self.row_bytes
 
     def entry(self, **where: Any) -> dict[str, Any]:
@@ -75,6 +78,7 @@ class Features(Artifact):
 
     @property
     def node_types(self) -> list[str]:
+        """Node types that have a table."""
         return list(self.manifest.body["tables"])
 
     def table(self, node_type: str) -> FeatureTable:
@@ -108,6 +112,7 @@ class Features(Artifact):
         return problems
 
     def summary(self) -> dict[str, Any]:
+        """Return the artifact's description for machines, as JSON holds it."""
         tables = {node_type: self.table(node_type) for node_type in self.node_types}
         described = {
             t: table.entry(

@@ -20,6 +20,7 @@ from tiering.units import format_bytes, format_count
 
 
 def relation_folder(relation: Relation) -> str:
+    """Return a relation's folder in a graph: ``relations/SRC__NAME__DST``."""
     return "relations/" + "__".join(relation)
 
 
@@ -320,6 +321,7 @@ class Graph(Artifact):
         return problems
 
     def summary(self) -> dict[str, Any]:
+        """Return the artifact's description for machines, as JSON holds it."""
         nodes = {}
         for node_type in self.node_types:
             table, described = self.feature_table(node_type), None

@@ -89,6 +89,7 @@ class Names(Artifact):
         ]
 
     def summary(self) -> dict[str, Any]:
+        """Return the artifact's description for machines, as JSON holds it."""
         types = {
             name: {"nodes": int(self.manifest.files[f"nodes/{name}/offsets"].shape[0]) - 1} for name in self.node_types
         }

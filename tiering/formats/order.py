@@ -88,6 +88,7 @@ class Order(Artifact):
         return problems
 
     def summary(self) -> dict[str, Any]:
+        """Return the artifact's description for machines, as JSON holds it."""
         types = {
             t: {"nodes": int(self.manifest.files[f"nodes/{t}/new_to_old"].shape[0]), "first": self.first(t)}
             for t in self.node_types

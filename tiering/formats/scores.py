@@ -155,6 +155,7 @@ class Scores(Artifact):
         return problems
 
     def summary(self) -> dict[str, Any]:
+        """Return the artifact's description for machines, as JSON holds it."""
         return {**super().summary(), "method": self.method, "columns": self.columns, **self._spreads}
 
     @cached_property

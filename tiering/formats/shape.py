@@ -28,11 +28,13 @@ class NodeShape:
 
     @property
     def splits(self) -> dict[str, int]:
+        """Number of nodes in each split."""
         prefix = "split-"
         return {n.removeprefix(prefix): size // 8 for n, size in self.arrays.items() if n.startswith(prefix)}
 
     @property
     def id_bytes(self) -> int:
+        """Bytes of a node id in orders and splits of this type."""
         return id_bytes(self.num_nodes)
 
 
@@ -65,14 +67,17 @@ class GraphShape:
 
     @property
     def node_types(self) -> list[str]:
+        """Node types, in the graph's order."""
         return list(self.nodes)
 
     @property
     def relations(self) -> list[Relation]:
+        """Relations, in the graph's order."""
         return [edges.relation for edges in self.edges]
 
     @property
     def tables(self) -> dict[str, FeatureTable]:
+        """Feature tables of the node types that have one."""
         return {name: node.table for name, node in self.nodes.items() if node.table is not None}
 
     @property
@@ -88,17 +93,21 @@ class GraphShape:
         }  # fmt: skip
 
     def feature_table(self, node_type: str) -> FeatureTable | None:
+        """Return the feature table of a node type; ``None`` if it has none."""
         return self.nodes[node_type].table
 
     def num_nodes(self, node_type: str | None = None) -> int:
+        """Return the nodes of a type, or of all types."""
         if node_type is None:
             return sum(node.num_nodes for node in self.nodes.values())
         return self.nodes[node_type].num_nodes
 
     def num_edges(self, relation: Relation | None = None) -> int:
+        """Return the edges of a relation, or of all relations."""
         return sum(edges.num_edges for edges in self.edges if relation in (None, edges.relation))
 
     def splits(self, node_type: str) -> list[str]:
+        """Return the names of a type's splits."""
         return list(self.nodes[node_type].splits)
 
     def split(self, name: str, node_type: str) -> npt.NDArray[np.int64]:

@@ -98,14 +98,14 @@ def _sensible(speed: DiskSpeed) -> bool:
     return all(math.isfinite(figure) and figure > 0 for figure in asdict(speed).values())
 
 
-def speed_of(images: Sequence[Path], model: str | Path, beside: Path) -> DiskSpeed:
+def speed_of(images: Sequence[Path], model: str | Path, folder: Path) -> DiskSpeed:
     """Return the model in the file `model`; ``measured``: the cached figures of these devices, else measured now.
 
-    New figures are cached in the folder `beside`, if it can be written.
+    New figures are cached in `folder` if it can be written.
     """
     if str(model) != MEASURED:
         return read_speed(Path(model))
-    cache, key = beside / CACHE, "+".join(sorted({_device(image) for image in images}))
+    cache, key = folder / CACHE, "+".join(sorted({_device(image) for image in images}))
     known: dict[str, Any] = {}
     with contextlib.suppress(OSError, ValueError, TypeError):  # whatever is not what was written here: measured anew
         known = dict(json.loads(cache.read_bytes()))
@@ -114,7 +114,7 @@ def speed_of(images: Sequence[Path], model: str | Path, beside: Path) -> DiskSpe
             return speed
     speed = measure(images)
     with contextlib.suppress(OSError):  # nobody needs the cache
-        with tempfile.NamedTemporaryFile("w", dir=beside, prefix=CACHE, delete=False) as file:
+        with tempfile.NamedTemporaryFile("w", dir=folder, prefix=CACHE, delete=False) as file:
             json.dump({**known, key: asdict(speed)}, file, indent=1)
         Path(file.name).replace(cache)
     return speed

@@ -1,4 +1,4 @@
-"""What all samplers have in common: batches, epochs, and counts of what they read."""
+"""The base of all samplers: batches, epochs, and counts of what they read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Sampler:
     probability of ending early, and metapaths as places of relations. `threads` prepare the rule (sums of weights).
 
     `sample` may be called from many threads at once; the interpreter lock is released. A batch needs about 40 bytes
-    per unique node, and 8 per edge (16 with positions, 4 more with weights), beside the graph.
+    per unique node, and 8 per edge (16 with positions, 4 more with weights), in addition to the graph.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Sampler:
         self.graph = graph
         self.frontier = frontier
         self.rule = rule
-        """What the core calls it: a name of `tiering.sampling.SAMPLERS`; ``full`` is ``uniform`` there."""
+        """Name of the rule in the core: a name of `tiering.sampling.SAMPLERS`; ``full`` is ``uniform`` there."""
         self.seed = key_word(seed, "seed")
         self.node_types = list(graph.node_types)
         self.relations = [cast(Relation, tuple(r)) for r in graph.relations]
@@ -200,7 +200,7 @@ class Sampler:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """The core's message, with the graph and what to do about it."""
+        """Raise errors of the core with the graph and what to do in the message."""
         try:
             yield
         except RefusedError as error:
@@ -213,7 +213,7 @@ class Sampler:
 
 
 def _checked_counter(counter: IdArray | None, size: int, what: str) -> IdArray:
-    """The array itself: one that had to be converted would take the counts with it."""
+    """Return the array itself, checked: a converted copy would take the counts with it."""
     if counter is None:
         raise InputError(f"{what}: expected an int64 array of shape ({size},), found none; see AccessCounts.zeros")
     if counter.dtype != np.int64 or counter.shape != (size,) or not counter.flags.c_contiguous:

@@ -1,4 +1,4 @@
-"""What sampling returns: batches, and counts of what they read."""
+"""Results of sampling: batches, and counts of what they read."""
 
 from __future__ import annotations
 

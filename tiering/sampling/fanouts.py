@@ -38,7 +38,7 @@ def _hop_fanouts(relations: Sequence[Relation], fanout: Fanout, what: str) -> li
 
 
 def match_relation(relations: Sequence[Relation], key: Any, what: str) -> Relation:
-    """The relation that `key`, found at `what`, names: a tuple, ``"src:name:dst"``, or a name that is unique."""
+    """Return the relation that `key` names: a tuple, ``"src:name:dst"``, or a unique name; `what` holds it."""
     exact = [r for r in relations if key == r or key == ":".join(r)]
     named = exact or [r for r in relations if key == r[1]]
     if len(named) != 1:

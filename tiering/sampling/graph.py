@@ -1,4 +1,4 @@
-"""What a sampler asks of a graph, and how it checks what it gets."""
+"""The graph interface of samplers, and checks of its arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Relation = tuple[str, str, str]
 
 
 class SampledGraph(Protocol):
-    """What the sampler asks of a graph. `tiering.formats.graph.Graph` is one."""
+    """The graph interface of samplers. `tiering.formats.graph.Graph` is one."""
 
     @property
     def node_types(self) -> list[str]:
@@ -30,6 +30,7 @@ class SampledGraph(Protocol):
 
 
 def checked_csc(graph: SampledGraph, relation: Relation) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return a relation's ``(indptr, indices)``; `InputError` if dtypes or shapes are wrong."""
     indptr, indices = graph.csc(relation)
     name = ":".join(relation)
     if indptr.dtype != np.int64 or indptr.shape != (graph.num_nodes(relation[2]) + 1,):
@@ -45,6 +46,7 @@ def checked_csc(graph: SampledGraph, relation: Relation) -> tuple[np.ndarray[Any
 
 
 def checked_node_keys(graph: SampledGraph, node_type: str) -> np.ndarray[Any, Any] | None:
+    """Return a type's keys of random numbers; ``None`` if the graph has none; `InputError` if they are malformed."""
     find = getattr(graph, "node_keys", None)
     keys = None if find is None else find(node_type)
     if keys is None:
@@ -65,7 +67,7 @@ def checked_weights(graph: SampledGraph, relation: Relation) -> np.ndarray[Any, 
     if weights is None:
         raise InputError(
             f"{path}: relation {name} has no edge weights, which sampler 'weighted' draws by; import the dataset with "
-            "weights (edge_weight.npy beside the edges, or a column of that name), or use another sampler"
+            "weights (edge_weight.npy next to the edges, or a column of that name), or use another sampler"
         )
     edges = graph.csc(relation)[1].size
     if weights.shape != (edges,) or weights.dtype.kind not in "fiu":

@@ -20,7 +20,7 @@ Pairs = tuple[IdArray, IdArray]
 
 @dataclass(frozen=True)
 class Negatives:
-    """How pairs that are (most likely) no links are drawn beside those that are.
+    """How pairs that are (most likely) no links are drawn in addition to those that are.
 
     ``binary``: ends of their own, `amount` pairs for each link, rounded up for the batch; ``triplet``: `amount` other
     destinations, a whole number, for the source of each link. Every node of the type is drawn with the same
@@ -50,7 +50,7 @@ class Negatives:
 
 @dataclass(frozen=True)
 class LinkedNodes:
-    """What a batch of links is about, in places of `nodes`: the first nodes of the batch that is sampled for it."""
+    """Nodes and pairs of a batch of links, in positions of `nodes`: the first nodes of the batch sampled for it."""
 
     places: IdArray
     """Shape (links,): place of each link in the list of links."""
@@ -157,7 +157,7 @@ class NegativeDraws:
 
 
 def link_nodes(links: Links, places: IdArray, draws: NegativeDraws | None, key: tuple[int, int, int]) -> LinkedNodes:
-    """The links at `places`, and negative pairs beside them: a pure function of `key`, (seed, epoch, batch)."""
+    """Return the links at `places` and their negative pairs: a pure function of `key`, (seed, epoch, batch)."""
     seed, epoch, batch = key
     relation, (src, dst) = links.relation, links.pairs(places)
     if draws is None:
@@ -210,7 +210,7 @@ class LinkPlan:
         return (self[batch] for batch in range(len(self)))
 
     def linked_nodes(self, batch: int) -> LinkedNodes:
-        """What a batch is about."""
+        """Return the nodes and pairs of a batch."""
         if not 0 <= batch < len(self):
             raise IndexError(f"batch {batch} of {len(self)}")
         places = self._order[batch * self._batch_size : (batch + 1) * self._batch_size]
@@ -218,7 +218,7 @@ class LinkPlan:
 
 
 def _numbered(relation: Relation, src: IdArray, dst: IdArray) -> tuple[dict[str, IdArray], IdArray, IdArray]:
-    """Unique nodes by type in order of appearance, and both ends as places among them."""
+    """Return unique nodes by type in order of appearance, and both ends as positions among them."""
     if relation[0] == relation[2]:
         nodes, places = _first_seen(np.concatenate((src, dst)))
         return {relation[0]: nodes}, places[: src.size], places[src.size :]
@@ -227,7 +227,7 @@ def _numbered(relation: Relation, src: IdArray, dst: IdArray) -> tuple[dict[str,
 
 
 def _first_seen(ids: IdArray) -> tuple[IdArray, IdArray]:
-    """The different ids in order of appearance, and the place of each id among them."""
+    """Return the different ids in order of appearance, and the position of each id among them."""
     unique, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
     order = np.argsort(first)
     place = np.empty(unique.size, np.int64)

@@ -1,4 +1,4 @@
-"""What one read of an adjacency list touches: its begin and end, and the entries drawn."""
+"""Bytes that one read of an adjacency list touches: its begin and end, and the entries drawn."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def list_read_entries(degrees: npt.NDArray[np.int64], sampler: str, fanouts: Seq
 
 
 SUMS_PER_SECTOR = 4
-"""Sums of weights, 8 bytes each, in the 32 bytes that a GPU reads at the least."""
+"""Sums of weights, 8 bytes each, in the at least 32 bytes that a GPU reads."""
 
 
 def list_read_places(degrees: npt.NDArray[np.int64], sampler: str, fanouts: Sequence[int]) -> npt.NDArray[np.float64]:

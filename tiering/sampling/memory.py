@@ -7,7 +7,7 @@ from tiering.sampling.graph import SampledGraph
 from tiering.sampling.options import SamplingOptions
 
 NODE_BYTES, EDGE_BYTES = 80, 16
-"""Of a batch being sampled: per unique node and per edge, tables half empty."""
+"""Bytes of a batch being sampled: per unique node and per edge, tables half empty."""
 CANDIDATE_BYTES = 64
 """``ladies``: per neighbour of a layer's nodes while the next layer is drawn."""
 

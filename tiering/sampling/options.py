@@ -72,7 +72,7 @@ class SamplingOptions:
         object.__setattr__(self, "seed", key_word(self.seed, "seed"))
 
     def record(self) -> dict[str, Any]:
-        """What matters to the sampler, without the seed, as JSON holds it."""
+        """Return the options that matter to the sampler, without the seed, as JSON holds them."""
         fanouts = [
             {_key(r): _plain(n) for r, n in hop.items()} if isinstance(hop, Mapping) else _plain(hop)
             for hop in self.fanouts

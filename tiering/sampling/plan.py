@@ -113,6 +113,7 @@ def runs_of_batches(
 
 
 def key_word(value: int, what: str) -> int:
+    """Return `value` as an unsigned word of the key; `InputError` names it `what`."""
     try:
         word = operator.index(value)
     except TypeError:
@@ -123,6 +124,7 @@ def key_word(value: int, what: str) -> int:
 
 
 def positive_size(batch_size: int) -> int:
+    """Return `batch_size` as an int; `InputError` unless it is at least 1."""
     try:
         size = 0 if isinstance(batch_size, bool) else operator.index(batch_size)
     except TypeError:
@@ -133,6 +135,7 @@ def positive_size(batch_size: int) -> int:
 
 
 def id_array(ids: npt.ArrayLike, what: str) -> IdArray:
+    """Return ids as a contiguous int64 array of one dimension; `InputError` names them `what`."""
     array = np.asarray(ids)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise InputError(f"{what}: expected a 1-D array of whole numbers, found {array.dtype} of shape {array.shape}")

@@ -29,7 +29,7 @@ _WHAT = "a parquet file of edges"
 
 
 def _files_inside(path: Path) -> list[Path]:
-    """The parquet files directly inside, by name."""
+    """Return the parquet files directly inside, by name."""
     return [entry for entry in entries(path) if entry.suffix.lower() in SUFFIXES and is_there(entry, _WHAT)]
 
 
@@ -81,9 +81,7 @@ READER = Reader(
 
 
 def _describe(files: list[Path], context: ImportContext) -> tuple[dict[str, str], list[int], bool]:
-    """The columns to read, checked in all files, the rows of each, and whether ids are names; one file is open at a
-    time.
-    """
+    """Return the columns to read, checked in all files one by one, the rows of each, and whether ids are names."""
     chosen: dict[str, str] = {}
     rows, named = [], False
     for file in files:

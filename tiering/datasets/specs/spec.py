@@ -50,13 +50,13 @@ class SpecFile:
     alternatives: tuple[str, ...] = ()
     """Other names that it may have."""
     member: bool = False
-    """Whether it is an array in an archive."""
+    """Whether the entry is an array in an archive."""
     members: tuple[SpecFile, ...] = ()
     """Arrays of an archive."""
 
     @property
     def packed(self) -> bool:
-        """Whether it is an array in an archive, or packed text, which cannot be read where it lies."""
+        """Whether the entry is an array in an archive or packed text, neither of which can be mapped."""
         return self.member or self.path.endswith(".gz")
 
     @property
@@ -154,7 +154,7 @@ def families() -> dict[str, list[DatasetSpec]]:
     for folder in (package / "sources", package.parent / "data_specs" / "sources"):
         if folder.is_dir():
             return {path.stem: _read(path) for path in sorted(folder.glob("*.toml"))}
-    raise MissingError("data_specs/sources: not found beside the package; reinstall tiering")
+    raise MissingError("data_specs/sources: not found in the package's directory; reinstall tiering")
 
 
 @cache

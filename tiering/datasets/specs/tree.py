@@ -1,6 +1,4 @@
-"""Compare the files of a dataset with its specification: by names, sizes and headers, at a cost that does not depend on
-their sizes.
-"""
+"""Compare the files of a dataset with its specification: by names, sizes and headers, whatever the sizes."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Topology:
 
 
 def read_topology(path: Path, context: ImportContext) -> Topology:
-    """The relations in the file; those of several are taken apart in one pass, into temporary files."""
+    """Read the relations in the file; several are split in one pass, into temporary files."""
     state = _state(read_torch(path, WHAT), path)
     context.record_file(path)
     tensors = state["independent_tensors"]
@@ -62,7 +62,7 @@ def _separate(
     path: Path,
     context: ImportContext,
 ) -> Topology:
-    """The relations of a heterogeneous graph, ids counted from 0 in each type."""
+    """Split the relations of a heterogeneous graph, ids counted from 0 in each type."""
     tensors = state["independent_tensors"]
     kinds = _tensor(tensors, "type_per_edge", path)
     begins = _tensor(tensors, "node_type_offset", path).astype(np.int64)
@@ -103,7 +103,7 @@ def _separate(
 
 
 def _state(value: Any, path: Path) -> Mapping[str, Any]:
-    """The dictionaries that the object keeps, through those that wrap it."""
+    """Return the dictionaries that the object keeps, through those that wrap it."""
     for _ in range(4):
         if isinstance(value, dict) and isinstance(value.get("independent_tensors"), dict):
             return value
