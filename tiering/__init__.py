@@ -9,7 +9,7 @@ function, which takes what the command takes (artifacts opened or by path) and r
     reordered = tiering.reorder_graph(graph, scores, out="reordered")
     layout = tiering.write_layout(reordered, out="layout", gpu="8GiB", cpu="64GiB", ssd=["/nvme0", "/nvme1"])
 
-``tiering.tiered(tensor, gpu="2GiB", order=scores)`` needs none of these: it makes tiers from a tensor in hand.
+``tiering.tiered(tensor, gpu="2GiB", order=scores)`` needs none of these: it makes tiers from a tensor in memory.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """The public functions, loaded when the first is asked for: ``import tiering`` alone takes no time."""
+    """Load the public functions when the first is asked for: ``import tiering`` alone takes no time."""
     if name == "tiered":
         return importlib.import_module("tiering.loader.tiered_tensor.tensor").tiered
     if name == "ClusterOptions":

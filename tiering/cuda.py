@@ -182,7 +182,7 @@ def _version(number: int) -> str:
 
 
 def __getattr__(name: str) -> Any:
-    """The module's own functions and classes, for callers that have seen `require_device` succeed."""
+    """Look up a function or class of the compiled module, for callers that have seen `require_device` succeed."""
     if _found is not None and not name.startswith("_") and hasattr(_found, name):
         return getattr(_found, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

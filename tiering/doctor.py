@@ -1,4 +1,4 @@
-"""What this machine gives tiering: memory, io_uring, locked memory, GPUs, and how fast SSD directories are read.
+"""A check of the machine for tiering: memory, io_uring, locked memory, GPUs, and how fast SSD directories are read.
 
 Nothing is written except where a directory is named to be measured: there a file without a name, which the kernel
 removes with this process, however that ends.

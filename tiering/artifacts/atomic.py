@@ -1,8 +1,8 @@
-"""Output directories that exist whole or not at all: written beside, synced, renamed.
+"""Output directories that exist whole or not at all: written next to it, synced, renamed.
 
 ``OUT`` is written as ``.OUT.partial`` in the same parent, under a lock, and renamed at `commit`. A killed run leaves
 only the hidden partial directory, which nothing opens. The next run of the same command goes on from what its journal
-says is done; any other clears it away, with the directories that the run made elsewhere (`external_directories`).
+says is done; any other clears it away, with the directories that the run made on other disks (`external_directories`).
 
 At `commit` the directory gets its name, with the journal still in it; then what it replaced goes, and the journal last:
 where the journal lies says how far a killed run came.
@@ -111,7 +111,7 @@ class OutputDirectory:
         return False
 
     def _refuse_existing(self) -> None:
-        """Refuse to replace what is at `out`, and what a user has under the hidden names beside it."""
+        """Refuse to replace what is at `out`, and what a user has under the hidden names next to it."""
         if os.path.lexists(self.out):
             if not self._force:
                 raise ExistsError(f"{self.out}: already exists; give --force to replace it, or another --out")

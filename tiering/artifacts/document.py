@@ -113,7 +113,7 @@ def schema(kind: str) -> dict[str, Any]:
         if path.is_file():
             document: dict[str, Any] = json.loads(path.read_text())
             return document
-    raise MissingError(f"{kind}.schema.json: not found beside the package; reinstall tiering")
+    raise MissingError(f"{kind}.schema.json: not found in the package's directory; reinstall tiering")
 
 
 @lru_cache

@@ -1,4 +1,4 @@
-"""What a full check compared with checksums, and the damage it found."""
+"""Report of a full check: the bytes compared with checksums, and the damage."""
 
 from __future__ import annotations
 
