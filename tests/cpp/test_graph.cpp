@@ -52,8 +52,7 @@ int main() {
   test_coo_to_csc<int32_t>(100, 7, 1000);
   test_coo_to_csc<int64_t>(7, 100, 1001);
   test_coo_to_csc<int32_t>(300000, 200001, 5000);  // many buckets, few edges
-  test_coo_to_csc<int32_t>(1000, 65537, 300000);   // several buckets
-  test_coo_to_csc<int64_t>(65537, 1000, 300000);
+  test_coo_to_csc<int32_t>(1000, 65537, 140000);   // several buckets
   CHECK(plain(coo_to_csc({}, {}, 0, 0, 3, true)).indptr == std::vector<int64_t>{0});
   test_out_degrees(2, 1);
   test_out_degrees(1000, 5000);

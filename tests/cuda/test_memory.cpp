@@ -39,7 +39,7 @@ void test_fill() {
          std::vector<std::pair<int64_t, int64_t>>{{0, 300'001}, {0, 4096}, {4097, 250'000}, {299'999, 2}, {17, 0}})
       for (const int64_t chunk : {4096, 50'000, 1 << 20}) {
         const cuda::DeviceMemory memory(bytes + 1);
-        cuda::fill_device({path, offset, bytes, memory.data()}, engine, DirectMode::automatic, chunk);
+        cuda::fill_device(memory.data(), path, offset, bytes, engine, chunk);
         std::vector<std::byte> found(static_cast<size_t>(bytes));
         cuda::check(cudaMemcpy(found.data(), memory.data(), found.size(), cudaMemcpyDefault), "reading memory");
         CHECK(std::equal(found.begin(), found.end(), content.begin() + offset));
@@ -47,7 +47,7 @@ void test_fill() {
   const cuda::DeviceMemory memory(1000);
   bool refused = false;
   try {
-    cuda::fill_device({path, 300'000, 1000, memory.data()}, "threads", DirectMode::automatic, 4096);
+    cuda::fill_device(memory.data(), path, 300'000, 1000, "threads", 4096);
   } catch (const IoError&) {
     refused = true;
   }

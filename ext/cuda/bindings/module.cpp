@@ -109,13 +109,11 @@ void bind_memory(nb::module_& m) {
   m.def(
       "fill_device",
       [](int device, Address into, const std::string& path, int64_t offset, int64_t nbytes, const std::string& engine,
-         bool direct, int64_t chunk) {
+         int64_t chunk) {
         const DeviceScope scope(device);
-        fill_device({path, offset, nbytes, pointer<std::byte>(into)}, engine,
-                    direct ? DirectMode::automatic : DirectMode::off, chunk);
+        fill_device(pointer<std::byte>(into), path, offset, nbytes, engine, chunk);
       },
-      "device"_a, "into"_a, "path"_a, "offset"_a, "nbytes"_a, "engine"_a, "direct"_a = true, "chunk"_a = 16 << 20,
-      Release());
+      "device"_a, "into"_a, "path"_a, "offset"_a, "nbytes"_a, "engine"_a, "chunk"_a = 16 << 20, Release());
   m.def(
       "copy",
       [](int device, Address into, Address from, int64_t nbytes, Address stream) {

@@ -27,25 +27,26 @@ struct Staging {
 
 }  // namespace
 
-void fill_device(const FillRequest& request, const std::string& engine, DirectMode direct, int64_t chunk) {
-  if (request.bytes == 0) return;
-  chunk = std::min(chunk, request.bytes);
+void fill_device(std::byte* into, const std::string& path, int64_t offset, int64_t bytes, const std::string& engine,
+                 int64_t chunk) {
+  if (bytes == 0) return;
+  chunk = std::min(chunk, bytes);
   std::array<Staging, 2> staging{Staging(chunk + StreamReader::kPadding), Staging(chunk + StreamReader::kPadding)};
   const GpuStream stream;
-  StreamReader reader({request.path}, engine, direct);
+  StreamReader reader({path}, engine, DirectMode::automatic);
   const std::array<std::span<std::byte>, 2> buffers{staging[0].span(), staging[1].span()};
   reader.register_buffers(buffers);
-  for (int64_t done = 0, turn = 0; done < request.bytes; ++turn) {
-    const Staging& into = staging[static_cast<size_t>(turn % 2)];
+  for (int64_t done = 0, turn = 0; done < bytes; ++turn) {
+    const Staging& staged = staging[static_cast<size_t>(turn % 2)];
     const auto buffer = buffers[static_cast<size_t>(turn % 2)];
-    const int64_t bytes = std::min(chunk, request.bytes - done);
-    if (turn >= 2) into.copied.wait();
-    const StreamRange range{0, request.offset + done, bytes, buffer.data(), static_cast<int64_t>(buffer.size())};
+    const int64_t piece = std::min(chunk, bytes - done);
+    if (turn >= 2) staged.copied.wait();
+    const StreamRange range{0, offset + done, piece, buffer.data(), static_cast<int64_t>(buffer.size())};
     reader.start({&range, 1});
     const std::byte* const begin = reader.finish().front();
-    copy_async(request.into + done, begin, bytes, stream.get(), "filling a tier");
-    into.copied.record(stream.get());
-    done += bytes;
+    copy_async(into + done, begin, piece, stream.get(), "filling a tier");
+    staged.copied.record(stream.get());
+    done += piece;
   }
   stream.synchronize();
 }
