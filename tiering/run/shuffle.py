@@ -196,5 +196,5 @@ def sort(context: TaskContext) -> None:
 
 def _rows_of(array: AnyArray) -> Bytes:
     """Return values as bytes, shape (edges, bytes of a value)."""
-    rows = np.ascontiguousarray(array)
-    return rows.reshape(rows.shape[0], -1).view(np.uint8)
+    width = array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(array.shape[0], width)
