@@ -65,7 +65,7 @@ def graph(dataset):
 
 
 @pytest.mark.parametrize(
-    ("make", "name", "index"), [(lists, "node__to__node.lists", 1), (score, "blocks", 0), (layout, "rows.files", 1)]
+    ("make", "name", "index"), [(lists, "node__to__node.sort", 1), (score, "blocks", 0), (layout, "rows.files", 1)]
 )
 def test_a_task_in_a_memory_group(graph, monkeypatch, make, name, index):
     folder = graph.path.parent / name

@@ -125,7 +125,7 @@ def test_a_task_that_fits_nowhere_ends_the_job(
     """With an error that names the stage, what its tasks need, and the machines."""
     found = driver.ask("wide", store=tmp_path, **asked).answer()
     assert found["error"] == "CapabilityError"
-    assert found["text"].startswith("stage wide: expected a machine with ")
+    assert found["text"].startswith("step wide: expected a machine with ")
     assert found["text"].count(f"{os.uname().nodename} (1 processors, ") == 2
     for each in (words, "give tasks less (--task-memory), or add such a machine", "finished tasks are kept"):
         assert each in found["text"]
@@ -220,7 +220,7 @@ def test_a_command_on_a_cluster_of_its_own(tiny_dataset: Path, tmp_path: Path) -
         for out, options in (("plain", []), ("by ray", more))
     ]
     assert [each.returncode for each in found] == [0, 0], found[1].stderr
-    parts = [("count", 2), ("buckets", 2), ("lists", 2), ("files", 2)]
+    parts = [("count", 2), ("scatter", 2), ("sort", 2), ("files", 2)]
     said = [
         f"node__to__node.{name}: step {n} of 4, {tasks} of {tasks} tasks" for n, (name, tasks) in enumerate(parts, 1)
     ]
