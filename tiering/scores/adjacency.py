@@ -14,7 +14,7 @@ from tiering.scores.request import Float64Array
 
 
 def adjacency_bytes(graph: Graph, scores: Scores, relation: Relation | str | None = None) -> Float64Array:
-    """Expected bytes of each node's list of in-neighbours in a relation that are read per epoch, in the ids of `graph`.
+    """Return the expected bytes of each node's in-neighbour list in a relation read per epoch, in the ids of `graph`.
 
     Predicted reads (the column ``adjacency``) times `tiering.sampling.list_read_bytes`; float64, shape (nodes of the
     destination type,). `graph` is the one that was scored, or one reordered from it.

@@ -17,7 +17,7 @@ COUNTED_EDGES = 1 << 25
 
 
 def degree(graph: Graph, request: ScoreRequest) -> ScoreColumns:
-    """Number of times each node stands in `indices`, summed over relations; duplicates count. One pass."""
+    """Count how often each node stands in `indices`, summed over relations; duplicates count. One pass."""
     counts: dict[str, npt.NDArray[np.int64]] = {}
     for relation in graph.relations:
         node_type, (_, indices) = relation[0], graph.csc(relation)

@@ -41,7 +41,7 @@ def read_given(graph: SizedGraph, given: UserValues) -> tuple[dict[str, UserArra
 
 
 def given(graph: Graph, request: ScoreRequest) -> ScoreColumns:
-    """The user's scores as float64; `InputError` for one that is negative or not finite. One pass over them."""
+    """Return the user's scores as float64; `InputError` for one that is negative or not finite. One pass over them."""
     return ScoreColumns({t: _checked(request.given.get(t), graph.num_nodes(t)) for t in graph.node_types})
 
 

@@ -37,7 +37,7 @@ UNSEEN = 1e-9
 
 
 def hybrid(graph: Graph, request: ScoreRequest) -> ScoreColumns:
-    """Method ``hybrid``: posterior mean of accesses per epoch, of feature rows and of adjacency lists.
+    """Compute method ``hybrid``: posterior mean of accesses per epoch, of feature rows and of adjacency lists.
 
     The prior is ``vip`` where its formula knows the sampler, else ``wrpr`` scaled to the counts of the type.
     Cost: that of ``presample`` and of the prior, and one sort of the nodes.
@@ -66,10 +66,10 @@ def posterior(prior: ScoreColumns, tally: Tally, request: ScoreRequest) -> Score
 
 
 def hybrid_need(graph: SizedGraph, request: ScoreRequest) -> Need:
-    """The largest of its steps: counting, the prior, and weighing one against the other.
+    """Return the memory of the largest step: counting, the prior, and weighing one against the other.
 
     Counting is ``presample``, with 16 (N + D) more where the counts of several epochs tell what is noise. The prior is
-    ``vip`` (``wrpr``) beside 8 (N + D) of counts, or 16. Weighing holds both, 8 (N + D) and 8 or 16, and per node of
+    ``vip`` (``wrpr``) plus 8 (N + D) of counts, or 16. Weighing holds both, 8 (N + D) and 8 or 16, and per node of
     one type up to 28 to sort (40 from 2^31 nodes), then 72 per node of a bin of at most 2^22.
     """
     squares = request.options.prior_weight is None and request.options.epochs > 1

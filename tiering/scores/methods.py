@@ -29,14 +29,14 @@ class Method:
     options: tuple[str, ...]
     """Names of those that matter."""
     needs_train: bool
-    """Whether it always starts from training nodes; those with a ``teleport`` may."""
+    """Whether the method always starts from training nodes; those with a ``teleport`` may."""
     counts: bool
-    """Whether it runs the sampler, so that the seed matters."""
+    """Whether the method runs the sampler, so that the seed matters."""
     memory: Callable[[SizedGraph, ScoreRequest], Need]
     seeded: bool = False
     """Whether the seed matters though it does not run the sampler."""
     edges: bool = True
-    """Whether it reads the edges."""
+    """Whether the method reads the edges."""
 
 
 METHODS: dict[str, Method] = {
@@ -54,7 +54,7 @@ OWN = Method(given, (), False, False, given_need, edges=False)
 
 
 def choose_method(fanouts: bool, train: bool) -> tuple[str, str]:
-    """The method ``auto`` stands for, and why, by whether fanouts and training nodes are known."""
+    """Return the method ``auto`` stands for, and why, by whether fanouts and training nodes are known."""
     if fanouts:
         return "hybrid", "fanouts are given"
     if train:

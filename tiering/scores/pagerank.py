@@ -25,10 +25,10 @@ MAX_SWEEPS = 200
 
 
 def rpr(graph: Graph, request: ScoreRequest) -> ScoreColumns:
-    """Method ``rpr``: from 1/N everywhere until the change is below the tolerance (at most `MAX_SWEEPS` passes).
+    """Compute method ``rpr``: from 1/N everywhere until changes are below the tolerance (at most `MAX_SWEEPS` passes).
 
     In a graph where a node type is the destination of R > 1 relations, its nodes hand their score on R times, and the
-    plain sum may grow without end. Here only, what they hand on is divided by the largest R, so that the iteration
+    plain sum may grow without end. Here only, what they pass along is divided by the largest R, so that the iteration
     contracts; the restarts stay (1 - d), and all scores sum to at most 1.
     """
     into = Counter(destination for _, _, destination in graph.relations)
@@ -38,7 +38,7 @@ def rpr(graph: Graph, request: ScoreRequest) -> ScoreColumns:
 
 
 def wrpr(graph: Graph, request: ScoreRequest) -> ScoreColumns:
-    """Method ``wrpr``: so many passes from 1/N, training nodes times N / |train|; |train| counts those of all types."""
+    """Compute method ``wrpr``: so many passes from 1/N, training nodes (of all types) times N / |train|."""
     start = node_values(graph, request.train, 1.0 / request.train_size, 1.0 / max(1, graph.num_nodes()))
     return _iterate(graph, request, start, request.options.damping, request.options.sweeps, 0.0)
 

@@ -55,7 +55,7 @@ class ScorePlan:
     """For the record: the seed, where it matters."""
     need: Need
     notes: list[str]
-    """What the user should know: what ``auto`` chose, which options have no effect."""
+    """Notes for the user: the choice of ``auto``, which options have no effect."""
     tasks: int = 0
     """Largest number of tasks that run a step side by side; 0: the process itself computes the score."""
 
@@ -68,7 +68,7 @@ class ScorePlan:
 
     @property
     def sweeps(self) -> int:
-        """Passes over the binned edges, at the most; 0 for methods that make none."""
+        """Passes over the binned edges, at most; 0 for methods that make none."""
         options = self.request.options
         if self.name == "wrpr":
             return options.sweeps
@@ -80,7 +80,7 @@ class ScorePlan:
         return ScoreOptions.sweeps if by_wrpr else len(self.request.sampled.fanouts)
 
     def stage(self, graph: SizedGraph, shape: GraphShape, out: Path) -> StagePlan:
-        """What the stage will take: memory, disk, and how much passes; `BudgetError` where the score would."""
+        """Return the stage's memory, disk and passes; `BudgetError` where the score would raise it."""
         if self.tasks:
             return self._stage_by_tasks(graph, shape, out)
         self.request.budget.require(self.need.minimum, self.need.what)
@@ -148,9 +148,7 @@ def plan_score(
     own, own_notes = ({}, []) if scores is None else read_given(graph, scores)
     if own:
         if method != AUTO:
-            raise InputError(
-                f"method: expected none beside scores of your own (--from), found {method!r}; leave one out"
-            )
+            raise InputError(f"method: expected none with scores of your own (--from), found {method!r}; leave one out")
         name = GIVEN
     elif method == AUTO:
         known = train is not None or any("train" in graph.splits(node_type) for node_type in graph.node_types)
@@ -229,7 +227,7 @@ def _sampling(graph: SizedGraph, method: str, given: Mapping[str, Any], seed: in
 
 
 def _record(name: str, entry: Method, options: ScoreOptions, sampling: SamplingOptions | None) -> dict[str, Any]:
-    """The method and the options that matter to it; JSON types only."""
+    """Return the method and the options that matter to it; JSON types only."""
     own = {key: value for key, value in asdict(options).items() if key in entry.options and value is not None}
     return {"method": name, **own, **({} if sampling is None else {"sampling": sampling.record()})}
 
@@ -252,7 +250,7 @@ def _is_share(train: Train) -> bool:
 
 
 def sampled_edges(graph: SizedGraph, plan: ScorePlan) -> int:
-    """Edges that the epochs of a method sample at the most: every node of a batch so far asks in every hop."""
+    """Return at most how many edges the epochs of a method sample: every node of a batch so far asks in every hop."""
     if not plan.method.counts:
         return 0
     sampling, nodes, edges = plan.request.sampled, graph.num_nodes(), graph.num_edges()

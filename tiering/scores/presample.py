@@ -34,7 +34,7 @@ class Tally:
     """Sum over the epochs of the squared count of one epoch, if asked for."""
     epochs: int
     batches: int
-    """Of all epochs."""
+    """Batches of all epochs."""
 
     @property
     def nbytes(self) -> int:
@@ -48,7 +48,7 @@ class Tally:
 
 
 def presample(graph: Graph, request: ScoreRequest) -> ScoreColumns:
-    """Method ``presample``: mean accesses per epoch of feature rows and of adjacency lists."""
+    """Compute method ``presample``: mean accesses per epoch of feature rows and of adjacency lists."""
     tally = count_epochs(graph, request)
     reached = tally.reached  # before the counts are gone
     return ScoreColumns(
@@ -88,7 +88,7 @@ def count_epochs(graph: Graph, request: ScoreRequest, *, squares: bool = False) 
 
 
 def in_place(counts: npt.NDArray[np.int64], epochs: int) -> Float64Array:
-    """Counts per epoch, float64, in the memory of `counts`, which are gone then."""
+    """Return counts per epoch, float64, in the memory of `counts`, which are gone then."""
     per_epoch = counts.view(np.float64)
     for begin in range(0, counts.size, CHUNK):
         part = counts[begin : begin + CHUNK] / epochs

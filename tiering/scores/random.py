@@ -29,7 +29,7 @@ def random_need(graph: SizedGraph, request: ScoreRequest) -> Need:
 
 
 def _uniform(count: int, node_type: str, seed: int) -> Float64Array:
-    """The first 53 bits of SplitMix64 (Steele, Lea, Flood, OOPSLA'14) at place `id`, from a key of type and seed."""
+    """Return 53 bits of SplitMix64 (Steele, Lea, Flood, OOPSLA'14) at position `id`, from a key of type and seed."""
     key = np.uint64(xxhash.xxh3_64_intdigest(node_type.encode(), seed=seed))
     scores = np.empty(count)
     for begin in range(0, count, CHUNK):
@@ -40,7 +40,7 @@ def _uniform(count: int, node_type: str, seed: int) -> Float64Array:
 
 
 def _mixed(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """The finaliser of SplitMix64."""
+    """Return `bits` after the finaliser of SplitMix64."""
     bits = (bits ^ (bits >> np.uint64(30))) * _FIRST
     bits = (bits ^ (bits >> np.uint64(27))) * _SECOND
     bits ^= bits >> np.uint64(31)

@@ -1,4 +1,4 @@
-"""What a user may set for a score, with defaults and checks; what a method is given, what it returns and takes."""
+"""Options of scores, with defaults and checks; requests to a method, its results and its memory."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class ScoreColumns:
     adjacency: dict[Relation, Float64Array] = field(default_factory=dict)
     """Per relation, shape (nodes of the destination type,); empty if the method does not predict it."""
     reached: dict[str, Any] = field(default_factory=dict)
-    """What the computation found out about itself, for the record."""
+    """Facts of the computation, for the record."""
 
 
 SLACK = 32 << 20
@@ -143,7 +143,7 @@ HUGE_PAGE = 2 << 20
 class Need:
     """Anonymous memory of a method in bytes; the graph itself is mapped and costs none.
 
-    The formulas stand beside the methods; docs/scores.md shows them. N: nodes of all types; D: the sum over relations
+    The formulas stand next to the methods; docs/scores.md shows them. N: nodes of all types; D: the sum over relations
     of the nodes of the destination type; E: edges; T: training nodes.
     """
 
@@ -152,11 +152,11 @@ class Need:
     sufficient: int
     """More makes it no faster."""
     what: str
-    """What needs it, for people."""
+    """Step that needs the memory, for people."""
     beside: int = 0
-    """Of both, what lies beside sweeps over the edges."""
+    """Part of both in addition to sweeps over the edges, in bytes."""
     swept: bool = False
-    """Whether it makes such sweeps."""
+    """Whether the method sweeps over the edges."""
 
     def plus(self, nbytes: int, what: str = "") -> Need:
         """With `nbytes` that are there all the while."""

@@ -73,7 +73,7 @@ def score_graph(
         Runs large scores as tasks, to the same bytes.
     memory
         What to stay within: ``8GiB``, ``50%``, a budget; ``auto`` is most of what is free. Edges that do not fit lie in
-        a nameless file beside `out` meanwhile. The scores are the same for any.
+        a nameless file next to `out` meanwhile. The scores are the same for any.
 
     Raises
     ------

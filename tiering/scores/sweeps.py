@@ -98,7 +98,7 @@ def _direct_files(graph: Graph, budget: Budget, need: Need) -> list[DirectFile]:
 
 
 def _whole_file(array: np.ndarray[Any, Any]) -> str:
-    """The file that an array maps from its begin to its end; "" if there is none."""
+    """Return the file that an array maps from its begin to its end; "" if there is none."""
     if not isinstance(array, np.memmap) or array.filename is None or array.offset != 0:
         return ""
     path = Path(array.filename)

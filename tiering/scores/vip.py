@@ -20,7 +20,7 @@ SAMPLERS = ("uniform", "replacement", "full", "weighted")
 
 
 def vip(graph: Graph, request: ScoreRequest) -> ScoreColumns:
-    """Method ``vip``: inclusion probability in a batch times batches per epoch; reads of adjacency likewise.
+    """Compute method ``vip``: inclusion probability in a batch times batches per epoch; reads of adjacency likewise.
 
     A batch holds each training node with probability batch size / training nodes. An isolated training node has a score
     of its own; a node that no training node can reach has exactly 0.

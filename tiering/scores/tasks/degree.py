@@ -58,7 +58,7 @@ def write_degrees(job: Job, writer: ArtifactWriter, graph: SizedGraph) -> dict[s
 
 
 def cut(context: TaskContext) -> None:
-    """Sources of some entries, by range, counted from its begin."""
+    """Emit the sources of some entries by range, counted from its begin."""
     params = context.params
     folder, begin, end = params["pieces"][context.index]
     sources = open_manifest(params["graph"]).read(f"{folder}/indices", begin, end)

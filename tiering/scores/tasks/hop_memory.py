@@ -1,4 +1,4 @@
-"""What tasks of `tiering.scores.tasks.hops` take, by formula."""
+"""Memory of the tasks of `tiering.scores.tasks.hops`, by formula."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tiering.scores.plan import ScorePlan
 
 
 def relations_of(graph: SizedGraph, plan: ScorePlan) -> list[dict[str, Any]]:
-    """The relations as tasks see them; `InputError` if weights are asked for that a relation does not have."""
+    """Return the relations as tasks see them; `InputError` if a relation lacks weights that are asked for."""
     types, relations = list(graph.node_types), []
     for relation in graph.relations:
         held = 0
@@ -36,18 +36,20 @@ def relations_of(graph: SizedGraph, plan: ScorePlan) -> list[dict[str, Any]]:
 
 
 def list_bytes(relation: Mapping[str, Any]) -> int:
-    """Of each edge of lists that a task has: its source, and what the rule draws by."""
+    """Return the bytes of each edge of a task's lists: its source, and the rule's weight of it."""
     return int(relation["edge_bytes"])
 
 
 def lists_bytes(relation: Mapping[str, Any]) -> int:
-    """Of all lists of a relation."""
+    """Return the bytes of all lists of a relation."""
     return int(relation["edges"] * list_bytes(relation) + relation["columns"] * HopMemory.LIST_BYTES)
 
 
 class HopMemory:
-    """Memory of tasks. Of a batch it knows bounds alone: the first hop has its seeds, each next one `1 + fanouts` times
-    as many nodes, no more than there are, and all of them may lie in one range.
+    """Memory of tasks, by bounds of a batch.
+
+    The first hop has its seeds, each next one `1 + fanouts` times as many nodes, no more than there are, and all of
+    them may lie in one range.
 
     ``seeds``  64 bytes for each training node, and 64 for each seed of a wave.
     ``hop``    24 bytes for each list of the range; for each of its edges a source, weighted also the weight and a sum;
@@ -68,7 +70,7 @@ class HopMemory:
         ranges = [(a, b) for bounds in params["nodes"] for a, b in pairwise(bounds)]
         self.widest = max((b - a for a, b in ranges), default=0)
         self.known = self._most_known()
-        """Nodes of a batch at the most, after 0, 1, ... hops."""
+        """At most so many nodes of a batch after 0, 1, ... hops."""
 
     def _most_known(self) -> list[int]:
         everything = sum(self.params["num_nodes"])
@@ -80,14 +82,16 @@ class HopMemory:
 
     @staticmethod
     def cut(columns: int, chunk: int) -> int:
-        """Of a task of ``cut`` with so many lists, which checks weights in chunks."""
+        """Return the bytes of a task of ``cut`` with so many lists, which checks weights in chunks."""
         return 32 * columns + 16 * chunk + 2 * BLOCK_BYTES
 
     @property
     def seeds(self) -> int:
+        """Bytes of a task of ``seeds``."""
         return 64 * (sum(int(size) for _, size in self.params["train"]) + int(self.params["wave"]) * self.known[0])
 
     def hop(self, hop: int, wave: int, threads: int) -> int:
+        """Return the bytes of a task that draws from lists in a hop of a wave of batches."""
         asking, reached, drawn = self._of_lists(hop)
         blocks = 2 * BLOCK_BYTES * (2 if self.params["rule"] == "weighted" else 1)
         held = [min(blocks, list_bytes(relation) * relation["edges"]) for relation in self.relations]
@@ -97,6 +101,7 @@ class HopMemory:
         return own + wave * (32 * asking + 72 * reached) + threads * (48 * asking + 80 * reached + 16 * drawn)
 
     def merge(self, depth: int, wave: int) -> int:
+        """Return the bytes of a task that merges the pairs of a wave up to hop `depth`."""
         return self.NODE_BYTES * self.widest + wave * self._of_nodes(depth)
 
     def batches(self, room: int) -> int:
@@ -106,7 +111,7 @@ class HopMemory:
         return int(max(1, min(self.params["batches"], room // most, 1 << 20)))
 
     def _of_lists(self, hop: int) -> tuple[int, int, int]:
-        """Of a batch and a range of lists, at the most: nodes that sample in a hop, nodes and edges that they draw."""
+        """Return bounds of a batch and a range of lists: nodes that sample in a hop, nodes and edges that they draw."""
         asking = min(self.known[hop], self.widest)
         fanouts, edges = self.params["fanouts"][hop], [max(counts, default=0) for counts in self.edges]
         drawn = 0
@@ -127,6 +132,6 @@ class HopMemory:
 
 
 def waves(params: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """The batches of each wave of an epoch: the first, and the one behind the last."""
+    """Return the batches of each wave of an epoch: the first, and the one behind the last."""
     step, count = params["wave"], params["batches"]
     return [(step * wave, min(count, step * (wave + 1))) for wave in range(math.ceil(count / step))]

@@ -57,7 +57,7 @@ _CHUNK = 1 << 22
 
 
 def by_hop(graph: SizedGraph, plan: ScorePlan, grid: Grid) -> bool:
-    """Whether counts are made hop by hop: a task has no room for the adjacency and what the sampler needs beside it."""
+    """Return whether tasks count hop by hop: none has room for the adjacency and the sampler's memory."""
     nbytes = sum(lists_bytes(relation) for relation in relations_of(graph, plan)) + plan.need.minimum
     if nbytes <= grid.task_memory:
         return False
@@ -170,7 +170,7 @@ def _check_weights(params: dict[str, Any], pieces: Sequence[Sequence[int]], reco
 
 
 def _sum(job: Job, graph: SizedGraph, params: dict[str, Any], needs: HopMemory) -> Counted:
-    """A node's features are read in each batch that finds it, its list once for each hop in which it samples then."""
+    """Count a node's features in each batch that finds it, its list once for each hop in which it samples then."""
     hops = len(params["fanouts"])
     columns = [[node_type, [1] * (hops + 1)] for node_type in range(len(params["num_nodes"]))]
     for number, relation in enumerate(params["relations"]):
@@ -205,7 +205,7 @@ def cut(context: TaskContext) -> dict[str, bool]:
 
 
 def seeds(context: TaskContext) -> None:
-    """The seeds of the batches of an epoch: for each wave, by type and range."""
+    """Emit the seeds of the batches of an epoch: for each wave, by type and range."""
     params, ids, begin = context.params, context.read(context.params["given"], 0)["ids"], 0
     train = {}
     for node_type, size in params["train"]:
@@ -255,7 +255,7 @@ def draw(context: TaskContext) -> None:
 
 
 def _sampler(context: TaskContext, number: int, begin: int, end: int) -> native.Sampler | None:
-    """What draws from lists [begin, end) of a relation in the hop of a task, by the random numbers of one process.
+    """Return the sampler of lists [begin, end) of a relation in a task's hop, by the random numbers of one process.
 
     ``None`` if they have only edges of weight 0. The lists are type 0, and what they reach type 1; earlier hops and
     relations are there for their numbers alone.
@@ -288,7 +288,7 @@ def _sampler(context: TaskContext, number: int, begin: int, end: int) -> native.
 
 
 def merge(context: TaskContext) -> None:
-    """What batches find first: for each wave its pairs, ascending; last, how often each node is found."""
+    """Merge what batches find first: for each wave its pairs, ascending; last, how often each node is found."""
     params, ranges = context.params, Ranges(context.params)
     epoch, at = divmod(context.index, len(ranges.node_tasks))
     _, begin, end = ranges.nodes(at)
@@ -326,7 +326,7 @@ def _incoming(context: TaskContext, epoch: int, at: int, wave: int) -> Iterator[
 
 
 def sums(context: TaskContext) -> dict[str, int]:
-    """Counts of a range of a column: mean per epoch, sum, sum of squares of epochs; the sum of all, as a fact."""
+    """Write counts of a range of a column: mean per epoch, sum, sum of squares of epochs; the sum of all, as a fact."""
     params, ranges = context.params, Ranges(context.params)
     column, part = params["tasks"][context.index]
     node_type, reads = params["columns"][column]

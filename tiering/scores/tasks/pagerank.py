@@ -1,7 +1,7 @@
 """Reverse PageRank in tasks: the formula is that of `tiering.scores.pagerank`, the bytes are those of one process.
 
 ``start``            the scores before the first sweep.
-``contribute-k``     what each list hands on in sweep k: its node's score by its length.
+``contribute-k``     what each list passes along in sweep k: its node's score by its length.
 ``sweep-k``          the scores of a range of nodes after it, and by how much those of each bin changed.
 """
 
@@ -72,7 +72,7 @@ def write_ranks(job: Job, writer: ArtifactWriter, graph: SizedGraph, plan: Score
 def join_columns(
     name: str, writer: ArtifactWriter, graph: SizedGraph, step: Step, ranges: Ranges, divided_by: float | None = None
 ) -> Step:
-    """A step that writes the scores of the features from tasks with nodes, part 0 of each."""
+    """Return a step that writes the scores of the features from tasks with nodes, part 0 of each."""
     files, first, largest = [], 0, 0
     for number, node_type in enumerate(graph.node_types):
         bounds = ranges.params["nodes"][number]
@@ -84,12 +84,12 @@ def join_columns(
 
 
 def start(context: TaskContext) -> None:
-    """The scores of a range of nodes before the first sweep."""
+    """Write the scores of a range of nodes before the first sweep."""
     context.write(score=chosen_values(context, *context.params["start"]))
 
 
 def contribute(context: TaskContext) -> None:
-    """What a range of lists hands on: the score of the node by the length of its list; 0 for an empty one."""
+    """Emit what a range of lists passes along: the node's score by the length of its list; 0 for an empty one."""
     ranges = Ranges(context.params)
     relation, begin, end = ranges.lists(context.index)
     scores = ranges.read_nodes(context, context.params["scores"], relation["dst"], begin, end)["score"]
@@ -98,7 +98,7 @@ def contribute(context: TaskContext) -> None:
 
 
 def sweep(context: TaskContext) -> dict[str, list[float]]:
-    """The scores of a range of nodes after a sweep; as facts, by how much those of each bin changed."""
+    """Write the scores of a range of nodes after a sweep; as facts, by how much those of each bin changed."""
     params, ranges = context.params, Ranges(context.params)
     node_type, _, _ = ranges.nodes(context.index)
     sums = sum_out_edges(context, params["handed"], [True] * len(ranges.relations))

@@ -1,5 +1,6 @@
-"""Accesses counted in sampled epochs, in tasks, each of which has the whole adjacency; where there is no room for it,
-`tiering.scores.tasks.hops` counts.
+"""Accesses counted in sampled epochs, in tasks, each of which has the whole adjacency.
+
+Where there is no room for it, `tiering.scores.tasks.hops` counts.
 
 ``sample``  the batches of a part of an epoch: how often each node was read, as pairs (node, count), by range.
 ``sum``     the counts of a range of nodes over all tasks, per epoch: a mean, and if asked for sums of both powers.
@@ -34,15 +35,15 @@ from tiering.scores.presample import Tally
 
 _HERE = "tiering.scores.tasks.presample"
 SUM_BYTES = 40
-"""Of a task of ``sum``, for each node of its range."""
+"""Bytes of a task of ``sum`` for each node of its range."""
 
 
 @dataclass(frozen=True)
 class CountedColumn:
-    """What is counted: reads of the features of a type, or of the lists of a relation."""
+    """Counted accesses: reads of the features of a type, or of the lists of a relation."""
 
     file: str
-    """Of the scores."""
+    """Name of the column in the scores."""
     size: int
 
 
@@ -57,7 +58,7 @@ class Counted:
     records: list[TaskRecord]
 
     def parts(self, column: int, part: int = 0) -> PartitionRange:
-        """A column, front to back: 0 the means, 1 sums and sums of squares."""
+        """Return a column, front to back: 0 the means, 1 sums and sums of squares."""
         return PartitionRange(self.step.name, self.begins[column], self.begins[column + 1], part)
 
 
@@ -72,7 +73,7 @@ def columns_of(graph: SizedGraph) -> list[CountedColumn]:
 
 
 def summing(params: dict[str, Any]) -> Step:
-    """The step ``sum`` of the counts that the step ``sample`` of these params leaves."""
+    """Return the step ``sum`` of the counts that the step ``sample`` of these params leaves."""
     largest = max((-(-size // p) for size, p in zip(params["sizes"], params["parts"], strict=True) if p), default=0)
     params = {**params, "from": "sample"}
     return Step("sum", f"{_HERE}:sums", sum(params["parts"]), params, ("sample",), largest * SUM_BYTES)
@@ -115,7 +116,7 @@ def write_presample(
 
 
 def read_tally(job: Job, graph: Graph, plan: ScorePlan, counted: Counted, *, squares: bool) -> Tally:
-    """The counts of all epochs in the memory of who leads the job."""
+    """Return the counts of all epochs in the driver's memory."""
     total, squared = read_sums(job, graph, counted)
     epochs = plan.request.options.epochs
     per_epoch = -(-plan.request.train_size // plan.request.sampled.batch_size)
@@ -123,7 +124,7 @@ def read_tally(job: Job, graph: Graph, plan: ScorePlan, counted: Counted, *, squ
 
 
 def read_sums(job: Job, graph: Graph, counted: Counted) -> tuple[AccessCounts, AccessCounts]:
-    """Counts over all epochs, and sums of the squares of those of each, in the memory of who leads the job."""
+    """Return counts over all epochs, and sums of the squares of those of each, in the driver's memory."""
     arrays: list[dict[str, npt.NDArray[np.int64]]] = []
     for number, column in enumerate(counted.columns):
         parts = counted.parts(number)
@@ -153,7 +154,7 @@ def sample(context: TaskContext) -> None:
 
 @contextmanager
 def sampled_epoch(context: TaskContext) -> Iterator[tuple[Graph, Sampler, EpochPlan]]:
-    """The graph, verified where it is read, its sampler, and the batches of the epoch that a task takes some of."""
+    """Open the graph, verified where it is read, its sampler, and the epoch's batches, some of which the task takes."""
     params = context.params
     ids, begin = context.read(params["given"], 0)["ids"], 0
     train = {}
@@ -180,7 +181,7 @@ def add_counts(context: TaskContext, counts: AccessCounts) -> None:
 
 
 def sums(context: TaskContext) -> dict[str, int]:
-    """What `add_epochs` makes of the counts of a range of a column."""
+    """Sum the counts of a range of a column by `add_epochs`."""
     return add_epochs(context, _size(context), _by_epoch(context), context.params["epochs"])
 
 
@@ -208,7 +209,7 @@ def _size(context: TaskContext) -> int:
 
 
 def _by_epoch(context: TaskContext) -> Iterator[npt.NDArray[np.int64]]:
-    """Counts of the range in one epoch after the other."""
+    """Yield counts of the range in one epoch after the other."""
     params, size = context.params, _size(context)
     per_epoch = len(params["runs"]) // params["epochs"]
     for epoch in range(params["epochs"]):

@@ -60,13 +60,13 @@ class Ranges:
         return [(t, j) for t, bounds in enumerate(self.params["nodes"]) for j in range(len(bounds) - 1)]
 
     def lists(self, index: int) -> tuple[dict[str, Any], int, int]:
-        """The relation of a task, and its lists: the first, and the one behind the last."""
+        """Return the relation of a task, and its lists: the first, and the one behind the last."""
         relation, part = self.list_tasks[index]
         begin, end = self.params["lists"][relation][part : part + 2]
         return self.relations[relation], begin, end
 
     def nodes(self, index: int) -> tuple[int, int, int]:
-        """The type of a task, and its nodes."""
+        """Return the type of a task, and its nodes."""
         node_type, part = self.node_tasks[index]
         begin, end = self.params["nodes"][node_type][part : part + 2]
         return node_type, begin, end
@@ -98,6 +98,7 @@ class Sweeps:
 
     @property
     def ranges(self) -> Ranges:
+        """Ranges of nodes and of lists that tasks divide the graph into."""
         return Ranges(self.params)
 
 
@@ -204,7 +205,7 @@ def count(context: TaskContext) -> None:
 
 
 def blocks(context: TaskContext) -> None:
-    """The edges of a range of lists: of each kind of column, by range of sources."""
+    """Emit the edges of a range of lists: of each kind of column, by range of sources."""
     params, ranges = context.params, Ranges(context.params)
     relation, begin, end = ranges.lists(context.index)
     degrees, sources = _entries(context, relation, begin, end)
@@ -229,7 +230,7 @@ def emit_values(context: TaskContext, values: Doubles, degrees: AnyArray, relati
 
 
 def _bin_at(node: int, shift: int) -> int:
-    """The bin that begins with a node; behind the last node, the number of bins."""
+    """Return the bin that begins with a node; behind the last node, the number of bins."""
     return -(-node // (1 << shift))
 
 
@@ -253,7 +254,7 @@ def degrees_of(context: TaskContext, relation: dict[str, Any], begin: int, end: 
 
 
 def sum_out_edges(context: TaskContext, values: str, active: Sequence[bool]) -> Doubles:
-    """Sums over the out-edges of a task's nodes of what step `values` has for lists, by `emit_values`.
+    """Sum what step `values` has for lists over the out-edges of a task's nodes, by `emit_values`.
 
     `active`: relations that add anything.
     """
@@ -279,7 +280,7 @@ def sum_out_edges(context: TaskContext, values: str, active: Sequence[bool]) -> 
 
 
 def bin_sums(values: Doubles, shift: int) -> Doubles:
-    """Sums of the values of each bin, one after the other."""
+    """Return the sums of the values of each bin, one after the other."""
     return np.array([values[at : at + (1 << shift)].cumsum()[-1] for at in range(0, values.size, 1 << shift)])
 
 

@@ -1,7 +1,7 @@
 """Vertex inclusion probability in tasks: the recursion is that of ``inclusion.cpp``, the bytes those of one process.
 
 ``start``    the probability of each node to be a seed.
-``draw-h``   the lists of a range draw in hop h: what they hand on, and their state.
+``draw-h``   the lists of a range draw in hop h: their output, and their state.
 ``find-h``   the probability that a batch has found each node of a range by hop h, and in it.
 """
 
@@ -39,7 +39,7 @@ _HERE = "tiering.scores.tasks.vip"
 
 @dataclass(frozen=True)
 class Included:
-    """What the last hop has left."""
+    """The columns of ``vip``, as the last hop wrote them."""
 
     sweeps: Sweeps
     found: Step
@@ -77,7 +77,7 @@ def include(job: Job, graph: SizedGraph, plan: ScorePlan) -> Included:
         active = [any(earlier[r] for earlier in fanouts[:hop]) for r in range(len(graph.relations))]
         of = {**params, "found": found.name, "drawn": drawn and drawn.name, "fanouts": list(numbers), "active": active}
         reads = (found.name, *params["chosen"], *([drawn.name] if drawn else []))
-        memory = 2 * sweeps.list_memory  # of a list: what it hands on, and its state, as it was and as it is
+        memory = 2 * sweeps.list_memory  # of a list: its output, and its state, as it was and as it is
         drawn = Step(f"draw-{hop}", f"{_HERE}:draw", lists, of, reads, memory)
         job.run(drawn)
         of, reads = {**of, "drawn": drawn.name}, (*reads, drawn.name, params["bins"], params["blocks"])
@@ -89,7 +89,7 @@ def include(job: Job, graph: SizedGraph, plan: ScorePlan) -> Included:
 
 
 def read_inclusion(job: Job, graph: SizedGraph, plan: ScorePlan) -> ScoreColumns:
-    """The columns of ``vip`` in the memory of who leads the job."""
+    """Return the columns of ``vip`` in the driver's memory."""
     made = include(job, graph, plan)
     ranges, none = made.sweeps.ranges, np.zeros(0)
     nodes = [job.read(made.found.name, task)["found"] for task in range(len(ranges.node_tasks))]
@@ -111,7 +111,7 @@ def read_inclusion(job: Job, graph: SizedGraph, plan: ScorePlan) -> ScoreColumns
 
 
 def _join_reads(writer: ArtifactWriter, graph: SizedGraph, drawn: Step | None, sweeps: Sweeps, share: float) -> Step:
-    """A step that writes the expected reads of lists."""
+    """Return a step that writes the expected reads of lists."""
     files, task = [], 0
     for number, relation in enumerate(graph.relations):
         ranges, count = len(sweeps.params["lists"][number]) - 1, graph.num_nodes(relation[2])
@@ -122,13 +122,13 @@ def _join_reads(writer: ArtifactWriter, graph: SizedGraph, drawn: Step | None, s
 
 
 def start(context: TaskContext) -> None:
-    """The probability of each node to be a seed."""
+    """Write the probability of each node to be a seed."""
     seeds = chosen_values(context, context.params["seed"], 0.0)
     context.write(found=seeds, fresh=seeds)
 
 
 def draw(context: TaskContext) -> None:
-    """Let the lists of a range draw: what they hand on, drawn and waiting, reads so far."""
+    """Let the lists of a range draw: their output, drawn and waiting, reads so far."""
     params, ranges = context.params, Ranges(context.params)
     relation, begin, end = ranges.lists(context.index)
     fanout = params["fanouts"][ranges.list_tasks[context.index][0]]
@@ -151,7 +151,7 @@ def draw(context: TaskContext) -> None:
 
 
 def find(context: TaskContext) -> None:
-    """The probability that each node of a range is found by this hop, and that it is found in it."""
+    """Write the probability that each node of a range is found by this hop, and that it is found in it."""
     params = context.params
     sums = sum_out_edges(context, params["drawn"], params["active"])
     before = np.ascontiguousarray(context.read(params["found"], context.index)["found"])
