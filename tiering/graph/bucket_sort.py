@@ -46,7 +46,7 @@ class Chunk:
 
 
 def edge_chunks(edges: EdgeData, values: list[AnyArray | None], step: int) -> Iterator[Chunk]:
-    """The edge list as it arrives from disk; a chunk is valid until the next is asked for."""
+    """Yield the edge list as it arrives from disk; a chunk is valid until the next is asked for."""
     arrays = [edges.dst, edges.src, *(array for array in values if array is not None)]
     with progress(edges.num_edges, "scatter", "edge", scale=True) as bar:
         for first, end, (dst, src, *parts) in chunks(arrays, step):
@@ -199,7 +199,7 @@ class _BucketSort:
         return (-(-columns // max(2, wanted)) - 1).bit_length()
 
     def _first_column(self) -> int:
-        """The first column of which an earlier run has not written everything."""
+        """Return the first column of which an earlier run has not written everything."""
         known = self.files[0].done // 8
         if known == 0:
             return 0
@@ -208,7 +208,7 @@ class _BucketSort:
         return min(int(np.searchsorted(indptr, entries, "right")) - 1, self.csc.num_dst - 1)
 
     def _scratch_file(self, lengths: list[int], level: int) -> SegmentFile | None:
-        """The file for segments of so many edges."""
+        """Open the file for segments of so many edges."""
         if not lengths:
             return None
         path = self.scratch.with_name(f"{self.scratch.name}-{level}")
@@ -241,7 +241,7 @@ class _BucketSort:
             self._emit(columns.start, offsets, outs, unit.edges)
 
     def _units(self, scattered: Scattered) -> Iterator[Unit]:
-        """Buckets that are taken together: a chunk of edges, and of columns, at the most."""
+        """Buckets that are taken together: at most a chunk of edges, and of columns."""
         ends = np.concatenate([[0], np.cumsum(scattered.counts.sum(0))])
         together = max(1, self.sizes.columns >> scattered.shift)
         first, stop = scattered.first, ends.size - 1
@@ -256,7 +256,7 @@ class _BucketSort:
             first = end
 
     def _take_apart(self, scattered: Scattered, unit: Unit, level: int) -> None:
-        """A bucket that cannot be sorted as it is: nothing, a single column, or scattered once more."""
+        """Write a bucket that cannot be sorted as it is: empty, a single column, or scattered once more."""
         columns = scattered.columns_of(unit.first, unit.end)
         if unit.edges == 0:
             for begin in range(columns.start, columns.stop, self.sizes.columns):
@@ -278,7 +278,7 @@ class _BucketSort:
             part.file.remove()
 
     def _copy(self, column: int, chunks: Iterator[Chunk]) -> None:
-        """The edges of a single column are in order."""
+        """Copy the edges of a single column, which are in order."""
         begin = self.entry
         for chunk in chunks:
             outs = self._outs(chunk.src.size)
@@ -303,7 +303,7 @@ class _BucketSort:
             yield slice(first, len(scattered.resident)), edges
 
     def _packed(self, scattered: Scattered, bucket: int, groups: list[tuple[slice, int]]) -> Iterator[Chunk]:
-        """A bucket as an edge list, whose columns count from its first; a chunk is valid until the next but one."""
+        """Yield a bucket as an edge list, columns counted from its first; a chunk is valid until the next but one."""
         self._ask(scattered, bucket, bucket + 1, groups[0][0])
         for number, (segments, edges) in enumerate(groups):
             begin, places = self.inputs[self.input].start, self._arrived(scattered)
@@ -365,7 +365,7 @@ class _BucketSort:
             file.append(out, item * entry)
 
     def _next_output(self) -> Bytes:
-        """The other output, once what was in it is written."""
+        """Return the other output, once its content is written."""
         self.output = 1 - self.output
         job, self.jobs[self.output] = self.jobs[self.output], None
         if job is not None:

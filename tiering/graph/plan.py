@@ -66,7 +66,7 @@ SIZES = SortSizes()
 
 @dataclass(frozen=True)
 class CscSizes:
-    """What decides the memory of a conversion."""
+    """Sizes that decide the memory of a conversion."""
 
     num_edges: int
     num_src: int
@@ -80,7 +80,7 @@ class CscSizes:
 
     @classmethod
     def of(cls, edges: EdgeData, num_src: int, num_dst: int, values: Mapping[str, int]) -> CscSizes:
-        """Those of a relation of which the arrays `values` are kept."""
+        """Sizes of a relation of which the arrays `values` are kept."""
         read = buffer_bytes(edges.arrays, cached=True)
         read += sum(4 * array.dtype.itemsize for array in edges.arrays if not isinstance(array, np.ndarray))
         expanded = 0 if (lists := as_lists(edges.src)) is None else lists.dtype.itemsize
@@ -166,7 +166,7 @@ def plan_buckets(csc: CscSizes, room: int, sizes: SortSizes) -> BucketPlan | Non
 
 
 def _plan(csc: CscSizes, spent: int, sizes: SortSizes, room: int = 0) -> BucketPlan:
-    """The plan whose parts take fixed shares of `spent`, if that is sufficient, and that keeps in `room` what it can.
+    """Return the plan whose parts take fixed fractions of `spent`, if that suffices, and that fills `room`.
 
     Memory throughout: resident segments; two outputs of a chunk, a segment each, and offsets of the columns; counters
     by segment and bucket; pieces of the files. Beside it, while the edge list arrives, `CscSizes.read_bytes` for each
@@ -243,14 +243,14 @@ class RelationPlan:
 
     @property
     def lists(self) -> ColumnIds:
-        """Those of edges that come as lists, by destination or by source."""
+        """Sizes of edges that come as adjacency lists, by destination or by source."""
         lists = as_lists(self.edges.dst) or as_lists(self.edges.src)
         if lists is None:
             raise InternalError(f"{self.edges.where}: the edges come as pairs, not as lists")
         return lists
 
     def values(self) -> list[npt.NDArray[Any] | None]:
-        """The arrays that run along the edges, as they are named in `CscSizes.values`; ``None``: their numbers."""
+        """Return the arrays along the edges, as they are named in `CscSizes.values`; ``None``: the edges' numbers."""
         return [self.edges.edge_ids if name == "edge_ids" else self.edges.data[name] for name in self.csc.values]
 
     def steps(self) -> list[Step]:
@@ -301,7 +301,7 @@ def plan_relation(csc: CscSizes, edges: EdgeData, budget: Budget, sizes: SortSiz
 
 @dataclass(frozen=True)
 class ImportPlan:
-    """What an import does: the run carries it out, the dry run prints `stage`."""
+    """Plan of an import: the run carries it out, the dry run prints `stage`."""
 
     dataset: Dataset
     shape: GraphShape
@@ -309,14 +309,14 @@ class ImportPlan:
     budget: Budget
 
     def stage(self, out: Path) -> StagePlan:
-        """The steps, for an artifact at `out`."""
+        """Return the steps for an artifact at `out`."""
         steps = [step for relation in self.relations for step in relation.steps()]
         features = list(self._features())
         left = {out: self.shape.graph_bytes() + sum(step.disk_written for step in features) + self._name_bytes()}
         return StagePlan("import", out, (*steps, self._nodes(), *features), left, held_memory(self.budget))
 
     def _name_bytes(self) -> int:
-        """Of the names of nodes."""
+        """Bytes of the names of nodes."""
         tables = [data.names for data in self.dataset.nodes.values() if data.names is not None]
         return sum(table.offsets.nbytes + table.data.nbytes for table in tables)
 
@@ -387,15 +387,13 @@ def _plan_tasks(edges: EdgeData, csc: CscSizes, sizes: SortSizes, carrier: Carri
 
 
 def least_memory(dataset: Dataset, *, sizes: SortSizes = SIZES) -> int:
-    """Bytes of memory below which the dataset cannot be imported: room for the offsets of a relation's lists, and for
-    its conversion.
-    """
+    """Return the least memory of an import in bytes: offsets of a relation's lists, and its conversion."""
     relations = _relations(dataset, GraphShape.of_dataset(dataset))
     return max((max(minimum_memory(csc, sizes), 8 * (csc.num_dst + 1)) for _, csc in relations), default=0)
 
 
 def _relations(dataset: Dataset, shape: GraphShape) -> list[tuple[EdgeData, CscSizes]]:
-    """The edges of each relation, and what decides the memory of their conversion."""
+    """Return the edges of each relation, and the sizes that decide the memory of their conversion."""
     relations = []
     for edges, sized in zip(dataset.edges, shape.edges, strict=True):
         source, _, destination = edges.relation

@@ -49,7 +49,7 @@ REPORT_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class RetryOptions:
-    """When an attempt is retried, and when a speculative attempt is sent beside a slow one."""
+    """When an attempt is retried, and when a speculative attempt is sent for a slow one."""
 
     attempts: int = 5
     """Attempts at a task in one run of a job, before its last error ends the job."""
@@ -344,7 +344,7 @@ class _StepRun:
         return error
 
     def _send_copies(self) -> None:
-        """Send a speculative attempt beside each that takes too long: its worker may be frozen or cut off."""
+        """Send a speculative attempt for each that takes too long: its worker may be frozen or cut off."""
         retry, now = self.job.retry, time.monotonic()
         copied = [attempt.index for attempt in self.attempts.values()]
         for ticket, attempt in list(self.attempts.items()):
