@@ -4,8 +4,8 @@ A window is a run of 64 MiB blocks of the file being made, as long as memory all
 entries are read front to back, once for each window; nothing is read at random from disk. (Two windows of half the
 size, one written while the other is filled, would double the reading to hide the writing: never better.) Sources get
 their new ids when all of a window's entries are placed: from the source map in memory, or, where that does not fit
-beside a block, from pieces of it that are read front to back. Where not even the places of a window's columns fit, they
-are taken in parts, and the entries pass once for each. Blocks are written when all entries have passed, so a killed run
+next to a block, from pieces of it that are read front to back. Where not even the places of a window's columns fit,
+they are taken in parts, and the entries pass once for each. Blocks are written when all entries have passed, so a killed run
 goes on from the first block that is missing, even with another budget.
 """
 
@@ -37,7 +37,7 @@ PIECES = 3
 
 @dataclass(frozen=True)
 class RelabelSizes:
-    """What decides the memory of a relation, and the decisions: those of a dry run and of the run alike."""
+    """Sizes that decide the memory of a relation, and the decisions: those of a dry run and of the run alike."""
 
     num_edges: int
     num_src: int
@@ -65,7 +65,7 @@ class RelabelSizes:
         return sum(self.parts()) + self.pieces()
 
     def minimum(self) -> int:
-        """Bytes with which it can be done at all: 64 MiB of each of `parts` at the most, and three pieces."""
+        """Return the least bytes of memory: at most 64 MiB of each of `parts`, and three pieces."""
         return sum(min(part, self.sizes.block) for part in self.parts()) + self.pieces()
 
     def require(self, what: str, budget: Budget) -> None:
@@ -78,7 +78,7 @@ class RelabelSizes:
         """Bytes of node maps and of the new indptr that stay in memory while a file along the entries is made.
 
         `inverse` bytes of node maps are in memory already. Where the file is of `indices`, sources are looked up at
-        random: their map is read in if a block fits beside it.
+        random: their map is read in if a block fits next to it.
         """
         sources, offsets, _ = self.parts()
         block, left = self.sizes.block, budget.left()
@@ -103,6 +103,7 @@ class OldRelation:
     """New id of each source; read at random."""
 
     def sizes(self, sizes: Sizes) -> RelabelSizes:
+        """Return the sizes of this relation that decide its memory."""
         items = tuple(map(value_bytes, self.edge_data.values()))
         num_src, num_dst = self.src_old_to_new.shape[0], self.dst_old_to_new.shape[0]
         return RelabelSizes(self.indices.shape[0], num_src, num_dst, items, sizes)
@@ -162,7 +163,7 @@ class _Window:
 
     @classmethod
     def of(cls, file: FileWriter, blocks: range, item: int, indptr: npt.NDArray[np.int64]) -> _Window:
-        """The window of some blocks, entries of `item` bytes each; column c begins at ``indptr[c]``."""
+        """Open the window of some blocks, entries of `item` bytes each; column c begins at ``indptr[c]``."""
         begin, stop = file.span(blocks.start)[0], file.span(blocks.stop - 1)[1]
         first, end = begin // item, -(-stop // item)
         low = int(np.searchsorted(indptr, first, "right")) - 1

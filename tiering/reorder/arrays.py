@@ -22,7 +22,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def in_memory(array: AnyArray, sizes: Sizes) -> AnyArray:
-    """An array in memory, in huge pages where the system has them: what is read at random."""
+    """Read an array into memory for reads at random, in huge pages where the system has them."""
     if not isinstance(array, np.memmap):
         return array
     copy: AnyArray = aligned_bytes(array.nbytes).view(array.dtype)
@@ -37,6 +37,7 @@ def memory_of(array: AnyArray | None) -> int:
 
 
 def rows(array: AnyArray) -> Bytes:
+    """Return an array as rows of bytes, uint8 of shape (n, row_bytes)."""
     return array.reshape(array.shape[0], -1).view(np.uint8)
 
 
@@ -52,11 +53,12 @@ class NodeWindows:
     threads: int
 
     def beside(self, nbytes: int) -> NodeWindows:
-        """The same with `nbytes` of the budget taken."""
+        """Return the same windows with `nbytes` of the budget taken."""
         return replace(self, budget=self.budget.without(nbytes))
 
     @property
     def room(self) -> int:
+        """Bytes left for windows."""
         return self.budget.left() - self.sizes.node_piece
 
     def count(self, nbytes: int) -> int:
@@ -106,7 +108,7 @@ class NodeWindows:
         self._make(file, 8, fill)
 
     def _pieces(self, arrays: Sequence[AnyArray], row_bytes: int) -> Iterator[tuple[int, list[AnyArray]]]:
-        """Number of the first entry, and entries, of every piece of the arrays."""
+        """Yield the number of the first entry, and the entries, of every piece of the arrays."""
         most = self.sizes.node_piece // 4 // row_bytes  # two are read, with a rank each
         for first, _, parts in chunks(arrays, max(1, min(self.sizes.nodes, most))):
             yield first, parts

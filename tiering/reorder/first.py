@@ -41,7 +41,7 @@ def marks(array: UserArray, count: int) -> npt.NDArray[np.bool_]:
 
 
 def pieces(array: UserArray, count: int) -> Iterator[npt.NDArray[Any]]:
-    """The ids in their order, some at a time, as orders of `count` nodes keep them."""
+    """Yield the ids in their order, some at a time, as orders of `count` nodes keep them."""
     for _, _, (ids,) in chunks([array.values], CHUNK):
         yield ids.astype(f"i{id_bytes(count)}")
 

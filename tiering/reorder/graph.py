@@ -181,5 +181,5 @@ def _write_features(
 
 
 def rows_budget(budget: Budget, table: FeatureTable) -> Budget:
-    """What the rows of a table may take beside the file that they are appended to."""
+    """Return the budget of a table's rows, without the memory of the file that they are appended to."""
     return budget.without(appending_memory(table.bytes))

@@ -1,4 +1,4 @@
-"""What belongs to the nodes of a reordered graph: the order itself, scores by rank, labels, splits, extra arrays."""
+"""The nodes of a reordered graph: the order itself, scores by rank, labels, splits, extra arrays."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _write_pieces(
 
 
 def _mapped(part: ArtifactWriter, name: str, count: int) -> AnyArray:
-    """A file of ids that was just written."""
+    """Map a file of ids that was just written."""
     wide = (part.path / name).stat().st_size == 8 * count
     return open_raw(part.path / name, np.dtype(np.int64 if wide else np.int32), (count,))
 

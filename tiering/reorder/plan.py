@@ -1,4 +1,4 @@
-"""What a reorder will take: the decisions of its parts, as steps with memory and disk."""
+"""The plan of a reorder: the decisions of its parts, as steps with memory and disk."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _in_words(windows: int) -> str:
 
 
 def relabelling_steps(edges: EdgeShape, shape: GraphShape, budget: Budget, threads: int) -> Iterator[Step]:
-    """What `tiering.reorder.adjacency.write_relation` takes for a relation whose orders are mapped."""
+    """Yield the steps of `tiering.reorder.adjacency.write_relation` for a relation whose orders are mapped."""
     return _Plan(shape, budget, threads, 0.0, ()).relation(edges)
 
 
@@ -142,7 +142,7 @@ class _Plan:
         return Step(f"rank {node_type}", how, memory, round(passes * 8 * count * self.uncached), 0, 0, count, "node")
 
     def order(self, node_type: str) -> Iterator[Step]:
-        """The order, its inverse, and the score by rank."""
+        """Yield the steps of the order, its inverse, and the score by rank."""
         count, one = self.shape.num_nodes(node_type), self._map_bytes(node_type)
         whole = node_type not in self.first and ranked_together(node_type, count, self.threads, self.budget) >= count
         windows = self._windows(one if whole else 0)  # whole: in memory, not read back
@@ -161,7 +161,7 @@ class _Plan:
                 yield self._array(f"{node_type} {name}", node_type, nbytes, 0, 0.0)
 
     def _array(self, name: str, node_type: str, nbytes: int, inverse: int, uncached: float) -> Step:
-        """An array along the nodes of a type, brought into rank order; `inverse` bytes of ranks are in memory."""
+        """Return the step of an array along the nodes of a type; `inverse` bytes of ranks are in memory."""
         windows, count = self._windows(inverse), self.shape.num_nodes(node_type)
         number = windows.count(nbytes)
         read = number * (round(nbytes * uncached) + (0 if inverse else self._map_bytes(node_type)))
@@ -184,7 +184,7 @@ class _Plan:
     def _entries(
         self, name: str, sizes: RelabelSizes, item: int, inverse: int, uncached: float, *, indices: bool
     ) -> Step:
-        """A file along the entries, made in windows; columns are taken to be of one length."""
+        """Return the step of a file along the entries, made in windows; columns count as equally long."""
         written = sizes.num_edges * item
         maps, offsets = sizes.taken(self.budget, inverse, indices)
         columns = 0 if offsets else sizes.num_dst

@@ -30,11 +30,11 @@ _SIGN = np.uint64(1 << 63)
 CHUNK_SCORES = 1 << 21
 """Scores read at a time, where all are ranked together."""
 SORT_SPACE, THREAD_SPACE = 4 << 20, 10 << 20
-"""Bytes that the sort holds beside nodes: buckets by their first bits; counts and lines of each thread."""
+"""Bytes that the sort holds in addition to nodes: buckets by their first bits; counts and lines of each thread."""
 NODES_PER_THREAD, LARGE = 1 << 20, 1 << 19
-"""Nodes that a thread sorts at the least, and of the largest bucket that one thread sorts."""
+"""Least nodes of a thread of the sort, and nodes of the largest bucket that one thread sorts."""
 PIECE_BYTES = 104
-"""Of a node of a piece: score and id, these twice in the sort, a bucket, the result, that of the piece before."""
+"""Bytes of a node of a piece: score and id, these twice in the sort, a bucket, this piece's result, the last one's."""
 
 
 def order_nodes(
@@ -56,7 +56,7 @@ def order_nodes(
 
 
 def sort_bytes(num_nodes: int, threads: int) -> int:
-    """Memory that ranking takes at the most.
+    """Return at most how many bytes of memory ranking takes.
 
     Score and id of each node, twice (24 bytes a node, 32 from 2^31 nodes on); chunks of scores; `SORT_SPACE` and what
     each thread holds: counts, lines, and a bucket, twice.
@@ -69,7 +69,7 @@ def sort_bytes(num_nodes: int, threads: int) -> int:
 
 
 def ranked_together(node_type: str, num_nodes: int, threads: int, budget: Budget, sizes: Sizes = SIZES) -> int:
-    """Nodes that are ranked at a time: all, or as many as the budget has room for; `Sizes.min_ranked` at the least."""
+    """Return the nodes ranked at a time: all, or as many as the budget has room for, at least `Sizes.min_ranked`."""
     if sort_bytes(num_nodes, threads) <= budget.left():
         return num_nodes
     fixed = sizes.score_piece + SORT_SPACE + THREAD_SPACE
@@ -95,7 +95,7 @@ class NodeOrders(Mapping[str, Ids]):
         return np.concatenate(list(self.pieces(node_type)))
 
     def pieces(self, node_type: str) -> Iterator[Ids]:
-        """The order in one piece, or in as many as it takes to rank within the budget, after the nodes put first."""
+        """Yield the order in one piece, or in as many as ranking within the budget takes, after the nodes put first."""
         first, count = self.first.get(node_type), self.graph.num_nodes(node_type)
         if first is None:
             yield from self._by_score(node_type, self.budget)

@@ -25,13 +25,13 @@ class Sizes:
     score_bins: int = 1 << 12
     """Parts a range of scores is counted in."""
     min_ranked: int = 1 << 16
-    """Nodes that are ranked together at the least."""
+    """Least number of nodes that are ranked together."""
     rows: RowSizes | None = None
-    """Of feature tables; ``None``: as `tiering.reorder.rows` has them."""
+    """Sizes for feature tables; ``None``: those of `tiering.reorder.rows`."""
 
     @property
     def node_piece(self) -> int:
-        """Bytes of the pieces of arrays along nodes, beside a window."""
+        """Bytes of the pieces of arrays along nodes, without a window."""
         return self.nodes * self.node_bytes
 
     @property
@@ -41,4 +41,4 @@ class Sizes:
 
 
 SIZES = Sizes()
-"""Of every run but those of tests."""
+"""Sizes of every run but those of tests."""

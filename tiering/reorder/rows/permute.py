@@ -71,7 +71,7 @@ class PermutedRows:
         yield from zip(firsts, prefetch(load, firsts), strict=True)
 
     def _filler(self) -> Callable[[int, Bytes, int], Bytes]:
-        """A function that returns the rows from a rank on: the chunk that it is given, or where they lie."""
+        """Return a function that returns the rows from a rank on: copied to its chunk, or where they lie."""
         if self._windows is not None:
             return self._windows.rows
         source = self.table

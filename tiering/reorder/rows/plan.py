@@ -18,7 +18,7 @@ LINE_BYTES = 64
 MAX_PASSES = 3
 """Windows up to which the table is read once for each."""
 BUFFERS = 7
-"""Chunks held beside a window: two the caller writes, two being read with their ranks, two being sorted by file."""
+"""Chunks held next to a window: two the caller writes, two being read with their ranks, two being sorted by file."""
 WHOLE_BUFFERS = 2
 """Chunks held without windows: one being read, one the caller writes, who may hold copies of his own."""
 
@@ -104,7 +104,7 @@ def plan_rows(table: Rows, in_order: bool, budget: Budget, sizes: RowSizes | Non
     """Choose how to bring the rows of a table into rank order; `in_order`: it lies in rank order.
 
     Memory: 2 chunks, or tables if they are smaller, and the caller's `copies` (bytes) without windows; else 7 chunks
-    (and 8, of 32 MiB or of one row where rows are larger, at the least), and with ``passes`` a window of what is left,
+    (and at least 8, of 32 MiB or of one row where rows are larger), and with ``passes`` a window of what is left,
     with ``scatter`` two of half the size. `BudgetError` if the budget has no room for that.
     """
     sizes = sizes or SIZES
@@ -125,5 +125,5 @@ def plan_rows(table: Rows, in_order: bool, budget: Budget, sizes: RowSizes | Non
 
 
 def segment_bytes(rows: int, row_bytes: int, window_rows: int, segments: int = 1) -> int:
-    """Bytes of so many rows in so many segments of scratch files, at the most."""
+    """Return at most how many bytes so many rows take in so many segments of scratch files."""
     return rows * (row_bytes + id_bytes(window_rows)) + segments * (LINE_BYTES + ALIGNMENT)

@@ -51,10 +51,12 @@ class Striping:
 
     @property
     def num_ranges(self) -> int:
+        """Ranges of ranks in the tier."""
         return len(self.bounds) - 1
 
     @property
     def num_partitions(self) -> int:
+        """Partitions of a shuffle file: one for each range and file."""
         return self.num_ranges * self.files
 
     @property
@@ -100,10 +102,12 @@ class Striping:
         return order, counts, places.astype(f"i{self.place_bytes}")
 
     def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON holds them."""
         return {**vars(self), "bounds": list(self.bounds)}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Striping:
+        """Return the object whose `to_json` gave `document`."""
         known = {name: document[name] for name in cls.__dataclass_fields__}
         return cls(**{**known, "bounds": tuple(document["bounds"])})
 
@@ -128,8 +132,9 @@ def stripe_rows(context: TaskContext, striping: Striping, ranks: npt.NDArray[Any
 
 
 def as_pages(rows: np.ndarray[Any, Any], stride: int, per_page: int, page_bytes: int) -> np.ndarray[Any, Any]:
-    """Return rows, uint8 of shape (n, row_bytes), as pages, uint8 of shape (pages, page_bytes), the first at a page's
-    start; `stride` and `per_page` as in `SsdRows`.
+    """Return rows, uint8 of shape (n, row_bytes), as pages, uint8 of shape (pages, page_bytes).
+
+    The first row is at a page's start; `stride` and `per_page` as in `SsdRows`.
     """
     count, row_bytes = rows.shape
     if stride == row_bytes and per_page * stride == page_bytes and count % per_page == 0:

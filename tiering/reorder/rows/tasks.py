@@ -88,6 +88,7 @@ class RowLocation:
 
 
 def locate_rows(graph: Graph, table: str, rows: FeatureTable) -> RowLocation:
+    """Return where the rows of a table lie in a graph: of nodes, or of a relation's edges."""
     of_edges = {relation_key(relation): relation for relation in graph.relations}
     if table in of_edges and ":" in table:
         return RowLocation(str(graph.path), f"{relation_folder(of_edges[table])}/{EDGE_FEATURES}", 0, True)
@@ -147,6 +148,7 @@ class TablePlan:
         return striping.most * max(self.width(tier), pages)
 
     def params(self) -> dict[str, Any]:
+        """Return the table's parameters for tasks, as JSON holds them."""
         entry = self.entry
         return {
             "name": self.name, "rows_at": vars(self.rows), "order": self.order, "node_type": entry.node_type,

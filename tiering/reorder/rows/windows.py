@@ -41,11 +41,11 @@ class _Window:
     """First rank."""
     rows: Bytes
     memory: Bytes
-    """What the rows lie in."""
+    """The memory that holds the rows."""
 
 
 class WindowFile(SegmentFile):
-    """The scratch file of a window of so many rows, in `segments` segments at the most."""
+    """The scratch file of a window of so many rows, in at most `segments` segments."""
 
     def __init__(self, path: Path, rows: int, row_bytes: int, segments: int) -> None:
         super().__init__(path, segment_bytes(rows, row_bytes, rows, segments))
@@ -62,7 +62,7 @@ class WindowFile(SegmentFile):
         return places, segment[begin : begin + count * self._row_bytes].reshape(count, self._row_bytes)
 
     def segment(self, memory: Bytes, count: int) -> tuple[Bytes, Ids, Bytes]:
-        """A segment at the begin of aligned memory, and in it the places and rows to be filled in."""
+        """Return a segment at the begin of aligned memory, and in it the positions and rows to be filled in."""
         segment = memory[: padded(self._rows_at(count) + count * self._row_bytes)]
         return segment, *self._parts(segment, count)
 
@@ -94,7 +94,7 @@ class Windows:
         self._buffers: list[Bytes] = []  # what files are read into
 
     def rows(self, first: int, out: Bytes, step: int) -> Bytes:
-        """The rows from rank `first` on, as many as `out` has: copied to it, or where they lie.
+        """Return the rows from rank `first` on, as many as `out` has: copied to it, or where they lie.
 
         Where they lie they stay while the next `step` rows are asked for.
         """
@@ -188,7 +188,7 @@ class Windows:
         self._buffers = staging  # each has room for any segment
 
     def _sort(self, rows: Bytes, ranks: Ids, memory: Bytes) -> Iterator[tuple[WindowFile, Bytes, int]]:
-        """The rows of a piece by file: file, segment and its offset, made one after the other in `memory`."""
+        """Yield the rows of a piece by file: file, segment and its offset, made one after the other in `memory`."""
         window, count, at = self._plan.window_rows, len(self._files), 0
         owner = (ranks // window).astype(np.uint16 if count < 1 << 16 else np.int64)
         order = np.argsort(owner, kind="stable")
