@@ -155,8 +155,9 @@ def _as_stored(name: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def edge_names(graph: Graph, names: Collection[str] | None, ids: bool | None) -> list[str]:
-    """Return the names of the edge data that a loader takes along: `names`, or all; and the edges' ids in the source
-    (`ids` ``None``: where `import` kept them). `InputError` if no relation has them.
+    """Return the names of a loader's edge data: `names` or all, with the edges' ids in the source if `ids`.
+
+    `ids` ``None``: where `import` kept them. `InputError` if no relation has them.
     """
     known = {name: relation for relation in graph.relations for name in graph.edge_data(relation)}
     wanted = [name for name in known if name != EDGE_IDS] if names is None else list(names)

@@ -234,8 +234,7 @@ class ForFrameworks:
         features: Any = "tiers",
         **options: Unpack[NodeKeywords],
     ) -> Loader:
-        """Return a loader of mini-batches as those of ``dgl.dataloading.DataLoader``: ``(input nodes, output nodes,
-        blocks)``.
+        """Return a loader of batches as ``dgl.dataloading.DataLoader``'s: ``(input nodes, output nodes, blocks)``.
 
         Parameters
         ----------

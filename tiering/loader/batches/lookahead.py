@@ -1,5 +1,6 @@
-"""The loader's lookahead: batches sampled ahead, and the buffer into which rows of the ssd tier are read before batches
-need them, of one process or of all of a machine.
+"""The loader's lookahead: batches sampled ahead, and the buffer into which their rows of the ssd tier are read.
+
+The buffer is of one process, or of all of a machine.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Small operations on the tensors of a batch: by torch on a GPU, on the host by NumPy, because torch's kernels would
-start threads that sampling and training need.
+"""Small operations on the tensors of a batch: by torch on a GPU, by NumPy on the host.
+
+Torch's kernels would start threads that sampling and training need.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ def tensors_in(value: Any, contents: Callable[[Any], Iterable[Any]]) -> Iterator
 
 
 def dense_parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield the dense tensors that hold a tensor's memory: indices and values of a sparse tensor, those that a subclass
-    wraps, else the tensor itself.
+    """Yield the dense tensors that hold a tensor's memory.
+
+    Indices and values of a sparse tensor, those that a subclass wraps, else the tensor itself.
     """
     import torch
 

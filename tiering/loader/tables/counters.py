@@ -117,6 +117,6 @@ class Counters:
         if self.ssd_reads:
             lines.append(
                 f"ssd reads: {format_count(self.ssd_reads)} ({format_bytes(self.ssd_read_bytes)}), "
-                f"{self.read_seconds:.3f} s beside copying"
+                f"{self.read_seconds:.3f} s in addition to copying"
             )
         return "\n".join(lines)
