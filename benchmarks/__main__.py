@@ -58,7 +58,7 @@ REPORTS = {
 
 
 def gpu_names() -> list[str]:
-    """Benchmarks that need a GPU."""
+    """Return the benchmarks that need a GPU."""
     return [name for name, (function, _) in BENCHMARKS.items() if function.startswith("gpu.")]
 
 
@@ -70,7 +70,7 @@ def run(name: str, sizes: Sizes) -> list[Result]:
 
 
 def run_all(names: Sequence[str], sizes: Sizes) -> list[dict[str, Any]]:
-    """Results as JSON; what was not asked for by name and needs a GPU that cannot be used is passed over."""
+    """Return results as JSON; what was not asked for by name and needs a GPU that cannot be used is passed over."""
     for name in names:
         if name not in BENCHMARKS:
             raise MissingError(f"no benchmark {name!r}; there are: {', '.join([*BENCHMARKS, *REPORTS])}")

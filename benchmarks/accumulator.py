@@ -55,7 +55,7 @@ class SubmissionModel:
         return self.reads_per_second * self.ssds * (self.latency + self.startup + self.termination)
 
     def share(self, reads: float) -> float:
-        """Share of the SSDs' peak that a submission of so many reads reaches; 0 for none, always less than 1."""
+        """Return share of the SSDs' peak that a submission of so many reads reaches; 0 for none, always less than 1."""
         _require("reads", reads, reads >= 0, "at least 0")
         return reads / (reads + self.idle)
 
@@ -70,7 +70,7 @@ class SubmissionModel:
 
 
 def merged_batches(ssd_rows: Iterable[int], reads: int) -> list[int]:
-    """Batches to submit together, one after the other, so that each submission has enough reads from SSD.
+    """Return batches to submit together, one after the other, so that each submission has enough reads from SSD.
 
     What the memory of the GPU or of the host serves is no read: the more of a batch they serve, the more batches are
     merged. This is what GIDS's accumulator adjusts its threshold for.

@@ -94,7 +94,7 @@ TOUCHED_PER_EDGE_BY_TASKS = 128
 
 
 def rows(small: str) -> dict[str, str]:
-    """All rows by name; `small` is the memory of those that run out of core."""
+    """Return the works of all rows by name; `small` is the memory of those that run out of core."""
     less = {f"{name}, {small}": f"{COMMANDS[name]} --memory {small}" for name in OUT_OF_CORE}
     return COMMANDS | less | WORKS
 
@@ -162,7 +162,7 @@ def measure(
     having: Sequence[str] = (),
     touched: int = TOUCHED_PER_EDGE,
 ) -> Iterator[Comparison]:
-    """Each row that has one of `chosen` in its name (all rows if none), as it is done.
+    """Measure each row that has one of `chosen` in its name (all rows if none), as it is done.
 
     Without an `other` interpreter: rows of commands that are `having` the options, against themselves without these.
     """

@@ -47,19 +47,19 @@ class Future:
 
 
 def held_throughout(future: Future, held: DiskRows) -> Iterator[DiskRows]:
-    """Missing rows where the same rows are always in memory: the hottest (`static`), or any (`random`)."""
+    """Yield missing rows where the same rows are always in memory: the hottest (`static`), or any (`random`)."""
     cached = np.zeros(future.num_rows, bool)
     cached[held] = True
     return (rows[~cached[rows]] for rows in future.batches)
 
 
 def at_random(future: Future, slots: int, seed: int) -> Iterator[DiskRows]:
-    """Missing rows where rows drawn at random are in memory."""
+    """Yield missing rows where rows drawn at random are in memory."""
     return held_throughout(future, np.random.default_rng(seed).permutation(future.num_rows)[:slots].astype(np.uint32))
 
 
 def replacing(future: Future, slots: int, keys: Keys) -> Iterator[DiskRows]:
-    """Missing rows where, after each batch, the rows of the lowest keys stay among those in memory and those read."""
+    """Yield missing rows where, after each batch, the rows of the lowest keys stay of those in memory and read."""
     cached = np.zeros(future.num_rows, bool)
     held = np.empty(0, np.uint32)
     for number, rows in enumerate(future.batches):
@@ -75,7 +75,7 @@ def replacing(future: Future, slots: int, keys: Keys) -> Iterator[DiskRows]:
 
 
 def least_recently_used(future: Future, slots: int) -> Iterator[DiskRows]:
-    """Missing rows where those used longest ago give way; of one batch, those farthest back on disk."""
+    """Yield missing rows where those used longest ago give way; of one batch, those farthest back on disk."""
     used = np.zeros(future.num_rows, np.int32)
 
     def keys(number: int, held: DiskRows) -> npt.NDArray[np.int64]:
@@ -86,7 +86,7 @@ def least_recently_used(future: Future, slots: int) -> Iterator[DiskRows]:
 
 
 def belady(future: Future, slots: int) -> Iterator[DiskRows]:
-    """Missing rows where those of the farthest next use give way, as in Ginex; no policy misses fewer rows."""
+    """Yield missing rows where those of the farthest next use give way, as in Ginex; no policy misses fewer rows."""
     coming = np.zeros(future.num_rows, np.int32)
 
     def keys(number: int, held: DiskRows) -> npt.NDArray[np.int64]:
@@ -97,7 +97,7 @@ def belady(future: Future, slots: int) -> Iterator[DiskRows]:
 
 
 def window_buffering(future: Future, slots: int, window: int, seed: int) -> Iterator[DiskRows]:
-    """Missing rows where any give way but those of the next `window` batches, and of these only if there is no other.
+    """Yield missing rows where those of the next `window` batches give way only if there are no others.
 
     That is how GIDS keeps rows: its cache evicts at random, and its window buffer pins what the next batches need.
     """
@@ -112,7 +112,7 @@ def window_buffering(future: Future, slots: int, window: int, seed: int) -> Iter
 
 
 def _ordered(values: npt.NDArray[np.int32], rows: DiskRows) -> npt.NDArray[np.int64]:
-    """Keys by value, ties by row."""
+    """Return the keys by value, ties by row."""
     return values.astype(np.int64) << 32 | rows
 
 

@@ -29,7 +29,7 @@ _NATIVE = {"native, for PyG": "native, for PyG", "pyg_loader": "native, for PyG"
 
 
 def epochs(side: str, layout: Path, options: dict[str, Any]) -> dict[str, Any]:
-    """One process of a side; what it prints."""
+    """Run one process of a side; return its output."""
     command = [sys.executable, str(_PROGRAM), side, str(layout), json.dumps(options)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:

@@ -64,7 +64,7 @@ def gather(sizes: Sizes) -> Iterator[Comparison]:
 
 
 def plain_loop() -> Callable[..., Any]:
-    """``copy_rows`` of the program next to this file, compiled for this processor."""
+    """Return ``copy_rows`` of the program next to this file, compiled for this processor."""
     compiler = shutil.which("c++") or shutil.which("g++")
     if compiler is None:
         raise CapabilityError("gather: expected a C++ compiler (c++ or g++) for the loop that it is compared with")

@@ -61,7 +61,7 @@ class Side:
     """Least ratio that is aimed at, if there is one."""
 
     def add(self, spent: Spent) -> None:
-        """Another turn."""
+        """Add another turn."""
         self.seconds.append(spent.wall)
         self.cpu_seconds.append(spent.cpu)
 
@@ -78,7 +78,7 @@ class Comparison:
     unit: str
 
     def to_json(self) -> dict[str, Any]:
-        """Medians; ratios with minimum and maximum, above 1 where ours is faster."""
+        """Return medians; ratios with minimum and maximum, above 1 where ours is faster."""
         return {
             "name": self.name,
             "parameters": self.parameters,
@@ -112,7 +112,7 @@ class Table:
     """A value for each head: text, a number, or ``None`` where it is not known."""
 
     def to_json(self) -> dict[str, Any]:
-        """As it is."""
+        """Return the table as JSON holds it."""
         return vars(self).copy()
 
 
@@ -230,7 +230,7 @@ def compare(
 
 
 def take_turn(work: Work, memory: int = 0) -> Spent:
-    """One call, after `memory` bytes were touched and freed; children that ended in it count."""
+    """Time one call, after `memory` bytes were touched and freed; children that ended in it count."""
     touch_memory(memory)
     cpu, wall = cpu_seconds(), time.perf_counter()
     result = work()
@@ -240,7 +240,7 @@ def take_turn(work: Work, memory: int = 0) -> Spent:
 
 
 def cpu_seconds() -> float:
-    """User and system time of this process and of its children that have ended."""
+    """Return user and system time of this process and of its children that have ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
 

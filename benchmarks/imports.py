@@ -53,7 +53,7 @@ def replica(like: str, scale: float, folder: Path, share: float, *, path: str = 
 
 
 def pairs(edges: int, share: float, folder: Path) -> Iterator[np.ndarray[Any, Any]]:
-    """Parts of an edge list, (2, n) int64, over a fourteenth as many nodes."""
+    """Yield the parts of an edge list, (2, n) int64, over a fourteenth as many nodes."""
     sizes = Sizes(edges=max(1000, round(edges * share)), stage_nodes=max(100, round(edges * share) // 14))
     path = write_edges(sizes, folder / "drawn")
     drawn = np.load(path, mmap_mode="r")
@@ -63,7 +63,7 @@ def pairs(edges: int, share: float, folder: Path) -> Iterator[np.ndarray[Any, An
 
 
 def npy(folder: Path, share: float) -> list[Any]:
-    """Edges in an array."""
+    """Write edges in an array."""
     edges = round(65_000_000 * share)
     write_edges(Sizes(edges=edges, stage_nodes=edges // 14), folder / "data")
     return [folder / "data", "--num-nodes", edges // 14]
@@ -81,7 +81,7 @@ def lists(folder: Path, share: float) -> list[Any]:
 
 
 def text(folder: Path, share: float, *, matrix: bool = False) -> list[Any]:
-    """Edges as text, or as a matrix."""
+    """Write edges as text, or as a matrix."""
     path = folder / ("edges.mtx" if matrix else "edges.txt")
     edges = round(75_000_000 * share)
     options = pa_csv.WriteOptions(include_header=False, delimiter=" " if matrix else "\t")
@@ -96,12 +96,12 @@ def text(folder: Path, share: float, *, matrix: bool = False) -> list[Any]:
 
 
 def columns(folder: Path, share: float) -> list[Any]:
-    """Edges in parquet."""
+    """Write edges in parquet."""
     return _parquet(folder, ([pa.array(end) for end in part] for part in pairs(130_000_000, share, folder)))
 
 
 def names(folder: Path, share: float) -> list[Any]:
-    """Edges between 10 M distinct names in parquet."""
+    """Write edges between 10 M distinct names in parquet."""
     random, left, parts = np.random.default_rng(0), max(1000, round(45_000_000 * share)), []
     nodes = max(100, round(10_000_000 * share))
     while left:
@@ -203,12 +203,12 @@ def run(name: str, sizes: Sizes, share: float) -> dict[str, Any]:
 
 
 def _options(arguments: Sequence[Any]) -> dict[str, Any]:
-    """Options of the command line as Python takes them."""
+    """Return the options of the command line as Python takes them."""
     return {str(name)[2:].replace("-", "_"): value for name, value in zip(arguments[::2], arguments[1::2], strict=True)}
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Markdown."""
+    """Return Markdown."""
     heads = [
         "format",
         "dataset",

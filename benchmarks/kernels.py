@@ -49,7 +49,7 @@ def copier(megabytes: int, threads: int) -> Iterator[tuple[Callable[[int], None]
 
 
 def copy(sizes: Sizes) -> Comparison:
-    """Memory of about the size of the graph copied; the rate counts bytes read and bytes written."""
+    """Measure memory of about the size of the graph copied; the rate counts bytes read and bytes written."""
     megabytes = max(1, min(2048, sizes.edges // 25_000))
     with copier(megabytes, sizes.threads) as (work, nbytes):
         return compare(
@@ -59,7 +59,7 @@ def copy(sizes: Sizes) -> Comparison:
 
 
 def coo_to_csc(sizes: Sizes) -> Comparison:
-    """Edge list to CSC, against ``scipy.sparse.coo_matrix.tocsc`` (which merges duplicates) and DGL (which sorts)."""
+    """Measure edge list to CSC, against ``coo_matrix.tocsc`` of scipy (merges duplicates) and DGL (sorts)."""
     src, dst = sizes.edge_list()
     n = sizes.nodes
 
@@ -121,7 +121,7 @@ def relabel(sizes: Sizes) -> Comparison:
 
 
 def wrpr(sizes: Sizes) -> Comparison:
-    """Five sweeps of reverse PageRank from the CSC alone, against scipy's five products with a ready CSR."""
+    """Measure five sweeps of reverse PageRank from the CSC alone, against scipy's five products with a ready CSR."""
     n = sizes.nodes
     indptr, indices = sizes.csc()
     start, teleport = np.full(n, 1.0 / n), np.full(n, (1 - DAMPING) / n)
@@ -142,7 +142,7 @@ def wrpr(sizes: Sizes) -> Comparison:
 
 
 def vip(sizes: Sizes) -> Comparison:
-    """Vertex inclusion probability over three hops, against the same recursion in numpy and scipy's products.
+    """Measure vertex inclusion probability over three hops, against the same recursion in numpy and scipy's products.
 
     One of a hundred nodes trains; batches of 1000, fanouts 10,10,10, frontier ``all``.
     """
@@ -182,7 +182,7 @@ def _sweeps(
     ours: Work,
     products: Callable[[Any], Any],
 ) -> Comparison:
-    """Ours, scipy's `products` with the matrix of `column_values`, and a copy of the bytes of `sweeps` sweeps."""
+    """Measure ours, scipy's `products` with the matrix of `column_values`, and a copy of as many bytes."""
     indptr, indices = csc
     n = indptr.size - 1
     targets: Any = np.repeat(np.arange(n, dtype=indices.dtype), np.diff(indptr))

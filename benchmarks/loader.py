@@ -52,7 +52,7 @@ def drop(files: Sequence[Path]) -> None:
 
 
 def epoch(side: str, layout: Path, options: dict[str, Any], limit: int | None) -> dict[str, Any]:
-    """One process of a side, in a control group of `limit` bytes; what it prints."""
+    """Run one process of a side, in a control group of `limit` bytes; return its output."""
     with memory_group(limit) if limit else nullcontext() as group:
         done = subprocess.run(
             [sys.executable, str(_PROGRAM), side, str(layout), json.dumps(options)],

@@ -136,7 +136,7 @@ def figures(cell: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def policy_rows(cells: Mapping[str, Any]) -> list[list[str]]:
-    """Rows of the table of policies: a cell each."""
+    """Return the rows of the table of policies: a cell each."""
     rows = []
     for setting in settings("policies"):
         cell = cells.get(setting.name)
@@ -157,7 +157,7 @@ def policy_rows(cells: Mapping[str, Any]) -> list[list[str]]:
 
 
 def planner_rows(cells: Mapping[str, Any]) -> tuple[list[list[str]], float | None]:
-    """Rows of the planner's table, and the greatest distance of foreseen / measured from 1."""
+    """Return the rows of the planner's table, and the greatest distance of foreseen / measured from 1."""
     rows, ratios = [], []
     for setting in settings("planner"):
         cell = cells.get(setting.name)
@@ -174,7 +174,7 @@ def planner_rows(cells: Mapping[str, Any]) -> tuple[list[list[str]], float | Non
 
 
 def buffer_rows(cells: Mapping[str, Any]) -> list[list[str]]:
-    """Rows of the table of GNNDrive's setting: what twice the memory gains, and hits by windows."""
+    """Return the rows of the table of GNNDrive's setting: what twice the memory gains, and hits by windows."""
     rows = []
     less, more = (cells.get(Setting(TABLE, *MIDDLE[TABLE], share).name, {}) for share in DOUBLED)
     if "measured" in less and "measured" in more:
@@ -199,7 +199,7 @@ def buffer_rows(cells: Mapping[str, Any]) -> list[list[str]]:
 
 
 def tables(cells: Mapping[str, Any]) -> dict[str, str]:
-    """Markdown by part; parts of which nothing was run are left out."""
+    """Return Markdown by part; parts of which nothing was run are left out."""
     made = {}
     if rows := policy_rows(cells):
         heads = ["batch", "rows in memory", "static", "Belady", "Belady, merged", "ours, simulated", "ours, foreseen"]
@@ -233,7 +233,7 @@ def make_layout(name: str, size: GraphSize, folder: Path, data: Path) -> Path:
 
 
 def write_source(name: str, size: GraphSize, source: Path, data: Path) -> None:
-    """Edges, rows and a tenth of the nodes for training, as NumPy files."""
+    """Write edges, rows and a tenth of the nodes for training, as NumPy files."""
     if name == "rmat":
         write_edges(Sizes(stage_nodes=size.nodes, edges=size.edges), source)
     else:
@@ -300,13 +300,13 @@ class Cells:
         }  # fmt: skip
 
     def reorder(self) -> None:
-        """Batches that read by themselves, in order and not, in addition to the first of the doubled memories."""
+        """Measure batches that read by themselves, in order and not, with the first of the doubled memories."""
         setting = Setting(TABLE, *MIDDLE[TABLE], DOUBLED[0])
         asked = {"loader": self._options(setting), "seconds": 3 * self._seconds}
         self.done[setting.name]["order"] = run_program("reorder", self._layouts[TABLE], asked)
 
     def simulate(self, setting: Setting) -> None:
-        """Every policy with the room that the measured loader had; for windows set by hand, GIDS's hits."""
+        """Simulate every policy with the room that the measured loader had; for windows set by hand, GIDS's hits."""
         cell = self.done[setting.name]
         if "measured" in cell:
             asked = {
@@ -327,7 +327,7 @@ class Cells:
         return int(entry["num_nodes"])
 
     def _options(self, setting: Setting) -> dict[str, Any]:
-        """Keywords of the loader. The fewer batches are under way, the more of the memory is the buffer."""
+        """Return the keywords of the loader. The fewer batches are under way, the more of the memory is the buffer."""
         seeds = max(1, setting.batch_size // SMALLER) if self._small else setting.batch_size
         more = {"window": setting.window} if setting.window else {}
         return {

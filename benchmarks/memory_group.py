@@ -29,7 +29,7 @@ class MemoryGroup:
         (self.path / "cgroup.procs").write_text(str(os.getpid()))
 
     def failures(self) -> int:
-        """How often the limit was hit; the page cache gives way then, so it says nothing bad by itself."""
+        """Return how often the limit was hit; the page cache gives way then, so it says nothing bad by itself."""
         if not self.unified:
             return int((self.path / "memory.failcnt").read_text())
         events = dict(line.split() for line in (self.path / "memory.events").read_text().splitlines())

@@ -21,7 +21,7 @@ _QUERY = ("driver_version", "pcie.link.gen.max", "pcie.link.width.max")
 
 
 def describe_machine(*, gpu: bool = False) -> dict[str, Any]:
-    """Processor, usable cores, memory in bytes, kernel, versions, GPU 0 if asked for; no host name, no paths."""
+    """Return processor, usable cores, memory in bytes, kernel, versions, GPU 0 if asked for; no host name, no paths."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     machine: dict[str, Any] = {
@@ -43,7 +43,7 @@ def _version(package: str) -> str | None:
 
 
 def _describe_gpu() -> dict[str, Any]:
-    """Name, capability, multiprocessors and memory; driver and link; CUDA of driver, build and torch."""
+    """Return name, capability, multiprocessors and memory; driver and link; CUDA of driver, build and torch."""
     import torch
 
     info = cuda.device_info(0)

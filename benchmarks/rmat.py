@@ -51,7 +51,7 @@ def _draw(scale: int, key: Words, begin: int, end: int) -> tuple[Words, Words]:
 
 
 def _mix(words: Words) -> Words:
-    """SplitMix64's finaliser behind its increment."""
+    """Return SplitMix64's finaliser behind its increment."""
     words = words + _GOLDEN
     words = (words ^ words >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ words >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)

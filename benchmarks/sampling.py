@@ -48,7 +48,7 @@ class SamplingTask:
     def of(
         cls, sizes: Sizes, sampler: str = "uniform", fanouts: Sequence[int] = FANOUTS, batches: int = 40, **options: Any
     ) -> SamplingTask:
-        """Up to `batches` batches of 1000 random nodes of the R-MAT graph; weights are uniform in (0, 1]."""
+        """Return up to `batches` batches of 1000 random nodes of the R-MAT graph; weights are uniform in (0, 1]."""
         csc = sizes.csc()
         batch_size = min(1000, max(1, sizes.nodes // 16))
         rng = np.random.default_rng(sizes.seed)
@@ -62,7 +62,7 @@ class SamplingTask:
         return int(self.indptr_indices[0].size) - 1
 
     def csc(self, relation: Relation | None = None) -> Csc:
-        """``(indptr, indices)``."""
+        """Return ``(indptr, indices)``."""
         return self.indptr_indices
 
     def edge_data(self, relation: Relation) -> dict[str, npt.NDArray[Any]]:
@@ -81,7 +81,7 @@ class SamplingTask:
 
 
 def draw_seeds(rng: np.random.Generator, nodes: int, batches: int, batch_size: int) -> npt.NDArray[np.int64]:
-    """Up to `batches` batches of different nodes."""
+    """Return up to `batches` batches of different nodes."""
     batches = min(batches, nodes // batch_size)
     return rng.permutation(nodes)[: batches * batch_size].reshape(batches, batch_size).astype(np.int64)
 
@@ -125,7 +125,7 @@ def _compare(name: str, sampler: str, sizes: Sizes, scramble: bool = False, **ho
 
 
 def expect_as_many(name: str, label: str, ours: int, theirs: int) -> None:
-    """Which nodes are drawn is up to chance, so the numbers of edges agree only nearly."""
+    """Check that the numbers of edges agree nearly: chance decides which nodes are drawn."""
     near = abs(theirs - ours) <= 0.02 * ours + 5 * sqrt(ours)
     expect(name, near, f"number of edges ({label}): {ours} and {theirs}")
 

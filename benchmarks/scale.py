@@ -32,7 +32,7 @@ BEGIN, END = "<!-- scale: {} -->", "<!-- scale: end -->"
 
 
 def settings(sizes: Sizes, largest: int) -> Iterator[tuple[str, Sizes]]:
-    """Series and sizes of every run."""
+    """Yield the series and sizes of every run."""
     for edges in EDGES:
         nodes = max(2, round(edges * PAPERS[0] / PAPERS[1]))
         if edges <= largest:
@@ -50,7 +50,7 @@ def settings(sizes: Sizes, largest: int) -> Iterator[tuple[str, Sizes]]:
 
 
 def run(series: str, sizes: Sizes) -> list[dict[str, Any]]:
-    """Results of the stages, or of the layout."""
+    """Return the results of the stages, or of the layout."""
     done = [layout(sizes)] if series == "rows" else chain(sizes)
     return [{"series": series, **result.to_json()} for result in done]
 
@@ -63,7 +63,7 @@ def key(series: str, sizes: Sizes) -> str:
 
 
 def tables(results: dict[str, list[dict[str, Any]]]) -> dict[str, str]:
-    """Markdown by series."""
+    """Return Markdown by series."""
     made: dict[str, list[list[str]]] = {}
     for done in results.values():
         about = done[0]["parameters"]
@@ -94,7 +94,7 @@ def write_docs(docs: Path, results: dict[str, list[dict[str, Any]]]) -> None:
 
 
 def plot(results: list[dict[str, Any]], path: Path) -> None:
-    """Seconds over edges, ours and the floor, of the series over edges."""
+    """Plot seconds over edges, ours and the floor, of the series over edges."""
     import matplotlib
 
     matplotlib.use("Agg")

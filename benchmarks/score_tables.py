@@ -169,7 +169,7 @@ def _rate(rate: float, ends: Sequence[float] | None) -> str:
 
 
 def _types(run: dict[str, Any]) -> str:
-    """Where the types end up: share of rows, of reads, and of each type's rows in the 10 % that are cached."""
+    """Return where the types end up: share of rows, of reads, and of each type's rows in the 10 % that are cached."""
     types, shares = run["result"]["types"], run["result"]["shares"]
     at = shares.index(0.1)
     best = next(name for name in types["paper"]["hit_rates"] if name.startswith("hybrid"))

@@ -50,7 +50,7 @@ def ssd(sizes: Sizes) -> Comparison:
 
 
 def fio_reads(image: Path, seconds: float) -> float:
-    """Random direct reads per second by fio with io_uring (libaio where io_uring is not to be had)."""
+    """Return random direct reads per second by fio with io_uring (libaio where io_uring is not to be had)."""
     backend = "libaio" if native.uring_unavailable() else "io_uring"
     command = [
         "fio", "--name=read", f"--filename={image}", "--rw=randread", f"--bs={ALIGNMENT}", f"--iodepth={DEPTH}",

@@ -80,7 +80,7 @@ reorder = partial(chain, timed=("reorder",))
 
 
 def layout(sizes: Sizes) -> Comparison:
-    """Feature rows into tiers, in an order that has nothing to do with where they lie.
+    """Measure feature rows into tiers, in an order that has nothing to do with where they lie.
 
     The strict floor of a permutation that does not fit in memory is twice the copy: all rows are read and written
     twice. Beside it, for a few seconds, rows by a memory map and fancy indexing.
@@ -199,7 +199,7 @@ def run_limited(memory: str, line: list[Any]) -> Spent:
 
 
 def read_and_write(inputs: Iterable[Path], out: Path, nbytes: int) -> Spent:
-    """Files read whole, and as many bytes written to a file whose space is reserved, and synced; it is removed."""
+    """Time files read whole, and as many bytes written to a file with reserved space, synced, then removed."""
     nbytes = -(-nbytes // ALIGNMENT) * ALIGNMENT
     reserve(out, nbytes)
     fd = open_direct(out)
@@ -230,7 +230,7 @@ def _read_file(path: Path) -> None:
 
 
 def _in_pieces(nbytes: int, work: Callable[[int, npt.NDArray[np.uint8]], object]) -> None:
-    """`work` on each piece, at an offset, with a buffer."""
+    """Call `work` for each piece, with its offset and a buffer."""
 
     def stream(k: int) -> None:
         buffer = aligned_bytes(_PIECE)

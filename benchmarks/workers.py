@@ -64,7 +64,7 @@ class Worker:
         return Spent(answer["wall"], answer["cpu"], answer["result"])
 
     def work(self, work: str, *arguments: Any) -> Work:
-        """`turn`, as a side of a comparison."""
+        """Return `turn`, as a side of a comparison."""
         return partial(self.turn, work, *arguments)
 
     def _answer(self) -> Any:

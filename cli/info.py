@@ -36,7 +36,7 @@ def info_command(
 
 
 def installation() -> dict[str, Any]:
-    """Versions, processor kind, and what the build found; JSON types only."""
+    """Return versions, processor kind, and what the build found; JSON types only."""
     from importlib.metadata import distributions
 
     from tiering import cuda, native

@@ -107,7 +107,7 @@ def describe_error(error: BaseException) -> tuple[int, str]:
 
 
 def one_line(text: str) -> str:
-    """Text without line breaks and runs of blanks."""
+    """Return text without line breaks and runs of blanks."""
     return " ".join(text.split())
 
 
@@ -128,6 +128,6 @@ def _reader_left() -> int:
 
 
 def run() -> None:
-    """Console entry point."""
+    """Run the command line; the console's entry point."""
     signals.install()
     raise SystemExit(main())

@@ -19,7 +19,7 @@ def install() -> None:
 
 
 def loaded() -> None:
-    """Modules are loaded: from here on there may be work to stop in order."""
+    """Note that modules are loaded: from here on there may be work to stop in order."""
     global _loading
     _loading = False
 

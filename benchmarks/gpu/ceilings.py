@@ -22,7 +22,7 @@ _UNIT = 4096
 
 
 def ceilings(sizes: Sizes) -> Table:
-    """Host to device, device to host, device to device; bytes are counted once, not as read and written."""
+    """Measure host to device, device to host, device to device; bytes are counted once, not as read and written."""
     gpu = GpuSide(sizes)
     fitting = [size for size in SIZES if size <= sizes.image_bytes // 4] or [SIZES[0]]
     memory = PinnedRows(gpu.device, fitting[-1], sizes.seed)

@@ -61,7 +61,7 @@ class Epochs:
             self._optimizer.step()
 
     def first_rows(self) -> Any:
-        """Rows of the first batch."""
+        """Return the rows of the first batch."""
         batches = self.loader.epoch(0)
         rows = next(batches).features["node"]
         self._gpu.finish()
@@ -69,7 +69,7 @@ class Epochs:
         return rows
 
     def shares(self) -> dict[str, float]:
-        """By tier, the share of the rows it served since the counters were reset."""
+        """Return the fraction of rows that each tier served since the counters were reset."""
         tiers = self.loader.counters()["node"]["tiers"]
         total = sum(tiers[tier]["rows"] for tier in TIERS)
         return {f"from_{tier}": round(tiers[tier]["rows"] / total, 4) for tier in TIERS if tiers[tier]["rows"]}
@@ -81,7 +81,7 @@ class Epochs:
 
 
 def epoch(sizes: Sizes) -> list[Comparison]:
-    """None, 5, 10 and 25 % of the rows on the GPU, the hottest; the others in host memory. None is zero-copy alone."""
+    """Measure 0 (zero-copy), 5, 10 and 25 % of the rows on the GPU, the hottest; the others in host memory."""
     gpu = GpuSide(sizes)
     with layouts(sizes) as made:
         host = made.make("host", "--cpu", "100%")
@@ -144,7 +144,7 @@ def _compare(
 
 
 def _table(layout: TieredLayout) -> Tensor:
-    """All rows of a layout that has them all in its cpu tier, as a tensor in pageable host memory."""
+    """Return all rows of a layout that has them all in its cpu tier, as a tensor in pageable host memory."""
     entry = layout.artifact.type_layout("node")
     rows = np.fromfile(layout.artifact.tier_path("node", "cpu"), storage_dtype(entry.dtype))
     return torch.from_numpy(rows.reshape(entry.num_nodes, entry.dim))

@@ -26,7 +26,7 @@ _BLOCK = 64 << 20
 
 
 def fill(sizes: Sizes) -> Comparison:
-    """One file of ``--size`` bytes, filled into the same memory by both in turn; what each reads is looked at first."""
+    """Measure both filling the same memory from a file of ``--size`` bytes in turn, after a check of their reads."""
     gpu = GpuSide(sizes)
     rows = max(1, sizes.image_bytes // ALIGNMENT)
     into = empty_rows(gpu.device, rows, ALIGNMENT)

@@ -51,12 +51,12 @@ class PinnedRows:
         self.address = pinned_address(self._owner, device.index, "rows of a benchmark in host memory")
 
     def rows(self, rows: int, row_bytes: int, offset: int = 0) -> Tensor:
-        """Rows of float32 from byte `offset` on; a view."""
+        """Return the rows of float32 from byte `offset` on; a view."""
         part = self._array[offset : offset + rows * row_bytes]
         return torch.from_numpy(part.view(np.float32).reshape(rows, row_bytes // 4))
 
     def huge_share(self) -> float | None:
-        """Which part of it lies on huge pages; ``None`` where the kernel does not say."""
+        """Return the fraction of the memory on huge pages; ``None`` where the kernel does not say."""
         begin = self._array.ctypes.data
         try:
             found = huge_bytes(Path("/proc/self/smaps").read_text(), begin, begin + self._array.nbytes)
@@ -74,7 +74,7 @@ def _on_small_pages(nbytes: int) -> npt.NDArray[np.uint8]:
 
 
 def huge_bytes(smaps: str, begin: int, end: int) -> int:
-    """Bytes on huge pages between two addresses, by the text of ``/proc/PID/smaps``.
+    """Return bytes on huge pages between two addresses, by the text of ``/proc/PID/smaps``.
 
     The kernel counts them for each mapping. Of one that reaches beyond the addresses, no more than lies between them
     is taken.
@@ -84,7 +84,7 @@ def huge_bytes(smaps: str, begin: int, end: int) -> int:
 
 
 def _mappings(smaps: str) -> Iterator[tuple[int, int, int]]:
-    """First address, end, and bytes on huge pages of each mapping."""
+    """Yield first address, end, and bytes on huge pages of each mapping."""
     first = last = 0
     for line in smaps.splitlines():
         if found := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
@@ -94,7 +94,7 @@ def _mappings(smaps: str) -> Iterator[tuple[int, int, int]]:
 
 
 def describe_pages() -> dict[str, Any]:
-    """Bytes of a page, and whether the kernel gives huge ones: always, where asked for (madvise), or never."""
+    """Return bytes of a page, and whether the kernel gives huge ones: always, where asked for (madvise), or never."""
     try:
         offered = re.findall(r"\[(\w+)\]", _TRANSPARENT.read_text())
     except OSError:

@@ -73,7 +73,7 @@ class Latencies:
         self._of(0)
 
     def during(self, seconds: float) -> list[float]:
-        """Microseconds of each batch that began within so many seconds, at least one."""
+        """Return the microseconds of each batch that began within so many seconds, at least one."""
         end, taken = time.perf_counter() + seconds, [self._of(0)]
         while time.perf_counter() < end:
             taken.append(self._of(len(taken)))
@@ -87,7 +87,7 @@ class Latencies:
 
 
 def latency(sizes: Sizes) -> Table:
-    """Ours from host memory and from the GPU's, by several numbers of multiprocessors; torch's from the GPU's."""
+    """Measure ours from host memory and the GPU's, by several numbers of multiprocessors; torch's from the GPU's."""
     gpu = GpuSide(sizes)
     memory = PinnedRows(gpu.device, sizes.image_bytes, sizes.seed)
     task = _task(sizes)
@@ -122,7 +122,7 @@ def latency(sizes: Sizes) -> Table:
 
 
 def _task(sizes: Sizes) -> RowTask:
-    """Batches of up to 32 MiB, 32,768 rows of 1 KiB; no row twice in one."""
+    """Return the batches of up to 32 MiB, 32,768 rows of 1 KiB; no row twice in one."""
     task = RowTask.of(sizes.image_bytes, sizes.row_bytes, sizes.seed)
     batch = max(1, min(task.ids.shape[1], _BATCH_BYTES // sizes.row_bytes))
     return RowTask(task.rows, task.row_bytes, np.ascontiguousarray(task.ids[:, :batch]))

@@ -30,7 +30,7 @@ class TorchSampler:
         self._generator = torch.Generator(where).manual_seed(seed)
 
     def sample(self, seeds: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Nodes, seeds first, and per hop edges of shape (2, edges) in local ids."""
+        """Return nodes, seeds first, and per hop edges of shape (2, edges) in local ids."""
         nodes, hops = seeds, []
         self._local[seeds] = torch.arange(len(seeds), device=seeds.device)
         for fanout in self._fanouts:
@@ -43,7 +43,7 @@ class TorchSampler:
         return nodes, hops
 
     def _draw(self, nodes: Tensor, fanout: int) -> tuple[Tensor, Tensor]:
-        """Ids of the sources and places of the destinations of one hop's edges."""
+        """Return the ids of the sources and places of the destinations of one hop's edges."""
         begins = self._indptr[nodes]
         degrees = self._indptr[nodes + 1] - begins
         taken = torch.arange(fanout, device=nodes.device).expand(len(nodes), fanout)
@@ -55,7 +55,7 @@ class TorchSampler:
         return self._indices[places].long(), destinations
 
     def _subsets(self, degrees: Tensor, fanout: int) -> Tensor:
-        """Floyd's algorithm, a column per draw: `fanout` distinct places below each degree, all sets equally likely."""
+        """Draw `fanout` distinct positions below each degree by Floyd's algorithm, all sets equally likely."""
         chosen = torch.full((len(degrees), fanout), -1, dtype=torch.int64, device=degrees.device)
         size = (len(degrees), fanout)
         shares = torch.rand(size, generator=self._generator, device=degrees.device, dtype=torch.float64)

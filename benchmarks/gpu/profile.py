@@ -22,7 +22,7 @@ _MOST_ROWS, _MOST_LETTERS = 30, 100
 
 
 def profile(sizes: Sizes) -> Table:
-    """Kernels and copies of one epoch, the longest first."""
+    """Measure kernels and copies of one epoch, the longest first."""
     gpu = GpuSide(sizes)
     with layouts(sizes) as made:
         epochs = Epochs(gpu, made, made.make("tiers", "--gpu", ON_GPU, "--cpu", "100%"))
@@ -59,7 +59,7 @@ def _microseconds(event: Any, on_gpu: bool) -> float:
 
 
 def table_rows(timed: list[tuple[str, int, float]]) -> list[list[Any]]:
-    """Name, calls, milliseconds, microseconds of a call, share; the longest first, those beyond 30 in one row."""
+    """Return name, calls, milliseconds, microseconds of a call, share; longest first, those beyond 30 in one row."""
     timed = sorted((each for each in timed if each[2] > 0), key=lambda each: -each[2])
     first, rest = timed[:_MOST_ROWS], timed[_MOST_ROWS:]
     if rest:

@@ -79,13 +79,13 @@ class Reference:
             raise DeviceError(f"reference kernel {name}: CUDA error {code}")
 
     def gather(self, kind: str, table: int, ids: Tensor, out: Tensor, row_bytes: int, stream: int) -> None:
-        """Rows of the table at an address into the first of `out`; `kind`: `BY_WARPS` or `STAGED`."""
+        """Gather rows of the table at an address into the first of `out`; `kind`: `BY_WARPS` or `STAGED`."""
         self._call("gather", _KINDS[kind], table, ids.data_ptr(), len(ids), row_bytes, out.data_ptr(), stream)
 
     def draw(
         self, indptr: int, indices: int, id_bytes: int, nodes: Tensor, fanout: int, seed: int, stream: int
     ) -> tuple[Tensor, Tensor]:
-        """Up to `fanout` neighbours of each node, no edge twice: ids of the sources, places of the destinations.
+        """Return up to `fanout` neighbours of each node, no edge twice: ids of the sources, places of the destinations.
 
         `indptr` and `indices`: addresses of an int64 array and of one of 4 or 8 bytes an id. What is allocated comes
         from torch, on its current stream, which is `stream`.
@@ -103,7 +103,7 @@ class Reference:
         return sources, destinations
 
     def _shuffled(self, begins: Tensor, firsts: Tensor, edges: int, seed: int, stream: int) -> Tensor:
-        """Places of all edges, those of each list in the order of random keys."""
+        """Return the places of all edges, those of each list in the order of random keys."""
         keys, keys_out = (begins.new_empty(edges, dtype=torch.int32) for _ in range(2))
         places, places_out = (begins.new_empty(edges) for _ in range(2))
         self._call("keys", begins.data_ptr(), firsts.data_ptr(), len(begins), edges, seed, keys.data_ptr(),

@@ -48,7 +48,7 @@ class RowTask:
 
     @classmethod
     def of(cls, nbytes: int, row_bytes: int, seed: int, order: str = "scrambled") -> RowTask:
-        """Nearly all rows of a table of `nbytes`, in batches of up to 128 MiB.
+        """Return nearly all rows of a table of `nbytes`, in batches of up to 128 MiB.
 
         ``ascending``: sorted within a batch. ``power law``: as many batches, drawn by `EXPONENT`, no row twice in one,
         like a sampler's nodes.
@@ -127,7 +127,7 @@ class Gathers:
 
 
 def rows(sizes: Sizes) -> list[Comparison]:
-    """All rows in host memory (scrambled and ascending ids, tables off a line), a hot tenth on the GPU, all there.
+    """Measure rows in host memory (scrambled and ascending ids, tables off a line), a hot tenth on the GPU, all there.
 
     From host memory by a tenth of the multiprocessors, from the GPU alone by all; as features gather, which sort ids by
     address for host memory.

@@ -61,7 +61,7 @@ class CachedLists(Layout):
         return f"{super().digest}, {self.share} of the lists"
 
     def adjacency_prefix(self, relation: Relation | str | None = None) -> AdjacencyPrefix:
-        """As many columns from rank 0 on as fit into the share."""
+        """Return as many columns from rank 0 on as fit into the share."""
         indptr, _ = self.graph.csc(relation)
         size = ListBytes.of_graph(self.graph, self.graph.relation(relation), weights=False)
         nbytes = size.taken(np.arange(indptr.size), indptr)
@@ -82,7 +82,7 @@ class OnGpu:
         self._task, self._layout = task, layout
 
     def bytes_over_link(self) -> int:
-        """Bytes of the sectors in host memory that the batches touch."""
+        """Return the bytes of the sectors in host memory that the batches touch."""
         (relation,) = self._layout.graph.relations
         columns, size = self._sampler.columns[relation], ListBytes.of_graph(self._layout.graph, relation, False)
         indptr, _ = self._layout.graph.csc(relation)
@@ -123,12 +123,12 @@ def touched_sectors(sample: SampledBatch, columns: int, edges: int, size: ListBy
 
 
 def _sectors(begins: npt.NDArray[np.int64], length: int) -> int:
-    """Different sectors under items of `length` bytes, at most a sector's, at these places."""
+    """Return different sectors under items of `length` bytes, at most a sector's, at these places."""
     return int(np.unique(np.concatenate([begins // _SECTOR, (begins + length - 1) // _SECTOR])).size)
 
 
 def sampling_task(made: Layouts, path: Path, fanouts: tuple[int, ...] = FANOUTS) -> SamplingTask:
-    """Up to 40 batches of random nodes of a layout's graph."""
+    """Return up to 40 batches of random nodes of a layout's graph."""
     sizes, graph = made.sizes, CachedLists.open(path).graph
     seeds = draw_seeds(np.random.default_rng(sizes.seed), graph.num_nodes("node"), _BATCHES, made.batch_size)
     options = SamplingOptions(fanouts, made.batch_size, seed=sizes.seed)
@@ -136,7 +136,7 @@ def sampling_task(made: Layouts, path: Path, fanouts: tuple[int, ...] = FANOUTS)
 
 
 def sampling(sizes: Sizes) -> list[Comparison]:
-    """Fanouts 10,10,10 and batches of 1000, with none, a tenth and all of the adjacency in the memory of the GPU."""
+    """Measure fanouts 10,10,10, batches of 1000, with none, a tenth and all of the adjacency in the GPU's memory."""
     gpu = GpuSide(sizes)
     with layouts(sizes, with_rows=False) as made:
         path = made.make("layout", "--cpu", "100%")

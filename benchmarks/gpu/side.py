@@ -31,7 +31,7 @@ _UNREAD_ROW_BYTES = 16
 
 
 def gpu_missing() -> str:
-    """Why GPU benchmarks cannot run here; empty if they can."""
+    """Return why GPU benchmarks cannot run here; empty if they can."""
     try:
         devices.open_device(0)
     except CapabilityError as error:
@@ -108,7 +108,7 @@ class GpuSide:
 
 
 def _bound(asked: str, multiprocessors: int) -> int:
-    """``auto``: what `tiering.loader.gpu.gather.GpuFeatures` takes by itself."""
+    """Return the value of ``auto``: what `tiering.loader.gpu.gather.GpuFeatures` takes by itself."""
     if asked == "auto":
         return max(1, multiprocessors // 10)
     if not asked.isdigit() or int(asked) > multiprocessors:
@@ -122,12 +122,12 @@ def gigabytes(nbytes: float, seconds: float) -> float:
 
 
 def empty_rows(device: Device, rows: int, row_bytes: int) -> Tensor:
-    """Rows of float32 in the memory of the GPU, uninitialised."""
+    """Return the rows of float32 in the memory of the GPU, uninitialised."""
     return device.empty((rows, row_bytes // 4), torch.float32)
 
 
 def same_bytes(left: Tensor, right: Tensor) -> bool:
-    """Whether two tensors hold the same bytes, wherever they lie; NaN equals itself."""
+    """Return whether two tensors hold the same bytes, wherever they lie; NaN equals itself."""
     both = [side.detach().cpu().contiguous().view(torch.uint8) for side in (left, right)]
     return bool(torch.equal(*both))
 
@@ -155,7 +155,7 @@ class CopiedRows:
             self._copied[turn].record(self._device.current())
 
     def gather(self, ids: Any, out: Tensor | None = None) -> Tensor:
-        """Rows of `ids`, in host memory, as a tensor on the GPU."""
+        """Return the rows of `ids`, in host memory, as a tensor on the GPU."""
         if out is None:
             out = self._device.empty((len(ids), self._table.shape[1]), self._table.dtype)
         self.put([torch.as_tensor(ids)], out)

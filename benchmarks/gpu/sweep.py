@@ -56,7 +56,7 @@ class Case:
 
 
 def plan(sms: int, multiprocessors: int) -> list[Case]:
-    """Cases around the base point with `sms` multiprocessors, those of one table side by side."""
+    """Return cases around the base point with `sms` multiprocessors, those of one table side by side."""
     base = Case(sms=sms)
     bounds = [n for n in SMS if n < multiprocessors]
     orders = ("scrambled", "ascending")
@@ -75,7 +75,7 @@ def plan(sms: int, multiprocessors: int) -> list[Case]:
 
 
 def sweep(sizes: Sizes) -> Table:
-    """Every case of `plan`; what could not be measured is said below the table, and tried again by the next run."""
+    """Measure every case of `plan`; failures are listed below the table, and tried again by the next run."""
     gpu = GpuSide(sizes)
     machine, path = describe_machine(gpu=True), sizes.sweep_out
     document = keep_results(path, machine, _works(gpu, plan(gpu.sms, gpu.multiprocessors)))
@@ -145,7 +145,7 @@ def _wall(spent: Spent) -> float:
 
 
 def _task(nbytes: int, case: Case, seed: int) -> RowTask:
-    """Up to a GiB of rows of a table, at most a quarter of it, no row twice, in eight batches."""
+    """Return up to a GiB of rows of a table, at most a quarter of it, no row twice, in eight batches."""
     rows = nbytes // case.row_bytes
     batch = max(1, min(rows // 4, _PASS_BYTES // case.row_bytes) // (_PASS_BYTES // _BATCH_BYTES))
     ids = np.random.default_rng(seed).choice(rows, (8, batch), replace=False).astype(np.int64)

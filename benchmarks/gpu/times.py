@@ -29,7 +29,7 @@ FANOUTS = ((2, 2, 2), (5, 5, 5), (10, 10, 10), (25, 10))
 
 
 def times(sizes: Sizes) -> list[Comparison]:
-    """Rows at each size, batches at each choice of fanouts; the fitted seconds are a parameter of the last."""
+    """Measure rows at each size, batches at each choice of fanouts; the fitted seconds are a parameter of the last."""
     gpu = GpuSide(sizes)
     memory = PinnedRows(gpu.device, sizes.image_bytes, sizes.seed)
     rows = [_rows(gpu, memory, row_bytes) for row_bytes in ROW_BYTES]
@@ -47,7 +47,7 @@ def times(sizes: Sizes) -> list[Comparison]:
 
 
 def more(result: Comparison) -> float:
-    """Seconds that a pass takes longer from host memory: the median over pairs."""
+    """Return the seconds that a pass takes longer from host memory: the median over pairs."""
     (host,) = result.peers
     return median(theirs - ours for ours, theirs in zip(result.ours.seconds, host.seconds, strict=True))
 
@@ -104,7 +104,7 @@ def fit_access_times(
 
 
 def _fit(terms: Sequence[tuple[float, float]], seconds: Sequence[float]) -> tuple[float, float]:
-    """Two non-negative factors with the least relative error."""
+    """Return two non-negative factors with the least relative error."""
     matrix, wanted = np.array(terms), np.array(seconds)
     weights = 1 / np.maximum(np.abs(wanted), np.finfo(float).tiny)
     matrix = matrix * weights[:, None]

@@ -85,7 +85,7 @@ class Checkout:
         return kernels[name]
 
     def _gather(self, layout: str, tier: str) -> Callable[[], object]:
-        """Random rows of one tier, in batches of 20,000."""
+        """Return the random rows of one tier, in batches of 20,000."""
         opened = tiering.open(layout)
         entry = opened.artifact.type_layout("node")
         first, end = {"cpu": (0, entry.num_nodes // 2), "ssd": (entry.num_nodes // 2, entry.num_nodes)}[tier]
@@ -101,7 +101,7 @@ class Checkout:
         return gather
 
     def _sample(self, graph: str, sampler: str, fanouts: str, count: str) -> Callable[[], object]:
-        """Batches of 1000 random nodes, one after the other."""
+        """Return the batches of 1000 random nodes, one after the other."""
         from tiering.sampling import SamplingOptions, make_sampler
 
         opened = tiering.open(graph)
@@ -113,7 +113,7 @@ class Checkout:
 
 
 def make(task: str) -> tuple[str, dict[str, Callable[..., Any]]]:
-    """Version and place, and the works."""
+    """Return version and place, and the works."""
     side = Checkout(task)
     place = Path(tiering.__file__).resolve().parents[1]
     works = {"command": side.command, "prepare": side.prepare, "run": side.run}

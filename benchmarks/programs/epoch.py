@@ -38,7 +38,7 @@ class MappedRows:
             self._rows._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]
 
     def gather(self, ids: Any) -> torch.Tensor:
-        """Rows of `ids`."""
+        """Return the rows of `ids`."""
         wanted: npt.NDArray[np.int64] = np.asarray(ids)
         if self._pool is None:
             rows = self._rows[wanted]
@@ -66,7 +66,7 @@ class Training:
         self.seconds = 0.0
 
     def step(self, batch: Any) -> None:
-        """Forward, backward, and the change of weights."""
+        """Run forward, backward, and the change of weights."""
         start = time.perf_counter()
         self._optimizer.zero_grad()
         torch.nn.functional.cross_entropy(self._net(batch), batch.y, ignore_index=-1).backward()

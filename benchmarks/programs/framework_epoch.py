@@ -22,22 +22,22 @@ from tiering.loader.layout import TieredLayout
 
 
 def native(layout: TieredLayout, frontier: str, **options: Any) -> Iterable[Any]:
-    """Our loader's own batches."""
+    """Return our loader's own batches."""
     return layout.loader(**common(options), fanouts=options["fanouts"], frontier=frontier)
 
 
 def pyg(layout: TieredLayout, **options: Any) -> Iterable[Any]:
-    """Our loader with batches for PyG."""
+    """Return our loader with batches for PyG."""
     return layout.pyg_loader(**common(options), num_neighbors=options["fanouts"])
 
 
 def dgl(layout: TieredLayout, **options: Any) -> Iterable[Any]:
-    """Our loader with batches for DGL."""
+    """Return our loader with batches for DGL."""
     return layout.dgl_loader(**common(options), fanouts=options["fanouts"][::-1])
 
 
 def pyg_stores(layout: TieredLayout, **options: Any) -> Iterable[Any]:
-    """PyG's `NodeLoader` over our stores and sampler."""
+    """Return PyG's `NodeLoader` over our stores and sampler."""
     from torch_geometric.loader import NodeLoader
 
     return NodeLoader(
@@ -47,7 +47,7 @@ def pyg_stores(layout: TieredLayout, **options: Any) -> Iterable[Any]:
 
 
 def dgl_own(layout: TieredLayout, mapped: bool, **options: Any) -> Iterable[Any]:
-    """DGL's sampler and loader over the graph in memory; features in memory, or taken from a memory map by workers."""
+    """Return DGL's sampler and loader over the graph in memory; features in memory, or in a memory map of workers."""
     import dgl
 
     (relation,), (node_type,) = layout.relations, layout.feature_types
@@ -85,12 +85,12 @@ def dgl_own(layout: TieredLayout, mapped: bool, **options: Any) -> Iterable[Any]
 
 
 def common(options: dict[str, Any]) -> dict[str, Any]:
-    """Keywords of our loaders."""
+    """Return the keywords of our loaders."""
     return {name: options[name] for name in ("batch_size", "workers")}
 
 
 def originals(layout: TieredLayout) -> Any:
-    """Original ids of the training nodes."""
+    """Return the original ids of the training nodes."""
     return layout.new_to_old()[layout.split("train")].astype(np.int64)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 
 def serve(make: Callable[..., tuple[str, Mapping[str, Callable[..., Any]]]]) -> None:
-    """Answer requests, JSON lines ``[work, argument...]``, with what it took and gave.
+    """Answer requests, JSON lines ``[work, argument...]``, with their cost and result.
 
     `make` takes the program's arguments and returns the name of what runs here, and the works by name.
     """

@@ -19,7 +19,7 @@ from loop import serve
 
 
 def make(library: str, folder: str) -> tuple[str, dict[str, Callable[..., Any]]]:
-    """Name of the side, and its works."""
+    """Return the name of the side, and its works."""
     place = Path(folder)
     task = json.loads((place / "task.json").read_text())
     arrays = {file.stem: np.load(file) for file in place.glob("*.npy")}
@@ -30,7 +30,7 @@ def make(library: str, folder: str) -> tuple[str, dict[str, Callable[..., Any]]]
 
 
 def _two_ways(samplers: Any, seeds: Any) -> dict[str, Callable[..., Any]]:
-    """All threads in one batch; a thread, with its own sampler, per batch, several batches at a time."""
+    """Return all threads in one batch; a thread, with its own sampler, per batch, several batches at a time."""
     import torch
 
     kind = np.int32 if getattr(samplers[0], "narrow", False) else np.int64

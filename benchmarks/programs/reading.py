@@ -51,13 +51,13 @@ _WINDOWS = 6
 
 
 def stream(loader: Any) -> Iterator[Any]:
-    """Batches of one epoch after the other."""
+    """Yield the batches of one epoch after the other."""
     while True:
         yield from loader
 
 
 def room(layout: str, options: dict[str, Any], extra: int) -> float:
-    """Rows that the buffer has room for with `extra` bytes in addition to what is held; infinite: all lie in memory."""
+    """Return the rows a buffer has room for with `extra` bytes more than the process holds; infinite: all."""
     with tiering.open(layout) as opened:
         loader = opened.loader(**options, memory=own_memory() + extra)
         if loader.lookahead is None:
@@ -69,7 +69,7 @@ def room(layout: str, options: dict[str, Any], extra: int) -> float:
 
 
 def fit(layout: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """Bytes of memory in addition to what the process holds; or a `note` that says why there are none.
+    """Return the bytes of memory in addition to what the process holds; or a `note` that says why there are none.
 
     ``fixed``: what a buffer needs in addition to its slots, where that is known from another size.
     """
@@ -99,7 +99,7 @@ def fit(layout: str, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure(layout: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """Seconds a batch: of sampling alone; of the loader once its buffer was filled or an epoch is over."""
+    """Return seconds a batch: of sampling alone; of the loader once its buffer was filled or an epoch is over."""
     options, seconds = asked["loader"], asked["seconds"]
     torch.zeros(1)
     with tiering.open(layout) as opened:
@@ -130,7 +130,7 @@ def measure(layout: str, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def reorder(layout: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """Seconds a batch that reads its rows by itself, in order and as batches are ready, in turns."""
+    """Return seconds a batch that reads its rows by itself, in order and as batches are ready, in turns."""
     options, turns = asked["loader"], {True: list[float](), False: list[float]()}
     with tiering.open(layout) as opened:
         made = {way: opened.loader(**{**options, "workers": 3}, memory="tiers", in_order=way) for way in turns}
@@ -144,7 +144,7 @@ def reorder(layout: str, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def timed(batches: Iterator[Any], seconds: float, enough: Any) -> tuple[float, int, float]:
-    """Seconds a batch, batches, seconds in all: after `seconds`, once it is `enough`."""
+    """Return seconds a batch, batches, seconds in all: after `seconds`, once it is `enough`."""
     start, count = time.perf_counter(), 0
     while True:
         next(batches)
@@ -154,7 +154,7 @@ def timed(batches: Iterator[Any], seconds: float, enough: Any) -> tuple[float, i
 
 
 def sampled(opened: Any, options: dict[str, Any], tables: SsdTables, slots: int, fewest: int) -> list[dict[str, Any]]:
-    """Ids of the first batches, by type: a third of them, and `fewest` at least, fills the memory."""
+    """Return the ids of the first batches, by type: a third of them, and `fewest` at least, fills the memory."""
     batches: list[dict[str, Any]] = []
     seen, used, goal = np.zeros(tables.num_rows, bool), 0, 0
     for batch in stream(opened.loader(**{**options, "features": None})):
@@ -170,7 +170,7 @@ def sampled(opened: Any, options: dict[str, Any], tables: SsdTables, slots: int,
 
 
 def read(layout: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """Seconds a batch of reading alone: the ids are known, and a batch's slots are free as soon as its rows are there.
+    """Return seconds a batch of reading alone: ids are known, and slots are free as soon as a batch's rows are there.
 
     The disk is measured, then the loader plans by these figures. A first epoch fills the buffer; the second, of twice
     as many batches, is timed whole. Then the disk is measured again. Of several readings the one counts in which the
@@ -210,7 +210,7 @@ def read(layout: str, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def batches_of(choice: ReadaheadConfig) -> int:
-    """Batches of a window; none where it takes as many as there is room for."""
+    """Return the batches of a window; none where it takes as many as there is room for."""
     return 0 if choice.window >= UNLIMITED else int(choice.window / choice.parts)
 
 
@@ -223,7 +223,7 @@ def measured_speed(images: list[Path], model: Path | None = None) -> DiskSpeed:
 
 
 def read_known(ahead: Any, batches: list[dict[str, Any]]) -> float:
-    """Seconds of an epoch of these batches."""
+    """Return the seconds of an epoch of these batches."""
     with ahead.buffer.epoch(ahead.choice) as core:
 
         def feed() -> None:
@@ -243,7 +243,7 @@ def read_known(ahead: Any, batches: list[dict[str, Any]]) -> float:
 
 
 def simulate(layout: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """Seconds a batch by policy; with ``hits`` the share of rows that GIDS's windows find in memory."""
+    """Return seconds a batch by policy; with ``hits`` the share of rows that GIDS's windows find in memory."""
     options, slots = asked["loader"], asked["slots"]
     with tiering.open(layout) as opened:
         tables = SsdTables.of(opened.artifact, opened.feature_types)

@@ -63,13 +63,13 @@ class Content:
         return Array(dtype, other, lambda: [np.zeros(other, dtype)])
 
     def split(self, node_type: str, name: str) -> Ids:
-        """Nodes of a split, ascending: those of train and val have a label."""
+        """Return the nodes of a split, ascending: those of train and val have a label."""
         ends = np.cumsum([0, *self.split_sizes(node_type)])
         k = SPLITS.index(name)
         return np.sort(self._chosen(node_type).forward(np.arange(ends[k], ends[k + 1])))
 
     def split_sizes(self, node_type: str) -> list[int]:
-        """Nodes in train, val, test."""
+        """Return the nodes in train, val, test."""
         about, labelled = self.source.about, self.labelled(node_type)
         sizes, left = [], self.source.nodes[node_type]
         for name, share in zip(SPLITS, SHARES, strict=True):
@@ -78,7 +78,7 @@ class Content:
         return sizes
 
     def labelled(self, node_type: str) -> int:
-        """Nodes that have a label."""
+        """Return the nodes that have a label."""
         return self.source.about.get("labelled", self.source.nodes[node_type])
 
     def _chosen(self, node_type: str) -> KeyedPermutation:
@@ -110,7 +110,7 @@ class Content:
         return Array(dtype, (count, 2), lambda: self.edges(name))
 
     def edges(self, name: str) -> Iterator[Ids]:
-        """Edges of a relation, in blocks of shape (some, 2)."""
+        """Yield the edges of a relation, in blocks of shape (some, 2)."""
         source, _, target = relation_of(name)
         ends, count = (self.populations[source], self.populations[target]), self.source.edges[name]
         loops = min(self.source.about.get("self_loops", 0), count) if source == target else 0

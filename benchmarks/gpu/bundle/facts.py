@@ -62,7 +62,7 @@ def gpus() -> dict[str, str]:
 
 
 def package(name: str) -> str:
-    """Its version."""
+    """Return the version of a package."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -70,7 +70,7 @@ def package(name: str) -> str:
 
 
 def tool(name: str) -> str:
-    """Where it is, and the line of its version that has one in it."""
+    """Return where a tool is, and the line of its version that has one in it."""
     path = shutil.which(name)
     if path is None:
         return NOT_HERE
@@ -79,7 +79,7 @@ def tool(name: str) -> str:
 
 
 def machine() -> dict[str, str]:
-    """Processor, memory, what the kernel gives."""
+    """Return processor, memory, what the kernel gives."""
     memory = dict(
         re.findall(r"^(MemTotal|MemAvailable|HugePages_Total|Hugepagesize):\s+(.*)$", text_of("/proc/meminfo"), re.M)
     )
