@@ -57,7 +57,7 @@ def edge_chunks(edges: EdgeData, values: list[AnyArray | None], step: int) -> It
 
 
 def _bytes_of(part: AnyArray, ids: bool) -> Bytes:
-    """Bytes of values, shape (edges, bytes of a value); `ids` become int64."""
+    """Return the bytes of values, shape (edges, bytes of a value); `ids` become int64."""
     if ids:
         part = part.astype(np.int64, copy=False)
     if part.ndim > 1:
@@ -85,7 +85,7 @@ class Scattered:
     reader: native.StreamReader | None = None
 
     def columns_of(self, first: int, end: int) -> range:
-        """Columns of the buckets [first, end)."""
+        """Return the columns of the buckets [first, end)."""
         return self.columns[first << self.shift : end << self.shift]
 
 
@@ -186,7 +186,7 @@ class _BucketSort:
         return Scattered(columns, shift, first, counts, begins, places, resident, file)
 
     def _shift(self, edges: int, columns: int, segments: int, level: int) -> int:
-        """Columns of a bucket, as a power of two, where so many edges of so many columns are scattered in `segments`.
+        """Return the columns of a bucket, a power of two, for so many edges of so many columns scattered in `segments`.
 
         Where their runs cannot all be read together, there are as few buckets as will do for the second time.
         """
@@ -241,7 +241,7 @@ class _BucketSort:
             self._emit(columns.start, offsets, outs, unit.edges)
 
     def _units(self, scattered: Scattered) -> Iterator[Unit]:
-        """Buckets that are taken together: at most a chunk of edges, and of columns."""
+        """Yield the buckets that are taken together: at most a chunk of edges, and of columns."""
         ends = np.concatenate([[0], np.cumsum(scattered.counts.sum(0))])
         together = max(1, self.sizes.columns >> scattered.shift)
         first, stop = scattered.first, ends.size - 1
@@ -291,7 +291,7 @@ class _BucketSort:
             self._emit(column, offsets, outs, chunk.src.size)
 
     def _groups(self, scattered: Scattered, bucket: int) -> Iterator[tuple[slice, int]]:
-        """Segments whose runs of a bucket are read together, and how many edges these have."""
+        """Yield segments whose runs of a bucket are read together, and how many edges these have."""
         first = edges = 0
         for number, count in enumerate(scattered.counts[:, bucket].tolist()):
             if edges + count > self.plan.chunk or number - first == self.plan.runs:
@@ -342,14 +342,14 @@ class _BucketSort:
             scattered.reader.start([(0, place, n, self.input, slot) for place, n, slot in zip(*asked, strict=True)])
 
     def _arrived(self, scattered: Scattered) -> Counts:
-        """Where the parts of the runs that were asked for lie in memory, by run; until the next but one are."""
+        """Return where the parts of the runs that were asked for lie in memory, by run; until the next but one are."""
         if scattered.file is not None and scattered.reader is not None and self.stored.any():
             with storage_errors(scattered.file.path):
                 self.places[self.stored] = np.array(scattered.reader.finish()) + self.inputs[self.input].start
         return np.ascontiguousarray(self.places.T)
 
     def _outs(self, edges: int) -> list[Bytes]:
-        """Memory for the ids and the values of so many edges in the next output."""
+        """Return the memory for the ids and the values of so many edges in the next output."""
         target, cuts = self._next_output(), line_up(edges, self.items)
         return [target[at : at + edges * item] for at, item in zip(cuts, self.items, strict=False)]
 

@@ -326,7 +326,7 @@ def _write_stream(part: ArtifactWriter, node_type: str, stream: FeatureStream, g
 
 
 def _write_names(writer: ArtifactWriter, dataset: Dataset) -> None:
-    """Names of nodes as a nested artifact."""
+    """Write the names of nodes as a nested artifact."""
     tables = {name: data.names for name, data in sorted(dataset.nodes.items()) if data.names is not None}
     if not tables:
         return

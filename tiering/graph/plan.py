@@ -80,7 +80,7 @@ class CscSizes:
 
     @classmethod
     def of(cls, edges: EdgeData, num_src: int, num_dst: int, values: Mapping[str, int]) -> CscSizes:
-        """Sizes of a relation of which the arrays `values` are kept."""
+        """Return the sizes of a relation of which the arrays `values` are kept."""
         read = buffer_bytes(edges.arrays, cached=True)
         read += sum(4 * array.dtype.itemsize for array in edges.arrays if not isinstance(array, np.ndarray))
         expanded = 0 if (lists := as_lists(edges.src)) is None else lists.dtype.itemsize
@@ -107,7 +107,7 @@ class CscSizes:
         return (8 * (self.num_dst + 1), *(self.num_edges * item for item in (self.id_bytes, *self.item_bytes)))
 
     def in_memory(self) -> int:
-        """Peak of the conversion in memory: the kernel's records and result, or the result and one sorted array.
+        """Return the peak memory of the conversion: the kernel's records and result, or the result and a sorted array.
 
         8 bytes per node; per edge 8 (16 with 64-bit ids or edge data, 24 with both) and the id, with edge data 8 more;
         or the id, 8 and the largest value.
@@ -119,12 +119,12 @@ class CscSizes:
         return 8 * (self.num_dst + 1) + self.num_edges * max(kernel + self.expanded, sorting)
 
     def segment(self, edges: int) -> list[int]:
-        """Where the parts of so many scattered edges begin in their segment, and where the last one ends."""
+        """Return where the parts of so many scattered edges begin in their segment, and where the last one ends."""
         return line_up(edges, self.parts)
 
 
 def line_up(count: int, items: tuple[int, ...]) -> list[int]:
-    """Where arrays of `count` items begin if one follows the other at whole lines, and where the last one ends."""
+    """Return where arrays of `count` items begin, one after the other at whole lines, and where the last one ends."""
     ends = [0]
     for item in items:
         ends.append(ends[-1] + -(-count * item // LINE) * LINE)
@@ -154,7 +154,7 @@ class BucketPlan:
 
 
 def minimum_memory(csc: CscSizes, sizes: SortSizes) -> int:
-    """Memory below which a relation cannot be converted."""
+    """Return the memory in bytes below which a relation cannot be converted."""
     by_buckets = _plan(csc, 0, sizes).memory
     return min(by_buckets, csc.in_memory()) if csc.num_edges <= sizes.largest_in_memory else by_buckets
 
@@ -193,7 +193,7 @@ def _plan(csc: CscSizes, spent: int, sizes: SortSizes, room: int = 0) -> BucketP
 
 
 def input_bytes(csc: CscSizes, chunk: int, runs: int) -> int:
-    """Bytes of a buffer that takes a chunk of scattered edges in so many runs."""
+    """Return the bytes of a buffer that takes a chunk of scattered edges in so many runs."""
     return padded(csc.segment(chunk)[-1] + runs * len(csc.parts) * RUN_PADDING)
 
 
@@ -202,19 +202,19 @@ def _clip(minimum: int, value: int, maximum: int) -> int:
 
 
 def lists_by_destination(edges: EdgeData) -> bool:
-    """Whether the edges come in the order of their destinations, as lists."""
+    """Return whether the edges come in the order of their destinations, as lists."""
     return as_lists(edges.dst) is not None and as_lists(edges.src) is None
 
 
 def copy_memory(edges: EdgeData, csc: CscSizes) -> int:
-    """Bytes at the peak of a copy: two chunks that are read, one that is converted, pieces of the file; the rest."""
+    """Return the peak bytes of a copy: two chunks being read, one being converted, pieces of the file, the rest."""
     items = (8, *(value_bytes(array) for array in edges.data.values()))
     chunk = max(item * min(csc.num_edges + csc.num_dst + 1, copied_entries(item)) for item in items)
     return 3 * chunk + max(map(appending_memory, csc.written)) + (4 << 20)
 
 
 def copied_entries(item: int) -> int:
-    """Entries of so many bytes that are copied together."""
+    """Return the entries of so many bytes that are copied together."""
     return max(1, COPIED_BYTES // item)
 
 
@@ -254,7 +254,7 @@ class RelationPlan:
         return [self.edges.edge_ids if name == "edge_ids" else self.edges.data[name] for name in self.csc.values]
 
     def steps(self) -> list[Step]:
-        """One step in memory; two by buckets: the edges are scattered, then sorted."""
+        """Return one step in memory, two by buckets: the edges are scattered, then sorted."""
         name, csc, plan = relation_key(self.edges.relation), self.csc, self.buckets
         written = sum(csc.written)
         if self.tasks:
@@ -316,12 +316,12 @@ class ImportPlan:
         return StagePlan("import", out, (*steps, self._nodes(), *features), left, held_memory(self.budget))
 
     def _name_bytes(self) -> int:
-        """Bytes of the names of nodes."""
+        """Return the bytes of the names of nodes."""
         tables = [data.names for data in self.dataset.nodes.values() if data.names is not None]
         return sum(table.offsets.nbytes + table.data.nbytes for table in tables)
 
     def _nodes(self) -> Step:
-        """Labels, splits, names and other arrays of the nodes; the manifests."""
+        """Return the step of labels, splits, names and other arrays of the nodes; the manifests."""
         written = sum(map(self.shape.node_bytes, self.shape.node_types)) + self._name_bytes()
         arrays = [
             values
@@ -334,7 +334,7 @@ class ImportPlan:
         return Step("nodes", "in memory", copied, read, written, 0, self.shape.num_nodes(), "node")
 
     def _features(self) -> Iterator[Step]:
-        """Feature rows that lie in no file to refer to."""
+        """Yield the feature rows that lie in no file to refer to."""
         for node_type, data in self.dataset.nodes.items():
             stream, table = data.features, self.shape.feature_table(node_type)
             if isinstance(stream, FeatureStream) and table is not None:

@@ -52,16 +52,16 @@ class RelabelSizes:
         return id_bytes(self.num_src)
 
     def parts(self) -> tuple[int, int, int]:
-        """Bytes of the source map, of the new indptr (8 for each node), and of the largest array by edge."""
+        """Return the bytes of the source map, of the new indptr (8 for each node), and of the largest array by edge."""
         widest = max(self.id_bytes, *self.item_bytes, 1)
         return self.id_bytes * self.num_src, 8 * (self.num_dst + 1), widest * self.num_edges
 
     def pieces(self) -> int:
-        """Bytes of the pieces in which entries are read."""
+        """Return the bytes of the pieces in which entries are read."""
         return PIECES * min(self.sizes.entries, self.parts()[2])
 
     def in_memory(self) -> int:
-        """Bytes with which the old entries are read once for each array: all of `parts`, and three pieces."""
+        """Return the bytes with which old entries are read once for each array: all of `parts`, and three pieces."""
         return sum(self.parts()) + self.pieces()
 
     def minimum(self) -> int:
@@ -75,7 +75,7 @@ class RelabelSizes:
         budget.require(self.minimum(), f"{whose}, in pieces of 64 MiB,")
 
     def taken(self, budget: Budget, inverse: int, indices: bool) -> tuple[int, int]:
-        """Bytes of node maps and of the new indptr that stay in memory while a file along the entries is made.
+        """Return the bytes of node maps and new indptr that stay in memory while a file along the entries is made.
 
         `inverse` bytes of node maps are in memory already. Where the file is of `indices`, sources are looked up at
         random: their map is read in if a block fits next to it.
@@ -86,7 +86,7 @@ class RelabelSizes:
         return max(inverse, sources if indices and fits else 0), offsets if self.in_memory() <= left else 0
 
     def room(self, budget: Budget, inverse: int, indices: bool) -> int:
-        """Bytes for a window and the starts of its columns, unless all of these stay; arguments as of `taken`."""
+        """Return the bytes for a window and its columns' starts, unless all of these stay; arguments as of `taken`."""
         return budget.left() - self.pieces() - sum(self.taken(budget, inverse, indices))
 
 
@@ -170,7 +170,7 @@ class _Window:
         return cls(begin, stop, first, end, range(low, int(np.searchsorted(indptr, end, "left"))))
 
     def memory(self, item: int, *, starts: bool) -> int:
-        """Bytes of its entries and, with `starts`, of those of its columns."""
+        """Return the bytes of its entries and, with `starts`, of those of its columns."""
         return (self.end - self.first) * item + (8 * len(self.columns) if starts else 0)
 
 
@@ -209,12 +209,12 @@ class _Entries:
         file.write(blocks.start, out[window.begin - window.first * item : window.stop - window.first * item])
 
     def _memory(self, blocks: range) -> int:
-        """Bytes of a window, and of the starts of its columns unless all are in memory."""
+        """Return the bytes of a window, and of the starts of its columns unless all are in memory."""
         window = _Window.of(self._file, blocks, self._item, self._indptr)
         return window.memory(self._item, starts=isinstance(self._indptr, np.memmap))
 
     def _starts(self, columns: range, room: int) -> Iterator[tuple[int, AnyArray]]:
-        """First column and starts of the columns of a window, in parts if they do not fit the room."""
+        """Yield the first column and starts of the columns of a window, in parts if they do not fit the room."""
         step = len(columns)
         if isinstance(self._indptr, np.memmap):
             step = min(step, max(self._sizes.block, room - 3 * 8 * self._sizes.nodes) // 8)  # read in pieces

@@ -32,7 +32,7 @@ def in_memory(array: AnyArray, sizes: Sizes) -> AnyArray:
 
 
 def memory_of(array: AnyArray | None) -> int:
-    """Bytes of memory that an array takes; none if it is mapped."""
+    """Return the bytes of memory that an array takes; none if it is mapped."""
     return 0 if array is None or isinstance(array, np.memmap) else array.nbytes
 
 
@@ -62,7 +62,7 @@ class NodeWindows:
         return self.budget.left() - self.sizes.node_piece
 
     def count(self, nbytes: int) -> int:
-        """Windows that a file of `nbytes` is made in."""
+        """Return the windows that a file of `nbytes` is made in."""
         block = self.sizes.block
         return -(-nbytes // max(block, self.room // block * block))
 
@@ -95,7 +95,7 @@ class NodeWindows:
         """Write the offsets of the columns under their new ids; `indptr` is sound."""
 
         def fill(first: int, window: Bytes) -> None:
-            """Degrees to the places behind their columns, then summed up on what an earlier window ended with."""
+            """Write degrees behind their columns, and sum them up from the last value of an earlier window."""
             sums, last = window.reshape(-1).view(np.int64), int(indptr[0])
             for _, (ends, places) in self._pieces([indptr[1:], old_to_new], 8):
                 degrees = np.diff(ends, prepend=last)

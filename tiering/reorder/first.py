@@ -20,7 +20,7 @@ OPTION = "--first"
 
 
 def read_first(graph: SizedGraph, given: UserValues) -> dict[str, UserArray]:
-    """Nodes that come first, by node type; at least one of each type that is named.
+    """Return the nodes that come first, by node type; at least one of each type that is named.
 
     `InputError` unless each is an original id, named once. Memory: a byte for each node of a type.
     """
@@ -33,7 +33,7 @@ def read_first(graph: SizedGraph, given: UserValues) -> dict[str, UserArray]:
 
 
 def marks(array: UserArray, count: int) -> npt.NDArray[np.bool_]:
-    """Which of `count` nodes come first: shape (count,)."""
+    """Return a mask of the nodes that come first, shape (count,)."""
     marked = np.zeros(count, bool)
     for _, _, (ids,) in chunks([array.values], CHUNK):
         marked[ids] = True
@@ -47,7 +47,7 @@ def pieces(array: UserArray, count: int) -> Iterator[npt.NDArray[Any]]:
 
 
 def first_digests(first: Mapping[str, UserArray]) -> dict[str, str]:
-    """For the record: a digest of the nodes of each type."""
+    """Return a digest of the first nodes of each type, for the record."""
     return {f"first of {node_type}": array.digest for node_type, array in first.items()}
 
 

@@ -38,12 +38,12 @@ class RankMaps:
     """``old_to_new`` in memory, where it was just made and every relation needs it."""
 
     def random(self) -> AnyArray:
-        """``old_to_new``, in memory if it is there."""
+        """Return ``old_to_new``, in memory if it is there."""
         return self.old_to_new if self.inverse is None else self.inverse
 
 
 def inverse_kept(num_types: int, nbytes: int, budget: Budget) -> int:
-    """Bytes of an inverse order that stay in memory when it is made: all `nbytes`, or none.
+    """Return the bytes of an inverse order that stay in memory when it is made: all `nbytes`, or none.
 
     Relations of several types take turns: each reads its own.
     """

@@ -36,7 +36,7 @@ def plan_reorder(
     first: Collection[str] = (),
     carrier: Carrier | None = None,
 ) -> StagePlan:
-    """Plan of a reorder; `uncached` is the share of the scores that the page cache does not hold.
+    """Return the plan of a reorder; `uncached` is the share of the scores that the page cache does not hold.
 
     `first`: node types of which the user puts some nodes first. A `carrier` runs large steps as tasks.
 
@@ -72,7 +72,7 @@ def plan_reorder(
 
 
 def expected_memory(shape: GraphShape, features: bool) -> int:
-    """Bytes with which relations, rows, and scores and other arrays of the nodes can be brought into order at all."""
+    """Return the least bytes with which relations, rows, scores and other arrays of the nodes can be reordered."""
     relations = [_relabel_sizes(edges, shape).minimum() for edges in shape.edges]
     tables = shape.tables.values() if features else ()
     rows = [minimum_memory(table, False) + appending_memory(table.bytes) for table in tables]
@@ -120,19 +120,19 @@ class _Plan:
     first: Collection[str]
 
     def _map_bytes(self, node_type: str) -> int:
-        """Bytes of one direction of an order."""
+        """Return the bytes of one direction of an order."""
         node = self.shape.nodes[node_type]
         return node.num_nodes * node.id_bytes
 
     def _inverse(self, node_type: str) -> int:
-        """Bytes of the inverse order, if it stays in memory after it was made."""
+        """Return the bytes of the inverse order, if it stays in memory after it was made."""
         return inverse_kept(len(self.shape.nodes), self._map_bytes(node_type), self.budget)
 
     def _windows(self, taken: int) -> NodeWindows:
         return NodeWindows(self.budget.without(taken), SIZES, self.threads)
 
     def ranking(self, node_type: str) -> Step:
-        """Nodes by score."""
+        """Return the nodes by score."""
         count = self.shape.num_nodes(node_type)
         marked = count if node_type in self.first else 0
         memory, passes, how = marked + sort_bytes(count, self.threads), 2, "in memory"
@@ -153,7 +153,7 @@ class _Plan:
         yield self._array(f"score of {node_type}", node_type, 8 * count, self._inverse(node_type), self.uncached)
 
     def node_arrays(self, node_type: str) -> Iterator[Step]:
-        """Arrays that run along the nodes, and splits."""
+        """Yield the arrays that run along the nodes, and splits."""
         for name, nbytes in sorted(self.shape.nodes[node_type].arrays.items()):
             if name.startswith("split-"):
                 yield Step(f"{node_type} {name}", "some at a time", 20 << 20, 0, nbytes, 0, nbytes // 8, "node")
@@ -169,7 +169,7 @@ class _Plan:
         return Step(name, _in_words(number), memory, read, nbytes, 0, number * count, "row")
 
     def relation(self, edges: EdgeShape) -> Iterator[Step]:
-        """Offsets, then each file that runs along the entries by windows."""
+        """Yield offsets, then each file that runs along the entries by windows."""
         sizes, name = _relabel_sizes(edges, self.shape), relation_key(edges.relation)
         sizes.require(name, self.budget)
         _, offsets, _ = sizes.parts()
@@ -199,7 +199,7 @@ class _Plan:
         return Step(name, _in_words(count), memory, read, written, 0, count * sizes.num_edges, "edge")
 
     def features(self) -> Iterator[Step]:
-        """Feature tables in rank order, written in pieces in the background."""
+        """Yield the feature tables in rank order, written in pieces in the background."""
         for name, table in self.shape.tables.items():
             rows = plan_rows(table, False, rows_budget(self.budget, table))
             memory = rows.memory + appending_memory(table.bytes)

@@ -146,7 +146,7 @@ def check_scores(graph: Graph, scores: Scores) -> None:
 
 
 def _sorted(scores: Values, threads: int) -> Ids:
-    """Ids by falling score, ties by ascending id; the scores are read twice, front to back."""
+    """Return the ids by falling score, ties by ascending id; the scores are read twice, front to back."""
     sorter = native.ScoreSorter(scores.shape[0], threads)
     for take in (sorter.count, sorter.place):
         for _, _, (part,) in chunks([scores], CHUNK_SCORES):
@@ -169,7 +169,7 @@ class ScoreRanges:
     sizes: Sizes = SIZES
 
     def pieces(self) -> Iterator[Ids]:
-        """Ids, one piece after the other; every node once. `ValueError` if a score is NaN."""
+        """Yield ids, one piece after the other; every node once. `ValueError` if a score is NaN."""
         low, high = 1 << 64, 0
         for first, scores in self._stream():
             if np.isnan(scores).any():
@@ -180,7 +180,7 @@ class ScoreRanges:
             yield from self._range(low, high + 1, self.scores.size)
 
     def _range(self, low: int, high: int, count: int) -> Iterator[Ids]:
-        """Ids of the nodes, `count` of them, whose key is in [low, high)."""
+        """Yield the ids of the nodes, `count` of them, whose key is in [low, high)."""
         if count <= self.piece:
             yield self._sorted(low, high, count)
             return
@@ -213,7 +213,7 @@ class ScoreRanges:
         return ids[native.sort_by_score(scores, self.threads)]
 
     def _same(self, key: int) -> Iterator[Ids]:
-        """Ids of the nodes with one score."""
+        """Yield the ids of the nodes with one score."""
         for first, part in self._stream():
             yield (self._inside(descending_keys(part), key, key + 1) + first).astype(self._dtype())
 
@@ -226,11 +226,11 @@ class ScoreRanges:
 
     @staticmethod
     def _inside(keys: Keys, low: int, high: int) -> npt.NDArray[np.int64]:
-        """Places of the keys in [low, high)."""
+        """Return the places of the keys in [low, high)."""
         return np.flatnonzero((keys >= np.uint64(low)) & (keys <= np.uint64(high - 1)))
 
 
 def descending_keys(scores: Values) -> Keys:
-    """Unsigned numbers whose ascending order is that of falling scores; -0 equals 0."""
+    """Return unsigned numbers whose ascending order is that of falling scores; -0 equals 0."""
     bits = (scores + 0.0).view(np.uint64)
     return ~np.where(bits >= _SIGN, ~bits, bits | _SIGN)

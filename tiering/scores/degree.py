@@ -31,7 +31,7 @@ def degree(graph: Graph, request: ScoreRequest) -> ScoreColumns:
 
 
 def degree_need(graph: SizedGraph, request: ScoreRequest) -> Need:
-    """8 N, 8 more for the largest type if it is the source of several relations, 4 for 2^25 edges."""
+    """Return 8 N, 8 more for the largest type if it is the source of several relations, 4 for 2^25 edges."""
     sources = [relation[0] for relation in graph.relations]
     again = max((graph.num_nodes(source) for source in sources if sources.count(source) > 1), default=0)
     batch = 4 * min(max(map(graph.num_edges, graph.relations), default=0), COUNTED_EDGES)

@@ -18,7 +18,7 @@ OPTION = "--from"
 
 
 def read_given(graph: SizedGraph, given: UserValues) -> tuple[dict[str, UserArray], list[str]]:
-    """Arrays of scores by node type, their lengths checked, and what to tell the user about them.
+    """Return the arrays of scores by node type, their lengths checked, and what to tell the user about them.
 
     Every type with features must have scores; without features, a type may be left out: its scores are 0.
     """
@@ -46,7 +46,7 @@ def given(graph: Graph, request: ScoreRequest) -> ScoreColumns:
 
 
 def given_need(graph: SizedGraph, request: ScoreRequest) -> Need:
-    """8 N, and two chunks of what is read."""
+    """Return 8 N, and two chunks of what is read."""
     need = 8 * graph.num_nodes() + 4 * 8 * CHUNK + len(graph.node_types) * HUGE_PAGE + SLACK
     return Need(need, need, f"given scores: 8 bytes for each of {format_count(graph.num_nodes())} nodes")
 

@@ -49,7 +49,7 @@ def hybrid(graph: Graph, request: ScoreRequest) -> ScoreColumns:
 
 
 def prior_weight(request: ScoreRequest) -> float | None:
-    """Epochs that the prior counts for; ``None``: found from the counts of several epochs."""
+    """Return the epochs that the prior counts for; ``None``: found from the counts of several epochs."""
     weight = request.options.prior_weight
     return FIXED_WEIGHT if weight is None and request.options.epochs == 1 else weight
 
@@ -133,7 +133,7 @@ def _posterior(prior: Float64Array, total: Int64Array, squares: Int64Array, epoc
 
 
 def _columns(prior: ScoreColumns, tally: Tally) -> Iterator[tuple[Float64Array, Int64Array, Int64Array]]:
-    """Every column of the prior with its counts and their squares (the counts again where there are none)."""
+    """Yield every column of the prior with its counts and their squares (the counts again where there are none)."""
     squares = tally.squares or tally.total
     for node_type, column in prior.feature.items():
         yield column, tally.total.features[node_type], squares.features[node_type]
@@ -142,7 +142,7 @@ def _columns(prior: ScoreColumns, tally: Tally) -> Iterator[tuple[Float64Array, 
 
 
 def ranked_prior(graph: Graph, request: ScoreRequest, tally: Tally) -> ScoreColumns:
-    """``wrpr`` as a prior: each column scaled to what was counted, so that a type nothing reached has 0."""
+    """Return ``wrpr`` as a prior: each column scaled to what was counted, so that a type nothing reached has 0."""
     ranks = wrpr(graph, replace(request, options=ScoreOptions())).feature
 
     def scaled(values: Float64Array, counts: Int64Array) -> Float64Array:

@@ -63,5 +63,5 @@ def choose_method(fanouts: bool, train: bool) -> tuple[str, str]:
 
 
 def used_by(option: str) -> list[str]:
-    """Names of the methods to which an option matters."""
+    """Return the names of the methods to which an option matters."""
     return [name for name, method in METHODS.items() if option in method.options]

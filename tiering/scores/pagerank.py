@@ -44,7 +44,7 @@ def wrpr(graph: Graph, request: ScoreRequest) -> ScoreColumns:
 
 
 def rank_need(graph: SizedGraph, request: ScoreRequest) -> Need:
-    """8 N for the scores, 8 T for the training nodes in order, and sweeps."""
+    """Return 8 N for the scores, 8 T for the training nodes in order, and sweeps."""
     what = f"reverse PageRank: {format_count(graph.num_nodes())} nodes, their columns and one piece of the edges"
     own = 8 * graph.num_nodes() + 8 * request.train_size + len(graph.node_types) * HUGE_PAGE
     return sweep_need(graph, request.threads).plus(own, what)

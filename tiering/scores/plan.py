@@ -116,7 +116,7 @@ class ScorePlan:
         return [*self.notes, *converging]
 
     def _read_bytes(self, shape: GraphShape) -> int:
-        """Bytes of the graph, or of the user's own scores, that are read from disk."""
+        """Return the bytes of the graph, or of the user's own scores, that are read from disk."""
         if not self.method.edges:
             return sum(uncached_bytes(array.values) for array in self.request.given.values())
         read = sum(round(4 * edges.num_edges * edges.uncached) for edges in shape.edges)
@@ -190,7 +190,7 @@ def _count_tasks(graph: SizedGraph, plan: ScorePlan, carrier: Carrier) -> int:
 
 
 def train_digest(train: TrainSet, *, ordered: bool) -> str:
-    """Digest of the training nodes: as a set, or, for methods that cut them into batches, in their order."""
+    """Return the digest of the training nodes: as a set, or, for methods that cut them into batches, in their order."""
 
     def parts() -> Iterator[bytes]:
         for k, (node_type, ids) in enumerate(sorted(train.items())):
@@ -203,7 +203,7 @@ def train_digest(train: TrainSet, *, ordered: bool) -> str:
 
 
 def full_fanouts(graph: SizedGraph, fanouts: Sequence[Fanout]) -> list[Fanout]:
-    """Fanouts as numbers or mappings from full relation keys, checked: one form for the record."""
+    """Return fanouts as numbers or mappings from full relation keys, checked: one form for the record."""
     hops: list[Fanout] = []
     for numbers in resolve_fanouts(graph.relations, fanouts):
         same = len(set(numbers)) == 1 and numbers[0] != 0

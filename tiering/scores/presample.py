@@ -59,7 +59,7 @@ def presample(graph: Graph, request: ScoreRequest) -> ScoreColumns:
 
 
 def presample_need(graph: SizedGraph, request: ScoreRequest) -> Need:
-    """8 (N + D) for the counters, 24 T for an epoch's order, 8 E with edge weights, and a batch per thread, or one."""
+    """Return 8 (N + D) for counters, 24 T for an epoch's order, 8 E with edge weights, a batch per thread or one."""
     vectors = 8 * (graph.num_nodes() + list_nodes(graph))
     own = vectors + 24 * request.train_size + sums_bytes(graph, request.sampled) + SLACK
     batch = batch_bytes(graph, request.sampled)

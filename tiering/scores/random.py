@@ -18,12 +18,12 @@ _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 def random(graph: Graph, request: ScoreRequest) -> ScoreColumns:
-    """Uniform in [0, 1): a function of the seed, the name of the node type and the id alone, on every machine."""
+    """Compute method ``random``: uniform in [0, 1), a function of seed, name of the node type and id alone."""
     return ScoreColumns({t: _uniform(graph.num_nodes(t), t, request.seed) for t in graph.node_types})
 
 
 def random_need(graph: SizedGraph, request: ScoreRequest) -> Need:
-    """8 N."""
+    """Return 8 N."""
     need = 8 * graph.num_nodes() + len(graph.node_types) * HUGE_PAGE + SLACK
     return Need(need, need, f"random: 8 bytes for each of {format_count(graph.num_nodes())} nodes")
 

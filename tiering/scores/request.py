@@ -159,11 +159,11 @@ class Need:
     """Whether the method sweeps over the edges."""
 
     def plus(self, nbytes: int, what: str = "") -> Need:
-        """With `nbytes` that are there all the while."""
+        """Return this need with `nbytes` more throughout."""
         minimum, sufficient, beside = (part + nbytes for part in (self.minimum, self.sufficient, self.beside))
         return replace(self, minimum=minimum, sufficient=sufficient, beside=beside, what=what or self.what)
 
 
 def list_nodes(graph: SizedGraph) -> int:
-    """D: nodes of the destination type, over all relations."""
+    """Return D, the nodes of the destination type, over all relations."""
     return sum(graph.num_nodes(relation[2]) for relation in graph.relations)

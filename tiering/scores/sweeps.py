@@ -24,20 +24,20 @@ SAMPLED_BLOCKS, BLOCK_COLUMNS = 256, 4096
 
 
 def sweep_need(graph: SizedGraph, threads: int) -> Need:
-    """Memory of sweeps over the edges of any graph of these sizes; the core has the formulas (``sum_plan.hpp``)."""
+    """Return the memory of sweeps over a graph of these sizes; the core has the formulas (``sum_plan.hpp``)."""
     minimum, sufficient, _ = native.plan_sweeps(_sizes(graph, sampled=False), threads)
     return Need(minimum + SLACK, sufficient + SLACK, "", swept=True)
 
 
 def scratch_bytes(graph: SizedGraph, request: ScoreRequest, need: Need) -> int:
-    """Bytes of edges that sweeps of this graph keep on disk, about."""
+    """Return about how many bytes of edges sweeps of this graph keep on disk."""
     files = past_the_cache(4 * graph.num_edges(), request.budget, need)
     memory = request.budget.left() - SLACK // 2 - need.beside
     return native.plan_sweeps(_sizes(graph, sampled=True), request.threads, memory, files)[2]
 
 
 def sweep_arguments(graph: Graph, request: ScoreRequest, need: Need) -> dict[str, Any]:
-    """Arguments of the core that all its sweeps take."""
+    """Return the arguments of the core that all its sweeps take."""
     types = list(graph.node_types)
     return {
         "relations": [(types.index(r[0]), types.index(r[2]), *graph.csc(r)) for r in graph.relations],
@@ -50,17 +50,17 @@ def sweep_arguments(graph: Graph, request: ScoreRequest, need: Need) -> dict[str
 
 
 def node_values(graph: Graph, chosen: TrainSet, value: float, rest: float) -> list[NodeValues]:
-    """Per node type: `value` for the `chosen` nodes, `rest` for the others."""
+    """Return arrays per node type: `value` for the `chosen` nodes, `rest` for the others."""
     return [(rest, value, _ascending(chosen.get(t, np.empty(0, np.int64)))) for t in graph.node_types]
 
 
 def past_the_cache(nbytes: int, budget: Budget, need: Need) -> bool:
-    """Whether so many bytes of indices are more than a method leaves to the page cache."""
+    """Return whether so many bytes of indices are more than a method leaves to the page cache."""
     return nbytes > max(0, available_memory() - min(need.sufficient, budget.left()))
 
 
 def _sizes(graph: SizedGraph, *, sampled: bool) -> list[tuple[int, int, int, Int64Array]]:
-    """Per relation: nodes of both types, edges, and a sample of the in-degrees if it is asked for."""
+    """Return for each relation: nodes of both types, edges, and a sample of the in-degrees if it is asked for."""
     none = np.empty(0, np.int64)
     return [
         (graph.num_nodes(r[0]), graph.num_nodes(r[2]), graph.num_edges(r), _degrees(graph, r) if sampled else none)
@@ -69,7 +69,7 @@ def _sizes(graph: SizedGraph, *, sampled: bool) -> list[tuple[int, int, int, Int
 
 
 def _degrees(graph: SizedGraph, relation: tuple[str, str, str]) -> Int64Array:
-    """In-degrees of some nodes; of a graph that is not there yet, as if every column were like any other."""
+    """Return the in-degrees of some nodes; of a graph that is not there yet, as if every column were like any other."""
     count = graph.num_nodes(relation[2])
     if not isinstance(graph, Graph):
         return np.full(1, -(-graph.num_edges(relation) // max(1, count)))
@@ -83,7 +83,7 @@ def _ascending(ids: Int64Array) -> Int64Array:
 
 
 def _direct_files(graph: Graph, budget: Budget, need: Need) -> list[DirectFile]:
-    """Per relation, the file of its indices where that is better read past the page cache than mapped, else "".
+    """Return each relation's file of indices where that is better read past the page cache than mapped, else "".
 
     That is where the indices are larger than what the method leaves to the cache, so that a scan would throw out its
     own pages. Beside it who compares what is read with the file's checksums, if anybody does.

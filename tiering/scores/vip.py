@@ -41,7 +41,7 @@ def vip(graph: Graph, request: ScoreRequest) -> ScoreColumns:
 
 
 def vip_need(graph: SizedGraph, request: ScoreRequest) -> Need:
-    """16 N, 24 D (16 D where only new nodes ask), 8 T, and sweeps."""
+    """Return 16 N, 24 D (16 D where only new nodes ask), 8 T, and sweeps."""
     lists = 24 * list_nodes(graph) + 3 * len(graph.relations) * HUGE_PAGE
     own = 16 * graph.num_nodes() + lists + 8 * request.train_size + 2 * len(graph.node_types) * HUGE_PAGE
     what = f"vip: {format_count(graph.num_nodes())} nodes, their lists and columns and one piece of the edges"

@@ -53,7 +53,7 @@ class PermutedRows:
         self._windows = Windows(table, self.plan, self._old_to_new, scratch, threads) if self.plan.windows else None
 
     def chunks(self, begin: int, end: int, multiple: int = 1) -> Iterator[tuple[int, Bytes]]:
-        """Rows `begin`..`end` in pieces of whole multiples of `multiple` rows: (first rank, uint8 (n, row_bytes)).
+        """Yield rows `begin`..`end` in whole multiples of `multiple` rows: (first rank, uint8 (n, row_bytes)).
 
         Ranges must come in ascending order. A piece is valid until the next is asked for.
         """

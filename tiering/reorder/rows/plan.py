@@ -36,15 +36,15 @@ class RowSizes:
     """Bytes that are free for the page cache; ``None``: as the system says."""
 
     def rows(self, row_bytes: int, multiple: int = 1) -> int:
-        """Rows of a chunk, rounded down to a multiple of `multiple`, at least one multiple."""
+        """Return the rows of a chunk, rounded down to a multiple of `multiple`, at least one multiple."""
         return max(1, self.chunk // row_bytes // multiple) * multiple
 
     def piece_rows(self, table: Rows) -> int:
-        """Rows that pass a window at a time, with a rank each."""
+        """Return the rows that pass a window at a time, with a rank each."""
         return self.rows(table.row_bytes + id_bytes(table.rows))
 
     def cached(self, table: Rows) -> bool:
-        """Whether the page cache has room for a table, which lies in one file."""
+        """Return whether the page cache has room for a table, which lies in one file."""
         return (
             isinstance(table, FeatureTable)
             and table.bytes < (available_memory() if self.free is None else self.free) // 2
@@ -84,7 +84,7 @@ class RowPlan:
         return "one pass" if self.passes == 1 else f"{self.passes} passes"
 
     def disk_read(self, table: FeatureTable) -> int:
-        """Bytes read from disk, scratch apart: streams read all of a table or, where it is cached, nothing."""
+        """Return the bytes read from disk, scratch apart: streams read all of a table or, if it is cached, nothing."""
         if not table.path.exists():  # it will have been written past the page cache
             return self.passes * table.bytes
         rows = map_rows(table, random=False)
@@ -92,7 +92,7 @@ class RowPlan:
 
 
 def minimum_memory(table: Rows, in_order: bool, sizes: RowSizes | None = None, copies: int = 0) -> int:
-    """Bytes with which rows can be brought into rank order at all; arguments as of `plan_rows`."""
+    """Return the bytes with which rows can be brought into rank order at all; arguments as of `plan_rows`."""
     sizes = sizes or SIZES
     chunk = max(sizes.chunk, table.row_bytes)
     if in_order or sizes.cached(table):

@@ -56,7 +56,7 @@ class WindowFile(SegmentFile):
         return -(-count * self._place.itemsize // LINE_BYTES) * LINE_BYTES
 
     def _parts(self, segment: Bytes, count: int) -> tuple[Ids, Bytes]:
-        """Places and rows of a segment of `count` rows."""
+        """Return the places and rows of a segment of `count` rows."""
         begin = self._rows_at(count)
         places = segment[: count * self._place.itemsize].view(self._place)
         return places, segment[begin : begin + count * self._row_bytes].reshape(count, self._row_bytes)
@@ -67,12 +67,12 @@ class WindowFile(SegmentFile):
         return segment, *self._parts(segment, count)
 
     def add_rows(self, count: int) -> int:
-        """Offset of the next segment, of `count` rows."""
+        """Return the offset of the next segment, of `count` rows."""
         self._counts.append(count)
         return self.add(self._rows_at(count) + count * self._row_bytes)
 
     def placed_rows(self, buffers: Sequence[Bytes]) -> Iterator[tuple[Bytes, Ids]]:
-        """Rows and their places, of one segment after the other; see `SegmentFile.read`."""
+        """Yield rows and their places, of one segment after the other; see `SegmentFile.read`."""
         for count, segment in zip(self._counts, self.read(buffers), strict=True):
             places, rows = self._parts(segment, count)
             yield rows, places
@@ -137,14 +137,14 @@ class Windows:
         self._following = None
 
     def _new_window(self, start: int) -> _Window:
-        """Memory for the window that begins at a rank: that of an earlier one if there is any."""
+        """Return the memory for the window that begins at a rank: that of an earlier one if there is any."""
         row_bytes = self._table.row_bytes
         memory = self._unused.pop() if self._unused else aligned_bytes(self._plan.window_rows * row_bytes)
         rows = min(self._plan.window_rows, self._table.rows - start)
         return _Window(start, memory[: rows * row_bytes].reshape(rows, row_bytes), memory)
 
     def _stream(self, desc: str) -> Iterator[tuple[Bytes, Ids]]:
-        """Rows and their ranks, of every piece of the table."""
+        """Yield rows and their ranks, of every piece of the table."""
         table, step = self._table, self._plan.sizes.piece_rows(self._table)
         with progress(table.bytes, desc, "B", scale=True) as bar:
             if isinstance(table, FeatureTable):

@@ -69,7 +69,7 @@ def cut(context: TaskContext) -> None:
 
 
 def sums(context: TaskContext) -> None:
-    """Out-degrees of a range of nodes, as float64."""
+    """Write the out-degrees of a range of nodes, as float64."""
     params = context.params
     bounds = equal_bounds(params["num_nodes"], params["ranges"])
     size = bounds[context.index + 1] - bounds[context.index]

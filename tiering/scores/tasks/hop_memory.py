@@ -105,7 +105,7 @@ class HopMemory:
         return self.NODE_BYTES * self.widest + wave * self._of_nodes(depth)
 
     def batches(self, room: int) -> int:
-        """Batches of a wave, for which there is room in the largest task; one at least."""
+        """Return the batches of a wave, for which there is room in the largest task; one at least."""
         of_hops = [32 * asking + 72 * reached for asking, reached, _ in map(self._of_lists, range(len(self.known) - 1))]
         most = max(64 * self.known[0], *of_hops, *map(self._of_nodes, range(len(self.known))))
         return int(max(1, min(self.params["batches"], room // most, 1 << 20)))
@@ -121,7 +121,7 @@ class HopMemory:
         return asking, min(drawn, max(self.params["num_nodes"])), drawn
 
     def _of_nodes(self, depth: int) -> int:
-        """Bytes of a batch in a range of nodes."""
+        """Return the bytes of a batch in a range of nodes."""
         if depth == 0:
             return 48 * self.known[0]
         fanouts = self.params["fanouts"][depth - 1]

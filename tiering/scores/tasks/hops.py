@@ -147,7 +147,7 @@ def _cut(job: Job, params: dict[str, Any]) -> HopMemory:
 
 
 def _bounds(params: dict[str, Any], node_type: int, edges: Sequence[Int64Array], grid: Grid) -> list[int]:
-    """Where the ranges of a type begin, and where the last ends: whole runs; no range is empty."""
+    """Return where the ranges of a type begin, and where the last ends: whole runs; no range is empty."""
     count, shift = params["num_nodes"][node_type], params["shifts"][node_type]
     if not count:
         return [0]
@@ -185,7 +185,7 @@ def _sum(job: Job, graph: SizedGraph, params: dict[str, Any], needs: HopMemory) 
 
 
 def cut(context: TaskContext) -> dict[str, bool]:
-    """Edges of some lists of a relation, by run; whether the rule can draw any, as a fact."""
+    """Count the edges of some lists of a relation, by run; whether the rule can draw any, as a fact."""
     params = context.params
     number, begin, end = params["pieces"][context.index]
     relation, graph = params["relations"][number], open_manifest(params["graph"])
@@ -305,7 +305,7 @@ def merge(context: TaskContext) -> None:
 
 
 def _distinct(pairs: Int64Array) -> Int64Array:
-    """Pairs, ascending, each once; `pairs` are sorted in their place."""
+    """Return pairs, ascending, each once; `pairs` are sorted in their place."""
     pairs.sort()
     first = np.ones(pairs.size, np.bool_)
     np.not_equal(pairs[1:], pairs[:-1], out=first[1:])
@@ -313,7 +313,7 @@ def _distinct(pairs: Int64Array) -> Int64Array:
 
 
 def _incoming(context: TaskContext, epoch: int, at: int, wave: int) -> Iterator[Int64Array]:
-    """Pairs of a range that a wave has drawn, or its seeds."""
+    """Yield the pairs of a range that a wave has drawn, or its seeds."""
     params, ranges = context.params, Ranges(context.params)
     if "lists" not in params:
         yield context.read("seeds", epoch, wave * len(ranges.node_tasks) + at)["pair"]

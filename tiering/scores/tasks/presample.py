@@ -63,7 +63,7 @@ class Counted:
 
 
 def columns_of(graph: SizedGraph) -> list[CountedColumn]:
-    """All that is counted, in the order of the scores' files."""
+    """Return the columns of counts, in the order of the scores' files."""
     features = [CountedColumn(f"nodes/{name}/feature", graph.num_nodes(name)) for name in graph.node_types]
     lists = [
         CountedColumn(f"{relation_folder(relation)}/adjacency", graph.num_nodes(relation[2]))
@@ -198,7 +198,7 @@ def add_epochs(context: TaskContext, size: int, counts: Iterator[npt.NDArray[np.
 
 
 def _size(context: TaskContext) -> int:
-    """Nodes of the range of a task of ``sum``."""
+    """Return the nodes of the range of a task of ``sum``."""
     index = context.index
     for size, parts in zip(context.params["sizes"], context.params["parts"], strict=True):
         if index < parts:

@@ -72,7 +72,7 @@ class Ranges:
         return node_type, begin, end
 
     def read_nodes(self, context: TaskContext, step: str, node_type: int, begin: int, end: int) -> dict[str, AnyArray]:
-        """Columns of nodes [begin, end) of a type, which tasks with nodes have left as their part 0."""
+        """Return the columns of nodes [begin, end) of a type, which tasks with nodes have left as their part 0."""
         parts = []
         for task, low in self._with_some(node_type, begin, end):
             columns = context.read(step, task)
@@ -80,7 +80,7 @@ class Ranges:
         return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
 
     def _with_some(self, node_type: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        """Tasks that have some of nodes [begin, end) of a type, and their first node; one for none of them."""
+        """Yield tasks that have some of nodes [begin, end) of a type, and their first node; one for none of them."""
         for task, (of_type, part) in enumerate(self.node_tasks):
             low, high = self.params["nodes"][of_type][part : part + 2]
             if of_type == node_type and ((low < end and begin < high) or low <= begin == end < high):
@@ -103,7 +103,7 @@ class Sweeps:
 
 
 def task_bytes(graph: SizedGraph) -> int:
-    """Bytes of a task that had all edges and nodes."""
+    """Return the bytes of a task that had all edges and nodes."""
     lists = sum(graph.num_nodes(relation[2]) for relation in graph.relations)
     return graph.num_edges() * EDGE_BYTES + 40 * lists + NODE_BYTES * graph.num_nodes()
 
@@ -144,12 +144,12 @@ def make_blocks(job: Job, graph: SizedGraph) -> Sweeps:
 
 
 def _bins(params: Any, node_type: int) -> int:
-    """Bins of the sources of a type."""
+    """Return the bins of the sources of a type."""
     return _bin_at(params["num_nodes"][node_type], params["shifts"][node_type])
 
 
 def _cut_lists(job: Job, params: dict[str, Any]) -> tuple[list[list[int]], int]:
-    """Ranges of the lists of each relation, of about the same number of edges, and what the largest takes."""
+    """Return ranges of the lists of each relation, of about the same number of edges, and what the largest takes."""
     parts = [
         job.grid.parts(r["edges"] * EDGE_BYTES + 40 * r["columns"]) if r["columns"] else 0 for r in params["relations"]
     ]
@@ -176,7 +176,7 @@ def _cut_lists(job: Job, params: dict[str, Any]) -> tuple[list[list[int]], int]:
 
 
 def _cut_nodes(params: dict[str, Any], node_type: int, edges: AnyArray, grid: Grid) -> list[int]:
-    """Ranges of the nodes of a type: whole bins, with about the same number of out-edges."""
+    """Return the ranges of the nodes of a type: whole bins, with about the same number of out-edges."""
     count, shift = params["num_nodes"][node_type], params["shifts"][node_type]
     if not count:
         return [0]
@@ -186,7 +186,7 @@ def _cut_nodes(params: dict[str, Any], node_type: int, edges: AnyArray, grid: Gr
 
 
 def weigh(context: TaskContext) -> None:
-    """Edges of the lists of a range, by run."""
+    """Count the edges of the lists of a range, by run."""
     relation, begin, end = Ranges(context.params).lists(context.index)
     shift = context.params["runs"][context.params["relations"].index(relation)]
     indptr = _offsets(open_manifest(context.params["graph"]), relation, begin, end)
@@ -197,7 +197,7 @@ def weigh(context: TaskContext) -> None:
 
 
 def count(context: TaskContext) -> None:
-    """Edges of a range of lists by bin of their source."""
+    """Count the edges of a range of lists by bin of their source."""
     relation, begin, end = Ranges(context.params).lists(context.index)
     _, sources = _entries(context, relation, begin, end)
     bins = sources >> context.params["shifts"][relation["src"]]
@@ -239,7 +239,7 @@ def _offsets(graph: Manifest, relation: dict[str, Any], begin: int, end: int) ->
 
 
 def _entries(context: TaskContext, relation: dict[str, Any], begin: int, end: int) -> tuple[AnyArray, AnyArray]:
-    """In-degrees of lists [begin, end), and their entries."""
+    """Return the in-degrees of lists [begin, end), and their entries."""
     graph = open_manifest(context.params["graph"])
     indptr = _offsets(graph, relation, begin, end)
     first, last = int(indptr[0]), int(indptr[-1])
@@ -249,7 +249,7 @@ def _entries(context: TaskContext, relation: dict[str, Any], begin: int, end: in
 
 
 def degrees_of(context: TaskContext, relation: dict[str, Any], begin: int, end: int) -> npt.NDArray[np.int64]:
-    """In-degrees of lists [begin, end)."""
+    """Return the in-degrees of lists [begin, end)."""
     return np.diff(_offsets(open_manifest(context.params["graph"]), relation, begin, end))
 
 
@@ -295,7 +295,7 @@ def give_chosen(job: Job, graph: SizedGraph, sweeps: Sweeps, chosen: Mapping[str
 
 
 def chosen_values(context: TaskContext, value: float, rest: float) -> Doubles:
-    """`value` for those nodes of a task that were chosen, `rest` for the others."""
+    """Return `value` for those nodes of a task that were chosen, `rest` for the others."""
     ranges = Ranges(context.params)
     node_type, begin, end = ranges.nodes(context.index)
     ids = context.read(context.params["chosen"][node_type], 0, ranges.node_tasks[context.index][1])["ids"]
