@@ -134,7 +134,7 @@ def architectures() -> str:
 
 
 def driver_and_build() -> tuple[str, str]:
-    """Newest CUDA that the driver serves, and CUDA of this build, such as ``13.0``; empty where there is none."""
+    """Return the newest CUDA that the driver serves, and the CUDA of this build, such as ``13.0``; "" for none."""
     versions = (0, 0) if _found is None else _found.versions()
     served, built = (_version(number) if number else "" for number in versions)
     return served, built

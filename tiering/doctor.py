@@ -48,7 +48,7 @@ class Diagnosis:
     """The reason why a measurement failed."""
 
     def to_json(self) -> dict[str, Any]:
-        """JSON form."""
+        """Return the finding as JSON holds it."""
         return {**asdict(self), "error": None if self.error is None else str(self.error)}
 
 
@@ -162,7 +162,7 @@ def measure_disk(folder: Path, size: int, seconds: float) -> dict[str, Any]:
 
 
 def fill_random(fd: int, size: int) -> None:
-    """Random bytes: holes and zeros would be answered without the disk."""
+    """Fill with random bytes: holes and zeros would be answered without the disk."""
     rng = np.random.default_rng(0)
     block = rng.integers(0, 256, min(size, 16 * _PIECE), np.uint8)
     for start in range(0, size, block.size):

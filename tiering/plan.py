@@ -110,7 +110,7 @@ class StagePlan:
         return moved / DISK_RATE + edges * EDGE_SECONDS / self.threads
 
     def needed(self) -> dict[Path, int]:
-        """Bytes that must be free, by directory: what stays, and the largest scratch file next to `out`."""
+        """Return the bytes that must be free, by directory: what stays, and the largest scratch file next to `out`."""
         scratch = max((step.disk_scratch for step in self.steps), default=0)
         return {place: nbytes + (scratch if place == self.out else 0) for place, nbytes in self.left.items()}
 
@@ -129,7 +129,7 @@ class StagePlan:
         }
 
     def describe(self) -> list[Part]:
-        """Table of the steps, the time, the notes."""
+        """Return the table of the steps, the time, the notes."""
         time = [f"time: {_about(self.seconds)}"] if self.steps else []
         lines = [*time, *(f"note: {text}" for text in self.notes)]
         return [Table(f"{self.stage} -> {self.out}", _COLUMNS, self._rows(), left=2), *map(Line, lines)]
@@ -179,7 +179,7 @@ class Forecast(Described):
         return max((plan.memory for plan in self.plans), default=0)
 
     def shortages(self) -> list[Shortage]:
-        """Disks with less free space than the stages need at their fullest moment."""
+        """Return the disks with less free space than the stages need at their fullest moment."""
         needed: dict[int, int] = {}
         kept: dict[int, int] = {}
         place: dict[int, Path] = {}

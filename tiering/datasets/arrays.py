@@ -127,7 +127,7 @@ def name_feature_dtype(path: Path | str, dtype: np.dtype[np.generic]) -> str:
 
 
 def narrow_rows(rows: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any]:
-    """Rows as a table of `dtype` arrays them; ``bfloat16`` is rounded to the nearest, ties to even."""
+    """Return rows as a table of `dtype` stores them; ``bfloat16`` is rounded to the nearest, ties to even."""
     if dtype != "bfloat16":
         return rows.astype(storage_dtype(dtype), copy=False)
     bits = rows.view(np.uint32)

@@ -111,7 +111,7 @@ class ListReads:
     """Bytes touched: `tiering.sampling.list_read_bytes` for each. A mean where hops have different fanouts."""
 
     def per_epoch(self, epochs: int) -> dict[str, Any]:
-        """JSON form."""
+        """Return the counts as JSON holds them."""
         return {"reads_per_epoch": self.reads / epochs, "bytes_per_epoch": self.bytes / epochs}
 
 

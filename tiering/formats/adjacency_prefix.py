@@ -41,7 +41,7 @@ class ListBytes:
         return cls(index, key, weights)
 
     def taken(self, columns: Any, edges: Any) -> Any:
-        """Bytes of the first `columns` lists, at least one, with `edges` entries together; numbers or arrays."""
+        """Return the bytes of the first `columns` >= 1 lists, with `edges` entries together; numbers or arrays."""
         entry = self.index + (SUM_BYTES if self.weights else 0)
         return INDPTR_BYTES + (INDPTR_BYTES + self.key) * columns + entry * edges
 

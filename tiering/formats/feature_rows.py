@@ -44,17 +44,17 @@ class RowStream(Protocol):
         """Origin of the rows, for messages."""
 
     def pieces(self, step: int, begin: int = 0) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
-        """First row and rows, uint8 of shape (step, row_bytes), from row `begin` on; the last piece may be shorter.
+        """Yield first row and rows, uint8 (step, row_bytes), from row `begin` on; the last piece may be shorter.
 
         A piece is valid until the next is asked for. Memory: `pieces_memory`.
         """
 
     def pieces_memory(self, step: int) -> int:
-        """Bytes that `pieces` holds."""
+        """Return the bytes that `pieces` holds."""
 
 
 def checked_tables(graph: Graph) -> dict[str, FeatureTable]:
-    """Feature tables of a graph by node type, after a check that no referenced file changed since the import.
+    """Return the feature tables of a graph by node type; refuse referenced files that changed since the import.
 
     Cost: at most 64 blocks of 64 KiB read per file.
     """
@@ -71,7 +71,7 @@ def checked_tables(graph: Graph) -> dict[str, FeatureTable]:
 
 
 def table_states(tables: Mapping[str, FeatureTable]) -> dict[str, str]:
-    """State of every file the tables lie in (`tiering.artifacts.checksum.file_state`), for the identity of a run."""
+    """Return the state of the tables' files (`tiering.artifacts.checksum.file_state`), for the identity of a run."""
     return {str(path): file_state(path) for path in sorted({table.path for table in tables.values()})}
 
 
@@ -120,7 +120,7 @@ def map_rows(table: FeatureTable, *, random: bool) -> np.ndarray[Any, Any]:
 
 
 def take(values: np.ndarray[Any, Any], ids: np.ndarray[Any, Any], threads: int) -> np.ndarray[Any, Any]:
-    """``values[ids]`` along axis 0 as a new array, in parallel for contiguous input; ids are in range."""
+    """Return ``values[ids]`` along axis 0 as a new array, in parallel for contiguous input; ids are in range."""
     if values.size == 0 or not values.flags.c_contiguous:
         return np.ascontiguousarray(values[ids])
     out = np.empty((ids.shape[0], *values.shape[1:]), values.dtype)

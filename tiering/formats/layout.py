@@ -37,7 +37,7 @@ SUM_BYTES = 4
 
 
 def ssd_stride(row_bytes: int) -> int:
-    """Bytes from row to row on SSD: rows of up to a sector are packed, larger ones padded to whole sectors."""
+    """Return the bytes from row to row on SSD: rows up to a sector are packed, larger ones padded to whole sectors."""
     return row_bytes if row_bytes <= SECTOR_BYTES else -(-row_bytes // SECTOR_BYTES) * SECTOR_BYTES
 
 
@@ -63,7 +63,7 @@ class SsdRows:
         return cls(first_page, pages, stride, per_page)
 
     def begins(self, rows: npt.NDArray[Any], page_bytes: int) -> npt.NDArray[np.int64]:
-        """First byte, counted from that of `first_page`, of rows given by their numbers within the ssd tier."""
+        """Return the first byte, counted from that of `first_page`, of rows by their numbers within the ssd tier."""
         wide = rows.astype(np.int64)
         if not self.rows_per_page:
             return wide * self.stride
@@ -102,17 +102,17 @@ class TypeLayout:
         return self.dim * storage_dtype(self.dtype).itemsize
 
     def rows(self, tier: str) -> int:
-        """Rows in a tier."""
+        """Return the number of rows in a tier."""
         begin, end = self.ranges[tier]
         return end - begin
 
     def tier_summary(self, tier: str) -> dict[str, Any]:
-        """Ranks (half-open), rows and bytes of a tier, JSON types only."""
+        """Return ranks (half-open), rows and bytes of a tier, JSON types only."""
         rows = self.rows(tier)
         return {"ranks": list(self.ranges[tier]), "rows": rows, "bytes": rows * self.row_bytes}
 
     def file_rows(self, tier: str, num_peers: int) -> list[int]:
-        """Rows in each file of a memory tier: one file, or the share of each peer."""
+        """Return the number of rows in each file of a memory tier: one file, or the share of each peer."""
         if tier != "peer":
             return [self.rows(tier)]
         return [peer_rows(self.rows(tier), peer, num_peers) for peer in range(num_peers)]
@@ -130,7 +130,7 @@ class TypeLayout:
 
 
 def tier_file(node_type: str, tier: str, peer: int = 0, num_peers: int = 1) -> str:
-    """Path of a memory tier's file inside the artifact; of edges by the key of their relation."""
+    """Return the path of a memory tier's file inside the artifact; of edges by the key of their relation."""
     name = f"peer-{peer}-of-{num_peers}" if tier == "peer" else tier
     return f"{tier_folder(node_type)}/{name}"
 
@@ -141,22 +141,22 @@ def tier_folder(node_type: str) -> str:
 
 
 def peer_rows(rows: int, peer: int, num_peers: int) -> int:
-    """Rows of the peer tier that GPU `peer` of `num_peers` holds (local row i lies on GPU i mod P)."""
+    """Return the number of peer rows that GPU `peer` of `num_peers` holds (local row i lies on GPU i mod P)."""
     return max(0, -(-(rows - peer) // num_peers))
 
 
 def image_name(image: int) -> str:
-    """Name of SSD image `image` among the manifest's external files."""
+    """Return the name of SSD image `image` among the manifest's external files."""
     return f"ssd-{image}"
 
 
 def page_sums(image: int) -> str:
-    """File of the checksums of the pages of SSD image `image`."""
+    """Return the file of the checksums of the pages of SSD image `image`."""
     return f"pages/ssd-{image}"
 
 
 def image_bytes(pages: int, image: int, num_images: int, page_bytes: int) -> int:
-    """Size of an image when `pages` logical pages are striped: page p -> image p mod N, offset (p div N) * page."""
+    """Return the bytes of an image of `pages` striped pages: page p -> image p mod N, offset (p div N) * page."""
     return max(0, -(-(pages - image) // num_images)) * page_bytes
 
 
@@ -203,7 +203,7 @@ class Layout(Artifact):
         return [relation for relation in self.graph.relations if relation_key(relation) in keys]
 
     def edge_table(self, relation: Relation | str | None = None) -> str:
-        """Name of the table of a relation's edge features, its key; `MissingError` if none of them are in the tiers.
+        """Return the name of the table of a relation's edge features; `MissingError` if it is not in the tiers.
 
         `relation`: as in `Graph.relation`; may be left out where one has some.
         """
@@ -222,7 +222,7 @@ class Layout(Artifact):
         return [*sorted(self.feature_types), *sorted(self.manifest.body.get(EDGE_TABLES, {}))]
 
     def type_layout(self, node_type: str) -> TypeLayout:
-        """Tiers of one node type, or by its key of the edges of a relation; `MissingError` if it has no features."""
+        """Return the tiers of a node type, or by its key of a relation; `MissingError` if it has no features."""
         entry = self._table_entry(node_type)
         if entry is None:
             known = ", ".join(self.feature_types) or "none"
@@ -244,7 +244,7 @@ class Layout(Artifact):
         return split
 
     def adjacency_prefix(self, relation: Relation | str | None = None) -> AdjacencyPrefix:
-        """Adjacency lists of a relation (as in `Graph.relation`) that lie in the gpu tier; none where none do."""
+        """Return the adjacency lists of a relation (as in `Graph.relation`) that lie in the gpu tier."""
         key = relation_key(self.graph.relation(relation))
         entry = self.manifest.body.get("adjacency", {}).get(key)
         return AdjacencyPrefix(0, 0, 0) if entry is None else AdjacencyPrefix(**entry)
@@ -345,7 +345,7 @@ class Layout(Artifact):
         return problems
 
     def summary(self) -> dict[str, Any]:
-        """Rows and bytes per tier and type, adjacency lists on the GPU, images, the graph's summary."""
+        """Return the rows and bytes per tier and type, adjacency lists on the GPU, images, the graph's summary."""
         of_edges = {name: self._table_summary(name) for name in self.tables if ":" in name}
         return {
             **super().summary(),
@@ -362,7 +362,7 @@ class Layout(Artifact):
         return [*layout_tables(summary), *self.graph._describe_content(summary["graph"])]
 
     def _table_summary(self, name: str) -> dict[str, Any]:
-        """Rows and bytes of a table per tier."""
+        """Return the rows and bytes of a table per tier."""
         entry = self.type_layout(name)
         return {
             "rows": entry.num_nodes,

@@ -12,7 +12,7 @@ Summary = Mapping[str, Any]
 
 
 def layout_tables(summary: Summary) -> list[Part]:
-    """Tiers of each node type, how the memory of a GPU was divided, where the images are."""
+    """Return the tiers of each node type, how the memory of a GPU was divided, where the images are."""
     rows, fields = [], {f"ssd image {k}": image for k, image in enumerate(summary["images"])}
     for node_type, entry in {**summary["node_types"], **summary.get("edge_tables", {})}.items():
         for tier, part in entry["tiers"].items():

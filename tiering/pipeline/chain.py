@@ -127,7 +127,7 @@ def run_config(
 def _run(
     config: ChainConfig, carrier: Carrier | None, threads: Threads, memory: Memory, force: bool, verify: bool
 ) -> list[dict[str, Any]]:
-    """Every stage in its order; what was done, and where it lies."""
+    """Run every stage in its order; return what was done, and where it lies."""
     chain, report = _Chain(config, force), list[dict[str, Any]]()
     common = {"threads": threads, "memory": config.memory if memory is None else memory, "cluster": carrier}
 
@@ -226,7 +226,7 @@ class _Chain:
         self._config, self._force = config, force
 
     def target(self, stage: str) -> Path:
-        """Where a stage's artifact lies."""
+        """Return where a stage's artifact lies."""
         return self._config.out / FOLDERS[stage]
 
     def graph(self) -> Graph | None:
@@ -243,7 +243,7 @@ class _Chain:
         return self._current("import", Graph, same)
 
     def scores(self, graph: Graph) -> Scores | None:
-        """Scores of this graph."""
+        """Return the scores of this graph."""
         from tiering.scores import plan_score
 
         def same(scores: Scores) -> bool:
@@ -265,7 +265,7 @@ class _Chain:
         return self._current("reorder", Graph, same)
 
     def layout(self, graph: Graph, scores: Scores | None) -> Layout | None:
-        """Layout of this reordered graph, with an adjacency cache by these scores."""
+        """Return the layout of this reordered graph, with an adjacency cache by these scores."""
         inputs = {"graph": graph.digest, **({} if scores is None else {"scores": scores.digest})}
         options = self._config.layout
 
@@ -288,7 +288,7 @@ class _Chain:
 
 
 def _recorded(artifact: Artifact, stage: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Options and inputs of an artifact made by `stage`; empty ones if another stage made it."""
+    """Return the options and inputs of an artifact made by `stage`; empty ones if another stage made it."""
     provenance = artifact.manifest.provenance
     if provenance["stage"] != stage:
         return {}, {}

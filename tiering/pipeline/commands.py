@@ -241,7 +241,7 @@ def import_options(source: Pathlike | Any, format: str, edge_ids: bool, options:
 
 
 def _listing(path: Path) -> str:
-    """Digest of the names of the data files under `path`: notices one that came or went. Artifacts are left out."""
+    """Return a digest of the names of the data files under `path`, artifacts left out, to notice changes."""
     names = []
     for folder, folders, files in os.walk(path):
         if "manifest.json" in files:

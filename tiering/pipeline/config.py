@@ -104,7 +104,7 @@ def _sections(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _stage_keys(section: str) -> tuple[str, ...]:
-    """Keys of a section that a stage defines."""
+    """Return the keys of a section that a stage defines."""
     if section == "score":
         from tiering.scores.request import OPTIONS
 

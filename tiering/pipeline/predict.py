@@ -109,7 +109,7 @@ class SpecSizes(NamedTuple):
 
 
 def predict_spec(source: DatasetSpec) -> SpecSizes | None:
-    """Sizes of a published dataset and of its import; ``None`` if they are not published."""
+    """Return the sizes of a published dataset and of its import; ``None`` if they are not published."""
     from tiering.datasets.specs import make_sized_dataset
     from tiering.graph.plan import least_memory
 
@@ -176,7 +176,7 @@ def _with_checksums(stage: StagePlan, *artifacts: object, prefix: str = "") -> S
 
 
 def _uncached_files(artifact: Artifact, prefix: str) -> int:
-    """Bytes of an artifact's files that the page cache does not hold; feature tables are read row by row anyway."""
+    """Return the bytes of an artifact's files outside the page cache, without feature tables, read row by row."""
     files = [name for name, entry in artifact.manifest.files.items() if entry.bytes and name.startswith(prefix)]
     inside = [artifact.part(name) for name in artifact.parts() if name != "features"]
     own = sum(uncached_bytes(artifact.manifest.array(name)) for name in files)

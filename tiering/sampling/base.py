@@ -128,7 +128,7 @@ class Sampler:
     def batches(
         self, train: Seeds, batch_size: int, epoch: int, *, drop_last: bool = False, shuffle: bool = True
     ) -> EpochPlan:
-        """Batches of an epoch with this sampler's seed; see `tiering.sampling.batches`."""
+        """Return the batches of an epoch with this sampler's seed; see `tiering.sampling.batches`."""
         lists = dict(zip(self.node_types, self._per_type(train, "training nodes"), strict=True))
         return cut_batches(lists, batch_size, epoch, seed=self.seed, drop_last=drop_last, shuffle=shuffle)
 
@@ -154,7 +154,7 @@ class Sampler:
     def _epoch(
         self, plan: EpochPlan, first: int, last: int | None
     ) -> tuple[list[tuple[IdArray, IdArray]], int, int, int]:
-        """Seeds and offsets per node type, number of the epoch, and first and last batch, as the core takes them."""
+        """Return the core's arguments: seeds and offsets per node type, epoch, first and last batch."""
         self._check_types(plan.ids, "plan")
         none = np.empty(0, np.int64)
         idle = np.zeros(len(plan) + 1, np.int64)
@@ -162,7 +162,7 @@ class Sampler:
         return lists, key_word(plan.epoch, "epoch"), first, len(plan) if last is None else last
 
     def _counters(self, counts: AccessCounts) -> tuple[list[IdArray], list[IdArray]]:
-        """Arrays per node type and per relation that the core may add to in place."""
+        """Return the arrays per node type and per relation that the core may add to in place."""
         features = [
             _checked_counter(counts.features.get(t), self.graph.num_nodes(t), f"feature counts of type {t!r}")
             for t in self.node_types
@@ -178,7 +178,7 @@ class Sampler:
             raise InputError(f"{what}: no node type {unknown[0]!r}; types: {', '.join(self.node_types)}")
 
     def _per_type(self, ids: Seeds, what: str) -> list[IdArray]:
-        """One checked array per node type, empty where nothing was given."""
+        """Return one checked array per node type, empty where nothing was given."""
         if not isinstance(ids, Mapping):
             if len(self.node_types) != 1:
                 raise InputError(

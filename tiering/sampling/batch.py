@@ -74,7 +74,7 @@ class AccessCounts:
 
     @classmethod
     def zeros(cls, graph: SampledGraph) -> AccessCounts:
-        """Counters of a graph, all 0."""
+        """Return the counters of a graph, all 0."""
         return cls(
             {t: np.zeros(graph.num_nodes(t), np.int64) for t in graph.node_types},
             {r: np.zeros(graph.num_nodes(r[2]), np.int64) for r in graph.relations},

@@ -14,7 +14,7 @@ Fanout = int | Mapping[Any, int]
 
 
 def resolve_fanouts(relations: Sequence[Relation], fanouts: Sequence[Fanout]) -> list[list[int]]:
-    """Fanouts as hop x relation, checked: numbers in range, mappings that name every relation and no other."""
+    """Return fanouts as hop x relation, checked: numbers in range, mappings that name every relation and no other."""
     if isinstance(fanouts, (str, bytes)) or not isinstance(fanouts, Sequence) or not fanouts:
         raise InputError(f"fanouts: expected one entry per hop such as [10, 10, 10], found {fanouts!r}")
     return [_hop_fanouts(relations, fanout, f"fanouts of hop {hop}") for hop, fanout in enumerate(fanouts)]

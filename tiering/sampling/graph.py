@@ -23,10 +23,10 @@ class SampledGraph(Protocol):
         """(source type, name, destination type), in a fixed order."""
 
     def num_nodes(self, node_type: str) -> int:
-        """Nodes of a type."""
+        """Return the nodes of a type."""
 
     def csc(self, relation: Relation) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """``(indptr, indices)``: column = destination, indices = its in-neighbours."""
+        """Return ``(indptr, indices)``: column = destination, indices = its in-neighbours."""
 
 
 def checked_csc(graph: SampledGraph, relation: Relation) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -60,7 +60,7 @@ def checked_node_keys(graph: SampledGraph, node_type: str) -> np.ndarray[Any, An
 
 
 def checked_weights(graph: SampledGraph, relation: Relation) -> np.ndarray[Any, Any]:
-    """Weights along the relation's ``indices``, float32 or float64, from ``graph.edge_data(relation)["weight"]``."""
+    """Return the weights along ``indices``, float32 or float64, from ``graph.edge_data(relation)["weight"]``."""
     name, path = ":".join(relation), getattr(graph, "path", "graph")
     find = getattr(graph, "edge_data", None)
     weights = None if find is None else find(relation).get("weight")

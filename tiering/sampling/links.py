@@ -104,7 +104,7 @@ class Links:
         num_src: int,
         ids_of: Callable[[str, IdArray], IdArray] = lambda node_type, ids: ids,
     ) -> Links:
-        """All edges of a relation; the place of one is where it stands in `indices`."""
+        """Return all edges of a relation; the place of one is where it stands in `indices`."""
 
         def pairs(places: IdArray) -> Pairs:
             dst = np.searchsorted(indptr, places, side="right") - 1
@@ -121,7 +121,7 @@ class Links:
         num_nodes: tuple[int, int],
         ids_of: Callable[[str, IdArray], IdArray] = lambda node_type, ids: ids,
     ) -> Links:
-        """Links between ids of the graph, in the order given."""
+        """Return the links between ids of the graph, in the order given."""
         for ids, count, what in ((src, num_nodes[0], "source"), (dst, num_nodes[1], "destination")):
             if ids.size and not 0 <= ids.min() <= ids.max() < count:
                 at = int(np.flatnonzero((ids < 0) | (ids >= count))[0])
@@ -145,7 +145,7 @@ class NegativeDraws:
         ]
 
     def __call__(self, bits: np.random.Philox, count: int, end: int) -> IdArray:
-        """Original ids of so many nodes of a type (0: sources', 1: destinations')."""
+        """Return the original ids of so many nodes of a type (0: sources', 1: destinations')."""
         uniform = (bits.random_raw(count).astype(np.uint64) >> np.uint64(11)) * 2.0**-53
         sums = self._sums[end]
         if sums is None:

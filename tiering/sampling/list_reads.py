@@ -12,7 +12,7 @@ INDPTR_BYTES = 16
 
 
 def list_read_entries(degrees: npt.NDArray[np.int64], sampler: str, fanouts: Sequence[int]) -> npt.NDArray[np.float64]:
-    """Entries that a read of each list draws, from the lists' lengths and the relation's fanouts, hop by hop.
+    """Return entries that a read of each list draws, from the lists' lengths and the relation's fanouts, hop by hop.
 
     ``min(fanout, degree)``, all for fanout -1 and for ``ladies``, one for each step of a ``pinsage`` walk. Where hops
     have different fanouts, the mean over those that read the relation at all.
@@ -32,7 +32,7 @@ SUMS_PER_SECTOR = 4
 
 
 def list_read_places(degrees: npt.NDArray[np.int64], sampler: str, fanouts: Sequence[int]) -> npt.NDArray[np.float64]:
-    """Places apart from each other that a read of each list looks at: the entries drawn and the sums that draws need.
+    """Return the number of separate positions that a read of each list looks at: entries drawn, and sums for draws.
 
     Only ``weighted`` reads sums of weights: all of a list no longer than the fanout, side by side; of a longer one
     those that a binary search meets, ``ceil(log2(degree + 1))`` for each draw.
@@ -50,7 +50,7 @@ def list_read_places(degrees: npt.NDArray[np.int64], sampler: str, fanouts: Sequ
 def list_read_bytes(
     degrees: npt.NDArray[np.int64], index_bytes: int, sampler: str, fanouts: Sequence[int]
 ) -> npt.NDArray[np.float64]:
-    """Bytes that a read of each list touches: begin and end, and the entries drawn, of `index_bytes` each.
+    """Return the bytes that a read of each list touches: begin and end, and the entries drawn, of `index_bytes` each.
 
     Edge data such as weights come on top.
     """

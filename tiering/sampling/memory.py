@@ -13,7 +13,7 @@ CANDIDATE_BYTES = 64
 
 
 def batch_bytes(graph: SampledGraph, options: SamplingOptions) -> int:
-    """Memory of one batch while it is sampled; each thread samples one.
+    """Return the memory of one batch while it is sampled; each thread samples one.
 
     80 bytes per unique node and 16 per edge. A batch of B seeds has at most ``n_0 = B`` nodes and, with f the sum of
     the fanouts of a hop over all relations, ``n_{h+1} = n_h (1 + f)`` after it, never more than the graph; -1 counts as
@@ -39,10 +39,10 @@ def _edges(graph: SampledGraph) -> int:
 
 
 def sums_bytes(graph: SampledGraph, options: SamplingOptions) -> int:
-    """Memory of a sampler that is made once: 8 bytes per edge for the running sums of ``weighted``, else nothing."""
+    """Return the memory of a sampler in bytes: 8 per edge for the running sums of ``weighted``, else 0."""
     return 8 * _edges(graph) if options.sampler == "weighted" else 0
 
 
 def counting_threads(graph: SampledGraph, options: SamplingOptions, threads: int, room: int) -> int:
-    """As many of `threads` as have a batch each within `room` bytes, one at least."""
+    """Return as many of `threads` as have a batch each within `room` bytes, one at least."""
     return max(1, min(threads, room // max(1, batch_bytes(graph, options))))

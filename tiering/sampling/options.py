@@ -85,7 +85,7 @@ class SamplingOptions:
         return own
 
     def to_json(self) -> dict[str, Any]:
-        """`record`, and the seed."""
+        """Return `record`, and the seed."""
         return {**self.record(), "seed": self.seed}
 
 

@@ -94,7 +94,7 @@ class RandomWalkSampler(Sampler):
         )
 
     def check_positions(self) -> None:
-        """Refuse: edges of walks have no places in ``indices``."""
+        """Refuse positions: edges of walks have none in ``indices``."""
         raise InputError("positions: an edge of a random walk joins the walk's ends and has no place in `indices`")
 
 

@@ -44,7 +44,7 @@ class EpochPlan:
         return {t: self.train[t][places] for t, places in self.places_of(batch).items()}
 
     def places_of(self, batch: int) -> dict[str, IdArray]:
-        """Places in ``train[t]`` of the seeds of a batch, per node type."""
+        """Return the places in ``train[t]`` of the seeds of a batch, per node type."""
         return {t: all_[self.offsets[t][batch] : self.offsets[t][batch + 1]] for t, all_ in self.places.items()}
 
     def __iter__(self) -> Iterator[dict[str, IdArray]]:
@@ -52,7 +52,7 @@ class EpochPlan:
 
 
 def epoch_order(n: int, seed: int, epoch: int) -> IdArray:
-    """Permutation of ``0 .. n - 1`` in which an epoch visits the training nodes; the same on every machine."""
+    """Return the permutation of ``0 .. n - 1`` in which an epoch visits training nodes, the same on all machines."""
     return native.epoch_order(n, key_word(seed, "seed"), key_word(epoch, "epoch"))
 
 
@@ -100,7 +100,7 @@ def batches(
 def runs_of_batches(
     train: Mapping[str, npt.ArrayLike], batch_size: int, seed: int, epochs: range, threads: int, doing: str
 ) -> Iterator[tuple[EpochPlan, int, int]]:
-    """Batches ``[first, last)`` of epochs, some for every thread at a time, with a progress bar that says `doing`."""
+    """Yield batches ``[first, last)`` of epochs, some for every thread at a time; a progress bar says `doing`."""
     per_epoch = -(-sum(np.asarray(ids).size for ids in train.values()) // batch_size)
     step = max(8 * threads, per_epoch // 50)
     with progress(per_epoch * len(epochs), doing, "batch") as bar:

@@ -140,7 +140,7 @@ class Device:
         return self.send(torch.from_numpy(array if array.flags.writeable else array.copy()))
 
     def send(self, tensor: torch.Tensor) -> torch.Tensor:
-        """`upload` for a tensor in host memory."""
+        """Return `upload` for a tensor in host memory."""
         return tensor.pin_memory().to(self.torch_device, non_blocking=True)
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

@@ -158,7 +158,7 @@ class TensorTiers:
         return block, pinned_address(block, self.device.index, f"{WHAT}: copies of rows")
 
     def _ids(self, tier: str, peer: int) -> Ids:
-        """Row numbers of a tier's rows; of the peer tier those of one share."""
+        """Return the row numbers of a tier's rows; of the peer tier those of one share."""
         if tier == "peer":
             return np.ascontiguousarray(self.rows.peer[peer :: self.group.size if self.group else 1])
         return self.rows.gpu if tier == "gpu" else self.rows.cpu

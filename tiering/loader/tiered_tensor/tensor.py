@@ -86,7 +86,7 @@ class TieredTensor:
         return rows.take(positions, None).view(self.dtype).view(len(wanted), *self.shape[1:])
 
     def __getitem__(self, ids: Any) -> torch.Tensor:
-        """``t[ids]`` is ``t.gather(ids)``."""
+        """Return ``t.gather(ids)``."""
         return self.gather(ids)
 
     __iter__ = None  # it would gather row by row

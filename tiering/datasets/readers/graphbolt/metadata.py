@@ -130,7 +130,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _relation(text: Any) -> Relation:
-    """``src:name:dst``; that of homogeneous graphs if there is none."""
+    """Return ``src:name:dst``; that of homogeneous graphs if there is none."""
     if text is None:
         return RELATION
     parts = str(text).split(":")

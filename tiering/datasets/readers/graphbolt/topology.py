@@ -122,7 +122,7 @@ def _tensor(tensors: Mapping[str, Any], name: str, path: Path) -> npt.NDArray[An
 
 
 def _numbered(state: Mapping[str, Any], name: str, path: Path) -> list[str]:
-    """Names by their numbers, 0, 1, 2..."""
+    """Return the names by their numbers, 0, 1, 2..."""
     numbers = state.get(name)
     numbers = numbers.get(name, numbers) if isinstance(numbers, dict) else numbers
     values = {}
