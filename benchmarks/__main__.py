@@ -111,9 +111,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = [n for name in given.names for n in (gpu_names() if name == "gpu" else [name])]
     try:
         if given.docs:
-            import_module("benchmarks.gpu.page").write(given.docs, names or gpu_names(), Sizes.given(given), run)
+            import_module("benchmarks.gpu.page").write(given.docs, names or gpu_names(), Sizes.from_options(given), run)
             return 0
-        done = run_all(names, Sizes.given(given))
+        done = run_all(names, Sizes.from_options(given))
     except TieringError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -227,7 +227,7 @@ def main(argv: Sequence[str]) -> int:
     parser.set_defaults(scale=20, edges=12 << 20, memory="320MiB", row_bytes=512)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     given = parser.parse_args(argv)
-    sizes, results = Sizes.given(given), []
+    sizes, results = Sizes.from_options(given), []
     if [given.against is None, not given.no_verify, given.tasks is None].count(False) != 1:
         parser.error("expected one of --against DIR, --no-verify and --tasks N")
     options, having, touched = ["--no-verify"] if given.no_verify else [], VERIFYING, TOUCHED_PER_EDGE

@@ -167,7 +167,7 @@ class Sizes:
             parser.add_argument(flag, dest=option.name, default=option.default, help=text, **how)
 
     @classmethod
-    def given(cls, options: argparse.Namespace) -> Sizes:
+    def from_options(cls, options: argparse.Namespace) -> Sizes:
         """Return the sizes that the command line names, defaults for the others."""
         names = {option.name for option in fields(cls)}
         return cls(**{name: value for name, value in vars(options).items() if name in names})

@@ -240,7 +240,7 @@ def main(argv: Sequence[str]) -> int:
     given = parser.parse_args(argv)
     names = [name for name in CASES if given.only is None or name.partition(":")[0] in given.only.split(",")]
     file = (given.docs or given.folder) / "benchmarks" / "imports.json"
-    works = ((name, partial(run, name, Sizes.given(given), given.share)) for name in names)
+    works = ((name, partial(run, name, Sizes.from_options(given), given.share)) for name in names)
     results = keep_results(file, describe_machine(), works)["results"]
     shown = table({name: results[name] for name in CASES if name in results})
     if given.docs:

@@ -124,7 +124,7 @@ def main(argv: Sequence[str]) -> int:
     parser.set_defaults(memory="8GiB")
     given = parser.parse_args(argv)
     file = (given.docs or given.folder) / "benchmarks" / "scale.json"
-    wanted = settings(Sizes.given(given), given.largest)
+    wanted = settings(Sizes.from_options(given), given.largest)
     works = ((key(series, sizes), partial(run, series, sizes)) for series, sizes in wanted)
     results = keep_results(file, describe_machine(), works)["results"]
     if given.docs:

@@ -56,7 +56,7 @@ def evaluate_command(
 
     if plot is not None:
         _check_plot(plot, [graph, *(scores or [])])
-    asked: dict[str, Any] = call.given(EvaluationOptions)
+    asked: dict[str, Any] = call.collect(EvaluationOptions)
     for name, parse in (("ssd_model", _parse_ssd_model), ("shares", _parse_shares), ("row_bytes", _parse_row_bytes)):
         if name in asked:
             asked[name] = parse(asked[name])
@@ -64,7 +64,7 @@ def evaluate_command(
     for artifact in (opened, *artifacts):
         artifact.verify_reads(not call.no_verify)
     named = named_scores(opened, artifacts)
-    how = {"seed": seed, **call.given(SamplingOptions)}
+    how = {"seed": seed, **call.collect(SamplingOptions)}
     walks = [name for name in ("num_walks", "walk_length", "restart", "metapaths") if name in how]
     if walks and call.sampler != "pinsage":
         note(f"note: {', '.join(walks).replace('_', ' ')} has no effect on sampler {call.sampler}, only on pinsage")

@@ -27,5 +27,5 @@ def layout_command(
     """
     from tiering import pipeline
 
-    options = call.given(LayoutSettings)
+    options = call.collect(LayoutSettings)
     call.run_stage(pipeline.predict_layout, pipeline.layout, reordered, out, scores=scores, **options)

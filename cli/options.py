@@ -100,13 +100,13 @@ class Call:
         """Return whether the user gave an option."""
         return name in self._standing
 
-    def given(self, table: type) -> dict[str, Any]:
+    def collect(self, table: type) -> dict[str, Any]:
         """Return the options of a table that the user gave."""
         return {n: self.values[n] for n in options_of(table) if n in self._standing and n in self.values}
 
     def cluster(self) -> ClusterOptions | None:
         """Return what the options of tasks ask for; ``None`` where the command does the work itself."""
-        given = self.given(ClusterOptions)
+        given = self.collect(ClusterOptions)
         if self.executor is None:
             for name in given:
                 raise InputError(f"{spell_flag(name)}: has no effect without --executor; add it, or leave it out")
@@ -157,6 +157,6 @@ def _own_parameters(command: Callable[..., None]) -> list[inspect.Parameter]:
     return [parameter.replace(annotation=kinds[parameter.name]) for parameter in parameters]
 
 
-def parse_metapaths(given: list[str] | None) -> list[list[str]] | None:
+def parse_metapaths(paths: list[str] | None) -> list[list[str]] | None:
     """Return metapaths from ``--metapath writes,rev_writes``: lists of names of relations, in the order walked."""
-    return None if not given else [[name.strip() for name in path.split(",")] for path in given]
+    return None if not paths else [[name.strip() for name in path.split(",")] for path in paths]

@@ -36,7 +36,7 @@ def score_command(
     from tiering import pipeline
 
     # Only what stands on the command line: an option that does not matter to the method is noted, a default is not.
-    given = {**call.given(ScoreOptions), **call.given(SamplingOptions)}
+    given = {**call.collect(ScoreOptions), **call.collect(SamplingOptions)}
     if call.stands("seed"):
         given["seed"] = seed
     if "metapaths" in given:

@@ -40,7 +40,7 @@ def import_command(
     """Import a dataset as a graph: adjacency by destination, labels, splits. Features stay where they are."""
     from tiering import pipeline
 
-    options = call.given(ImportOptions)
+    options = call.collect(ImportOptions)
     if drop_self_loops:
         if "self_loops" in options:
             raise InputError("--self-loops: contradicts --drop-self-loops, or says the same; leave it out")

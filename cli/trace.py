@@ -43,7 +43,7 @@ def trace_command(
 
     if window != "auto" and not window.isdigit():
         raise InputError(f"--window: expected auto or a whole number of at least 1, found {window!r}")
-    sampling = call.given(SamplingOptions)
+    sampling = call.collect(SamplingOptions)
     if "metapaths" in sampling:
         sampling["metapaths"] = parse_metapaths(sampling["metapaths"])
     found = []

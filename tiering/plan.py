@@ -31,7 +31,7 @@ _DISK = ("disk_read", "disk_written", "disk_scratch", "disk_left")
 _COLUMNS = ("step", "how", "peak memory", "read", "written", "scratch", "left")
 
 
-def held_memory(budget: Budget) -> int:
+def base_memory(budget: Budget) -> int:
     """Return the bytes a stage holds throughout: the memory of this process at its begin, and `SMALL`."""
     return budget.resident + SMALL
 

@@ -64,7 +64,7 @@ class CachedLists(Layout):
         """Return as many columns from rank 0 on as fit into the share."""
         indptr, _ = self.graph.csc(relation)
         size = ListBytes.of_graph(self.graph, self.graph.relation(relation), weights=False)
-        nbytes = size.taken(np.arange(indptr.size), indptr)
+        nbytes = size.prefix_bytes(np.arange(indptr.size), indptr)
         columns = max(0, int(np.searchsorted(nbytes, self.share * nbytes[-1], side="right")) - 1)
         return AdjacencyPrefix.of(columns, int(indptr[columns]), size)
 

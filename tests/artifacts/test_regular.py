@@ -10,16 +10,16 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tiering.artifacts.regular import entries, is_folder, is_there, require_file
+from tiering.artifacts.regular import entries, file_exists, is_folder, require_file
 from tiering.errors import InputError, MissingError
 
 
 def test_files_and_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("file")
-    assert is_there(tmp_path / "file", "x") and is_there(tmp_path / "link", "x")
+    assert file_exists(tmp_path / "file", "x") and file_exists(tmp_path / "link", "x")
     for absent in ("nothing", "file/inside", "nowhere/at/all"):
-        assert not is_there(tmp_path / absent, "x")
+        assert not file_exists(tmp_path / absent, "x")
         assert not is_folder(tmp_path / absent)
         with pytest.raises(MissingError, match="expected edges, found nothing"):
             require_file(tmp_path / absent, "edges")
@@ -44,12 +44,12 @@ def test_what_is_no_file(tmp_path: Path) -> None:
     }
     for name, words in found.items():
         with pytest.raises(InputError, match=f"{name}: expected labels, a regular file, {words}"):
-            is_there(tmp_path / name, "labels")
+            file_exists(tmp_path / name, "labels")
     for name in ("dead", "loop"):
         with pytest.raises(InputError, match=f"{name}: expected a directory, found a symbolic link"):
             is_folder(tmp_path / name)
     with pytest.raises(InputError, match="expected labels, a regular file, found: File name too long"):
-        is_there(tmp_path / ("x" * 300), "labels")
+        file_exists(tmp_path / ("x" * 300), "labels")
 
 
 @pytest.fixture
@@ -70,8 +70,8 @@ def test_what_may_not_be_read(nobody: Path) -> None:
     if os.geteuid() == 0:
         os.seteuid(65534)
     with pytest.raises(InputError, match="secret: expected labels, a regular file, found one that may not be read"):
-        is_there(nobody / "secret", "labels")
+        file_exists(nobody / "secret", "labels")
     with pytest.raises(InputError, match="found: Permission denied"):
-        is_there(nobody / "closed" / "inside", "labels")
+        file_exists(nobody / "closed" / "inside", "labels")
     with pytest.raises(InputError, match="closed: expected a directory to read, found: Permission denied"):
         entries(nobody / "closed")

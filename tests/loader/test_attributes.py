@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiering.loader.attributes import packed
-from tiering.loader.batches.tensors import has_bit, high_bits, joined
+from tiering.loader.batches.tensors import concatenate, has_bit, high_bits
 
 
 @settings(max_examples=60, deadline=None)
@@ -46,9 +46,9 @@ def test_few_splits_and_classes_take_four_bytes_a_node():
 def test_pieces_of_one_memory_are_joined_without_a_copy(axis, cuts):
     whole = torch.arange(64).reshape(8, 8)
     parts = [whole.narrow(axis, first, last - first) for first, last in pairwise(cuts)]
-    assert torch.equal(joined(parts, axis), whole)
-    assert joined(parts, axis).data_ptr() == whole.data_ptr()
-    assert torch.equal(joined(parts[:2], axis), torch.cat(parts[:2], axis))
+    assert torch.equal(concatenate(parts, axis), whole)
+    assert concatenate(parts, axis).data_ptr() == whole.data_ptr()
+    assert torch.equal(concatenate(parts[:2], axis), torch.cat(parts[:2], axis))
 
 
 @pytest.mark.parametrize(
@@ -63,4 +63,4 @@ def test_pieces_of_one_memory_are_joined_without_a_copy(axis, cuts):
 )
 def test_other_pieces_are_copied(parts):
     pieces = parts(torch.arange(16).reshape(2, 8))
-    assert torch.equal(joined(pieces, 1), torch.cat(pieces, 1))
+    assert torch.equal(concatenate(pieces, 1), torch.cat(pieces, 1))

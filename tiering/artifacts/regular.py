@@ -27,7 +27,7 @@ def name_kind(mode: int) -> str:
     return _KINDS[stat.S_IFMT(mode)][0]
 
 
-def is_there(path: Path, what: str) -> bool:
+def file_exists(path: Path, what: str) -> bool:
     """Return whether there is a regular file at `path` that can be read; ``False`` only where there is nothing.
 
     Symbolic links are followed. Anything else is refused by `InputError`; `what` says what the file should hold.
@@ -45,7 +45,7 @@ def is_there(path: Path, what: str) -> bool:
 
 def require_file(path: Path, what: str) -> Path:
     """Return `path` if there is a regular file at it; `MissingError` if there is nothing."""
-    if not is_there(path, what):
+    if not file_exists(path, what):
         raise MissingError(f"{path}: expected {what}, found nothing; check the path")
     return path
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.manifest import Relation
-from tiering.artifacts.regular import is_there
+from tiering.artifacts.regular import file_exists
 from tiering.datasets.arrays import SourceArray
 from tiering.datasets.import_context import ImportContext
 from tiering.datasets.options import MAX_NODES
@@ -63,7 +63,7 @@ def read_edge_values(folder: Path, edges: EdgeData, context: ImportContext) -> N
     """Map the `EDGE_FILES` of a relation."""
     for name, content in EDGE_FILES.items():
         path = folder / name
-        if is_there(path, "one value per edge") and not (content == "id" and edges.edge_ids is not None):
+        if file_exists(path, "one value per edge") and not (content == "id" and edges.edge_ids is not None):
             add_edge_values(edges, content, SourceArray.open_npy(path, "one value per edge", context), context)
 
 

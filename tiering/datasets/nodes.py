@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from tiering.artifacts.regular import is_there, require_file
+from tiering.artifacts.regular import file_exists, require_file
 from tiering.datasets.edges import LargestId, count_listed_nodes, find_largest_of_type, require_node_memory
 from tiering.datasets.features import describe_features
 from tiering.datasets.import_context import ImportContext
@@ -146,7 +146,7 @@ def read_node_folder(files: NodeFiles, context: ImportContext) -> NodeArrays:
 
 def _read_count(files: NodeFiles, context: ImportContext) -> tuple[str, int] | None:
     path, what = files.folder / COUNT_FILE, f"the number of {files.node_type} nodes"
-    if not is_there(path, what):
+    if not file_exists(path, what):
         return files.stated_count
     context.known.add(path)
     text = read_start(path, 100).decode(errors="replace").strip()
@@ -157,7 +157,7 @@ def _read_count(files: NodeFiles, context: ImportContext) -> tuple[str, int] | N
 
 def _find_labels(files: NodeFiles, context: ImportContext) -> LabelArray | None:
     """Return the first label file that exists; one without numpy header is opened when the nodes are counted."""
-    path = next((files.folder / name for name in files.label_names if is_there(files.folder / name, "labels")), None)
+    path = next((files.folder / name for name in files.label_names if file_exists(files.folder / name, "labels")), None)
     if path is None:
         return None
     context.record_file(path)
@@ -178,7 +178,7 @@ def _find_features(
     files: NodeFiles, labels: LabelArray | None, stated: tuple[str, int] | None, context: ImportContext
 ) -> FeatureTable | None:
     path = files.folder / "node_feat.npy"
-    if not is_there(path, "a feature table"):
+    if not file_exists(path, "a feature table"):
         for option in ("feature_dim", "feature_dtype"):
             if files.node_type in getattr(context.options, option).by_type:
                 require_file(path, f"features, because {option_name(option)} is given for {files.node_type}")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tiering.artifacts.regular import entries, is_folder, is_there
+from tiering.artifacts.regular import entries, file_exists, is_folder
 from tiering.datasets.import_context import ImportContext, Reader
 from tiering.datasets.in_memory import find_library, open_in_memory
 from tiering.datasets.options import FORMAT_OPTIONS, ImportOptions, given_options, option_name
@@ -73,7 +73,7 @@ def _is_directory(path: Path) -> bool:
         raise InputError(f"{path}: expected a file or directory, found standard input; save it in a file first")
     if is_folder(path, "a file or directory"):
         return True
-    if not is_there(path, "a dataset"):
+    if not file_exists(path, "a dataset"):
         raise MissingError(f"{path}: no such file or directory; check the path")
     return False
 

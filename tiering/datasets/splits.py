@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.regular import is_there
+from tiering.artifacts.regular import file_exists
 from tiering.datasets.import_context import ImportContext
 from tiering.datasets.options import SPLIT_RULES
 from tiering.datasets.scratch import first_wrong
@@ -68,7 +68,7 @@ def read_split_files(folder: Path, context: ImportContext) -> dict[str, SplitArr
     """Map the `SPLIT_FILES` in the folder of a node type."""
     splits = {}
     for split, candidates in SPLIT_FILES.items():
-        existing = [folder / name for name in candidates if is_there(folder / name, "node ids or a mask")]
+        existing = [folder / name for name in candidates if file_exists(folder / name, "node ids or a mask")]
         for path in existing[:1]:
             values = context.open_npy(path, "node ids or a mask").column("biu", SPLIT_WORDS)
             splits[split] = SplitArray(values, str(path), path.name, "mask" in path.name)

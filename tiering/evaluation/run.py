@@ -140,7 +140,7 @@ def named_scores(graph: Graph, scores: Sequence[Scores]) -> dict[str, Score]:
     named: dict[str, Score] = {}
     for score in scores:
         if graph.order is None and score.graph_digest != graph.digest:
-            how = "--from FILE" if score.given else f"--method {score.method}"
+            how = "--from FILE" if score.user_given else f"--method {score.method}"
             raise InputError(
                 f"{score.path}: computed on another graph than {graph.path} (digest {score.graph_digest}, expected "
                 f"{graph.digest}); run `tiering score {graph.path} {how} --out NEW`"

@@ -10,7 +10,7 @@ from tiering.exports.source import ExportSource
 from tiering.exports.tier_rows import TierRows
 from tiering.formats.shape import EdgeShape, GraphShape
 from tiering.memory import Budget
-from tiering.plan import StagePlan, Step, held_memory
+from tiering.plan import StagePlan, Step, base_memory
 from tiering.reorder.plan import expected_memory, relabelling_steps
 from tiering.reorder.rows import minimum_memory, plan_rows
 
@@ -23,7 +23,7 @@ def plan_export(source: ExportSource, out: Path, budget: Budget, threads: int) -
     steps += [_plan_nodes(name, shape, source) for name in shape.node_types]
     steps += [_plan_rows(name, source, budget) for name in source.feature_types]
     written = {out: sum(step.disk_written for step in steps)}
-    return StagePlan("export", out, tuple(steps), written, held_memory(budget), threads=threads)
+    return StagePlan("export", out, tuple(steps), written, base_memory(budget), threads=threads)
 
 
 def _least_memory(source: ExportSource, shape: GraphShape) -> int:

@@ -40,7 +40,7 @@ class ListBytes:
         key = id_bytes(graph.num_nodes(relation[2])) if "order" in graph.manifest.parts else 0
         return cls(index, key, weights)
 
-    def taken(self, columns: Any, edges: Any) -> Any:
+    def prefix_bytes(self, columns: Any, edges: Any) -> Any:
         """Return the bytes of the first `columns` >= 1 lists, with `edges` entries together; numbers or arrays."""
         entry = self.index + (SUM_BYTES if self.weights else 0)
         return INDPTR_BYTES + (INDPTR_BYTES + self.key) * columns + entry * edges
@@ -62,7 +62,7 @@ class AdjacencyPrefix:
     @classmethod
     def of(cls, columns: int, edges: int, size: ListBytes) -> AdjacencyPrefix:
         """Return the prefix of `columns` lists that hold `edges` entries."""
-        return cls(columns, edges, int(size.taken(columns, edges)) if columns else 0, size.weights)
+        return cls(columns, edges, int(size.prefix_bytes(columns, edges)) if columns else 0, size.weights)
 
     def to_json(self) -> dict[str, int | bool]:
         """Return the form in the manifest."""

@@ -16,7 +16,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.regular import is_there, require_file
+from tiering.artifacts.regular import file_exists, require_file
 from tiering.artifacts.storage import open_raw, storage_errors
 from tiering.errors import InputError, quoted
 
@@ -230,5 +230,5 @@ def refuse_archive(path: Path) -> None:
 def refuse_archives(paths: Iterable[Path]) -> None:
     """Refuse archives with names that the formats of numpy files read."""
     for path in sorted(paths):
-        if path.suffix == ".npz" and path.stem in _STEMS and is_there(path, "an archive"):
+        if path.suffix == ".npz" and path.stem in _STEMS and file_exists(path, "an archive"):
             refuse_archive(path)

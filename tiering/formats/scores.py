@@ -34,7 +34,7 @@ class Scores(Artifact):
         return str(self.manifest.body["method"])
 
     @property
-    def given(self) -> bool:
+    def user_given(self) -> bool:
         """Whether the user has computed the scores."""
         return self.method == GIVEN
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tiering.artifacts.regular import is_there
+from tiering.artifacts.regular import file_exists
 from tiering.errors import InputError, MissingError
 from tiering.formats.npy_file import open_npy
 from tiering.formats.shape import GraphShape, SizedGraph
@@ -104,7 +104,7 @@ def _ids(graph: SizedGraph, node_type: str, value: Any, seed: int) -> np.ndarray
 
 
 def _require_file(path: Path) -> None:
-    if not is_there(path, "node ids"):
+    if not file_exists(path, "node ids"):
         raise MissingError(f"{path}: no such file, and no split of that name; {HOW_TO}")
 
 

@@ -21,7 +21,7 @@ from tiering.formats.dataset import Dataset, EdgeData, FeatureStream
 from tiering.formats.graph import relation_folder
 from tiering.formats.shape import GraphShape, value_bytes
 from tiering.memory import Budget
-from tiering.plan import StagePlan, Step, held_memory
+from tiering.plan import StagePlan, Step, base_memory
 from tiering.run.carrier import Carrier
 from tiering.run.shuffle import edge_bytes
 from tiering.units import format_count
@@ -313,7 +313,7 @@ class ImportPlan:
         steps = [step for relation in self.relations for step in relation.steps()]
         features = list(self._features())
         left = {out: self.shape.graph_bytes() + sum(step.disk_written for step in features) + self._name_bytes()}
-        return StagePlan("import", out, (*steps, self._nodes(), *features), left, held_memory(self.budget))
+        return StagePlan("import", out, (*steps, self._nodes(), *features), left, base_memory(self.budget))
 
     def _name_bytes(self) -> int:
         """Return the bytes of the names of nodes."""

@@ -95,7 +95,7 @@ class AdjacencyLists:
     @property
     def bytes(self) -> int:
         """Bytes of all lists."""
-        return int(self.size.taken(self.columns, int(self.indptr[-1]))) if self.columns else 0
+        return int(self.size.prefix_bytes(self.columns, int(self.indptr[-1]))) if self.columns else 0
 
     def benefit(self, costs: AccessCosts, begin: int, end: int) -> tuple[Floats, Floats]:
         """Return the seconds that each list of a range of columns saves on the GPU, and its reads."""
@@ -167,7 +167,7 @@ class ListBenefit:
         for index, lists in enumerate(relations):
             ends = block_ends(lists.columns, step)
             seconds, reads = block_sums(lists.columns, step, resolution, partial(lists.benefit, costs))
-            sizes = np.diff(lists.size.taken(ends, lists.indptr[ends]), prepend=0)
+            sizes = np.diff(lists.size.prefix_bytes(ends, lists.indptr[ends]), prepend=0)
             rates = falling_rates(seconds, sizes) if len(relations) > 1 else np.zeros(ends.size)
             parts.append((rates, sizes, seconds, reads, np.full(ends.size, index), ends))
         sizes, seconds, reads, relation, ends = _merge_by_key(parts)

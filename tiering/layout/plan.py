@@ -23,7 +23,7 @@ from tiering.layout.edge_rows import edge_feature_tables, edge_tables_to_place
 from tiering.layout.options import LayoutOptions
 from tiering.layout.tiers import Capacities, RankedTable, plan_tiers
 from tiering.memory import Budget
-from tiering.plan import StagePlan, Step, held_memory
+from tiering.plan import StagePlan, Step, base_memory
 from tiering.reorder.rows import minimum_memory, plan_rows
 from tiering.reorder.rows.tasks import task_bytes
 from tiering.run.carrier import Carrier
@@ -122,7 +122,7 @@ class LayoutPlan:
         places = self.places(out)
         places[out] += copied
         return StagePlan(
-            "layout", out, (*self.steps, *rows, graph), places, held_memory(budget), self.notes + self.first
+            "layout", out, (*self.steps, *rows, graph), places, base_memory(budget), self.notes + self.first
         )
 
     def _row_step(self, entry: TypeLayout, table: FeatureTable, budget: Budget) -> Step:

@@ -52,7 +52,7 @@ class StripeFiles:
         self._files: list[FileWriter] = []
         for folder in plan.folders:
             self._make_folder(folder)
-        self._paths = [self._claim(number) for number in range(len(plan.folders))]
+        self._paths = [self._own_file(number) for number in range(len(plan.folders))]
 
     def open(self) -> None:
         """Open the files, to write their missing parts."""
@@ -103,7 +103,7 @@ class StripeFiles:
             if stale not in self._partial and self._external.owns(stale):
                 shutil.rmtree(stale, ignore_errors=True)
 
-    def _claim(self, number: int) -> Path:
+    def _own_file(self, number: int) -> Path:
         """Return the path at which a file is or was written; own its directory."""
         folder, published, name = self._partial[number], self._journal.get(_PUBLISHING), self.name(number)
         home = folder if published is None else self._home(number, published["token"])

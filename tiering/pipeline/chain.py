@@ -35,7 +35,7 @@ from tiering.pipeline.commands import (
 )
 from tiering.pipeline.config import ChainConfig, read_config
 from tiering.pipeline.predict import import_plan, predict_layout, predict_reorder, predict_score
-from tiering.plan import Forecast, StagePlan, held_memory
+from tiering.plan import Forecast, StagePlan, base_memory
 from tiering.progress import kept, note
 from tiering.run.carrier import Carrier, ClusterOptions
 from tiering.units import format_bytes, format_seconds
@@ -183,7 +183,7 @@ def predict_run(
     for target in out.values():
         if target.exists():
             refuse_foreign(target)
-    held = held_memory(parse_memory(common["memory"]))
+    held = base_memory(parse_memory(common["memory"]))
     plans = {name: StagePlan(name, target, (), {}, held) for name, target in out.items()}
 
     graph: SizedGraph | None = chain.graph()

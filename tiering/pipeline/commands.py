@@ -299,7 +299,7 @@ def score_graph(
     """
     from tiering.scores import score_graph as score
 
-    check_output(out, [graph := opened(graph, Graph, verify), scores, train], cluster)
+    check_output(out, [graph := open_checked(graph, Graph, verify), scores, train], cluster)
     with reading(graph), carried(cluster) as carrier:
         return score(
             graph, method, out, scores=scores, train=train, seed=seed, threads=threads, memory=memory, force=force,
@@ -336,8 +336,8 @@ def evaluate_scores(
     """
     from tiering.evaluation import evaluate, named_scores
 
-    judged = [opened(one, Scores, verify) for one in scores]
-    with reading(graph := opened(graph, Graph, verify), *judged):
+    judged = [open_checked(one, Scores, verify) for one in scores]
+    with reading(graph := open_checked(graph, Graph, verify), *judged):
         result = evaluate(graph, named_scores(graph, judged), parse_fanouts(fanouts), **options)
         for artifact in (graph, *judged):
             artifact.finish_reads()
@@ -379,7 +379,7 @@ def reorder_graph(
     from tiering.reorder import order_nodes, read_first, require_memory
     from tiering.reorder import reorder_graph as reorder
 
-    graph, scores = opened(graph, Graph, verify), opened(scores, Scores, verify)
+    graph, scores = open_checked(graph, Graph, verify), open_checked(scores, Scores, verify)
     refuse_reordered(graph)
     check_output(out, [graph, scores, first], cluster)
     with reading(graph, scores), carried(cluster) as carrier:
@@ -461,8 +461,8 @@ def layout(
     from tiering.layout import write_layout as write
 
     asked = LayoutOptions.resolve(options, given)
-    known = None if scores is None else opened(scores, Scores, verify)
-    read = (graph := opened(graph, Graph, verify), *(() if known is None else (known,)))
+    known = None if scores is None else open_checked(scores, Scores, verify)
+    read = (graph := open_checked(graph, Graph, verify), *(() if known is None else (known,)))
     check_output(out, read, cluster, asked.folders)
     with reading(*read), carried(cluster) as carrier:
         if asked.fit is not None:
@@ -485,11 +485,11 @@ def export_layout(
     """Write a layout or graph as ``.npy`` files for other programs; see `tiering.exports.write_export`."""
     from tiering.exports import write_export
 
-    with reading(artifact := exported(layout, verify)):
+    with reading(artifact := open_exportable(layout, verify)):
         return write_export(artifact, out, original_order=original_order, threads=threads, memory=memory, force=force)
 
 
-def exported(artifact: TieredLayout | Layout | Graph | Pathlike, verify: bool = False) -> Layout | Graph:
+def open_exportable(artifact: TieredLayout | Layout | Graph | Pathlike, verify: bool = False) -> Layout | Graph:
     """Open a layout or graph to export, if given as a path; other artifacts are refused."""
     one: Any = open_artifact(artifact) if isinstance(artifact, str | os.PathLike) else artifact
     one = getattr(one, "artifact", one)  # of a layout that is ready to read
@@ -513,7 +513,7 @@ def reading(*artifacts: Artifact) -> Iterator[None]:
         raise FormatError(f"{places}: {error}; an input is damaged: run `tiering check --full` on each") from error
 
 
-def opened(artifact: A | Pathlike, kind: type[A], verify: bool = False) -> A:
+def open_checked(artifact: A | Pathlike, kind: type[A], verify: bool = False) -> A:
     """Open an artifact, if given as a path; with `verify`, what is read of it is compared with its checksums."""
     one = artifact if isinstance(artifact, kind) else kind.open(artifact)  # type: ignore[arg-type]
     if verify:

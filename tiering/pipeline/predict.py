@@ -30,9 +30,9 @@ from tiering.pipeline.commands import (
     Pathlike,
     Threads,
     check_output,
-    exported,
+    open_checked,
+    open_exportable,
     open_source,
-    opened,
     refuse_reordered,
     scratch_of,
 )
@@ -137,8 +137,8 @@ def _future_opening(dataset: Dataset) -> Step:
     return Step("files", "read once", 0, read)
 
 
-def _sized(graph: SizedGraph | Pathlike) -> SizedGraph:
-    return graph if isinstance(graph, GraphShape) else opened(graph, Graph)
+def _open_sized(graph: SizedGraph | Pathlike) -> SizedGraph:
+    return graph if isinstance(graph, GraphShape) else open_checked(graph, Graph)
 
 
 def predict_score(
@@ -157,7 +157,7 @@ def predict_score(
     """Estimate what `score_graph` would take."""
     from tiering.scores import plan_score
 
-    check_output(out, [graph := _sized(graph), scores, train], cluster)
+    check_output(out, [graph := _open_sized(graph), scores, train], cluster)
     if isinstance(graph, Graph) and graph.order is not None:
         raise InputError(f"{graph.path}: this graph is reordered; score the graph it was made from")
     plan = plan_score(
@@ -197,14 +197,14 @@ def predict_reorder(
     """Estimate what `reorder_graph` would take; without `scores`, by any scores."""
     from tiering.reorder import check_scores, plan_reorder, read_first
 
-    graph, uncached = _sized(graph), 0.0
+    graph, uncached = _open_sized(graph), 0.0
     check_output(out, [graph, scores, first], cluster)
     if isinstance(graph, Graph):
         refuse_reordered(graph)
         if features:
             checked_tables(graph)
     if isinstance(graph, Graph) and scores is not None:
-        check_scores(graph, scores := opened(scores, Scores))
+        check_scores(graph, scores := open_checked(scores, Scores))
         values = [scores.values(node_type) for node_type in graph.node_types]
         uncached = sum(map(uncached_bytes, values)) / max(1, sum(array.nbytes for array in values))
     shape, budget, target = GraphShape.of(graph), parse_memory(memory), Path(out).absolute()
@@ -233,8 +233,8 @@ def predict_layout(
     from tiering.layout import LayoutOptions
     from tiering.layout.plan import plan_future_layout, plan_layout
 
-    graph, target, copied = _sized(graph), Path(out).absolute(), 0
-    known, asked = None if scores is None else opened(scores, Scores), LayoutOptions.resolve(options, given)
+    graph, target, copied = _open_sized(graph), Path(out).absolute(), 0
+    known, asked = None if scores is None else open_checked(scores, Scores), LayoutOptions.resolve(options, given)
     check_output(out, [graph, known], cluster, asked.folders)
     if isinstance(graph, Graph):
         if asked.fit is not None:
@@ -265,6 +265,6 @@ def predict_export(
     """Estimate what `export_layout` would take."""
     from tiering.exports import ExportSource, plan_export
 
-    check_output(out, [artifact := exported(layout)], None)
+    check_output(out, [artifact := open_exportable(layout)], None)
     source = ExportSource(artifact, original=original_order)
     return Forecast((plan_export(source, Path(out).absolute(), parse_memory(memory), parse_threads(threads)),))

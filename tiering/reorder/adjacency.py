@@ -74,7 +74,7 @@ class RelabelSizes:
         whose = f"{what}: {columns} columns, {sources} sources, {self.num_edges} edges"
         budget.require(self.minimum(), f"{whose}, in pieces of 64 MiB,")
 
-    def taken(self, budget: Budget, inverse: int, indices: bool) -> tuple[int, int]:
+    def resident_bytes(self, budget: Budget, inverse: int, indices: bool) -> tuple[int, int]:
         """Return the bytes of node maps and new indptr that stay in memory while a file along the entries is made.
 
         `inverse` bytes of node maps are in memory already. Where the file is of `indices`, sources are looked up at
@@ -86,8 +86,8 @@ class RelabelSizes:
         return max(inverse, sources if indices and fits else 0), offsets if self.in_memory() <= left else 0
 
     def room(self, budget: Budget, inverse: int, indices: bool) -> int:
-        """Return the bytes for a window and its columns' starts, unless all of these stay; arguments as of `taken`."""
-        return budget.left() - self.pieces() - sum(self.taken(budget, inverse, indices))
+        """Return the bytes for a window and its columns' starts, unless all stay; arguments as of `resident_bytes`."""
+        return budget.left() - self.pieces() - sum(self.resident_bytes(budget, inverse, indices))
 
 
 @dataclass
@@ -135,16 +135,16 @@ def _write_indptr(
     """Write the new offsets unless they are there; return them, memory-mapped unless they are to stay in memory."""
     if not writer.has(name):
         native.check_indptr(old.indptr, old.indices.shape[0], windows.threads)
-        beside = windows.beside(memory_of(old.src_old_to_new))
-        if old.indptr.nbytes <= beside.budget.left():
+        others = windows.without(memory_of(old.src_old_to_new))
+        if old.indptr.nbytes <= others.budget.left():
             indptr: AnyArray = native.relabel_indptr(old.indptr, old.dst_old_to_new, windows.threads)
             writer.put(name, indptr)
-            if sizes.taken(windows.budget, 0, indices=False)[1]:
+            if sizes.resident_bytes(windows.budget, 0, indices=False)[1]:
                 return indptr
             del indptr
         else:
             with writer.file(name, "int64", old.indptr.shape) as file:
-                beside.offsets(file, old.indptr, old.dst_old_to_new)
+                others.offsets(file, old.indptr, old.dst_old_to_new)
     return open_raw(writer.path / name, np.dtype(np.int64), old.indptr.shape)
 
 
@@ -187,7 +187,7 @@ class _Entries:
         at = windows.budget, memory_of(old.src_old_to_new), values is None
         self._room = sizes.room(*at)
         self._sources = self._places = old.src_old_to_new
-        if values is None and sizes.taken(*at)[0] and file.missing():
+        if values is None and sizes.resident_bytes(*at)[0] and file.missing():
             self._sources = self._places = in_memory(old.src_old_to_new, windows.sizes)
         if old.dst_old_to_new is not old.src_old_to_new:
             self._places = old.dst_old_to_new

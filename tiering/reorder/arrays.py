@@ -52,7 +52,7 @@ class NodeWindows:
     sizes: Sizes
     threads: int
 
-    def beside(self, nbytes: int) -> NodeWindows:
+    def without(self, nbytes: int) -> NodeWindows:
         """Return the same windows with `nbytes` of the budget taken."""
         return replace(self, budget=self.budget.without(nbytes))
 

@@ -32,7 +32,7 @@ def read_first(graph: SizedGraph, given: UserValues) -> dict[str, UserArray]:
     return {node_type: arrays[node_type] for node_type in graph.node_types if node_type in arrays}
 
 
-def marks(array: UserArray, count: int) -> npt.NDArray[np.bool_]:
+def first_mask(array: UserArray, count: int) -> npt.NDArray[np.bool_]:
     """Return a mask of the nodes that come first, shape (count,)."""
     marked = np.zeros(count, bool)
     for _, _, (ids,) in chunks([array.values], CHUNK):
@@ -59,7 +59,7 @@ def _check(array: UserArray, node_type: str, count: int) -> None:
             raise InputError(
                 f"{array.where}: expected {bounds}, found {ids[wrong[0]]} at position {first + wrong[0]}; correct it"
             )
-    if int(np.count_nonzero(marks(array, count))) != array.values.size:
+    if int(np.count_nonzero(first_mask(array, count))) != array.values.size:
         ids, times = np.unique(array.values, return_counts=True)
         raise InputError(
             f"{array.where}: expected each node once, found {int(ids[np.argmax(times > 1)])} repeated; correct it"

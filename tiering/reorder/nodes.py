@@ -97,7 +97,7 @@ def _write_maps(
             order = _mapped(part, names[0], count)
         if not part.has(names[1]):
             with part.file(names[1], order.dtype.name, order.shape) as file:
-                inverse = windows.beside(memory_of(order)).inverse(file, order)
+                inverse = windows.without(memory_of(order)).inverse(file, order)
         del order
     except TieringError:
         raise
@@ -144,7 +144,7 @@ def _write_array(
         return
     with to.file(name, entry.dtype, entry.shape) as file:
         ranks = maps.random()
-        windows.beside(memory_of(ranks)).permuted(file, source.manifest.array(source_name), ranks)
+        windows.without(memory_of(ranks)).permuted(file, source.manifest.array(source_name), ranks)
 
 
 def write_nodes(writer: ArtifactWriter, graph: Graph, node_type: str, maps: RankMaps, windows: NodeWindows) -> None:

@@ -11,12 +11,12 @@ from tiering.artifacts.file_writer import appending_memory
 from tiering.artifacts.manifest import relation_key
 from tiering.formats.shape import EdgeShape, GraphShape
 from tiering.memory import Budget
-from tiering.plan import StagePlan, Step, held_memory
+from tiering.plan import StagePlan, Step, base_memory
 from tiering.reorder.adjacency import RelabelSizes
 from tiering.reorder.arrays import NodeWindows
 from tiering.reorder.graph import rows_budget
 from tiering.reorder.nodes import inverse_kept
-from tiering.reorder.rank import ranked_together, sort_bytes
+from tiering.reorder.rank import nodes_per_run, sort_bytes
 from tiering.reorder.rows import minimum_memory, plan_rows
 from tiering.reorder.rows.tasks import tables_task_bytes
 from tiering.reorder.sizes import SIZES
@@ -68,7 +68,7 @@ def plan_reorder(
         else:
             steps += plan.features()
         left += sum(table.bytes for table in shape.tables.values())
-    return StagePlan("reorder", out, tuple(steps), {out: left}, held_memory(budget), threads=threads)
+    return StagePlan("reorder", out, tuple(steps), {out: left}, base_memory(budget), threads=threads)
 
 
 def expected_memory(shape: GraphShape, features: bool) -> int:
@@ -88,7 +88,7 @@ def require_memory(
     budget = budget.expecting(expected_memory(shape, features))
     for name in shape.node_types:
         count = shape.num_nodes(name)
-        ranked_together(name, count, threads, budget.without(count if name in first else 0))
+        nodes_per_run(name, count, threads, budget.without(count if name in first else 0))
     budget.require(budget.expected, "nodes, edges and rows, in pieces of 64 MiB,")
 
 
@@ -128,15 +128,15 @@ class _Plan:
         """Return the bytes of the inverse order, if it stays in memory after it was made."""
         return inverse_kept(len(self.shape.nodes), self._map_bytes(node_type), self.budget)
 
-    def _windows(self, taken: int) -> NodeWindows:
-        return NodeWindows(self.budget.without(taken), SIZES, self.threads)
+    def _windows(self, nbytes: int) -> NodeWindows:
+        return NodeWindows(self.budget.without(nbytes), SIZES, self.threads)
 
     def ranking(self, node_type: str) -> Step:
         """Return the nodes by score."""
         count = self.shape.num_nodes(node_type)
         marked = count if node_type in self.first else 0
         memory, passes, how = marked + sort_bytes(count, self.threads), 2, "in memory"
-        if (together := ranked_together(node_type, count, self.threads, self.budget.without(marked))) < count:
+        if (together := nodes_per_run(node_type, count, self.threads, self.budget.without(marked))) < count:
             pieces = -(-count // together)
             memory, passes, how = self.budget.left(), 2 + pieces, f"{pieces} pieces"
         return Step(f"rank {node_type}", how, memory, round(passes * 8 * count * self.uncached), 0, 0, count, "node")
@@ -144,7 +144,7 @@ class _Plan:
     def order(self, node_type: str) -> Iterator[Step]:
         """Yield the steps of the order, its inverse, and the score by rank."""
         count, one = self.shape.num_nodes(node_type), self._map_bytes(node_type)
-        whole = node_type not in self.first and ranked_together(node_type, count, self.threads, self.budget) >= count
+        whole = node_type not in self.first and nodes_per_run(node_type, count, self.threads, self.budget) >= count
         windows = self._windows(one if whole else 0)  # whole: in memory, not read back
         number, block = windows.count(one), SIZES.block
         memory = (one if whole else min(SIZES.node_piece, 4 * one)) + min(one, max(block, windows.room))
@@ -186,7 +186,7 @@ class _Plan:
     ) -> Step:
         """Return the step of a file along the entries, made in windows; columns count as equally long."""
         written = sizes.num_edges * item
-        maps, offsets = sizes.taken(self.budget, inverse, indices)
+        maps, offsets = sizes.resident_bytes(self.budget, inverse, indices)
         columns = 0 if offsets else sizes.num_dst
         per_block = BLOCK_BYTES + item + 8 * columns * min(1.0, BLOCK_BYTES / max(1, written))
         blocks = -(-written // BLOCK_BYTES)

@@ -17,7 +17,7 @@ from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
 from tiering.formats.user_arrays import UserArray
 from tiering.memory import Budget, parse_memory
-from tiering.reorder.first import marks, pieces
+from tiering.reorder.first import first_mask, pieces
 from tiering.reorder.sizes import SIZES, Sizes
 from tiering.units import parse_threads
 
@@ -68,7 +68,7 @@ def sort_bytes(num_nodes: int, threads: int) -> int:
     )
 
 
-def ranked_together(node_type: str, num_nodes: int, threads: int, budget: Budget, sizes: Sizes = SIZES) -> int:
+def nodes_per_run(node_type: str, num_nodes: int, threads: int, budget: Budget, sizes: Sizes = SIZES) -> int:
     """Return the nodes ranked at a time: all, or as many as the budget has room for, at least `Sizes.min_ranked`."""
     if sort_bytes(num_nodes, threads) <= budget.left():
         return num_nodes
@@ -102,13 +102,13 @@ class NodeOrders(Mapping[str, Ids]):
             return
         yield from pieces(first, count)
         self.budget.require(count, f"marks of the nodes of type {node_type!r} that come first")
-        marked = marks(first, count)
+        marked = first_mask(first, count)
         for ids in self._by_score(node_type, self.budget.without(count)):
             yield ids[~marked[ids]]
 
     def _by_score(self, node_type: str, budget: Budget) -> Iterator[Ids]:
         count = self.graph.num_nodes(node_type)
-        together = ranked_together(node_type, count, self.threads, budget, self.sizes)
+        together = nodes_per_run(node_type, count, self.threads, budget, self.sizes)
         try:
             values = self.scores.values(node_type)
             if together >= count:

@@ -79,7 +79,7 @@ class RandomWalkSampler(Sampler):
             raise InputError(f"num_walks * walk_length: expected at most {most}, found {num_walks}*{walk_length}")
         self.restart = _probability(restart)
         self.metapaths = _resolve_metapaths(relations, metapaths, self.walk_length)
-        groups = [_joined(path) for path in self.metapaths]
+        groups = [_relation_of_path(path) for path in self.metapaths]
         if twice := [":".join(group) for i, group in enumerate(groups) if group in groups[:i]]:
             raise InputError(f"metapaths: {twice[0]} comes twice")
         place = {r: i for i, r in enumerate(relations)}
@@ -122,7 +122,7 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes)) and len(value) > 0
 
 
-def _joined(path: Sequence[Relation]) -> Relation:
+def _relation_of_path(path: Sequence[Relation]) -> Relation:
     return path[-1][0], "/".join(relation[1] for relation in path), path[0][2]
 
 

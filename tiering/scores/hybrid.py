@@ -19,7 +19,7 @@ from tiering import native
 from tiering.formats.graph import Graph
 from tiering.formats.shape import SizedGraph
 from tiering.scores.pagerank import rank_need, wrpr
-from tiering.scores.presample import Tally, count_epochs, presample_need
+from tiering.scores.presample import AccessSums, count_epochs, presample_need
 from tiering.scores.request import SLACK, Float64Array, Need, ScoreColumns, ScoreOptions, ScoreRequest, list_nodes
 from tiering.scores.vip import SAMPLERS, vip, vip_need
 from tiering.units import format_count
@@ -54,14 +54,14 @@ def prior_weight(request: ScoreRequest) -> float | None:
     return FIXED_WEIGHT if weight is None and request.options.epochs == 1 else weight
 
 
-def posterior(prior: ScoreColumns, tally: Tally, request: ScoreRequest) -> ScoreColumns:
+def posterior(prior: ScoreColumns, tally: AccessSums, request: ScoreRequest) -> ScoreColumns:
     """Weigh counts and prior, in the memory of the prior."""
     weight = prior_weight(request)
     for column, total, squares in _columns(prior, tally):
         if weight is None:
             shrink(column, total, squares, tally.epochs, request.threads)
         else:
-            weigh(column, total, weight, tally.epochs)
+            weigh_prior(column, total, weight, tally.epochs)
     return ScoreColumns(prior.feature, prior.adjacency, tally.reached)
 
 
@@ -87,7 +87,7 @@ def hybrid_need(graph: SizedGraph, request: ScoreRequest) -> Need:
     return Need(minimum, max(counting.sufficient, before.sufficient, weighing), what, before.beside, swept=True)
 
 
-def weigh(prior: Float64Array, total: Int64Array, weight: float, epochs: int) -> None:
+def weigh_prior(prior: Float64Array, total: Int64Array, weight: float, epochs: int) -> None:
     """Replace `prior` by the mean of `epochs` counts and of the prior, which counts for `weight` epochs."""
     for begin in range(0, prior.size, CHUNK):
         part = prior[begin : begin + CHUNK]
@@ -132,7 +132,7 @@ def _posterior(prior: Float64Array, total: Int64Array, squares: Int64Array, epoc
     return posterior
 
 
-def _columns(prior: ScoreColumns, tally: Tally) -> Iterator[tuple[Float64Array, Int64Array, Int64Array]]:
+def _columns(prior: ScoreColumns, tally: AccessSums) -> Iterator[tuple[Float64Array, Int64Array, Int64Array]]:
     """Yield every column of the prior with its counts and their squares (the counts again where there are none)."""
     squares = tally.squares or tally.total
     for node_type, column in prior.feature.items():
@@ -141,7 +141,7 @@ def _columns(prior: ScoreColumns, tally: Tally) -> Iterator[tuple[Float64Array, 
         yield column, tally.total.adjacency[relation], squares.adjacency[relation]
 
 
-def ranked_prior(graph: Graph, request: ScoreRequest, tally: Tally) -> ScoreColumns:
+def ranked_prior(graph: Graph, request: ScoreRequest, tally: AccessSums) -> ScoreColumns:
     """Return ``wrpr`` as a prior: each column scaled to what was counted, so that a type nothing reached has 0."""
     ranks = wrpr(graph, replace(request, options=ScoreOptions())).feature
 

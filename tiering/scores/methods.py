@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from tiering.formats.graph import Graph
 from tiering.formats.shape import SizedGraph
 from tiering.scores.degree import degree, degree_need
-from tiering.scores.given import given, given_need
 from tiering.scores.hybrid import hybrid, hybrid_need
 from tiering.scores.pagerank import rank_need, rpr, wrpr
 from tiering.scores.presample import presample, presample_need
 from tiering.scores.random import random, random_need
 from tiering.scores.request import SAMPLING, Need, ScoreColumns, ScoreRequest
+from tiering.scores.user_scores import user_scores, user_scores_need
 from tiering.scores.vip import vip, vip_need
 
 AUTO = "auto"
@@ -49,7 +49,7 @@ METHODS: dict[str, Method] = {
     "hybrid": Method(hybrid, (*COUNTING, "prior_weight"), True, True, hybrid_need),
 }
 """Methods by name, the cheapest first."""
-OWN = Method(given, (), False, False, given_need, edges=False)
+OWN = Method(user_scores, (), False, False, user_scores_need, edges=False)
 """Takes the place of a method where the user has computed the scores."""
 
 

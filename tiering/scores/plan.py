@@ -20,15 +20,15 @@ from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.formats.train_set import Train, resolve_train
 from tiering.formats.user_arrays import UserValues
 from tiering.memory import Budget, parse_memory
-from tiering.plan import StagePlan, Step, held_memory
+from tiering.plan import StagePlan, Step, base_memory
 from tiering.run.carrier import Carrier
 from tiering.run.grid import Grid, equal_bounds
 from tiering.sampling import Fanout, SamplingOptions, make_sampler, resolve_fanouts
-from tiering.scores.given import read_given
 from tiering.scores.methods import AUTO, METHODS, OWN, Method, choose_method, used_by
 from tiering.scores.request import Need, ScoreOptions, ScoreRequest, TrainSet, check_options, list_nodes
 from tiering.scores.sweeps import past_the_cache, scratch_bytes
 from tiering.scores.tasks.sweeps import task_bytes
+from tiering.scores.user_scores import read_user_scores
 from tiering.scores.vip import SAMPLERS
 from tiering.units import parse_threads
 
@@ -97,7 +97,7 @@ class ScorePlan:
             Step(self.name, how, memory, self._read_bytes(shape), 0, scratch, passing, unit),
             Step("columns", "in memory", columns, 0, columns, 0, shape.num_nodes(), "node"),
         )
-        held = held_memory(self.request.budget)
+        held = base_memory(self.request.budget)
         return StagePlan("score", out, steps, {out: columns}, held, tuple(notes), self.request.threads)
 
     def _stage_by_tasks(self, graph: SizedGraph, shape: GraphShape, out: Path) -> StagePlan:
@@ -108,7 +108,7 @@ class ScorePlan:
         steps = [Step(self.name, f"{self.tasks} tasks", memory, self._read_bytes(shape), columns)]
         if self.name == "hybrid":
             steps.append(Step("weighing", "in memory", 5 * columns, 0, 0, 0, graph.num_nodes(), "node"))
-        held, notes = held_memory(self.request.budget), tuple(self._notes_on_sweeps())
+        held, notes = base_memory(self.request.budget), tuple(self._notes_on_sweeps())
         return StagePlan("score", out, tuple(steps), {out: columns}, held, notes, self.request.threads)
 
     def _notes_on_sweeps(self) -> list[str]:
@@ -118,7 +118,7 @@ class ScorePlan:
     def _read_bytes(self, shape: GraphShape) -> int:
         """Return the bytes of the graph, or of the user's own scores, that are read from disk."""
         if not self.method.edges:
-            return sum(uncached_bytes(array.values) for array in self.request.given.values())
+            return sum(uncached_bytes(array.values) for array in self.request.user_scores.values())
         read = sum(round(4 * edges.num_edges * edges.uncached) for edges in shape.edges)
         if self.need.swept and past_the_cache(4 * shape.num_edges(), self.request.budget, self.need):
             read *= 2  # edges are counted, then put in bins
@@ -145,7 +145,7 @@ def plan_score(
     if method not in (AUTO, *METHODS):
         raise InputError(f"method: expected one of {', '.join((AUTO, *METHODS))}, found {method!r}")
     name, reason = method, ""
-    own, own_notes = ({}, []) if scores is None else read_given(graph, scores)
+    own, own_notes = ({}, []) if scores is None else read_user_scores(graph, scores)
     if own:
         if method != AUTO:
             raise InputError(f"method: expected none with scores of your own (--from), found {method!r}; leave one out")

@@ -25,7 +25,7 @@ CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
-class Tally:
+class AccessSums:
     """Counts of some epochs."""
 
     total: AccessCounts
@@ -67,7 +67,7 @@ def presample_need(graph: SizedGraph, request: ScoreRequest) -> Need:
     return Need(own + batch, own + request.threads * batch, what)
 
 
-def count_epochs(graph: Graph, request: ScoreRequest, *, squares: bool = False) -> Tally:
+def count_epochs(graph: Graph, request: ScoreRequest, *, squares: bool = False) -> AccessSums:
     """Count the accesses of the epochs that a request names; the result does not depend on the threads."""
     options, sampling, train = request.options, request.sampled, request.train
     sampler = make_sampler(graph, sampling)
@@ -84,7 +84,7 @@ def count_epochs(graph: Graph, request: ScoreRequest, *, squares: bool = False) 
         batches += last - first
         if square_sums is not None and last == len(plan):
             _add_epoch(one, total, square_sums)
-    return Tally(total, square_sums, options.epochs, batches)
+    return AccessSums(total, square_sums, options.epochs, batches)
 
 
 def in_place(counts: npt.NDArray[np.int64], epochs: int) -> Float64Array:

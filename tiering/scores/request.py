@@ -103,7 +103,7 @@ class ScoreRequest:
     threads: int
     budget: Budget
     seed: int = 0
-    given: Mapping[str, UserArray] = field(default_factory=dict)
+    user_scores: Mapping[str, UserArray] = field(default_factory=dict)
     """Scores that the user has computed, by node type; a type without features may be missing."""
     scratch: Path = Path()
     """Directory for edges that do not fit the budget."""

@@ -17,7 +17,7 @@ import os
 from pathlib import Path
 
 from tiering.artifacts.manifest import Relation, relation_key
-from tiering.artifacts.regular import entries, is_folder, is_there
+from tiering.artifacts.regular import entries, file_exists, is_folder
 from tiering.datasets.edges import EdgeReader, read_edge_folder
 from tiering.datasets.import_context import Detector, ImportContext, Reader
 from tiering.datasets.neighbor_means import add_neighbor_means
@@ -57,7 +57,7 @@ def _relation_folders(path: Path, sign: str) -> dict[Path, tuple[Relation, bool]
     if not is_folder(path):
         return {}
     named = {entry: parsed for entry in entries(path) if (parsed := parse_relation(entry.name)) and is_folder(entry)}
-    return {folder: parsed for folder, parsed in named.items() if is_there(folder / sign, "edges")}
+    return {folder: parsed for folder, parsed in named.items() if file_exists(folder / sign, "edges")}
 
 
 def find_tree(path: Path, sign: str = EDGES) -> Path | None:
@@ -119,9 +119,9 @@ def _read_torch_splits(tree: Path, context: ImportContext) -> dict[str, SplitArr
     if tree.name != "processed":
         return {}
     path = tree.parent / TORCH_SPLITS
-    splits = read_torch_splits(path, context) if is_there(path, "splits") else {}
+    splits = read_torch_splits(path, context) if file_exists(path, "splits") else {}
     for split, name in MLPERF_SPLITS.items():
-        if is_there(tree / name, "node ids"):
+        if file_exists(tree / name, "node ids"):
             splits[split] = read_torch_split(tree / name, context)
     return splits
 
@@ -178,7 +178,7 @@ def _stated(folder: Path, stated: dict[str, int], context: ImportContext) -> tup
 
 def _read_counts(tree: Path, context: ImportContext) -> dict[str, int]:
     path = tree / META_FILE
-    if not is_there(path, "numbers of nodes"):
+    if not file_exists(path, "numbers of nodes"):
         return _read_torch_counts(tree.parent / TORCH_META, context) if tree.name == "processed" else {}
     context.record_file(path)
     try:
@@ -195,7 +195,7 @@ def _read_counts(tree: Path, context: ImportContext) -> dict[str, int]:
 
 def _read_torch_counts(path: Path, context: ImportContext) -> dict[str, int]:
     """Return the numbers of nodes in ``meta.pt``; ``num_classes`` stands among them."""
-    if not is_there(path, "numbers of nodes"):
+    if not file_exists(path, "numbers of nodes"):
         return {}
     context.record_file(path)
     meta = read_torch(path, "numbers of nodes")

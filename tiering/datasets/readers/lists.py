@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.manifest import Relation, id_bytes
-from tiering.artifacts.regular import is_there
+from tiering.artifacts.regular import file_exists
 from tiering.datasets.edges import read_edge_values
 from tiering.datasets.import_context import ImportContext, Reader
 from tiering.datasets.options import RAW_OPTIONS, TREE_OPTIONS, option_name
@@ -32,7 +32,7 @@ INDPTR, INDICES = "indptr.npy", "indices.npy"
 
 def find_lists(path: Path) -> Path | None:
     """Return the folder with the lists, or with the folders of relations that have them."""
-    return path if is_there(path / INDPTR, "offsets of lists") else find_tree(path, INDPTR)
+    return path if file_exists(path / INDPTR, "offsets of lists") else find_tree(path, INDPTR)
 
 
 def _open_lists(path: Path, context: ImportContext, *, by_source: bool) -> Dataset:
@@ -43,7 +43,7 @@ def _open_lists(path: Path, context: ImportContext, *, by_source: bool) -> Datas
             f"{path}: expected {INDPTR} and {INDICES}, or folders SRC__NAME__DST that hold them, found neither; check "
             "the path or choose another --format"
         )
-    if is_there(folder / INDPTR, "offsets of lists"):
+    if file_exists(folder / INDPTR, "offsets of lists"):
         for name in sorted(TREE_OPTIONS & set(context.notes["options"])):  # it would be ignored
             raise InputError(f"{option_name(name)}: has no meaning for one relation in one directory; leave it out")
         return open_folder(folder, context, read)

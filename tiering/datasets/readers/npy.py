@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tiering.artifacts.regular import entries, is_there
+from tiering.artifacts.regular import entries, file_exists
 from tiering.datasets.edges import EdgeReader, read_edge_folder
 from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
 from tiering.datasets.nodes import NodeFiles, make_nodes, read_node_folder
@@ -35,5 +35,5 @@ def open_folder(
 READER = Reader(
     lambda path, context: open_folder(path, context, read_edge_folder),
     RAW_OPTIONS,
-    directory=Detector("edge_index.npy (npy)", lambda path: is_there(path / "edge_index.npy", "edges")),
+    directory=Detector("edge_index.npy (npy)", lambda path: file_exists(path / "edge_index.npy", "edges")),
 )

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.regular import entries, is_folder, is_there
+from tiering.artifacts.regular import entries, file_exists, is_folder
 from tiering.datasets.archives import NpzMember, PackedRows, open_npz, open_packed_text, require_member
 from tiering.datasets.arrays import SourceArray
 from tiering.datasets.edge_sink import EdgeSink
@@ -51,7 +51,7 @@ class _Files(Protocol):
 
 def _find_raw(path: Path) -> Path | None:
     raw = path / "raw"
-    return raw if is_folder(raw) and any(is_there(raw / name, "a graph") for name in (DATA, EDGES)) else None
+    return raw if is_folder(raw) and any(file_exists(raw / name, "a graph") for name in (DATA, EDGES)) else None
 
 
 def _open_ogb(path: Path, context: ImportContext) -> Dataset:
@@ -59,7 +59,7 @@ def _open_ogb(path: Path, context: ImportContext) -> Dataset:
     if raw is None:
         raise MissingError(f"{path}: expected raw/{DATA} or raw/{EDGES}, found neither; check the path")
     context.notes["node_types"] = [NODE]
-    files: _Files = _Archive(raw, context) if is_there(raw / DATA, "a graph") else _Texts(raw, context)
+    files: _Files = _Archive(raw, context) if file_exists(raw / DATA, "a graph") else _Texts(raw, context)
     arrays = NodeArrays(counts=[(str(raw), files.num_nodes)])
     if (features := files.rows("node_feat")) is not None:
         arrays.features = features.stream(files.num_nodes)
@@ -90,7 +90,7 @@ class _Archive:
         self._context, self._path = context, raw / DATA
         self._members = open_npz(self._path, "the graph", context)
         self.num_nodes = self._number("num_nodes_list")
-        if is_there(labels := raw / LABELS, "labels"):
+        if file_exists(labels := raw / LABELS, "labels"):
             members = open_npz(labels, "labels", context)
             self._members["node_label"] = require_member(members, "node_label", labels)
         unread = [member.where for name, member in self._members.items() if name not in READ | {"node_label"}]
@@ -153,7 +153,7 @@ class _Texts:
 
     def rows(self, name: str) -> PackedRows | None:
         path = self._raw / f"{name.replace('_', '-')}.csv.gz"
-        if not is_there(path, what := {"node_label": "labels"}.get(name, "features")):
+        if not file_exists(path, what := {"node_label": "labels"}.get(name, "features")):
             return None
         return open_packed_text(path, what, "float64" if name == "node_label" else "float32", self._context)
 
@@ -163,7 +163,7 @@ class _Texts:
         if pairs.dim != 2:
             raise InputError(f"{path}: expected edges, 2 in a line, found {pairs.dim}; get the file again")
         expected = None
-        if is_there(listed, "the number of edges"):
+        if file_exists(listed, "the number of edges"):
             expected = int(_read_numbers(listed, "the number of edges", 1, self._context).sum())
         sink = EdgeSink(path, self._context)
         for block in pairs.blocks(0):
@@ -206,7 +206,7 @@ def _read_splits(path: Path, count: int, context: ImportContext) -> dict[str, Sp
     if len(schemes) != 1:
         names = ", ".join(scheme.name for scheme in schemes) or "nothing"
         raise InputError(f"{folder}: expected the folder of one scheme, found {names}; leave one, or give --split")
-    if is_there(packed := schemes[0] / "split_dict.pt", "splits"):
+    if file_exists(packed := schemes[0] / "split_dict.pt", "splits"):
         return read_torch_splits(packed, context)
     splits = {}
     for theirs, ours in OGB_SPLITS.items():

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tiering.artifacts.regular import entries, is_folder, is_there, require_file
+from tiering.artifacts.regular import entries, file_exists, is_folder, require_file
 from tiering.datasets.edge_sink import EdgeSink, describe_edges
 from tiering.datasets.import_context import Detector, ImportContext, Reader
 from tiering.datasets.name_ids import is_text
@@ -30,7 +30,7 @@ _WHAT = "a parquet file of edges"
 
 def _files_inside(path: Path) -> list[Path]:
     """Return the parquet files directly inside, by name."""
-    return [entry for entry in entries(path) if entry.suffix.lower() in SUFFIXES and is_there(entry, _WHAT)]
+    return [entry for entry in entries(path) if entry.suffix.lower() in SUFFIXES and file_exists(entry, _WHAT)]
 
 
 def _open_parquet(path: Path, context: ImportContext) -> Dataset:

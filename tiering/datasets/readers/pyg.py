@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tiering.artifacts.manifest import relation_key
-from tiering.artifacts.regular import is_folder, is_there
+from tiering.artifacts.regular import file_exists, is_folder
 from tiering.datasets.arrays import is_sparse
 from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
 from tiering.datasets.named_arrays import NAMED_OPTIONS, NamedArrays, NamedEdges, NamedNodes
@@ -39,7 +39,7 @@ def _file_of(path: Path) -> Path | None:
     if not is_folder(path):
         return path
     places = [folder / name for folder in (path, path / "processed") for name in FILES]
-    return next((place for place in places if is_there(place, WHAT)), None)
+    return next((place for place in places if file_exists(place, WHAT)), None)
 
 
 def _is_torch_file(path: Path) -> bool:

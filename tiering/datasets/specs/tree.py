@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tiering.artifacts.regular import entries, is_folder, is_there
+from tiering.artifacts.regular import entries, file_exists, is_folder
 from tiering.datasets.specs.spec import DatasetSpec, SpecFile
 from tiering.errors import InputError, MissingError
 from tiering.formats.npy_file import is_npy, open_npy
@@ -30,7 +30,7 @@ def find_root(spec: DatasetSpec, path: Path) -> Path | None:
 def find_file(root: Path, file: SpecFile) -> Path | None:
     """Return the path of a file, under any of its names."""
     paths = (root / name for name in (file.path, *file.alternatives))
-    return next((path for path in paths if is_there(path, file.holds)), None)
+    return next((path for path in paths if file_exists(path, file.holds)), None)
 
 
 def check_tree(spec: DatasetSpec, root: Path) -> None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import InputError, MissingError
 from tiering.loader.batches.targets import Plan
-from tiering.loader.batches.tensors import joined
+from tiering.loader.batches.tensors import concatenate
 from tiering.loader.options import FeatureSource
 from tiering.sampling import FrontierRule, LinkPlan, SampledBatch
 
@@ -157,15 +157,15 @@ class Batch:
         blocks = []
         for hop in reversed(range(len(self.hops))):
             hops = slice(hop if self.frontier == "all" else 0, hop + 1)
-            edges, weights, positions = (_joined(all_[hops]) for all_ in (self.hops, self.weights, self.positions))
-            rows = _joined(self.edge_features[hops], 0)
+            edges, weights, positions = (_join_hops(all_[hops]) for all_ in (self.hops, self.weights, self.positions))
+            rows = _join_hops(self.edge_features[hops], 0)
             blocks.append(Block(edges, self.num_nodes[hop + 1], self.num_nodes[hop], weights, positions, rows))
         return blocks
 
 
-def _joined(hops: Sequence[Mapping[Relation, torch.Tensor]], axis: int = -1) -> dict[Relation, torch.Tensor]:
+def _join_hops(hops: Sequence[Mapping[Relation, torch.Tensor]], axis: int = -1) -> dict[Relation, torch.Tensor]:
     """Return the tensors of some hops by relation, concatenated along an axis."""
-    return {relation: joined([hop[relation] for hop in hops], axis) for relation in hops[0]} if hops else {}
+    return {relation: concatenate([hop[relation] for hop in hops], axis) for relation in hops[0]} if hops else {}
 
 
 def rows_of_edges(

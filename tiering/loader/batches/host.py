@@ -41,7 +41,7 @@ def sampling_stage(
         if ahead is None:
             yield PipelineStage("sampling", lambda place: (place, draw(order[place])), workers), None
         else:
-            yield PipelineStage("sampling", lambda place: (place, ahead.sample(place)), workers, ahead.give_up), ahead
+            yield PipelineStage("sampling", lambda place: (place, ahead.sample(place)), workers, ahead.abort), ahead
 
 
 @dataclass(frozen=True)

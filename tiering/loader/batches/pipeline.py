@@ -56,7 +56,7 @@ class PipelineStage:
     """Makes an item of that of the stage before, the first stage of the item's number."""
     workers: int = 1
     """Items in this stage at the same time."""
-    give_up: Callable[[], None] | None = None
+    abort: Callable[[], None] | None = None
     """Makes a waiting `run` return: called when no item is wanted any more, before `run` is awaited."""
 
 
@@ -118,8 +118,8 @@ def run_stages(
             for pool in pools:
                 pool.shutdown(wait=False, cancel_futures=True)
             for stage in stages:
-                if stage.give_up is not None:
-                    stage.give_up()
+                if stage.abort is not None:
+                    stage.abort()
             for pool in pools:
                 pool.shutdown(wait=True)
 

@@ -99,7 +99,7 @@ class PrefetchSampler(Generic[SampledT]):
                 self._kept_bytes -= kept.nbytes
         return kept if kept is not None else self._draw(self._order[place])
 
-    def give_up(self) -> None:
+    def abort(self) -> None:
         """Let all waiting threads return: no batch is wanted any more."""
         with self._changed:
             self._stopped = True
@@ -109,7 +109,7 @@ class PrefetchSampler(Generic[SampledT]):
     def stop(self) -> None:
         """End sampling and reading ahead. The thread has ended when this returns."""
         if self._process == os.getpid():  # a fork has no such thread, and may find the condition locked
-            self.give_up()
+            self.abort()
             self._thread.join()
 
     def end_with_interpreter(self) -> None:

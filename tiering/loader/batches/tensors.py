@@ -52,7 +52,7 @@ def dense_parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
         yield from dense_parts(part)
 
 
-def joined(tensors: Sequence[torch.Tensor], axis: int = 0) -> torch.Tensor:
+def concatenate(tensors: Sequence[torch.Tensor], axis: int = 0) -> torch.Tensor:
     """Concatenate tensors along `axis`; without a copy where they lie so in one memory."""
     import torch
 
@@ -65,7 +65,7 @@ def joined(tensors: Sequence[torch.Tensor], axis: int = 0) -> torch.Tensor:
     if tensors[0].is_cuda:
         return torch.cat(list(tensors), dim=axis)
     if tensors[0].dtype == torch.bfloat16:  # NumPy knows its bits alone
-        return joined([tensor.view(torch.int16) for tensor in tensors], axis).view(torch.bfloat16)
+        return concatenate([tensor.view(torch.int16) for tensor in tensors], axis).view(torch.bfloat16)
     return torch.from_numpy(np.concatenate([tensor.numpy() for tensor in tensors], axis))
 
 

@@ -127,7 +127,7 @@ def make_headroom(device: Device, layout: Layout, asked: Any, opened: Iterable[s
     most = sum(layout.type_layout(t).num_nodes * layout.type_layout(t).row_bytes for t in opened)
     for relation in relations:
         size = ListBytes.of_graph(layout.graph, relation, layout.adjacency_prefix(relation).weights)
-        most += int(size.taken(layout.graph.num_nodes(relation[2]), layout.graph.num_edges(relation)))
+        most += int(size.prefix_bytes(layout.graph.num_nodes(relation[2]), layout.graph.num_edges(relation)))
     return GpuHeadroom(device, str(layout.path), asked, cache_bytes(layout, opened, relations), most)
 
 

@@ -15,7 +15,7 @@ from tiering.loader.adapters import AdaptedBatches, BatchSource, GraphAttributes
 from tiering.loader.attributes import EDGE_IDS
 from tiering.loader.batches.batch import Batch
 from tiering.loader.batches.targets import LinkTargets
-from tiering.loader.batches.tensors import joined
+from tiering.loader.batches.tensors import concatenate
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
@@ -91,15 +91,15 @@ class PygAdapter:
 
     def _fill_edges(self, store: Any, relation: Relation, batch: Batch) -> None:
         edges = [hop[relation] for hop in batch.hops]
-        store.edge_index = joined(edges, 1)
+        store.edge_index = concatenate(edges, 1)
         store.num_sampled_edges = [int(drawn.shape[1]) for drawn in edges]
         attributes = self._edges[relation]
         if attributes is not None:
-            positions = joined([hop[relation] for hop in batch.positions])
+            positions = concatenate([hop[relation] for hop in batch.positions])
             for name, values in attributes(positions).items():
                 store[_NAMES.get(name, name)] = values
         if batch.weights and relation in batch.weights[0]:  # the sampler's, which take the place of the graph's
-            store.edge_weight = joined([hop[relation] for hop in batch.weights])
+            store.edge_weight = concatenate([hop[relation] for hop in batch.weights])
 
     def _fill_links(self, data: Any, relation: Relation, batch: Batch) -> None:
         links, stores = batch.links, [data] * 3 if self._homogeneous else [data[part] for part in _parts(relation)]

@@ -34,9 +34,9 @@ def write_columns(
     return names, presample.write_presample(job, writer, graph, plan, _count_epochs(job, graph, plan))
 
 
-def _count_epochs(job: Job, graph: Graph, plan: ScorePlan) -> presample.Counted:
+def _count_epochs(job: Job, graph: Graph, plan: ScorePlan) -> presample.EpochCounts:
     """Count the accesses of sampled epochs: by batches, or hop by hop where the adjacency does not fit a task."""
-    count = hops.count_epochs if hops.by_hop(graph, plan, job.grid) else presample.count_epochs
+    count = hops.count_epochs if hops.hop_synchronous(graph, plan, job.grid) else presample.count_epochs
     return count(job, graph, plan)
 
 
@@ -45,7 +45,7 @@ def _write_hybrid(job: Job, writer: ArtifactWriter, graph: Graph, plan: ScorePla
     request = plan.request
     job.expect(4 + 2 * len(request.sampled.fanouts) if request.sampled.sampler in SAMPLERS else 0)
     counted = _count_epochs(job, graph, plan)
-    tally = presample.read_tally(job, graph, plan, counted, squares=prior_weight(request) is None)
+    tally = presample.read_access_sums(job, graph, plan, counted, squares=prior_weight(request) is None)
     if request.sampled.sampler in SAMPLERS:
         prior = vip.read_inclusion(job, graph, plan)
     else:

@@ -42,7 +42,7 @@ from tiering.sampling import resolve_fanouts
 from tiering.sampling.plan import batches
 from tiering.scores.plan import ScorePlan
 from tiering.scores.tasks.hop_memory import HopMemory, list_bytes, lists_bytes, relations_of, waves
-from tiering.scores.tasks.presample import SUM_BYTES, Counted, add_epochs, columns_of
+from tiering.scores.tasks.presample import SUM_BYTES, EpochCounts, add_epochs, columns_of
 from tiering.scores.tasks.sweeps import Ranges
 from tiering.units import format_bytes
 
@@ -56,7 +56,7 @@ _CHUNK = 1 << 22
 """Weights that are checked at a time."""
 
 
-def by_hop(graph: SizedGraph, plan: ScorePlan, grid: Grid) -> bool:
+def hop_synchronous(graph: SizedGraph, plan: ScorePlan, grid: Grid) -> bool:
     """Return whether tasks count hop by hop: none has room for the adjacency and the sampler's memory."""
     nbytes = sum(lists_bytes(relation) for relation in relations_of(graph, plan)) + plan.need.minimum
     if nbytes <= grid.task_memory:
@@ -70,7 +70,7 @@ def by_hop(graph: SizedGraph, plan: ScorePlan, grid: Grid) -> bool:
     return sampler in _RULES
 
 
-def count_epochs(job: Job, graph: SizedGraph, plan: ScorePlan) -> Counted:
+def count_epochs(job: Job, graph: SizedGraph, plan: ScorePlan) -> EpochCounts:
     """Have the epochs of a score counted."""
     job.expect(4 + 2 * len(plan.request.sampled.fanouts))
     params = _params(job, graph, plan)
@@ -169,7 +169,7 @@ def _check_weights(params: dict[str, Any], pieces: Sequence[Sequence[int]], reco
             )
 
 
-def _sum(job: Job, graph: SizedGraph, params: dict[str, Any], needs: HopMemory) -> Counted:
+def _sum(job: Job, graph: SizedGraph, params: dict[str, Any], needs: HopMemory) -> EpochCounts:
     """Count a node's features in each batch that finds it, its list once for each hop in which it samples then."""
     hops = len(params["fanouts"])
     columns = [[node_type, [1] * (hops + 1)] for node_type in range(len(params["num_nodes"]))]
@@ -181,7 +181,7 @@ def _sum(job: Job, graph: SizedGraph, params: dict[str, Any], needs: HopMemory) 
     tasks = [[column, part] for column, count in enumerate(parts) for part in range(count)]
     params = {**params, "columns": columns, "tasks": tasks}
     step = Step("sum", f"{_HERE}:sums", len(tasks), params, tuple(params["known"]), needs.widest * SUM_BYTES)
-    return Counted(step, columns_of(graph), [0, *np.cumsum(parts).tolist()], job.run(step))
+    return EpochCounts(step, columns_of(graph), [0, *np.cumsum(parts).tolist()], job.run(step))
 
 
 def cut(context: TaskContext) -> dict[str, bool]:
@@ -215,10 +215,10 @@ def seeds(context: TaskContext) -> None:
         for node_type, bounds in enumerate(params["nodes"]):
             offsets = plan.offsets.get(str(node_type), np.zeros(params["batches"] + 1, np.int64))[first : last + 1]
             nodes = plan.ids[str(node_type)][offsets[0] : offsets[-1]] if str(node_type) in train else ids[:0]
-            _hand_on(context, np.repeat(np.arange(last - first), np.diff(offsets)), nodes, bounds)
+            _emit_pairs(context, np.repeat(np.arange(last - first), np.diff(offsets)), nodes, bounds)
 
 
-def _hand_on(context: TaskContext, batch: Int64Array, nodes: Int64Array, bounds: Sequence[int]) -> None:
+def _emit_pairs(context: TaskContext, batch: Int64Array, nodes: Int64Array, bounds: Sequence[int]) -> None:
     """Write nodes of batches of a wave as pairs, by range: a part for each."""
     if len(bounds) == 1:
         return
@@ -239,7 +239,7 @@ def draw(context: TaskContext) -> None:
     sampler = _sampler(context, number, bounds[part], bounds[part + 1])
     idle = np.empty(0, np.int64)
 
-    def reached(batch: int, nodes: Int64Array) -> Int64Array:
+    def find_nodes(batch: int, nodes: Int64Array) -> Int64Array:
         return idle if sampler is None else sampler.sample([nodes, idle, idle], params["epochs"][epoch], batch)[0][1]
 
     known = params["known"][-1:] if params["only_new"] else params["known"]
@@ -249,9 +249,9 @@ def draw(context: TaskContext) -> None:
             pairs.sort()
             ends = np.searchsorted(pairs, np.arange(1, last - first) << _NODE_BITS)
             pairs &= (1 << _NODE_BITS) - 1
-            drawn = list(pool.map(reached, range(first, last), np.split(pairs, ends)))
+            drawn = list(pool.map(find_nodes, range(first, last), np.split(pairs, ends)))
             batch = np.repeat(np.arange(len(drawn)), [nodes.size for nodes in drawn])
-            _hand_on(context, batch, np.concatenate(drawn), params["nodes"][relation["src"]])
+            _emit_pairs(context, batch, np.concatenate(drawn), params["nodes"][relation["src"]])
 
 
 def _sampler(context: TaskContext, number: int, begin: int, end: int) -> native.Sampler | None:

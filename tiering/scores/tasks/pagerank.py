@@ -1,7 +1,7 @@
 """Reverse PageRank in tasks: the formula is that of `tiering.scores.pagerank`, the bytes are those of one process.
 
 ``start``            the scores before the first sweep.
-``contribute-k``     what each list passes along in sweep k: its node's score by its length.
+``edge-values-k``     what each list passes along in sweep k: its node's score by its length.
 ``sweep-k``          the scores of a range of nodes after it, and by how much those of each bin changed.
 """
 
@@ -56,7 +56,7 @@ def write_ranks(job: Job, writer: ArtifactWriter, graph: SizedGraph, plan: Score
     while done < most:
         done += 1
         reads, of = (last.name, *params["chosen"]), {**params, "scores": last.name}
-        handed = Step(f"contribute-{done}", f"{_HERE}:contribute", lists, of, reads, sweeps.list_memory)
+        handed = Step(f"edge-values-{done}", f"{_HERE}:edge_values", lists, of, reads, sweeps.list_memory)
         job.run(handed)
         of, reads = {**of, "handed": handed.name}, (*reads, handed.name, params["bins"], params["blocks"])
         before, last = last, Step(f"sweep-{done}", f"{_HERE}:sweep", tasks, of, reads, sweeps.node_memory)
@@ -88,7 +88,7 @@ def start(context: TaskContext) -> None:
     context.write(score=chosen_values(context, *context.params["start"]))
 
 
-def contribute(context: TaskContext) -> None:
+def edge_values(context: TaskContext) -> None:
     """Emit what a range of lists passes along: the node's score by the length of its list; 0 for an empty one."""
     ranges = Ranges(context.params)
     relation, begin, end = ranges.lists(context.index)

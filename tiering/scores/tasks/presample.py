@@ -31,7 +31,7 @@ from tiering.run.step import Step, TaskContext
 from tiering.sampling import AccessCounts, EpochPlan, Sampler, SamplingOptions, make_sampler
 from tiering.sampling.plan import batches
 from tiering.scores.plan import ScorePlan
-from tiering.scores.presample import Tally
+from tiering.scores.presample import AccessSums
 
 _HERE = "tiering.scores.tasks.presample"
 SUM_BYTES = 40
@@ -48,7 +48,7 @@ class CountedColumn:
 
 
 @dataclass(frozen=True)
-class Counted:
+class EpochCounts:
     """Epochs that were counted: the step ``sum``, what each of its tasks is about, and its records."""
 
     step: Step
@@ -79,7 +79,7 @@ def summing(params: dict[str, Any]) -> Step:
     return Step("sum", f"{_HERE}:sums", sum(params["parts"]), params, ("sample",), largest * SUM_BYTES)
 
 
-def count_epochs(job: Job, graph: SizedGraph, plan: ScorePlan) -> Counted:
+def count_epochs(job: Job, graph: SizedGraph, plan: ScorePlan) -> EpochCounts:
     """Have the epochs of a score counted."""
     job.expect(2)
     request, options, sampling = plan.request, plan.request.options, plan.request.sampled
@@ -97,11 +97,11 @@ def count_epochs(job: Job, graph: SizedGraph, plan: ScorePlan) -> Counted:
     summed = summing(params)
     records = job.run(summed)
     job.release(sample)
-    return Counted(summed, columns, [0, *np.cumsum(parts).tolist()], records)
+    return EpochCounts(summed, columns, [0, *np.cumsum(parts).tolist()], records)
 
 
 def write_presample(
-    job: Job, writer: ArtifactWriter, graph: SizedGraph, plan: ScorePlan, counted: Counted
+    job: Job, writer: ArtifactWriter, graph: SizedGraph, plan: ScorePlan, counted: EpochCounts
 ) -> dict[str, Any]:
     """Have the columns of ``presample`` put in their place; what the method says of itself."""
     files = [
@@ -115,15 +115,15 @@ def write_presample(
     return {"batches": batches_run, "accesses": accesses}
 
 
-def read_tally(job: Job, graph: Graph, plan: ScorePlan, counted: Counted, *, squares: bool) -> Tally:
+def read_access_sums(job: Job, graph: Graph, plan: ScorePlan, counted: EpochCounts, *, squares: bool) -> AccessSums:
     """Return the counts of all epochs in the driver's memory."""
     total, squared = read_sums(job, graph, counted)
     epochs = plan.request.options.epochs
     per_epoch = -(-plan.request.train_size // plan.request.sampled.batch_size)
-    return Tally(total, squared if squares else None, epochs, epochs * per_epoch)
+    return AccessSums(total, squared if squares else None, epochs, epochs * per_epoch)
 
 
-def read_sums(job: Job, graph: Graph, counted: Counted) -> tuple[AccessCounts, AccessCounts]:
+def read_sums(job: Job, graph: Graph, counted: EpochCounts) -> tuple[AccessCounts, AccessCounts]:
     """Return counts over all epochs, and sums of the squares of those of each, in the driver's memory."""
     arrays: list[dict[str, npt.NDArray[np.int64]]] = []
     for number, column in enumerate(counted.columns):

@@ -1,9 +1,9 @@
 """Sums over out-edges, in tasks, for scores that sweep over the edges.
 
-``weigh``   how many edges the lists of runs of nodes have.
-``count``   how many edges of a range of lists have their source in each bin.
-``blocks``  the edges of a range of lists by range of sources: those of columns of high in-degree, numbered among
-            themselves, then the others; in each by bin, in a bin in their own order.
+``histogram``  how many edges the lists of runs of nodes have.
+``count``      how many edges of a range of lists have their source in each bin.
+``blocks``     the edges of a range of lists by range of sources: those of columns of high in-degree, numbered among
+               themselves, then the others; in each by bin, in a bin in their own order.
 
 What a method sums, it hands over by range of lists (a value for each list), and gets by range of sources. A bin is
 summed by one task, in the order in which one process sums it (``out_edge_sums.hpp``): relations in list order, columns
@@ -158,14 +158,14 @@ def _cut_lists(job: Job, params: dict[str, Any]) -> tuple[list[list[int]], int]:
     own = {**params, "nodes": [], "lists": even, "runs": shifts}
     largest = max((-(-r["columns"] // p) for r, p in zip(params["relations"], parts, strict=True) if p), default=0)
     sizes = [((r["columns"] - 1) >> shift) + 1 for r, shift in zip(params["relations"], shifts, strict=True)]
-    weigh = Step("weigh", f"{_HERE}:weigh", sum(parts), own, memory=16 * largest + 2 * BLOCK_BYTES)
-    job.run(weigh)
+    histogram = Step("histogram", f"{_HERE}:histogram", sum(parts), own, memory=16 * largest + 2 * BLOCK_BYTES)
+    job.run(histogram)
     cuts, most, task = [], 0, 0
     for relation, count, shift, size in zip(params["relations"], parts, shifts, sizes, strict=True):
         if not count:
             cuts.append([0])
             continue
-        edges = sum((job.read("weigh", task + part)["edges"] for part in range(count)), np.zeros(size, np.int64))
+        edges = sum((job.read("histogram", task + part)["edges"] for part in range(count)), np.zeros(size, np.int64))
         task += count
         columns = np.minimum(1 << shift, relation["columns"] - (np.arange(edges.size) << shift))
         runs = balanced_bounds(edges * EDGE_BYTES + columns * 40, count)
@@ -185,7 +185,7 @@ def _cut_nodes(params: dict[str, Any], node_type: int, edges: AnyArray, grid: Gr
     return sorted({min(count, b << shift) for b in bins})
 
 
-def weigh(context: TaskContext) -> None:
+def histogram(context: TaskContext) -> None:
     """Count the edges of the lists of a range, by run."""
     relation, begin, end = Ranges(context.params).lists(context.index)
     shift = context.params["runs"][context.params["relations"].index(relation)]

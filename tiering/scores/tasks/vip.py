@@ -38,7 +38,7 @@ _HERE = "tiering.scores.tasks.vip"
 
 
 @dataclass(frozen=True)
-class Included:
+class InclusionColumns:
     """The columns of ``vip``, as the last hop wrote them."""
 
     sweeps: Sweeps
@@ -58,7 +58,7 @@ def write_inclusion(job: Job, writer: ArtifactWriter, graph: SizedGraph, plan: S
     return {}
 
 
-def include(job: Job, graph: SizedGraph, plan: ScorePlan) -> Included:
+def include(job: Job, graph: SizedGraph, plan: ScorePlan) -> InclusionColumns:
     """Have all hops made."""
     sampling = plan.request.sampled
     share = min(1.0, sampling.batch_size / plan.request.train_size)
@@ -85,7 +85,7 @@ def include(job: Job, graph: SizedGraph, plan: ScorePlan) -> Included:
         job.run(found)
         job.release(*before)
         before = [drawn, found]
-    return Included(sweeps, found, drawn, share)
+    return InclusionColumns(sweeps, found, drawn, share)
 
 
 def read_inclusion(job: Job, graph: SizedGraph, plan: ScorePlan) -> ScoreColumns:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.manifest import Relation, relation_key
-from tiering.artifacts.regular import is_there
+from tiering.artifacts.regular import file_exists
 from tiering.datasets.arrays import BLOCK_BYTES, SourceArray
 from tiering.datasets.import_context import Detector, ImportContext, Reader
 from tiering.datasets.named_arrays import EDGE_NAMES, NAMED_OPTIONS, NamedArrays, NamedEdges, NamedNodes
@@ -27,8 +27,8 @@ SEEDS = ("seeds", "seed_nodes")
 
 def _find_metadata(path: Path) -> tuple[Path, list[Path]]:
     """Return the directory of the dataset, and its metadata: its own before those of what was preprocessed."""
-    root = path.parent if path.name == PREPROCESSED and is_there(path / META, "metadata") else path
-    return root, [file for file in (root / META, root / PREPROCESSED / META) if is_there(file, "metadata")]
+    root = path.parent if path.name == PREPROCESSED and file_exists(path / META, "metadata") else path
+    return root, [file for file in (root / META, root / PREPROCESSED / META) if file_exists(file, "metadata")]
 
 
 def _open_graphbolt(path: Path, context: ImportContext) -> Dataset:
@@ -36,7 +36,7 @@ def _open_graphbolt(path: Path, context: ImportContext) -> Dataset:
     if not files:
         raise MissingError(f"{path}: expected {META} of a GraphBolt OnDiskDataset, found none; check the path")
     metas = [read_metadata(file, root) for file in files]
-    own = [meta for meta in metas if meta.edges and all(is_there(e.path, "edges") for e in meta.edges.values())]
+    own = [meta for meta in metas if meta.edges and all(file_exists(e.path, "edges") for e in meta.edges.values())]
     usable = own + [meta for meta in metas if meta.topology is not None]
     if not usable:
         missing = next((str(e.path) for m in metas for e in m.edges.values() if not e.path.exists()), "any edges")

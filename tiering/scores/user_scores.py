@@ -17,12 +17,12 @@ CHUNK = 1 << 20
 OPTION = "--from"
 
 
-def read_given(graph: SizedGraph, given: UserValues) -> tuple[dict[str, UserArray], list[str]]:
+def read_user_scores(graph: SizedGraph, values: UserValues) -> tuple[dict[str, UserArray], list[str]]:
     """Return the arrays of scores by node type, their lengths checked, and what to tell the user about them.
 
     Every type with features must have scores; without features, a type may be left out: its scores are 0.
     """
-    arrays = read_user_arrays(graph, given, "one score per node", OPTION, "iuf")
+    arrays = read_user_arrays(graph, values, "one score per node", OPTION, "iuf")
     for node_type, array in arrays.items():
         if array.values.size != graph.num_nodes(node_type):
             raise InputError(
@@ -40,12 +40,12 @@ def read_given(graph: SizedGraph, given: UserValues) -> tuple[dict[str, UserArra
     return {node_type: arrays[node_type] for node_type in graph.node_types if node_type in arrays}, notes
 
 
-def given(graph: Graph, request: ScoreRequest) -> ScoreColumns:
+def user_scores(graph: Graph, request: ScoreRequest) -> ScoreColumns:
     """Return the user's scores as float64; `InputError` for one that is negative or not finite. One pass over them."""
-    return ScoreColumns({t: _checked(request.given.get(t), graph.num_nodes(t)) for t in graph.node_types})
+    return ScoreColumns({t: _checked(request.user_scores.get(t), graph.num_nodes(t)) for t in graph.node_types})
 
 
-def given_need(graph: SizedGraph, request: ScoreRequest) -> Need:
+def user_scores_need(graph: SizedGraph, request: ScoreRequest) -> Need:
     """Return 8 N, and two chunks of what is read."""
     need = 8 * graph.num_nodes() + 4 * 8 * CHUNK + len(graph.node_types) * HUGE_PAGE + SLACK
     return Need(need, need, f"given scores: 8 bytes for each of {format_count(graph.num_nodes())} nodes")
