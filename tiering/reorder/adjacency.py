@@ -5,8 +5,8 @@ entries are read front to back, once for each window; nothing is read at random 
 size, one written while the other is filled, would double the reading to hide the writing: never better.) Sources get
 their new ids when all of a window's entries are placed: from the source map in memory, or, where that does not fit
 next to a block, from pieces of it that are read front to back. Where not even the places of a window's columns fit,
-they are taken in parts, and the entries pass once for each. Blocks are written when all entries have passed, so a killed run
-goes on from the first block that is missing, even with another budget.
+they are taken in parts, and the entries pass once for each. Blocks are written when all entries have passed, so a
+killed run goes on from the first block that is missing, even with another budget.
 """
 
 from __future__ import annotations
