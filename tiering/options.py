@@ -55,12 +55,12 @@ def spell_words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def parse_options(table: type, given: Mapping[str, Any], spell: Callable[[str], str] = spell_words) -> dict[str, Any]:
+def parse_options(table: type, values: Mapping[str, Any], spell: Callable[[str], str] = spell_words) -> dict[str, Any]:
     """Return checked values of the options of a dataclass that are given; names are known to be among them."""
     known = options_of(table)
-    parsers = {name: known[name].parse for name in given}
+    parsers = {name: known[name].parse for name in values}
     return {
-        name: value if (parse := parsers[name]) is None else parse(value, spell(name)) for name, value in given.items()
+        name: value if (parse := parsers[name]) is None else parse(value, spell(name)) for name, value in values.items()
     }
 
 

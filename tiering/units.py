@@ -133,7 +133,7 @@ def parse_threads(threads: int | str | None) -> int:
     return count
 
 
-def parse_fanouts(given: Any, what: str = "fanouts") -> list[int | dict[str, int]]:
+def parse_fanouts(fanouts: Any, what: str = "fanouts") -> list[int | dict[str, int]]:
     """Parse fanouts in any of the forms users write them: neighbours sampled per hop, the seeds' own hop first.
 
     Text ``10,10,5``, or a list: one number per hop for all relations; -1 means all neighbours. With numbers per
@@ -142,13 +142,13 @@ def parse_fanouts(given: Any, what: str = "fanouts") -> list[int | dict[str, int
     hop a number, or a mapping from relation, as text, to number; whether the relations exist, and all are given, is
     checked where the graph is known.
     """
-    if isinstance(given, str):
-        return _fanouts_of_text(given, what)
-    if isinstance(given, Mapping):
-        given = _hops_of_relations(given, what)
-    elif isinstance(given, bytes) or not isinstance(given, Sequence) or not given:
-        raise InputError(f"{what}: expected one entry per hop such as [10, 10, 10], found {given!r}")
-    return [_hop(hop, what) for hop in given]
+    if isinstance(fanouts, str):
+        return _fanouts_of_text(fanouts, what)
+    if isinstance(fanouts, Mapping):
+        fanouts = _hops_of_relations(fanouts, what)
+    elif isinstance(fanouts, bytes) or not isinstance(fanouts, Sequence) or not fanouts:
+        raise InputError(f"{what}: expected one entry per hop such as [10, 10, 10], found {fanouts!r}")
+    return [_hop(hop, what) for hop in fanouts]
 
 
 def _hop(hop: Any, what: str) -> int | dict[str, int]:
@@ -175,9 +175,9 @@ def _fanouts_of_text(text: str, what: str) -> list[int | dict[str, int]]:
     return found
 
 
-def _hops_of_relations(given: Mapping[Any, Any], what: str) -> list[dict[Any, Any]]:
+def _hops_of_relations(fanouts: Mapping[Any, Any], what: str) -> list[dict[Any, Any]]:
     """Return a mapping from relation to one number per hop as one mapping per hop."""
-    lists = {relation: _numbers(numbers, f"{what} of {relation}") for relation, numbers in given.items()}
+    lists = {relation: _numbers(numbers, f"{what} of {relation}") for relation, numbers in fanouts.items()}
     hops = {len(numbers) for numbers in lists.values()}
     if len(hops) != 1 or hops == {0}:
         counts = ", ".join(f"{relation} {len(numbers)}" for relation, numbers in lists.items())
@@ -185,10 +185,10 @@ def _hops_of_relations(given: Mapping[Any, Any], what: str) -> list[dict[Any, An
     return [{relation: numbers[hop] for relation, numbers in lists.items()} for hop in range(*hops)]
 
 
-def _numbers(given: Any, what: str) -> list[Any]:
-    if isinstance(given, str) or not isinstance(given, Sequence):
-        raise InputError(f"{what}: expected one number per hop such as [10, 5], found {given!r}")
-    return list(given)
+def _numbers(numbers: Any, what: str) -> list[Any]:
+    if isinstance(numbers, str) or not isinstance(numbers, Sequence):
+        raise InputError(f"{what}: expected one number per hop such as [10, 5], found {numbers!r}")
+    return list(numbers)
 
 
 def _fanout(value: Any, what: str, least: int) -> int:

@@ -101,8 +101,8 @@ def seen_files(folder: Path, what: Callable[[list[int]], int] = len) -> Iterator
         thread.join()
 
 
-def budgets(minimum: int, sufficient: int) -> list[int]:
-    return [minimum, (3 * minimum + sufficient) // 4, sufficient + 64 * MIB]
+def budgets(minimum: int, recommended: int) -> list[int]:
+    return [minimum, (3 * minimum + recommended) // 4, recommended + 64 * MIB]
 
 
 @pytest.mark.slow
@@ -111,7 +111,7 @@ def test_scratch_is_predicted(rmat: Graph, tmp_path: Path, settled_memory: None,
     """By the rule of the core, without its counts of every bin."""
     need = plan_score(rmat, "wrpr", threads=2, train="1%").need
     pipeline.predict_score(rmat, tmp_path / "out", "wrpr", memory="8GiB", train="1%")  # what that takes is taken now
-    limit = own_memory() + MARGIN + int(need.minimum + share * (need.sufficient - need.minimum))
+    limit = own_memory() + MARGIN + int(need.minimum + share * (need.recommended - need.minimum))
     forecast = pipeline.predict_score(rmat, tmp_path / "out", "wrpr", threads=2, memory=limit, train="1%")
     with seen_files(tmp_path, lambda sizes: max(sizes, default=0)) as sizes:
         score_graph(rmat, "wrpr", tmp_path / "out", threads=2, memory=limit, train="1%")
@@ -130,7 +130,7 @@ def test_same_bytes_for_any_memory_on_small_graphs(seed: int, share: float, meth
         score_graph(graph, method, where / "all", threads=1, **given)
         plan = plan_score(graph, method, threads=2, **given)
         need = plan.need
-        memory = own_memory() + MARGIN + int(need.minimum + share * (need.sufficient - need.minimum))
+        memory = own_memory() + MARGIN + int(need.minimum + share * (need.recommended - need.minimum))
         score_graph(graph, method, where / "some", threads=2, memory=memory, **given)
         assert tree_bytes(where / "some") == tree_bytes(where / "all")
 
@@ -145,14 +145,14 @@ def test_same_bytes_for_any_memory_and_threads(rmat: Graph, tmp_path: Path, meth
     for threads in THREADS:
         plan = plan_score(rmat, method, threads=threads, **given)
         need = plan.need
-        for memory in budgets(need.minimum, need.sufficient):
+        for memory in budgets(need.minimum, need.recommended):
             with seen_files(tmp_path) as files, peak_memory() as peak:
                 limit = own_memory() + memory + MARGIN
                 found = score_graph(rmat, method, tmp_path / "out", threads=threads, memory=limit, force=True, **given)
             assert tree_bytes(found.path) == expected
             assert peak.bytes <= limit + ALLOCATOR
             assert memory > need.minimum or max(files) > 0, "nothing was on disk"
-            assert memory < need.sufficient or max(files) == 0, "something was on disk"
+            assert memory < need.recommended or max(files) == 0, "something was on disk"
 
 
 @pytest.mark.slow
@@ -162,7 +162,7 @@ def test_heterogeneous(typed: Graph, tmp_path: Path, method: str, peak_memory: A
     for threads in (1, 3):
         plan = plan_score(typed, method, threads=threads, **options_of(method))
         need = plan.need
-        for memory in budgets(need.minimum, need.sufficient)[:2]:
+        for memory in budgets(need.minimum, need.recommended)[:2]:
             with peak_memory() as peak:
                 limit = own_memory() + memory + MARGIN
                 found = score_graph(

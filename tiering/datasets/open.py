@@ -144,15 +144,15 @@ def open_dataset(
 
 
 def _begin(
-    chosen: str, parsed: ImportOptions, given: dict[str, Any], memory: str | int | Budget | None, source: str
+    chosen: str, parsed: ImportOptions, options: dict[str, Any], memory: str | int | Budget | None, source: str
 ) -> ImportContext:
     """Return the context of an import; refuse options that the format would ignore."""
-    for name in given:
+    for name in options:
         if name in FORMAT_OPTIONS - READERS[chosen].takes:
             others = ", ".join(other for other, reader in READERS.items() if name in reader.takes)
             raise InputError(f"{option_name(name)}: has no meaning for format {chosen}; it is for {others}")
     context = ImportContext(chosen, parsed, Scratch(parsed.work_dir, parse_memory(memory)))
-    context.notes.update(format=chosen, source=source, options=given)
+    context.notes.update(format=chosen, source=source, options=options)
     return context
 
 

@@ -199,12 +199,12 @@ class ImportOptions:
         return self.self_loops != "keep" or self.reverse_edges or self.deduplicate
 
     @classmethod
-    def parse(cls, given: Mapping[str, Any]) -> ImportOptions:
+    def parse(cls, raw: Mapping[str, Any]) -> ImportOptions:
         """Check loose options (from Python or a command line) and convert them; ``None`` is the default of each."""
-        for name in given:
+        for name in raw:
             if name not in OPTIONS:
                 raise InputError(f"option {name}: unknown; sources take {', '.join(OPTIONS)}")
-        values = {name: value for name, value in given.items() if value is not None}
+        values = {name: value for name, value in raw.items() if value is not None}
         folder = {"work_dir": values.pop("work_dir")} if "work_dir" in values else {}
         return cls(**folder, **parse_options(cls, values, spell_flag))
 

@@ -109,9 +109,9 @@ def _reads(result: Evaluation) -> Table:
     return Table("Read per epoch, from wherever it lies", ("", "", "reads", "bytes", "bytes a read"), rows, left=2)
 
 
-def _per_epoch(result: Evaluation, sums: tuple[int, float], sized: bool) -> tuple[str, str, str]:
+def _per_epoch(result: Evaluation, sums: tuple[int, float], with_bytes: bool) -> tuple[str, str, str]:
     (reads, moved), epochs = sums, len(result.epochs)
-    size = (format_bytes(moved / epochs), format_bytes(moved / max(1, reads))) if sized else ("-", "-")
+    size = (format_bytes(moved / epochs), format_bytes(moved / max(1, reads))) if with_bytes else ("-", "-")
     return (format_count(round(reads / epochs)), *size)
 
 

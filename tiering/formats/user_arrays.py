@@ -37,7 +37,7 @@ class UserArray:
         return digest_bytes(f"{self.values.dtype.str} {digest_bytes(self.values.view(np.uint8).data)}".encode())
 
 
-def read_user_arrays(graph: SizedGraph, given: UserValues, what: str, option: str, kinds: str) -> dict[str, UserArray]:
+def read_user_arrays(graph: SizedGraph, values: UserValues, what: str, option: str, kinds: str) -> dict[str, UserArray]:
     """Return arrays by node type.
 
     Parameters
@@ -53,7 +53,7 @@ def read_user_arrays(graph: SizedGraph, given: UserValues, what: str, option: st
         Kinds of numpy dtypes that are taken, such as ``iuf``.
     """
     arrays: dict[str, UserArray] = {}
-    for node_type, value in _by_type(graph, given, option):
+    for node_type, value in _by_type(graph, values, option):
         if node_type in arrays:
             raise InputError(f"{option}: node type {node_type!r} is given twice; give one array for each type")
         arrays[node_type] = _array(value, what, f"{option} of {node_type!r}", kinds)
@@ -68,16 +68,16 @@ def featured_types(graph: SizedGraph) -> list[str]:
     return featured or list(graph.node_types)
 
 
-def _by_type(graph: SizedGraph, given: UserValues, option: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(given, Mapping):
-        unknown = sorted(set(map(str, given)) - set(graph.node_types))
+def _by_type(graph: SizedGraph, sources: UserValues, option: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(sources, Mapping):
+        unknown = sorted(set(map(str, sources)) - set(graph.node_types))
         if unknown:
             known = ", ".join(graph.node_types)
             raise InputError(f"{option}: {graph.path} has no node type {', '.join(unknown)}; types: {known}")
-        yield from given.items()
+        yield from sources.items()
         return
-    several = isinstance(given, (list, tuple)) and all(isinstance(one, (str, os.PathLike)) for one in given)
-    values: list[Any] = list(given) if several else [given]  # type: ignore[arg-type]
+    several = isinstance(sources, (list, tuple)) and all(isinstance(one, (str, os.PathLike)) for one in sources)
+    values: list[Any] = list(sources) if several else [sources]  # type: ignore[arg-type]
     for one in values:
         name, sign, file = one.partition("=") if isinstance(one, str) else ("", "", "")
         if name.strip() in graph.node_types and file.strip():

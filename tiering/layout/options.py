@@ -99,7 +99,7 @@ class LayoutOptions:
         return cls.of(**keywords) if options is None else options
 
     @classmethod
-    def of(cls, **given: Unpack[LayoutKeywords]) -> LayoutOptions:
+    def of(cls, **options: Unpack[LayoutKeywords]) -> LayoutOptions:
         """Parse options as a user gives them, keywords of `LayoutSettings`.
 
         Raises
@@ -109,7 +109,7 @@ class LayoutOptions:
         InputError
             If an option has another form, two `ssd` are one directory, or `access_costs` or `fit` have no effect.
         """
-        asked = LayoutSettings(**given)
+        asked = LayoutSettings(**options)
         gpu, peer, cpu, access_costs, edge_features = (
             asked.gpu, asked.peer, asked.cpu, asked.access_costs, asked.edge_features,
         )  # fmt: skip

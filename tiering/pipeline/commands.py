@@ -411,7 +411,7 @@ def write_layout(
     force: bool = False,
     verify: bool = True,
     cluster: Workers = None,
-    **given: Unpack[LayoutKeywords],
+    **settings: Unpack[LayoutKeywords],
 ) -> TieredLayout:
     """Place the feature rows of a reordered graph in tiers.
 
@@ -419,7 +419,7 @@ def write_layout(
     ----------
     reordered
         From `reorder_graph`, opened or by path.
-    options, **given
+    options, **settings
         Sizes one by one, ``gpu="8GiB", cpu="64GiB", ssd=["/nvme0", "/nvme1"]``, or whole:
         `tiering.layout.LayoutOptions.of` says which there are.
     scores
@@ -437,7 +437,7 @@ def write_layout(
 
     written = layout(
         reordered, out, options, scores=scores, threads=threads, memory=memory, force=force, verify=verify,
-        cluster=cluster, **given,
+        cluster=cluster, **settings,
     )  # fmt: skip
     made: TieredLayout = tiering.open(written.path)
     return made
@@ -454,13 +454,13 @@ def layout(
     force: bool = False,
     verify: bool = True,
     cluster: Workers = None,
-    **given: Unpack[LayoutKeywords],
+    **settings: Unpack[LayoutKeywords],
 ) -> Layout:
     """Write the artifact of `write_layout`, which takes the same parameters."""
     from tiering.layout import LayoutOptions
     from tiering.layout import write_layout as write
 
-    asked = LayoutOptions.resolve(options, given)
+    asked = LayoutOptions.resolve(options, settings)
     known = None if scores is None else open_checked(scores, Scores, verify)
     read = (graph := open_checked(graph, Graph, verify), *(() if known is None else (known,)))
     check_output(out, read, cluster, asked.folders)

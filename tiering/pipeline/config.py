@@ -124,18 +124,18 @@ def _section(path: Path, name: str) -> Iterator[None]:
         raise type(error)(f"{path}: [{name}] {error}") from None
 
 
-def _layout_options(path: Path, given: dict[str, Any], score: Mapping[str, Any]) -> LayoutOptions:
+def _layout_options(path: Path, section: dict[str, Any], score: Mapping[str, Any]) -> LayoutOptions:
     from tiering.layout import LayoutOptions
     from tiering.scores.methods import AUTO, METHODS
 
-    base, folders = path.absolute().parent, given.get("ssd", [])
-    given["ssd"] = [base / str(folder) for folder in ([folders] if isinstance(folders, str) else folders)]
-    if "access_costs" in given:
-        given["access_costs"] = base / str(given["access_costs"])
-    if given.get("fit", "auto") != "auto":
-        given["fit"] = base / str(given["fit"])
+    base, folders = path.absolute().parent, section.get("ssd", [])
+    section["ssd"] = [base / str(folder) for folder in ([folders] if isinstance(folders, str) else folders)]
+    if "access_costs" in section:
+        section["access_costs"] = base / str(section["access_costs"])
+    if section.get("fit", "auto") != "auto":
+        section["fit"] = base / str(section["fit"])
     with _section(path, "layout"):
-        options = LayoutOptions.of(**given)
+        options = LayoutOptions.of(**section)
     sampled = [name for name, method in METHODS.items() if "fanouts" in method.options]
     method = score.get("method", AUTO)
     knows = "scores" not in score and (method in sampled or (method == AUTO and "fanouts" in score))
@@ -147,17 +147,17 @@ def _layout_options(path: Path, given: dict[str, Any], score: Mapping[str, Any])
     return options
 
 
-def _refuse_unknown(path: Path, what: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
-    unknown = sorted(set(given) - set(known))
+def _refuse_unknown(path: Path, what: str, section: Mapping[str, Any], known: Sequence[str]) -> None:
+    unknown = sorted(set(section) - set(known))
     if unknown:
         raise InputError(f"{path}: unknown {what} {', '.join(unknown)}; known are {', '.join(known)}")
 
 
-def _relative_files(given: Any, base: Path) -> Any:
+def _relative_files(value: Any, base: Path) -> Any:
     """Make a file, or files by node type, relative to the configuration."""
-    if isinstance(given, Mapping):
-        return {name: base / str(file) for name, file in given.items()}
-    return base / str(given)
+    if isinstance(value, Mapping):
+        return {name: base / str(file) for name, file in value.items()}
+    return base / str(value)
 
 
 def _relative_train(train: str, base: Path) -> str:

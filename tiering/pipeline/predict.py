@@ -224,7 +224,7 @@ def predict_layout(
     threads: Threads = None,
     memory: Memory = None,
     cluster: ClusterOptions | None = None,
-    **given: Any,
+    **settings: Any,
 ) -> Forecast:
     """Estimate what `write_layout` would take; the notes say how it would divide the GPU's memory.
 
@@ -234,7 +234,7 @@ def predict_layout(
     from tiering.layout.plan import plan_future_layout, plan_layout
 
     graph, target, copied = _open_sized(graph), Path(out).absolute(), 0
-    known, asked = None if scores is None else open_checked(scores, Scores), LayoutOptions.resolve(options, given)
+    known, asked = None if scores is None else open_checked(scores, Scores), LayoutOptions.resolve(options, settings)
     check_output(out, [graph, known], cluster, asked.folders)
     if isinstance(graph, Graph):
         if asked.fit is not None:

@@ -90,8 +90,8 @@ def read_speed(path: Path) -> DiskSpeed:
     return speed
 
 
-def _speed_in(given: Any) -> DiskSpeed:
-    return DiskSpeed(float(given["reads_per_second"]), float(given["bytes_per_second"]))
+def _speed_in(document: Any) -> DiskSpeed:
+    return DiskSpeed(float(document["reads_per_second"]), float(document["bytes_per_second"]))
 
 
 def _sensible(speed: DiskSpeed) -> bool:

@@ -19,12 +19,12 @@ CHUNK = 1 << 20
 OPTION = "--first"
 
 
-def read_first(graph: SizedGraph, given: UserValues) -> dict[str, UserArray]:
+def read_first(graph: SizedGraph, values: UserValues) -> dict[str, UserArray]:
     """Return the nodes that come first, by node type; at least one of each type that is named.
 
     `InputError` unless each is an original id, named once. Memory: a byte for each node of a type.
     """
-    arrays = read_user_arrays(graph, given, "node ids", OPTION, "iu")
+    arrays = read_user_arrays(graph, values, "node ids", OPTION, "iu")
     for node_type, array in arrays.items():
         if not array.values.size:
             raise InputError(f"{array.where}: expected node ids, found none; leave {OPTION} out")

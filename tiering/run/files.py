@@ -95,13 +95,13 @@ class JoinedFile:
         return cls(**{**document, "parts": [PartitionRange(**part) for part in document["parts"]]})
 
 
-def join_step(name: str, folder: Path, joined: Sequence[JoinedFile], largest: int) -> Step:
+def join_step(name: str, folder: Path, files: Sequence[JoinedFile], largest: int) -> Step:
     """Return a step that writes files from partitions, one task each; `largest`: bytes of the largest partition."""
-    params = {"folder": str(folder), "files": [file.to_json() for file in joined]}
-    sizes = [FileEntry(file.dtype, tuple(file.shape), "").bytes for file in joined]
-    reads = {parts.step: None for file in joined for parts in file.parts}
+    params = {"folder": str(folder), "files": [file.to_json() for file in files]}
+    sizes = [FileEntry(file.dtype, tuple(file.shape), "").bytes for file in files]
+    reads = {parts.step: None for file in files for parts in file.parts}
     memory = 3 * largest + max(map(appending_memory, sizes))
-    return Step(name, "tiering.run.files:join", len(joined), params, tuple(reads), memory)
+    return Step(name, "tiering.run.files:join", len(files), params, tuple(reads), memory)
 
 
 def join(context: TaskContext) -> None:

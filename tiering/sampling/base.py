@@ -173,8 +173,8 @@ class Sampler:
         ]
         return features, adjacency
 
-    def _check_types(self, given: Mapping[str, Any], what: str) -> None:
-        if unknown := [t for t in given if t not in self.node_types]:
+    def _check_types(self, values: Mapping[str, Any], what: str) -> None:
+        if unknown := [t for t in values if t not in self.node_types]:
             raise InputError(f"{what}: no node type {unknown[0]!r}; types: {', '.join(self.node_types)}")
 
     def _per_type(self, ids: Seeds, what: str) -> list[IdArray]:

@@ -9,7 +9,7 @@ from tiering import native
 from tiering.formats.graph import Graph
 from tiering.formats.shape import SizedGraph
 from tiering.scores.presample import in_place
-from tiering.scores.request import HUGE_PAGE, SLACK, Need, ScoreColumns, ScoreRequest
+from tiering.scores.request import HUGE_PAGE, SLACK, MemoryNeed, ScoreColumns, ScoreRequest
 from tiering.units import format_count
 
 COUNTED_EDGES = 1 << 25
@@ -30,10 +30,10 @@ def degree(graph: Graph, request: ScoreRequest) -> ScoreColumns:
     return ScoreColumns({t: in_place((counts | none)[t], 1) for t in graph.node_types})
 
 
-def degree_need(graph: SizedGraph, request: ScoreRequest) -> Need:
+def degree_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
     """Return 8 N, 8 more for the largest type if it is the source of several relations, 4 for 2^25 edges."""
     sources = [relation[0] for relation in graph.relations]
     again = max((graph.num_nodes(source) for source in sources if sources.count(source) > 1), default=0)
     batch = 4 * min(max(map(graph.num_edges, graph.relations), default=0), COUNTED_EDGES)
     need = 8 * (graph.num_nodes() + again) + batch + 256 * 160 * request.threads + SLACK + 2 * HUGE_PAGE
-    return Need(need, need, f"degree: 8 bytes for each of {format_count(graph.num_nodes())} nodes and counters")
+    return MemoryNeed(need, need, f"degree: 8 bytes for each of {format_count(graph.num_nodes())} nodes and counters")

@@ -20,7 +20,7 @@ from tiering.formats.graph import Graph
 from tiering.formats.shape import SizedGraph
 from tiering.scores.pagerank import rank_need, wrpr
 from tiering.scores.presample import AccessSums, count_epochs, presample_need
-from tiering.scores.request import SLACK, Float64Array, Need, ScoreColumns, ScoreOptions, ScoreRequest, list_nodes
+from tiering.scores.request import SLACK, Float64Array, MemoryNeed, ScoreColumns, ScoreOptions, ScoreRequest, list_nodes
 from tiering.scores.vip import SAMPLERS, vip, vip_need
 from tiering.units import format_count
 
@@ -65,7 +65,7 @@ def posterior(prior: ScoreColumns, tally: AccessSums, request: ScoreRequest) -> 
     return ScoreColumns(prior.feature, prior.adjacency, tally.reached)
 
 
-def hybrid_need(graph: SizedGraph, request: ScoreRequest) -> Need:
+def hybrid_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
     """Return the memory of the largest step: counting, the prior, and weighing one against the other.
 
     Counting is ``presample``, with 16 (N + D) more where the counts of several epochs tell what is noise. The prior is
@@ -84,7 +84,7 @@ def hybrid_need(graph: SizedGraph, request: ScoreRequest) -> Need:
     before = prior(graph, request).plus(counts)
     what = f"hybrid: counters, prior and order of {format_count(graph.num_nodes())} nodes and their lists"
     minimum = max(counting.minimum, before.minimum, weighing)
-    return Need(minimum, max(counting.sufficient, before.sufficient, weighing), what, before.beside, swept=True)
+    return MemoryNeed(minimum, max(counting.recommended, before.recommended, weighing), what, before.fixed, sweeps=True)
 
 
 def weigh_prior(prior: Float64Array, total: Int64Array, weight: float, epochs: int) -> None:

@@ -12,7 +12,7 @@ from tiering.scores.hybrid import hybrid, hybrid_need
 from tiering.scores.pagerank import rank_need, rpr, wrpr
 from tiering.scores.presample import presample, presample_need
 from tiering.scores.random import random, random_need
-from tiering.scores.request import SAMPLING, Need, ScoreColumns, ScoreRequest
+from tiering.scores.request import SAMPLING, MemoryNeed, ScoreColumns, ScoreRequest
 from tiering.scores.user_scores import user_scores, user_scores_need
 from tiering.scores.vip import vip, vip_need
 
@@ -32,7 +32,7 @@ class Method:
     """Whether the method always starts from training nodes; those with a ``teleport`` may."""
     counts: bool
     """Whether the method runs the sampler, so that the seed matters."""
-    memory: Callable[[SizedGraph, ScoreRequest], Need]
+    memory: Callable[[SizedGraph, ScoreRequest], MemoryNeed]
     seeded: bool = False
     """Whether the seed matters though it does not run the sampler."""
     edges: bool = True

@@ -16,7 +16,7 @@ from collections import Counter
 from tiering import native
 from tiering.formats.graph import Graph
 from tiering.formats.shape import SizedGraph
-from tiering.scores.request import HUGE_PAGE, Need, ScoreColumns, ScoreRequest
+from tiering.scores.request import HUGE_PAGE, MemoryNeed, ScoreColumns, ScoreRequest
 from tiering.scores.sweeps import NodeValues, node_values, sweep_arguments, sweep_need
 from tiering.units import format_count
 
@@ -43,7 +43,7 @@ def wrpr(graph: Graph, request: ScoreRequest) -> ScoreColumns:
     return _iterate(graph, request, start, request.options.damping, request.options.sweeps, 0.0)
 
 
-def rank_need(graph: SizedGraph, request: ScoreRequest) -> Need:
+def rank_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
     """Return 8 N for the scores, 8 T for the training nodes in order, and sweeps."""
     what = f"reverse PageRank: {format_count(graph.num_nodes())} nodes, their columns and one piece of the edges"
     own = 8 * graph.num_nodes() + 8 * request.train_size + len(graph.node_types) * HUGE_PAGE

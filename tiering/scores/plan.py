@@ -25,7 +25,7 @@ from tiering.run.carrier import Carrier
 from tiering.run.grid import Grid, equal_bounds
 from tiering.sampling import Fanout, SamplingOptions, make_sampler, resolve_fanouts
 from tiering.scores.methods import AUTO, METHODS, OWN, Method, choose_method, used_by
-from tiering.scores.request import Need, ScoreOptions, ScoreRequest, TrainSet, check_options, list_nodes
+from tiering.scores.request import MemoryNeed, ScoreOptions, ScoreRequest, TrainSet, check_options, list_nodes
 from tiering.scores.sweeps import past_the_cache, scratch_bytes
 from tiering.scores.tasks.sweeps import task_bytes
 from tiering.scores.user_scores import read_user_scores
@@ -53,7 +53,7 @@ class ScorePlan:
     """For the record: digests of graph and training set."""
     seed: int | None
     """For the record: the seed, where it matters."""
-    need: Need
+    need: MemoryNeed
     notes: list[str]
     """Notes for the user: the choice of ``auto``, which options have no effect."""
     tasks: int = 0
@@ -74,7 +74,7 @@ class ScorePlan:
             return options.sweeps
         if self.name == "rpr":
             return math.ceil(math.log(options.tolerance) / math.log(options.damping)) if options.damping else 1
-        if not self.need.swept:
+        if not self.need.sweeps:
             return 0
         by_wrpr = self.request.sampled.sampler not in SAMPLERS
         return ScoreOptions.sweeps if by_wrpr else len(self.request.sampled.fanouts)
@@ -84,9 +84,9 @@ class ScorePlan:
         if self.tasks:
             return self._stage_by_tasks(graph, shape, out)
         self.request.budget.require(self.need.minimum, self.need.what)
-        scratch = scratch_bytes(graph, self.request, self.need) if self.need.swept else 0
+        scratch = scratch_bytes(graph, self.request, self.need) if self.need.sweeps else 0
         how = "in memory" if not scratch else f"about {scratch / (4 * shape.num_edges()):.0%} of the edges on disk"
-        memory = min(self.need.sufficient, max(self.need.minimum, self.request.budget.left()))
+        memory = min(self.need.recommended, max(self.need.minimum, self.request.budget.left()))
         lists = list_nodes(graph) if "fanouts" in self.method.options else 0
         columns = 8 * (graph.num_nodes() + lists)
         passing, unit = (1 + self.sweeps) * shape.num_edges() + sampled_edges(graph, self), "edge"
@@ -120,7 +120,7 @@ class ScorePlan:
         if not self.method.edges:
             return sum(uncached_bytes(array.values) for array in self.request.user_scores.values())
         read = sum(round(4 * edges.num_edges * edges.uncached) for edges in shape.edges)
-        if self.need.swept and past_the_cache(4 * shape.num_edges(), self.request.budget, self.need):
+        if self.need.sweeps and past_the_cache(4 * shape.num_edges(), self.request.budget, self.need):
             read *= 2  # edges are counted, then put in bins
         if self.name != "degree":
             read += sum(round(8 * (shape.num_nodes(edges.relation[2]) + 1) * edges.uncached) for edges in shape.edges)
@@ -137,11 +137,11 @@ def plan_score(
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
     carrier: Carrier | None = None,
-    **given: Any,
+    **keywords: Any,
 ) -> ScorePlan:
     """Check the parameters of a score; see `tiering.scores.score_graph`."""
-    given = {name: value for name, value in given.items() if value is not None}
-    options, sampling_given = check_options(given)
+    keywords = {name: value for name, value in keywords.items() if value is not None}
+    options, sampling_given = check_options(keywords)
     if method not in (AUTO, *METHODS):
         raise InputError(f"method: expected one of {', '.join((AUTO, *METHODS))}, found {method!r}")
     name, reason = method, ""
@@ -152,7 +152,7 @@ def plan_score(
         name = GIVEN
     elif method == AUTO:
         known = train is not None or any("train" in graph.splits(node_type) for node_type in graph.node_types)
-        name, reason = choose_method("fanouts" in given, known)
+        name, reason = choose_method("fanouts" in keywords, known)
     entry = OWN if own else METHODS[name]
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63):
         raise InputError(f"seed: expected a whole number from 0 to 2^63 - 1, found {seed!r}")
@@ -160,7 +160,7 @@ def plan_score(
     chosen = resolve_train(graph, train, seed or 0) if trained else {}
     sampling = _sampling(graph, name, sampling_given, seed or 0) if "fanouts" in entry.options else None
     seeded = entry.counts or entry.seeded or (trained and _is_share(train))
-    unused = [option for option in given if option not in entry.options]
+    unused = [option for option in keywords if option not in entry.options]
     unused += ["train"] * (train is not None and not trained) + ["seed"] * (seed is not None and not seeded)
     workers, budget = parse_threads(threads), parse_memory(memory)
     request = ScoreRequest(options, chosen, sampling, workers, budget, seed or 0, own)
@@ -212,10 +212,10 @@ def full_fanouts(graph: SizedGraph, fanouts: Sequence[Fanout]) -> list[Fanout]:
     return hops
 
 
-def _sampling(graph: SizedGraph, method: str, given: Mapping[str, Any], seed: int) -> SamplingOptions:
-    if "fanouts" not in given:
+def _sampling(graph: SizedGraph, method: str, keywords: Mapping[str, Any], seed: int) -> SamplingOptions:
+    if "fanouts" not in keywords:
         raise InputError(f"fanouts: {method} needs those that training will use; give them with --fanouts 10,10,10")
-    options = SamplingOptions(**{**given, "fanouts": full_fanouts(graph, given["fanouts"]), "seed": seed})
+    options = SamplingOptions(**{**keywords, "fanouts": full_fanouts(graph, keywords["fanouts"]), "seed": seed})
     if options.sampler in ("full", "pinsage"):
         make_sampler(graph, options)  # costs nothing, and refuses fanouts that are not -1, metapaths that lead nowhere
     if method == "vip" and options.sampler not in SAMPLERS:

@@ -17,7 +17,7 @@ from tiering.formats.graph import Graph
 from tiering.formats.shape import SizedGraph
 from tiering.sampling import AccessCounts, make_sampler, runs_of_batches
 from tiering.sampling.memory import batch_bytes, counting_threads, sums_bytes
-from tiering.scores.request import SLACK, Float64Array, Need, ScoreColumns, ScoreRequest, list_nodes
+from tiering.scores.request import SLACK, Float64Array, MemoryNeed, ScoreColumns, ScoreRequest, list_nodes
 from tiering.units import format_count
 
 CHUNK = 1 << 20
@@ -58,13 +58,13 @@ def presample(graph: Graph, request: ScoreRequest) -> ScoreColumns:
     )
 
 
-def presample_need(graph: SizedGraph, request: ScoreRequest) -> Need:
+def presample_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
     """Return 8 (N + D) for counters, 24 T for an epoch's order, 8 E with edge weights, a batch per thread or one."""
     vectors = 8 * (graph.num_nodes() + list_nodes(graph))
     own = vectors + 24 * request.train_size + sums_bytes(graph, request.sampled) + SLACK
     batch = batch_bytes(graph, request.sampled)
     what = f"presample: counters of {format_count(graph.num_nodes())} nodes and their lists, and a batch"
-    return Need(own + batch, own + request.threads * batch, what)
+    return MemoryNeed(own + batch, own + request.threads * batch, what)
 
 
 def count_epochs(graph: Graph, request: ScoreRequest, *, squares: bool = False) -> AccessSums:

@@ -8,7 +8,7 @@ import xxhash
 
 from tiering.formats.graph import Graph
 from tiering.formats.shape import SizedGraph
-from tiering.scores.request import HUGE_PAGE, SLACK, Float64Array, Need, ScoreColumns, ScoreRequest
+from tiering.scores.request import HUGE_PAGE, SLACK, Float64Array, MemoryNeed, ScoreColumns, ScoreRequest
 from tiering.units import format_count
 
 CHUNK = 1 << 18
@@ -22,10 +22,10 @@ def random(graph: Graph, request: ScoreRequest) -> ScoreColumns:
     return ScoreColumns({t: _uniform(graph.num_nodes(t), t, request.seed) for t in graph.node_types})
 
 
-def random_need(graph: SizedGraph, request: ScoreRequest) -> Need:
+def random_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
     """Return 8 N."""
     need = 8 * graph.num_nodes() + len(graph.node_types) * HUGE_PAGE + SLACK
-    return Need(need, need, f"random: 8 bytes for each of {format_count(graph.num_nodes())} nodes")
+    return MemoryNeed(need, need, f"random: 8 bytes for each of {format_count(graph.num_nodes())} nodes")
 
 
 def _uniform(count: int, node_type: str, seed: int) -> Float64Array:

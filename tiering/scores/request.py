@@ -76,15 +76,15 @@ OPTIONS = (*options_of(ScoreOptions), *SAMPLING)
 """Names of all options."""
 
 
-def check_options(given: Mapping[str, Any]) -> tuple[ScoreOptions, dict[str, Any]]:
+def check_options(keywords: Mapping[str, Any]) -> tuple[ScoreOptions, dict[str, Any]]:
     """Return the options given, checked, and those of `SAMPLING` among them, fanouts parsed.
 
     A value that does not fit is refused also where the method ignores the option.
     """
-    if unknown := sorted(set(given) - set(OPTIONS)):
+    if unknown := sorted(set(keywords) - set(OPTIONS)):
         raise InputError(f"score: no option {', '.join(unknown)}; options: {', '.join(OPTIONS)}")
-    sampling = {name: value for name, value in given.items() if name in SAMPLING}
-    own = parse_options(ScoreOptions, {name: value for name, value in given.items() if name not in SAMPLING})
+    sampling = {name: value for name, value in keywords.items() if name in SAMPLING}
+    own = parse_options(ScoreOptions, {name: value for name, value in keywords.items() if name not in SAMPLING})
     if "fanouts" in sampling:
         sampling["fanouts"] = parse_fanouts(sampling["fanouts"])
     SamplingOptions(**{"fanouts": (), **sampling})
@@ -140,7 +140,7 @@ HUGE_PAGE = 2 << 20
 
 
 @dataclass(frozen=True)
-class Need:
+class MemoryNeed:
     """Anonymous memory of a method in bytes; the graph itself is mapped and costs none.
 
     The formulas stand next to the methods; docs/scores.md shows them. N: nodes of all types; D: the sum over relations
@@ -149,19 +149,19 @@ class Need:
 
     minimum: int
     """With less it cannot be done."""
-    sufficient: int
+    recommended: int
     """More makes it no faster."""
     what: str
     """Step that needs the memory, for people."""
-    beside: int = 0
+    fixed: int = 0
     """Part of both in addition to sweeps over the edges, in bytes."""
-    swept: bool = False
+    sweeps: bool = False
     """Whether the method sweeps over the edges."""
 
-    def plus(self, nbytes: int, what: str = "") -> Need:
+    def plus(self, nbytes: int, what: str = "") -> MemoryNeed:
         """Return this need with `nbytes` more throughout."""
-        minimum, sufficient, beside = (part + nbytes for part in (self.minimum, self.sufficient, self.beside))
-        return replace(self, minimum=minimum, sufficient=sufficient, beside=beside, what=what or self.what)
+        minimum, recommended, fixed = (part + nbytes for part in (self.minimum, self.recommended, self.fixed))
+        return replace(self, minimum=minimum, recommended=recommended, fixed=fixed, what=what or self.what)
 
 
 def list_nodes(graph: SizedGraph) -> int:

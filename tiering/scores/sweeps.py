@@ -12,7 +12,7 @@ from tiering import native
 from tiering.formats.graph import Graph
 from tiering.formats.shape import SizedGraph
 from tiering.memory import Budget, available_memory
-from tiering.scores.request import SLACK, Need, ScoreRequest, TrainSet
+from tiering.scores.request import SLACK, MemoryNeed, ScoreRequest, TrainSet
 
 Int64Array: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 NodeValues: TypeAlias = "tuple[float, float, Int64Array]"
@@ -23,20 +23,20 @@ SAMPLED_BLOCKS, BLOCK_COLUMNS = 256, 4096
 """Columns whose degrees are looked at, spread over all."""
 
 
-def sweep_need(graph: SizedGraph, threads: int) -> Need:
+def sweep_need(graph: SizedGraph, threads: int) -> MemoryNeed:
     """Return the memory of sweeps over a graph of these sizes; the core has the formulas (``sum_plan.hpp``)."""
-    minimum, sufficient, _ = native.plan_sweeps(_sizes(graph, sampled=False), threads)
-    return Need(minimum + SLACK, sufficient + SLACK, "", swept=True)
+    minimum, recommended, _ = native.plan_sweeps(_sizes(graph, sampled=False), threads)
+    return MemoryNeed(minimum + SLACK, recommended + SLACK, "", sweeps=True)
 
 
-def scratch_bytes(graph: SizedGraph, request: ScoreRequest, need: Need) -> int:
+def scratch_bytes(graph: SizedGraph, request: ScoreRequest, need: MemoryNeed) -> int:
     """Return about how many bytes of edges sweeps of this graph keep on disk."""
     files = past_the_cache(4 * graph.num_edges(), request.budget, need)
-    memory = request.budget.left() - SLACK // 2 - need.beside
+    memory = request.budget.left() - SLACK // 2 - need.fixed
     return native.plan_sweeps(_sizes(graph, sampled=True), request.threads, memory, files)[2]
 
 
-def sweep_arguments(graph: Graph, request: ScoreRequest, need: Need) -> dict[str, Any]:
+def sweep_arguments(graph: Graph, request: ScoreRequest, need: MemoryNeed) -> dict[str, Any]:
     """Return the arguments of the core that all its sweeps take."""
     types = list(graph.node_types)
     return {
@@ -54,9 +54,9 @@ def node_values(graph: Graph, chosen: TrainSet, value: float, rest: float) -> li
     return [(rest, value, _ascending(chosen.get(t, np.empty(0, np.int64)))) for t in graph.node_types]
 
 
-def past_the_cache(nbytes: int, budget: Budget, need: Need) -> bool:
+def past_the_cache(nbytes: int, budget: Budget, need: MemoryNeed) -> bool:
     """Return whether so many bytes of indices are more than a method leaves to the page cache."""
-    return nbytes > max(0, available_memory() - min(need.sufficient, budget.left()))
+    return nbytes > max(0, available_memory() - min(need.recommended, budget.left()))
 
 
 def _sizes(graph: SizedGraph, *, sampled: bool) -> list[tuple[int, int, int, Int64Array]]:
@@ -82,7 +82,7 @@ def _ascending(ids: Int64Array) -> Int64Array:
     return ids if bool((ids[1:] > ids[:-1]).all()) else np.sort(ids)
 
 
-def _direct_files(graph: Graph, budget: Budget, need: Need) -> list[DirectFile]:
+def _direct_files(graph: Graph, budget: Budget, need: MemoryNeed) -> list[DirectFile]:
     """Return each relation's file of indices where that is better read past the page cache than mapped, else "".
 
     That is where the indices are larger than what the method leaves to the cache, so that a scan would throw out its

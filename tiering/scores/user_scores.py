@@ -9,7 +9,7 @@ from tiering.errors import InputError
 from tiering.formats.graph import Graph
 from tiering.formats.shape import SizedGraph
 from tiering.formats.user_arrays import UserArray, UserValues, featured_types, read_user_arrays
-from tiering.scores.request import HUGE_PAGE, SLACK, Float64Array, Need, ScoreColumns, ScoreRequest
+from tiering.scores.request import HUGE_PAGE, SLACK, Float64Array, MemoryNeed, ScoreColumns, ScoreRequest
 from tiering.units import format_count
 
 CHUNK = 1 << 20
@@ -45,10 +45,10 @@ def user_scores(graph: Graph, request: ScoreRequest) -> ScoreColumns:
     return ScoreColumns({t: _checked(request.user_scores.get(t), graph.num_nodes(t)) for t in graph.node_types})
 
 
-def user_scores_need(graph: SizedGraph, request: ScoreRequest) -> Need:
+def user_scores_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
     """Return 8 N, and two chunks of what is read."""
     need = 8 * graph.num_nodes() + 4 * 8 * CHUNK + len(graph.node_types) * HUGE_PAGE + SLACK
-    return Need(need, need, f"given scores: 8 bytes for each of {format_count(graph.num_nodes())} nodes")
+    return MemoryNeed(need, need, f"given scores: 8 bytes for each of {format_count(graph.num_nodes())} nodes")
 
 
 def _checked(array: UserArray | None, count: int) -> Float64Array:

@@ -11,7 +11,7 @@ from tiering import native
 from tiering.formats.graph import Graph
 from tiering.formats.shape import SizedGraph
 from tiering.sampling import resolve_fanouts
-from tiering.scores.request import HUGE_PAGE, Need, ScoreColumns, ScoreRequest, list_nodes
+from tiering.scores.request import HUGE_PAGE, MemoryNeed, ScoreColumns, ScoreRequest, list_nodes
 from tiering.scores.sweeps import node_values, sweep_arguments, sweep_need
 from tiering.units import format_count
 
@@ -40,7 +40,7 @@ def vip(graph: Graph, request: ScoreRequest) -> ScoreColumns:
     return ScoreColumns(dict(zip(graph.node_types, nodes, strict=True)), dict(zip(graph.relations, reads, strict=True)))
 
 
-def vip_need(graph: SizedGraph, request: ScoreRequest) -> Need:
+def vip_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
     """Return 16 N, 24 D (16 D where only new nodes ask), 8 T, and sweeps."""
     lists = 24 * list_nodes(graph) + 3 * len(graph.relations) * HUGE_PAGE
     own = 16 * graph.num_nodes() + lists + 8 * request.train_size + 2 * len(graph.node_types) * HUGE_PAGE

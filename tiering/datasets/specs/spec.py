@@ -212,25 +212,27 @@ def _files(
         known = [exact.get(str(name) if n.startswith("{") else n) if isinstance(n, str) else n for n in shape]
         return None if None in known else tuple(n for n in known if n is not None)
 
-    def file(given: Mapping[str, Any], name: str | None) -> SpecFile:
-        paths = [given.get("path", given.get("name", "")).replace("{type}", str(name)).replace("{relation}", str(name))]
+    def file(fields: Mapping[str, Any], name: str | None) -> SpecFile:
+        paths = [
+            fields.get("path", fields.get("name", "")).replace("{type}", str(name)).replace("{relation}", str(name))
+        ]
         if "{file}" in paths[0]:
             paths = [paths[0].replace("{file}", one) for one in variant["file"]]
-        shape = given.get("shape")
+        shape = fields.get("shape")
         dims = [n for n in shape or () if isinstance(n, int)]
         return SpecFile(
             path=paths[0],
-            holds=given["holds"],
-            of=name if name is not None else given.get("of"),
-            dtypes=tuple(given.get("dtype", ())),
+            holds=fields["holds"],
+            of=name if name is not None else fields.get("of"),
+            dtypes=tuple(fields.get("dtype", ())),
             shape=None if shape is None else numbers(shape, name),
-            dim=dims[-1] if given["holds"] == "features" and dims else None,
-            headerless=size in given.get("headerless", ()),
-            optional=given.get("optional", False),
+            dim=dims[-1] if fields["holds"] == "features" and dims else None,
+            headerless=size in fields.get("headerless", ()),
+            optional=fields.get("optional", False),
             prefixes=tuple(variant.get("prefixes", {}).get(paths[0], ())),
             alternatives=tuple(paths[1:]),
-            member="name" in given,
-            members=tuple(file(member, None) for member in given.get("members", ())),
+            member="name" in fields,
+            members=tuple(file(member, None) for member in fields.get("members", ())),
         )
 
     return [file(entry, name) for name in entry.get("types", entry.get("relations", [None]))]

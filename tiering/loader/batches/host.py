@@ -77,8 +77,8 @@ class HostBatches:
         def draw(batch: int) -> SampledBatch:
             return self.sampler.sample(plan[batch], epoch=epoch, batch=batch, positions=self.edge_positions)
 
-        def extract(given: tuple[int, SampledBatch]) -> Batch:
-            return about_targets(plan, self._extract(*given, ahead), torch.from_numpy)
+        def extract(numbered: tuple[int, SampledBatch]) -> Batch:
+            return about_targets(plan, self._extract(*numbered, ahead), torch.from_numpy)
 
         conversion = [] if self.adapter is None else [PipelineStage("conversion", self.adapter.adapt)]
         with sampling_stage(self.lookahead, epoch, order, len(plan), draw, self.workers) as (sampling, ahead):

@@ -124,8 +124,8 @@ def run_stages(
                 pool.shutdown(wait=True)
 
 
-def _run(stage: PipelineStage, given: Any, what: str, times: StageTimes) -> Any:
-    value = given.result() if isinstance(given, Future) else given
+def _run(stage: PipelineStage, item: Any, what: str, times: StageTimes) -> Any:
+    value = item.result() if isinstance(item, Future) else item
     try:
         with times.working(stage.name):
             return stage.run(value)

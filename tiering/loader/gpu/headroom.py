@@ -121,14 +121,14 @@ class GpuHeadroom:
         )
 
 
-def make_headroom(device: Device, layout: Layout, asked: Any, opened: Iterable[str]) -> GpuHeadroom:
+def make_headroom(device: Device, layout: Layout, asked: Any, types: Iterable[str]) -> GpuHeadroom:
     """Make the headroom of a loader that has opened tables (node types, keys of relations) of `layout` on `device`."""
-    relations, opened = layout.graph.relations, list(opened)
-    most = sum(layout.type_layout(t).num_nodes * layout.type_layout(t).row_bytes for t in opened)
+    relations, types = layout.graph.relations, list(types)
+    most = sum(layout.type_layout(t).num_nodes * layout.type_layout(t).row_bytes for t in types)
     for relation in relations:
         size = ListBytes.of_graph(layout.graph, relation, layout.adjacency_prefix(relation).weights)
         most += int(size.prefix_bytes(layout.graph.num_nodes(relation[2]), layout.graph.num_edges(relation)))
-    return GpuHeadroom(device, str(layout.path), asked, cache_bytes(layout, opened, relations), most)
+    return GpuHeadroom(device, str(layout.path), asked, cache_bytes(layout, types, relations), most)
 
 
 def _mebibytes(nbytes: int) -> str:

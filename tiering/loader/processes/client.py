@@ -192,16 +192,16 @@ class BufferClient:
             raise self.owner_error() from error
         return channel
 
-    def _open(self, opened: dict[str, Any]) -> None:
+    def _open(self, reply: dict[str, Any]) -> None:
         if self._memory is None:  # the owner has one buffer
-            pid, nbytes = self._machine.group.process(0).pid, int(opened["bytes"])
-            array = map_memory(pid, int(opened["memory"]), "tiering-buffer", nbytes, self._access)
+            pid, nbytes = self._machine.group.process(0).pid, int(reply["bytes"])
+            array = map_memory(pid, int(reply["memory"]), "tiering-buffer", nbytes, self._access)
             if array is None:
                 raise self.owner_error()
             array.flags.writeable = False
             self._memory = SharedBlock(self._what, array)
-        self.pools = [(int(row_bytes), int(slots)) for row_bytes, slots in opened["pools"]]
-        self.choice, self.kept_bytes = ReadaheadConfig(**opened["choice"]), int(opened["kept_bytes"])
+        self.pools = [(int(row_bytes), int(slots)) for row_bytes, slots in reply["pools"]]
+        self.choice, self.kept_bytes = ReadaheadConfig(**reply["choice"]), int(reply["kept_bytes"])
 
 
 class ClientEpoch:

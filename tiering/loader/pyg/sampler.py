@@ -119,16 +119,16 @@ class TieredSampler(BaseSampler):  # type: ignore[misc] # PyG has no types
         places = torch.from_numpy(np.concatenate(positions))
         return places if self._ids.kind == "rank" else self._edge_ids[relation](places).get(EDGE_IDS)
 
-    def _negative_draws(self, given: Any, relation: Relation) -> NegativeDraws | None:
+    def _negative_draws(self, sampling: Any, relation: Relation) -> NegativeDraws | None:
         """Return the draws of negatives, made once for a loader, whose batches all bring the same request."""
-        if given is None:
+        if sampling is None:
             return None
-        if self._draws is None or self._draws[0] is not given or self._draws[1] != relation:
-            negatives = cast(Negatives, make_negatives(given))
+        if self._draws is None or self._draws[0] is not sampling or self._draws[1] != relation:
+            negatives = cast(Negatives, make_negatives(sampling))
             src = self._by_original(relation[0], negatives.src_weight)
             dst = self._by_original(relation[2], negatives.dst_weight)
             negatives = replace(negatives, src_weight=src, dst_weight=dst)
-            self._draws = given, relation, NegativeDraws(negatives, self._num_nodes(relation))
+            self._draws = sampling, relation, NegativeDraws(negatives, self._num_nodes(relation))
         return self._draws[2]
 
     def _by_original(self, node_type: str, weight: Any) -> Any:
@@ -141,25 +141,25 @@ class TieredSampler(BaseSampler):  # type: ignore[misc] # PyG has no types
     def _num_nodes(self, relation: Relation) -> tuple[int, int]:
         return self._graph.num_nodes(relation[0]), self._graph.num_nodes(relation[2])
 
-    def _node_type(self, given: str | None) -> str:
+    def _node_type(self, node_type: str | None) -> str:
         known = self._graph.node_types
-        if given is None and len(known) == 1:
+        if node_type is None and len(known) == 1:
             return known[0]
-        if given is None:
+        if node_type is None:
             raise InputError(f"input_nodes: say which type they are of, as (type, ids); types: {', '.join(known)}")
-        return given
+        return node_type
 
-    def _link_type(self, given: Any) -> Relation:
+    def _link_type(self, edge_type: Any) -> Relation:
         """Return the relation of the links, which need not be one of the graph's: their nodes' types are."""
         known, types = self._graph.relations, self._graph.node_types
-        if given is None and len(known) == 1:
+        if edge_type is None and len(known) == 1:
             return known[0]
-        if given is None or len(given) != 3 or not {given[0], given[2]} <= set(types):
+        if edge_type is None or len(edge_type) != 3 or not {edge_type[0], edge_type[2]} <= set(types):
             raise InputError(
                 "edge_label_index: expected (relation, pairs), the relation as (source type, name, destination type), "
-                f"found {given!r}; relations: {', '.join(map(relation_key, known))}"
+                f"found {edge_type!r}; relations: {', '.join(map(relation_key, known))}"
             )
-        return tuple(given)
+        return tuple(edge_type)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"layout": self._layout, "options": self._options, "ids": self._ids.kind, "epoch": self._epoch}

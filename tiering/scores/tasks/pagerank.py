@@ -1,7 +1,7 @@
 """Reverse PageRank in tasks: the formula is that of `tiering.scores.pagerank`, the bytes are those of one process.
 
 ``start``            the scores before the first sweep.
-``edge-values-k``     what each list passes along in sweep k: its node's score by its length.
+``edge-values-k``    what each list passes along in sweep k: its node's score by its length.
 ``sweep-k``          the scores of a range of nodes after it, and by how much those of each bin changed.
 """
 
