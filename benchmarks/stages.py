@@ -83,7 +83,7 @@ def layout(sizes: Sizes) -> Comparison:
     """Measure feature rows into tiers, in an order that has nothing to do with where they lie.
 
     The strict floor of a permutation that does not fit in memory is twice the copy: all rows are read and written
-    twice. Beside it, for a few seconds, rows by a memory map and fancy indexing.
+    twice. In addition, for a few seconds, rows by a memory map and fancy indexing.
     """
     with bench_folder(sizes) as folder:
         rows = max(2, sizes.feature_bytes // sizes.row_bytes)

@@ -45,7 +45,7 @@ class Worker:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._requests, self._answers = self._process.stdin, self._process.stdout
         try:
-            greeting = self._answer()
+            greeting = self._read_reply()
         except CapabilityError:
             self.__exit__()
             raise
@@ -58,7 +58,7 @@ class Worker:
         """Do a work once."""
         with suppress(BrokenPipeError):  # the answer, which does not come, says it
             print(json.dumps([work, *arguments]), file=self._requests, flush=True)
-        answer = self._answer()
+        answer = self._read_reply()
         if "error" in answer:
             raise CapabilityError(f"{self.name}, {work}: {answer['error']}")
         return Spent(answer["wall"], answer["cpu"], answer["result"])
@@ -67,7 +67,7 @@ class Worker:
         """Return `turn`, as a side of a comparison."""
         return partial(self.turn, work, *arguments)
 
-    def _answer(self) -> Any:
+    def _read_reply(self) -> Any:
         line = self._answers.readline()
         if line:
             return json.loads(line)

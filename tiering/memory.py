@@ -33,7 +33,7 @@ _UNLIMITED = 1 << 60
 class Budget:
     """A limit on the anonymous and shared memory of this process while a stage runs.
 
-    Page cache, and with it every mapped file, does not count. A budget is a value: what a stage allocates is taken off
+    Page cache, and with it every mapped file, does not count. A budget is a value: what a stage allocates is subtracted
     by `without`, and the rest passed on.
     """
 
@@ -42,14 +42,14 @@ class Budget:
     """The limit as the user wrote it."""
     resident: int = 0
     """Resident bytes of this process when the stage began."""
-    taken: int = 0
+    allocated: int = 0
     """Bytes that the stage has allocated since, or reserves."""
     expected: int = 0
     """Peak memory of the stage in bytes, as far as is known: no less is advised."""
 
     def without(self, nbytes: int) -> Budget:
         """Return the budget with `nbytes` more allocated or reserved."""
-        return replace(self, taken=self.taken + nbytes)
+        return replace(self, allocated=self.allocated + nbytes)
 
     def expecting(self, nbytes: int) -> Budget:
         """Return the budget with a known peak of `nbytes`."""
@@ -57,15 +57,15 @@ class Budget:
 
     def left(self) -> int:
         """Return the bytes that may still be allocated."""
-        return max(0, self.limit - self.resident - self.taken)
+        return max(0, self.limit - self.resident - self.allocated)
 
     def require(self, needed: int, what: str) -> None:
         """Raise `BudgetError` unless `needed` more bytes are left; `what` names in the message what needs them."""
-        if self.resident + self.taken + needed <= self.limit:
+        if self.resident + self.allocated + needed <= self.limit:
             return
         others = f"the {format_bytes(self.resident)} resident already"
-        if self.taken > 0:
-            others += f" and {format_bytes(self.taken)} for other things"
+        if self.allocated > 0:
+            others += f" and {format_bytes(self.allocated)} for other things"
         raise BudgetError(
             f"memory: {what} need {format_bytes(needed)} in addition to {others}, found "
             f"{self.text} ({format_bytes(self.limit)}); give --memory {self.advised(needed)} or more"
@@ -73,7 +73,7 @@ class Budget:
 
     def advised(self, needed: int) -> str:
         """Return the memory to advise where `needed` more bytes are wanted, such as ``84MiB``."""
-        whole = self.resident + max(self.taken + needed, self.expected) + _SLACK
+        whole = self.resident + max(self.allocated + needed, self.expected) + _SLACK
         return f"{-(-whole // (1 << 20))}MiB"
 
 

@@ -1,6 +1,6 @@
 """Feature rows gathered by the GPU: from host memory over the link, from its own, and from both at once.
 
-Beside the rows gathered, the same number of bytes copied: no gather can be faster than that; torch; and kernels of
+Against the rows gathered, the same number of bytes copied: no gather can be faster than that; torch; and kernels of
 designs that others published (`benchmarks.gpu.reference`). Rows are drawn at random, none twice in a pass, so that no
 cache serves any. Where the hottest rows lie in the memory of the GPU and the others on the host, accesses follow a
 power law over ranks, and the floor is what the busier of the two memories needs to copy the bytes that fall to it:

@@ -1,6 +1,6 @@
 """The gather from host memory, swept: one or two settings at a time are moved away from a base point.
 
-The product of all settings would take hours. The base point is what training does: `Case` without arguments. Beside
+The product of all settings would take hours. The base point is what training does: `Case` without arguments. For
 each case as many bytes are copied from the same memory. ``--sweep-out FILE`` keeps each case as soon as it is measured,
 and a later run goes on from there.
 """

@@ -153,11 +153,11 @@ def timed(batches: Iterator[Any], seconds: float, enough: Any) -> tuple[float, i
             return elapsed / count, count, elapsed
 
 
-def sampled(opened: Any, options: dict[str, Any], tables: SsdTables, slots: int, fewest: int) -> list[dict[str, Any]]:
+def sampled(layout: Any, options: dict[str, Any], tables: SsdTables, slots: int, fewest: int) -> list[dict[str, Any]]:
     """Return the ids of the first batches, by type: a third of them, and `fewest` at least, fills the memory."""
     batches: list[dict[str, Any]] = []
     seen, used, goal = np.zeros(tables.num_rows, bool), 0, 0
-    for batch in stream(opened.loader(**{**options, "features": None})):
+    for batch in stream(layout.loader(**{**options, "features": None})):
         batches.append({t: np.asarray(ids) for t, ids in batch.nodes.items()})
         rows = tables.among(batches[-1])
         seen[rows] = True

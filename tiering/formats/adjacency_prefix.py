@@ -55,7 +55,7 @@ class AdjacencyPrefix:
     edges: int
     """Their entries together: ``indptr[columns]``."""
     bytes: int
-    """Bytes of memory (`ListBytes.taken`); 0 for no columns. Each relation counts the keys of its destination type."""
+    """Bytes of memory (`ListBytes.prefix_bytes`); 0 for no columns. A relation counts its destination type's keys."""
     weights: bool = False
     """Sums of edge weights are among them. Where they are not, the sampler ``weighted`` reads them from the host."""
 

@@ -169,7 +169,7 @@ def _plan(csc: CscSizes, spent: int, sizes: SortSizes, room: int = 0) -> BucketP
     """Return the plan whose parts take fixed fractions of `spent`, if that suffices, and that fills `room`.
 
     Memory throughout: resident segments; two outputs of a chunk, a segment each, and offsets of the columns; counters
-    by segment and bucket; pieces of the files. Beside it, while the edge list arrives, `CscSizes.read_bytes` for each
+    by segment and bucket; pieces of the files. In addition, while the edge list arrives, `CscSizes.read_bytes` for each
     edge of a chunk; afterwards two inputs, what a chunk has scattered and 12 KiB for each run.
     """
     width, parts = sum(csc.parts), len(csc.parts)

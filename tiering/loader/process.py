@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from tiering.errors import CapabilityError
 
 _log = logging.getLogger("tiering.loader")
-_told: set[str] = set()
+_logged: set[str] = set()
 
 
 class ForkLock:
@@ -45,8 +45,8 @@ os.register_at_fork(after_in_child=_reopen_locks)
 
 def warn_once(message: str) -> None:
     """Log a warning the first time, later at level debug."""
-    _log.log(logging.DEBUG if message in _told else logging.WARNING, message)
-    _told.add(message)
+    _log.log(logging.DEBUG if message in _logged else logging.WARNING, message)
+    _logged.add(message)
 
 
 def require_torch() -> None:

@@ -96,7 +96,7 @@ class RayExecutor:
         self._head = str(self._ray.get_runtime_context().gcs_address)
         self._looked = self._quiet_since = -LOOK_SECONDS
         self._reached = self._roomy = time.monotonic()
-        self._told = self._lost_cluster = False
+        self._logged = self._lost_cluster = False
 
     @property
     def slots(self) -> int:
@@ -241,9 +241,9 @@ class RayExecutor:
 
     def _tell_if_nothing_begins(self) -> None:
         """Print one note if attempts wait for machines that others use."""
-        quiet = time.monotonic() - self._quiet_since >= SILENT_SECONDS and self._attempts and not self._told
+        quiet = time.monotonic() - self._quiet_since >= SILENT_SECONDS and self._attempts and not self._logged
         if quiet and not any(tried.where for tried in self._attempts.values()):
-            self._told = True
+            self._logged = True
             note(f"note: no task has begun for {SILENT_SECONDS:.0f} s: machines are busy or start; see `ray status`")
 
     def _machines(self) -> list[Any]:

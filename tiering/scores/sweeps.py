@@ -86,7 +86,7 @@ def _direct_files(graph: Graph, budget: Budget, need: MemoryNeed) -> list[Direct
     """Return each relation's file of indices where that is better read past the page cache than mapped, else "".
 
     That is where the indices are larger than what the method leaves to the cache, so that a scan would throw out its
-    own pages. Beside it who compares what is read with the file's checksums, if anybody does.
+    own pages. With each file its verifier, if reads are compared with checksums.
     """
     arrays = [graph.csc(relation)[1] for relation in graph.relations]
     large = past_the_cache(sum(indices.nbytes for indices in arrays), budget, need)

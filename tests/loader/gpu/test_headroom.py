@@ -28,7 +28,7 @@ def memory(monkeypatch):
     said = {"total_bytes": 1024 * MIB, "free_bytes": 512 * MIB, "torch_bytes": 0}
     for name in said:
         monkeypatch.setattr(SimulatedDevice, name, lambda device, name=name: said[name])
-    monkeypatch.setattr(process, "_told", set())
+    monkeypatch.setattr(process, "_logged", set())
     return said
 
 

@@ -71,7 +71,7 @@ def test_memory_that_cannot_be_shared_is_said_once(monkeypatch, caplog):
         def share(self):
             raise DeviceError("papers: operation not supported")
 
-    monkeypatch.setattr("tiering.loader.process._told", set())
+    monkeypatch.setattr("tiering.loader.process._logged", set())
     group = PeerGroup(0, 1, HashStore())
     for _ in range(2):
         memory = Unshared()

@@ -93,10 +93,10 @@ def run_stages(
         while started < count or waiting:
             while started < count and len(waiting) < max(1, ahead):
                 # Every stage has the item queued and waits for the one before; all keep the order: no deadlock.
-                given: Any = started
+                previous: Any = started
                 for stage, pool in zip(stages, pools, strict=True):
-                    given = pool.submit(_run, stage, given, f"{what} {started}", times)
-                waiting.append(given)
+                    previous = pool.submit(_run, stage, previous, f"{what} {started}", times)
+                waiting.append(previous)
                 started += 1
             asked = time.perf_counter()
             if in_order:

@@ -92,7 +92,7 @@ class HostLists:
         return int((self.indptr[begin + peer + 1 : end + 1 : peers] - starts).sum())
 
 
-_opened: WeakValueDictionary[tuple[Any, ...], GpuAdjacency] = WeakValueDictionary()
+_adjacencies: WeakValueDictionary[tuple[Any, ...], GpuAdjacency] = WeakValueDictionary()
 _lock = threading.Lock()
 _kept: list[Any] = []
 """Memory that peers may read as long as this process runs."""
@@ -116,9 +116,9 @@ def load_adjacency(
     """
     key = (layout.digest, device.index, weighted, group, cache_bytes)
     with _lock:
-        made = _opened.get(key)
+        made = _adjacencies.get(key)
         if made is None:
-            _opened[key] = made = _Builder(layout, device, group).build(weighted, cache_bytes)
+            _adjacencies[key] = made = _Builder(layout, device, group).build(weighted, cache_bytes)
         return made
 
 

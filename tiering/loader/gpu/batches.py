@@ -253,7 +253,7 @@ class GpuBatches:
             try:
                 yield [
                     sampling,
-                    PipelineStage("extraction", lambda given: self._extract(given[0], given[1], plan, slots)),
+                    PipelineStage("extraction", lambda drawn: self._extract(drawn[0], drawn[1], plan, slots)),
                 ]
             finally:
                 if slots is not None:  # other rows may be read into slots that a kernel still reads
