@@ -137,11 +137,11 @@ def _write_columns(writer: ArtifactWriter, graph: Graph, plan: ScorePlan, carrie
 
 @contextmanager
 def _scratch_errors() -> Iterator[None]:
-    """Say what to do where the disk refuses the scratch file."""
+    """Say what to do where the disk refuses the core's scratch file."""
     try:
         yield
-    except StorageError:
-        raise
-    except OSError as error:
-        advice = "; make room, or give more memory, so that less goes to disk" if error.errno == errno.ENOSPC else ""
-        raise StorageError(error.errno or errno.EIO, f"{error.strerror or error}{advice}") from error
+    except StorageError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        text = f"{error.strerror}; make room, or give more memory, so that less goes to disk"
+        raise StorageError(errno.ENOSPC, text) from error
