@@ -45,10 +45,10 @@ def datasets_command(
 
 
 def _row(source: DatasetSpec) -> tuple[str, ...]:
-    from tiering.pipeline import predict_spec
+    from tiering.pipeline import estimate_spec
 
     files = format_bytes(source.bytes) if source.bytes else ""
-    sizes = predict_spec(source)
+    sizes = estimate_spec(source)
     if sizes is None:
         return source.name, source.format, "", "", files, "", ""
     counts = format_count(sizes.nodes), format_count(sizes.edges)
@@ -56,9 +56,9 @@ def _row(source: DatasetSpec) -> tuple[str, ...]:
 
 
 def _document(source: DatasetSpec) -> dict[str, Any]:
-    from tiering.pipeline import predict_spec
+    from tiering.pipeline import estimate_spec
 
-    sizes = predict_spec(source)
+    sizes = estimate_spec(source)
     return {
         "name": source.name,
         "title": source.title,

@@ -1,4 +1,4 @@
-"""Descriptions, for people, of what commands made or would take. Machines get `summary` and forecasts as JSON."""
+"""Descriptions, for people, of what commands made or would take. Machines get `summary` and estimates as JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .output import print_json, print_parts
 
 if TYPE_CHECKING:
     from tiering.artifacts.artifact import Artifact
-    from tiering.plan import Forecast
+    from tiering.plan import Estimate
 
 
 def print_artifact(artifact: Artifact, as_json: bool) -> None:
@@ -19,10 +19,10 @@ def print_artifact(artifact: Artifact, as_json: bool) -> None:
         print_parts(artifact.describe())
 
 
-def print_forecast(forecast: Forecast, as_json: bool) -> None:
-    """Print a forecast, one JSON document or a table per stage; raises `StorageError` then if a disk is too small."""
+def print_estimate(estimate: Estimate, as_json: bool) -> None:
+    """Print a estimate, one JSON document or a table per stage; raises `StorageError` then if a disk is too small."""
     if as_json:
-        print_json(forecast.to_json())
+        print_json(estimate.to_json())
     else:
-        print_parts(forecast.describe())
-    forecast.require_space()
+        print_parts(estimate.describe())
+    estimate.require_space()

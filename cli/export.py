@@ -9,7 +9,7 @@ import typer
 
 from tiering.units import format_bytes
 
-from .describe import print_forecast
+from .describe import print_estimate
 from .options import Call, Common, Group, flag, takes
 from .output import print_fields, print_json
 
@@ -30,7 +30,7 @@ def export_command(
 
     asked = {"original_order": original_order, "threads": call.threads, "memory": call.memory}
     if call.dry_run:
-        print_forecast(pipeline.predict_export(layout, out, **asked), call.json)
+        print_estimate(pipeline.estimate_export(layout, out, **asked), call.json)
         return
     export = pipeline.export_layout(layout, out, force=call.force, verify=not call.no_verify, **asked)
     if call.json:

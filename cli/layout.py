@@ -28,4 +28,4 @@ def layout_command(
     from tiering import pipeline
 
     options = call.collect(LayoutSettings)
-    call.run_stage(pipeline.predict_layout, pipeline.layout, reordered, out, scores=scores, **options)
+    call.run_stage(pipeline.estimate_layout, pipeline.layout, reordered, out, scores=scores, **options)

@@ -15,7 +15,7 @@ from tiering.options import Option, option, options_of, spell_flag
 from tiering.run.carrier import ClusterOptions
 from tiering.units import parse_threads
 
-from .describe import print_artifact, print_forecast
+from .describe import print_artifact, print_estimate
 
 _COMMON = "Common options"
 MEMORY = Option("Memory to stay within, such as 8GiB or 50%; page cache is free.", "SIZE|auto", _COMMON)
@@ -113,13 +113,13 @@ class Call:
             return None
         return ClusterOptions(**given)
 
-    def run_stage(self, predict: Callable[..., Any], make: Callable[..., Any], *args: Any, **asked: Any) -> None:
+    def run_stage(self, estimate: Callable[..., Any], make: Callable[..., Any], *args: Any, **asked: Any) -> None:
         """Run a stage and print its artifact, or print what it would take."""
         asked |= {"threads": self.threads, "memory": self.memory}
         if "executor" in self.values:
             asked["cluster"] = self.cluster()
         if self.dry_run:
-            print_forecast(predict(*args, **asked), self.json)
+            print_estimate(estimate(*args, **asked), self.json)
             return
         if "no_verify" in self.values:
             asked["verify"] = not self.no_verify

@@ -28,4 +28,4 @@ def reorder_command(
     from tiering import pipeline
 
     asked = {"first": first, "features": features}
-    call.run_stage(pipeline.predict_reorder, pipeline.reorder_graph, graph, scores, out, **asked)
+    call.run_stage(pipeline.estimate_reorder, pipeline.reorder_graph, graph, scores, out, **asked)

@@ -10,7 +10,7 @@ import typer
 from tiering.run.carrier import ClusterOptions
 from tiering.units import format_seconds
 
-from .describe import print_forecast
+from .describe import print_estimate
 from .options import MEMORY, Call, Common, Group, flag, takes
 from .output import print_json, print_table
 
@@ -29,7 +29,7 @@ def run_command(
 
     asked = {"threads": call.threads, "memory": memory, "force": force, "cluster": call.cluster()}
     if call.dry_run:
-        print_forecast(pipeline.predict_run(config, **asked), call.json)
+        print_estimate(pipeline.estimate_run(config, **asked), call.json)
         return
     report = pipeline.run_config(config, verify=not call.no_verify, **asked)
     if call.json:

@@ -42,5 +42,5 @@ def score_command(
     if "metapaths" in given:
         given["metapaths"] = parse_metapaths(given["metapaths"])
     call.run_stage(
-        pipeline.predict_score, pipeline.score_graph, graph, out, method=method, scores=from_, train=train, **given
+        pipeline.estimate_score, pipeline.score_graph, graph, out, method=method, scores=from_, train=train, **given
     )

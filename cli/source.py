@@ -48,7 +48,7 @@ def import_command(
     if checksum_features:
         options["checksum_features"] = True
     call.run_stage(
-        pipeline.predict_import, pipeline.import_graph, source, out, format=format_, edge_ids=edge_ids, **options
+        pipeline.estimate_import, pipeline.import_graph, source, out, format=format_, edge_ids=edge_ids, **options
     )
 
 

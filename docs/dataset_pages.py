@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tiering.datasets.specs import DatasetSpec
 from tiering.datasets.specs.tree import list_files
-from tiering.pipeline import predict_run, predict_spec
-from tiering.plan import Forecast
+from tiering.pipeline import estimate_run, estimate_spec
+from tiering.plan import Estimate
 from tiering.units import format_bytes, format_count, format_seconds
 
 MEMORY = "64GiB"
@@ -46,7 +46,7 @@ def _table(columns: tuple[str, ...], rows: Iterable[Sequence[str]]) -> list[str]
 
 def _sizes(source: DatasetSpec) -> tuple[str, ...]:
     files = format_bytes(source.bytes) if source.bytes else ""
-    sizes = predict_spec(source)
+    sizes = estimate_spec(source)
     if sizes is None:
         return f"`{source.name}`", "", "", files, "", ""
     counts = format_count(sizes.nodes), format_count(sizes.edges)
@@ -58,17 +58,17 @@ def _job(job: Path, source: DatasetSpec) -> list[str]:
     if not job.is_file():
         return []
     with tempfile.TemporaryDirectory() as folder:
-        forecast = predict_run(shutil.copy(job, folder), memory=MEMORY)
+        estimate = estimate_run(shutil.copy(job, folder), memory=MEMORY)
     return [
         "## The whole job",
         f"`tiering run examples/datasets/{job.name}`, in {MEMORY} of memory:",
         f"```toml\n{job.read_text()}```",
-        *_table(("stage", "time", "peak memory", "read", "written", "left on the disk"), _stages(forecast)),
+        *_table(("stage", "time", "peak memory", "read", "written", "left on the disk"), _stages(estimate)),
         "Foreseen, not measured: disks of 1 GB/s and 10 ns for an edge and thread are assumed.",
     ]
 
 
-def _stages(forecast: Forecast) -> list[tuple[str, ...]]:
+def _stages(estimate: Estimate) -> list[tuple[str, ...]]:
     return [
         (
             plan.stage,
@@ -78,5 +78,5 @@ def _stages(forecast: Forecast) -> list[tuple[str, ...]]:
             format_bytes(plan.disk_written),
             format_bytes(plan.disk_left),
         )
-        for plan in forecast.plans
+        for plan in estimate.plans
     ]

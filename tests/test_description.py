@@ -143,10 +143,10 @@ def test_a_loader_shows_what_it_did_so_far(made: dict[str, Any]) -> None:
 
 
 def test_a_forecast_shows_what_a_dry_run_prints(made: dict[str, Any], tmp_path: Path, tiering_cli: Any) -> None:
-    from tiering.pipeline import predict_score
+    from tiering.pipeline import estimate_score
 
     graph = made["graph"].path
-    page = page_of(predict_score(graph, tmp_path / "out", "degree"))
+    page = page_of(estimate_score(graph, tmp_path / "out", "degree"))
     printed = tiering_cli("score", graph, "--method", "degree", "--out", tmp_path / "out", "--dry-run").ok().out
     assert any(row[0] == "total" for row in page.rows)
     assert [text for text in page.texts if text.startswith(("time", "note", "nothing"))] == [

@@ -9,16 +9,16 @@ import pytest
 
 from tiering import plan as plan_module
 from tiering.errors import StorageError
-from tiering.plan import DISK_RATE, EDGE_SECONDS, Forecast, StagePlan, Step
+from tiering.plan import DISK_RATE, EDGE_SECONDS, Estimate, StageEstimate, StepEstimate
 
 STEPS = (
-    Step("one", "in memory", memory=100, disk_read=7, disk_written=20),
-    Step("two", "scatter", memory=300, disk_written=30, disk_scratch=1000),
+    StepEstimate("one", "in memory", memory=100, disk_read=7, disk_written=20),
+    StepEstimate("two", "scatter", memory=300, disk_written=30, disk_scratch=1000),
 )
 
 
 def test_totals(tmp_path):
-    plan = StagePlan("import", tmp_path / "out", STEPS, {tmp_path / "out": 50, tmp_path / "ssd": 70}, 1000)
+    plan = StageEstimate("import", tmp_path / "out", STEPS, {tmp_path / "out": 50, tmp_path / "ssd": 70}, 1000)
     assert (plan.memory, plan.disk_read, plan.disk_written, plan.disk_scratch) == (1300, 7, 50, 1000)
     assert plan.disk_left == 120
     assert plan.needed() == {tmp_path / "out": 1050, tmp_path / "ssd": 70}
@@ -29,10 +29,10 @@ def test_totals(tmp_path):
 
 def test_what_earlier_stages_leave_counts(tmp_path, monkeypatch):
     """The fullest moment: what lies there already, and the scratch of the stage that runs."""
-    first = StagePlan("import", tmp_path / "a", STEPS, {tmp_path / "a": 50})
-    second = StagePlan("score", tmp_path / "b", (), {tmp_path / "b": 900})
-    third = StagePlan("reorder", tmp_path / "c", (Step("r", "", disk_scratch=200),), {tmp_path / "c": 30})
-    made = Forecast((first, second, third))
+    first = StageEstimate("import", tmp_path / "a", STEPS, {tmp_path / "a": 50})
+    second = StageEstimate("score", tmp_path / "b", (), {tmp_path / "b": 900})
+    third = StageEstimate("reorder", tmp_path / "c", (StepEstimate("r", "", disk_scratch=200),), {tmp_path / "c": 30})
+    made = Estimate((first, second, third))
     for free, fits in ((1180, True), (1179, False)):
         monkeypatch.setattr(plan_module, "disk_free", lambda path, free=free: free)
         assert (made.shortages() == []) is fits
@@ -43,14 +43,16 @@ def test_what_earlier_stages_leave_counts(tmp_path, monkeypatch):
 
 def test_time_is_bytes_moved_and_edges_by_thread():
     """Scratch is written and read; rows and nodes are counted by their bytes."""
-    edges = Step("e", "", disk_read=1 << 30, disk_written=1 << 29, disk_scratch=1 << 28, amount=10**9, unit="edge")
-    rows = Step("r", "", disk_read=1 << 29, amount=10**9, unit="row")
+    edges = StepEstimate(
+        "e", "", disk_read=1 << 30, disk_written=1 << 29, disk_scratch=1 << 28, amount=10**9, unit="edge"
+    )
+    rows = StepEstimate("r", "", disk_read=1 << 29, amount=10**9, unit="row")
     for threads in (1, 8):
-        plan = StagePlan("import", Path("graph"), (edges, rows), threads=threads)
+        plan = StageEstimate("import", Path("graph"), (edges, rows), threads=threads)
         assert plan.seconds == pytest.approx((5 << 29) / DISK_RATE + 10**9 * EDGE_SECONDS / threads)
-    assert Forecast((plan, plan)).seconds == 2 * plan.seconds
+    assert Estimate((plan, plan)).seconds == 2 * plan.seconds
 
 
 def test_output_of_a_stage_that_is_there_needs_nothing(tmp_path):
-    plan = StagePlan("import", Path("graph"), (), {}, 5)
+    plan = StageEstimate("import", Path("graph"), (), {}, 5)
     assert (plan.memory, plan.disk_left, plan.needed()) == (5, 0, {})

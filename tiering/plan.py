@@ -37,7 +37,7 @@ def base_memory(budget: Budget) -> int:
 
 
 @dataclass(frozen=True)
-class Step:
+class StepEstimate:
     """One step of a stage; steps follow each other."""
 
     name: str
@@ -62,12 +62,12 @@ class Step:
 
 
 @dataclass(frozen=True)
-class StagePlan:
+class StageEstimate:
     """A stage: its steps, what it leaves and where."""
 
     stage: str
     out: Path
-    steps: tuple[Step, ...]
+    steps: tuple[StepEstimate, ...]
     """In the order in which they run."""
     left: Mapping[Path, int] = field(default_factory=dict)
     """Bytes that stay, by the directory they lie in: `out`, and those of SSD images."""
@@ -163,10 +163,10 @@ class Shortage:
 
 
 @dataclass(frozen=True)
-class Forecast(Described):
+class Estimate(Described):
     """The estimate of one or several stages that run one after the other."""
 
-    plans: tuple[StagePlan, ...]
+    plans: tuple[StageEstimate, ...]
 
     @property
     def seconds(self) -> float:

@@ -251,10 +251,10 @@ def test_scratch_is_as_planned(tmp_path, monkeypatch, resident, edges):
     reserved: list[int] = []
     reserve = reader.reserve
     monkeypatch.setattr(reader, "reserve", lambda path, nbytes: (reserved.append(nbytes), reserve(path, nbytes)))
-    forecast = plan_import(data, Budget(1 << 40, "test"), edge_ids=True, sizes=sizes).stage(tmp_path)
+    estimate = plan_import(data, Budget(1 << 40, "test"), edge_ids=True, sizes=sizes).stage(tmp_path)
     build_graph(data, tmp_path / "made", edge_ids=True, sizes=sizes)
-    assert sum(reserved) == forecast.disk_scratch
-    assert (forecast.disk_scratch > 0) == (resident < 1 and edges > 0)
+    assert sum(reserved) == estimate.disk_scratch
+    assert (estimate.disk_scratch > 0) == (resident < 1 and edges > 0)
 
 
 def test_too_little_memory(tmp_path):

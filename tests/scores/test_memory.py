@@ -110,13 +110,13 @@ def budgets(minimum: int, recommended: int) -> list[int]:
 def test_scratch_is_predicted(rmat: Graph, tmp_path: Path, settled_memory: None, share: float, on_disk: bool) -> None:
     """By the rule of the core, without its counts of every bin."""
     need = plan_score(rmat, "wrpr", threads=2, train="1%").need
-    pipeline.predict_score(rmat, tmp_path / "out", "wrpr", memory="8GiB", train="1%")  # what that takes is taken now
+    pipeline.estimate_score(rmat, tmp_path / "out", "wrpr", memory="8GiB", train="1%")  # what that takes is taken now
     limit = own_memory() + MARGIN + int(need.minimum + share * (need.recommended - need.minimum))
-    forecast = pipeline.predict_score(rmat, tmp_path / "out", "wrpr", threads=2, memory=limit, train="1%")
+    estimate = pipeline.estimate_score(rmat, tmp_path / "out", "wrpr", threads=2, memory=limit, train="1%")
     with seen_files(tmp_path, lambda sizes: max(sizes, default=0)) as sizes:
         score_graph(rmat, "wrpr", tmp_path / "out", threads=2, memory=limit, train="1%")
     assert (max(sizes) > 0) == on_disk
-    assert forecast.plans[0].disk_scratch == pytest.approx(max(sizes), rel=0.2, abs=4 * MIB)
+    assert estimate.plans[0].disk_scratch == pytest.approx(max(sizes), rel=0.2, abs=4 * MIB)
 
 
 @pytest.mark.slow

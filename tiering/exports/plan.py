@@ -10,12 +10,12 @@ from tiering.exports.source import ExportSource
 from tiering.exports.tier_rows import TierRows
 from tiering.formats.shape import EdgeShape, GraphShape
 from tiering.memory import Budget
-from tiering.plan import StagePlan, Step, base_memory
+from tiering.plan import StageEstimate, StepEstimate, base_memory
 from tiering.reorder.plan import expected_memory, relabelling_steps
 from tiering.reorder.rows import minimum_memory, plan_rows
 
 
-def plan_export(source: ExportSource, out: Path, budget: Budget, threads: int) -> StagePlan:
+def plan_export(source: ExportSource, out: Path, budget: Budget, threads: int) -> StageEstimate:
     """Plan an export; raise `BudgetError` if the memory does not suffice."""
     shape = GraphShape.of(source.graph, tables=False)
     budget.require(_least_memory(source, shape), "pieces of what is exported")
@@ -23,7 +23,7 @@ def plan_export(source: ExportSource, out: Path, budget: Budget, threads: int) -
     steps += [_plan_nodes(name, shape, source) for name in shape.node_types]
     steps += [_plan_rows(name, source, budget) for name in source.feature_types]
     written = {out: sum(step.disk_written for step in steps)}
-    return StagePlan("export", out, tuple(steps), written, base_memory(budget), threads=threads)
+    return StageEstimate("export", out, tuple(steps), written, base_memory(budget), threads=threads)
 
 
 def _least_memory(source: ExportSource, shape: GraphShape) -> int:
@@ -35,7 +35,9 @@ def _least_memory(source: ExportSource, shape: GraphShape) -> int:
     return max(needs)
 
 
-def _plan_relation(edges: EdgeShape, shape: GraphShape, source: ExportSource, budget: Budget, threads: int) -> Step:
+def _plan_relation(
+    edges: EdgeShape, shape: GraphShape, source: ExportSource, budget: Budget, threads: int
+) -> StepEstimate:
     """Plan the edges of a relation; with original ids they are relabelled in a scratch file."""
     stored, columns = shape.edge_bytes(edges), shape.num_nodes(edges.relation[2]) + 1
     id_bytes = shape.nodes[edges.relation[0]].id_bytes
@@ -45,10 +47,10 @@ def _plan_relation(edges: EdgeShape, shape: GraphShape, source: ExportSource, bu
         how, scratch = "relabelled", stored
         memory = max(memory, *(step.memory for step in relabelling_steps(edges, shape, budget, threads)))
     read = round(stored * edges.uncached)
-    return Step(relation_key(edges.relation), how, memory, read, written, scratch, edges.num_edges, "edge")
+    return StepEstimate(relation_key(edges.relation), how, memory, read, written, scratch, edges.num_edges, "edge")
 
 
-def _plan_nodes(node_type: str, shape: GraphShape, source: ExportSource) -> Step:
+def _plan_nodes(node_type: str, shape: GraphShape, source: ExportSource) -> StepEstimate:
     """Plan labels, splits, labels of the splits, and original ids where ids are ranks."""
     node = shape.nodes[node_type]
     written = sum(node.arrays.values())
@@ -56,17 +58,17 @@ def _plan_nodes(node_type: str, shape: GraphShape, source: ExportSource) -> Step
         written += node.num_nodes * node.id_bytes
     if "label" in node.arrays:
         written += 8 * sum(node.splits.values())
-    return Step(f"nodes of {node_type}", "copied", COPY_MEMORY, 0, written, 0, node.num_nodes, "node")
+    return StepEstimate(f"nodes of {node_type}", "copied", COPY_MEMORY, 0, written, 0, node.num_nodes, "node")
 
 
-def _plan_rows(node_type: str, source: ExportSource, budget: Budget) -> Step:
+def _plan_rows(node_type: str, source: ExportSource, budget: Budget) -> StepEstimate:
     """Plan the feature rows of a type."""
     table, (forth, _) = source.table(node_type), source.maps(node_type)
     name, nbytes = f"features of {node_type}", table.bytes
     read = table.bytes_on_disk() if isinstance(table, TierRows) else 0
     if forth is None:
-        return Step(name, "in order", streaming_memory(table), read or nbytes, nbytes, 0, table.rows, "row")
+        return StepEstimate(name, "in order", streaming_memory(table), read or nbytes, nbytes, 0, table.rows, "row")
     rows = plan_rows(table, False, budget.without(permuting_memory(table)), row_sizes(table))
     read = rows.passes * read if isinstance(table, TierRows) else rows.disk_read(table)
     memory = rows.memory + permuting_memory(table)
-    return Step(name, rows.how, memory, read, nbytes, rows.bytes_scratch, table.rows, "row")
+    return StepEstimate(name, rows.how, memory, read, nbytes, rows.bytes_scratch, table.rows, "row")

@@ -21,7 +21,7 @@ from tiering.formats.dataset import Dataset, EdgeData, FeatureStream
 from tiering.formats.graph import relation_folder
 from tiering.formats.shape import GraphShape, value_bytes
 from tiering.memory import Budget
-from tiering.plan import StagePlan, Step, base_memory
+from tiering.plan import StageEstimate, StepEstimate, base_memory
 from tiering.run.carrier import Carrier
 from tiering.run.shuffle import edge_bytes
 from tiering.units import format_count
@@ -253,27 +253,27 @@ class RelationPlan:
         """Return the arrays along the edges, as they are named in `CscSizes.values`; ``None``: the edges' numbers."""
         return [self.edges.edge_ids if name == "edge_ids" else self.edges.data[name] for name in self.csc.values]
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[StepEstimate]:
         """Return one step in memory, two by buckets: the edges are scattered, then sorted."""
         name, csc, plan = relation_key(self.edges.relation), self.csc, self.buckets
         written = sum(csc.written)
         if self.tasks:
             read, memory = bytes_on_disk(self.edges.arrays), -(-csc.num_edges // self.tasks) * self.edge_bytes
-            return [Step(name, f"{self.tasks} tasks", memory, read, written, 0, csc.num_edges, "edge")]
+            return [StepEstimate(name, f"{self.tasks} tasks", memory, read, written, 0, csc.num_edges, "edge")]
         if self.copied:
             read = sum(map(uncached_bytes, [self.lists.indptr, *self.edges.arrays]))
-            return [Step(name, "copied", copy_memory(self.edges, csc), read, written, 0, csc.num_edges, "edge")]
+            return [StepEstimate(name, "copied", copy_memory(self.edges, csc), read, written, 0, csc.num_edges, "edge")]
         if plan is None:
             read = sum(map(uncached_bytes, self.edges.arrays))
-            return [Step(name, "in memory", csc.in_memory(), read, written, 0, csc.num_edges, "edge")]
+            return [StepEstimate(name, "in memory", csc.in_memory(), read, written, 0, csc.num_edges, "edge")]
         whole = max(1, plan.segments * padded(csc.segment(plan.chunk)[-1]))
         how = f"buckets, {plan.bytes_scratch / whole:.0%} on disk"
         if plan.segments > plan.runs:
             how += ", twice"
         read, memory = bytes_on_disk(self.edges.arrays), plan.memory
         return [
-            Step(name, how, memory, read, 0, plan.bytes_scratch, csc.num_edges, "edge"),
-            Step(f"{name} sorted", how, memory, 0, written, 0, csc.num_edges, "edge"),
+            StepEstimate(name, how, memory, read, 0, plan.bytes_scratch, csc.num_edges, "edge"),
+            StepEstimate(f"{name} sorted", how, memory, 0, written, 0, csc.num_edges, "edge"),
         ]
 
 
@@ -308,19 +308,19 @@ class ImportPlan:
     relations: tuple[RelationPlan, ...]
     budget: Budget
 
-    def stage(self, out: Path) -> StagePlan:
+    def stage(self, out: Path) -> StageEstimate:
         """Return the steps for an artifact at `out`."""
         steps = [step for relation in self.relations for step in relation.steps()]
         features = list(self._features())
         left = {out: self.shape.graph_bytes() + sum(step.disk_written for step in features) + self._name_bytes()}
-        return StagePlan("import", out, (*steps, self._nodes(), *features), left, base_memory(self.budget))
+        return StageEstimate("import", out, (*steps, self._nodes(), *features), left, base_memory(self.budget))
 
     def _name_bytes(self) -> int:
         """Return the bytes of the names of nodes."""
         tables = [data.names for data in self.dataset.nodes.values() if data.names is not None]
         return sum(table.offsets.nbytes + table.data.nbytes for table in tables)
 
-    def _nodes(self) -> Step:
+    def _nodes(self) -> StepEstimate:
         """Return the step of labels, splits, names and other arrays of the nodes; the manifests."""
         written = sum(map(self.shape.node_bytes, self.shape.node_types)) + self._name_bytes()
         arrays = [
@@ -331,15 +331,15 @@ class ImportPlan:
         ]
         read = sum(map(uncached_bytes, arrays))
         copied = max((8 * v.size for v in arrays if v.dtype.itemsize != 8 or not v.flags.c_contiguous), default=0)
-        return Step("nodes", "in memory", copied, read, written, 0, self.shape.num_nodes(), "node")
+        return StepEstimate("nodes", "in memory", copied, read, written, 0, self.shape.num_nodes(), "node")
 
-    def _features(self) -> Iterator[Step]:
+    def _features(self) -> Iterator[StepEstimate]:
         """Yield the feature rows that lie in no file to refer to."""
         for node_type, data in self.dataset.nodes.items():
             stream, table = data.features, self.shape.feature_table(node_type)
             if isinstance(stream, FeatureStream) and table is not None:
                 memory = stream.memory + appending_memory(table.bytes)
-                yield Step(
+                yield StepEstimate(
                     f"features of {node_type}", stream.how, memory, stream.read, table.bytes, 0, table.rows, "row"
                 )
 

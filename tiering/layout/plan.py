@@ -23,7 +23,7 @@ from tiering.layout.edge_rows import edge_feature_tables, edge_tables_to_place
 from tiering.layout.options import LayoutOptions
 from tiering.layout.tiers import Capacities, RankedTable, plan_tiers
 from tiering.memory import Budget
-from tiering.plan import StagePlan, Step, base_memory
+from tiering.plan import StageEstimate, StepEstimate, base_memory
 from tiering.reorder.rows import minimum_memory, plan_rows
 from tiering.reorder.rows.tasks import task_bytes
 from tiering.run.carrier import Carrier
@@ -48,7 +48,7 @@ class LayoutPlan:
     """Directories of the stripe files; none if no row lies on SSD."""
     split: CacheSplit | None = None
     """Division of each GPU's memory with adjacency lists; ``None`` without a cache."""
-    steps: tuple[Step, ...] = ()
+    steps: tuple[StepEstimate, ...] = ()
     """Steps that planning took."""
     notes: tuple[str, ...] = ()
     """Notes on the plan for the user."""
@@ -103,7 +103,7 @@ class LayoutPlan:
         ]
         return self.writing_memory() + max(rows, default=0)
 
-    def stage(self, out: Path, budget: Budget, copied: int, carrier: Carrier | None = None) -> StagePlan:
+    def stage(self, out: Path, budget: Budget, copied: int, carrier: Carrier | None = None) -> StageEstimate:
         """Return the steps of writing the layout, with the memory of the rows and of the files being written.
 
         `copied` are the bytes of a graph that cannot be hard-linked into the layout. A `carrier` writes large tables by
@@ -114,21 +114,21 @@ class LayoutPlan:
         if carrier is not None and carrier.cuts(needed):
             parts, content = carrier.grid.parts(needed), sum(table.bytes for table in self.tables.values())
             written = sum(self.places(out).values())
-            rows = [Step("rows", f"{parts} tasks", -(-needed // parts), content, written, 0, content, "B")]
+            rows = [StepEstimate("rows", f"{parts} tasks", -(-needed // parts), content, written, 0, content, "B")]
         else:
             budget.require(self.least_memory(), ROWS)
             rows = [self._row_step(entry, self.tables[name], rest) for name, entry in self.entries.items()]
-        graph = Step("graph", "copied" if copied else "hard links", 0, copied, copied)
+        graph = StepEstimate("graph", "copied" if copied else "hard links", 0, copied, copied)
         places = self.places(out)
         places[out] += copied
-        return StagePlan(
+        return StageEstimate(
             "layout", out, (*self.steps, *rows, graph), places, base_memory(budget), self.notes + self.first
         )
 
-    def _row_step(self, entry: TypeLayout, table: FeatureTable, budget: Budget) -> Step:
+    def _row_step(self, entry: TypeLayout, table: FeatureTable, budget: Budget) -> StepEstimate:
         """Plan the rows of a type: read in rank order, copied into pieces, hashed, written in the background."""
         rows = plan_rows(table, table.row_order == "rank", budget, copies=self.copies(entry))
-        return Step(
+        return StepEstimate(
             f"rows of {entry.node_type}",
             rows.how,
             rows.memory + self.writing_memory(),
@@ -185,7 +185,7 @@ def plan_layout(
     plan = _place_rows(graph.path, rows, tables, replace(capacities, gpu=split.gpu), options)
     lists = sum(graph.num_nodes(relation[2]) for relation in graph.relations)
     need = split_memory(sum(table.rows for table in rows), lists)
-    step = Step("adjacency cache", "done now", need, amount=lists, unit="list")
+    step = StepEstimate("adjacency cache", "done now", need, amount=lists, unit="list")
     return replace(plan, split=split, steps=(step,), notes=(str(split),))
 
 

@@ -2,7 +2,7 @@
 
 from tiering.arguments import naming_files
 from tiering.artifacts.storage import storage_errors
-from tiering.pipeline.chain import predict_run, run_chain, run_config
+from tiering.pipeline.chain import estimate_run, run_chain, run_config
 from tiering.pipeline.commands import (
     evaluate_scores,
     export_layout,
@@ -13,28 +13,28 @@ from tiering.pipeline.commands import (
     score_graph,
     write_layout,
 )
-from tiering.pipeline.predict import (
-    predict_export,
-    predict_import,
-    predict_layout,
-    predict_reorder,
-    predict_score,
-    predict_spec,
+from tiering.pipeline.estimate import (
+    estimate_export,
+    estimate_import,
+    estimate_layout,
+    estimate_reorder,
+    estimate_score,
+    estimate_spec,
 )
 
 __all__ = [
+    "estimate_export",
+    "estimate_import",
+    "estimate_layout",
+    "estimate_reorder",
+    "estimate_run",
+    "estimate_score",
+    "estimate_spec",
     "evaluate_scores",
     "export_layout",
     "generate_dataset",
     "import_graph",
     "layout",
-    "predict_export",
-    "predict_import",
-    "predict_layout",
-    "predict_reorder",
-    "predict_run",
-    "predict_score",
-    "predict_spec",
     "reorder_graph",
     "run_chain",
     "run_config",

@@ -34,8 +34,8 @@ from tiering.pipeline.commands import (
     scratch_of,
 )
 from tiering.pipeline.config import ChainConfig, read_config
-from tiering.pipeline.predict import import_plan, predict_layout, predict_reorder, predict_score
-from tiering.plan import Forecast, StagePlan, base_memory
+from tiering.pipeline.estimate import estimate_layout, estimate_reorder, estimate_score, import_plan
+from tiering.plan import Estimate, StageEstimate, base_memory
 from tiering.progress import kept, note
 from tiering.run.carrier import Carrier, ClusterOptions
 from tiering.units import format_bytes, format_seconds
@@ -161,14 +161,14 @@ def _run(
     return report
 
 
-def predict_run(
+def estimate_run(
     path: str | os.PathLike[str],
     *,
     threads: Threads = None,
     memory: Memory = None,
     force: bool = False,
     cluster: ClusterOptions | None = None,
-) -> Forecast:
+) -> Estimate:
     """Estimate what `run_config` would take; a stage that would be skipped has no steps.
 
     Each stage is planned from what is there and current, or from the sizes that the one before will leave. Raises what
@@ -184,7 +184,7 @@ def predict_run(
         if target.exists():
             refuse_foreign(target)
     held = base_memory(parse_memory(common["memory"]))
-    plans = {name: StagePlan(name, target, (), {}, held) for name, target in out.items()}
+    plans = {name: StageEstimate(name, target, (), {}, held) for name, target in out.items()}
 
     graph: SizedGraph | None = chain.graph()
     if graph is None:
@@ -193,19 +193,19 @@ def predict_run(
         )
     scores = chain.scores(graph) if isinstance(graph, Graph) else None
     if scores is None:
-        (plans["score"],) = predict_score(graph, out["score"], **common, **config.score).plans
+        (plans["score"],) = estimate_score(graph, out["score"], **common, **config.score).plans
     reordered: SizedGraph | None = None
     if isinstance(graph, Graph) and scores is not None:
         reordered = chain.reordered(graph, scores)
     known = scores if config.layout.cache is not None else None
     if isinstance(reordered, Graph) and chain.layout(reordered, known) is not None:
-        return Forecast(tuple(plans.values()))
+        return Estimate(tuple(plans.values()))
     if reordered is None:
         asked = {"first": config.first, "features": config.features}
-        (plans["reorder"],) = predict_reorder(graph, scores, out["reorder"], **asked, **common).plans
+        (plans["reorder"],) = estimate_reorder(graph, scores, out["reorder"], **asked, **common).plans
         reordered = GraphShape.of(graph).reordered(out["reorder"], features=config.features)
-    (plans["layout"],) = predict_layout(reordered, out["layout"], config.layout, scores=known, **common).plans
-    return Forecast(tuple(plans.values()))
+    (plans["layout"],) = estimate_layout(reordered, out["layout"], config.layout, scores=known, **common).plans
+    return Estimate(tuple(plans.values()))
 
 
 def _check_outputs(path: Path, config: ChainConfig, cluster: Workers) -> None:

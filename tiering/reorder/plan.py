@@ -11,7 +11,7 @@ from tiering.artifacts.file_writer import appending_memory
 from tiering.artifacts.manifest import relation_key
 from tiering.formats.shape import EdgeShape, GraphShape
 from tiering.memory import Budget
-from tiering.plan import StagePlan, Step, base_memory
+from tiering.plan import StageEstimate, StepEstimate, base_memory
 from tiering.reorder.adjacency import RelabelSizes
 from tiering.reorder.arrays import NodeWindows
 from tiering.reorder.graph import rows_budget
@@ -35,7 +35,7 @@ def plan_reorder(
     uncached: float = 0.0,
     first: Collection[str] = (),
     carrier: Carrier | None = None,
-) -> StagePlan:
+) -> StageEstimate:
     """Return the plan of a reorder; `uncached` is the share of the scores that the page cache does not hold.
 
     `first`: node types of which the user puts some nodes first. A `carrier` runs large steps as tasks.
@@ -68,7 +68,7 @@ def plan_reorder(
         else:
             steps += plan.features()
         left += sum(table.bytes for table in shape.tables.values())
-    return StagePlan("reorder", out, tuple(steps), {out: left}, base_memory(budget), threads=threads)
+    return StageEstimate("reorder", out, tuple(steps), {out: left}, base_memory(budget), threads=threads)
 
 
 def expected_memory(shape: GraphShape, features: bool) -> int:
@@ -106,7 +106,7 @@ def _in_words(windows: int) -> str:
     return "in memory" if windows <= 1 else f"{windows} windows"
 
 
-def relabelling_steps(edges: EdgeShape, shape: GraphShape, budget: Budget, threads: int) -> Iterator[Step]:
+def relabelling_steps(edges: EdgeShape, shape: GraphShape, budget: Budget, threads: int) -> Iterator[StepEstimate]:
     """Yield the steps of `tiering.reorder.adjacency.write_relation` for a relation whose orders are mapped."""
     return _Plan(shape, budget, threads, 0.0, ()).relation(edges)
 
@@ -131,7 +131,7 @@ class _Plan:
     def _windows(self, nbytes: int) -> NodeWindows:
         return NodeWindows(self.budget.without(nbytes), SIZES, self.threads)
 
-    def ranking(self, node_type: str) -> Step:
+    def ranking(self, node_type: str) -> StepEstimate:
         """Return the nodes by score."""
         count = self.shape.num_nodes(node_type)
         marked = count if node_type in self.first else 0
@@ -139,9 +139,11 @@ class _Plan:
         if (together := nodes_per_run(node_type, count, self.threads, self.budget.without(marked))) < count:
             pieces = -(-count // together)
             memory, passes, how = self.budget.left(), 2 + pieces, f"{pieces} pieces"
-        return Step(f"rank {node_type}", how, memory, round(passes * 8 * count * self.uncached), 0, 0, count, "node")
+        return StepEstimate(
+            f"rank {node_type}", how, memory, round(passes * 8 * count * self.uncached), 0, 0, count, "node"
+        )
 
-    def order(self, node_type: str) -> Iterator[Step]:
+    def order(self, node_type: str) -> Iterator[StepEstimate]:
         """Yield the steps of the order, its inverse, and the score by rank."""
         count, one = self.shape.num_nodes(node_type), self._map_bytes(node_type)
         whole = node_type not in self.first and nodes_per_run(node_type, count, self.threads, self.budget) >= count
@@ -149,26 +151,26 @@ class _Plan:
         number, block = windows.count(one), SIZES.block
         memory = (one if whole else min(SIZES.node_piece, 4 * one)) + min(one, max(block, windows.room))
         read = 0 if whole else one * number
-        yield Step(f"order of {node_type}", _in_words(number), memory, read, 2 * one, 0, count, "node")
+        yield StepEstimate(f"order of {node_type}", _in_words(number), memory, read, 2 * one, 0, count, "node")
         yield self._array(f"score of {node_type}", node_type, 8 * count, self._inverse(node_type), self.uncached)
 
-    def node_arrays(self, node_type: str) -> Iterator[Step]:
+    def node_arrays(self, node_type: str) -> Iterator[StepEstimate]:
         """Yield the arrays that run along the nodes, and splits."""
         for name, nbytes in sorted(self.shape.nodes[node_type].arrays.items()):
             if name.startswith("split-"):
-                yield Step(f"{node_type} {name}", "some at a time", 20 << 20, 0, nbytes, 0, nbytes // 8, "node")
+                yield StepEstimate(f"{node_type} {name}", "some at a time", 20 << 20, 0, nbytes, 0, nbytes // 8, "node")
             else:
                 yield self._array(f"{node_type} {name}", node_type, nbytes, 0, 0.0)
 
-    def _array(self, name: str, node_type: str, nbytes: int, inverse: int, uncached: float) -> Step:
+    def _array(self, name: str, node_type: str, nbytes: int, inverse: int, uncached: float) -> StepEstimate:
         """Return the step of an array along the nodes of a type; `inverse` bytes of ranks are in memory."""
         windows, count = self._windows(inverse), self.shape.num_nodes(node_type)
         number = windows.count(nbytes)
         read = number * (round(nbytes * uncached) + (0 if inverse else self._map_bytes(node_type)))
         memory = inverse + min(nbytes, max(SIZES.block, windows.room)) + min(SIZES.node_piece, 4 * nbytes)
-        return Step(name, _in_words(number), memory, read, nbytes, 0, number * count, "row")
+        return StepEstimate(name, _in_words(number), memory, read, nbytes, 0, number * count, "row")
 
-    def relation(self, edges: EdgeShape) -> Iterator[Step]:
+    def relation(self, edges: EdgeShape) -> Iterator[StepEstimate]:
         """Yield offsets, then each file that runs along the entries by windows."""
         sizes, name = _relabel_sizes(edges, self.shape), relation_key(edges.relation)
         sizes.require(name, self.budget)
@@ -176,14 +178,14 @@ class _Plan:
         inverse = self._inverse(edges.relation[2])
         read = round(offsets * edges.uncached) + (0 if inverse else self._map_bytes(edges.relation[2]))
         memory = inverse + min(offsets, self.budget.left())
-        yield Step(f"{name} indptr", "in memory", memory, read, offsets, 0, sizes.num_dst, "node")
+        yield StepEstimate(f"{name} indptr", "in memory", memory, read, offsets, 0, sizes.num_dst, "node")
         yield self._entries(f"{name} indices", sizes, sizes.id_bytes, inverse, edges.uncached, indices=True)
         for key, item in sorted(edges.values.items()):
             yield self._entries(f"{name} {key}", sizes, item, inverse, edges.uncached, indices=False)
 
     def _entries(
         self, name: str, sizes: RelabelSizes, item: int, inverse: int, uncached: float, *, indices: bool
-    ) -> Step:
+    ) -> StepEstimate:
         """Return the step of a file along the entries, made in windows; columns count as equally long."""
         written = sizes.num_edges * item
         maps, offsets = sizes.resident_bytes(self.budget, inverse, indices)
@@ -196,19 +198,19 @@ class _Plan:
         memory = maps + offsets + pieces + window + 8 * -(-columns // max(1, count))
         again = max(0, sizes.parts()[0] - inverse) + 8 * columns if indices else 0
         read = round(count * written * uncached) + again
-        return Step(name, _in_words(count), memory, read, written, 0, count * sizes.num_edges, "edge")
+        return StepEstimate(name, _in_words(count), memory, read, written, 0, count * sizes.num_edges, "edge")
 
-    def features(self) -> Iterator[Step]:
+    def features(self) -> Iterator[StepEstimate]:
         """Yield the feature tables in rank order, written in pieces in the background."""
         for name, table in self.shape.tables.items():
             rows = plan_rows(table, False, rows_budget(self.budget, table))
             memory = rows.memory + appending_memory(table.bytes)
-            yield Step(
+            yield StepEstimate(
                 f"features of {name}", rows.how, memory, rows.disk_read(table), table.bytes, rows.bytes_scratch,
                 table.rows, "row",
             )  # fmt: skip
 
-    def order_by_tasks(self, node_type: str, grid: Grid) -> Step:
+    def order_by_tasks(self, node_type: str, grid: Grid) -> StepEstimate:
         """Return the step of an order, its inverse and its scores by rank, in tasks."""
         count, nbytes = self.shape.num_nodes(node_type), self.shape.num_nodes(node_type) * NODE_BYTES
         written = 2 * self._map_bytes(node_type) + 8 * count
@@ -216,20 +218,20 @@ class _Plan:
             f"order of {node_type}", nbytes, grid, round(8 * count * self.uncached), written, count, "node"
         )
 
-    def relation_by_tasks(self, edges: EdgeShape, grid: Grid) -> Step:
+    def relation_by_tasks(self, edges: EdgeShape, grid: Grid) -> StepEstimate:
         """Return the step of a relation's lists, in tasks."""
         sizes, nbytes = _relabel_sizes(edges, self.shape), task_bytes(self.shape, edges.relation)
         written = sizes.parts()[1] + edges.num_edges * (sizes.id_bytes + sum(sizes.item_bytes))
         read = round(written * edges.uncached)
         return _task_step(relation_key(edges.relation), nbytes, grid, read, written, edges.num_edges, "edge")
 
-    def features_by_tasks(self, grid: Grid) -> Step:
+    def features_by_tasks(self, grid: Grid) -> StepEstimate:
         """Return the step of all feature tables, in tasks."""
         nbytes, rows = (sum(getattr(table, name) for table in self.shape.tables.values()) for name in ("bytes", "rows"))
         return _task_step("features", tables_task_bytes(self.shape.tables), grid, nbytes, nbytes, rows, "row")
 
 
-def _task_step(name: str, nbytes: int, grid: Grid, read: int, written: int, amount: int, unit: str) -> Step:
+def _task_step(name: str, nbytes: int, grid: Grid, read: int, written: int, amount: int, unit: str) -> StepEstimate:
     """Return a step that one task would do in `nbytes` of memory, cut by a grid."""
     parts = grid.parts(nbytes)
-    return Step(name, f"{parts} tasks", -(-nbytes // parts), read, written, 0, amount, unit)
+    return StepEstimate(name, f"{parts} tasks", -(-nbytes // parts), read, written, 0, amount, unit)

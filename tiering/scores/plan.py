@@ -20,7 +20,7 @@ from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.formats.train_set import Train, resolve_train
 from tiering.formats.user_arrays import UserValues
 from tiering.memory import Budget, parse_memory
-from tiering.plan import StagePlan, Step, base_memory
+from tiering.plan import StageEstimate, StepEstimate, base_memory
 from tiering.run.carrier import Carrier
 from tiering.run.grid import Grid, equal_bounds
 from tiering.sampling import Fanout, SamplingOptions, make_sampler, resolve_fanouts
@@ -79,7 +79,7 @@ class ScorePlan:
         by_wrpr = self.request.sampled.sampler not in SAMPLERS
         return ScoreOptions.sweeps if by_wrpr else len(self.request.sampled.fanouts)
 
-    def stage(self, graph: SizedGraph, shape: GraphShape, out: Path) -> StagePlan:
+    def stage(self, graph: SizedGraph, shape: GraphShape, out: Path) -> StageEstimate:
         """Return the stage's memory, disk and passes; `BudgetError` where the score would raise it."""
         if self.tasks:
             return self._stage_by_tasks(graph, shape, out)
@@ -94,22 +94,22 @@ class ScorePlan:
             passing, unit = shape.num_nodes(), "node"
         notes = self._notes_on_sweeps()
         steps = (
-            Step(self.name, how, memory, self._read_bytes(shape), 0, scratch, passing, unit),
-            Step("columns", "in memory", columns, 0, columns, 0, shape.num_nodes(), "node"),
+            StepEstimate(self.name, how, memory, self._read_bytes(shape), 0, scratch, passing, unit),
+            StepEstimate("columns", "in memory", columns, 0, columns, 0, shape.num_nodes(), "node"),
         )
         held = base_memory(self.request.budget)
-        return StagePlan("score", out, steps, {out: columns}, held, tuple(notes), self.request.threads)
+        return StageEstimate("score", out, steps, {out: columns}, held, tuple(notes), self.request.threads)
 
-    def _stage_by_tasks(self, graph: SizedGraph, shape: GraphShape, out: Path) -> StagePlan:
+    def _stage_by_tasks(self, graph: SizedGraph, shape: GraphShape, out: Path) -> StageEstimate:
         """Return the plan of a score whose columns tasks write; the driver weighs those of ``hybrid``."""
         lists = list_nodes(graph) if "fanouts" in self.method.options else 0
         columns = 8 * (graph.num_nodes() + lists)
         memory = self.need.minimum if self.method.counts else -(-task_bytes(graph) // self.tasks)
-        steps = [Step(self.name, f"{self.tasks} tasks", memory, self._read_bytes(shape), columns)]
+        steps = [StepEstimate(self.name, f"{self.tasks} tasks", memory, self._read_bytes(shape), columns)]
         if self.name == "hybrid":
-            steps.append(Step("weighing", "in memory", 5 * columns, 0, 0, 0, graph.num_nodes(), "node"))
+            steps.append(StepEstimate("weighing", "in memory", 5 * columns, 0, 0, 0, graph.num_nodes(), "node"))
         held, notes = base_memory(self.request.budget), tuple(self._notes_on_sweeps())
-        return StagePlan("score", out, tuple(steps), {out: columns}, held, notes, self.request.threads)
+        return StageEstimate("score", out, tuple(steps), {out: columns}, held, notes, self.request.threads)
 
     def _notes_on_sweeps(self) -> list[str]:
         converging = [f"at most {self.sweeps} sweeps, fewer where scores stand still before"] * (self.name == "rpr")

@@ -181,9 +181,9 @@ def test_a_layout_is_planned_by_what_was_measured(gpu, chain, clock, tmp_path, t
 def test_another_graph_and_a_dry_run(gpu, graph, chain, clock, tmp_path, capfd):
     reordered, scores = chain
     options = LayoutOptions.of(gpu="8KiB", adjacency_cache="auto", fit=reordered.path)
-    forecast = pipeline.predict_layout(reordered, tmp_path / "out", options, scores=scores)
+    estimate = pipeline.estimate_layout(reordered, tmp_path / "out", options, scores=scores)
     assert "note: access costs fitted on reordered, " in capfd.readouterr().err
-    assert any("adjacency lists take" in note for note in forecast.plans[0].notes)
+    assert any("adjacency lists take" in note for note in estimate.plans[0].notes)
     with pytest.raises(InputError, match="expected a reordered graph"):
         pipeline.layout(reordered, tmp_path / "out", scores=scores, gpu=800, adjacency_cache="auto", fit=graph.path)
 
@@ -225,7 +225,7 @@ def test_times_that_depend_on_other_things(gpu, chain, clock, tmp_path, monkeypa
     monkeypatch.setattr(
         fit, "time_trial", lambda trial: exact(trial) + noise.random() * ("rows" in trial.run.__qualname__)
     )
-    pipeline.predict_layout(reordered, tmp_path / "out", options, scores=scores)
+    pipeline.estimate_layout(reordered, tmp_path / "out", options, scores=scores)
     said = capfd.readouterr().err
     assert "note: the times of rows of 64 B hardly depend on what is cached: the GPU or its link was busy" in said
     assert "times of lists" not in said

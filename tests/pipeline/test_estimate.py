@@ -187,7 +187,7 @@ def test_chains_before_anything_exists(tmp_path, method, features):
     generate(tmp_path / "data", nodes=3000, edges=20_000, dim=32, hetero=True, seed=3)
     config = tmp_path / "chain.toml"
     config.write_text(CHAIN.format(method=method, features=features))
-    made = pipeline.predict_run(config)
+    made = pipeline.estimate_run(config)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["chain.toml", "data"]
     pipeline.run_config(config)
     assert [plan.stage for plan in made.plans] == ["import", "score", "reorder", "layout"]
@@ -196,8 +196,8 @@ def test_chains_before_anything_exists(tmp_path, method, features):
     layout = made.plans[3]
     expected = sum(map(data_bytes, layout.left)) if features == "false" else layout.disk_left
     assert layout.disk_left == pytest.approx(expected, rel=0.05)  # padding depends on which types go to disk
-    assert all(not plan.steps for plan in pipeline.predict_run(config).plans)
-    assert all(plan.steps for plan in pipeline.predict_run(config, force=True).plans)
+    assert all(not plan.steps for plan in pipeline.estimate_run(config).plans)
+    assert all(plan.steps for plan in pipeline.estimate_run(config, force=True).plans)
 
 
 def data_bytes_of_all(folder: Path) -> int:
@@ -210,13 +210,13 @@ def test_from_what_is_there_as_from_its_sizes(tmp_path):
     generate(tmp_path / "data", nodes=2000, edges=9_000, dim=8, seed=1)
     config = tmp_path / "chain.toml"
     config.write_text('[dataset]\npath = "data"\n[output]\ndir = "out"\n[layout]\ngpu = "20%"\n')
-    before = pipeline.predict_run(config)
+    before = pipeline.estimate_run(config)
     pipeline.run_config(config)
     out = tmp_path / "out"
     again = (
-        pipeline.predict_score(out / "graph", out / "x").plans[0],
-        pipeline.predict_reorder(out / "graph", out / "scores", out / "x").plans[0],
-        pipeline.predict_layout(out / "reordered", out / "x", gpu="20%").plans[0],
+        pipeline.estimate_score(out / "graph", out / "x").plans[0],
+        pipeline.estimate_reorder(out / "graph", out / "scores", out / "x").plans[0],
+        pipeline.estimate_layout(out / "reordered", out / "x", gpu="20%").plans[0],
     )
     for one, other in zip(before.plans[1:], again, strict=True):
         assert [(s.name, s.how, s.disk_written) for s in one.steps] == [
@@ -237,13 +237,13 @@ def test_time_grows_with_edges_and_falls_with_threads(tmp_path):
         out = tmp_path / "out"
         for threads in (1, 4):
             stages = {
-                "import": pipeline.predict_import(tmp_path / str(edges), out, threads=threads),
-                "score": pipeline.predict_score(graph, out, "wrpr", threads=threads),
-                "score by counts": pipeline.predict_score(graph, out, "presample", fanouts=[5], threads=threads),
-                "reorder": pipeline.predict_reorder(graph, scores, out, threads=threads),
+                "import": pipeline.estimate_import(tmp_path / str(edges), out, threads=threads),
+                "score": pipeline.estimate_score(graph, out, "wrpr", threads=threads),
+                "score by counts": pipeline.estimate_score(graph, out, "presample", fanouts=[5], threads=threads),
+                "reorder": pipeline.estimate_reorder(graph, scores, out, threads=threads),
             }
             seconds[edges, threads] = {name: made.seconds for name, made in stages.items()}
-        assert pipeline.predict_layout(reordered, out, threads=2).seconds > 0
+        assert pipeline.estimate_layout(reordered, out, threads=2).seconds > 0
     for name, least in seconds[10_000, 4].items():
         assert 0 < least < seconds[10_000, 1][name] < seconds[100_000, 1][name]
         assert seconds[100_000, 4][name] < seconds[100_000, 1][name]
@@ -262,8 +262,8 @@ def test_too_little_memory_is_refused_as_by_the_stage(large, tmp_path):
 
 def test_wrong_input_is_refused(large, tmp_path):
     with pytest.raises(InputError, match="reordered"):
-        pipeline.predict_reorder(large / "reordered", large / "scores", tmp_path / "out")
+        pipeline.estimate_reorder(large / "reordered", large / "scores", tmp_path / "out")
     with pytest.raises(InputError, match="expected a reordered graph"):
-        pipeline.predict_layout(large / "graph", tmp_path / "out")
+        pipeline.estimate_layout(large / "graph", tmp_path / "out")
     with pytest.raises(InputError, match="reordered"):
-        pipeline.predict_score(large / "reordered", tmp_path / "out")
+        pipeline.estimate_score(large / "reordered", tmp_path / "out")

@@ -36,7 +36,7 @@ from tiering.pipeline.commands import (
     refuse_reordered,
     scratch_of,
 )
-from tiering.plan import Forecast, StagePlan, Step
+from tiering.plan import Estimate, StageEstimate, StepEstimate
 from tiering.run.carrier import Carrier, ClusterOptions
 from tiering.units import parse_threads
 
@@ -48,20 +48,20 @@ PARSED = ("edgelist", "mtx", "npz", "parquet", "dgl")
 """Formats that are read as a whole when they are opened."""
 
 
-def predict_import(
+def estimate_import(
     source: Pathlike,
     out: Pathlike,
     format: str = "auto",  # noqa: A002
     *,
     cluster: ClusterOptions | None = None,
     **options: Any,
-) -> Forecast:
+) -> Estimate:
     """Estimate what `import_graph` would take.
 
     The dataset is opened as the import opens it: `PARSED` formats are read, into temporary files without names.
     """
     check_output(out, [source], cluster, around=scratch_of(options))
-    return Forecast((import_plan(source, out, format, cluster=cluster, **options)[0],))
+    return Estimate((import_plan(source, out, format, cluster=cluster, **options)[0],))
 
 
 def import_plan(
@@ -74,7 +74,7 @@ def import_plan(
     memory: Memory = None,
     cluster: ClusterOptions | None = None,
     **options: Any,
-) -> tuple[StagePlan, GraphShape]:
+) -> tuple[StageEstimate, GraphShape]:
     """Plan an import and the sizes of its graph; a published dataset that is missing is sized by its specification."""
     from tiering.datasets.specs import find_spec, make_sized_dataset
     from tiering.graph.plan import plan_import
@@ -108,7 +108,7 @@ class SpecSizes(NamedTuple):
     least_memory: int
 
 
-def predict_spec(source: DatasetSpec) -> SpecSizes | None:
+def estimate_spec(source: DatasetSpec) -> SpecSizes | None:
     """Return the sizes of a published dataset and of its import; ``None`` if they are not published."""
     from tiering.datasets.specs import make_sized_dataset
     from tiering.graph.plan import least_memory
@@ -121,27 +121,27 @@ def predict_spec(source: DatasetSpec) -> SpecSizes | None:
         return None
 
 
-def _opening(dataset: Dataset) -> Step:
+def _opening(dataset: Dataset) -> StepEstimate:
     """Return the step of opening the dataset, which is already done."""
     in_place = any(edges.decode for edges in dataset.edges)
     read = sum(file.bytes for file in dataset.files.values()) if dataset.format in PARSED and not in_place else 0
     arrays = [array for edges in dataset.edges for array in (edges.src, edges.dst, *edges.data.values())]
     nameless = [array for array in arrays if isinstance(array, np.memmap) and array.filename is None]
-    return Step("open", "done now", 0, read, 0, sum(array.nbytes for array in nameless))
+    return StepEstimate("open", "done now", 0, read, 0, sum(array.nbytes for array in nameless))
 
 
-def _future_opening(dataset: Dataset) -> Step:
+def _future_opening(dataset: Dataset) -> StepEstimate:
     """Return the step of reading the files of a missing dataset once, features apart."""
     labels = [node.labels for node in dataset.nodes.values() if node.labels is not None]
     read = sum(array.nbytes for array in (*labels, *(array for edges in dataset.edges for array in edges.arrays)))
-    return Step("files", "read once", 0, read)
+    return StepEstimate("files", "read once", 0, read)
 
 
 def _open_sized(graph: SizedGraph | Pathlike) -> SizedGraph:
     return graph if isinstance(graph, GraphShape) else open_checked(graph, Graph)
 
 
-def predict_score(
+def estimate_score(
     graph: SizedGraph | Pathlike,
     out: Pathlike,
     method: str = "auto",
@@ -153,7 +153,7 @@ def predict_score(
     memory: Memory = None,
     cluster: ClusterOptions | None = None,
     **options: Any,
-) -> Forecast:
+) -> Estimate:
     """Estimate what `score_graph` would take."""
     from tiering.scores import plan_score
 
@@ -165,13 +165,13 @@ def predict_score(
         carrier=_carrier(cluster), **options,
     )  # fmt: skip
     stage = plan.stage(graph, GraphShape.of(graph), Path(out).absolute())
-    return Forecast((_with_checksums(stage, graph, prefix="nodes/"),))
+    return Estimate((_with_checksums(stage, graph, prefix="nodes/"),))
 
 
-def _with_checksums(stage: StagePlan, *artifacts: object, prefix: str = "") -> StagePlan:
+def _with_checksums(stage: StageEstimate, *artifacts: object, prefix: str = "") -> StageEstimate:
     """Add a step for the files of artifacts that are compared with their checksums before results are published."""
     nbytes = sum(_uncached_files(artifact, prefix) for artifact in artifacts if isinstance(artifact, Artifact))
-    step = Step("checksums", "compared at the end", disk_read=nbytes)
+    step = StepEstimate("checksums", "compared at the end", disk_read=nbytes)
     return replace(stage, steps=(*stage.steps, step)) if nbytes else stage
 
 
@@ -183,7 +183,7 @@ def _uncached_files(artifact: Artifact, prefix: str) -> int:
     return own + sum(_uncached_files(part, prefix) for part in inside if part is not None)
 
 
-def predict_reorder(
+def estimate_reorder(
     graph: SizedGraph | Pathlike,
     scores: Scores | Pathlike | None,
     out: Pathlike,
@@ -193,7 +193,7 @@ def predict_reorder(
     threads: Threads = None,
     memory: Memory = None,
     cluster: ClusterOptions | None = None,
-) -> Forecast:
+) -> Estimate:
     """Estimate what `reorder_graph` would take; without `scores`, by any scores."""
     from tiering.reorder import check_scores, plan_reorder, read_first
 
@@ -212,10 +212,10 @@ def predict_reorder(
     plan = plan_reorder(shape, target, budget, parse_threads(threads), features, uncached, chosen, _carrier(cluster))
     if isinstance(graph, Graph):
         plan = _with_checksums(plan, graph.part("names"), None if features else graph.features)
-    return Forecast((plan,))
+    return Estimate((plan,))
 
 
-def predict_layout(
+def estimate_layout(
     graph: SizedGraph | Pathlike,
     out: Pathlike,
     options: LayoutOptions | None = None,
@@ -225,7 +225,7 @@ def predict_layout(
     memory: Memory = None,
     cluster: ClusterOptions | None = None,
     **settings: Any,
-) -> Forecast:
+) -> Estimate:
     """Estimate what `write_layout` would take; the notes say how it would divide the GPU's memory.
 
     Costs that are to be measured (`fit`) are measured. Where the graph does not exist yet, all scores count as equal.
@@ -251,20 +251,20 @@ def predict_layout(
         tables |= dict(sorted(graph.edge_tables.items())) if asked.edge_features else {}
         plan = plan_future_layout(graph.path, tables, asked)
     stage = _with_checksums(plan.stage(target, budget, copied, _carrier(cluster)), graph)
-    return Forecast((replace(stage, threads=parse_threads(threads)),))
+    return Estimate((replace(stage, threads=parse_threads(threads)),))
 
 
-def predict_export(
+def estimate_export(
     layout: Layout | Graph | Pathlike,
     out: Pathlike,
     *,
     original_order: bool = False,
     threads: Threads = None,
     memory: Memory = None,
-) -> Forecast:
+) -> Estimate:
     """Estimate what `export_layout` would take."""
     from tiering.exports import ExportSource, plan_export
 
     check_output(out, [artifact := open_exportable(layout)], None)
     source = ExportSource(artifact, original=original_order)
-    return Forecast((plan_export(source, Path(out).absolute(), parse_memory(memory), parse_threads(threads)),))
+    return Estimate((plan_export(source, Path(out).absolute(), parse_memory(memory), parse_threads(threads)),))
