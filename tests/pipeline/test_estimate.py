@@ -130,7 +130,7 @@ def test_bytes_read_and_written(large, tmp_path, name):
 import json, os, sys
 from pathlib import Path
 sys.path[:0] = {json.dumps([str(Path(__file__).parent), str(Path(peaks.__file__).parent)])}
-from test_predict import stage
+from test_estimate import stage
 folder = Path({str(large)!r})
 stage({name!r}, folder, Path({str(tmp_path / "first")!r}))[1](None)
 for file in folder.rglob("*"):
