@@ -15,12 +15,12 @@ BEGINNINGS = re.compile(r"(Of|That|What|Who|Whose|Whether it|How much of|Those|I
 PHRASES = re.compile(r"\b(hands? on|handed on|at the (most|least)|beside|elsewhere|who leads|in hand)\b", re.IGNORECASE)
 NAMES = re.compile(
     r"""_*(
-    Answer|Choice|Counted|Dealing|Exchange|Finding|Fit|Foresight|Given|Grain|InHand|Included|Judge|JudgedEpochs|Left|Need
-    |NodeStore|OwnArray|Questions?|Reading|ResidentRows|Room|SampledAhead|Sign|StageTasks|Tally|TensorInHand
+    Answer|Choice|Counted|Dealing|Exchange|Finding|Fit|Forecast|Foresight|Given|Grain|InHand|Included|Judge|JudgedEpochs|Left|Need
+    |NodeStore|OwnArray|Questions?|Reading|ResidentRows|Room|SampledAhead|Sign|StagePlan|StageTasks|Tally|TensorInHand
     |TrainingReserve|(Relation|Reorder|Score)Maker
     |answer|beside|by_hop|contribute|deal_rows|dealing|elsewhere|even_bounds|foresee|foreseen|foresight|give_up|given
     |hand_on|handed|held_memory|in_hand|is_held|is_there|joined|made_rows|marks|opened|own_arrays|prefix_benefit|promoted
-    |promotion|ranked_together|shown|sized|sufficient|summed|swept|taken|told|touch_arena|victims|weigh|weighed_bounds
+    |predict_\w+|promotion|ranked_together|shown|sized|sufficient|summed|swept|taken|told|touch_arena|victims|weigh|weighed_bounds
     )_*""",
     re.VERBOSE,
 )

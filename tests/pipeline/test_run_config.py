@@ -156,7 +156,7 @@ def test_without_a_method_the_best_known_is_chosen(config: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ("depth = 3", r"unknown \[score\] key depth; known are method, from, train, seed, damping"),
+        ("depth = 3", r"unknown \[score\] key depth; known are method, from, train, seed, epochs"),
         ('method = "best"', "method: expected one of auto, random, degree"),
         ("epochs = 0", "epochs: expected a whole number from 1"),
         ("fanouts = [2.5]", "fanouts: expected whole numbers"),
