@@ -12,6 +12,7 @@
 #include <tiering/sampling/sampler.hpp>
 #include <vector>
 
+#include "../cpp/check.hpp"
 #include "../cpp/lists.hpp"
 #include "device.hpp"
 #ifdef TIERING_SIMULATED

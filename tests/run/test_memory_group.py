@@ -86,7 +86,7 @@ def test_a_task_in_a_memory_group(graph, monkeypatch, make, name, index):
     (folder / "call").write_bytes(pickle.dumps(call))
     command = [sys.executable, "-c", PROGRAM, str(folder / "call")]
     memory = call.step.memory
-    assert memory > 200 << 20
+    assert memory > 64 << 20
     with memory_group(memory + WORKER_BYTES) as group:
         done = subprocess.run(command, preexec_fn=group.group.enter, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr

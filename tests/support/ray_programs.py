@@ -293,7 +293,7 @@ class _Program:
 
         import cluster_jobs
 
-        from tiering.run.executor import ray
+        from tiering.run import ray
 
         ray.LOST_SECONDS, ray.LOOK_SECONDS = 3.0, 0.5
         process = self.cluster.head_node.all_processes["gcs_server"][0].process
@@ -342,7 +342,7 @@ class _Program:
 
     def wide(self, store: str, memory: int = 0, threads: int = 1, **options: Any) -> dict[str, Any]:
         """Run a stage whose tasks fit nowhere; `options`: of the executor."""
-        from tiering.run.executor import ray
+        from tiering.run import ray
         from tiering.run.job import Job
         from tiering.run.step import Step
         from tiering.run.store import open_store
