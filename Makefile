@@ -49,9 +49,9 @@ test: $(VENV)/.test
 slow-test:
 	@$(MAKE) test TESTS="slow and not long and not extra"
 
-# What `make test` leaves out but for the campaigns.
+# What `make test` leaves out but for the campaigns; three processes for two cores, as they wait for disks and for Ray.
 test-extra: $(VENV)/.simulator browser
-	@$(BIN)/python -m pytest -n $$(nproc) --dist worksteal -m "(slow or extra) and not long"
+	@$(BIN)/python -m pytest -n $$(( ($$(nproc) * 3 + 1) / 2 )) --dist worksteal -m "(slow or extra) and not long"
 
 test-all:
 	@$(MAKE) test
