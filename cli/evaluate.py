@@ -11,7 +11,7 @@ from tiering.options import options_of
 from tiering.sampling import SamplingOptions
 from tiering.units import parse_bytes, parse_fanouts, parse_threads
 
-from .options import Call, Common, GraphArgument, Group, Seed, Train, flag, parse_metapaths, takes
+from .options import Call, Common, GraphArgument, Group, Seed, Train, flag, takes
 from .output import note, print_json, print_line, print_parts
 
 if TYPE_CHECKING:
@@ -68,8 +68,6 @@ def evaluate_command(
     walks = [name for name in ("num_walks", "walk_length", "restart", "metapaths") if name in how]
     if walks and call.sampler != "pinsage":
         note(f"note: {', '.join(walks).replace('_', ' ')} has no effect on sampler {call.sampler}, only on pinsage")
-    if "metapaths" in how:
-        how["metapaths"] = parse_metapaths(how["metapaths"])
     if (gpu, peer, cpu, ssd) != (None, None, None, False):
         asked["tiers"] = parse_capacities(gpu, peer, cpu, ssd=ssd)
     asked |= {"train": train, "threads": parse_threads(call.threads), "memory": call.memory}

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
@@ -17,6 +17,10 @@ from tiering.units import parse_threads
 
 from .describe import print_artifact, print_estimate
 
+if TYPE_CHECKING:
+    from tiering.artifacts.artifact import Artifact
+
+A = TypeVar("A", bound="Artifact")
 _COMMON = "Common options"
 MEMORY = Option("Memory to stay within, such as 8GiB or 50%; page cache is free.", "SIZE|auto", _COMMON)
 
@@ -102,7 +106,9 @@ class Call:
 
     def collect(self, table: type) -> dict[str, Any]:
         """Return the options of a table that the user gave."""
-        return {n: self.values[n] for n in options_of(table) if n in self._standing and n in self.values}
+        options = {n: entry for n, entry in options_of(table).items() if n in self._standing and n in self.values}
+        values = {name: self.values[name] for name in options}
+        return {n: values[n] if entry.from_cli is None else entry.from_cli(values[n]) for n, entry in options.items()}
 
     def cluster(self) -> ClusterOptions | None:
         """Return what the options of tasks ask for; ``None`` where the command does the work itself."""
@@ -113,17 +119,19 @@ class Call:
             return None
         return ClusterOptions(**given)
 
-    def run_stage(self, estimate: Callable[..., Any], make: Callable[..., Any], *args: Any, **asked: Any) -> None:
-        """Run a stage and print its artifact, or print what it would take."""
+    def run_stage(self, estimate: Callable[..., Any], make: Callable[..., A], *args: Any, **asked: Any) -> A | None:
+        """Run a stage, print its artifact and return it; or print what it would take."""
         asked |= {"threads": self.threads, "memory": self.memory}
         if "executor" in self.values:
             asked["cluster"] = self.cluster()
         if self.dry_run:
             print_estimate(estimate(*args, **asked), self.json)
-            return
+            return None
         if "no_verify" in self.values:
             asked["verify"] = not self.no_verify
-        print_artifact(make(*args, force=self.force, **asked), self.json)
+        artifact = make(*args, force=self.force, **asked)
+        print_artifact(artifact, self.json)
+        return artifact
 
 
 STAGE = (Group(ClusterOptions), Group(Common))
@@ -155,8 +163,3 @@ def _own_parameters(command: Callable[..., None]) -> list[inspect.Parameter]:
     kinds = get_type_hints(command, include_extras=True)
     parameters = list(inspect.signature(command).parameters.values())[1:]
     return [parameter.replace(annotation=kinds[parameter.name]) for parameter in parameters]
-
-
-def parse_metapaths(paths: list[str] | None) -> list[list[str]] | None:
-    """Return metapaths from ``--metapath writes,rev_writes``: lists of names of relations, in the order walked."""
-    return None if not paths else [[name.strip() for name in path.split(",")] for path in paths]

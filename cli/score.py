@@ -7,7 +7,7 @@ from typing import Annotated
 from tiering.sampling import SamplingOptions
 from tiering.scores.request import ScoreOptions
 
-from .options import STAGE, Call, GraphArgument, Group, Out, Seed, Train, flag, parse_metapaths, takes
+from .options import STAGE, Call, GraphArgument, Group, Out, Seed, Train, flag, takes
 
 METHODS = "auto|random|degree|rpr|wrpr|presample|vip|hybrid"
 _HELP = (
@@ -39,8 +39,6 @@ def score_command(
     given = {**call.collect(ScoreOptions), **call.collect(SamplingOptions)}
     if call.stands("seed"):
         given["seed"] = seed
-    if "metapaths" in given:
-        given["metapaths"] = parse_metapaths(given["metapaths"])
     call.run_stage(
         pipeline.estimate_score, pipeline.score_graph, graph, out, method=method, scores=from_, train=train, **given
     )

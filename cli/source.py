@@ -14,7 +14,7 @@ from tiering.run.carrier import ClusterOptions
 from tiering.units import format_bytes, format_count
 
 from .options import Call, Common, Group, Out, Seed, flag, takes
-from .output import print_json, print_line, print_table
+from .output import note, print_json, print_line, print_table
 
 _FORMATS = f"auto, {', '.join(READERS)}."
 
@@ -47,9 +47,11 @@ def import_command(
         options["self_loops"] = "remove"
     if checksum_features:
         options["checksum_features"] = True
-    call.run_stage(
+    graph = call.run_stage(
         pipeline.estimate_import, pipeline.import_graph, source, out, format=format_, edge_ids=edge_ids, **options
     )
+    for warning in [] if graph is None else graph.manifest.body["changes"].get("warnings", []):
+        note(f"note: {warning}")
 
 
 @takes(Group(Common, ("force", "json")))

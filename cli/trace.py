@@ -11,7 +11,7 @@ import typer
 
 from tiering.sampling import SamplingOptions
 
-from .options import Call, Common, Group, Seed, flag, parse_metapaths, takes
+from .options import Call, Common, Group, Seed, flag, takes
 from .output import print_json, print_line
 
 
@@ -44,8 +44,6 @@ def trace_command(
     if window != "auto" and not window.isdigit():
         raise InputError(f"--window: expected auto or a whole number of at least 1, found {window!r}")
     sampling = call.collect(SamplingOptions)
-    if "metapaths" in sampling:
-        sampling["metapaths"] = parse_metapaths(sampling["metapaths"])
     found = []
     with open_layout(layout) as opened:
         loader = opened.loader(

@@ -32,6 +32,8 @@ class Option:
     """Its type on the command line, where that is not the field's."""
     cli_default: Any = None
     """Its default there, where `cli` is given."""
+    from_cli: Callable[[Any], Any] | None = None
+    """Return the option's value from that on the command line, where they differ."""
 
 
 def option(default: Any, text: str, metavar: str | None = None, **more: Any) -> Any:

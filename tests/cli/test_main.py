@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 import tiering
@@ -157,3 +158,14 @@ def test_json_is_one_document(tiering_cli, tmp_path, tiny_dataset):
 
 def test_one_line():
     assert cli_main.one_line("a\n  b\t c") == "a b c"
+
+
+def test_warnings_of_an_import_are_printed(tiering_cli, tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    np.save(data / "edge_index.npy", np.array([[0, 1], [1, 2]]))
+    np.save(data / "node_label.npy", np.array([0, 1, 0]))
+    for split in ("train", "val"):
+        np.save(data / f"{split}_idx.npy", np.array([0, 1]))
+    made = tiering_cli("import", data, "--out", tmp_path / "graph").ok()
+    assert "note: " in made.err and "2 nodes are in both train and val" in made.err

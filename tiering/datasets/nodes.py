@@ -15,12 +15,13 @@ from tiering.datasets.edges import LargestId, count_listed_nodes, find_largest_o
 from tiering.datasets.features import describe_features
 from tiering.datasets.import_context import ImportContext
 from tiering.datasets.labels import make_labels, open_headerless_labels
-from tiering.datasets.options import node_count, option_name
+from tiering.datasets.options import node_count
 from tiering.datasets.splits import SplitArray, check_splits, make_splits, makes_splits, read_split_files
 from tiering.errors import InputError
 from tiering.formats.dataset import EdgeData, FeatureStream, NodeData
 from tiering.formats.features import FeatureTable
 from tiering.formats.npy_file import is_npy, open_npy, read_start
+from tiering.options import spell_flag
 
 COUNT_FILE = "num_nodes.txt"
 
@@ -181,7 +182,7 @@ def _find_features(
     if not file_exists(path, "a feature table"):
         for option in ("feature_dim", "feature_dtype"):
             if files.node_type in getattr(context.options, option).by_type:
-                require_file(path, f"features, because {option_name(option)} is given for {files.node_type}")
+                require_file(path, f"features, because {spell_flag(option)} is given for {files.node_type}")
         return None
     known = {**files.known_rows, **dict([stated] if stated else [])}
     if labels is not None:

@@ -10,7 +10,7 @@ from typing import Any
 from tiering.artifacts.regular import entries, file_exists, is_folder
 from tiering.datasets.import_context import ImportContext, Reader
 from tiering.datasets.in_memory import find_library, open_in_memory
-from tiering.datasets.options import FORMAT_OPTIONS, ImportOptions, given_options, option_name
+from tiering.datasets.options import FORMAT_OPTIONS, ImportOptions, given_options
 from tiering.datasets.readers import dgl_file, edge_list, igb, lists, matrix_market, npy, ogb, parquet, pyg, scipy_npz
 from tiering.datasets.readers.graphbolt import dataset as graphbolt
 from tiering.datasets.scratch import Scratch
@@ -21,6 +21,7 @@ from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset
 from tiering.formats.npy_file import read_start, refuse_archive, refuse_archives
 from tiering.memory import Budget, parse_memory
+from tiering.options import spell_flag
 
 READERS: dict[str, Reader] = {
     "igb": igb.READER,
@@ -150,7 +151,7 @@ def _begin(
     for name in options:
         if name in FORMAT_OPTIONS - READERS[chosen].takes:
             others = ", ".join(other for other, reader in READERS.items() if name in reader.takes)
-            raise InputError(f"{option_name(name)}: has no meaning for format {chosen}; it is for {others}")
+            raise InputError(f"{spell_flag(name)}: has no meaning for format {chosen}; it is for {others}")
     context = ImportContext(chosen, parsed, Scratch(parsed.work_dir, parse_memory(memory)))
     context.notes.update(format=chosen, source=source, options=options)
     return context
@@ -166,7 +167,7 @@ def _open(context: ImportContext, read: Callable[[], Dataset], source: str) -> D
             for node_type in getattr(context.options, name).by_type:
                 if node_type not in dataset.nodes:
                     known = ", ".join(dataset.nodes)
-                    raise InputError(f"{option_name(name)}: no node type {node_type}; there are: {known}")
+                    raise InputError(f"{spell_flag(name)}: no node type {node_type}; there are: {known}")
     except BaseException:
         context.scratch.close()
         raise

@@ -26,9 +26,6 @@ FORMAT_OPTIONS = COLUMN_OPTIONS | TEXT_OPTIONS | RAW_OPTIONS | TREE_OPTIONS
 """Options that only some formats take; the others mean something for all."""
 
 
-option_name = spell_flag
-
-
 @dataclass(frozen=True)
 class PerType(Generic[T]):
     """A value for every node type, or one by type: ``1024`` or ``paper=1024,author=768``."""

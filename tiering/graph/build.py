@@ -19,7 +19,6 @@ from tiering.artifacts.manifest import External, Relation, relation_key, valid_n
 from tiering.artifacts.storage import open_raw, storage_errors
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, TieringError
-from tiering.formats.column_ids import as_lists
 from tiering.formats.dataset import Dataset, EdgeData, FeatureStream, NodeData, fingerprint
 from tiering.formats.feature_rows import take
 from tiering.formats.features import FeatureTable
@@ -214,10 +213,9 @@ def _write_relation(
             write_by_buckets(writer, folder, plan, plan.buckets, threads)
         else:
             edges, csc = plan.edges, plan.csc
-            src = edges.src if as_lists(edges.src) is None else edges.src[:]
-            ends = (src, edges.dst, csc.num_src, csc.num_dst)
+            ends = (edges.src[:], edges.dst, csc.num_src, csc.num_dst)  # lists by source are expanded
             indptr, indices, positions = native.coo_to_csc(*ends, threads, bool(csc.values))
-            del src, ends
+            del ends
             writer.put(f"{folder}/indptr", indptr)
             writer.put(f"{folder}/indices", indices)
             for key, values in zip(plan.csc.values, plan.values(), strict=True):

@@ -59,6 +59,7 @@ class SamplingOptions:
     metapaths: Sequence[Sequence[Any]] | None = option(
         None, "pinsage: relations of a step, in the order walked; repeatable. Default: each relation within a type.",
         "REL,REL,..", panel=PANEL, flags=("--metapath",), cli=list[str] | None,
+        from_cli=lambda paths: [[name.strip() for name in path.split(",")] for path in paths],
     )  # fmt: skip
     seed: int = 0
     """Seed of the run, 0 to 2^64 - 1."""

@@ -19,13 +19,14 @@ from tiering.artifacts.manifest import Relation, id_bytes
 from tiering.artifacts.regular import file_exists
 from tiering.datasets.edges import read_edge_values
 from tiering.datasets.import_context import ImportContext, Reader
-from tiering.datasets.options import RAW_OPTIONS, TREE_OPTIONS, option_name
+from tiering.datasets.options import RAW_OPTIONS, TREE_OPTIONS
 from tiering.datasets.readers.igb import find_tree, open_tree
 from tiering.datasets.readers.npy import open_folder
 from tiering.datasets.scratch import chunks
 from tiering.errors import InputError, MissingError
 from tiering.formats.column_ids import ColumnIds
 from tiering.formats.dataset import Dataset, EdgeData
+from tiering.options import spell_flag
 
 INDPTR, INDICES = "indptr.npy", "indices.npy"
 
@@ -45,7 +46,7 @@ def _open_lists(path: Path, context: ImportContext, *, by_source: bool) -> Datas
         )
     if file_exists(folder / INDPTR, "offsets of lists"):
         for name in sorted(TREE_OPTIONS & set(context.notes["options"])):  # it would be ignored
-            raise InputError(f"{option_name(name)}: has no meaning for one relation in one directory; leave it out")
+            raise InputError(f"{spell_flag(name)}: has no meaning for one relation in one directory; leave it out")
         return open_folder(folder, context, read)
     return open_tree(folder, context, INDPTR, read)
 

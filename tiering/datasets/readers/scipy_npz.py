@@ -19,11 +19,12 @@ from tiering.datasets.archives import open_npz, require_member
 from tiering.datasets.edges import read_edge_values
 from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
 from tiering.datasets.nodes import NodeArrays, make_nodes
-from tiering.datasets.options import RAW_OPTIONS, node_count, option_name
+from tiering.datasets.options import RAW_OPTIONS, node_count
 from tiering.datasets.readers.lists import list_ends
 from tiering.datasets.readers.npy import open_folder
 from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset, EdgeData
+from tiering.options import spell_flag
 
 _LAYOUTS = ("coo", "csr", "csc")
 
@@ -40,7 +41,7 @@ def _open_matrix(path: Path, context: ImportContext) -> Dataset:
         read_edge_values(folder, edges, context)
         return open_folder(folder, context, lambda *_, **__: edges, stated)
     for name in sorted(RAW_OPTIONS & set(context.notes["options"])):  # it would be ignored
-        raise InputError(f"{option_name(name)}: has no meaning for one file; give the directory with the features")
+        raise InputError(f"{spell_flag(name)}: has no meaning for one file; give the directory with the features")
     context.notes["node_types"] = [NODE]
     nodes = make_nodes(NODE, NodeArrays(counts=[stated]), [edges], context, str(path))
     return context.dataset(path.stem, {NODE: nodes}, [edges])
