@@ -19,6 +19,9 @@ Bytes = npt.NDArray[np.uint8]
 ALIGNMENT = 4096
 """Bytes that addresses, offsets and lengths of direct I/O are multiples of."""
 
+LINE = 64
+"""Bytes of a cache line: arrays one behind the other in a file or buffer begin at multiples."""
+
 
 def padded(nbytes: int) -> int:
     """Return `nbytes` rounded up to a multiple of `ALIGNMENT`."""

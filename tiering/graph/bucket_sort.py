@@ -20,14 +20,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.direct_io import ALIGNMENT, aligned_bytes, padded
+from tiering.artifacts.direct_io import ALIGNMENT, LINE, aligned_bytes, padded
 from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.reader import SegmentFile, chunks, open_stream
 from tiering.artifacts.storage import open_raw, storage_errors
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.dataset import EdgeData
-from tiering.graph.plan import LINE, RUN_PADDING, BucketPlan, CscSizes, RelationPlan, SortSizes, input_bytes, line_up
+from tiering.graph.plan import RUN_PADDING, BucketPlan, CscSizes, RelationPlan, SortSizes, input_bytes, line_up
 from tiering.progress import progress
+from tiering.run.shuffle import value_rows
 
 Bytes = npt.NDArray[np.uint8]
 Counts = npt.NDArray[np.int64]
@@ -58,11 +59,7 @@ def edge_chunks(edges: EdgeData, values: list[AnyArray | None], step: int) -> It
 
 def _bytes_of(part: AnyArray, ids: bool) -> Bytes:
     """Return the bytes of values, shape (edges, bytes of a value); `ids` become int64."""
-    if ids:
-        part = part.astype(np.int64, copy=False)
-    if part.ndim > 1:
-        part = np.ascontiguousarray(part)
-    return part.reshape(part.shape[0], -1).view(np.uint8)
+    return value_rows(part.astype(np.int64, copy=False) if ids else part)
 
 
 @dataclass

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.direct_io import padded
+from tiering.artifacts.direct_io import LINE, padded
 from tiering.artifacts.file_writer import PIECE_BYTES, appending_memory
 from tiering.artifacts.manifest import id_bytes, relation_key
 from tiering.artifacts.reader import buffer_bytes, bytes_on_disk, uncached_bytes
@@ -23,11 +23,9 @@ from tiering.formats.shape import GraphShape, value_bytes
 from tiering.memory import Budget
 from tiering.plan import StageEstimate, StepEstimate, base_memory
 from tiering.run.carrier import Carrier
-from tiering.run.shuffle import edge_bytes
+from tiering.run.shuffle import BUCKETS, edge_bytes
 from tiering.units import format_count
 
-LINE = 64
-"""Bytes of a line of the caches: the parts of a segment begin at multiples."""
 RUN_PADDING = 12288
 """Bytes that a run takes in a buffer beyond itself: direct reads begin and end at pages."""
 
@@ -46,7 +44,7 @@ class SortSizes:
     min_chunk: int = 1 << 18
     max_chunk: int = 1 << 23
     """Edges of a chunk; fewer than `min_chunk` where an edge has more than some 32 bytes."""
-    buckets: int = 4096
+    buckets: int = BUCKETS
     """Maximum of buckets: their lines still fit a core's private cache."""
     bucket_edges: int = 1 << 15
     run_records: int = 1 << 9

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from tiering.artifacts.direct_io import LINE
 from tiering.errors import FormatError, InternalError, MissingError, TieringError
 from tiering.run.store import ObjectWriter, Store
 
@@ -25,7 +26,6 @@ AnyArray = npt.NDArray[Any]
 Columns = Mapping[str, AnyArray]
 TaskRecord = dict[str, Any]
 """The record of a finished task: small facts, its shuffle file, the artifact file that it wrote."""
-LINE = 64
 ENTRY = np.dtype([("offset", "<u8"), ("rows", "<u8"), ("kind", "<u8"), ("digest", "<u8")])
 
 

@@ -20,13 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.direct_io import aligned_bytes
+from tiering.artifacts.direct_io import LINE, aligned_bytes
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.run.files import JoinedFile, PartitionRange, join_step, make_files
 from tiering.run.grid import balanced_bounds
 from tiering.run.job import Job
-from tiering.run.pieces import LINE
 from tiering.run.step import Step, TaskContext, resolve
 
 AnyArray = npt.NDArray[Any]
@@ -155,7 +154,7 @@ def scatter(context: TaskContext) -> None:
     by_thread = native.count_buckets(chunk.dst, chunk.first, num_dst, shift, threads)
     widths, edges = [int(native.scattered_bytes(num_src)), *params["items"]], chunk.dst.shape[0]
     parts = [aligned_bytes(max(LINE, edges * width))[: edges * width] for width in widths]
-    values = [None if array is None else _rows_of(array) for array in chunk.values]
+    values = [None if array is None else value_rows(array) for array in chunk.values]
     native.scatter_edges(chunk.src, chunk.dst, values, chunk.first, num_src, num_dst, shift, by_thread, 0, parts)
     counts = by_thread.sum(0)
     cuts = params["cuts"]
@@ -194,7 +193,7 @@ def sort(context: TaskContext) -> None:
         context.write(values=out.reshape(total, width))
 
 
-def _rows_of(array: AnyArray) -> Bytes:
+def value_rows(array: AnyArray) -> Bytes:
     """Return values as bytes, shape (edges, bytes of a value)."""
     width = array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(array.shape[0], width)

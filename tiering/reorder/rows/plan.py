@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tiering.artifacts.direct_io import ALIGNMENT
+from tiering.artifacts.direct_io import ALIGNMENT, LINE
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.reader import bytes_on_disk, uncached_bytes
 from tiering.formats.feature_rows import CHUNK_BYTES, RowStream, map_rows
@@ -13,8 +13,6 @@ from tiering.formats.features import FeatureTable
 from tiering.memory import Budget, available_memory
 from tiering.units import format_bytes
 
-LINE_BYTES = 64
-"""Rows of a segment of a scratch file begin at a multiple of this."""
 MAX_PASSES = 3
 """Windows up to which the table is read once for each."""
 BUFFERS = 7
@@ -126,4 +124,4 @@ def plan_rows(table: Rows, in_order: bool, budget: Budget, sizes: RowSizes | Non
 
 def segment_bytes(rows: int, row_bytes: int, window_rows: int, segments: int = 1) -> int:
     """Return at most how many bytes so many rows take in so many segments of scratch files."""
-    return rows * (row_bytes + id_bytes(window_rows)) + segments * (LINE_BYTES + ALIGNMENT)
+    return rows * (row_bytes + id_bytes(window_rows)) + segments * (LINE + ALIGNMENT)

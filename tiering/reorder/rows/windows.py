@@ -20,13 +20,13 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.background import WriteBehind, prefetch
-from tiering.artifacts.direct_io import aligned_bytes, padded
+from tiering.artifacts.direct_io import LINE, aligned_bytes, padded
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.reader import SegmentFile, chunks
 from tiering.formats.feature_rows import map_rows
 from tiering.formats.features import FeatureTable
 from tiering.progress import progress
-from tiering.reorder.rows.plan import LINE_BYTES, RowPlan, Rows, segment_bytes
+from tiering.reorder.rows.plan import RowPlan, Rows, segment_bytes
 
 Bytes = npt.NDArray[np.uint8]
 Ids = npt.NDArray[Any]
@@ -53,7 +53,7 @@ class WindowFile(SegmentFile):
         self._counts: list[int] = []
 
     def _rows_at(self, count: int) -> int:
-        return -(-count * self._place.itemsize // LINE_BYTES) * LINE_BYTES
+        return -(-count * self._place.itemsize // LINE) * LINE
 
     def _parts(self, segment: Bytes, count: int) -> tuple[Ids, Bytes]:
         """Return the places and rows of a segment of `count` rows."""
