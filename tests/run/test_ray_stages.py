@@ -22,7 +22,7 @@ pytestmark = [
 ]
 HELD = {
     "import": "node__to__node.sort-1", "degree": "type-0.sum-1", "wrpr": "sweep-1-2", "vip": "find-1-1",
-    "presample": "sum-1", "reorder": "relation-0.sort-0", "layout": "rows.files-1",
+    "presample": "sum-1", "reorder": "relation-0.merge-0", "layout": "rows.files-1",
 }  # fmt: skip
 """A task of each step that is held while something dies: it has read what earlier tasks have left."""
 

@@ -153,10 +153,10 @@ def arrival_order(monkeypatch) -> None:
     """Chunks are joined as if the last had come first."""
     part = tasks.TaskContext.read
 
-    def other(self, stage, index, number=0):
+    def other(self, stage, index, number=0, out=None):
         if stage.endswith(".scatter"):
             index = self.params["chunks"] - 1 - index
-        return part(self, stage, index, number)
+        return part(self, stage, index, number, out)
 
     monkeypatch.setattr(tasks.TaskContext, "read", other)
 

@@ -45,6 +45,15 @@ def split_digests(digests: bytes) -> dict[int, bytes]:
     return {at // DIGEST_BYTES: digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES)}
 
 
+def hash_range(hasher: xxhash.xxh3_64, fd: int, begin: int, end: int) -> None:
+    """Add bytes [begin, end) of a file to a hash, 1 MiB at a time."""
+    buffer = memoryview(bytearray(min(_PIECE, max(0, end - begin))))
+    for offset in range(begin, end, _PIECE):
+        piece = buffer[: end - offset]
+        read_all(fd, piece, offset)
+        hasher.update(piece)
+
+
 def block_digests(
     path: str | os.PathLike[str], blocks: Iterable[int], threads: int = 1, header: int = 0
 ) -> list[bytes]:
@@ -57,13 +66,8 @@ def block_digests(
         size = os.fstat(fd).st_size
 
         def digest(block: int) -> bytes:
-            begin = header + block * BLOCK_BYTES
-            end = min(size, begin + BLOCK_BYTES)
-            buffer, hasher = memoryview(bytearray(min(_PIECE, max(0, end - begin)))), xxhash.xxh3_64()
-            for offset in range(begin, end, _PIECE):
-                piece = buffer[: end - offset]
-                read_all(fd, piece, offset)
-                hasher.update(piece)
+            begin, hasher = header + block * BLOCK_BYTES, xxhash.xxh3_64()
+            hash_range(hasher, fd, begin, min(size, begin + BLOCK_BYTES))
             return hasher.digest()
 
         if threads <= 1:

@@ -173,7 +173,9 @@ class ShuffleFileWriter:
         self.at += data.size
 
 
-def read_partition(store: Store, file: ShuffleFile, partition: int) -> dict[str, AnyArray]:
+def read_partition(
+    store: Store, file: ShuffleFile, partition: int, out: npt.NDArray[np.uint8] | None = None
+) -> dict[str, AnyArray]:
     """Return a partition, compared with its checksum; `FormatError` or `MissingError` if it is damaged."""
     at = file.entries_at + partition * ENTRY.itemsize
     offset, rows, kind, digest = store.read(file.key, at, ENTRY.itemsize).view(ENTRY)[0].item()
@@ -181,8 +183,8 @@ def read_partition(store: Store, file: ShuffleFile, partition: int) -> dict[str,
     sizes = [-(-rows * column.row_bytes // LINE) * LINE for column in kinds]
     if not kinds or offset + sum(sizes) > file.entries_at:
         raise FormatError(f"{store.url}: {file.key}: the entry of partition {partition} is not what was written")
-    data = store.read(file.key, offset, sum(sizes))
-    data.flags.writeable = False
+    data = store.read(file.key, offset, sum(sizes), None if out is None else out[: sum(sizes)])
+    data.flags.writeable = out is not None
     if xxhash.xxh3_64_intdigest(data.data) != digest:
         raise FormatError(f"{store.url}: {file.key}: partition {partition} is not what was written (checksum)")
     columns, begin = {}, 0
@@ -206,11 +208,13 @@ class ShuffleStore:
         with self._store.writer(key) as out:
             yield ShuffleFileWriter(key, out)
 
-    def read(self, step: str, index: int, partition: int) -> dict[str, AnyArray]:
+    def read(
+        self, step: str, index: int, partition: int, out: npt.NDArray[np.uint8] | None = None
+    ) -> dict[str, AnyArray]:
         """Return a partition of a task, not to be written to; `LostError` if it is gone or damaged."""
         file = self._file(step, index)
         try:
-            return read_partition(self._store, file, partition)
+            return read_partition(self._store, file, partition, out)
         except (FormatError, MissingError) as error:
             raise LostError(step, index, str(error), file.key) from error
 

@@ -177,9 +177,7 @@ def sort(context: TaskContext) -> None:
     offsets = (np.cumsum(sizes) - sizes.reshape(-1)).reshape(sizes.shape)
     memory = aligned_bytes(max(LINE, int(sizes.sum())))
     for chunk, starts in enumerate(offsets.tolist()):
-        for column, start in zip(context.read(params["from"], chunk, index).values(), starts, strict=True):
-            memory[start : start + column.nbytes] = column.reshape(-1)
-            del column  # before the next partition is read
+        context.read(params["from"], chunk, index, memory[starts[0] :])
     total, indptr = int(counts.sum()), np.zeros(columns, np.int64)
     outs = [np.empty(total * width, np.uint8) for width in (id_bytes(params["num_src"]), *items)]
     if columns:

@@ -87,9 +87,14 @@ class TaskContext:
     """Arrays of the driver, where the driver runs the task itself."""
     _writer: ShuffleFileWriter | None = None
 
-    def read(self, step: str, index: int, partition: int = 0) -> dict[str, AnyArray]:
-        """Return a partition of an earlier step, not to be written to; `LostError` if it is gone or damaged."""
-        return self.shuffle.read(step, index, partition)
+    def read(
+        self, step: str, index: int, partition: int = 0, out: npt.NDArray[np.uint8] | None = None
+    ) -> dict[str, AnyArray]:
+        """Return a partition of an earlier step, not to be written to; `LostError` if it is gone or damaged.
+
+        `out`: memory that is filled with the partition, its columns each at a multiple of 64 bytes.
+        """
+        return self.shuffle.read(step, index, partition, out)
 
     def read_many(self, step: str, places: Iterable[tuple[int, int]]) -> Iterator[dict[str, AnyArray]]:
         """Return partitions, by task and number, in their order; the next `READERS` are read meanwhile."""

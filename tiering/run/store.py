@@ -64,8 +64,11 @@ class Store:
             except FileNotFoundError:
                 return None
 
-    def read(self, key: str, begin: int = 0, nbytes: int | None = None) -> Bytes:
-        """Return content of an object, shape (nbytes,), by default up to its end; `FormatError` if it ends before."""
+    def read(self, key: str, begin: int = 0, nbytes: int | None = None, out: Bytes | None = None) -> Bytes:
+        """Return content of an object, shape (nbytes,), by default up to its end; `FormatError` if it ends before.
+
+        `out`: memory of that size which is filled and returned.
+        """
         path = self.root / key
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -79,7 +82,7 @@ class Store:
                 wanted = max(0, size - begin) if nbytes is None else nbytes
                 if begin + wanted > size:
                     raise FormatError(f"{path}: expected at least {begin + wanted} bytes, found {size}")
-                out = np.empty(wanted, np.uint8)
+                out = np.empty(wanted, np.uint8) if out is None else out
                 read_all(fd, out.data, begin)
                 return out
         finally:

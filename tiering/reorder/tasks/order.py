@@ -1,13 +1,13 @@
 """Nodes of a type by falling score, ties by original id, in tasks: the order, its inverse, and the score by rank.
 
-``sample``   a sorted chunk of the nodes, of which some at even distances.
-``cut``      the chunk again, cut where the splitters lie, which the samples of all chunks give.
+``sample``   some nodes of a chunk, drawn at random; all chunks' give the splitters.
+``cut``      the nodes of a chunk, sorted, and cut at the splitters.
 ``merge``    the nodes of a range of ranks: what all chunks have of it, sorted.
 ``inverse``  the rank of each node of a range of original ids.
 
 What is compared is the pair (score, id), a total order: a score that many nodes share is divided like any other, and
-the result depends neither on the splitters nor on who came first. A chunk gives four samples for each range, so a range
-has at most one and a half times the nodes of a chunk. Memory: `NODE_BYTES` for each of these, and two blocks
+the result depends neither on the splitters nor on who came first. At least 256 samples for each range make ranges of
+about the same size. Memory: `NODE_BYTES` for each of these, and two blocks
 of 64 MiB, in which scores are read, or the sort's counters.
 """
 
@@ -32,8 +32,8 @@ from tiering.run.step import Step, TaskContext
 _HERE = "tiering.reorder.tasks.order"
 NODE_BYTES = 96
 """Memory of a task per node: score, key and id, unsorted and sorted, and what the sort holds."""
-_SAMPLES = 4
-"""Samples of a chunk per range."""
+_SAMPLES = 256
+"""Least samples of a chunk."""
 
 
 def write_order(job: Job, writer: ArtifactWriter, scores: Scores, node_type: str, count: int) -> None:
@@ -72,11 +72,11 @@ def write_order(job: Job, writer: ArtifactWriter, scores: Scores, node_type: str
 
 
 def sample(context: TaskContext) -> None:
-    """Write sorted pairs of a chunk at even distances."""
-    keys, ids, _ = _sorted(context)
-    count = min(keys.size, _SAMPLES * context.params["parts"])
-    places = (2 * np.arange(count) + 1) * keys.size // max(1, 2 * count)
-    context.write(key=keys[places], id=ids[places].astype(np.int64))
+    """Write some pairs of a chunk."""
+    begin, scores = _read_scores(context)
+    count = min(scores.size, max(_SAMPLES, 4 * context.params["parts"]))
+    places = np.random.default_rng(context.index).integers(0, max(1, scores.size), count)
+    context.write(key=descending_keys(scores[places]), id=begin + places)
 
 
 def cut(context: TaskContext) -> dict[str, list[int]]:
@@ -115,12 +115,17 @@ def inverse(context: TaskContext) -> None:
     context.write(ranks=out)
 
 
+def _read_scores(context: TaskContext) -> tuple[int, npt.NDArray[np.float64]]:
+    """Return the first node and the scores of a task's chunk."""
+    params = context.params
+    begin, end = equal_bounds(params["num_nodes"], params["parts"])[context.index : context.index + 2]
+    return begin, open_manifest(params["scores"]).read(f"nodes/{params['node_type']}/feature", begin, end)
+
+
 def _sorted(context: TaskContext) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64], npt.NDArray[np.float64]]:
     """Return keys, ids and scores of a task's chunk in the order of ranks."""
     params = context.params
-    bounds = equal_bounds(params["num_nodes"], params["parts"])
-    begin, end = bounds[context.index], bounds[context.index + 1]
-    values = open_manifest(params["scores"]).read(f"nodes/{params['node_type']}/feature", begin, end)
+    begin, values = _read_scores(context)
     if np.isnan(values).any():
         raise InputError(
             f"{params['scores']}: scores of node type {params['node_type']!r}: the score of node "

@@ -1,9 +1,13 @@
-"""The lists of a relation under new ids, by tasks: a shuffle of its own entries by the new id of their destination.
+"""The lists of a relation under new ids, by tasks; a list moves as a whole, and keeps its order.
 
-``histogram``  edges of the lists of a range of nodes, by runs of old ids and by buckets of new ones.
+``histogram``  edges of the lists of runs of nodes, by old ids and by new ones.
+``cut``        the lists of a range of old ids by range of new ones, sources renamed.
+``merge``      the lists of a range of new ids, from all ranges of old ones.
+``files``      the files of the relation.
 
-Then the steps of `tiering.run.shuffle`, whose chunks are ranges of old ids with about the same number of edges; a list
-keeps its order. A chunk streams the new ids of the sources past its entries, a block at a time.
+Ranges have about the same number of edges. (A shuffle of edges, as in an import, moves twice the bytes: a destination
+with each source.) Memory: twice the widest array along the edges of a range, `_COLUMN_BYTES` for each of its nodes, and
+a block of the new ids of sources, which stream past the entries.
 """
 
 from __future__ import annotations
@@ -21,86 +25,132 @@ from tiering.artifacts.manifest import Relation, id_bytes
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.shape import SizedGraph, value_bytes
+from tiering.reorder.arrays import rows
+from tiering.run.files import JoinedFile, PartitionRange, join_step, make_files
 from tiering.run.grid import balanced_bounds, equal_bounds, run_shift
 from tiering.run.job import Job
-from tiering.run.shuffle import EdgeChunk, ListShuffle, bucket_shift, edge_bytes, write_lists
 from tiering.run.step import Step, TaskContext
 
 AnyArray = npt.NDArray[Any]
 _HERE = "tiering.reorder.tasks.relabel"
-_COLUMN_BYTES = 32
-"""Memory of a task per node of a chunk: offset, degree, new id."""
+_COLUMN_BYTES = 64
+"""Memory of a task per node of a range: offsets, new id, their order, and what is made of these."""
 
 
 def write_relation(job: Job, writer: ArtifactWriter, graph: Graph, relation: Relation, order: str) -> None:
     """Write the files of a relation of a reordered graph by tasks; `order` is the directory of the finished order."""
     job.expect(4)
     name, (source, _, destination) = f"relation-{graph.relations.index(relation)}", relation
-    num_src, num_dst, data = graph.num_nodes(source), graph.num_nodes(destination), graph.edge_data(relation)
-    folder, parts = relation_folder(relation), job.grid.parts(task_bytes(graph, relation))
-    params = {
+    num_dst, num_edges, data = graph.num_nodes(destination), graph.num_edges(relation), graph.edge_data(relation)
+    folder, parts, per_edge = (
+        relation_folder(relation),
+        job.grid.parts(task_bytes(graph, relation)),
+        _edge_bytes(graph, relation),
+    )
+    files = {key: graph.manifest.files[f"{folder}/{key}"] for key in ("indices", *sorted(data))}
+    params: dict[str, Any] = {
         "graph": str(graph.path), "order": order, "folder": folder, "source": source, "destination": destination,
-        "num_src": num_src, "num_dst": num_dst, "values": sorted(data),
+        "num_src": graph.num_nodes(source), "num_dst": num_dst, "parts": parts, "files": list(files),
     }  # fmt: skip
-    bounds, largest, counts = _histogram(job, name, params, parts, _edge_bytes(graph, relation))
-    shuffle = ListShuffle(
-        name, f"{_HERE}:read_chunk", parts, graph.num_edges(relation), num_src, num_dst,
-        {key: (data[key].dtype.name, tuple(data[key].shape[1:])) for key in sorted(data)},
-        {**params, "bounds": bounds}, (), largest + 3 * BLOCK_BYTES,
+    nodes = -(-num_dst // parts) * _COLUMN_BYTES
+    histogram = Step(f"{name}.histogram", f"{_HERE}:histogram", parts, params, memory=nodes)
+    runs = np.zeros((2, _runs(num_dst)), np.int64)
+    for task in range(len(job.run(histogram))):
+        runs += job.read(histogram.name, task)["edges"]
+    # A column counts as much as its bytes: lists may be empty.
+    shift = run_shift(num_dst)
+    columns = np.minimum(1 << shift, num_dst - (np.arange(runs.shape[1]) << shift)) * _COLUMN_BYTES
+    cuts = [balanced_bounds(edges * per_edge + columns, parts) for edges in runs]
+    old, new = ([min(run << shift, num_dst) for run in cut] for cut in cuts)
+    largest = max(
+        int((edges * per_edge + columns)[low:high].sum())
+        for edges, cut in zip(runs, cuts, strict=True) for low, high in pairwise(cut)
     )  # fmt: skip
-    write_lists(job, writer, folder, shuffle, counts)
+    edges = [int(runs[1, low:high].sum()) for low, high in pairwise(cuts[1])]
+    params, memory = {**params, "old": old, "new": new}, largest + BLOCK_BYTES
+    cut = Step(f"{name}.cut", f"{_HERE}:cut", parts, params, memory=memory)
+    job.run(cut)
+    merge = Step(f"{name}.merge", f"{_HERE}:merge", parts, {**params, "from": cut.name}, (cut.name,), memory)
+    job.run(merge)
+    job.release(cut)
+    before = [0, *np.cumsum(edges)[:-1].tolist()]
+    offsets = JoinedFile(
+        f"{folder}/indptr", "int64", (num_dst + 1,), [PartitionRange(merge.name, 0, parts)], before, num_edges
+    )
+    joined = [
+        JoinedFile(f"{folder}/{key}", entry.dtype, entry.shape, [PartitionRange(merge.name, 0, parts, number)])
+        for number, (key, entry) in enumerate(files.items(), 1)
+    ]
+    make_files(job, writer, join_step(f"{name}.files", writer.path, [offsets, *joined], max(edges) * per_edge // 2))
+    job.release(merge)
 
 
 def task_bytes(graph: SizedGraph, relation: Relation) -> int:
     """Return the memory of a task that made the whole relation."""
-    columns = graph.num_nodes(relation[2]) * _COLUMN_BYTES
-    return graph.num_edges(relation) * _edge_bytes(graph, relation) + columns
+    return graph.num_edges(relation) * _edge_bytes(graph, relation) + graph.num_nodes(relation[2]) * _COLUMN_BYTES
 
 
 def _edge_bytes(graph: SizedGraph, relation: Relation) -> int:
     """Return the memory of a task per edge."""
-    source, _, destination = relation
     if isinstance(graph, Graph):
-        items = sum(map(value_bytes, graph.edge_data(relation).values()))
+        items = [value_bytes(values) for values in graph.edge_data(relation).values()]
     else:
-        items = sum(next(edges for edges in graph.edges if edges.relation == relation).values.values())
-    read = id_bytes(graph.num_nodes(source)) + id_bytes(graph.num_nodes(destination))
-    return edge_bytes(read, graph.num_nodes(source), items)
+        items = list(next(edges for edges in graph.edges if edges.relation == relation).values.values())
+    return 2 * max(id_bytes(graph.num_nodes(relation[0])), *items, 0)
 
 
-def _histogram(
-    job: Job, name: str, params: dict[str, Any], parts: int, per_edge: int
-) -> tuple[list[int], int, npt.NDArray[np.int64]]:
-    """Return the bounds of the chunks, bytes of the largest, and the edges of each bucket of new ids."""
-    num_dst, shift = params["num_dst"], run_shift(params["num_dst"])
-    step = Step(
-        f"{name}.histogram", f"{_HERE}:histogram", parts, {**params, "bounds": equal_bounds(num_dst, parts)},
-        memory=-(-num_dst // parts) * _COLUMN_BYTES + 2 * BLOCK_BYTES,
-    )  # fmt: skip
-    runs = np.zeros(((num_dst - 1) >> shift) + 1, np.int64)
-    counts = np.zeros(((num_dst - 1) >> bucket_shift(num_dst)) + 1, np.int64)
-    for task in range(len(job.run(step))):
-        runs += job.read(step.name, task)["edges"]
-        counts += job.read(step.name, task, 1)["edges"]
-    # A column counts as much as its bytes: lists may be empty.
-    nodes = np.minimum(1 << shift, num_dst - (np.arange(runs.size) << shift))
-    weights = runs * per_edge + nodes * _COLUMN_BYTES
-    cuts = balanced_bounds(weights, parts)
-    largest = max(int(weights[begin:end].sum()) for begin, end in pairwise(cuts))
-    return [min(run << shift, num_dst) for run in cuts], largest, counts
+def _runs(num_dst: int) -> int:
+    return ((num_dst - 1) >> run_shift(num_dst)) + 1
 
 
 def histogram(context: TaskContext) -> None:
-    """Count the edges of the lists of a range of nodes, by run of old ids, and by bucket of new ids."""
-    params = context.params
-    begin, end = params["bounds"][context.index : context.index + 2]
-    num_dst, indptr, new = params["num_dst"], *_read_columns(params, begin, end)
+    """Count the edges of the lists of a range of nodes, by run of old ids, and by run of new ids."""
+    params, num_dst = context.params, context.params["num_dst"]
+    begin, end = equal_bounds(num_dst, params["parts"])[context.index : context.index + 2]
+    indptr, new = _read_columns(params, begin, end)
     native.check_indptr(indptr - indptr[0], int(indptr[-1] - indptr[0]), context.threads)
-    degrees = np.diff(indptr)
-    for ids, shift in ((np.arange(begin, end), run_shift(num_dst)), (new, bucket_shift(num_dst))):
-        sums = np.zeros(((num_dst - 1) >> shift) + 1, np.int64)
-        np.add.at(sums, ids >> shift, degrees)
-        context.write(edges=sums)
+    shift, degrees = run_shift(num_dst), np.diff(indptr)
+    sums = [np.bincount(ids >> shift, degrees, _runs(num_dst)) for ids in (np.arange(begin, end), new)]
+    context.write(edges=np.stack(sums).astype(np.int64))  # summed as float64: exact below 2^53 edges
+
+
+def cut(context: TaskContext) -> None:
+    """Write the lists of a range of old ids by range of new ones: columns with degrees, then each array's entries."""
+    params, threads = context.params, context.threads
+    indptr, new = _read_columns(params, *params["old"][context.index : context.index + 2])
+    first, last = int(indptr[0]), int(indptr[-1])
+    order, counts = native.partition(new, np.array(params["new"], np.int64), threads)
+    places, lists = np.empty_like(new), np.cumsum(counts)
+    places[order] = np.arange(new.size, dtype=new.dtype)
+    starts = native.relabel_indptr(indptr - first, places, threads)
+    context.write_all({"column": new[order], "degree": np.diff(starts)}, lists)
+    for number, key in enumerate(params["files"]):
+        values = open_manifest(params["graph"]).read(f"{params['folder']}/{key}", first, last)
+        out = np.empty_like(values)
+        _place(values, 0, indptr - first, places, starts, out, params["num_src"] if number == 0 else None, threads)
+        del values  # before the new ids are read
+        if number == 0:
+            _rename(out, params, threads)
+        context.write_all({"values": out}, starts[lists])
+
+
+def merge(context: TaskContext) -> None:
+    """Write the lists of a range of new ids: offsets in the range, entries, values."""
+    params, source, parts, index = context.params, context.params["from"], context.params["parts"], context.index
+    columns = [context.read(source, task, index) for task in range(parts)]
+    places = np.concatenate([part["column"] for part in columns]) - params["new"][index]
+    indptr = np.concatenate([[0], *(part["degree"] for part in columns)]).cumsum()
+    starts = native.relabel_indptr(indptr, places, context.threads)
+    context.write(indptr=starts[:-1])
+    for number in range(len(params["files"])):
+        out, at = None, 0
+        for task in range(parts):
+            values = context.read(source, task, (1 + number) * parts + index)["values"]
+            out = np.empty((int(starts[-1]), *values.shape[1:]), values.dtype) if out is None else out
+            _place(values, at, indptr, places, starts, out, params["num_src"] if number == 0 else None, context.threads)
+            at += values.shape[0]
+            del values  # before the next are read
+        context.write(values=out)
 
 
 def _read_columns(params: Any, begin: int, end: int) -> tuple[AnyArray, AnyArray]:
@@ -109,17 +159,23 @@ def _read_columns(params: Any, begin: int, end: int) -> tuple[AnyArray, AnyArray
     return indptr, open_manifest(params["order"]).read(f"nodes/{params['destination']}/old_to_new", begin, end)
 
 
-def read_chunk(context: TaskContext) -> EdgeChunk:
-    """Return the edges of the lists of a chunk under new ids."""
-    params = context.params
-    indptr, new = _read_columns(params, *params["bounds"][context.index : context.index + 2])
-    first, last = int(indptr[0]), int(indptr[-1])
-    graph, folder = open_manifest(params["graph"]), params["folder"]
-    sources = graph.read(f"{folder}/indices", first, last)
-    native.check_csc(indptr - first, sources, params["num_src"], context.threads)
-    order, step = open_manifest(params["order"]), BLOCK_BYTES // id_bytes(params["num_src"])
-    for begin in range(0, params["num_src"], step):
-        part = order.read(f"nodes/{params['source']}/old_to_new", begin, min(params["num_src"], begin + step))
-        native.rename_sources(sources.view(np.uint8), part, begin, params["num_src"], context.threads)
-    values: list[AnyArray | None] = [graph.read(f"{folder}/{key}", first, last) for key in params["values"]]
-    return EdgeChunk(first, sources, np.repeat(new, np.diff(indptr)), values)
+def _place(
+    values: AnyArray, at: int, indptr: AnyArray, places: AnyArray, starts: AnyArray, out: AnyArray, num_src: int | None,
+    threads: int,
+) -> None:  # fmt: skip
+    """Copy entries from `at` on of lists to the lists' places; `num_src`: entries are ids of so many sources."""
+    if values.size:
+        where = (indptr, places, *(() if num_src is None else (num_src,)), 0, 0, starts, out.reshape(-1).view(np.uint8))
+        if num_src is None:
+            native.place_values(rows(values), at, *where, threads)
+        else:
+            native.place_indices(values, at, *where, threads)
+
+
+def _rename(entries: AnyArray, params: Any, threads: int) -> None:
+    """Give sources their new ids, as these stream past: all that is held of them is a block."""
+    order, count = open_manifest(params["order"]), params["num_src"]
+    step = BLOCK_BYTES // id_bytes(count)
+    for begin in range(0, count, step):
+        part = order.read(f"nodes/{params['source']}/old_to_new", begin, min(count, begin + step))
+        native.rename_sources(entries.view(np.uint8), part, begin, count, threads)
