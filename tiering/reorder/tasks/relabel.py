@@ -143,10 +143,10 @@ def merge(context: TaskContext) -> None:
     starts = native.relabel_indptr(indptr, places, context.threads)
     context.write(indptr=starts[:-1])
     for number in range(len(params["files"])):
-        out, at = None, 0
+        at, out = 0, np.empty(0)
         for task in range(parts):
             values = context.read(source, task, (1 + number) * parts + index)["values"]
-            out = np.empty((int(starts[-1]), *values.shape[1:]), values.dtype) if out is None else out
+            out = np.empty((int(starts[-1]), *values.shape[1:]), values.dtype) if task == 0 else out
             _place(values, at, indptr, places, starts, out, params["num_src"] if number == 0 else None, context.threads)
             at += values.shape[0]
             del values  # before the next are read
@@ -164,12 +164,11 @@ def _place(
     threads: int,
 ) -> None:  # fmt: skip
     """Copy entries from `at` on of lists to the lists' places; `num_src`: entries are ids of so many sources."""
-    if values.size:
-        where = (indptr, places, *(() if num_src is None else (num_src,)), 0, 0, starts, out.reshape(-1).view(np.uint8))
-        if num_src is None:
-            native.place_values(rows(values), at, *where, threads)
-        else:
-            native.place_indices(values, at, *where, threads)
+    target = out.reshape(-1).view(np.uint8)
+    if values.size and num_src is None:
+        native.place_values(rows(values), at, indptr, places, 0, 0, starts, target, threads)
+    elif values.size and num_src is not None:
+        native.place_indices(values, at, indptr, places, num_src, 0, 0, starts, target, threads)
 
 
 def _rename(entries: AnyArray, params: Any, threads: int) -> None:
