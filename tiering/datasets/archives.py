@@ -31,10 +31,8 @@ from tiering.errors import InputError, TieringError
 from tiering.formats.dataset import FeatureStream, GraphSoFar
 from tiering.formats.npy_file import MAX_HEADER, NpyHeader, read_header
 
-MOST_DEFLATED = 1100
-"""Bytes that a byte of deflated data may become, a little more than the format allows."""
-STEP = 1 << 24
-"""Bytes that are unpacked together, or a row if that is longer."""
+MOST_DEFLATED = 1100  # bytes that a byte of deflated data may become, a little more than the format allows
+STEP = 1 << 24  # bytes that are unpacked together, or a row if that is longer
 _CSV_OPTIONS = pa_csv.ReadOptions(autogenerate_column_names=True, block_size=STEP)
 
 
@@ -47,10 +45,8 @@ class PackedRows:
     dtype: np.dtype[Any]
     blocks: Callable[[int], Iterator[npt.NDArray[Any]]]
     """Function from a row to the rows from there on, in blocks of shape (some, dim)."""
-    rows: int | None = None
-    """Number of rows; ``None`` if it is known at the end only."""
-    memory: int = 2 * STEP
-    """Peak memory of reading, in bytes."""
+    rows: int | None = None  # number of rows; None if it is known at the end only
+    memory: int = 2 * STEP  # peak memory of reading, in bytes
 
     def require(self, count: int, rows: int | str | None) -> None:
         """Refuse another number of rows than `count`; ``None`` is not known."""

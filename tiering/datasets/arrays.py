@@ -24,8 +24,7 @@ from tiering.formats.dataset import FeatureStream, GraphSoFar
 from tiering.formats.features import FEATURE_DTYPES, FeatureTable
 from tiering.formats.npy_file import as_column
 
-BLOCK_BYTES = 8 << 20
-"""Bytes of rows that are copied together."""
+BLOCK_BYTES = 8 << 20  # bytes of rows that are copied together
 _ADVICE = {
     "nested": "torch.nested.to_padded_tensor(tensor, 0)",
     "quantized": "tensor.dequantize()",
@@ -37,18 +36,12 @@ _ADVICE = {
 class SourceArray:
     """An array of a dataset, and where its rows lie."""
 
-    where: str
-    """Name for messages."""
-    array: npt.NDArray[Any]
-    """The values; ``bfloat16`` as ``uint16``."""
-    dtype: str
-    """Name of the element type."""
-    path: Path
-    """The file that holds the array, or a name that stands for it."""
-    offset: int | None = None
-    """Bytes of the file before row 0; ``None`` if the rows do not lie there one behind the other."""
-    numpy_file: bool = False
-    """Whether a numpy file holds the array: ``uint16`` features are ``bfloat16`` there."""
+    where: str  # name for messages
+    array: npt.NDArray[Any]  # the values; bfloat16 as uint16
+    dtype: str  # name of the element type
+    path: Path  # the file that holds the array, or a name that stands for it
+    offset: int | None = None  # bytes of the file before row 0; None if the rows do not lie there one behind the other
+    numpy_file: bool = False  # whether a numpy file holds the array: uint16 features are bfloat16 there
 
     @classmethod
     def convert(cls, value: Any, where: str, path: Path, scratch: Scratch) -> SourceArray:

@@ -21,8 +21,7 @@ from tiering.formats.names import NameTable
 from tiering.units import format_bytes
 
 ENDS = {"src": "source", "dst": "destination"}
-DTYPES = {"src": "<i8", "dst": "<i8", "weight": "<f8"}
-"""Content of a column of edges -> its dtype after it was read."""
+DTYPES = {"src": "<i8", "dst": "<i8", "weight": "<f8"}  # content of a column of edges -> its dtype after it was read
 _SPARSE = 8
 _TABLE_FACTOR = 16
 

@@ -20,16 +20,14 @@ from tiering.formats.dataset import EdgeData
 from tiering.formats.features import EDGE_FEATURES
 from tiering.units import format_bytes
 
-SMALL_INDPTR = 64 * 1024 * 1024
-"""Bytes that any machine has."""
-EDGE_FILES = {
+SMALL_INDPTR = 64 * 1024 * 1024  # bytes that any machine has
+EDGE_FILES = {  # files with one value or row per edge -> what they hold; of two that hold ids, the first counts
     "edge_weight.npy": "weight",
     "edge_type.npy": "type",
     "edge_id.npy": "id",
     "edge_ids.npy": "id",
     "edge_feat.npy": EDGE_FEATURES,
 }
-"""Files with one value or row per edge -> what they hold; of two that hold ids, the first counts."""
 
 
 class EdgeReader(Protocol):

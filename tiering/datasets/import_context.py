@@ -15,8 +15,7 @@ from tiering.formats.npy_file import NpyFile, open_npy, refuse_archives
 from tiering.progress import note
 
 NODE = "node"
-RELATION = (NODE, "to", NODE)
-"""Node type and relation of datasets that have one of each."""
+RELATION = (NODE, "to", NODE)  # node type and relation of datasets that have one of each
 
 
 @dataclass
@@ -26,10 +25,8 @@ class ImportContext:
     format: str
     options: ImportOptions
     scratch: Scratch
-    spec: DatasetSpec | None = None
-    """The published dataset that ``--spec`` names."""
-    in_place: bool = False
-    """Whether columns may stay in files of which only ranges can be read: see `EdgeData.decode`."""
+    spec: DatasetSpec | None = None  # the published dataset that --spec names
+    in_place: bool = False  # whether columns may stay in files of which only ranges can be read: see EdgeData.decode
     notes: dict[str, Any] = field(default_factory=dict)
     """The record, see `Dataset.notes`: ``inferred``, ``warnings``, ``ignored_files``, ``changes``, ``splits``..."""
     files: dict[str, Fingerprint] = field(default_factory=dict)
@@ -84,10 +81,8 @@ class ImportContext:
 class Detector:
     """A test that recognises datasets of a format by their files."""
 
-    description: str
-    """The files in words, for the message when no dataset is recognised."""
-    matches: Callable[[Path], bool]
-    """Function that returns whether an existing directory, or file, is of the format."""
+    description: str  # the files in words, for the message when no dataset is recognised
+    matches: Callable[[Path], bool]  # function that returns whether an existing directory, or file, is of the format
 
 
 @dataclass(frozen=True)
@@ -99,8 +94,7 @@ class Reader:
 
     Large arrays stay mapped where they are, or go to `ImportContext.scratch`; the context records files and guesses.
     """
-    takes: frozenset[str]
-    """Options of `tiering.datasets.options.FORMAT_OPTIONS` that the format has; others are refused."""
+    takes: frozenset[str]  # options of tiering.datasets.options.FORMAT_OPTIONS that the format has; others are refused
     directory: Detector | None = None
     file: Detector | None = None
 

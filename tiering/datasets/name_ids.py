@@ -24,10 +24,8 @@ from tiering.formats.names import NameTable
 RUN_SHARE, RANGE_SHARE = 24, 16
 """Divisors of the budget for the names of a run, and of a range: copies, hashes and positions come on top."""
 SMALLEST, LARGEST_RUN = 8 << 20, 512 << 20
-NAME_BYTES = 40
-"""Memory of a name in addition to its bytes where it is sorted."""
-_SAMPLES = 16
-"""Names that are looked at for each range, to cut ranges of like size."""
+NAME_BYTES = 40  # memory of a name in addition to its bytes where it is sorted
+_SAMPLES = 16  # names that are looked at for each range, to cut ranges of like size
 
 
 class NameIds:

@@ -28,8 +28,7 @@ from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.features import EDGE_FEATURES
 from tiering.progress import note
 
-NAMED_OPTIONS = frozenset({"relations", "num_labelled"})
-"""Options of formats that come as named arrays."""
+NAMED_OPTIONS = frozenset({"relations", "num_labelled"})  # options of formats that come as named arrays
 FEATURES, LABELS = ("x", "feat", "features"), ("y", "label", "labels")
 SPLITS = {
     split: tuple(f"{name}_{kind}" for name in names for kind in ("mask", "idx"))
@@ -40,8 +39,7 @@ EDGE_VALUES = {
     "weight": ("edge_weight", "weight"),
     "type": ("edge_type", "type"),
 }
-EDGE_NAMES = frozenset[str]().union(*EDGE_VALUES.values())
-"""Names of edge data that are read."""
+EDGE_NAMES = frozenset[str]().union(*EDGE_VALUES.values())  # names of edge data that are read
 
 
 class NamedValue(NamedTuple):
@@ -51,8 +49,7 @@ class NamedValue(NamedTuple):
     value: Any
 
 
-Values = dict[str, Any]
-"""Name -> `SourceArray` or `NamedValue`; a value that is read is taken out."""
+Values = dict[str, Any]  # name -> SourceArray or NamedValue; a value that is read is taken out
 
 
 @dataclass
@@ -60,8 +57,7 @@ class NamedNodes:
     """Named arrays of the nodes of a type."""
 
     arrays: Values = field(default_factory=dict)
-    num_nodes: Any = None
-    """Stated by the dataset; ``None`` if it states none."""
+    num_nodes: Any = None  # stated by the dataset; None if it states none
 
 
 @dataclass
@@ -81,17 +77,13 @@ class NamedArrays:
     """A graph as named arrays."""
 
     name: str
-    where: str
-    """The file, or the object that the caller gave, for messages."""
-    path: Path
-    """The file, or a name that stands for it."""
+    where: str  # the file, or the object that the caller gave, for messages
+    path: Path  # the file, or a name that stands for it
     scratch: Scratch
     nodes: dict[str, NamedNodes] = field(default_factory=dict)
     edges: list[NamedEdges] = field(default_factory=list)
-    columns: list[SourceArray] = field(default_factory=list)
-    """Arrays that were read."""
-    ignored: list[str] = field(default_factory=list)
-    """Names of values that are not read."""
+    columns: list[SourceArray] = field(default_factory=list)  # arrays that were read
+    ignored: list[str] = field(default_factory=list)  # names of values that are not read
 
     def wrap(self, values: Mapping[Any, Any], owner: str) -> Values:
         """Return the values of a node type or relation, `owner`, by name; ``None`` is no value."""

@@ -27,8 +27,7 @@ from tiering.formats.dataset import EdgeData, FeatureStream, GraphSoFar, NodeDat
 
 PIECE = 16 << 20
 """Bytes of a piece of the neighbours' rows, as float32. Part of the definition: other pieces round otherwise."""
-EDGE_BYTES = 40
-"""Memory that sorting takes for each edge."""
+EDGE_BYTES = 40  # memory that sorting takes for each edge
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 Pairs = Callable[[int, int], tuple[npt.NDArray[Any], npt.NDArray[Any]]]
 """Function from a piece of the neighbours, [first, last), to the edges of a part of the nodes with it.
@@ -91,8 +90,7 @@ class _Mean:
     count: int
     dim: int
     dtype: str
-    room: int
-    """Bytes of memory."""
+    room: int  # bytes of memory
 
     @property
     def step(self) -> int:

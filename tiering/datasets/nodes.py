@@ -31,8 +31,7 @@ class LabelArray:
     """Labels as a dataset has them: see `make_labels`."""
 
     where: str
-    open: Callable[[int], npt.NDArray[Any]]
-    """Function from the number of nodes to the values."""
+    open: Callable[[int], npt.NDArray[Any]]  # function from the number of nodes to the values
     rows: int | None = None
     prefixes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """Number of nodes -> numbers of rows that a shorter array may have."""
@@ -45,10 +44,8 @@ class NodeArrays:
     features: FeatureTable | FeatureStream | None = None
     labels: LabelArray | None = None
     splits: dict[str, SplitArray] = field(default_factory=dict)
-    counts: list[tuple[str, int]] = field(default_factory=list)
-    """(origin, number of nodes): all must agree."""
-    largest: LargestId | None = None
-    """The largest id in the edges, where it is known already."""
+    counts: list[tuple[str, int]] = field(default_factory=list)  # (origin, number of nodes): all must agree
+    largest: LargestId | None = None  # the largest id in the edges, where it is known already
 
 
 def make_nodes(
@@ -121,14 +118,12 @@ class NodeFiles:
 
     folder: Path
     node_type: str
-    label_names: Sequence[str]
-    """File names labels may have; the first one that exists counts."""
+    label_names: Sequence[str]  # file names labels may have; the first one that exists counts
     usual_dim: int | None = None
     """Values per feature row, in a family where features and labels without numpy header are usual."""
     known_rows: Mapping[str, int] = field(default_factory=dict)
     """Origin -> number of rows that a headerless feature file may have."""
-    label_prefixes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    """See `LabelArray.prefixes`."""
+    label_prefixes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # see LabelArray.prefixes
     stated_count: tuple[str, int] | None = None
     """Origin and value of the number of nodes that the dataset itself states."""
 

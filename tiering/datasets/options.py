@@ -15,8 +15,7 @@ from tiering.options import option, parse_options, spell_flag
 T = TypeVar("T")
 Parser = Callable[[Any, str], T]
 """Function from a loose value, and the option's name for messages, to the checked value."""
-MAX_NODES = 1 << 48
-"""More than any machine holds 8 bytes each of."""
+MAX_NODES = 1 << 48  # more than any machine holds 8 bytes each of
 
 COLUMN_OPTIONS = frozenset({"src_column", "dst_column", "weight_column", "compact_ids"})
 TEXT_OPTIONS = frozenset({"delimiter", "header", "string_ids", "quoted_newlines", "comment"})
@@ -187,8 +186,7 @@ class ImportOptions:
         False, "Add each edge reversed; between two types, as relation rev_NAME.", panel=_CHANGE,
         flags=("--reverse-edges", "--add-reverse"))
     deduplicate: bool = option(False, "Keep the first of equal edges.", panel=_CHANGE)
-    work_dir: str | os.PathLike[str] | None = None
-    """Directory of temporary files."""
+    work_dir: str | os.PathLike[str] | None = None  # directory of temporary files
 
     @property
     def changes_edges(self) -> bool:
@@ -237,8 +235,7 @@ class ImportKeywords(TypedDict, total=False):
     """Read feature files whole, and record a checksum of each block of 64 MiB: an option of the import itself."""
 
 
-OPTIONS = {entry.name: entry.default for entry in fields(ImportOptions)}
-"""Option -> its default."""
+OPTIONS = {entry.name: entry.default for entry in fields(ImportOptions)}  # option -> its default
 
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:

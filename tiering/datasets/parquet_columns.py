@@ -34,11 +34,9 @@ class ParquetColumn:
     """
 
     files: tuple[str, ...]
-    rows: tuple[int, ...]
-    """Rows of each file."""
+    rows: tuple[int, ...]  # rows of each file
     column: str
-    held: str
-    """Content, see `tiering.datasets.edge_sink.DTYPES`."""
+    held: str  # content, see tiering.datasets.edge_sink.DTYPES
 
     ndim = 1
     read_memory = DECODING_BYTES

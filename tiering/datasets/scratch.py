@@ -15,8 +15,7 @@ import numpy.typing as npt
 from tiering.artifacts.storage import storage_errors
 from tiering.memory import Budget
 
-CHUNK = 1 << 20
-"""Elements per step of a chunked pass: tens of MiB."""
+CHUNK = 1 << 20  # elements per step of a chunked pass: tens of MiB
 IN_MEMORY_BYTES = 256 * 1024 * 1024
 """Arrays up to this size stay in memory, where that is no more than `IN_MEMORY_SHARE` of the budget."""
 IN_MEMORY_SHARE = 1 / 32

@@ -19,20 +19,17 @@ from tiering.formats.torch_file import read_torch, to_array
 
 Ids = npt.NDArray[np.int64]
 
-SPLIT_FILES = {
+SPLIT_FILES = {  # split -> file names it may have, the first found counts
     "train": ("train_idx.npy", "train_mask.npy"),
     "val": ("val_idx.npy", "valid_idx.npy", "val_mask.npy", "valid_mask.npy"),
     "test": ("test_idx.npy", "test_mask.npy"),
 }
-"""Split -> file names it may have, the first found counts."""
-OGB_SPLITS = {"train": "train", "valid": "val", "test": "test"}
-"""OGB's name of a split -> ours."""
-_TORCH_SPLITS = {
+OGB_SPLITS = {"train": "train", "valid": "val", "test": "test"}  # OGB's name of a split -> ours
+_TORCH_SPLITS = {  # split -> its names in a split_dict.pt, the first counts; MAG240M's test set comes in parts as well
     "train": ("train",),
     "val": ("valid", "val"),
     "test": ("test", "test-whole", "test-dev", "test-challenge"),
 }
-"""Split -> its names in a ``split_dict.pt``, the first counts; MAG240M's test set comes in parts as well."""
 OFFICIAL = "official"
 _MLPERF_SEED = 42
 SPLIT_WORDS = "node ids as whole numbers or a boolean mask"
@@ -43,10 +40,8 @@ class SplitArray(NamedTuple):
 
     values: npt.NDArray[Any]
     where: str
-    name: str
-    """Name for the record of splits that were replaced."""
-    is_mask: bool = False
-    """True if the dataset calls it a mask."""
+    name: str  # name for the record of splits that were replaced
+    is_mask: bool = False  # True if the dataset calls it a mask
 
     def ids(self, num_nodes: int) -> Ids:
         """Return the node ids, int64, each once and in range."""

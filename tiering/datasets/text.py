@@ -22,24 +22,20 @@ from tiering.formats.npy_file import read_start
 from tiering.progress import progress
 
 BLOCK_BYTES = 16 * 1024 * 1024
-_PARSED_BYTES = 1024 * 1024
-"""Bytes of a block that are parsed together; lines are shorter."""
-_SAMPLE_BYTES = 64 * 1024
-"""Bytes of the first lines of data, by which the delimiter is guessed."""
+_PARSED_BYTES = 1024 * 1024  # bytes of a block that are parsed together; lines are shorter
+_SAMPLE_BYTES = 64 * 1024  # bytes of the first lines of data, by which the delimiter is guessed
 MAX_COLUMNS = 10_000
-BLANK = "space"
-"""Delimiter: any number of spaces and tabs."""
+BLANK = "space"  # delimiter: any number of spaces and tabs
 _BLANKS = re.compile(rb" {2,}")
 _EDGE_BLANKS = re.compile(rb"^ | (?=\r?\n|\Z)", re.MULTILINE)
 _TAB_TO_SPACE = bytes.maketrans(b"\t", b" ")
 _BLANK_TOKEN = re.compile(rb'(?<![^ \t\n])(?:("(?:[^"\n]|"")*"(?![^ \t\r\n]))|("[^ \t\r\n]*))|[ \t]+')
-_LOOSE = re.compile(rb"[ \t]*\d+(?! *\t *\d)[ \t]+\d")
-"""Two numbers that something else than one tab separates."""
+_LOOSE = re.compile(rb"[ \t]*\d+(?! *\t *\d)[ \t]+\d")  # two numbers that something else than one tab separates
 _MOST = 0.9  # of the lines: the others may be damaged
 _EMPTY_LINE = re.compile(rb"^\r?\n", re.MULTILINE)
 _HEX = re.compile(b"0[xX]")
 _LONE_RETURN = re.compile(rb"\r(?!\n|\Z)")
-_OTHERS = {
+_OTHERS = {  # first bytes of files that are no text, after gzip's layer if there is one
     b"PK\x03\x04": "a zip archive",
     b"\x1f\x8b": "gzip data that was packed twice",
     b"BZh": "bzip2 data",
@@ -50,14 +46,12 @@ _OTHERS = {
     codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",
 }
-"""First bytes of files that are no text, after gzip's layer if there is one."""
 _MAP = "correct a damaged line; if ids are names, say --string-ids"
-_WANTED = {
+_WANTED = {  # column -> what belongs in it, and what to do where something else is
     "src": ("a whole number as source id", _MAP),
     "dst": ("a whole number as destination id", _MAP),
     "weight": ("a weight", "correct the line"),
 }
-"""SourceArray -> what belongs in it, and what to do where something else is."""
 
 
 class TextSyntax:
@@ -178,10 +172,8 @@ class TextBlock:
     """Whole lines of a file."""
 
     raw: bytes
-    line: int = 1
-    """Number of its first line in the file, from 1."""
-    offset: int = 0
-    """Position of its first byte in the file, unpacked."""
+    line: int = 1  # number of its first line in the file, from 1
+    offset: int = 0  # position of its first byte in the file, unpacked
 
     def after(self, size: int) -> TextBlock:
         """Return the block without its first `size` bytes, which are whole lines."""

@@ -29,12 +29,10 @@ from tiering.formats.features import EDGE_FEATURES
 
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
-NewColumn = tuple[npt.DTypeLike, Iterator[Array]]
-"""Dtype of a column, and its values in pieces."""
+NewColumn = tuple[npt.DTypeLike, Iterator[Array]]  # dtype of a column, and its values in pieces
 SMALLEST_BUCKET, LARGEST_BUCKET, BYTES_PER_EDGE = 1 << 14, 1 << 24, 64
 """Edges that `_deduplicate` sorts at a time, by the budget, and the memory that each takes."""
-MAX_BUCKETS = 256
-"""Three open files each."""
+MAX_BUCKETS = 256  # three open files each
 _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 """Multipliers that spread pairs of ids over buckets: without them the list of a hub would be one bucket's."""
 

@@ -27,10 +27,8 @@ import numpy.typing as npt
 
 Ids = npt.NDArray[np.int64]
 
-EDGE_BLOCK = 1 << 18
-"""Edges made at a time. Part of the definition: other blocks give other edges."""
-FEATURE_BLOCK = 1 << 21
-"""Feature values made at a time, in whole rows. Part of the definition like `EDGE_BLOCK`."""
+EDGE_BLOCK = 1 << 18  # edges made at a time. Part of the definition: other blocks give other edges
+FEATURE_BLOCK = 1 << 21  # feature values made at a time, in whole rows. Part of the definition like EDGE_BLOCK
 SHUFFLE_ROUNDS = 3
 
 

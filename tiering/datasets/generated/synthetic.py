@@ -46,12 +46,11 @@ CITES = ("paper", "cites", "paper")
 
 TYPE_SHARES = {"author": 0.40, "fos": 0.08, "institute": 0.02}
 """Fraction of the nodes of each type in a heterogeneous dataset; papers are the rest."""
-RELATION_SHARES = {
+RELATION_SHARES = {  # fraction of the edges of each relation; its reverse has as many, citations the rest
     ("paper", "written_by", "author"): 0.15,
     ("paper", "topic", "fos"): 0.15,
     ("author", "affiliated_to", "institute"): 0.05,
 }
-"""Fraction of the edges of each relation; its reverse has as many, citations the rest."""
 
 
 RANGES = {"nodes": (2, 2**40), "edges": (0, 2**44), "dim": (1, 2**20), "classes": (1, 2**20), "seed": (0, 2**64 - 1)}

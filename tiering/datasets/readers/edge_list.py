@@ -32,8 +32,7 @@ from tiering.errors import InputError, quoted
 from tiering.formats.npy_file import read_start
 from tiering.progress import note
 
-BANNER = b"%%MatrixMarket"
-"""First bytes of a Matrix Market file."""
+BANNER = b"%%MatrixMarket"  # first bytes of a Matrix Market file
 SUFFIXES = (".txt", ".csv", ".tsv", ".edges", ".edgelist", ".el")
 _NUMERIC = re.compile(r"\"?[+-]?(\.?\d.*|nan|inf|infinity)", re.IGNORECASE | re.DOTALL)
 

@@ -30,13 +30,11 @@ from tiering.formats.dataset import Dataset, NodeData
 from tiering.formats.npy_file import read_start
 from tiering.formats.torch_file import read_torch
 
-EDGES = "edge_index.npy"
-"""File by which a relation's folder is known."""
+EDGES = "edge_index.npy"  # file by which a relation's folder is known
 META_FILE, LONGEST_META = "meta.json", 1 << 20
 TORCH_META, TORCH_SPLITS = "meta.pt", "split_dict.pt"
 """Next to ``processed`` in MAG240M: numbers of nodes, and splits of its papers."""
-MLPERF_SPLITS = {"train": "train_idx.pt", "val": "val_idx.pt"}
-"""In ``processed``, where MLPerf's ``split_seeds.py`` was run."""
+MLPERF_SPLITS = {"train": "train_idx.pt", "val": "val_idx.pt"}  # in processed, where MLPerf's split_seeds.py was run
 USUAL_DIM = 1024
 
 

@@ -26,13 +26,11 @@ from tiering.formats.npy_file import read_start
 from tiering.formats.torch_file import StoredObject, read_torch
 
 FILES = ("data.pt", "geometric_data_processed.pt")
-GLOBAL = "_global_store"
-"""Key of the values of a HeteroData that belong to no node type and no relation."""
+GLOBAL = "_global_store"  # key of the values of a HeteroData that belong to no node type and no relation
 WHAT = "a graph of PyG (Data or HeteroData)"
 OLD_FORMAT = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 """First bytes of files of torch before 1.6; they are recognised to be refused in words."""
-MEMORY_SHARE = 8
-"""Divisor of the memory budget that gives the largest pickle: its values take several times its bytes."""
+MEMORY_SHARE = 8  # divisor of the memory budget that gives the largest pickle: its values take several times its bytes
 
 
 def _file_of(path: Path) -> Path | None:

@@ -23,36 +23,25 @@ from tiering.artifacts.manifest import Relation
 from tiering.artifacts.regular import require_file
 from tiering.errors import InputError, MissingError
 
-FLAGS = ("both_directions",)
-"""Names in `DatasetSpec.about` whose values are 1 or 0."""
+FLAGS = ("both_directions",)  # names in DatasetSpec.about whose values are 1 or 0
 
 
 @dataclass(frozen=True)
 class SpecFile:
     """A file of a dataset, or an array in an archive."""
 
-    path: str
-    """Path below the dataset's root; of an array in an archive, its name."""
-    holds: str
-    """``features``, ``labels``, ``edges``, ``splits``, ``archive``, ``pickle`` (a Python object) or ``other``."""
-    of: str | None = None
-    """The node type, or the folder of the relation."""
-    dtypes: tuple[str, ...] = ()
-    """Possible dtypes; empty if unknown."""
-    shape: tuple[int, ...] | None = None
-    """``None`` if some of its sizes are unknown."""
-    dim: int | None = None
-    """Values per row of features."""
+    path: str  # path below the dataset's root; of an array in an archive, its name
+    holds: str  # features, labels, edges, splits, archive, pickle (a Python object) or other
+    of: str | None = None  # the node type, or the folder of the relation
+    dtypes: tuple[str, ...] = ()  # possible dtypes; empty if unknown
+    shape: tuple[int, ...] | None = None  # None if some of its sizes are unknown
+    dim: int | None = None  # values per row of features
     headerless: bool = False
     optional: bool = False
-    prefixes: tuple[int, ...] = ()
-    """Numbers of rows that a shorter file may have."""
-    alternatives: tuple[str, ...] = ()
-    """Other names that it may have."""
-    member: bool = False
-    """Whether the entry is an array in an archive."""
-    members: tuple[SpecFile, ...] = ()
-    """Arrays of an archive."""
+    prefixes: tuple[int, ...] = ()  # numbers of rows that a shorter file may have
+    alternatives: tuple[str, ...] = ()  # other names that it may have
+    member: bool = False  # whether the entry is an array in an archive
+    members: tuple[SpecFile, ...] = ()  # arrays of an archive
 
     @property
     def packed(self) -> bool:
@@ -74,12 +63,10 @@ class SpecFile:
 class Defect:
     """A known defect of a dataset."""
 
-    id: str
-    """Place of the report: a repository and a number, or a program."""
+    id: str  # place of the report: a repository and a number, or a program
     text: str
     cure: str
-    names: bool = False
-    """Whether files may have changed names."""
+    names: bool = False  # whether files may have changed names
 
 
 @dataclass(frozen=True)
@@ -92,20 +79,15 @@ class DatasetSpec:
     licence: str
     citation: str
     format: str
-    roots: tuple[str, ...]
-    """Folders, below the path that a user gives, where its files may lie."""
+    roots: tuple[str, ...]  # folders, below the path that a user gives, where its files may lie
     files: tuple[SpecFile, ...]
-    nodes: Mapping[str, int]
-    """Nodes by type, as published."""
-    edges: Mapping[str, int]
-    """Edges in the files by the folder of their relation, where known exactly."""
+    nodes: Mapping[str, int]  # nodes by type, as published
+    edges: Mapping[str, int]  # edges in the files by the folder of their relation, where known exactly
     about: Mapping[str, int]
     """Numbers that are known roughly, or that publications disagree on; and of the content: ``labelled`` nodes, nodes
     in ``train``, ``val``, ``test``, ``self_loops``, and ``both_directions``, 1 if edges within a type come in both."""
-    labels: str
-    """Reading of labels, in words."""
-    splits: str
-    """Origin of splits, in words."""
+    labels: str  # reading of labels, in words
+    splits: str  # origin of splits, in words
     classes: Mapping[str, int] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the import that suit it; the user's own come first."""

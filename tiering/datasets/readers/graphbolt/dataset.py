@@ -21,8 +21,7 @@ from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset
 
 LABELS = "labels"
-SEEDS = ("seeds", "seed_nodes")
-"""GraphBolt's names of the nodes of a set, since 2.2 and before."""
+SEEDS = ("seeds", "seed_nodes")  # GraphBolt's names of the nodes of a set, since 2.2 and before
 
 
 def _find_metadata(path: Path) -> tuple[Path, list[Path]]:

@@ -20,8 +20,7 @@ from tiering.formats.torch_file import read_torch
 
 META, PREPROCESSED = "metadata.yaml", "preprocessed"
 LONGEST = 1 << 22
-SETS = {"train": "train_set", "val": "validation_set", "test": "test_set"}
-"""Split -> its name in GraphBolt."""
+SETS = {"train": "train_set", "val": "validation_set", "test": "test_set"}  # split -> its name in GraphBolt
 _READ = {"csv": "edges", "numpy": "a numpy array", "torch": "a tensor"}
 
 
@@ -48,8 +47,7 @@ class NodeSet:
 
     split: str
     node_type: str
-    files: dict[str, DataFile]
-    """``seeds`` (in older versions ``seed_nodes``), ``labels``... -> file."""
+    files: dict[str, DataFile]  # seeds (in older versions seed_nodes), labels... -> file
 
 
 @dataclass
