@@ -39,9 +39,6 @@ class SimulatedDevice(Device):
         # Freeing page-locked memory waits for all work, as CUDA does: work in flight may still write to the tensors.
         self._pinned = None
 
-    def torch_bytes(self) -> int:
-        return 0
-
     def current(self) -> int:
         return 0
 

@@ -236,7 +236,7 @@ class TieredLayout(ForFrameworks, Described):
         device, max_sms, peers
             See `tiering.loader.options.DeviceOptions`. On a GPU, sampling and gathering run on streams of their own,
             ahead of training.
-        memory, window, ssd_model, reserve
+        memory, window, ssd_model
             Memory and lookahead; see `tiering.loader.options.MemoryOptions`.
         workers, prefetch, in_order, progress, edge_positions, edge_features, sample_on, peer_adjacency_cache
             See `tiering.loader.options.PipelineOptions`.

@@ -23,7 +23,6 @@ from tiering.loader.batches.stats import LoaderStats, collect
 from tiering.loader.batches.targets import Plan, make_targets
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
-from tiering.loader.gpu.headroom import GpuHeadroom, make_headroom
 from tiering.loader.mapped import check_mapped, mapped_files
 from tiering.loader.memory import decide_memory
 from tiering.loader.options import DeviceOptions, FeatureSource, LoaderOptions, ReadOptions
@@ -104,7 +103,6 @@ class Loader(Described):
         self._batches = self._find_source()
         if verify:
             graph.finish_reads()  # files that are too large to be compared before they are used
-        self._headroom = self._find_headroom()
         self._mapped = list(mapped_files(graph))
         self._times, self._next_epoch = StageTimes(), 0
         if not self._share(len(self._first_plan)):  # nonsense shows now, not in the first epoch
@@ -175,8 +173,6 @@ class Loader(Described):
             with shown as bar, closing(ready):  # type: ignore[type-var]
                 for made in ready:
                     yield batches.receive(made)
-                    if self._headroom is not None:
-                        self._headroom.step_ended()
                     bar.update()
                     if not bar.disable and self._times.batches % _LINE == 0:
                         bar.set_postfix_str(self.stats().line())
@@ -203,8 +199,7 @@ class Loader(Described):
         """
         ahead = self.lookahead
         buffer = None if ahead is None or ahead.buffer is None else ahead.buffer.counters()
-        memory = None if self._headroom is None else self._headroom.seen
-        return collect(self._times, self.counters(), buffer, int(self.options.pipeline.workers), memory)
+        return collect(self._times, self.counters(), buffer, int(self.options.pipeline.workers))
 
     def _take_plan(self, epoch: int) -> Plan:
         """Return the batches of an epoch that begins."""
@@ -290,17 +285,6 @@ class Loader(Described):
         if device is None:
             return HostBatches(self.node_sampler, *common, pipeline.in_order, self._edge_positions, adapter, own)
         return GpuBatches(device, self._gpu_sampler or self.node_sampler, *common, self._edge_positions, adapter, own)
-
-    def _find_headroom(self) -> GpuHeadroom | None:
-        """Return the watch over the memory of the GPU that training needs, if that is asked for."""
-        where, asked = self.options.device, self.options.memory.reserve
-        if asked is None:
-            return None
-        if where.index is None:
-            raise InputError("reserve: memory of a GPU; give device='cuda' too, or leave it out")
-        of_edges = {relation_key(relation) for relation in self.edge_features}
-        opened = [name for name in self.features if self.options.features == "tiers"] + sorted(of_edges)
-        return make_headroom(gpu_device.open_device(where.index), self.layout.artifact, asked, opened)
 
     def describe(self) -> list[Part]:
         """Return the loader's options and its statistics so far."""

@@ -12,7 +12,7 @@ from tiering import native
 from tiering.errors import InputError
 from tiering.sampling import Negatives, SamplingOptions
 from tiering.sampling.options import SamplingKeywords
-from tiering.units import parse_bytes, parse_device, parse_fanouts
+from tiering.units import parse_device, parse_fanouts
 
 if TYPE_CHECKING:
     import torch
@@ -151,14 +151,8 @@ class MemoryOptions:
     ssd_model: Any = None
     """JSON file with ``reads_per_second`` and ``bytes_per_second`` of the disks, as of ``tiering doctor --json``;
     measured by default."""
-    reserve: int | str | None = None
-    """With a GPU: its memory that the layout's rows and lists leave to training (``6GiB``); less is refused before
-    training begins. ``auto``: the first steps are watched, `Loader.stats` says what they took, and a warning says if
-    the layout should put more or less on the GPU."""
 
     def __post_init__(self) -> None:
-        if self.reserve not in (None, "auto"):
-            object.__setattr__(self, "reserve", parse_bytes(self.reserve, "reserve"))
         if self.window == "auto":
             return
         if isinstance(self.window, bool) or not isinstance(self.window, (int, np.integer)) or self.window < 1:
@@ -228,7 +222,6 @@ class BatchKeywords(RowKeywords, SamplingKeywords, total=False):
     memory: str | int
     window: int | str
     ssd_model: Any
-    reserve: int | str | None
 
 
 class NodeKeywords(BatchKeywords, total=False):

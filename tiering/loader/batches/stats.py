@@ -8,7 +8,6 @@ from typing import Any
 
 from tiering.description import Described, Line, Part, Table
 from tiering.loader.batches.pipeline import StageTimes
-from tiering.loader.gpu.headroom import GpuMemory
 from tiering.units import format_bytes, format_count, format_share
 
 _WAITED = 0.05
@@ -37,8 +36,6 @@ class LoaderStats(Described):
     """Counters of the buffer in front of the ssd tier; ``None`` where there is none."""
     workers: int
     """Threads that sample."""
-    gpu_memory: GpuMemory | None = None
-    """Use of the GPU's memory, where the loader's `reserve` was given and a step has ended."""
 
     @property
     def hit_rates(self) -> dict[str, float]:
@@ -74,7 +71,6 @@ class LoaderStats(Described):
             "batches": self.batches, "rows": self.rows, "bytes": self.bytes, "hit_rates": self.hit_rates,
             "seconds": self.seconds, "reads": self.reads, "read_bytes": self.read_bytes,
             "read_per_used": self.read_per_used, "bound_by": self.bound_by, "buffer": self.buffer,
-            "gpu_memory": None if self.gpu_memory is None else self.gpu_memory.as_dict(),
         }  # fmt: skip
 
     def line(self) -> str:
@@ -109,8 +105,7 @@ class LoaderStats(Described):
             f"{format_count(self.batches)} batches, {format_bytes(self.bytes)} of rows; "
             f"{format_count(self.reads)} reads, {format_bytes(self.read_bytes)}, {self.read_per_used:.2f} x those used"
         )
-        memory = [] if self.gpu_memory is None else [self.gpu_memory.line()]
-        return [amounts, f"bound by: {self.bound_by}", *memory]
+        return [amounts, f"bound by: {self.bound_by}"]
 
 
 def collect(
@@ -118,7 +113,6 @@ def collect(
     tables: Mapping[str, Mapping[str, Any]],
     buffer: dict[str, Any] | None,
     workers: int,
-    gpu_memory: GpuMemory | None = None,
 ) -> LoaderStats:
     """Return the statistics from the counters of the stages, of each table (`Counters.as_dict`) and of the buffer."""
     rows = dict.fromkeys(("gpu", "peer", "cpu", "ssd", "read"), 0)
@@ -140,4 +134,4 @@ def collect(
         "training": times.consumer, "waiting": times.starved, "sampling": times.busy.get("sampling", 0.0),
         "extraction": times.busy.get("extraction", 0.0), "copying": copying, "disk": disk,
     }  # fmt: skip
-    return LoaderStats(times.batches, rows, nbytes, seconds, reads, read_bytes, buffer, workers, gpu_memory)
+    return LoaderStats(times.batches, rows, nbytes, seconds, reads, read_bytes, buffer, workers)

@@ -75,20 +75,6 @@ class Device:
         """Name for messages, such as ``cuda:0``."""
         return f"cuda:{self.index}"
 
-    def free_bytes(self) -> int:
-        """Return the memory of the GPU that no process has taken."""
-        return int(cuda.free_bytes(self.index))
-
-    def total_bytes(self) -> int:
-        """Return the memory of the GPU."""
-        return int(cuda.device_info(self.index).total_bytes)
-
-    def torch_bytes(self) -> int:
-        """Return the memory of the GPU that torch's allocator holds, in use or not."""
-        import torch
-
-        return int(torch.cuda.memory_reserved(self.index))
-
     def current(self) -> int:
         """Return the handle of the stream that the caller's torch works on."""
         import torch
