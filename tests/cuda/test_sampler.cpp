@@ -41,11 +41,6 @@ T* pinned(std::vector<cuda::PinnedMemory>& owners, const std::vector<T>& values)
   return memory.as<T>();
 }
 
-/// How a relation's columns are spread: shares of the columns in the memory of the GPU, and there or over three peers.
-struct Spread {
-  double local, peer;
-};
-
 struct Device {
   std::vector<cuda::DeviceMemory> memory;
   std::vector<cuda::PinnedMemory> host;
@@ -56,35 +51,17 @@ struct Device {
     const int64_t edges = indptr[static_cast<size_t>(columns)];
     return {on_device(memory, std::vector(indptr.begin(), indptr.begin() + columns + 1)),
             on_device(memory, std::vector(indices.begin(), indices.begin() + edges)),
-            sums.empty() ? nullptr : on_device(memory, std::vector(sums.begin(), sums.begin() + edges)), nullptr,
-            edges};
+            sums.empty() ? nullptr : on_device(memory, std::vector(sums.begin(), sums.begin() + edges)), edges};
   }
 
   template <typename Index>
   AdjacencyTable<Index> spread(const std::vector<int64_t>& indptr, const std::vector<Index>& indices,
-                               const std::vector<uint64_t>& sums, Spread shares) {
+                               const std::vector<uint64_t>& sums, double share) {
     AdjacencyTable<Index> table;
     const auto columns = static_cast<int64_t>(indptr.size()) - 1;
-    table.local_end = static_cast<int64_t>(shares.local * static_cast<double>(columns));
-    table.peer_end = std::max(table.local_end, static_cast<int64_t>(shares.peer * static_cast<double>(columns)));
+    table.local_end = static_cast<int64_t>(share * static_cast<double>(columns));
     table.local = prefix(indptr, indices, sums, table.local_end);
-    table.num_peers = 3;
-    for (int64_t p = 0; p < table.num_peers; ++p) {
-      std::vector<int64_t> begins{0}, firsts;
-      std::vector<Index> part;
-      std::vector<uint64_t> part_sums;
-      for (int64_t c = table.local_end + p; c < table.peer_end; c += table.num_peers) {
-        const int64_t begin = indptr[static_cast<size_t>(c)], end = indptr[static_cast<size_t>(c) + 1];
-        part.insert(part.end(), indices.begin() + begin, indices.begin() + end);
-        if (!sums.empty()) part_sums.insert(part_sums.end(), sums.begin() + begin, sums.begin() + end);
-        firsts.push_back(begin);
-        begins.push_back(static_cast<int64_t>(part.size()));
-      }
-      table.peers[p] = {on_device(memory, begins), on_device(memory, part),
-                        sums.empty() ? nullptr : on_device(memory, part_sums), on_device(memory, firsts),
-                        static_cast<int64_t>(part.size())};
-    }
-    table.host = {pinned(host, indptr), pinned(host, indices), sums.empty() ? nullptr : pinned(host, sums), nullptr,
+    table.host = {pinned(host, indptr), pinned(host, indices), sums.empty() ? nullptr : pinned(host, sums),
                   static_cast<int64_t>(indices.size())};
     return table;
   }
@@ -95,7 +72,7 @@ struct Case {
   Rule rule;
   std::vector<std::vector<int64_t>> fanouts;
   Frontier frontier;
-  Spread spread;
+  double local;  ///< share of each relation's columns in the memory of the GPU
 };
 
 /// A graph of two types and three relations: int32 and int64 ids, empty columns, parallel edges, weights with zeros.
@@ -157,9 +134,9 @@ cuda::GpuSamplerConfig device_config(const Graph& graph, const Case& c, Device& 
     }
     cuda::GpuRelation relation{graph.ends[r].first, graph.ends[r].second, {}};
     if (csc.narrow.empty())
-      relation.table = device.spread(csc.indptr, csc.wide, sums, c.spread);
+      relation.table = device.spread(csc.indptr, csc.wide, sums, c.local);
     else
-      relation.table = device.spread(csc.indptr, csc.narrow, sums, c.spread);
+      relation.table = device.spread(csc.indptr, csc.narrow, sums, c.local);
     config.relations.push_back(relation);
   }
   return config;
@@ -334,8 +311,7 @@ int main() {
   for (const auto& [rule, name] : rules)
     for (const auto& fanouts : {usual, many, whole})
       for (const Frontier frontier : {Frontier::all, Frontier::only_new})
-        for (const Spread spread : {Spread{0, 0}, Spread{1, 1}, Spread{0.2, 0.5}})
-          test_case({name, rule, fanouts, frontier, spread});
+        for (const double local : {0.0, 1.0, 0.2}) test_case({name, rule, fanouts, frontier, local});
 #ifdef TIERING_SIMULATED
   for (const Rule rule : {Rule::uniform, Rule::weighted})
     for (const auto& fanouts : {usual, whole})

@@ -110,30 +110,6 @@ def outlive(line: Any, simulator: Any, layout_path: str, folder: str, rank: int)
     os._exit(0)  # the memory of the other is gone
 
 
-def sample(
-    line: Any, simulator: Any, layout_path: str, folder: str, rank: int, size: int, sampler: str, nbytes: str
-) -> None:
-    """Sample with lists over peers, and say whether the batches are the host's."""
-    from tiering.formats.adjacency_prefix import AdjacencyPrefix
-    from tiering.formats.layout import Layout
-    from tiering.loader import open_layout
-
-    Layout.adjacency_prefix = lambda self, relation=None: AdjacencyPrefix(20, 0, 0, True)  # type: ignore[method-assign]
-    group = meet(folder, rank, size, timeout=30)
-    layout = open_layout(layout_path)
-    options: dict[str, Any] = {"fanouts": "4,3", "batch_size": 32, "seed": 5, "features": None, "sampler": sampler}
-    there = layout.loader(device=f"cuda:{rank}", peers=group, peer_adjacency_cache=nbytes, **options)
-    cached = there._batches.sampler.peer_columns
-    same = all(
-        found.num_nodes == expected.num_nodes
-        and all(found.nodes[t].equal(expected.nodes[t]) for t in expected.nodes)
-        and all(a[r].equal(b[r]) for a, b in zip(found.hops, expected.hops, strict=True) for r in b)
-        for found, expected in zip(there, layout.loader(**options), strict=True)
-    )
-    group.leave("done")
-    line.send({"same": same, "cached": {":".join(r): n for r, n in cached.items()}})
-
-
 def gather_tensor(line: Any, simulator: Any, path: str, folder: str, rank: int, size: int, seeds: list[int]) -> None:
     """Gather all rows of a tiered tensor over `path`, say where they were and what is left afterwards.
 

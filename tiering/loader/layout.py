@@ -238,7 +238,7 @@ class TieredLayout(ForFrameworks, Described):
             ahead of training.
         memory, window, ssd_model
             Memory and lookahead; see `tiering.loader.options.MemoryOptions`.
-        workers, prefetch, in_order, progress, edge_positions, edge_features, sample_on, peer_adjacency_cache
+        workers, prefetch, in_order, progress, edge_positions, edge_features, sample_on
             See `tiering.loader.options.PipelineOptions`.
 
         Raises

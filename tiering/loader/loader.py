@@ -35,7 +35,6 @@ from tiering.loader.tables.rows import FeatureRows
 from tiering.loader.tables.ssd_buffer import SsdBuffer
 from tiering.progress import progress
 from tiering.sampling import SampledBatch, make_sampler
-from tiering.units import parse_bytes
 
 if TYPE_CHECKING:
     from tiering.loader.tables.gather import TieredFeatures
@@ -269,9 +268,8 @@ class Loader(Described):
                 "batches go on to the GPU"
             )
         device, group = gpu_device.open_device(where.index), find_group(where.peers)
-        nbytes = parse_bytes(pipeline.peer_adjacency_cache, "peer_adjacency_cache")
         artifact, positions = self.layout.artifact, self._edge_positions
-        return GpuSampler(artifact, self.node_sampler, device, group, nbytes, positions, where.max_sms)
+        return GpuSampler(artifact, self.node_sampler, device, group, positions, where.max_sms)
 
     def _find_source(self) -> HostBatches | GpuBatches:
         """Return what makes the batches, on the host or on a GPU."""

@@ -124,9 +124,6 @@ class PipelineOptions:
     ``ladies``, which run on the host only. Batches are the same."""
     progress: bool = False
     """Whether to show a progress bar, and what the epoch is bound by, on a terminal and in notebooks."""
-    peer_adjacency_cache: int | str = 0
-    """Memory on each peer's GPU for adjacency lists that they share, such as ``2GiB``: those next in rank after the
-    lists that the layout puts on every GPU. All processes give the same."""
 
     def __post_init__(self) -> None:
         for name, lowest in (("workers", 1), ("prefetch", 0)):
@@ -218,7 +215,6 @@ class BatchKeywords(RowKeywords, SamplingKeywords, total=False):
     edge_features: bool
     sample_on: str
     progress: bool
-    peer_adjacency_cache: int | str
     memory: str | int
     window: int | str
     ssd_model: Any

@@ -18,31 +18,22 @@ using namespace nb::literals;
 namespace tiering::cuda {
 namespace {
 
-/// (begins, indices, sums, firsts, num_edges); addresses, 0 for none.
-using Part = std::tuple<Address, Address, Address, Address, int64_t>;
+/// (begins, indices, sums, num_edges); addresses, 0 for none.
+using Part = std::tuple<Address, Address, Address, int64_t>;
 
 template <typename Index>
 AdjacencyPart<Index> part(const Part& given) {
-  const auto& [begins, indices, sums, firsts, num_edges] = given;
-  return {pointer<const int64_t>(begins), pointer<const Index>(indices), pointer<const uint64_t>(sums),
-          pointer<const int64_t>(firsts), num_edges};
+  const auto& [begins, indices, sums, num_edges] = given;
+  return {pointer<const int64_t>(begins), pointer<const Index>(indices), pointer<const uint64_t>(sums), num_edges};
 }
 
-/// (source type, destination type, int64 ids, end of the local columns, end of the peers', local, peers, host).
-using Adjacency = std::tuple<int, int, bool, int64_t, int64_t, Part, std::vector<Part>, Part>;
+/// (source type, destination type, int64 ids, end of the local columns, local, host).
+using Adjacency = std::tuple<int, int, bool, int64_t, Part, Part>;
 
 template <typename Index>
 AdjacencyTable<Index> table(const Adjacency& given) {
-  const auto& [src, dst, wide, local_end, peer_end, local, peers, host] = given;
-  AdjacencyTable<Index> made;
-  made.local_end = local_end;
-  made.peer_end = peer_end;
-  made.local = part<Index>(local);
-  TIERING_EXPECT(peers.size() <= RowTable::kMostPeers, "peers: too many");
-  made.num_peers = static_cast<int64_t>(peers.size());
-  for (size_t p = 0; p < peers.size(); ++p) made.peers[p] = part<Index>(peers[p]);
-  made.host = part<Index>(host);
-  return made;
+  const auto& [src, dst, wide, local_end, local, host] = given;
+  return {local_end, part<Index>(local), part<Index>(host)};
 }
 
 /// (keys in the memory of the GPU, how many, keys in host memory, int64 keys).

@@ -35,9 +35,9 @@ template <typename Index>
 AdjacencyTable<Index> device_table(DeviceCopies& copies, const DamagedRelation& r, const std::vector<Index>& indices,
                                    const uint64_t* sums, int64_t local_end) {
   AdjacencyTable<Index> table;
-  table.local_end = table.peer_end = local_end;
+  table.local_end = local_end;
   table.host = {copies.of(r.indptr), copies.of(indices), sums == nullptr ? nullptr : copies.of(sums, r.num_edges()),
-                nullptr, r.num_edges()};
+                r.num_edges()};
   table.local = table.host;
   return table;
 }

@@ -69,8 +69,8 @@ class GpuSampler:
     """The GPU's version of a CPU sampler: same rule, fanouts, frontier and seed, same batches.
 
     Lists that the layout's plan puts on the GPU are read there, the others from host memory, on up to `max_sms`
-    multiprocessors (0: all; ``auto``: as in a gather). `group` shares one copy of them, and `cache_bytes` of the next
-    in rank on each of its GPUs. `sampler` explains errors in seeds or adjacency.
+    multiprocessors (0: all; ``auto``: as in a gather). `group` shares one copy of them. `sampler` explains errors in
+    seeds or adjacency.
 
     One batch at a time: threads take turns. The host waits once per batch, for its sizes, and with fanout -1 or hops of
     more than 2^24 edges once more for each such hop. Memory and method: ``ext/cuda/include/tiering/cuda/sampler.hpp``.
@@ -85,7 +85,6 @@ class GpuSampler:
         sampler: Sampler,
         device: Device,
         group: PeerGroup | None = None,
-        cache_bytes: int = 0,
         edge_positions: bool = False,
         max_sms: int | str = "auto",
     ) -> None:
@@ -93,10 +92,9 @@ class GpuSampler:
         self.stream = device.stream()
         """Stream that batches are sampled on."""
         self._path = layout.path
-        self._group = group if cache_bytes else None
-        self._adjacency = load_adjacency(layout, device, sampler.rule == "weighted", group, cache_bytes)
-        self.columns, self.peer_columns = self._adjacency.columns, self._adjacency.peer_columns
-        """Columns of each relation in the memory of the GPU, and of the next in that of peers."""
+        self._adjacency = load_adjacency(layout, device, sampler.rule == "weighted", group)
+        self.columns = self._adjacency.columns
+        """Columns of each relation in the memory of the GPU."""
         sms = parse_sms(max_sms)
         with cuda.device_errors(f"{layout.path}: sampling on {device.name}"):
             options = (
@@ -118,8 +116,7 @@ class GpuSampler:
 
     def _reads_host(self, layout: PlacedLists) -> bool:
         """Return whether some lists come over the link to host memory."""
-        graph, cached = layout.graph, (self.columns, self.peer_columns)
-        return any(sum(part[r] for part in cached) < graph.num_nodes(r[2]) for r in graph.relations)
+        return any(self.columns[r] < layout.graph.num_nodes(r[2]) for r in layout.graph.relations)
 
     @property
     def device_bytes(self) -> int:
@@ -130,11 +127,8 @@ class GpuSampler:
         """Sample one batch; returns nodes and edges on the GPU, and the event after which they are complete."""
         advice = "use smaller batches or fanouts, or make the layout's gpu tier smaller"
         what = f"{self._path}: sampling batch {batch} on {self.device.name}"
-        with self._lock:
-            if self._group is not None:
-                self._group.check()
-            with cuda.device_errors(what, advice):
-                return self._sample(seeds, epoch, batch)
+        with self._lock, cuda.device_errors(what, advice):
+            return self._sample(seeds, epoch, batch)
 
     def fetch_ids(self, batch: Batch, types: Iterable[str]) -> dict[str, Ids]:
         """Copy the ids of a batch that was sampled here to host memory, waiting for no other stream."""

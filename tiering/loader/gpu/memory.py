@@ -39,16 +39,15 @@ def device_file(path: Path, nbytes: int, device: int, what: str, shared: bool = 
 
 
 def share_memory(
-    group: PeerGroup, topic: str, own: cuda.DeviceMemory | None, device: Device, what: str, content: str = "rows"
+    group: PeerGroup, topic: str, own: cuda.DeviceMemory | None, device: Device, what: str
 ) -> list[cuda.DeviceMemory | cuda.PeerMemory | None]:
     """Exchange this process's share, allocated with ``shared=True``, for those of the others.
 
-    Returns, by process, memory that this GPU reads; ``None`` where a share is empty or cannot be reached. `content`:
-    what the shares hold, for messages.
+    Returns, by process, memory that this GPU reads; ``None`` where a share is empty or cannot be reached.
     """
     handles = group.exchange(topic, _share_handle(own, what))
     return [
-        own if rank == group.rank else _open_memory(handle, device, f"{content} of peer {rank}")
+        own if rank == group.rank else _open_memory(handle, device, f"rows of peer {rank}")
         for rank, handle in enumerate(handles)
     ]
 

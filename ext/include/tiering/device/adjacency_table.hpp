@@ -1,12 +1,9 @@
-// Where the neighbour lists of a relation lie, as one kernel sees them: the hottest columns in the memory of the GPU,
-// the next spread over peers, all in host memory. A list is found by comparing its column with two thresholds. The same
-// header serves the GPU and, with addresses of host memory, the CPU.
+// Where the neighbour lists of a relation lie, as one kernel sees them: the hottest columns in the memory of the GPU, all
+// in host memory. The same header serves the GPU and, with addresses of host memory, the CPU.
 #pragma once
 
 #include <cstdint>
 #include <tiering/device/qualifiers.hpp>
-#include <tiering/device/row_table.hpp>
-#include <tiering/io/tiers.hpp>
 
 namespace tiering {
 
@@ -24,34 +21,26 @@ template <typename Index>
 struct AdjacencyPart {
   const int64_t* begins = nullptr;  ///< begin of each column's list in `indices`, and the end of the last
   const Index* indices = nullptr;
-  const uint64_t* sums = nullptr;   ///< along indices; null unless the draw is weighted
-  const int64_t* firsts = nullptr;  ///< per column, its first place in the relation's indices; null: as `begins`
-  int64_t num_edges = 0;            ///< entries of `indices`
+  const uint64_t* sums = nullptr;  ///< along indices; null unless the draw is weighted
+  int64_t num_edges = 0;           ///< entries of `indices`
 
   TIERING_SHARED constexpr NeighbourList<Index> list(int64_t column) const {
     const int64_t begin = begins[column], end = begins[column + 1];
     if (begin < 0 || end < begin || end > num_edges) return {nullptr, nullptr, 0, -1};  // not sound
-    return {indices + begin, sums == nullptr ? nullptr : sums + begin, firsts == nullptr ? begin : firsts[column],
-            end - begin};
+    return {indices + begin, sums == nullptr ? nullptr : sums + begin, begin, end - begin};
   }
 };
 
-/// A relation's adjacency over three memories, passed to kernels by value; owns nothing. Column = destination.
+/// A relation's adjacency over two memories, passed to kernels by value; owns nothing. Column = destination.
 template <typename Index>
 struct AdjacencyTable {
   int64_t local_end = 0;  ///< columns [0, local_end) lie in the memory of the GPU
-  int64_t peer_end = 0;   ///< columns [local_end, peer_end) are interleaved over the peers, as rows of features are
   AdjacencyPart<Index> local;
-  AdjacencyPart<Index> peers[RowTable::kMostPeers] = {};
-  int64_t num_peers = 0;
   AdjacencyPart<Index> host;  ///< all columns
 
   /// The list of a column; degree -1 where indptr is not sound.
   TIERING_SHARED constexpr NeighbourList<Index> list(int64_t column) const {
-    if (column < local_end) return local.list(column);
-    if (column >= peer_end) return host.list(column);
-    const PeerSlot at = peer_slot(column - local_end, num_peers);
-    return peers[at.peer].list(at.slot);
+    return column < local_end ? local.list(column) : host.list(column);
   }
 };
 
