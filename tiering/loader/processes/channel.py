@@ -12,8 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 _SIZES = struct.Struct("<II")
-_CHECK_SECONDS = 1.0
-"""Seconds after which a wait checks that the other end is alive."""
+_CHECK_SECONDS = 1.0  # seconds after which a wait checks that the other end is alive
 
 
 class Channel:

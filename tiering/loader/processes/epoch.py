@@ -19,8 +19,7 @@ from tiering.loader.processes.machine import MachineProcesses
 from tiering.loader.tables.ssd_buffer import SsdBuffer
 from tiering.readahead.config import ReadaheadConfig
 
-Key = tuple[int, int]
-"""Number of an epoch, and how many times it was begun before."""
+Key = tuple[int, int]  # number of an epoch, and how many times it was begun before
 Slots = npt.NDArray[np.uint32]
 
 
@@ -28,32 +27,20 @@ Slots = npt.NDArray[np.uint32]
 class Member:
     """One process in an epoch."""
 
-    number: int
-    """Number of the process in the group."""
-    feed: Channel
-    """Channel on which the process says what it needs."""
-    rows: deque[npt.NDArray[np.uint32]] = field(default_factory=deque)
-    """Rows of its next batches, not yet in the plan."""
-    batches: deque[int] = field(default_factory=deque)
-    """Numbers in the plan of its batches that are not released."""
-    released: int = 0
-    """Number of its batches that were released."""
-    part: int = 0
-    """First part of its first batch that is not released."""
+    number: int  # number of the process in the group
+    feed: Channel  # channel on which the process says what it needs
+    rows: deque[npt.NDArray[np.uint32]] = field(default_factory=deque)  # rows of its next batches, not yet in the plan
+    batches: deque[int] = field(default_factory=deque)  # numbers in the plan of its batches that are not released
+    released: int = 0  # number of its batches that were released
+    part: int = 0  # first part of its first batch that is not released
     held: deque[bool] = field(default_factory=deque)
     """Parts from that one on that it holds: whether each is the last of its batch."""
-    adding: bool = False
-    """Whether a batch of it is being added to the plan."""
-    ended: bool = False
-    """Whether all its batches were announced."""
-    left: bool = False
-    """Whether the process wants no batch any more."""
-    completed: bool = False
-    """Whether the process had all its batches when it left."""
-    gone: bool = False
-    """Whether no batch of it is in the plan any more."""
-    giving: threading.Thread | None = None
-    """Thread that tells it in which slots rows lie."""
+    adding: bool = False  # whether a batch of it is being added to the plan
+    ended: bool = False  # whether all its batches were announced
+    left: bool = False  # whether the process wants no batch any more
+    completed: bool = False  # whether the process had all its batches when it left
+    gone: bool = False  # whether no batch of it is in the plan any more
+    giving: threading.Thread | None = None  # thread that tells it in which slots rows lie
 
 
 def error_message(error: BaseException) -> dict[str, Any]:
@@ -68,12 +55,10 @@ class SharedEpoch:
         self.key, self.machine, self.changed = key, machine, changed
         self.since = self.warned = time.monotonic()
         self.members: dict[int, Member] = {}
-        self.started = False
-        """Whether all processes have begun it."""
+        self.started = False  # whether all processes have begun it
         self.error: dict[str, Any] | None = None
         """Message that processes get instead of slots. No exception: its frames would keep the owner's loader."""
-        self.refused = 0.0
-        """Time when the owner, no member then, refused the epoch; 0: it did not."""
+        self.refused = 0.0  # time when the owner, no member then, refused the epoch; 0: it did not
         self.core: native.RowBuffer | None = None
         self._buffer: SsdBuffer | None = None
         self._planned, self._num_planned = False, 0

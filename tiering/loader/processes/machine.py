@@ -42,12 +42,11 @@ def host_group(peers: Any, rank: ProcessRank) -> PeerGroup | None:
 
 @dataclass(frozen=True)
 class MachineProcesses:
-    """The processes that make one loader on this machine, in the order of their numbers in the group."""
+    """The processes that make one loader on this machine, by number in the group, and what each sent to `meet`."""
 
     group: PeerGroup
     ranks: list[ProcessRank]
     facts: list[dict[str, Any]]
-    """Facts that each process sent; see `meet`."""
 
     @classmethod
     def meet(
@@ -110,14 +109,14 @@ class MachineProcesses:
         """Return the name of a process, for people."""
         return f"rank {self.ranks[number].rank} (process {self.group.process(number).pid})"
 
-    def is_alive(self, number: int) -> bool:
-        """Return whether a process still runs."""
-        return self.group.process(number).alive()
-
     def expect_alive(self, number: int) -> None:
         """Raise a `DeviceError` if a process has ended."""
-        if not self.is_alive(number):
+        if not self.group.process(number).alive():
             raise self.ended(number, "")
+
+    def owner_ended(self) -> DeviceError:
+        """Return the error for an owner that does not answer."""
+        return self.ended(0, "or has given up its loader")
 
     def ended(self, number: int, when: str) -> DeviceError:
         """Return the error for a process that has ended."""

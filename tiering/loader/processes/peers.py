@@ -41,8 +41,7 @@ class Process:
     """A process by number and start, so that a later one with its number is not taken for it."""
 
     pid: int
-    started: str
-    """Start time in the kernel's ticks; empty if there was no such process."""
+    started: str  # start time in the kernel's ticks; empty if there was no such process
 
     def alive(self) -> bool:
         """Return whether it still runs."""

@@ -103,7 +103,7 @@ class BufferServer:
         with self.changed:
             begun = [epoch for epoch in self._epochs.values() if epoch.members]
         for epoch in begun:
-            epoch.fail(self.machine.ended(self.machine.own, "or has given up its loader"))
+            epoch.fail(self.machine.owner_ended())
 
     def _is_over(self) -> bool:
         with self.changed:
@@ -122,7 +122,7 @@ class BufferServer:
         for epoch in waiting:
             missing = [number for number in range(self.machine.size) if number not in epoch.members]
             for number in missing:
-                if not self.machine.is_alive(number):
+                if not self.machine.group.process(number).alive():
                     epoch.fail(self.machine.ended(number, f"and does not begin epoch {epoch.key[0]}"))
             now = time.monotonic()
             if missing and now - epoch.warned > _PATIENCE:
