@@ -197,7 +197,8 @@ def test_forks_for_long(kit, build):
     def trial(luck: random.Random) -> str:
         table = luck.choice(tables)
         with gathering(table):
-            return f"with {fork_at_random(table, luck)} children over {table.engine}"
+            fork_at_random(table, luck)
+            return f"over {table.engine}"
 
     Campaign("forks").run(trial)
 
