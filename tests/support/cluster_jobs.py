@@ -19,7 +19,6 @@ from tiering.errors import InputError, StorageError
 from tiering.run.executor import Executor
 from tiering.run.job import Counters, Job, RetryOptions
 from tiering.run.pieces import TaskRecord
-from tiering.run.shuffle import EdgeChunk
 from tiering.run.step import Step, TaskContext
 from tiering.run.store import Store, open_store
 
@@ -163,23 +162,3 @@ def differ(context: TaskContext) -> None:
 def nothing(context: TaskContext) -> None:
     """Only what a task costs by itself."""
     context.write(value=np.array([context.index]))
-
-
-# --- edges that are shuffled into lists ----------------------------------------------------------------------------
-
-
-def edges(count: int, num_src: int, num_dst: int) -> EdgeChunk:
-    """Return skewed edges with weights, rows of three bytes, and their numbers."""
-    random = np.random.default_rng(count)
-    src, dst = random.integers(0, num_src, count), (random.random(count) ** 4 * num_dst).astype(np.int64)
-    values = [random.random(count).astype(np.float32), random.integers(0, 256, (count, 3)).astype(np.uint8), None]
-    return EdgeChunk(0, src, dst, values)
-
-
-def read_edges(context: TaskContext, *, destinations_only: bool = False) -> EdgeChunk:
-    """Return a chunk of `edges`."""
-    params = context.params
-    whole = edges(params["count"], params["num_src"], params["num_dst"])
-    begin, end = params["bounds"][context.index : context.index + 2]
-    values = [None if array is None else array[begin:end] for array in whole.values]
-    return EdgeChunk(begin, whole.src[begin:end], whole.dst[begin:end], [] if destinations_only else values)

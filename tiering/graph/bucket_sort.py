@@ -28,7 +28,6 @@ from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.dataset import EdgeData
 from tiering.graph.plan import RUN_PADDING, BucketPlan, CscSizes, RelationPlan, SortSizes, input_bytes, line_up
 from tiering.progress import progress
-from tiering.run.shuffle import value_rows
 
 Bytes = npt.NDArray[np.uint8]
 Counts = npt.NDArray[np.int64]
@@ -52,14 +51,16 @@ def edge_chunks(edges: EdgeData, values: list[AnyArray | None], step: int) -> It
     with progress(edges.num_edges, "scatter", "edge", scale=True) as bar:
         for first, end, (dst, src, *parts) in chunks(arrays, step):
             given = iter(parts)
-            own = [None if array is None else _bytes_of(next(given), array is edges.edge_ids) for array in values]
+            own = [None if array is None else value_rows(next(given), ids=array is edges.edge_ids) for array in values]
             yield Chunk(first, src, dst, own)
             bar.update(end - first)
 
 
-def _bytes_of(part: AnyArray, ids: bool) -> Bytes:
-    """Return the bytes of values, shape (edges, bytes of a value); `ids` become int64."""
-    return value_rows(part.astype(np.int64, copy=False) if ids else part)
+def value_rows(values: AnyArray, *, ids: bool = False) -> Bytes:
+    """Return values as bytes, shape (edges, bytes of a value); `ids` become int64."""
+    part = np.ascontiguousarray(values, np.int64 if ids else None)
+    width = part.dtype.itemsize * int(np.prod(part.shape[1:], dtype=np.int64))
+    return part.reshape(-1).view(np.uint8).reshape(part.shape[0], width)
 
 
 @dataclass
@@ -104,14 +105,10 @@ def write_by_buckets(
     `ValueError`, which names the edge.
     """
     edges, csc, values = relation.edges, relation.csc, relation.values()
-    kinds = [("indptr", "int64", (csc.num_dst + 1,)), ("indices", f"int{8 * csc.id_bytes}", (csc.num_edges,))]
-    for name, array in zip(csc.values, values, strict=True):
-        dtype, tail = ("int64", ()) if array is None or name == "edge_ids" else (array.dtype.name, array.shape[1:])
-        kinds.append((name, dtype, (csc.num_edges, *tail)))
     with ExitStack() as stack:
         files = [
             stack.enter_context(writer.file(f"{folder}/{name}", dtype, shape, piece_bytes=plan.piece))
-            for name, dtype, shape in kinds
+            for name, dtype, shape in relation.files()
         ]
         if any(file.done < file.nbytes for file in files):
             sort = _BucketSort(files, writer.path / folder / "scattered", csc, plan, relation.sizes, threads)

@@ -25,8 +25,8 @@ from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph, relation_folder
 from tiering.graph.bucket_sort import write_by_buckets
 from tiering.graph.copy_lists import write_copied
-from tiering.graph.lists import write_relation as write_by_tasks
 from tiering.graph.plan import SIZES, ImportPlan, RelationPlan, SortSizes, plan_import
+from tiering.graph.tasks import write_relation as write_by_tasks
 from tiering.memory import Budget, parse_memory
 from tiering.progress import progress
 from tiering.run.carrier import Carrier

@@ -23,9 +23,10 @@ from tiering.formats.shape import GraphShape, value_bytes
 from tiering.memory import Budget
 from tiering.plan import StageEstimate, StepEstimate, base_memory
 from tiering.run.carrier import Carrier
-from tiering.run.shuffle import BUCKETS, edge_bytes
 from tiering.units import format_count
 
+BUCKETS = 1 << 12
+"""Maximum of buckets: their lines still fit a core's private cache."""
 RUN_PADDING = 12288
 """Bytes that a run takes in a buffer beyond itself: direct reads begin and end at pages."""
 
@@ -45,7 +46,6 @@ class SortSizes:
     max_chunk: int = 1 << 23
     """Edges of a chunk; fewer than `min_chunk` where an edge has more than some 32 bytes."""
     buckets: int = BUCKETS
-    """Maximum of buckets: their lines still fit a core's private cache."""
     bucket_edges: int = 1 << 15
     run_records: int = 1 << 9
     """Minimum of edges of a bucket, and of a bucket and chunk, on average."""
@@ -236,8 +236,9 @@ class RelationPlan:
     @property
     def edge_bytes(self) -> int:
         """Memory of a task per edge in bytes."""
-        read = sum(array.dtype.itemsize for array in (self.edges.src, self.edges.dst))
-        return edge_bytes(read, self.csc.num_src, sum(self.csc.item_bytes))
+        read = sum(array.dtype.itemsize for array in (self.edges.src, self.edges.dst)) + sum(self.csc.item_bytes)
+        scattered = sum(self.csc.parts)
+        return max(read + scattered, 2 * scattered)  # a chunk; a range with its lists
 
     @property
     def lists(self) -> ColumnIds:
@@ -250,6 +251,18 @@ class RelationPlan:
     def values(self) -> list[npt.NDArray[Any] | None]:
         """Return the arrays along the edges, as they are named in `CscSizes.values`; ``None``: the edges' numbers."""
         return [self.edges.edge_ids if name == "edge_ids" else self.edges.data[name] for name in self.csc.values]
+
+    def files(self) -> list[tuple[str, str, tuple[int, ...]]]:
+        """Return names, dtypes and shapes of the relation's files: ``indptr``, ``indices``, arrays along the edges."""
+        csc = self.csc
+        made: list[tuple[str, str, tuple[int, ...]]] = [
+            ("indptr", "int64", (csc.num_dst + 1,)),
+            ("indices", f"int{8 * csc.id_bytes}", (csc.num_edges,)),
+        ]
+        for name, array in zip(csc.values, self.values(), strict=True):
+            dtype, tail = ("int64", ()) if array is None or name == "edge_ids" else (array.dtype.name, array.shape[1:])
+            made.append((name, dtype, (csc.num_edges, *tail)))
+        return made
 
     def steps(self) -> list[StepEstimate]:
         """Return one step in memory, two by buckets: the edges are scattered, then sorted."""

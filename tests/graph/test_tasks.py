@@ -1,4 +1,4 @@
-"""Edges that tasks shuffle into lists, compared with a stable sort."""
+"""A relation that tasks convert, compared with a stable sort."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cluster_jobs import edges
 
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.run.grid import equal_bounds
+from tiering.formats.dataset import EdgeData
+from tiering.formats.graph import relation_folder
+from tiering.graph.plan import BUCKETS, SIZES, CscSizes, RelationPlan
+from tiering.graph.tasks import bucket_shift, write_relation
 from tiering.run.job import Job
 from tiering.run.local import LocalExecutor
-from tiering.run.shuffle import BUCKETS, ListShuffle, bucket_shift, count_edges, write_lists
 from tiering.run.store import open_store
 
 
@@ -27,22 +28,20 @@ from tiering.run.store import open_store
     ],
 )  # fmt: skip
 def test_lists_are_those_of_a_stable_sort(tmp_path: Path, count: int, num_src: int, num_dst: int, chunks: int) -> None:
-    params = {"count": count, "bounds": equal_bounds(count, chunks)}
-    values = {"weight": ("float32", ()), "row": ("uint8", (3,)), "edge_ids": ("int64", ())}
-    shuffle = ListShuffle("edges", "cluster_jobs:read_edges", chunks, count, num_src, num_dst, values, params)
+    random = np.random.default_rng(count)
+    src, dst = random.integers(0, num_src, count), (random.random(count) ** 4 * num_dst).astype(np.int64)
+    data = {"weight": random.random(count).astype(np.float32), "row": random.integers(0, 256, (count, 3), np.uint8)}
+    edges = EdgeData(("a", "to", "b"), src, dst, data=data)
+    csc = CscSizes(count, num_src, num_dst, {"weight": 4, "row": 3, "edge_ids": 8})
     executor = LocalExecutor(2)
-    job = Job(open_store(str(tmp_path / "store")), "job", executor)
     with ArtifactWriter(tmp_path / "out", "graph", identity={"stage": "test"}) as writer:
-        write_lists(job, writer, "lists", shuffle, count_edges(job, shuffle))
-        found = {path.name: path.read_bytes() for path in (writer.path / "lists").iterdir()}
+        job = Job(open_store(str(tmp_path / "store")), "job", executor)
+        write_relation(job, writer, RelationPlan(edges, csc, SIZES, None, chunks))
+        found = {path.name: path.read_bytes() for path in (writer.path / relation_folder(edges.relation)).iterdir()}
     executor.close()
-    whole = edges(count, num_src, num_dst)
-    order = np.argsort(whole.dst, kind="stable")
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(whole.dst, minlength=num_dst))])
-    weight, row, _ = whole.values
-    assert weight is not None and row is not None
-    arrays = {"indptr": indptr, "indices": whole.src[order].astype(f"i{id_bytes(num_src)}"), "weight": weight[order]}
-    arrays |= {"row": row[order], "edge_ids": order}
+    order = np.argsort(dst, kind="stable")
+    arrays = {"indptr": np.concatenate([[0], np.cumsum(np.bincount(dst, minlength=num_dst))]), "edge_ids": order}
+    arrays |= {"indices": src[order].astype(f"i{id_bytes(num_src)}"), **{k: v[order] for k, v in data.items()}}
     assert found == {name: array.tobytes() for name, array in arrays.items()}
 
 

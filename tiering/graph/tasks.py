@@ -1,0 +1,163 @@
+"""COO to CSC of a relation by tasks, with the kernels of the conversion in one process.
+
+``count``    edges of a chunk by bucket of 2^shift consecutive destinations.
+``scatter``  the edges of a chunk by range of buckets, in a bucket in the order of the input.
+``sort``     the lists of a range: its edges from all chunks, chunks in their order, sorted stably by destination.
+``files``    the files of the relation: ``indptr``, ``indices``, the arrays that run along the edges.
+
+Ranges are whole buckets of about the same number of edges. Memory: `RelationPlan.edge_bytes` for each edge of a chunk
+or range, and 8 bytes for each destination of a range.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from tiering import native
+from tiering.artifacts.direct_io import LINE, aligned_bytes
+from tiering.artifacts.manifest import id_bytes
+from tiering.artifacts.writer import ArtifactWriter
+from tiering.formats.graph import relation_folder
+from tiering.graph.bucket_sort import Chunk, value_rows
+from tiering.graph.plan import BUCKETS, RelationPlan
+from tiering.run.files import JoinedFile, PartitionRange, join_step, make_files
+from tiering.run.grid import balanced_bounds, equal_bounds
+from tiering.run.inputs import open_row_source, row_source
+from tiering.run.job import Job
+from tiering.run.step import Step, TaskContext
+
+AnyArray = npt.NDArray[Any]
+_HERE = "tiering.graph.tasks"
+
+
+def write_relation(job: Job, writer: ArtifactWriter, plan: RelationPlan) -> None:
+    """Write the files of a relation by tasks."""
+    job.expect(4)
+    # Steps are named by the relation: a run that goes on converts fewer relations. Names of files have a limit.
+    name = "__".join(plan.edges.relation)
+    name = name if len(name) <= 100 else f"{name[:80]}-{xxhash.xxh3_64_hexdigest(name.encode())}"
+    edges, csc, parts, folder = plan.edges, plan.csc, plan.tasks, relation_folder(plan.edges.relation)
+    along = dict(zip(csc.values, plan.values(), strict=True))
+    arrays = {"src": edges.src, "dst": edges.dst, **{key: array for key, array in along.items() if array is not None}}
+    sources = {key: _describe(job, f"{name}.{key}", array, parts) for key, array in arrays.items()}
+    broadcasts = tuple(source["broadcast"] for source in sources.values() if "broadcast" in source)
+    shift = bucket_shift(csc.num_dst)
+    params: dict[str, Any] = {
+        "sources": sources, "values": list(csc.values), "bounds": equal_bounds(csc.num_edges, parts),
+        "num_src": csc.num_src, "num_dst": csc.num_dst, "shift": shift, "items": list(csc.item_bytes),
+    }  # fmt: skip
+    chunk = -(-csc.num_edges // parts) * plan.edge_bytes
+    chunk += max(getattr(array, "read_memory", 0) for array in edges.arrays)
+    count = Step(f"{name}.count", f"{_HERE}:count", parts, params, broadcasts, chunk)
+    counts = np.zeros(((csc.num_dst - 1) >> shift) + 1, np.int64)
+    for index in range(len(job.run(count))):
+        counts += job.read(count.name, index)["edges"]
+    cuts = balanced_bounds(counts, parts)
+    ranges = [int(counts[begin:end].sum()) for begin, end in pairwise(cuts)]
+    columns = max(_columns(begin, end, shift, csc.num_dst) for begin, end in pairwise(cuts))
+    params = {**params, "cuts": cuts, "chunks": parts}
+    scatter = Step(f"{name}.scatter", f"{_HERE}:scatter", parts, params, broadcasts, chunk)
+    job.run(scatter)
+    memory = max(ranges) * plan.edge_bytes + 8 * columns
+    lists = Step(f"{name}.sort", f"{_HERE}:sort", parts, {**params, "from": scatter.name}, (scatter.name,), memory)
+    job.run(lists)
+    job.release(scatter)
+    files = [
+        JoinedFile(f"{folder}/{key}", dtype, shape, [PartitionRange(lists.name, 0, parts, number)])
+        for number, (key, dtype, shape) in enumerate(plan.files())
+    ]
+    before = [0, *np.cumsum(ranges)[:-1].tolist()]
+    files[0] = JoinedFile(files[0].name, "int64", files[0].shape, files[0].parts, before, csc.num_edges)
+    largest = max(8 * columns, max(ranges) * max(8, *csc.item_bytes, 0))
+    make_files(job, writer, join_step(f"{name}.files", writer.path, files, largest))
+    job.release(lists)
+
+
+def bucket_shift(num_dst: int) -> int:
+    """Return the shift with which so many destinations have at most `BUCKETS` buckets."""
+    return max(0, (num_dst - 1).bit_length() - BUCKETS.bit_length() + 1)
+
+
+def _columns(begin: int, end: int, shift: int, num_dst: int) -> int:
+    """Return the destinations of the buckets [begin, end)."""
+    return max(0, min(end << shift, num_dst) - (begin << shift))
+
+
+def _describe(job: Job, name: str, array: AnyArray, parts: int) -> dict[str, Any]:
+    """Return an array along the edges as tasks read it: in the user's file, or broadcast by the driver."""
+    source = row_source(array)
+    if source is not None:
+        return source.to_json()
+    return {"broadcast": job.broadcast(name, {"values": array}, equal_bounds(array.shape[0], parts)).name}
+
+
+def _read(context: TaskContext, key: str) -> AnyArray:
+    """Return a task's range of an array along the edges."""
+    source = context.params["sources"][key]
+    if "broadcast" in source:
+        return context.read(source["broadcast"], 0, context.index)["values"]
+    return open_row_source(source).read(*context.params["bounds"][context.index : context.index + 2])
+
+
+def _count(context: TaskContext, dst: AnyArray) -> npt.NDArray[np.int64]:
+    params = context.params
+    return native.count_buckets(
+        dst, params["bounds"][context.index], params["num_dst"], params["shift"], context.threads
+    )
+
+
+def count(context: TaskContext) -> None:
+    """Count the edges of a chunk by bucket; an id that is out of range is refused."""
+    context.write(edges=_count(context, _read(context, "dst")).sum(0))
+
+
+def scatter(context: TaskContext) -> None:
+    """Write the edges of a chunk by range of buckets, then the edges of each bucket, range by range."""
+    params = context.params
+    values: list[npt.NDArray[np.uint8] | None] = []
+    for key in params["values"]:
+        array = _read(context, key) if key in params["sources"] else None
+        values.append(None if array is None else value_rows(array, ids=key == "edge_ids"))
+    chunk = Chunk(params["bounds"][context.index], _read(context, "src"), _read(context, "dst"), values)
+    by_thread = _count(context, chunk.dst)
+    widths, edges = [int(native.scattered_bytes(params["num_src"])), *params["items"]], chunk.dst.shape[0]
+    parts = [aligned_bytes(max(LINE, edges * width))[: edges * width] for width in widths]
+    native.scatter_edges(
+        chunk.src, chunk.dst, values, chunk.first, params["num_src"], params["num_dst"], params["shift"], by_thread, 0,
+        parts,
+    )  # fmt: skip
+    counts, cuts = by_thread.sum(0), params["cuts"]
+    rows = {str(n): part.reshape(edges, width) for n, (part, width) in enumerate(zip(parts, widths, strict=True))}
+    context.write_all(rows, np.concatenate([[0], np.cumsum(counts)])[cuts[1:]])
+    context.write_all({"edges": counts}, cuts[1:])
+
+
+def sort(context: TaskContext) -> None:
+    """Write the lists of a range: a partition with offsets, one with sources, one for each value."""
+    params, index, chunks = context.params, context.index, context.params["chunks"]
+    begin, end = params["cuts"][index : index + 2]
+    columns = _columns(begin, end, params["shift"], params["num_dst"])
+    places = ((chunk, chunks + index) for chunk in range(chunks))
+    counts = np.stack([part["edges"] for part in context.read_many(params["from"], places)])
+    widths = np.array([native.scattered_bytes(params["num_src"]), *params["items"]])
+    sizes = -(-counts.sum(1)[:, None] * widths // LINE) * LINE
+    offsets = (np.cumsum(sizes) - sizes.reshape(-1)).reshape(sizes.shape)
+    memory = aligned_bytes(max(LINE, int(sizes.sum())))
+    for chunk, start in enumerate(offsets[:, 0].tolist()):
+        context.read(params["from"], chunk, index, memory[start:])
+    total, indptr, wide = int(counts.sum()), np.zeros(columns, np.int64), id_bytes(params["num_src"])
+    outs = [np.empty(total * width, np.uint8) for width in (wide, *params["items"])]
+    if columns:
+        native.sort_runs(
+            memory, offsets, counts, params["items"], columns, params["shift"], params["num_src"], 0, indptr, outs,
+            context.threads,
+        )  # fmt: skip
+    context.write(indptr=indptr)
+    context.write(indices=outs[0].view(f"i{wide}"))
+    for out, width in zip(outs[1:], params["items"], strict=True):
+        context.write(values=out.reshape(total, width))
