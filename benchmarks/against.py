@@ -87,7 +87,7 @@ WORKS = {
 """Rows of works that are prepared once, by `prepare` in `benchmarks/programs/checkout.py`, and run in each turn."""
 VERIFYING: tuple[str, ...] = ("score", "reorder", "layout")
 """Commands that have --no-verify."""
-CUT = ("import", "score", "reorder", "layout", "evaluate")
+CUT = ("import", "score", "reorder", "layout")
 """Commands whose work tasks share."""
 TOUCHED_PER_EDGE_BY_TASKS = 128
 """Task output lies in the page cache for a while."""
