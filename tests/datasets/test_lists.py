@@ -18,7 +18,7 @@ from tiering.datasets import open_dataset
 from tiering.graph import build_graph
 from tiering.graph.plan import SortSizes
 
-SMALL = SortSizes(largest_in_memory=0, min_chunk=16, max_chunk=16, buckets=4, bucket_edges=4, run_records=1, columns=4)
+SMALL = SortSizes(min_chunk=16, max_chunk=16, buckets=4, bucket_edges=4, run_records=1, columns=4)
 """Everything goes by buckets."""
 
 

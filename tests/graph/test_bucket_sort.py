@@ -28,7 +28,6 @@ from tiering.memory import Budget, own_memory, parse_memory
 
 MIB = 1 << 20
 SMALL = SortSizes(
-    largest_in_memory=-1,
     min_chunk=100,
     max_chunk=100,
     bucket_edges=8,
@@ -37,7 +36,7 @@ SMALL = SortSizes(
     resident=0.5,
     margin=0,
 )
-"""No relation is converted in memory; chunks of 100 edges, of which half of the segments stay in memory."""
+"""Chunks of 100 edges, of which half of the segments stay in memory."""
 SIZES_TRIED = {
     "in memory": replace(SMALL, resident=1.0),
     "on disk": replace(SMALL, resident=0.0),
@@ -47,7 +46,7 @@ SIZES_TRIED = {
     "few runs": replace(SMALL, runs=3),
     "two runs": replace(SMALL, runs=2, resident=0.0, columns=1),
     "one chunk": replace(SMALL, max_chunk=10_000, min_chunk=10_000, resident=0.0),
-    "as always": replace(SIZES, largest_in_memory=-1),
+    "as always": SIZES,
 }
 
 
@@ -167,13 +166,11 @@ def test_a_plan_fits_wherever_windows_of_the_result_did(values, edges, nodes):
     csc = CscSizes(edges, nodes, nodes, values, 2 * (16 + sum(values.values())))
     least = minimum_memory(csc, SIZES)
     assert least <= 8 * (nodes + 1) + 142 * MIB
-    memory, scratch = 0, 1 << 62
     for room in (least, least + MIB, 2 * least, 1 << 30, 8 << 30, 1 << 40):
-        if room < csc.in_memory():
+        if room >= least:
             plan = plan_buckets(csc, room, SIZES)
             assert plan is not None and plan.memory <= room
-            memory, scratch = max(memory, plan.memory), min(scratch, plan.bytes_scratch)
-    assert memory == 0 or scratch <= edges * (16 + sum(values.values())) * 1.01 + MIB
+            assert plan.bytes_scratch <= edges * (16 + sum(values.values())) * 1.01 + MIB
 
 
 def edges_on_disk(folder: Path, count: int, nodes: int, scramble: bool = True) -> Path:
@@ -260,16 +257,10 @@ def test_scratch_is_as_planned(tmp_path, monkeypatch, resident, edges):
 def test_too_little_memory(tmp_path):
     src, dst = np.load(edges_on_disk(tmp_path, 4_000_000, 1 << 16), mmap_mode="r")
     data = Dataset("data", "npy", {"node": NodeData(1 << 16)}, [EdgeData(("node", "to", "node"), src, dst)])
-    by_buckets = replace(SIZES, largest_in_memory=-1)
     with pytest.raises(
         BudgetError, match=r"262,144 edges at a time and 2 files being written .* give --memory \d+MiB"
     ) as told:
-        build_graph(
-            data,
-            tmp_path / "graph",
-            memory=own_memory() + 4 * MIB,
-            sizes=by_buckets,
-        )
+        build_graph(data, tmp_path / "graph", memory=own_memory() + 4 * MIB)
     assert not list(tmp_path.glob("*graph*"))
     enough = int(str(told.value).split("--memory ")[1].split("MiB")[0])
     assert build_graph(data, tmp_path / "graph", memory=f"{enough + 8}MiB").num_edges() == 4_000_000

@@ -119,3 +119,10 @@ def test_an_existing_output_needs_force(tmp_path: Path) -> None:
     with pytest.raises(ExistsError, match="--force"):
         build_graph(_pair([0], [1]), tmp_path / "graph")
     assert build_graph(_pair([0, 1], [1, 1]), tmp_path / "graph", force=True).num_edges() == 2
+
+
+def test_edges_between_no_nodes_are_refused(tmp_path):
+    nodes = {"a": NodeData(3), "b": NodeData(0)}
+    edges = EdgeData(("a", "to", "b"), np.array([1]), np.array([0]), where="edges.npy")
+    with pytest.raises(InputError, match=r"edges\.npy: relation a:to:b: 1 edges, but no nodes of type 'b'; give"):
+        build_graph(Dataset("toy", "npy", nodes, [edges]), tmp_path / "graph")

@@ -270,7 +270,7 @@ def _buckets() -> None:
 
     _small_rows()
     build_graph.__kwdefaults__["sizes"] = SortSizes(
-        largest_in_memory=-1, min_chunk=200, max_chunk=200, bucket_edges=50, run_records=1, columns=64, resident=0.5
+        min_chunk=200, max_chunk=200, bucket_edges=50, run_records=1, columns=64, resident=0.5
     )
 
 

@@ -1,4 +1,4 @@
-"""COO to CSC of a relation that does not fit in memory, or arrives from disk more slowly than it is sorted.
+"""COO to CSC of a relation of any size, in memory or by way of the disk.
 
 The edges are read once. Each chunk leaves a segment, in memory or in a scratch file, in which bucket follows bucket of
 consecutive columns: a record for each edge, then each value that runs along the edges. Then a few buckets at a time are

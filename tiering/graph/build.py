@@ -13,14 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiering import native
 from tiering.artifacts.checksum import file_digests, file_state
 from tiering.artifacts.manifest import External, Relation, relation_key, valid_name
 from tiering.artifacts.storage import open_raw, storage_errors
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, TieringError
 from tiering.formats.dataset import Dataset, EdgeData, FeatureStream, NodeData, fingerprint
-from tiering.formats.feature_rows import take
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph, relation_folder
 from tiering.graph.bucket_sort import write_by_buckets
@@ -32,9 +30,6 @@ from tiering.progress import progress
 from tiering.run.carrier import Carrier
 from tiering.units import parse_threads
 from tiering.version import __version__
-
-Csc = tuple[npt.NDArray[np.int64], npt.NDArray[Any], npt.NDArray[np.int64] | None]
-"""``indptr``, ``indices`` and, if asked for, the place of each entry in the input."""
 
 
 def build_graph(
@@ -83,9 +78,8 @@ def build_graph(
 
     Notes
     -----
-    Cost: a relation that fits (`tiering.graph.plan.CscSizes.in_memory`: 12 bytes per edge and 8 per node, more with
-    edge data or 64-bit ids) is read twice. One that does not is read once, edge data included, and goes by way of the
-    disk (`tiering.graph.bucket_sort`), relation by relation. Lists by destination are copied, in little memory.
+    Cost: a relation is read once, edge data included, and what memory has no room for goes by way of the disk
+    (`tiering.graph.bucket_sort`), relation by relation. Lists by destination are copied, in little memory.
     """
     budget, workers = parse_memory(memory), parse_threads(threads)
     _check_dataset(dataset)
@@ -181,6 +175,11 @@ def _check_edges(dataset: Dataset, edges: EdgeData) -> None:
         if node_type not in dataset.nodes:
             known = ", ".join(dataset.nodes)
             raise InputError(f"{where}: node type {node_type!r} is not in the dataset; types: {known}")
+        if edges.num_edges and not dataset.nodes[node_type].num_nodes:
+            raise InputError(
+                f"{where}: {edges.num_edges} edges, but no nodes of type {node_type!r}; give the right --num-nodes, or "
+                "repair the file"
+            )
     src, dst = edges.src, edges.dst
     if src.ndim != 1 or src.shape != dst.shape:
         raise InputError(f"{where}: expected as many sources as destinations, found {src.shape}, {dst.shape}")
@@ -211,17 +210,6 @@ def _write_relation(
             write_by_tasks(carrier.job(writer), writer, plan)
         elif plan.buckets is not None:
             write_by_buckets(writer, folder, plan, plan.buckets, threads)
-        else:
-            edges, csc = plan.edges, plan.csc
-            ends = (edges.src[:], edges.dst, csc.num_src, csc.num_dst)  # lists by source are expanded
-            indptr, indices, positions = native.coo_to_csc(*ends, threads, bool(csc.values))
-            del ends
-            writer.put(f"{folder}/indptr", indptr)
-            writer.put(f"{folder}/indices", indices)
-            for key, values in zip(plan.csc.values, plan.values(), strict=True):
-                assert positions is not None
-                own = positions if values is None else take(values, positions, threads)
-                writer.put(f"{folder}/{key}", own.astype(np.int64, copy=False) if key == "edge_ids" else own)
     csc = plan.csc
     return {"src": source, "name": name, "dst": destination, "num_edges": csc.num_edges, "edge_data": list(csc.values)}
 

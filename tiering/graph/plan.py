@@ -1,4 +1,4 @@
-"""How a relation becomes CSC: in memory where it fits, else by buckets; what that takes of memory and disk."""
+"""How a relation becomes CSC: by buckets, in memory or by way of the disk, or copied; what that takes of both."""
 
 from __future__ import annotations
 
@@ -36,12 +36,8 @@ COPIED_BYTES = 8 << 20
 
 @dataclass(frozen=True)
 class SortSizes:
-    """How much is done at a time, and where strategies part. None of it changes the result."""
+    """How much is done at a time. None of it changes the result."""
 
-    largest_in_memory: int = 1 << 62
-    """Edges beyond which a relation is not converted in memory even if it fits."""
-    streamed: int = 1 << 25
-    """Edges from which a relation that fits is scattered all the same, if it is not in the page cache."""
     min_chunk: int = 1 << 18
     max_chunk: int = 1 << 23
     """Edges of a chunk; fewer than `min_chunk` where an edge has more than some 32 bytes."""
@@ -73,16 +69,13 @@ class CscSizes:
     """Bytes of a value of each array that runs along the edges, edge ids included."""
     read_bytes: int = 0
     """Bytes that an edge of a chunk takes while it arrives: what is read, twice, or is made for it."""
-    expanded: int = 0
-    """Bytes per edge of the source ids that are made in memory of lists by source."""
 
     @classmethod
     def of(cls, edges: EdgeData, num_src: int, num_dst: int, values: Mapping[str, int]) -> CscSizes:
         """Return the sizes of a relation of which the arrays `values` are kept."""
         read = buffer_bytes(edges.arrays, cached=True)
         read += sum(4 * array.dtype.itemsize for array in edges.arrays if not isinstance(array, np.ndarray))
-        expanded = 0 if (lists := as_lists(edges.src)) is None else lists.dtype.itemsize
-        return cls(int(edges.dst.shape[0]), num_src, num_dst, values, read, expanded)
+        return cls(int(edges.dst.shape[0]), num_src, num_dst, values, read)
 
     @property
     def item_bytes(self) -> tuple[int, ...]:
@@ -103,18 +96,6 @@ class CscSizes:
     def written(self) -> tuple[int, ...]:
         """Bytes of the files of the relation: ``indptr``, ``indices``, and each array."""
         return (8 * (self.num_dst + 1), *(self.num_edges * item for item in (self.id_bytes, *self.item_bytes)))
-
-    def in_memory(self) -> int:
-        """Return the peak memory of the conversion: the kernel's records and result, or the result and a sorted array.
-
-        8 bytes per node; per edge 8 (16 with 64-bit ids or edge data, 24 with both) and the id, with edge data 8 more;
-        or the id, 8 and the largest value.
-        """
-        record = 8 * (1 + (self.id_bytes == 8) + bool(self.item_bytes))
-        positions = 8 if self.item_bytes else 0
-        kernel = record + self.id_bytes + positions
-        sorting = self.id_bytes + positions + max(self.item_bytes, default=0)
-        return 8 * (self.num_dst + 1) + self.num_edges * max(kernel + self.expanded, sorting)
 
     def segment(self, edges: int) -> list[int]:
         """Return where the parts of so many scattered edges begin in their segment, and where the last one ends."""
@@ -153,8 +134,7 @@ class BucketPlan:
 
 def minimum_memory(csc: CscSizes, sizes: SortSizes) -> int:
     """Return the memory in bytes below which a relation cannot be converted."""
-    by_buckets = _plan(csc, 0, sizes).memory
-    return min(by_buckets, csc.in_memory()) if csc.num_edges <= sizes.largest_in_memory else by_buckets
+    return _plan(csc, 0, sizes).memory
 
 
 def plan_buckets(csc: CscSizes, room: int, sizes: SortSizes) -> BucketPlan | None:
@@ -180,9 +160,9 @@ def _plan(csc: CscSizes, spent: int, sizes: SortSizes, room: int = 0) -> BucketP
     piece = 1 << _clip(18, (spent // (64 * len(csc.written))).bit_length() - 1, PIECE_BYTES.bit_length() - 1)
     segment = padded(csc.segment(chunk)[-1])
     inputs = input_bytes(csc, chunk, min(runs, segments))
-    offsets = 2 * 8 * min(csc.num_dst, sizes.columns)
+    offsets, margin = 2 * 8 * min(csc.num_dst, sizes.columns), min(sizes.margin, (4 << 20) + 16 * csc.num_edges)
     files = sum(appending_memory(nbytes, piece) for nbytes in csc.written)
-    fixed = 2 * segment + max(chunk * csc.read_bytes, 2 * inputs) + 2 * counters + offsets + files + sizes.margin
+    fixed = 2 * segment + max(chunk * csc.read_bytes, 2 * inputs) + 2 * counters + offsets + files + margin
     resident = _clip(0, min((room - fixed) // segment, int(sizes.resident * segments)), segments)
     scratch = (segments - resident) * segment
     if segments and not resident:  # the last one is the first to stay in memory: it may be shorter
@@ -224,7 +204,7 @@ class RelationPlan:
     csc: CscSizes
     sizes: SortSizes
     buckets: BucketPlan | None
-    """``None``: in memory, copied, or by tasks."""
+    """``None``: copied, or by tasks."""
     tasks: int = 0
     """Tasks side by side that convert it; 0: this process does."""
 
@@ -265,48 +245,38 @@ class RelationPlan:
         return made
 
     def steps(self) -> list[StepEstimate]:
-        """Return one step in memory, two by buckets: the edges are scattered, then sorted."""
+        """Return one step in memory, two by way of the disk: the edges are scattered, then sorted."""
         name, csc, plan = relation_key(self.edges.relation), self.csc, self.buckets
-        written = sum(csc.written)
+        written, read = sum(csc.written), bytes_on_disk(self.edges.arrays)
+        rest = (written, 0, csc.num_edges, "edge")
         if self.tasks:
-            read, memory = bytes_on_disk(self.edges.arrays), -(-csc.num_edges // self.tasks) * self.edge_bytes
-            return [StepEstimate(name, f"{self.tasks} tasks", memory, read, written, 0, csc.num_edges, "edge")]
-        if self.copied:
-            read = sum(map(uncached_bytes, [self.lists.indptr, *self.edges.arrays]))
-            return [StepEstimate(name, "copied", copy_memory(self.edges, csc), read, written, 0, csc.num_edges, "edge")]
+            memory = -(-csc.num_edges // self.tasks) * self.edge_bytes
+            return [StepEstimate(name, f"{self.tasks} tasks", memory, read, *rest)]
         if plan is None:
-            read = sum(map(uncached_bytes, self.edges.arrays))
-            return [StepEstimate(name, "in memory", csc.in_memory(), read, written, 0, csc.num_edges, "edge")]
+            read = sum(map(uncached_bytes, [self.lists.indptr, *self.edges.arrays]))
+            return [StepEstimate(name, "copied", copy_memory(self.edges, csc), read, *rest)]
+        if not plan.bytes_scratch:
+            return [StepEstimate(name, "in memory", plan.memory, read, *rest)]
         whole = max(1, plan.segments * padded(csc.segment(plan.chunk)[-1]))
         how = f"buckets, {plan.bytes_scratch / whole:.0%} on disk"
         if plan.segments > plan.runs:
             how += ", twice"
-        read, memory = bytes_on_disk(self.edges.arrays), plan.memory
         return [
-            StepEstimate(name, how, memory, read, 0, plan.bytes_scratch, csc.num_edges, "edge"),
-            StepEstimate(f"{name} sorted", how, memory, 0, written, 0, csc.num_edges, "edge"),
+            StepEstimate(name, how, plan.memory, read, 0, plan.bytes_scratch, csc.num_edges, "edge"),
+            StepEstimate(f"{name} sorted", how, plan.memory, 0, *rest),
         ]
 
 
 def plan_relation(csc: CscSizes, edges: EdgeData, budget: Budget, sizes: SortSizes) -> RelationPlan:
-    """Decide how a relation is converted; raises `BudgetError` if there is too little memory for either.
-
-    A large one that must be read from disk goes by buckets though it fits, if all of it stays in memory: reading,
-    computing and writing overlap. Lists by destination are copied.
-    """
+    """Decide how a relation is converted; raises `BudgetError` if there is too little memory."""
     if lists_by_destination(edges):
         budget.require(copy_memory(edges, csc), f"{relation_folder(edges.relation)}: copying its lists")
         return RelationPlan(edges, csc, sizes, None)
-    room = budget.left()
-    plan = plan_buckets(csc, room, sizes) if csc.num_dst else None
-    if csc.num_dst == 0 or (csc.in_memory() <= room and csc.num_edges <= sizes.largest_in_memory):
-        streamed = csc.num_edges >= sizes.streamed and not csc.item_bytes and bytes_on_disk([edges.dst, edges.src])
-        if not streamed or plan is None or plan.bytes_scratch:
-            return RelationPlan(edges, csc, sizes, None)
+    plan = plan_buckets(csc, budget.left(), sizes)
     if plan is None:
         plan = _plan(csc, 0, sizes)
         beside = f"{format_count(plan.chunk)} edges at a time and {len(csc.written)} files being written"
-        budget.require(minimum_memory(csc, sizes), f"{relation_folder(edges.relation)}: {beside}")
+        budget.require(plan.memory, f"{relation_folder(edges.relation)}: {beside}")
     return RelationPlan(edges, csc, sizes, plan)
 
 
