@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.pages import describe_machine, markdown, put
 from benchmarks.rmat import rmat_edges
 from tiering import pipeline
-from tiering.datasets.generated.synthetic import generate
+from tiering.datasets.generated import generate
 from tiering.evaluation import ORACLE, evaluate
 from tiering.formats.graph import Graph
 from tiering.layout import parse_capacities

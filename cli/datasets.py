@@ -90,8 +90,7 @@ def _document(source: DatasetSpec) -> dict[str, Any]:
 
 
 def _print(source: DatasetSpec) -> None:
-    from tiering.datasets.specs.spec import FLAGS
-    from tiering.datasets.specs.tree import list_files
+    from tiering.datasets.specs import FLAGS, list_files
 
     row = _row(source)
     options = ", ".join(f"{key} = {value}" for key, value in source.options.items())

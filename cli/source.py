@@ -70,7 +70,7 @@ def generate_command(
     ] = None,
 ) -> None:
     """Generate a dataset in IGB's format: power-law communities, labels that a GNN finds and an MLP does not."""
-    from tiering.datasets.generated.synthetic import generate
+    from tiering.datasets.generated import generate
 
     made = generate(
         out, nodes=nodes, edges=edges, dim=dim, classes=classes, seed=seed, hetero=hetero, dtype=dtype,

@@ -7,8 +7,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tiering.datasets.specs import DatasetSpec
-from tiering.datasets.specs.tree import list_files
+from tiering.datasets.specs import DatasetSpec, list_files
 from tiering.pipeline import estimate_run, estimate_spec
 from tiering.plan import Estimate
 from tiering.units import format_bytes, format_count, format_seconds

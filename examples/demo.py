@@ -24,7 +24,7 @@ from train_graphsage import train
 
 from tiering import pipeline
 from tiering.cli.output import print_table
-from tiering.datasets.generated.synthetic import generate
+from tiering.datasets.generated import generate
 from tiering.evaluation import Evaluation, evaluate, named_scores, plot
 from tiering.formats.graph import Graph
 from tiering.formats.layout import TIERS, Layout

@@ -58,7 +58,7 @@ def test_keywords_that_editors_know_are_those_that_are_taken() -> None:
     from dataclasses import fields
     from inspect import Parameter, signature
 
-    from tiering.datasets.generated.synthetic import generate
+    from tiering.datasets.generated import generate
     from tiering.datasets.options import ImportKeywords, ImportOptions
     from tiering.evaluation.options import EvaluationKeywords, EvaluationOptions
     from tiering.evaluation.run import evaluate

@@ -19,8 +19,7 @@ import numpy.typing as npt
 
 from benchmarks.replicas.containers import Array, save_csv, save_npy, save_npz, save_pickle, save_pt
 from benchmarks.replicas.content import SPLITS, Content
-from tiering.datasets.specs import find_spec
-from tiering.datasets.specs.spec import FLAGS, DatasetSpec, SpecFile, relation_of
+from tiering.datasets.specs import FLAGS, DatasetSpec, SpecFile, find_spec, relation_of
 from tiering.datasets.splits import OGB_SPLITS
 
 SPECIFICATIONS = Path(__file__).resolve().parents[2] / "data_specs" / "sources"

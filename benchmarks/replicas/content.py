@@ -14,17 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.replicas.containers import Array
-from tiering.datasets.generated.communities import (
+from tiering.datasets.generated import (
     EDGE_BLOCK,
     FEATURE_BLOCK,
+    HOMOPHILY,
+    SIGNAL,
     Ids,
     KeyedPermutation,
     Population,
     draw_edges,
 )
-from tiering.datasets.generated.synthetic import HOMOPHILY, SIGNAL
 from tiering.datasets.scratch import chunks
-from tiering.datasets.specs.spec import DatasetSpec, SpecFile, relation_of
+from tiering.datasets.specs import DatasetSpec, SpecFile, relation_of
 
 SPLITS = ("train", "val", "test")
 SHARES = (0.6, 0.2, 0.2)
@@ -95,7 +96,7 @@ class Content:
             ids = np.arange(part.start, part.stop)
             labels = population.community_of_ids(ids).astype(np.float64)
             if may_lack and labelled < population.size:
-                labels[order.backward(ids) >= labelled] = np.nan
+                labels[order.forward(ids, inverse=True) >= labelled] = np.nan
             yield labels
 
     def _edge_array(self, file: SpecFile, dtype: str) -> Array:

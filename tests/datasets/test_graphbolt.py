@@ -21,7 +21,7 @@ from tiering.datasets import open_dataset
 from tiering.datasets.arrays import SourceArray
 from tiering.datasets.import_context import ImportContext
 from tiering.datasets.options import ImportOptions
-from tiering.datasets.readers.graphbolt import dataset, topology
+from tiering.datasets.readers import graphbolt, graphbolt_topology
 from tiering.datasets.scratch import Scratch
 from tiering.errors import CapabilityError, InputError, MissingError
 from tiering.formats.graph import Graph
@@ -95,7 +95,7 @@ def preprocessed(folder: Path) -> tuple[Path, Path]:
 
 
 def test_features_of_edges_are_gathered_through_the_ids_that_graphbolt_kept(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(dataset, "BLOCK_BYTES", 40)
+    monkeypatch.setattr(graphbolt, "BLOCK_BYTES", 40)
     source, meta = preprocessed(tmp_path)
     rows = np.random.default_rng(1).random((np.load(MADE / "het/data/cw.npy").size, 3), np.float32)
     added = "- {domain: edge, type: 'paper:cites:paper', name: feat, format: numpy, path: rows.npy}"
@@ -114,7 +114,7 @@ def test_features_of_edges_are_gathered_through_the_ids_that_graphbolt_kept(tmp_
 
 def test_data_of_edges_without_ids_is_left_out_and_wrong_ids_refused(tmp_path: Path, monkeypatch: Any) -> None:
     source, _ = preprocessed(tmp_path)
-    monkeypatch.setattr(topology, "EDGE_IDS", "none")
+    monkeypatch.setattr(graphbolt_topology, "EDGE_IDS", "none")
     with open_dataset(source) as data:
         assert "weight" not in data.edge(("paper", "cites", "paper")).data
         (warning,) = data.notes["warnings"]
@@ -123,7 +123,7 @@ def test_data_of_edges_without_ids_is_left_out_and_wrong_ids_refused(tmp_path: P
     context = ImportContext("graphbolt", ImportOptions(), Scratch(None, parse_memory("8GiB")))
     for wrong in ([0, 1, 2, 4], [0, -1, 2, 3]):
         with pytest.raises(InputError, match=r"here: expected ids of edges in 0\.\.3, found others"):
-            dataset._reorder(column, np.array(wrong), "here", context)
+            graphbolt._reorder(column, np.array(wrong), "here", context)
 
 
 def test_cora_is_the_same_from_csv_edges_and_torch_features(

@@ -101,14 +101,13 @@ def test_means_of_bfloat16_are_rounded_to_it():
 
 def test_means_are_the_same_bytes_for_any_memory_and_threads(mag, tmp_path, monkeypatch):
     monkeypatch.setattr(neighbor_means, "PIECE", 1 << 20)
-    parts = []
+    parts, find = set(), neighbor_means._find_in_neighbours
 
-    def counted(self: Any, graph: Any, start: int) -> Any:
-        parts.append(start)
-        return part(self, graph, start)
+    def counted(lists: Any, start: int, *others: int) -> Any:
+        parts.add(start)
+        return find(lists, start, *others)
 
-    part = neighbor_means._Mean._part
-    monkeypatch.setattr(neighbor_means._Mean, "_part", counted)
+    monkeypatch.setattr(neighbor_means, "_find_in_neighbours", counted)
     for name, least, threads in (("much", 1 << 30, 1), ("little", 1 << 20, 3)):
         monkeypatch.setattr(neighbor_means, "sums_memory", lambda context, least=least: least)
         tiering.import_graph(mag, tmp_path / name, mean_features=MEANS, threads=threads)

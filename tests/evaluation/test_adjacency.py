@@ -9,7 +9,7 @@ import pytest
 from judged_graphs import import_graph, two_types
 
 from tiering.artifacts.manifest import relation_key
-from tiering.datasets.generated.synthetic import generate
+from tiering.datasets.generated import generate
 from tiering.evaluation import evaluate
 from tiering.formats.graph import Graph
 from tiering.formats.train_set import resolve_train

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from judged_graphs import import_graph
 
-from tiering.datasets.generated.synthetic import generate
+from tiering.datasets.generated import generate
 from tiering.evaluation import bootstrap, counting
 from tiering.evaluation.counting import BUCKETS, ReferenceEpochs
 from tiering.formats.graph import Graph

@@ -13,7 +13,7 @@ from judged_graphs import import_graph, two_types
 
 import tiering
 from tiering import pipeline
-from tiering.datasets.generated.synthetic import generate
+from tiering.datasets.generated import generate
 from tiering.errors import InputError
 from tiering.evaluation import evaluate
 from tiering.evaluation.link_traffic import SsdReads, SsdUnits, read_spans

@@ -15,7 +15,7 @@ from warm_processes import interpret
 from tiering import pipeline
 from tiering.artifacts.journal import JOURNAL, Journal
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.datasets.generated.synthetic import generate
+from tiering.datasets.generated import generate
 from tiering.errors import InputError, StorageError
 
 # Prints what was opened for reading below a directory; libraries in C are not seen.

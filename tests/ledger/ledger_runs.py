@@ -25,7 +25,7 @@ _NOT_COMPARED = {"provenance", "parts", "checksum", "graph_digest", "source"}
 
 def write_types(folder: Path) -> Path:
     """Four node types, of which one has no features; seven relations."""
-    from tiering.datasets.generated.synthetic import generate
+    from tiering.datasets.generated import generate
 
     generate(folder, nodes=900, edges=9000, dim=5, hetero=True, featureless=["institute"])
     return folder

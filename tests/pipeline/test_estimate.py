@@ -16,7 +16,7 @@ from warm_processes import interpret
 from benchmarks.rmat import rmat_edges
 from tiering import pipeline
 from tiering.artifacts.external_directories import OWNER
-from tiering.datasets.generated.synthetic import generate
+from tiering.datasets.generated import generate
 from tiering.errors import BudgetError, InputError
 from tiering.memory import own_memory
 from tiering.reorder.rows import RowSizes

@@ -10,7 +10,7 @@ import pytest
 
 import tiering
 from tiering import pipeline
-from tiering.datasets.generated.synthetic import generate
+from tiering.datasets.generated import generate
 from tiering.evaluation import evaluate
 from tiering.formats.graph import Graph
 from tiering.sampling import SamplingOptions

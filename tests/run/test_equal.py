@@ -21,7 +21,7 @@ TIERS = ["--gpu", "5%", "--peer", "3x2%", "--cpu", "30%"]
 @pytest.fixture(scope="module")
 def datasets(tmp_path_factory):
     """Two datasets by name: one type with every oddity, and several types and relations."""
-    from tiering.datasets.generated.synthetic import generate
+    from tiering.datasets.generated import generate
 
     folder = tmp_path_factory.mktemp("cluster")
     generate(folder / "types", nodes=900, edges=9000, dim=5, hetero=True, featureless=["institute"])

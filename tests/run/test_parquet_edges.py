@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tiering.datasets import open_dataset
-from tiering.datasets.parquet_columns import ParquetColumn
+from tiering.datasets.readers.parquet import ParquetColumn
 
 TASKS = ["--executor", "local", "--shards", "4", "--workers", "2"]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tiering import pipeline
-from tiering.datasets.generated.synthetic import generate
+from tiering.datasets.generated import generate
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
 

@@ -1,8 +1,8 @@
-"""The sink of edges that come in blocks of columns, as from text and parquet: to temporary files, then to a dataset."""
+"""Edges that come as columns, as from text and parquet: which columns, and a sink of blocks that makes a dataset."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from tiering.datasets.edges import LargestId, check_weights, find_largest_id
 from tiering.datasets.import_context import NODE, RELATION, ImportContext
 from tiering.datasets.name_ids import NameIds
 from tiering.datasets.nodes import NodeArrays, make_nodes
-from tiering.datasets.options import MAX_NODES
+from tiering.datasets.options import MAX_NODES, ImportOptions
 from tiering.datasets.scratch import chunks, mark_changes
 from tiering.errors import InputError, StorageError
 from tiering.formats.dataset import Dataset, EdgeData
@@ -22,6 +22,9 @@ from tiering.units import format_bytes
 
 ENDS = {"src": "source", "dst": "destination"}
 DTYPES = {"src": "<i8", "dst": "<i8", "weight": "<f8"}  # content of a column of edges -> its dtype after it was read
+_END_NAMES = (
+    ("src", "dst"), ("source", "target"), ("source", "destination"), ("from", "to"), ("head", "tail"), ("u", "v"),
+)  # fmt: skip
 _SPARSE = 8
 _TABLE_FACTOR = 16
 
@@ -43,11 +46,6 @@ class EdgeSink:
         self._names = NameIds(context.scratch) if named else None
         contents = ([] if named else list(ENDS)) + ["weight"] * weighted
         self._files = {content: context.scratch.growing_file(DTYPES[content]) for content in contents}
-
-    @property
-    def named(self) -> bool:
-        """Whether ids are names, which come as pyarrow arrays."""
-        return self._names is not None
 
     def append(self, columns: Mapping[str, Any], where: Mapping[str, str] | None = None) -> None:
         """Add a block of edges, all of its columns; `where` each comes from, for messages: by default the path."""
@@ -151,3 +149,54 @@ def _find_positions(ids: npt.NDArray[np.int64], column: npt.NDArray[Any], contex
     for part in chunks(column.shape[0]):
         out[part] = np.searchsorted(ids, column[part]) if table is None else table[column[part]]
     return out
+
+
+def choose_columns(columns: Sequence[str], options: ImportOptions, where: str) -> dict[str, int]:
+    """Return positions of the columns ``src``, ``dst`` and, if asked for or a column has that name, ``weight``.
+
+    Columns without names go by "0", "1"...
+    """
+    if len(columns) < 2:
+        raise InputError(f"{where}: expected two or more columns (source, destination), found {len(columns)}")
+    names = [name.strip().lower() for name in columns]
+    wanted = {"src": options.src_column, "dst": options.dst_column, "weight": options.weight_column}
+    chosen = {"src": 0, "dst": 1}
+    pair = find_end_names(names)
+    if pair is not None and (wanted["src"] is None or wanted["dst"] is None):
+        chosen = {end: _find_once(name, names, where) for end, name in zip(chosen, pair, strict=True)}
+    if "weight" in names and wanted["weight"] is None:
+        chosen["weight"] = _find_once("weight", names, where)
+    for end, name in wanted.items():
+        if name in columns:
+            chosen[end] = _find_once(str(name), columns, where)
+        elif name is not None and name.isdecimal() and len(name) < 10 and int(name) < len(columns):
+            chosen[end] = int(name)
+        elif name is not None:
+            known = ", ".join(columns)[:500]
+            raise InputError(f"{where}: --{end}-column {name[:80]}: no such column; there are: {known}")
+    if chosen["src"] == chosen["dst"]:
+        raise InputError(f"{where}: source and destination are the same column {chosen['src']}; name two")
+    if chosen.get("weight") in (chosen["src"], chosen["dst"]):
+        raise InputError(
+            f"{where}: expected ids and weights in columns of their own, found column {chosen['weight']} to be both; "
+            "name them with --src-column, --dst-column and --weight-column"
+        )
+    return chosen
+
+
+def find_end_names(columns: Sequence[str]) -> tuple[str, str] | None:
+    """Return the names of the columns of sources and destinations, if they have usual ones."""
+    names = [name.strip().lower() for name in columns]
+    return next((pair for pair in _END_NAMES if pair[0] in names and pair[1] in names), None)
+
+
+def require_once(column: str, columns: Sequence[str], where: str) -> None:
+    """Refuse a column whose name others have too."""
+    times = list(columns).count(column)
+    if times > 1:
+        raise InputError(f"{where}: expected one column {column}, found it {times} times; give each its own name")
+
+
+def _find_once(name: str, columns: Sequence[str], where: str) -> int:
+    require_once(name, columns, where)
+    return list(columns).index(name)

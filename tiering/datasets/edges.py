@@ -106,10 +106,7 @@ class LargestId(NamedTuple):
 
 
 def find_largest_id(ids: npt.NDArray[Any], where: str, end: str, first: int = 0) -> LargestId:
-    """Return the largest id of one end (``source``, ``destination``) of edges, of which the first has number `first`.
-
-    A negative id is refused. Cost: one pass over the ids.
-    """
+    """Return the largest id of one end of edges, of which the first has number `first`; refuse a negative one."""
     largest, edge = -1, 0
     for part in chunks(ids.shape[0]):
         block = ids[part]
@@ -138,10 +135,7 @@ def count_listed_nodes(node_type: str, edges: list[EdgeData]) -> list[tuple[str,
 
 
 def require_node_memory(node_type: str, count: int, origin: str, edges: list[EdgeData], context: ImportContext) -> None:
-    """Refuse a number of nodes that the memory cannot hold 8 bytes each of, which any adjacency needs.
-
-    `origin` says where the number comes from, and what to do if it is wrong.
-    """
+    """Refuse a number of nodes, from `origin`, if the memory cannot hold 8 bytes each: any adjacency needs that."""
     needed, budget = 8 * (count + 1), context.scratch.budget
     here = any(edge.relation[2] == node_type for edge in edges)
     # A budget that small is itself at fault: the graph's part says what it needs in all.

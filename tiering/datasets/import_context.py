@@ -9,7 +9,7 @@ from typing import Any
 
 from tiering.datasets.options import ImportOptions
 from tiering.datasets.scratch import Scratch
-from tiering.datasets.specs.spec import DatasetSpec
+from tiering.datasets.specs import DatasetSpec
 from tiering.formats.dataset import Dataset, EdgeData, Fingerprint, NodeData, fingerprint
 from tiering.formats.npy_file import NpyFile, open_npy, refuse_archives
 from tiering.progress import note
@@ -27,11 +27,9 @@ class ImportContext:
     scratch: Scratch
     spec: DatasetSpec | None = None  # the published dataset that --spec names
     in_place: bool = False  # whether columns may stay in files of which only ranges can be read: see EdgeData.decode
-    notes: dict[str, Any] = field(default_factory=dict)
-    """The record, see `Dataset.notes`: ``inferred``, ``warnings``, ``ignored_files``, ``changes``, ``splits``..."""
+    notes: dict[str, Any] = field(default_factory=dict)  # the record, see Dataset.notes: inferred, warnings, splits...
     files: dict[str, Fingerprint] = field(default_factory=dict)
-    known: set[Path] = field(default_factory=set)
-    """Files and directories that the reader has looked into: the others are recorded as ignored."""
+    known: set[Path] = field(default_factory=set)  # files and directories looked into: others are recorded as ignored
 
     def record_file(self, path: Path) -> None:
         """Record a source file."""

@@ -2,7 +2,7 @@
 
 The names are theirs: ``x`` or ``feat`` are features, ``y`` or ``label`` labels, ``train_mask`` or ``train_idx`` splits;
 of edges ``edge_attr`` or ``feat`` are features, ``edge_weight`` or ``weight`` weights. Others are recorded as ignored,
-and named on standard error. A value that is no dense array is made one when it is read (`tiering.datasets.arrays`).
+and named on standard error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.manifest import Relation, relation_key
+from tiering.artifacts.manifest import relation_key
 from tiering.datasets.arrays import SourceArray
 from tiering.datasets.edges import add_edge_values
 from tiering.datasets.import_context import ImportContext
@@ -43,7 +43,7 @@ EDGE_NAMES = frozenset[str]().union(*EDGE_VALUES.values())  # names of edge data
 
 
 class NamedValue(NamedTuple):
-    """A value as the dataset holds it: a tensor, a sparse matrix, a list or anything else; its name for messages."""
+    """A value as the dataset holds it, a tensor, a sparse matrix, a list or anything else; a dense array once read."""
 
     where: str
     value: Any
@@ -61,18 +61,6 @@ class NamedNodes:
 
 
 @dataclass
-class NamedEdges:
-    """The edges of a relation, and named arrays along them."""
-
-    relation: Relation
-    src: npt.NDArray[Any]
-    dst: npt.NDArray[Any]
-    where: str
-    arrays: Values = field(default_factory=dict)
-    edge_ids: npt.NDArray[np.int64] | None = None
-
-
-@dataclass
 class NamedArrays:
     """A graph as named arrays."""
 
@@ -81,7 +69,7 @@ class NamedArrays:
     path: Path  # the file, or a name that stands for it
     scratch: Scratch
     nodes: dict[str, NamedNodes] = field(default_factory=dict)
-    edges: list[NamedEdges] = field(default_factory=list)
+    edges: list[tuple[EdgeData, Values]] = field(default_factory=list)  # without data; arrays along them
     columns: list[SourceArray] = field(default_factory=list)  # arrays that were read
     ignored: list[str] = field(default_factory=list)  # names of values that are not read
 
@@ -115,16 +103,25 @@ class NamedArrays:
     def make_dataset(self, context: ImportContext) -> Dataset:
         """Return nodes and edges, checked; of the relations asked for, by default of all."""
         wanted = context.options.relations
-        chosen = self._choose(wanted)
+        known = {relation_key(edge.relation): (edge, arrays) for edge, arrays in self.edges}
+        for name in wanted:
+            if name not in known:
+                raise MissingError(f"{self.where}: no relation {name}; there are: {', '.join(known)}")
+        chosen = [pair for key, pair in known.items() if not wanted or key in wanted]
         if not chosen and not self.nodes:
             raise InputError(f"{self.where}: expected a graph, found neither nodes nor edges")
-        edges = [self._make_edges(named, context) for named in chosen]
-        ends = {t for named in chosen for t in (named.relation[0], named.relation[2])}
+        for edge, arrays in chosen:
+            for content, candidates in EDGE_VALUES.items():
+                _, column = self.take(arrays, candidates)
+                if column is not None:
+                    add_edge_values(edge, content, column, context)
+        edges = [edge for edge, _ in chosen]
+        ends = {node_type for edge in edges for node_type in edge.relation[::2]}
         types = sorted(ends if wanted else ends | set(self.nodes))
         context.notes["node_types"] = types
         named_nodes = {t: self.nodes.get(t, NamedNodes()) for t in types}
         nodes = {t: self._make_nodes(t, named, edges, context) for t, named in named_nodes.items()}
-        unread = [edge.arrays for edge in chosen] + [node.arrays for node in named_nodes.values()]
+        unread = [arrays for _, arrays in chosen] + [node.arrays for node in named_nodes.values()]
         self.ignored += [value.where for arrays in unread for value in arrays.values()]
         if self.ignored:
             context.notes["ignored_arrays"] = self.ignored
@@ -135,21 +132,6 @@ class NamedArrays:
                 "of these, and keep the rest in files of your own"
             )
         return context.dataset(self.name, nodes, edges)
-
-    def _choose(self, wanted: tuple[str, ...]) -> list[NamedEdges]:
-        known = {relation_key(named.relation): named for named in self.edges}
-        for name in wanted:
-            if name not in known:
-                raise MissingError(f"{self.where}: no relation {name}; there are: {', '.join(known)}")
-        return [named for key, named in known.items() if not wanted or key in wanted]
-
-    def _make_edges(self, named: NamedEdges, context: ImportContext) -> EdgeData:
-        edges = EdgeData(named.relation, named.src, named.dst, named.where, edge_ids=named.edge_ids)
-        for content, names in EDGE_VALUES.items():
-            _, column = self.take(named.arrays, names)
-            if column is not None:
-                add_edge_values(edges, content, column, context)
-        return edges
 
     def _make_nodes(self, node_type: str, named: NamedNodes, edges: list[EdgeData], context: ImportContext) -> NodeData:
         arrays = NodeArrays()

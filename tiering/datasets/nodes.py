@@ -8,14 +8,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
+from tiering.artifacts.manifest import storage_dtype
 from tiering.artifacts.regular import file_exists, require_file
+from tiering.artifacts.storage import open_raw
+from tiering.datasets.arrays import SourceArray
 from tiering.datasets.edges import LargestId, count_listed_nodes, find_largest_of_type, require_node_memory
-from tiering.datasets.features import describe_features
 from tiering.datasets.import_context import ImportContext
-from tiering.datasets.labels import make_labels, open_headerless_labels
 from tiering.datasets.options import node_count
+from tiering.datasets.scratch import chunks, first_wrong
 from tiering.datasets.splits import SplitArray, check_splits, make_splits, makes_splits, read_split_files
 from tiering.errors import InputError
 from tiering.formats.dataset import EdgeData, FeatureStream, NodeData
@@ -28,13 +31,12 @@ COUNT_FILE = "num_nodes.txt"
 
 @dataclass(frozen=True)
 class LabelArray:
-    """Labels as a dataset has them: see `make_labels`."""
+    """Labels as a dataset has them."""
 
     where: str
     open: Callable[[int], npt.NDArray[Any]]  # function from the number of nodes to the values
     rows: int | None = None
-    prefixes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    """Number of nodes -> numbers of rows that a shorter array may have."""
+    prefixes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # nodes -> rows that a shorter array may have
 
 
 @dataclass
@@ -51,24 +53,11 @@ class NodeArrays:
 def make_nodes(
     node_type: str, arrays: NodeArrays, edges: list[EdgeData], context: ImportContext, where: str
 ) -> NodeData:
-    """Return the nodes of one type; `where` names the dataset for messages.
-
-    The number of nodes is what the option, `NodeArrays.counts` and adjacency lists state, which must agree; else the
-    rows of labels and masks; else the largest id in `edges` + 1, which is recorded.
-    """
-    asked, labels = context.options.num_nodes.get(node_type), arrays.labels
-    counts = [] if asked is None else [("--num-nodes", asked)]
-    counts += arrays.counts + count_listed_nodes(node_type, edges)
-    if not counts:
-        counts = [] if labels is None or labels.rows is None else [(labels.where, labels.rows)]
-        counts += [
-            (split.where, split.values.shape[0]) for split in arrays.splits.values() if split.values.dtype == bool
-        ]
-    count = _agree_on_count(node_type, counts, arrays.largest, edges, context)
+    """Return the nodes of one type; `where` names the dataset for messages."""
+    labels, count = arrays.labels, _count_nodes(node_type, arrays, edges, context)
     nodes = NodeData(count, arrays.features)
     if labels is not None:
-        values, prefixes = labels.open(count), labels.prefixes.get(count, ())
-        nodes.labels, nodes.num_classes = make_labels(values, labels.where, count, context, prefixes)
+        nodes.labels, nodes.num_classes = _make_labels(labels, count, context)
     nodes.splits = {name: split.ids(count) for name, split in arrays.splits.items()}
     if makes_splits(nodes.labels, context):
         if nodes.splits:
@@ -83,14 +72,19 @@ def make_nodes(
     return nodes
 
 
-def _agree_on_count(
-    node_type: str,
-    counts: list[tuple[str, int]],
-    largest: LargestId | None,
-    edges: list[EdgeData],
-    context: ImportContext,
-) -> int:
-    """Return the number of nodes that all of `counts` (origin, number) say, or the largest id + 1."""
+def _count_nodes(node_type: str, arrays: NodeArrays, edges: list[EdgeData], context: ImportContext) -> int:
+    """Return the number of nodes of a type.
+
+    It is what the option, `NodeArrays.counts` and adjacency lists state, which must agree; else the rows of labels and
+    masks; else the largest id in `edges` + 1, which is recorded.
+    """
+    asked, labels = context.options.num_nodes.get(node_type), arrays.labels
+    counts = [] if asked is None else [("--num-nodes", asked)]
+    counts += arrays.counts + count_listed_nodes(node_type, edges)
+    if not counts:
+        counts = [] if labels is None or labels.rows is None else [(labels.where, labels.rows)]
+        masks = [split for split in arrays.splits.values() if split.values.dtype == bool]
+        counts += [(mask.where, mask.values.shape[0]) for mask in masks]
     for origin, number in counts[1:]:
         if number != counts[0][1]:
             raise InputError(
@@ -101,7 +95,7 @@ def _agree_on_count(
         count = counts[0][1]
         origin = f"{counts[0][0]}: says that there are {count}; correct it if there are not"
     else:
-        largest = largest or find_largest_of_type(node_type, edges)
+        largest = arrays.largest or find_largest_of_type(node_type, edges)
         count = largest.id + 1
         origin = (
             f"{largest.place} is the largest, and no file and no --num-nodes says how many nodes there are; correct "
@@ -119,36 +113,32 @@ class NodeFiles:
     folder: Path
     node_type: str
     label_names: Sequence[str]  # file names labels may have; the first one that exists counts
-    usual_dim: int | None = None
-    """Values per feature row, in a family where features and labels without numpy header are usual."""
-    known_rows: Mapping[str, int] = field(default_factory=dict)
-    """Origin -> number of rows that a headerless feature file may have."""
+    usual_dim: int | None = None  # values per row, in a family where files without numpy header are usual
+    known_rows: Mapping[str, int] = field(default_factory=dict)  # origin -> possible rows of headerless features
     label_prefixes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # see LabelArray.prefixes
-    stated_count: tuple[str, int] | None = None
-    """Origin and value of the number of nodes that the dataset itself states."""
+    stated_count: tuple[str, int] | None = None  # origin and number of nodes that the dataset itself states
 
 
 def read_node_folder(files: NodeFiles, context: ImportContext) -> NodeArrays:
     """Return the arrays of numpy files in the folder of one node type."""
-    stated = _read_count(files, context)
-    labels = _find_labels(files, context)
-    arrays = NodeArrays(_find_features(files, labels, stated, context), labels)
-    arrays.splits = read_split_files(files.folder, context)
-    if arrays.features is not None:
-        arrays.counts.append((str(files.folder / "node_feat.npy"), arrays.features.rows))
+    arrays = NodeArrays(labels=_find_labels(files, context), splits=read_split_files(files.folder, context))
+    stated, path, what = files.stated_count, files.folder / COUNT_FILE, f"the number of {files.node_type} nodes"
+    if file_exists(path, what):
+        context.known.add(path)
+        text = read_start(path, 100).decode(errors="replace").strip()
+        if not re.fullmatch("[0-9]+", text):
+            raise InputError(f"{path}: expected {what}, found {text!r}; correct the file")
+        stated = str(path), node_count(text, str(path))
+    path = files.folder / "node_feat.npy"
+    if file_exists(path, "a feature table"):
+        known = {**files.known_rows, **dict([stated] if stated else []), **_label_rows(arrays.labels)}
+        arrays.features = _describe_features(path, files, known, context)
+        arrays.counts.append((str(path), arrays.features.rows))
+    for option in ("feature_dim", "feature_dtype"):
+        if files.node_type in getattr(context.options, option).by_type:
+            require_file(path, f"features, because {spell_flag(option)} is given for {files.node_type}")
     arrays.counts += [] if stated is None else [stated]
     return arrays
-
-
-def _read_count(files: NodeFiles, context: ImportContext) -> tuple[str, int] | None:
-    path, what = files.folder / COUNT_FILE, f"the number of {files.node_type} nodes"
-    if not file_exists(path, what):
-        return files.stated_count
-    context.known.add(path)
-    text = read_start(path, 100).decode(errors="replace").strip()
-    if not re.fullmatch("[0-9]+", text):
-        raise InputError(f"{path}: expected {what}, found {text!r}; correct the file")
-    return str(path), node_count(text, str(path))
 
 
 def _find_labels(files: NodeFiles, context: ImportContext) -> LabelArray | None:
@@ -157,33 +147,161 @@ def _find_labels(files: NodeFiles, context: ImportContext) -> LabelArray | None:
     if path is None:
         return None
     context.record_file(path)
-    if not is_npy(path) and files.usual_dim is not None:
-        said = context.options.num_labelled
-        shorter = () if said is None else (said,)
+    if is_npy(path) or files.usual_dim is None:
+        file = open_npy(path, "one label per node")
+        rows, words = file.shape[0] if file.shape else None, "labels as whole numbers"
+        return LabelArray(str(path), lambda _: file.column("iufb", words), rows, files.label_prefixes)
+    said = context.options.num_labelled
+    shorter = () if said is None else (said,)
 
-        def open_values(count: int) -> npt.NDArray[Any]:
-            return open_headerless_labels(path, (count, *files.label_prefixes.get(count, ()), *shorter))
+    def open_values(count: int) -> npt.NDArray[Any]:
+        return _open_headerless_labels(path, (count, *files.label_prefixes.get(count, ()), *shorter))
 
-        return LabelArray(str(path), open_values, None, files.label_prefixes)
-    file = open_npy(path, "one label per node")
-    rows = file.shape[0] if file.shape else None
-    return LabelArray(str(path), lambda _: file.column("iufb", "labels as whole numbers"), rows, files.label_prefixes)
+    return LabelArray(str(path), open_values, None, files.label_prefixes)
 
 
-def _find_features(
-    files: NodeFiles, labels: LabelArray | None, stated: tuple[str, int] | None, context: ImportContext
-) -> FeatureTable | None:
-    path = files.folder / "node_feat.npy"
-    if not file_exists(path, "a feature table"):
-        for option in ("feature_dim", "feature_dtype"):
-            if files.node_type in getattr(context.options, option).by_type:
-                require_file(path, f"features, because {spell_flag(option)} is given for {files.node_type}")
-        return None
-    known = {**files.known_rows, **dict([stated] if stated else [])}
-    if labels is not None:
-        label_file = Path(labels.where)
-        if labels.rows is not None:
-            known[label_file.name] = labels.rows
-        elif label_file.stat().st_size % 4 == 0:
-            known[f"{label_file.name} as float32"] = label_file.stat().st_size // 4
-    return describe_features(path, files.node_type, context, known, files.usual_dim)
+def _label_rows(labels: LabelArray | None) -> dict[str, int]:
+    """Return the number of labels by its origin, if the file says it."""
+    if labels is None:
+        return {}
+    file = Path(labels.where)
+    if labels.rows is not None:
+        return {file.name: labels.rows}
+    size = file.stat().st_size
+    return {} if size % 4 else {f"{file.name} as float32": size // 4}
+
+
+def _make_labels(labels: LabelArray, num_nodes: int, context: ImportContext) -> tuple[npt.NDArray[np.int64], int]:
+    """Return labels, int64 of shape (num_nodes,), -1 for none, and the number of classes: the largest label + 1.
+
+    The values are whole numbers as ints or floats; NaN or -1 is no label. There is one per node, or one for the first
+    nodes alone, as many as one of `LabelArray.prefixes` says. The first of those is the number of labelled nodes, also
+    of more values (padding), unless option ``num_labelled`` says otherwise.
+    """
+    values, where, prefixes = labels.open(num_nodes), labels.where, labels.prefixes.get(num_nodes, ())
+    labelled = context.options.num_labelled
+    if labelled is not None:
+        prefixes = (*prefixes, labelled)
+    elif prefixes:
+        labelled = prefixes[0]
+    if values.shape[0] not in (num_nodes, *prefixes):
+        raise InputError(
+            f"{where}: expected {num_nodes} labels, one per node, found {values.shape[0]}; correct the file, or, if "
+            "only the first nodes have labels, say so with --num-labelled"
+        )
+    used = values.shape[0] if labelled is None else min(labelled, values.shape[0])
+    if used < num_nodes:
+        context.notes["num_labelled"] = used
+    row = first_wrong(values[:used], lambda block: _is_wrong(_replace_nan(block)))
+    if row is not None:
+        raise InputError(
+            f"{where}: expected labels 0, 1, 2... (NaN or -1 for none), found {values[row]} at row {row}; correct it, "
+            "or write -1 there"
+        )
+    out = context.scratch.array(num_nodes, np.int64)
+    out[used:] = -1
+    largest = -1
+    for part in chunks(used):
+        out[part] = _replace_nan(values[part])
+        largest = max(largest, int(out[part].max()))
+    return out, largest + 1
+
+
+def _open_headerless_labels(path: Path, rows: tuple[int, ...]) -> npt.NDArray[Any]:
+    """Map a label file without numpy header as float32 or int64: its size says which, of one of the numbers `rows`."""
+    size = path.stat().st_size
+    for count in rows:
+        for dtype in (np.dtype("<f4"), np.dtype("<i8")):
+            if size == count * dtype.itemsize:
+                return open_raw(path, dtype, (count,))
+    raise InputError(
+        f"{path}: has no numpy header, and its {size} bytes are not {rows[0]} labels of float32 "
+        f"({rows[0] * 4} bytes) or int64 ({rows[0] * 8} bytes); get the file again, or, if only the first nodes "
+        "have labels, say so with --num-labelled"
+    )
+
+
+def _replace_nan(block: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return -1 for NaN; floats as float64, since float16 cannot be compared with the largest label."""
+    return block if block.dtype.kind != "f" else np.where(np.isnan(block), -1.0, block.astype(np.float64))
+
+
+def _is_wrong(block: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    wrong: npt.NDArray[np.bool_] = (block < -1) | (block > 2**31 - 1)
+    return wrong | (block != np.floor(block)) if block.dtype.kind == "f" else wrong
+
+
+def _describe_features(
+    path: Path, files: NodeFiles, known_rows: Mapping[str, int], context: ImportContext
+) -> FeatureTable:
+    """Describe a feature file, with or without numpy header: numpy's magic bytes decide, not the name.
+
+    `known_rows` (where a number is known from -> rows) and the usual number of values per row, float32, help with a
+    headerless one: the usual dim counts if the rows that follow from it are known.
+    """
+    context.record_file(path)
+    options, node_type = context.options, files.node_type
+    if not is_npy(path):
+        return _describe_headerless(path, files, known_rows, context)
+    column = SourceArray.open_npy(path, "a feature table (rows, dim)", context)
+    if column.offset is None:
+        raise InputError(
+            f"{path}: expected rows that lie together (C order), found Fortran order; "
+            "save it again with numpy.save(path, numpy.ascontiguousarray(array))"
+        )
+    rows, dtype = column.rows()
+    for option, wanted, has, unit in (
+        ("--feature-dim", options.feature_dim.get(node_type), rows.shape[1], " values per row"),
+        ("--feature-dtype", options.feature_dtype.get(node_type), dtype, ""),
+    ):
+        if wanted not in (None, has):
+            raise InputError(
+                f"{path}: {option} says {wanted}{unit}, but the file has a numpy header that says {column.described}; "
+                "leave the option out"
+            )
+    return FeatureTable(path, rows.shape[0], rows.shape[1], dtype, column.offset)
+
+
+def _describe_headerless(
+    path: Path, files: NodeFiles, known_rows: Mapping[str, int], context: ImportContext
+) -> FeatureTable:
+    options, node_type, size = context.options, files.node_type, path.stat().st_size
+    dim, rows = options.feature_dim.get(node_type), options.num_nodes.get(node_type)
+    dtype = options.feature_dtype.get(node_type) or "float32"
+    item = storage_dtype(dtype).itemsize
+    if size == 0:
+        raise InputError(f"{path}: expected features, found an empty file (0 bytes); get the file again")
+    if dim is None and rows:
+        dim = _divide(path, size, rows * item, f"{rows} rows (--num-nodes) of {dtype}", "dim")
+        context.record_guess(f"{node_type} feature_dim", dim)
+    elif dim is None and files.usual_dim and size in (n * files.usual_dim * item for n in known_rows.values()):
+        dim = files.usual_dim
+        context.record_guess(f"{node_type} feature shape", [size // (dim * item), dim, dtype])
+    if dim is None:
+        fits = [
+            f"{rows} rows ({origin}) x {size // (rows * item)} x {dtype}"
+            for origin, rows in known_rows.items()
+            if rows and size % (rows * item) == 0
+        ]
+        hint = f"its {size} bytes would fit {' or '.join(fits)}" if fits else f"it has {size} bytes"
+        raise InputError(
+            f"{path}: expected a numpy file, found no numpy header; if it is headerless (raw rows), {hint}: "
+            "say so with --feature-dim (and --feature-dtype, --num-nodes); otherwise get the file again"
+        )
+    counted = _divide(path, size, dim * item, f"rows of {dim} x {dtype}", "rows")
+    if rows not in (None, counted):
+        raise InputError(
+            f"{path}: expected {rows} rows (--num-nodes) x {dim} x {dtype} = {rows * dim * item} bytes, found {size} "
+            f"bytes = {counted} rows; correct --num-nodes, --feature-dim or --feature-dtype, or get the file again"
+        )
+    return FeatureTable(path, counted, dim, dtype)
+
+
+def _divide(path: Path, size: int, by: int, unit: str, result: str) -> int:
+    if size % by:
+        raise InputError(
+            f"{path}: has no numpy header, and its {size} bytes are no whole number of {result}: expected a multiple "
+            f"of {by} bytes ({unit}), {size % by} bytes remain; correct --feature-dim, --feature-dtype or --num-nodes, "
+            "or the file is cut: get it again"
+        )
+    return size // by

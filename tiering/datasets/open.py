@@ -7,13 +7,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import xxhash
+
 from tiering.artifacts.regular import entries, file_exists, is_folder
 from tiering.datasets.import_context import ImportContext, Reader
-from tiering.datasets.in_memory import find_library, open_in_memory
+from tiering.datasets.named_arrays import NamedArrays
 from tiering.datasets.options import FORMAT_OPTIONS, ImportOptions, given_options
-from tiering.datasets.readers import dgl_file, edge_list, igb, lists, matrix_market, npy, ogb, parquet, pyg, scipy_npz
-from tiering.datasets.readers.graphbolt import dataset as graphbolt
-from tiering.datasets.scratch import Scratch
+from tiering.datasets.readers import (
+    dgl_file,
+    edge_list,
+    graphbolt,
+    igb,
+    matrix_market,
+    npy,
+    ogb,
+    parquet,
+    pyg,
+    scipy_npz,
+)  # fmt: skip
+from tiering.datasets.scratch import Scratch, chunks
 from tiering.datasets.specs import DatasetSpec, check_tree, find_file, find_root, find_spec
 from tiering.datasets.splits import OFFICIAL
 from tiering.datasets.transforms import transform
@@ -26,8 +39,8 @@ from tiering.options import spell_flag
 READERS: dict[str, Reader] = {
     "igb": igb.READER,
     "npy": npy.READER,
-    "csc": lists.CSC_READER,
-    "csr": lists.CSR_READER,
+    "csc": npy.CSC_READER,
+    "csr": npy.CSR_READER,
     "ogb": ogb.READER,
     "npz": scipy_npz.READER,
     "graphbolt": graphbolt.READER,
@@ -38,6 +51,7 @@ READERS: dict[str, Reader] = {
     "edgelist": edge_list.READER,
 }
 """Format -> reader, in the order of detection: a tree may hold files of other formats, and text looks like any."""
+HASHED_BYTES = 8 << 20
 STANDARD_INPUT = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 
@@ -49,9 +63,9 @@ def detect_format(path: str | os.PathLike[str]) -> str:
     for name, detector in detectors.items():
         if detector is not None and detector.matches(path):
             return name
-    if directory and lists.find_lists(path) is not None:
+    if directory and npy.find_lists(path) is not None:
         raise InputError(
-            f"{path}: holds {lists.INDPTR}, which does not say whose lists these are; give --format csc if there is a "
+            f"{path}: holds {npy.INDPTR}, which does not say whose lists these are; give --format csc if there is a "
             "list of in-neighbours for each destination, --format csr if there is a list of targets for each source"
         )
     wanted = [detector.description for detector in detectors.values() if detector is not None]
@@ -107,21 +121,16 @@ def open_dataset(
     -------
     Dataset
         Close it when done: it may own temporary files.
-
-    Raises
-    ------
-    MissingError, InputError
-        If something is not there; if an option or a file is wrong.
     """
     parsed, given = ImportOptions.parse(options), given_options(options)
     if not isinstance(path, (str, os.PathLike)):
-        chosen = find_library(path)
+        chosen = _find_library(path)
         if format not in ("auto", chosen):
             raise InputError(f"--format: expected auto or {chosen} for a {type(path).__name__}, found {format!r}")
         if parsed.spec is not None:
             raise InputError("--spec: has no meaning for a graph in memory; leave it out")
         context = _begin(chosen, parsed, given, memory, f"{type(path).__module__}.{type(path).__qualname__}")
-        return _open(context, lambda: open_in_memory(path, context), type(path).__name__)
+        return _open(context, lambda: _open_in_memory(path, context), type(path).__name__)
     _is_directory(Path(path))
     spec = None
     if parsed.spec is not None:
@@ -159,12 +168,19 @@ def _begin(
 
 def _open(context: ImportContext, read: Callable[[], Dataset], source: str) -> Dataset:
     """Return the dataset that `read` returns, changed as the options say; drop temporary files if anything fails."""
+    options = context.options
     try:
         dataset = read()
-        _check_splits(dataset, context, source)
+        if options.split == OFFICIAL and not any(nodes.splits for nodes in dataset.nodes.values()):
+            raise InputError(
+                f"--split official: {source} has no files of splits; give fractions such as --split 0.6,0.2,0.2, or a "
+                "rule"
+            )
+        if options.split not in (None, OFFICIAL) and "splits" not in context.notes:
+            raise InputError(f"--split: no node type of {source} has labels to split; leave the option out")
         transform(dataset, context)
         for name in ("num_nodes", "feature_dim", "feature_dtype"):
-            for node_type in getattr(context.options, name).by_type:
+            for node_type in getattr(options, name).by_type:
                 if node_type not in dataset.nodes:
                     known = ", ".join(dataset.nodes)
                     raise InputError(f"{spell_flag(name)}: no node type {node_type}; there are: {known}")
@@ -173,17 +189,6 @@ def _open(context: ImportContext, read: Callable[[], Dataset], source: str) -> D
         raise
     dataset.on_close(context.scratch.close)
     return dataset
-
-
-def _check_splits(dataset: Dataset, context: ImportContext, source: str) -> None:
-    """Refuse a dataset without the splits that are asked for."""
-    asked = context.options.split
-    if asked == OFFICIAL and not any(nodes.splits for nodes in dataset.nodes.values()):
-        raise InputError(
-            f"--split official: {source} has no files of splits; give fractions such as --split 0.6,0.2,0.2, or a rule"
-        )
-    if asked not in (None, OFFICIAL) and "splits" not in context.notes:
-        raise InputError(f"--split: no node type of {source} has labels to split; leave the option out")
 
 
 def _find_checked_root(spec: DatasetSpec, path: Path) -> Path:
@@ -196,6 +201,42 @@ def _find_checked_root(spec: DatasetSpec, path: Path) -> Path:
             f"its files ({expected[:200]}); give the directory that was downloaded, or another --spec"
         )
     check_tree(spec, root)
-    if len(spec.files) == 1:  # whose reader takes the file
+    if len(spec.files) == 1:  # the reader takes the file
         return find_file(root, spec.files[0]) or root
     return path if path.is_file() else root
+
+
+def _open_in_memory(graph: Any, context: ImportContext) -> Dataset:
+    """Return a graph of PyG or DGL as a dataset: tensors on a GPU are copied, others are read where they lie.
+
+    The record holds a digest of all that was read: an import that was stopped continues with the same graph only.
+    """
+    name = type(graph).__name__
+    target = NamedArrays(name, f"the {name}", Path(name), context.scratch)
+    if context.format == "dgl":
+        dgl_file.add_dgl_graph(graph, target)
+    else:
+        pyg.add_pyg_graph(graph.to_dict(), target)
+    dataset = target.make_dataset(context)
+    digest = xxhash.xxh3_128(repr(sorted((t, nodes.num_nodes) for t, nodes in target.nodes.items())).encode())
+    for column in target.columns:
+        array = column.array
+        digest.update(f"{column.where} {column.dtype} {array.shape};".encode())
+        for part in chunks(array.shape[0], max(1, HASHED_BYTES // max(1, array[:1].nbytes))) if array.ndim else ():
+            digest.update(np.ascontiguousarray(array[part]).view(np.uint8).data)
+    context.notes["content"] = f"xxh3-128:{digest.hexdigest()}"
+    return dataset
+
+
+def _find_library(graph: Any) -> str:
+    """Return ``pyg`` or ``dgl``, by the class of the object."""
+    for kind in type(graph).__mro__:
+        library = kind.__module__.partition(".")[0]
+        if library == "torch_geometric" and hasattr(graph, "to_dict"):
+            return "pyg"
+        if library == "dgl" and kind.__name__ == "DGLGraph":
+            return "dgl"
+    raise InputError(
+        f"source: expected a path, or a graph of PyG (Data, HeteroData) or DGL (DGLGraph), found "
+        f"{type(graph).__module__}.{type(graph).__qualname__}; give one of them"
+    )

@@ -13,16 +13,15 @@ from tiering.formats.features import FEATURE_DTYPES
 from tiering.options import option, parse_options, spell_flag
 
 T = TypeVar("T")
-Parser = Callable[[Any, str], T]
-"""Function from a loose value, and the option's name for messages, to the checked value."""
+Parser = Callable[[Any, str], T]  # from a loose value, and the option's name for messages, to the checked value
+NO_COMMENT = "none"
 MAX_NODES = 1 << 48  # more than any machine holds 8 bytes each of
 
 COLUMN_OPTIONS = frozenset({"src_column", "dst_column", "weight_column", "compact_ids"})
 TEXT_OPTIONS = frozenset({"delimiter", "header", "string_ids", "quoted_newlines", "comment"})
 RAW_OPTIONS = frozenset({"feature_dim", "feature_dtype", "num_labelled"})
 TREE_OPTIONS = frozenset({"label", "relations", "mean_features"})
-FORMAT_OPTIONS = COLUMN_OPTIONS | TEXT_OPTIONS | RAW_OPTIONS | TREE_OPTIONS
-"""Options that only some formats take; the others mean something for all."""
+FORMAT_OPTIONS = COLUMN_OPTIONS | TEXT_OPTIONS | RAW_OPTIONS | TREE_OPTIONS  # the others mean something for all formats
 
 
 @dataclass(frozen=True)
@@ -78,9 +77,6 @@ def _dim(value: Any, what: str) -> int:
     return number
 
 
-NO_COMMENT = "none"
-
-
 def _character(*words: str) -> Parser[str]:
     def parse(value: Any, what: str) -> str:
         text = {"tab": "\t", "\\t": "\t", " ": "space"}.get(str(value), str(value))
@@ -91,8 +87,8 @@ def _character(*words: str) -> Parser[str]:
     return parse
 
 
+# Splits by name: those of the dataset's files; as IGB's loader and MLPerf's reference make them.
 SPLIT_RULES: Mapping[str, tuple[float, ...]] = {"official": (), "igb": (0.6, 0.2, 0.2), "mlperf": (0.6, 0.005)}
-"""Splits by name: those of the dataset's files; as IGB's loader and MLPerf's reference make them."""
 
 
 def _split(value: Any, what: str) -> str | tuple[float, float, float]:
@@ -231,8 +227,7 @@ class ImportKeywords(TypedDict, total=False):
     reverse_edges: bool
     deduplicate: bool
     work_dir: str | os.PathLike[str] | None
-    checksum_features: bool
-    """Read feature files whole, and record a checksum of each block of 64 MiB: an option of the import itself."""
+    checksum_features: bool  # read feature files whole, and record checksums: an option of the import itself
 
 
 OPTIONS = {entry.name: entry.default for entry in fields(ImportOptions)}  # option -> its default
@@ -240,9 +235,8 @@ OPTIONS = {entry.name: entry.default for entry in fields(ImportOptions)}  # opti
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the loose options that differ from their defaults, JSON-ready, for the record."""
-    given = {
-        name: value
+    return {
+        name: value if isinstance(value, (bool, int, float, str, dict)) else list(value)
         for name, value in options.items()
         if value is not None and name != "work_dir" and value != OPTIONS.get(name)
     }
-    return {name: v if isinstance(v, (bool, int, float, str, dict)) else list(v) for name, v in given.items()}

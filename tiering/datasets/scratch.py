@@ -16,8 +16,7 @@ from tiering.artifacts.storage import storage_errors
 from tiering.memory import Budget
 
 CHUNK = 1 << 20  # elements per step of a chunked pass: tens of MiB
-IN_MEMORY_BYTES = 256 * 1024 * 1024
-"""Arrays up to this size stay in memory, where that is no more than `IN_MEMORY_SHARE` of the budget."""
+IN_MEMORY_BYTES = 256 * 1024 * 1024  # arrays up to this size stay in memory, where that is at most the budget's
 IN_MEMORY_SHARE = 1 / 32
 
 
@@ -77,8 +76,7 @@ class Scratch:
     """A maker of temporary files in one folder (``None``: the system's), for an import that stays within a budget.
 
     The files have no name, so nothing is left behind however the process ends; their space is free again when the
-    last array that lies in them is gone. An import passes the disk of its output as folder: the system's directory is
-    often small, or memory.
+    last array that lies in them is gone.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None, budget: Budget) -> None:

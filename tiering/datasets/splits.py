@@ -44,19 +44,38 @@ class SplitArray(NamedTuple):
     is_mask: bool = False  # True if the dataset calls it a mask
 
     def ids(self, num_nodes: int) -> Ids:
-        """Return the node ids, int64, each once and in range."""
-        return _check_ids(self._mask(num_nodes) if self.is_mask else self.values, self.where, num_nodes)
-
-    def _mask(self, num_nodes: int) -> npt.NDArray[np.bool_]:
-        """Return a mask as booleans: whole numbers are one if each is 0 or 1."""
-        values = self.values
-        wrong = values.shape[0] != num_nodes or first_wrong(values, lambda b: (b != 0) & (b != 1)) is not None
-        if values.dtype.kind != "b" and wrong:
+        """Return the node ids, int64, each once and in range; whole numbers are a mask if each is 0 or 1."""
+        values, found = self.values, f"found {self.values.dtype} {self.values.shape}"
+        if self.is_mask and values.dtype.kind != "b":
+            if values.shape[0] != num_nodes or first_wrong(values, lambda b: (b != 0) & (b != 1)) is not None:
+                raise InputError(
+                    f"{self.where}: expected a boolean mask, or 0 or 1 for each of {num_nodes} nodes, {found}; correct "
+                    "it, or if these are node ids, name them idx in the place of mask"
+                )
+            values = values.astype(bool)
+        if values.dtype.kind == "b" and values.shape[0] != num_nodes:
             raise InputError(
-                f"{self.where}: expected a boolean mask, or 0 or 1 for each of {num_nodes} nodes, found {values.dtype} "
-                f"{values.shape}; correct it, or if these are node ids, name them idx in the place of mask"
+                f"{self.where}: expected a mask of {num_nodes} values, one per node, {found}; correct it, or write "
+                "node ids instead"
             )
-        return values.astype(bool, copy=False)
+        if values.dtype.kind == "b":
+            return np.flatnonzero(values).astype(np.int64)
+        # Unsigned 64-bit values above 2^63 turn negative here and are caught as out of range.
+        ids: Ids = np.array(values, dtype=np.int64)
+        position = first_wrong(ids, lambda block: (block < 0) | (block >= num_nodes))
+        if position is not None:
+            raise InputError(
+                f"{self.where}: expected node ids in 0..{num_nodes - 1}, found {values[position]} at position "
+                f"{position}; correct the file, or check that it belongs to this graph"
+            )
+        seen = np.zeros(num_nodes, bool)
+        seen[ids] = True
+        if np.count_nonzero(seen) != ids.size:
+            ordered = np.sort(ids)
+            twice = int(ordered[1:][ordered[1:] == ordered[:-1]][0])
+            what = f"expected each node id once, found {twice} more than once"
+            raise InputError(f"{self.where}: {what}; remove the repeats")
+        return ids
 
 
 def read_split_files(folder: Path, context: ImportContext) -> dict[str, SplitArray]:
@@ -68,32 +87,6 @@ def read_split_files(folder: Path, context: ImportContext) -> dict[str, SplitArr
             values = context.open_npy(path, "node ids or a mask").column("biu", SPLIT_WORDS)
             splits[split] = SplitArray(values, str(path), path.name, "mask" in path.name)
     return splits
-
-
-def _check_ids(values: npt.NDArray[Any], where: str, num_nodes: int) -> Ids:
-    """Return ids of a split from a column of unique ids, or from a mask."""
-    if values.dtype.kind == "b":
-        if values.shape[0] != num_nodes:
-            raise InputError(
-                f"{where}: expected a mask of {num_nodes} values, one per node, found {values.dtype} {values.shape}; "
-                "correct it, or write node ids instead"
-            )
-        return np.flatnonzero(values).astype(np.int64)
-    # Unsigned 64-bit values above 2^63 turn negative here and are caught as out of range.
-    ids: Ids = np.array(values, dtype=np.int64)
-    position = first_wrong(ids, lambda block: (block < 0) | (block >= num_nodes))
-    if position is not None:
-        raise InputError(
-            f"{where}: expected node ids in 0..{num_nodes - 1}, found {values[position]} at position {position}; "
-            "correct the file, or check that it belongs to this graph"
-        )
-    seen = np.zeros(num_nodes, bool)
-    seen[ids] = True
-    if np.count_nonzero(seen) != ids.size:
-        ordered = np.sort(ids)
-        twice = int(ordered[1:][ordered[1:] == ordered[:-1]][0])
-        raise InputError(f"{where}: expected each node id once, found {twice} more than once; remove the repeats")
-    return ids
 
 
 def read_torch_splits(path: Path, context: ImportContext) -> dict[str, SplitArray]:
@@ -153,11 +146,9 @@ def makes_splits(labels: Ids | None, context: ImportContext) -> bool:
 def make_splits(labels: Ids | None, num_nodes: int, context: ImportContext, where: str) -> dict[str, Ids]:
     """Make splits as option ``split`` asks, if it does, of the labelled nodes (of all, without labels).
 
-    Fractions: nodes are drawn in the order of a hash of (seed, id), the same for any version of any library.
-    ``igb``: 60, 20 and 20 %; where the labelled nodes are the first of all and not all, as in IGB-full, in the order of
-    their ids, else drawn as above (IGB's own loader draws them anew in every run).
-    ``mlperf``: 60 % and 0.5 %, no test set, in the order of torch's random permutation of seed 42: the ids that
-    ``split_seeds.py`` of MLPerf's training reference writes. Cost: O(n log n) for n nodes, 24 bytes each.
+    Fractions: nodes are drawn in the order of a hash of (seed, id). ``igb``: in the order of ids where the labelled
+    nodes are the first of all and not all, as in IGB-full, else as fractions. ``mlperf``: in torch's permutation, the
+    ids that ``split_seeds.py`` of MLPerf's reference writes. Cost: O(n log n) for n nodes, 24 bytes each.
     """
     rule = context.options.split
     if rule is None or rule == OFFICIAL:

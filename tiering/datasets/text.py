@@ -8,6 +8,7 @@ import io
 import re
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -134,10 +135,9 @@ def _as_csv(token: re.Match[bytes]) -> bytes:
 
 
 def guess_delimiter(sample: bytes, named: bool, newlines: bool, where: str) -> str:
-    """Guess the delimiter by the first lines of a text.
+    """Return the delimiter by the first lines of a text; blanks separate numbers only: names may hold them.
 
-    The tab where every line has one, else the comma, semicolon or ``|`` that most lines have outside quotes, or the
-    first line. Blanks separate numbers only: names may hold them.
+    It is the tab where every line has one, else the comma, semicolon or ``|`` that most lines have outside quotes.
     """
     plain = re.sub(rb'"[^"]*(?:"|\Z)' if newlines else rb'"[^"\n]*"', b"", sample)
 
@@ -203,8 +203,14 @@ def read_blocks(
         for raw in _blocks(file, path, line, syntax):
             if offset == 0 and raw.startswith(codecs.BOM_UTF8):
                 raw, offset = raw.removeprefix(codecs.BOM_UTF8), len(codecs.BOM_UTF8)
-            if strict:
-                _refuse_lone_returns(raw, path, line, syntax)
+            # Carriage returns alone once ended lines: comments and line numbers would be wrong.
+            returns = strict and b"\r" in raw and raw.count(b"\r") > raw.count(b"\r\n")
+            if returns and (alone := _LONE_RETURN.search(syntax.masked(raw))) is not None:
+                number = line + raw.count(b"\n", 0, alone.start())
+                raise InputError(
+                    f"{path}: line {number}: expected lines that end in a line feed, found a carriage return alone; "
+                    "convert them, for example with tr '\\r' '\\n'"
+                )
             yield TextBlock(raw, line, offset)
             line += raw.count(b"\n")
             offset += len(raw)
@@ -243,9 +249,11 @@ def _blocks(file: BinaryIO, path: Path, line: int, syntax: TextSyntax) -> Iterat
             raise InputError(f"{path}: damaged or cut gzip data ({error}); get the file again") from error
         if not data:
             break
-        if first:
-            _require_text(data, path)
-            first = False
+        what = next((what for magic, what in _OTHERS.items() if first and data.startswith(magic)), "")
+        if what:
+            advice = "unpack or convert it first, or choose its --format"
+            raise InputError(f"{path}: expected text, found {what}; {advice}")
+        first = False
         if b"\0" in data:
             raise InputError(f"{path}: expected text, found binary data; check the path and --format")
         if b"\n" not in data and len(rest) + len(data) <= 4 * BLOCK_BYTES:
@@ -264,25 +272,6 @@ def _blocks(file: BinaryIO, path: Path, line: int, syntax: TextSyntax) -> Iterat
         if syntax.newlines:
             syntax.refuse_open_quote(rest, path, line)
         yield rest
-
-
-def _require_text(start: bytes, path: Path) -> None:
-    for magic, what in _OTHERS.items():
-        if start.startswith(magic):
-            raise InputError(f"{path}: expected text, found {what}; unpack or convert it first, or choose its --format")
-
-
-def _refuse_lone_returns(block: bytes, path: Path, line: int, syntax: TextSyntax) -> None:
-    """Refuse carriage returns alone, which once ended lines: comments and line numbers would be wrong."""
-    if b"\r" not in block or block.count(b"\r") == block.count(b"\r\n"):
-        return
-    alone = _LONE_RETURN.search(syntax.masked(block))
-    if alone is not None:
-        number = line + block.count(b"\n", 0, alone.start())
-        raise InputError(
-            f"{path}: line {number}: expected lines that end in a line feed, found a carriage return alone; convert "
-            f"them, for example with tr '\\r' '\\n'"
-        )
 
 
 class ColumnParser:
@@ -305,29 +294,20 @@ class ColumnParser:
         if not text.strip(b" \t\r\n" if self.syntax.blanks else b"\r\n"):
             return {}
         text = text if text.endswith(b"\n") else text + b"\n"
-        table = self._parse_single_blanks(text)
+        table = None
+        # Most texts have a single blank between fields, and to look first takes longer than to parse. Columns that are
+        # not looked at might hide what is wrong.
+        if self.syntax.blanks and not self.named and len(self.columns) == self.width and b'"' not in text:
+            with suppress(pa.ArrowException):
+                table = self._parse(text, "\t" if b"\t" in text[: text.index(b"\n")] else " ")
         if table is None:
             text = self.syntax.single_blanks(text)
             table = self._parse_whole(text, block)
         if not self.named and (b"x" in text or b"X" in text) and _HEX.search(text):  # pyarrow reads 0x1F as 31
             self._find_damage(block)
         columns = {name: table.column(str(i)) for name, i in self.columns.items()}
-        return {
-            name: column if self.named and name != "weight" else column.to_numpy() for name, column in columns.items()
-        }
-
-    def _parse_single_blanks(self, text: bytes) -> pa.Table | None:
-        """Return the table of a text with a single blank between fields, or ``None``.
-
-        Most texts are such, and to look first takes longer than to parse. ``None``: it is another
-        text, or has columns that are not looked at and may hide what is wrong.
-        """
-        if not self.syntax.blanks or self.named or len(self.columns) != self.width or b'"' in text:
-            return None
-        try:
-            return self._parse(text, "\t" if b"\t" in text[: text.index(b"\n")] else " ")
-        except pa.ArrowException:
-            return None
+        names = ("src", "dst") if self.named else ()
+        return {name: column if name in names else column.to_numpy() for name, column in columns.items()}
 
     def _parse_whole(self, text: bytes, block: TextBlock) -> pa.Table:
         """Return the table of a text; `InputError` names the damaged line."""
@@ -350,15 +330,12 @@ class ColumnParser:
     def _parse(self, text: bytes, delimiter: str, block_size: int = _PARSED_BYTES) -> pa.Table:
         ids, quoted = pa.string() if self.named else pa.int64(), delimiter != "\t" and b'"' in text
         kinds = {str(i): pa.float64() if name == "weight" else ids for name, i in self.columns.items()}
+        names, size = [str(i) for i in range(self.width)], len(text) + 1 if quoted else block_size
         return pa_csv.read_csv(
             io.BytesIO(text),
-            pa_csv.ReadOptions(
-                column_names=[str(i) for i in range(self.width)], block_size=len(text) + 1 if quoted else block_size
-            ),
+            pa_csv.ReadOptions(column_names=names, block_size=size),
             pa_csv.ParseOptions(delimiter=delimiter, quote_char='"' if quoted else False, newlines_in_values=quoted),
-            pa_csv.ConvertOptions(
-                include_columns=list(kinds), column_types=kinds, null_values=[], strings_can_be_null=False
-            ),
+            pa_csv.ConvertOptions(include_columns=list(kinds), column_types=kinds, null_values=[]),
         )
 
     def _find_damage(self, block: TextBlock) -> None:

@@ -1,10 +1,8 @@
 """Changes to the edges that the user asks for at import: none happens unasked, each is recorded with its counts.
 
-They run in a fixed order: remove self loops, add reverse edges, remove duplicates, add self loops. So
-``self_loops="remove", reverse_edges=True, deduplicate=True`` gives a simple undirected graph. Edge weights, types,
-ids and features go with their edges: a reverse edge has those of the edge it reverses, an added self loop has weight 1,
-type -1, id -1 and features of 0. Cost: one pass each, new columns in memory or temporary files; the user's files are
-not touched.
+They run in a fixed order: remove self loops, add reverse edges, remove duplicates, add self loops. Weights, types, ids
+and features go with their edges: a reverse edge has those of the edge it reverses, an added self loop has weight 1,
+type -1, id -1 and features of 0. Cost: one pass each, new columns in memory or temporary files.
 """
 
 from __future__ import annotations
@@ -30,11 +28,10 @@ from tiering.formats.features import EDGE_FEATURES
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
 NewColumn = tuple[npt.DTypeLike, Iterator[Array]]  # dtype of a column, and its values in pieces
+# Edges that `_deduplicate` sorts at a time, by the budget, and the memory that each takes.
 SMALLEST_BUCKET, LARGEST_BUCKET, BYTES_PER_EDGE = 1 << 14, 1 << 24, 64
-"""Edges that `_deduplicate` sorts at a time, by the budget, and the memory that each takes."""
 MAX_BUCKETS = 256  # three open files each
-_ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
-"""Multipliers that spread pairs of ids over buckets: without them the list of a hub would be one bucket's."""
+_ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)  # spread the list of a hub over buckets
 
 
 def transform(dataset: Dataset, context: ImportContext) -> None:
@@ -46,7 +43,11 @@ def transform(dataset: Dataset, context: ImportContext) -> None:
     if not options.changes_edges:
         return
     for edge in dataset.edges:
-        _check_range(edge, dataset)
+        for end, ids, node_type in (("source", edge.src, 0), ("destination", edge.dst, 2)):
+            nodes, largest = dataset.nodes[edge.relation[node_type]].num_nodes, find_largest_id(ids, edge.where, end)
+            if largest.id >= nodes:
+                outside = f"outside 0..{nodes - 1} ({nodes} {edge.relation[node_type]} nodes)"
+                raise InputError(f"{largest.place} is {outside}; correct the file or --num-nodes")
 
     def change(step: str, edges: list[EdgeData], action: Callable[[EdgeData, int, ImportContext], None]) -> None:
         for edge in edges:
@@ -74,18 +75,6 @@ def transform(dataset: Dataset, context: ImportContext) -> None:
 def _record(step: str, edge: EdgeData, before: int, context: ImportContext) -> None:
     entry = {"step": step, "relation": relation_key(edge.relation)}
     context.notes.setdefault("changes", []).append({**entry, "edges_before": before, "edges_after": edge.num_edges})
-
-
-def _check_range(edge: EdgeData, dataset: Dataset) -> None:
-    ends = ("source", edge.src, edge.relation[0]), ("destination", edge.dst, edge.relation[2])
-    for what, column, node_type in ends:
-        num_nodes = dataset.nodes[node_type].num_nodes
-        largest = find_largest_id(column, edge.where, what)
-        if largest.id >= num_nodes:
-            raise InputError(
-                f"{largest.place} is outside 0..{num_nodes - 1} "
-                f"({num_nodes} {node_type} nodes); correct the file or --num-nodes"
-            )
 
 
 def _pieces(column: Array, keep: Mask | None = None) -> Iterator[Array]:
@@ -191,8 +180,15 @@ def _deduplicate(edge: EdgeData, num_src: int, context: ImportContext) -> None:
         files = [tuple(context.scratch.growing_file("<i8") for _ in range(3)) for _ in range(buckets)]
         for part in chunks(edge.num_edges):
             _scatter(edge, part, files)
-        for columns in files:
-            keep[_find_bucket_firsts([column.finish() for column in columns], num_src, most)] = True
+        for bucket in files:
+            columns = [column.finish() for column in bucket]  # source, destination, position
+            kept = [column[:0] for column in columns]
+            # A bucket of more than `most` has many equal edges: only the first of those goes from piece to piece.
+            for piece in chunks(columns[0].shape[0], most):
+                joined = [np.concatenate((own, column[piece])) for own, column in zip(kept, columns, strict=True)]
+                first = np.sort(_find_firsts(joined[0], joined[1], num_src))
+                kept = [values[first] for values in joined]
+            keep[kept[2]] = True
     _keep(edge, keep, context)
 
 
@@ -206,20 +202,6 @@ def _scatter(edge: EdgeData, part: slice, files: list[tuple[GrowingFile, ...]]) 
     for columns, inside in zip(files, np.split(np.argsort(bucket, kind="stable"), ends[:-1]), strict=True):
         for column, values in zip(columns, (src[inside], dst[inside], inside + part.start), strict=True):
             column.append(values)
-
-
-def _find_bucket_firsts(columns: list[Array], num_src: int, most: int) -> Array:
-    """Return positions of the first of each set of equal edges of a bucket (src, dst, position), `most` at a time.
-
-    A bucket that is larger has many equal edges, and of those only the first is carried from piece to piece.
-    """
-    kept = [column[:0] for column in columns]
-    for start in range(0, columns[0].shape[0], most):
-        both = zip(kept, columns, strict=True)
-        pieces = [np.concatenate((own, column[start : start + most])) for own, column in both]
-        first = np.sort(_find_firsts(pieces[0], pieces[1], num_src))
-        kept = [values[first] for values in pieces]
-    return kept[2]
 
 
 def _find_firsts(src: Array, dst: Array, num_src: int) -> Array:

@@ -69,14 +69,14 @@ def generate_dataset(
     featureless: Sequence[str] = (),
     force: bool = False,
 ) -> Path:
-    """Generate a dataset in IGB's form; its parameters are those of `tiering.datasets.generated.synthetic.generate`.
+    """Generate a dataset in IGB's form; its parameters are those of `tiering.datasets.generated.generate`.
 
     Returns
     -------
     pathlib.Path
         `out`, for `import_graph`.
     """
-    from tiering.datasets.generated.synthetic import generate
+    from tiering.datasets.generated import generate
 
     generate(
         out, nodes=nodes, edges=edges, dim=dim, classes=classes, seed=seed, hetero=hetero, dtype=dtype, split=split,

@@ -13,9 +13,9 @@ from typing import Any
 from tiering.artifacts.manifest import relation_key
 from tiering.datasets.arrays import SourceArray
 from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
-from tiering.datasets.named_arrays import NAMED_OPTIONS, NamedArrays, NamedEdges, NamedNodes
+from tiering.datasets.named_arrays import NAMED_OPTIONS, NamedArrays, NamedNodes
 from tiering.errors import BudgetError, CapabilityError, InputError
-from tiering.formats.dataset import Dataset
+from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.npy_file import read_start
 from tiering.units import format_bytes
 
@@ -55,7 +55,7 @@ def add_dgl_graph(graph: Any, target: NamedArrays) -> None:
         ends = graph.edges(etype=relation, order="eid")
         src, dst = (SourceArray.convert(ids, where, target.path, target.scratch) for ids in ends)
         target.columns += [src, dst]
-        target.edges.append(NamedEdges(renamed, src.array, dst.array, where, target.wrap(arrays, key)))
+        target.edges.append((EdgeData(renamed, src.array, dst.array, where), target.wrap(arrays, key)))
 
 
 def _load(path: Path) -> tuple[list[Any], dict[str, Any]]:

@@ -1,10 +1,8 @@
 """Format ``edgelist``: one edge per line, as SNAP, KONECT and CSV files have it; plain or gzip, streamed.
 
-Fields are separated by tabs, spaces (any number), commas, semicolons or ``|``; with option ``quoted_newlines`` those in
-quotes may hold line breaks (`tiering.datasets.text`). Lines before the first edge that begin with ``#`` or ``%``
-are comments, and with option ``comment`` those that begin with its character, wherever they stand. A first line neither
-of whose ids begins like a number is a header. With option ``string_ids`` ids are names (`tiering.datasets.name_ids`).
-Cost: one pass over the text, 16 bytes of temporary disk per edge (24 with weights), memory for one block.
+Lines before the first edge that begin with ``#`` or ``%`` are comments, and with option ``comment`` those that begin
+with its character, wherever they stand. A first line neither of whose ids begins like a number is a header. Cost: one
+pass over the text, 16 bytes of temporary disk per edge (24 with weights), memory for one block.
 """
 
 from __future__ import annotations
@@ -15,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tiering.artifacts.regular import require_file
-from tiering.datasets.edge_sink import EdgeSink
+from tiering.datasets.edge_sink import EdgeSink, choose_columns, find_end_names
 from tiering.datasets.import_context import Detector, ImportContext, Reader
 from tiering.datasets.options import COLUMN_OPTIONS, NO_COMMENT, TEXT_OPTIONS, ImportOptions
-from tiering.datasets.table_columns import choose_columns, find_end_names
 from tiering.datasets.text import (
     ColumnParser,
     TextBlock,

@@ -7,7 +7,7 @@ a type without features is its count, from ``TYPE/num_nodes.txt``, ``meta.json``
 MAG240M's ``meta.pt``, labels, option ``num_nodes``, or else the largest id.
 
 The features of paper and author and the labels in IGB large and full have no numpy header although their names
-end in ``.npy``. Their shape follows from the size of the file; see `tiering.datasets.features`.
+end in ``.npy``. Their shape follows from the size of the file; see `tiering.datasets.nodes`.
 """
 
 from __future__ import annotations
@@ -26,23 +26,22 @@ from tiering.datasets.options import RAW_OPTIONS, TREE_OPTIONS, node_count
 from tiering.datasets.specs import known_specs
 from tiering.datasets.splits import OFFICIAL, SplitArray, read_torch_split, read_torch_splits
 from tiering.errors import InputError, MissingError
-from tiering.formats.dataset import Dataset, NodeData
+from tiering.formats.dataset import Dataset
 from tiering.formats.npy_file import read_start
 from tiering.formats.torch_file import read_torch
 
 EDGES = "edge_index.npy"  # file by which a relation's folder is known
 META_FILE, LONGEST_META = "meta.json", 1 << 20
-TORCH_META, TORCH_SPLITS = "meta.pt", "split_dict.pt"
-"""Next to ``processed`` in MAG240M: numbers of nodes, and splits of its papers."""
+TORCH_META, TORCH_SPLITS = (
+    "meta.pt",
+    "split_dict.pt",
+)  # of MAG240M, next to processed: numbers of nodes, splits
 MLPERF_SPLITS = {"train": "train_idx.pt", "val": "val_idx.pt"}  # in processed, where MLPerf's split_seeds.py was run
 USUAL_DIM = 1024
 
 
 def parse_relation(name: str) -> tuple[Relation, bool] | None:
-    """Return the relation that a folder is named after, if it is, and whether the family writes (E, 2).
-
-    ``paper__cites__paper`` does, ``paper___cites___paper`` does not.
-    """
+    """Return the relation that a folder is named after, if it is, and whether it means shape (E, 2): not with ___."""
     for mark, pairs in (("___", False), ("__", True)):
         parts = name.split(mark)
         if len(parts) == 3 and all(parts):
@@ -105,7 +104,11 @@ def open_tree(tree: Path, context: ImportContext, sign: str, read_edges: EdgeRea
         nodes[node_type] = make_nodes(node_type, arrays, edges, context, str(folder))
         context.known.add(folder)
         if is_folder(folder):
-            _require_label_chosen(folder, nodes[node_type], context)
+            labels = [entry.name for entry in entries(folder) if entry.match("node_label*.npy")]
+            if nodes[node_type].labels is None and labels:
+                wanted = f"node_label_{context.options.label}.npy or node_label.npy"
+                found = f"expected {wanted}, found {', '.join(labels)}"
+                raise MissingError(f"{folder}: {found}; choose with --label 19 or 2K")
             context.record_ignored(entries(folder))
     add_neighbor_means(nodes, edges, context)
     context.record_ignored(entries(tree))
@@ -124,15 +127,6 @@ def _read_torch_splits(tree: Path, context: ImportContext) -> dict[str, SplitArr
     return splits
 
 
-def _require_label_chosen(folder: Path, nodes: NodeData, context: ImportContext) -> None:
-    labels = [entry.name for entry in entries(folder) if entry.match("node_label*.npy")]
-    if nodes.labels is None and labels:
-        raise MissingError(
-            f"{folder}: expected node_label_{context.options.label}.npy or node_label.npy, found {', '.join(labels)}; "
-            "choose with --label 19 or 2K"
-        )
-
-
 def _choose(tree: Path, wanted: tuple[str, ...], sign: str) -> dict[Path, tuple[Relation, bool]]:
     """Return the relations asked for, by folder; by default all."""
     folders = _relation_folders(tree, sign)
@@ -147,7 +141,12 @@ def _choose(tree: Path, wanted: tuple[str, ...], sign: str) -> dict[Path, tuple[
 
 
 def _node_files(folder: Path, size: str, stated: dict[str, int], context: ImportContext) -> NodeFiles:
-    node_type, label = folder.name, context.options.label
+    node_type, label, origin = folder.name, context.options.label, None
+    if node_type in stated:
+        meta = folder.parent / META_FILE
+        origin = str(meta if meta.is_file() else folder.parent.parent / TORCH_META), stated[node_type]
+    elif context.spec is not None and node_type in context.spec.nodes:
+        origin = f"--spec {context.spec.name}", context.spec.nodes[node_type]
     spec = context.spec or known_specs().get(f"igbh-{size}")
     rows = None if spec is None else spec.nodes.get(node_type)
     full = context.spec or known_specs()["igbh-full"]
@@ -159,25 +158,23 @@ def _node_files(folder: Path, size: str, stated: dict[str, int], context: Import
         usual_dim=USUAL_DIM,
         known_rows={} if spec is None or rows is None else {spec.name: rows},
         label_prefixes={full.nodes[node_type]: prefixes} if prefixes else {},
-        stated_count=_stated(folder, stated, context),
+        stated_count=origin,
     )
 
 
-def _stated(folder: Path, stated: dict[str, int], context: ImportContext) -> tuple[str, int] | None:
-    """Return where the number of nodes of a type is stated, and the number."""
-    if folder.name in stated:
-        meta = folder.parent / META_FILE
-        return str(meta if meta.is_file() else folder.parent.parent / TORCH_META), stated[folder.name]
-    spec = context.spec
-    if spec is not None and folder.name in spec.nodes:
-        return f"--spec {spec.name}", spec.nodes[folder.name]
-    return None
-
-
 def _read_counts(tree: Path, context: ImportContext) -> dict[str, int]:
-    path = tree / META_FILE
-    if not file_exists(path, "numbers of nodes"):
-        return _read_torch_counts(tree.parent / TORCH_META, context) if tree.name == "processed" else {}
+    """Return the numbers of nodes in ``meta.json``, else in ``meta.pt``, where ``num_classes`` stands among them."""
+    path, torch = tree / META_FILE, tree.parent / TORCH_META
+    if not file_exists(path, what := "numbers of nodes"):
+        if tree.name != "processed" or not file_exists(torch, what):
+            return {}
+        context.record_file(torch)
+        meta = read_torch(torch, what)
+        if not isinstance(meta, dict):
+            found = type(meta).__name__
+            raise InputError(f"{torch}: expected a dictionary of numbers, found {found}; get the file again")
+        numbers = {str(name): number for name, number in meta.items() if isinstance(number, int)}
+        return {name: node_count(number, f"{torch}: {name}") for name, number in numbers.items()}
     context.record_file(path)
     try:
         text = read_start(path, LONGEST_META + 1)
@@ -189,19 +186,6 @@ def _read_counts(tree: Path, context: ImportContext) -> dict[str, int]:
         raise InputError(
             f'{path}: expected JSON such as {{"num_nodes": {{"paper": 100}}}} ({str(error)[:200]}); correct it'
         ) from error
-
-
-def _read_torch_counts(path: Path, context: ImportContext) -> dict[str, int]:
-    """Return the numbers of nodes in ``meta.pt``; ``num_classes`` stands among them."""
-    if not file_exists(path, "numbers of nodes"):
-        return {}
-    context.record_file(path)
-    meta = read_torch(path, "numbers of nodes")
-    if not isinstance(meta, dict):
-        raise InputError(f"{path}: expected a dictionary of numbers, found {type(meta).__name__}; get the file again")
-    return {
-        str(name): node_count(number, f"{path}: {name}") for name, number in meta.items() if isinstance(number, int)
-    }
 
 
 READER = Reader(

@@ -48,18 +48,15 @@ def _open_matrix(path: Path, context: ImportContext) -> Dataset:
             wrong = (read[name] < 1) | (read[name] > nodes)
             if wrong.any():
                 at = int(np.argmax(wrong))
-                raise InputError(
-                    f"{path}: entry {first + at}: expected a {what} of 1 to {nodes}, found {read[name][at]}; correct "
-                    "the file"
-                )
+                found = f"expected a {what} of 1 to {nodes}, found {read[name][at]}"
+                raise InputError(f"{path}: entry {first + at}: {found}; correct the file")
             read[name] = read[name] - 1
         return read if symmetry == "general" else _add_reversed(read)
 
     read_edges(start.after(len(line) + 1), parser, sink, shift_ids)
     if taken != entries:
-        raise InputError(
-            f"{path}: expected {entries} entries as its header says, found {taken}; was a download interrupted?"
-        )
+        what = f"expected {entries} entries as its header says, found {taken}"
+        raise InputError(f"{path}: {what}; was a download interrupted?")
     context.notes["matrix"] = {"field": field, "symmetry": symmetry, "entries": entries}
     if width > len(columns):
         context.notes["matrix"]["ignored_columns"] = ["value"]
@@ -70,12 +67,8 @@ def _read_banner(path: Path) -> tuple[str, str]:
     """Return field and symmetry as the first line says."""
     first = next(read_blocks(path, "reading the header"), TextBlock(b"")).raw.split(b"\n", 1)[0]
     banner = first[:200].decode(errors="replace").lower().split()
-    if (
-        banner[:3] != [BANNER.decode().lower(), "matrix", "coordinate"]
-        or len(banner) != 5
-        or banner[3] not in _FIELDS
-        or banner[4] not in _SYMMETRIES
-    ):
+    kinds = [f"{BANNER.decode().lower()} matrix coordinate {field} {way}" for field in _FIELDS for way in _SYMMETRIES]
+    if " ".join(banner) not in kinds:
         raise InputError(
             f"{path}: expected a first line of %%MatrixMarket matrix coordinate, {'/'.join(_FIELDS)}, "
             f"{'/'.join(_SYMMETRIES)}, found {quoted(' '.join(banner))}; convert the matrix, for example with "

@@ -1,23 +1,39 @@
-"""Format ``npy``: one homogeneous graph as numpy files in one directory.
+"""Formats ``npy``, ``csc`` and ``csr``: numpy files in one directory, of one homogeneous graph.
 
-``edge_index.npy`` (2, E) or (E, 2), int32 or int64; and, each if there is one: ``node_feat.npy`` (N, dim),
+``npy``: ``edge_index.npy`` (2, E) or (E, 2), int32 or int64; and, each if there is one: ``node_feat.npy`` (N, dim),
 ``node_label.npy`` (N,), ``train_idx.npy``, ``val_idx.npy``, ``test_idx.npy`` (ids or masks), ``edge_weight.npy``,
 ``edge_type.npy``, ``edge_id.npy`` (E,), ``edge_feat.npy`` (E, dim), ``num_nodes.txt``. Node type ``node``, relation
 ``node:to:node``.
+
+``csc`` and ``csr``: ``indptr.npy`` (nodes + 1,) and ``indices.npy`` (E,) in place of ``edge_index.npy``, here or in a
+tree as of format `igb`. The list of node k, ``indices[indptr[k]:indptr[k + 1]]``, holds in a ``csc`` the sources of the
+edges that end at k, in a ``csr`` the destinations of those that begin there. Edge values run along the indices.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
+import numpy as np
+import numpy.typing as npt
+
+from tiering.artifacts.manifest import Relation, id_bytes
 from tiering.artifacts.regular import entries, file_exists
-from tiering.datasets.edges import EdgeReader, read_edge_folder
+from tiering.datasets.edges import EdgeReader, read_edge_folder, read_edge_values
 from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
 from tiering.datasets.nodes import NodeFiles, make_nodes, read_node_folder
-from tiering.datasets.options import RAW_OPTIONS
-from tiering.formats.dataset import Dataset
+from tiering.datasets.options import RAW_OPTIONS, TREE_OPTIONS
+from tiering.datasets.readers.igb import find_tree, open_tree
+from tiering.datasets.scratch import chunks
+from tiering.errors import InputError, MissingError
+from tiering.formats.column_ids import ColumnIds
+from tiering.formats.dataset import Dataset, EdgeData
+from tiering.options import spell_flag
 
 LABEL_NAMES = ("node_label.npy", "node_labels.npy")
+INDPTR, INDICES = "indptr.npy", "indices.npy"
 
 
 def open_folder(
@@ -32,6 +48,86 @@ def open_folder(
     return context.dataset(path.name, {NODE: nodes}, [edges])
 
 
+def find_lists(path: Path) -> Path | None:
+    """Return the folder with the lists, or with the folders of relations that have them."""
+    return path if file_exists(path / INDPTR, "offsets of lists") else find_tree(path, INDPTR)
+
+
+def _open_lists(path: Path, context: ImportContext, *, by_source: bool) -> Dataset:
+    folder = find_lists(path)
+    read = partial(_read_lists, by_source=by_source)
+    if folder is None:
+        raise MissingError(
+            f"{path}: expected {INDPTR} and {INDICES}, or folders SRC__NAME__DST that hold them, found neither; check "
+            "the path or choose another --format"
+        )
+    if file_exists(folder / INDPTR, "offsets of lists"):
+        if ignored := sorted(TREE_OPTIONS & set(context.notes["options"])):
+            what = "has no meaning for one relation in one directory"
+            raise InputError(f"{spell_flag(ignored[0])}: {what}; leave it out")
+        return open_folder(folder, context, read)
+    return open_tree(folder, context, INDPTR, read)
+
+
+def _read_lists(
+    folder: Path, relation: Relation, context: ImportContext, *, pairs: bool = False, by_source: bool = False
+) -> EdgeData:
+    indices = context.open_npy(path := folder / INDICES, "one id per edge").column("i", "ids of dtype int32 or int64")
+    if indices.dtype.itemsize < 4:
+        raise InputError(
+            f"{path}: expected ids of dtype int32 or int64, found {indices.dtype}; convert with array.astype('int64')"
+        )
+    indptr = context.open_npy(folder / INDPTR, "offsets of lists").column("iu", "whole numbers")
+    ends = list_ends(indptr, indices, folder / INDPTR, context, by_source=by_source)
+    edges = EdgeData(relation, *ends, where=str(path))
+    read_edge_values(folder, edges, context)
+    return edges
+
+
+def list_ends(
+    indptr: npt.NDArray[Any],
+    indices: npt.NDArray[Any],
+    path: Path,
+    context: ImportContext,
+    *,
+    by_source: bool = False,
+    count: int | None = None,
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return sources and destinations of edges in lists of `indices`, by destination or source; one is `ColumnIds`.
+
+    The offsets, from the file `path`, are checked in one pass. `count`: number of lists there must be.
+    """
+    where = str(path) if path.name == INDPTR else f"{path}: indptr"
+    if indptr.shape[0] == 0 or count not in (None, indptr.shape[0] - 1):
+        expected = "one offset more than there are nodes" if count is None else f"{count + 1} offsets"
+        raise InputError(f"{where}: expected {expected}, found {indptr.shape[0] or 'none'}; write it again")
+    offsets = indptr if indptr.dtype == np.int64 else context.scratch.array(indptr.shape[0], np.int64)
+    before = 0
+    for part in chunks(indptr.shape[0]):
+        block = indptr[part].astype(np.int64, copy=False)
+        if part.start == 0 and block[0] != 0:
+            raise InputError(f"{where}: expected offsets that begin with 0, found {indptr[0]}; write it again")
+        falls = block < np.concatenate([[before], block[:-1]])
+        if falls.any():
+            at = int(np.argmax(falls))
+            raise InputError(
+                f"{where}: expected offsets that never fall, found {int(block[at])} after "
+                f"{int(block[at - 1]) if at else before} at position {part.start + at}; write it again"
+            )
+        if offsets is not indptr:
+            offsets[part] = block
+        before = int(block[-1])
+    if before != indices.shape[0]:
+        raise InputError(
+            f"{where}: expected the last offset to be the number of ids in indices, {indices.shape[0]}, found "
+            f"{before}; the two do not belong together"
+        )
+    columns = cast("npt.NDArray[Any]", ColumnIds(offsets, id_bytes(offsets.shape[0] - 1), where))
+    return (columns, indices) if by_source else (indices, columns)
+
+
+CSC_READER = Reader(partial(_open_lists, by_source=False), takes=RAW_OPTIONS | TREE_OPTIONS)
+CSR_READER = Reader(partial(_open_lists, by_source=True), takes=RAW_OPTIONS | TREE_OPTIONS)
 READER = Reader(
     lambda path, context: open_folder(path, context, read_edge_folder),
     RAW_OPTIONS,

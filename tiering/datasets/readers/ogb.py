@@ -13,13 +13,13 @@ features of nodes once, into the graph that is written.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.regular import entries, file_exists, is_folder
-from tiering.datasets.archives import NpzMember, PackedRows, open_npz, open_packed_text, require_member
+from tiering.datasets.archives import PackedRows, open_npz, open_packed_text, require_member
 from tiering.datasets.arrays import SourceArray
 from tiering.datasets.edge_sink import EdgeSink
 from tiering.datasets.edges import add_edge_values
@@ -33,20 +33,7 @@ from tiering.formats.features import EDGE_FEATURES
 from tiering.progress import note
 
 DATA, LABELS, EDGES = "data.npz", "node-label.npz", "edge.csv.gz"
-READ = frozenset({"num_nodes_list", "num_edges_list", "edge_index", "node_feat", "edge_feat"})
-"""Arrays of `DATA` that are read."""
-
-
-class _Files(Protocol):
-    """The files of a graph in one of OGB's two forms."""
-
-    num_nodes: int
-
-    def read_edges(self) -> EdgeData:
-        """Return the edges, in temporary files, their ids checked."""
-
-    def rows(self, name: str) -> PackedRows | None:
-        """Return ``node_feat``, ``node_label`` or ``edge_feat``; ``None`` if there are none."""
+READ = ("num_nodes_list", "num_edges_list", "edge_index", "node_feat", "edge_feat", "node_label")
 
 
 def _find_raw(path: Path) -> Path | None:
@@ -59,7 +46,7 @@ def _open_ogb(path: Path, context: ImportContext) -> Dataset:
     if raw is None:
         raise MissingError(f"{path}: expected raw/{DATA} or raw/{EDGES}, found neither; check the path")
     context.notes["node_types"] = [NODE]
-    files: _Files = _Archive(raw, context) if file_exists(raw / DATA, "a graph") else _Texts(raw, context)
+    files: _Archive | _Texts = _Archive(raw, context) if file_exists(raw / DATA, "a graph") else _Texts(raw, context)
     arrays = NodeArrays(counts=[(str(raw), files.num_nodes)])
     if (features := files.rows("node_feat")) is not None:
         arrays.features = features.stream(files.num_nodes)
@@ -67,10 +54,8 @@ def _open_ogb(path: Path, context: ImportContext) -> Dataset:
         rows = labels
         arrays.labels = LabelArray(rows.where, lambda count: rows.read(count, context.scratch)[:, 0])
     elif labels is not None:
-        context.warn(
-            f"{labels.where}: has {labels.dim} columns of labels; a graph holds one class per node, so they are "
-            "left out"
-        )
+        columns = f"has {labels.dim} columns of labels; a graph holds one class per node"
+        context.warn(f"{labels.where}: {columns}, so they are left out")
     edges = files.read_edges()
     if (values := files.rows("edge_feat")) is not None:
         table = values.read(edges.num_edges, context.scratch)
@@ -93,19 +78,17 @@ class _Archive:
         if file_exists(labels := raw / LABELS, "labels"):
             members = open_npz(labels, "labels", context)
             self._members["node_label"] = require_member(members, "node_label", labels)
-        unread = [member.where for name, member in self._members.items() if name not in READ | {"node_label"}]
+        unread = [member.where for name, member in self._members.items() if name not in READ]
         if unread:
             context.notes["ignored_arrays"] = unread
             note(f"note: not imported: {', '.join(unread)}; keep in files of your own what you need of it")
 
     def _number(self, name: str) -> int:
-        """Return the only number of an array."""
         member = require_member(self._members, name, self._path)
         values = np.concatenate(list(member.flat())) if np.prod(member.shape) == 1 else np.empty(0)
         if values.size != 1 or values.dtype.kind not in "iu" or not 0 <= int(values[0]) < 2**48:
-            raise InputError(
-                f"{member.where}: expected one number, of one graph, found {member.described}; get it again"
-            )
+            what = f"expected one number, of one graph, found {member.described}"
+            raise InputError(f"{member.where}: {what}; get it again")
         return int(values[0])
 
     def rows(self, name: str) -> PackedRows | None:
@@ -113,31 +96,29 @@ class _Archive:
 
     def read_edges(self) -> EdgeData:
         """Unpack the ids, each checked on its way: one out of range might wrap to one that looks right."""
-        expected = self._number("num_edges_list")
-        pairs, count = require_member(self._members, "edge_index", self._path), self.num_nodes
+        expected, count = self._number("num_edges_list"), self.num_nodes
+        pairs = require_member(self._members, "edge_index", self._path)
         if pairs.shape != (2, expected) or pairs.dtype.kind not in "iu":
             raise InputError(
                 f"{pairs.where}: expected whole numbers of shape (2, {expected}), as num_edges_list says, found "
                 f"{pairs.described}; get the file again"
             )
-        shape = pairs.shape[::-1] if pairs.fortran_order else pairs.shape  # then both ends of an edge lie together
+        by_edge = pairs.fortran_order  # then both ends of an edge lie together
+        shape = pairs.shape[::-1] if by_edge else pairs.shape
         out, at = self._context.scratch.array(shape, np.int32 if count < 2**31 else np.int64), 0
         flat = out.reshape(-1)
         for block in pairs.flat():
             wrong = first_wrong(block, lambda ids: (ids < 0) | (ids >= count))
             if wrong is not None:
-                raise self._wrong_id(pairs, at + wrong, int(block[wrong]))
+                edge, end = divmod(at + wrong, 2) if by_edge else divmod(at + wrong, max(1, expected))[::-1]
+                raise InputError(
+                    f"{pairs.where}: edge {edge}: {('source', 'destination')[end]} id {int(block[wrong])}: expected "
+                    f"ids in 0..{count - 1}, as the dataset says; get the file again"
+                )
             flat[at : at + block.size] = block
             at += block.size
-        src, dst = out.T if pairs.fortran_order else out
+        src, dst = out.T if by_edge else out
         return EdgeData(RELATION, src, dst, pairs.where)
-
-    def _wrong_id(self, pairs: NpzMember, position: int, found: int) -> InputError:
-        end, edge = (position % 2, position // 2) if pairs.fortran_order else divmod(position, max(1, pairs.shape[1]))
-        return InputError(
-            f"{pairs.where}: edge {edge}: {('source', 'destination')[end]} id {found}: expected ids in "
-            f"0..{self.num_nodes - 1}, as the dataset says; get the file again"
-        )
 
 
 class _Texts:
@@ -171,14 +152,12 @@ class _Texts:
             if expected is not None and sink.rows > expected:
                 break
         if expected not in (None, sink.rows):
-            raise InputError(
-                f"{path}: expected {expected} edges, as num-edge-list.csv.gz says, found "
-                f"{'more' if sink.rows > (expected or 0) else sink.rows}; get the file again"
-            )
+            found = "more" if sink.rows > (expected or 0) else sink.rows
+            what = f"expected {expected} edges, as num-edge-list.csv.gz says, found {found}"
+            raise InputError(f"{path}: {what}; get the file again")
         if sink.largest.id >= self.num_nodes:
-            raise InputError(
-                f"{sink.largest.place}: expected ids in 0..{self.num_nodes - 1}, as the dataset says; get it again"
-            )
+            what = f"expected ids in 0..{self.num_nodes - 1}, as the dataset says"
+            raise InputError(f"{sink.largest.place}: {what}; get it again")
         columns = sink.finish_columns()
         return EdgeData(RELATION, columns["src"], columns["dst"], str(path))
 

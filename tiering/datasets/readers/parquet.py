@@ -7,29 +7,39 @@ weights), memory for a million rows; none of it where tasks read the files, by r
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pa_parquet
 
 from tiering.artifacts.regular import entries, file_exists, is_folder, require_file
-from tiering.datasets.edge_sink import EdgeSink, describe_edges
-from tiering.datasets.import_context import Detector, ImportContext, Reader
+from tiering.datasets import edge_sink
+from tiering.datasets.edge_sink import DTYPES, EdgeSink, check_values
+from tiering.datasets.edges import LargestId
+from tiering.datasets.import_context import Detector, ImportContext, Reader, one_line
 from tiering.datasets.name_ids import is_text
 from tiering.datasets.options import COLUMN_OPTIONS
-from tiering.datasets.parquet_columns import ParquetColumn, batches, largest_in_footers, numbers, open_parquet
-from tiering.datasets.table_columns import choose_columns, require_once
+from tiering.datasets.scratch import CHUNK
 from tiering.errors import InputError
 from tiering.formats.dataset import Dataset
 from tiering.formats.npy_file import read_start
 from tiering.progress import progress
 
 SUFFIXES = (".parquet", ".pq")
+BUFFER_BYTES = 1 << 20
+DECODING_BYTES = 96 << 20  # memory of decoding: pages, dictionaries, a piece of CHUNK rows twice
 _WHAT = "a parquet file of edges"
+# A damaged file's numbers may ask for more memory than there is, its names may be no text.
+_DAMAGES = (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, OverflowError)
 
 
 def _files_inside(path: Path) -> list[Path]:
-    """Return the parquet files directly inside, by name."""
     return [entry for entry in entries(path) if entry.suffix.lower() in SUFFIXES and file_exists(entry, _WHAT)]
 
 
@@ -51,20 +61,20 @@ def _open_parquet(path: Path, context: ImportContext) -> Dataset:
         with progress(sum(rows), "reading edges", "edge", scale=True) as bar:
             for file in files:
                 where = {content: f"{file}: column {column}" for content, column in chosen.items()}
-                for _, batch in batches(file, list(chosen.values())):
+                for _, batch in _batches(file, list(chosen.values())):
                     columns = {content: batch.column(column) for content, column in chosen.items()}
                     for content in columns if not named else ["weight"] * ("weight" in columns):
-                        columns[content] = numbers(columns[content], where[content], sink.rows, content)
+                        columns[content] = _numbers(columns[content], where[content], sink.rows, content)
                     sink.append(columns, where)
                     bar.update(batch.num_rows)
         return sink
 
-    largest = largest_in_footers(files, chosen) if context.in_place and not named else None
+    largest = _largest_in_footers(files, chosen) if context.in_place and not named else None
     if largest is None:
         return read_all().finish()
     names = tuple(map(str, files))
     columns = {content: ParquetColumn(names, tuple(rows), column, content) for content, column in chosen.items()}
-    dataset = describe_edges(path, columns, largest, context)
+    dataset = edge_sink.describe_edges(path, columns, largest, context)
     dataset.edges[0].decode = lambda: read_all().finish_columns()
     return dataset
 
@@ -85,10 +95,12 @@ def _describe(files: list[Path], context: ImportContext) -> tuple[dict[str, str]
     chosen: dict[str, str] = {}
     rows, named = [], False
     for file in files:
-        with open_parquet(file) as table:
+        with _open(file) as table:
             names = list(table.schema_arrow.names)
             if file == files[0]:
-                chosen = {name: names[i] for name, i in choose_columns(names, context.options, str(file)).items()}
+                chosen = {
+                    name: names[i] for name, i in edge_sink.choose_columns(names, context.options, str(file)).items()
+                }
                 first = chosen["src"]
                 named = names.count(first) == 1 and is_text(table.schema_arrow.field(first).type)
             _check_columns(file, table.schema_arrow, chosen, named)
@@ -99,7 +111,7 @@ def _describe(files: list[Path], context: ImportContext) -> tuple[dict[str, str]
 
 def _check_columns(file: Path, schema: Any, chosen: dict[str, str], named: bool) -> None:
     for name, column in chosen.items():
-        require_once(column, schema.names, str(file))
+        edge_sink.require_once(column, schema.names, str(file))
         if column not in schema.names:
             raise InputError(f"{file}: expected column {column} as in the first file, found {', '.join(schema.names)}")
         kind = schema.field(column).type
@@ -107,12 +119,131 @@ def _check_columns(file: Path, schema: Any, chosen: dict[str, str], named: bool)
             if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
                 raise InputError(f"{file}: column {column}: expected numbers as weights, found {kind}; convert it")
         elif not (is_text(kind) if named else pa.types.is_integer(kind)):
-            wanted = (
-                f"names, as those of {chosen['src']} ({schema.field(chosen['src']).type})"
-                if named
-                else "whole numbers, or names in both columns"
-            )
+            names = f"names, as those of {chosen['src']} ({schema.field(chosen['src']).type})"
+            wanted = names if named else "whole numbers, or names in both columns"
             raise InputError(
                 f"{file}: column {column}: expected ids as {wanted}, found {kind}; convert it, or name the id columns "
                 "with --src-column and --dst-column"
             )
+
+
+@dataclass(frozen=True)
+class ParquetColumn:
+    """A column of the edges of a relation, in files that every machine sees under the same path.
+
+    It stands for an array of shape (rows,) in `tiering.formats.dataset.EdgeData`; tasks read ranges of it.
+    """
+
+    files: tuple[str, ...]
+    rows: tuple[int, ...]  # rows of each file
+    column: str
+    held: str  # content, see tiering.datasets.edge_sink.DTYPES
+
+    ndim = 1
+    read_memory = DECODING_BYTES
+
+    @property
+    def shape(self) -> tuple[int]:
+        """Rows of all files together."""
+        return (sum(self.rows),)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of values that `read` returns."""
+        return np.dtype(DTYPES[self.held])
+
+    def read(self, begin: int, end: int) -> npt.NDArray[Any]:
+        """Return rows [begin, end), checked. Cost: row groups that begin earlier are decoded up to row `begin`."""
+        values = np.empty(end - begin, self.dtype)
+        for last, name, rows in zip(accumulate(self.rows), self.files, self.rows, strict=True):
+            first = last - rows
+            if begin >= last or end <= first:
+                continue
+            for row, batch in _batches(Path(name), [self.column], max(begin - first, 0), min(end, last) - first, rows):
+                where = f"{name}: column {self.column}"
+                part = _numbers(batch.column(self.column), where, first + row, self.held).astype(self.dtype, copy=False)
+                check_values(part, where, first + row, self.held)
+                values[first + row - begin :][: part.size] = part
+        return values
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON holds them."""
+        return {"class": "tiering.datasets.readers.parquet:ParquetColumn", **vars(self)}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> ParquetColumn:
+        """Return the object whose `to_json` gave `document`."""
+        return cls(tuple(document["files"]), tuple(document["rows"]), document["column"], document["held"])
+
+
+def _open(file: Path) -> Any:
+    """Open a Parquet file with checksums of pages; `InputError` if it is damaged."""
+    try:
+        return pa_parquet.ParquetFile(file, buffer_size=BUFFER_BYTES, page_checksum_verification=True)
+    except _DAMAGES as error:
+        what = f"expected a parquet file, found it damaged ({one_line(error)})"
+        raise InputError(f"{file}: {what}; get the file again") from error
+
+
+def _batches(
+    file: Path, columns: list[str], begin: int = 0, end: int | None = None, rows: int | None = None
+) -> Iterator[tuple[int, Any]]:
+    """Yield rows [begin, end) of a file, by default all, as first row and piece: a small file may hold any number.
+
+    `rows`: number of rows of the file when it was described.
+    """
+    with _open(file) as table:
+        found = table.metadata.num_rows
+        if rows not in (None, found):
+            what = f"expected {rows} rows, as when it was opened, found {found}"
+            raise InputError(f"{file}: {what}; run the import again")
+        end, last = found if end is None else end, 0
+        for group in range(table.num_row_groups):
+            first, last = last, last + table.metadata.row_group(group).num_rows
+            if last <= begin or first >= end:
+                continue
+            row = first
+            try:
+                for batch in table.iter_batches(CHUNK, row_groups=[group], columns=columns):
+                    low, high = max(begin, row), min(end, row + batch.num_rows)
+                    if low < high:
+                        yield low, batch.slice(low - row, high - low)
+                    row += batch.num_rows
+                    if row >= end:
+                        break
+            except _DAMAGES as error:
+                damage = f"row group {group} is damaged ({one_line(error)})"
+                raise InputError(f"{file}: {damage}; get the file again") from error
+            if row < min(last, end) or row > last:
+                damage = f"row group {group}: expected {last - first} rows, found {row - first}"
+                raise InputError(f"{file}: {damage}; get the file again")
+
+
+def _numbers(column: Any, where: str, first: int, held: str) -> npt.NDArray[Any]:
+    """Return the values of a piece of a column, of which the first has number `first`; `where` is for messages."""
+    if column.null_count:
+        row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+        raise InputError(f"{where}: expected a number in each row, found null at edge {first + row}; fill or remove it")
+    values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    if held != "weight" and values.dtype == np.uint64 and int(values.max(initial=0)) >= 2**63:
+        raise InputError(f"{where}: expected ids below 2^63, found {int(values.max())}; map the ids to 0, 1, 2...")
+    return values
+
+
+def _largest_in_footers(files: Sequence[Path], columns: Mapping[str, str]) -> LargestId | None:
+    """Return the largest id of both ends by the files' footers; ``None`` if they do not state it. Cost: the footers."""
+    largest = LargestId()
+    for file in files:
+        with _open(file) as table:
+            groups = [table.metadata.row_group(group) for group in range(table.num_row_groups)]
+        for number, group in enumerate(groups):
+            chunks = {(chunk := group.column(at)).path_in_schema: chunk for at in range(group.num_columns)}
+            for content, end in edge_sink.ENDS.items() if group.num_rows else ():
+                known = chunks[columns[content]].statistics if columns[content] in chunks else None
+                if known is None or not known.has_min_max or not known.has_null_count or known.null_count:
+                    return None
+                if known.min < 0 or known.max >= 2**63:
+                    return None
+                place = f"{file}: row group {number}: {end} id {known.max}"
+                largest = max(largest, LargestId(int(known.max), place), key=lambda one: one.id)
+    return largest

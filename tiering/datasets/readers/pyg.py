@@ -19,9 +19,9 @@ from tiering.artifacts.manifest import relation_key
 from tiering.artifacts.regular import file_exists, is_folder
 from tiering.datasets.arrays import is_sparse
 from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
-from tiering.datasets.named_arrays import NAMED_OPTIONS, NamedArrays, NamedEdges, NamedNodes
+from tiering.datasets.named_arrays import NAMED_OPTIONS, NamedArrays, NamedNodes
 from tiering.errors import InputError, MissingError, quoted
-from tiering.formats.dataset import Dataset
+from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.npy_file import read_start
 from tiering.formats.torch_file import StoredObject, read_torch
 
@@ -141,7 +141,7 @@ def _add_edges(target: NamedArrays, relation: tuple[str, str, str], values: Mapp
     index = None if is_sparse(values.get("edge_index")) else target.take(arrays, ("edge_index",))[1]
     if index is None:
         raise _no_edges(f"{target.where}: {key}", values)
-    target.edges.append(NamedEdges(relation, *target.take_ends(index), index.where, arrays))
+    target.edges.append((EdgeData(relation, *target.take_ends(index), index.where), arrays))
 
 
 READER = Reader(

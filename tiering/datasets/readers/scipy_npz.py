@@ -20,8 +20,7 @@ from tiering.datasets.edges import read_edge_values
 from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
 from tiering.datasets.nodes import NodeArrays, make_nodes
 from tiering.datasets.options import RAW_OPTIONS, node_count
-from tiering.datasets.readers.lists import list_ends
-from tiering.datasets.readers.npy import open_folder
+from tiering.datasets.readers.npy import list_ends, open_folder
 from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset, EdgeData
 from tiering.options import spell_flag

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from tiering.artifacts.manifest import Relation
 from tiering.datasets.import_context import RELATION, ImportContext
-from tiering.datasets.readers.lists import list_ends
+from tiering.datasets.readers.npy import list_ends
 from tiering.datasets.scratch import chunks
 from tiering.errors import InputError, MissingError
 from tiering.formats.column_ids import ColumnIds

@@ -1,1 +1,0 @@
-"""Format ``graphbolt``: directories of DGL's `OnDiskDataset`, before it has preprocessed them and after."""
