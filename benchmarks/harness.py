@@ -22,8 +22,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.csc_edges import coo_to_csc
 from benchmarks.rmat import rmat_edges
-from tiering import native
 from tiering.errors import InternalError
 from tiering.units import parse_bytes, parse_threads
 
@@ -188,7 +188,7 @@ class Sizes:
 
     def csc(self) -> Csc:
         """Return the graph as ``(indptr, indices)``."""
-        return native.coo_to_csc(*self.edge_list(), self.nodes, self.nodes, self.threads)[:2]
+        return coo_to_csc(*self.edge_list(), self.nodes, self.nodes, self.threads)[:2]
 
     def compare(self, name: str, ours: Work, peers: Sides, amount: float, **more: Any) -> Comparison:
         """Compare on the R-MAT graph; `amount` is in edges, `more` is reported in addition to its parameters."""

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from benchmarks import csc_edges
 from benchmarks.harness import Comparison, Csc, FloatArray, Ids, Sizes, Work, compare, expect
 from benchmarks.relabel import relabel_graph
 from benchmarks.workers import Worker, library
@@ -64,7 +65,7 @@ def coo_to_csc(sizes: Sizes) -> Comparison:
     n = sizes.nodes
 
     def ours() -> Csc:
-        return native.coo_to_csc(src, dst, n, n, sizes.threads)[:2]
+        return csc_edges.coo_to_csc(src, dst, n, n, sizes.threads)[:2]
 
     indptr, indices = ours()
     coo = sparse.coo_matrix((np.ones(sizes.edges, np.int8), (src, dst)), shape=(n, n))
@@ -186,7 +187,7 @@ def _sweeps(
     indptr, indices = csc
     n = indptr.size - 1
     targets: Any = np.repeat(np.arange(n, dtype=indices.dtype), np.diff(indptr))
-    row_starts, columns, _ = native.coo_to_csc(targets, indices, n, n, sizes.threads)
+    row_starts, columns, _ = csc_edges.coo_to_csc(targets, indices, n, n, sizes.threads)
     matrix = sparse.csr_matrix((column_values[columns], columns, row_starts), shape=(n, n))
     expect(name, np.allclose(ours(), products(matrix), rtol=1e-9, atol=0), "scores")
     nbytes = sweeps * (indices.nbytes + n * 24)  # indices once; indptr, a vector read and a vector written

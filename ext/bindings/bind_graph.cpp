@@ -13,7 +13,6 @@ using Offsets = Values<const int64_t, "indptr">;
 using Source = Argument<tiering::IdView, "src">;
 using Destination = Argument<tiering::IdView, "dst">;
 using Bytes = Values<std::byte, "parts">;
-using Csc = std::tuple<tiering::Buffer<int64_t>, tiering::IdBuffer, std::optional<tiering::Buffer<int64_t>>>;
 
 tiering::BucketGrid grid_of(int64_t num_keys, int shift) {
   TIERING_EXPECT(num_keys > 0 && shift >= 0 && shift < 32,
@@ -56,15 +55,6 @@ void sort_runs(const Values<std::byte, "memory">& memory, const Argument<Matrix,
 }  // namespace
 
 void bind_graph(nb::module_& m) {
-  m.def(
-      "coo_to_csc",
-      [](const Source& src, const Destination& dst, int64_t num_src, int64_t num_dst, Threads threads, bool positions) {
-        auto csc = tiering::coo_to_csc(src, dst, num_src, num_dst, threads, positions);
-        Csc arrays{std::move(csc.indptr), std::move(csc.indices), std::nullopt};
-        if (positions) std::get<2>(arrays) = std::move(csc.positions);
-        return arrays;
-      },
-      "src"_a, "dst"_a, "num_src"_a, "num_dst"_a, "threads"_a = 1, "want_positions"_a = false, Release());
   m.def(
       "check_indptr",
       [](const Offsets& indptr, int64_t num_indices, Threads threads) {

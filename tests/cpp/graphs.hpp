@@ -53,10 +53,6 @@ std::vector<T> copied(const Buffer<T>& buffer) {
   return {buffer.data(), buffer.data() + buffer.size()};
 }
 
-inline PlainCsc plain(const CscArrays& arrays) {
-  return {copied(arrays.indptr), copied(arrays.positions), copied(std::get<Buffer<int32_t>>(arrays.indices))};
-}
-
 /// Verifier of everything that groups: a stable sort of the entries by key, one comparison at a time.
 inline PlainCsc grouped(const std::vector<int64_t>& keys, const std::vector<int64_t>& ids, int64_t num_keys) {
   PlainCsc out;

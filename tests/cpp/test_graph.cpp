@@ -8,20 +8,6 @@ using namespace tiering::test;
 
 namespace {
 
-template <typename T>
-void test_coo_to_csc(int64_t num_src, int64_t num_dst, int64_t num_edges) {
-  const auto edges = random_edges<T>(num_src, num_dst, num_edges, 1);
-  const PlainCsc expected = grouped(widened(edges.dst), widened(edges.src), num_dst);
-  for (const int threads : kThreads) {
-    const auto found = plain(coo_to_csc(view_of(edges.src), view_of(edges.dst), num_src, num_dst, threads, true));
-    CHECK(found == expected);
-    auto without = plain(coo_to_csc(view_of(edges.src), view_of(edges.dst), num_src, num_dst, threads, false));
-    CHECK(without.positions.empty());
-    without.positions = expected.positions;
-    CHECK(without == expected);
-  }
-}
-
 void test_out_degrees(int64_t num_src, int64_t num_edges) {
   const auto edges = random_edges(num_src, num_src, num_edges, 5);
   std::vector<int64_t> expected(static_cast<size_t>(num_src), 0);
@@ -47,13 +33,6 @@ void test_check_csc() {
 }  // namespace
 
 int main() {
-  test_coo_to_csc<int32_t>(1, 1, 0);
-  test_coo_to_csc<int32_t>(1, 1, 3);
-  test_coo_to_csc<int32_t>(100, 7, 1000);
-  test_coo_to_csc<int64_t>(7, 100, 1001);
-  test_coo_to_csc<int32_t>(300000, 200001, 5000);  // many buckets, few edges
-  test_coo_to_csc<int32_t>(1000, 65537, 140000);   // several buckets
-  CHECK(plain(coo_to_csc({}, {}, 0, 0, 3, true)).indptr == std::vector<int64_t>{0});
   test_out_degrees(2, 1);
   test_out_degrees(1000, 5000);
   test_out_degrees(400000, 5000);

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks import csc_edges
 from tiering import native, tiered
 from tiering.artifacts.direct_io import aligned_bytes
 from tiering.errors import TieringError
@@ -64,7 +65,7 @@ def weights() -> Race:
 
 def coo_to_csc(same: bool) -> Race:
     src, dst = random_ids(NODES, EDGES), random_ids(NODES, EDGES)
-    return dst, NODES - 1 if same else FAR, lambda: native.coo_to_csc(src, dst, NODES, NODES, 2)
+    return dst, NODES - 1 if same else FAR, lambda: csc_edges.coo_to_csc(src, dst, NODES, NODES, 2)
 
 
 def scattered_edges() -> Race:

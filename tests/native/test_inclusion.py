@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.csc_edges import coo_to_csc
 from tiering import native
 from tiering.sampling import AccessCounts, NeighborSampler
 
@@ -194,7 +195,7 @@ def random_relation(num_nodes: list[int], types: tuple[int, int], edges: int, ra
     src, dst = types
     edges *= bool(num_nodes[src] and num_nodes[dst])
     ends = [(num_nodes[t] * random.random(edges) ** 3).astype(np.int64) for t in types]
-    indptr, indices, _ = native.coo_to_csc(ends[0], ends[1], num_nodes[src], num_nodes[dst])
+    indptr, indices, _ = coo_to_csc(ends[0], ends[1], num_nodes[src], num_nodes[dst])
     return src, dst, indptr, indices.astype(np.int64 if wide else np.int32)
 
 
@@ -278,7 +279,7 @@ def test_agrees_with_the_sampler(frontier: Any, rule: str) -> None:
     """A random graph of average degree 8: paths share few edges, so independence is nearly right."""
     n, batch, epochs = 4000, 8, 60
     random = np.random.default_rng(5)
-    indptr, indices, _ = native.coo_to_csc(random.integers(0, n, 8 * n), random.integers(0, n, 8 * n), n, n)
+    indptr, indices, _ = coo_to_csc(random.integers(0, n, 8 * n), random.integers(0, n, 8 * n), n, n)
     train = random.choice(n, 400, replace=False)
     sampler = NeighborSampler(Homogeneous(indptr, indices), [3, 4, 3], frontier=frontier, seed=1, rule=cast(Any, rule))
     counts: AccessCounts | None = None

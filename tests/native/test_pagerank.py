@@ -10,6 +10,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.csc_edges import coo_to_csc
 from tiering import native
 
 THREADS = (1, 2, 7)
@@ -19,7 +20,7 @@ def random_graph(num_src: int, num_dst: int, edges: int, seed: int) -> tuple[Any
     random = np.random.default_rng(seed)
     src = (num_src * random.random(edges) ** 3).astype(np.int64)
     dst = (num_dst * random.random(edges) ** 3).astype(np.int64)
-    indptr, indices, _ = native.coo_to_csc(src, dst, num_src, num_dst)
+    indptr, indices, _ = coo_to_csc(src, dst, num_src, num_dst)
     return indptr, indices
 
 
@@ -62,7 +63,7 @@ def test_sweeps_agree_with_matrix_products(num_nodes: list[int], edges: int, see
 
 def test_a_node_is_hot_if_its_out_neighbours_are() -> None:
     """0 -> 1, 1 -> 2, 1 -> 3 and all start at 1: the score flows against the edges, split by in-degree."""
-    indptr, indices, _ = native.coo_to_csc(np.array([0, 1, 1]), np.array([1, 2, 3]), 4, 4)
+    indptr, indices, _ = coo_to_csc(np.array([0, 1, 1]), np.array([1, 2, 3]), 4, 4)
     ones = [np.ones(4)]
     (scores,), _, _ = native.reverse_pagerank([(0, 0, indptr, indices)], [4], ones, [np.zeros(4)], 0.5, 1)
     assert scores.tolist() == [0.5, 1.0, 0.0, 0.0]
@@ -104,7 +105,7 @@ def test_what_does_not_fit_is_named(change: dict[str, Any], message: str) -> Non
 
 def test_values_of_some_nodes_and_of_the_rest() -> None:
     random = np.random.default_rng(1)
-    indptr, indices, _ = native.coo_to_csc(random.integers(0, 3000, 9000), random.integers(0, 3000, 9000), 3000, 3000)
+    indptr, indices, _ = coo_to_csc(random.integers(0, 3000, 9000), random.integers(0, 3000, 9000), 3000, 3000)
     relations = [(0, 0, indptr, indices)]
     ids = np.sort(random.permutation(3000)[:40])
     start, teleport = np.full(3000, 0.25), np.full(3000, 0.125)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from benchmarks.csc_edges import coo_to_csc
 from benchmarks.relabel import relabel_graph
 from tiering import native
 
@@ -34,7 +35,7 @@ def relabelled(
     """A random CSC, new places of its columns and sources, the CSC under them, and where its entries stood."""
     random = np.random.default_rng(seed)
     kinds = random.choice([np.int32, np.int64], 2)
-    indptr, indices, _ = native.coo_to_csc(
+    indptr, indices, _ = coo_to_csc(
         random.integers(0, num_src, edges), random.integers(0, num_dst, edges) // 2, num_src, num_dst
     )
     columns, sources = random.permutation(num_dst).astype(kinds[0]), random.permutation(num_src).astype(kinds[1])

@@ -1,4 +1,4 @@
-// Kernels on adjacency: edge list to CSC, checks, degrees.
+// Kernels on adjacency: edges to CSC by buckets, checks, degrees.
 #pragma once
 
 #include <cstddef>
@@ -11,18 +11,6 @@
 #include <vector>
 
 namespace tiering {
-
-/// Compressed adjacency that owns its arrays. `positions` is empty unless asked for.
-struct CscArrays {
-  Buffer<int64_t> indptr;     ///< number of lists + 1
-  IdBuffer indices;           ///< ids, list after list
-  Buffer<int64_t> positions;  ///< where in the input each entry stood
-};
-
-/// Edges (src[k], dst[k]) to CSC: list v holds the sources of v's edges in input order, duplicates included.
-/// Throws InputError naming the first edge whose id is out of range.
-CscArrays coo_to_csc(const IdView& src, const IdView& dst, int64_t num_src, int64_t num_dst, int threads,
-                     bool want_positions);
 
 /// Values that run along the edges of a chunk; without data, the numbers of the edges.
 struct EdgeValues {

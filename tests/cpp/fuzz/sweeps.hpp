@@ -39,8 +39,6 @@ inline void sweep_relation(Referee& referee, const DamagedGraph& graph, const Da
   referee.run("out_degrees", exactly(indices), [&] {
     referee.require(sum(out_degrees(csc.indices, num_src, threads)) == edges, "out_degrees lost edges");
   });
-  referee.run("coo_to_csc", exactly(indices),
-              [&] { coo_to_csc(view_of(csc.indices), view_of(csc.indices), num_src, num_src, threads, true); });
   referee.run("cumulative weights", exactly(offsets && r.weights_sound()), [&] {
     const auto made = cumulative_weights(r.view(), csc.num_columns(), "relation 0", threads);
     for (int64_t v = 0; v < csc.num_columns(); ++v)
