@@ -32,15 +32,16 @@ def check_command(
     ] = "100%",
 ) -> None:
     """Print every problem of an artifact and of those inside it. Exit code 1 if there is any."""
-    from tiering.artifacts.verify_report import VerifyReport
+    from tiering.artifacts.artifact import VerifyReport
     from tiering.formats.registry import check_artifact
 
-    level, report, share = "full" if full else "structure", VerifyReport(), parse_size(sample, "sample").fraction
+    level, share = "full" if full else "structure", parse_size(sample, "sample").fraction
     if not share:
         raise InputError(f"sample: expected a share of the blocks such as 1%, found {sample!r}")
     if share < 1 and not full:
         raise InputError("sample: only --full compares blocks with checksums; give both, or neither")
-    problems = check_artifact(path, level, int(call.threads), share, report)
+    report = VerifyReport(int(call.threads), share)
+    problems = check_artifact(path, level, report)
     if call.json:
         listed = [{"where": p.where, "message": p.message, "kind": p.kind} for p in problems]
         document = {"path": str(path), "level": level, "sound": not problems, "problems": listed}

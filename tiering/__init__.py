@@ -123,6 +123,7 @@ def check(
     from tiering.memory import require_floor
 
     require_floor("check")
+    from tiering.artifacts.artifact import VerifyReport
     from tiering.formats.registry import check_artifact
 
-    return check_artifact(path, level, threads, sample)
+    return check_artifact(path, level, VerifyReport(threads, sample))

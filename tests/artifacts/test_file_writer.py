@@ -11,13 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tiering.artifacts import checksum, file_writer
-from tiering.artifacts.checksum import checksum_file, file_digests
+from tiering.artifacts.checksum import file_digests
 from tiering.artifacts.direct_io import aligned_bytes
 from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.journal import JOURNAL, Journal
-from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InternalError, StorageError
-from tiering.formats.scores import Scores
 
 BLOCK, PIECE = 16384, 4096
 SIZE = 3 * BLOCK + 4096 + 16
@@ -87,30 +85,6 @@ def test_a_small_file_from_memory_that_is_not_aligned(tmp_path, content, size):
 def test_only_whole_blocks(tmp_path, content, first, begin, end):
     with FileWriter(tmp_path / "file", SIZE) as file, pytest.raises(InternalError, match="no whole blocks"):
         file.write(first, content[begin:end])
-
-
-def test_in_an_artifact(tmp_path, content):
-    values = content.view(np.float64)
-    body = {"method": "m", "graph_digest": "xxh3-128:" + "0" * 32, "node_types": ["node"], "columns": ["feature"]}
-
-    def write(out, stop):
-        with ArtifactWriter(out, "scores", identity={"stage": "score"}) as writer:
-            with writer.file("nodes/node/feature", "float64", values.shape) as file:
-                begun = file.missing()
-                for block in begun:
-                    if stop is not None and block == stop:
-                        raise StorageError(28, "no space left")
-                    file.write(block, piece(content, block))
-            writer.commit(body, {"stage": "score"})
-        return begun
-
-    with pytest.raises(StorageError):
-        write(tmp_path / "S", 2)
-    assert write(tmp_path / "S", None) == [2, 3]
-    scores = Scores.open(tmp_path / "S")
-    assert scores.manifest.files["nodes/node/feature"].checksum == checksum_file(tmp_path / "S/nodes/node/feature")
-    assert np.array_equal(scores.values().view(np.uint8), content)
-    assert [path.name for path in tmp_path.iterdir()] == ["S"]
 
 
 class FakeFile:

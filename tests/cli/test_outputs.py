@@ -200,7 +200,7 @@ def test_a_manifest_of_another_program_is_no_artifact(tiering_cli, chain):
 
 
 def test_an_output_that_comes_while_a_run_works_is_not_replaced(chain, monkeypatch):
-    from tiering.artifacts.directory_writer import DirectoryWriter
+    from tiering.artifacts.writer import DirectoryWriter
 
     def finish_reads(writer: DirectoryWriter) -> None:
         (chain / "x").mkdir(exist_ok=True)

@@ -4,40 +4,42 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping
+import random
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast
 
-from tiering.artifacts.document import (
-    MANIFEST,
-    document_problems,
-    parse_document,
-    read_document,
-)
-from tiering.artifacts.manifest import Manifest
+from tiering.artifacts.checksum import SAMPLE_BYTES, SAMPLES, num_blocks, sampled_digest
+from tiering.artifacts.document import read_manifest
+from tiering.artifacts.manifest import CHECKSUMS, External, Manifest
 from tiering.artifacts.open_directory import OpenDirectory, open_directory
-from tiering.artifacts.problems import Problem, raise_problems
-from tiering.artifacts.storage import unless_replaced
-from tiering.artifacts.verify_report import VerifyReport
+from tiering.artifacts.problems import Problem, error_problems, raise_problems
+from tiering.artifacts.storage import storage_errors
 from tiering.description import Described, Fields, Part
-from tiering.errors import FormatError, InternalError, MissingError, StorageError
+from tiering.errors import BusyError, FormatError, MissingError, StorageError
 from tiering.units import format_bytes
 
-LEVELS = ("header", "structure", "full")
-"""Validation levels: header O(1), structure O(nodes), full O(edges) with checksums."""
-
 Self = TypeVar("Self", bound="Artifact")
+_SHOWN = 3  # damaged blocks that a problem names
+_PIECE = 8 * 1024 * 1024
 
 
 class Artifact(Described):
     """Base of the artifact types: a directory whose manifest passed its schema and whose files have their sizes.
 
-    An open artifact is a snapshot: its files, and those of nested artifacts, stay open.
+    An open artifact is a snapshot: its files, and those of nested artifacts, stay open. Its validation has levels:
+    ``header`` O(1), ``structure`` O(nodes), ``full`` O(edges) with checksums.
     """
 
-    kind: ClassVar[str]
-    part_types: ClassVar[Mapping[str, type[Artifact]]] = {}
+    kind: ClassVar[str] = ""
+    part_types: ClassVar[tuple[str, ...]] = ()  # kinds of nested artifacts, which are their names too
+    _types: ClassVar[dict[str, type[Artifact]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        Artifact._types[cls.kind] = cls
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
@@ -56,6 +58,11 @@ class Artifact(Described):
         """Digest of the manifest; two artifacts with equal digests have equal content."""
         return self.manifest.digest
 
+    @property
+    def node_types(self) -> list[str]:
+        """Node types of the content, in the graph's order."""
+        return list(self.manifest.body["node_types"])
+
     @classmethod
     def open(cls: type[Self], path: str | os.PathLike[str]) -> Self:
         """Open the artifact at `path`, checked at level ``header``. Cost: reads the manifest, opens each file.
@@ -63,62 +70,58 @@ class Artifact(Described):
         `MissingError`: there is no manifest. `FormatError`: the artifact is of another kind, damaged, or of a version
         this package cannot read. `BusyError`: it is replaced whenever it is opened.
         """
-        where = Path(path)
-
-        def read() -> Self:
-            artifact = cls._load(open_directory(where))
-            if isinstance(artifact, Artifact):
-                raise_problems(where, artifact._header_problems())
-                return artifact
-            raise_problems(where, artifact)
-            raise InternalError(f"{where}: neither opened nor refused")
-
-        return unless_replaced(where, read, lambda artifact: artifact._lacks_files())
+        path = Path(path)
+        for pause in (0.0, 0.02, 0.1):  # a part may be of another version than what was read before
+            time.sleep(pause)
+            before = _inode_state(path)
+            try:
+                artifact = cls._load(open_directory(path))
+                raise_problems(path, artifact._header_problems())
+                if before == _inode_state(path) or not artifact._lacks_files():
+                    return artifact
+            except (FormatError, MissingError):
+                if before == _inode_state(path):
+                    raise
+        raise BusyError(f"{path}: is being replaced; open it again when the run that writes it has ended")
 
     def _lacks_files(self) -> bool:
         """Return whether a nested artifact is not whole."""
         return any(part._header_problems() or part._lacks_files() for part in self._nested.values())
 
     @classmethod
-    def _load(cls: type[Self], directory: OpenDirectory) -> Self | list[Problem]:
-        """Return the artifact in a directory with all its files open, or the problems of its manifest."""
-        document, data = read_document(directory)
-        if problems := document_problems(document, cls.kind, data):
-            return problems
-        artifact = cls(parse_document(directory, document, data))
-        for name in artifact.manifest.files:
+    def _load(cls: type[Self], directory: OpenDirectory) -> Self:
+        """Return the artifact in a directory with all its files open; `FormatError` for problems of its manifest."""
+        manifest = read_manifest(directory, cls.kind or None)
+        artifact = cast("Self", cls._types[manifest.kind](manifest))
+        for name in (*manifest.files, *(str(external.path) for external in manifest.external.values())):
             artifact._open_file(directory, name)
-        for external in artifact.manifest.external.values():
-            artifact._open_file(directory, external.path)
-        for name in artifact.manifest.parts:
+        for name in manifest.parts:
             artifact._load_part(directory, name)
         return artifact
 
-    def _open_file(self, directory: OpenDirectory, name: str | Path) -> None:
+    def _open_file(self, directory: OpenDirectory, name: str) -> None:
         try:
             directory.open(name)
         except OSError as error:
             # Another kind of file, or one that may not be read, is a problem found later; a failing disk is an error.
             if error.errno not in (errno.EINVAL, errno.EACCES, errno.EPERM):
                 raise StorageError(error.errno, f"{self.path / name}: {error.strerror}") from error
-            self._unreadable.append(Problem(str(name), str(error.strerror), "missing"))
+            self._unreadable.append(Problem(name, str(error.strerror), "missing"))
 
     def _load_part(self, directory: OpenDirectory, name: str) -> None:
         if name not in self.part_types:
             self._damaged.append(Problem(f"manifest.json: parts.{name}", f"a {self.kind} has no such part", "value"))
             return
         try:
-            part = self.part_types[name]._load(open_directory(self.path / name, directory))
+            part = self._types[name]._load(open_directory(self.path / name, directory))
         except (FormatError, MissingError) as error:
-            part = [Problem(MANIFEST, str(error), "missing" if isinstance(error, MissingError) else "json")]
-        if not isinstance(part, Artifact):
-            self._damaged += [Problem(f"{name}/{p.where}", p.message, p.kind) for p in part]
-            return
-        self._nested[name] = part
-        if part.digest != self.manifest.parts[name]:
-            message = "the nested artifact's manifest changed after it was recorded"
-            self._damaged.append(Problem(name, message, "checksum"))
-        self._damaged += [Problem(f"{name}/{p.where}", p.message, p.kind) for p in part._damaged]
+            problems = error_problems(error)
+        else:
+            self._nested[name], problems = part, part._damaged
+            if part.digest != self.manifest.parts[name]:
+                message = "the nested artifact's manifest changed after it was recorded"
+                self._damaged.append(Problem(name, message, "checksum"))
+        self._damaged += [problem.inside(name) for problem in problems]
 
     def verify_reads(self, on: bool = True) -> None:
         """Verify what is read from now on, here and in nested artifacts; see `finish_reads`."""
@@ -144,52 +147,37 @@ class Artifact(Described):
                 if verifier.read:
                     verifier.finalize()
 
-    def problems(
-        self, level: str = "header", threads: int = 1, sample: float = 1.0, report: VerifyReport | None = None
-    ) -> list[Problem]:
-        """Return every problem found at `level` (one of `LEVELS`; each includes the ones before).
-
-        `sample`: at level ``full``, the fraction of the blocks of each file that is verified, at least one. `report`
-        receives what was compared.
-        """
-        problems = self._header_problems()
+    def problems(self, level: str = "header", report: VerifyReport | None = None) -> list[Problem]:
+        """Return every problem found at `level` (each includes the ones before); `report` says how at ``full``."""
+        problems, report = self._header_problems(), report or VerifyReport()
         if problems or level == "header":
             return problems
-        problems += self._structure_problems(threads)
+        problems += self._structure_problems()
         if level == "full":
-            report = report or VerifyReport()
-            names = [*self.manifest.files, *(n for n, external in self.manifest.external.items() if external.whole)]
-            for name in names:
-                problems += report.compare(self.manifest, name, threads, sample)
+            for name in self.manifest.files:
+                problems += report.compare(self.manifest, name)
             for name, external in self.manifest.external.items():
-                if not external.whole:
-                    problems += report.compare_samples(name, external, sample >= 1)
-            if not problems and sample >= 1:
-                problems += self._content_problems(threads)
+                whole = external.whole
+                problems += report.compare(self.manifest, name) if whole else report.compare_samples(name, external)
+            if not problems and report.sample >= 1:
+                problems += self._content_problems(report.threads)
         for name, part in self._nested.items():
-            inside = part.problems(level, threads, sample, report)
-            problems += [Problem(f"{name}/{p.where}", p.message, p.kind) for p in inside]
+            problems += [problem.inside(name) for problem in part.problems(level, report)]
         return problems
 
     @classmethod
     def check(
-        cls,
-        path: Path,
-        level: str = "structure",
-        threads: int = 1,
-        sample: float = 1.0,
-        report: VerifyReport | None = None,
+        cls, path: str | os.PathLike[str], level: str = "structure", report: VerifyReport | None = None
     ) -> list[Problem]:
-        """Return every problem of the artifact at `path`, which may be too damaged to open."""
-        with suppress(FormatError, MissingError, StorageError):
-            return cls.open(path).problems(level, threads, sample, report)
+        """Return every problem of the artifact at `path`, which may be too damaged to open; see `problems`."""
         try:
-            artifact = cls._load(open_directory(path))
-        except FormatError as error:
-            return [Problem(MANIFEST, str(error), "json")]
-        except (MissingError, StorageError) as error:
-            return [Problem(MANIFEST, str(error), "missing")]
-        return artifact.problems(level, threads, sample, report) if isinstance(artifact, Artifact) else artifact
+            try:
+                artifact = cls.open(path)
+            except FormatError:
+                artifact = cls._load(open_directory(Path(path)))
+            return artifact.problems(level, report)
+        except (FormatError, StorageError) as error:
+            return error_problems(error)
 
     def parts(self) -> Mapping[str, Artifact]:
         """Return the nested artifacts by name."""
@@ -235,7 +223,7 @@ class Artifact(Described):
         """Return problems of the body that the schema cannot see: missing names, numbers that disagree. O(1)."""
         return []
 
-    def _structure_problems(self, threads: int) -> list[Problem]:
+    def _structure_problems(self) -> list[Problem]:
         """Return problems of the content found in O(nodes)."""
         return []
 
@@ -252,7 +240,11 @@ class Artifact(Described):
             "digest": self.digest,
             "bytes": sum(entry.bytes for entry in self.manifest.files.values()),
             "provenance": self.manifest.provenance,
+            **self._summarize_content(),
         }
+
+    def _summarize_content(self) -> dict[str, Any]:
+        raise NotImplementedError
 
     def describe(self) -> list[Part]:
         """Describe the artifact to people: its path, what made it, its content."""
@@ -265,8 +257,75 @@ class Artifact(Described):
         return [Fields(about), *self._describe_content(summary)]
 
     def _describe_content(self, summary: Mapping[str, Any]) -> list[Part]:
-        """Return the parts of `describe` about the content."""
-        return []
+        raise NotImplementedError
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path}>"
+
+
+def _inode_state(path: Path) -> object:
+    with suppress(OSError, ValueError):
+        status = path.stat()
+        return status.st_dev, status.st_ino, status.st_ctime_ns
+    return None
+
+
+@dataclass
+class VerifyReport:
+    """A full check of a fraction `sample` of each file's blocks, at least one, and the record of what it compared."""
+
+    threads: int = 1
+    sample: float = 1.0
+    compared: int = 0  # bytes that were read and compared with a checksum
+    known: int = 0  # bytes that have a checksum
+    samples: list[str] = field(default_factory=list)  # files that are known by samples only, which were compared
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as JSON types."""
+        return {"compared": self.compared, "known": self.known, "samples": self.samples}
+
+    def compare(self, manifest: Manifest, name: str) -> list[Problem]:
+        """Return the damage of a file: of all its blocks, or of some drawn at random."""
+        try:
+            verifier = manifest.verifier(name)
+        except FormatError as error:
+            return [Problem(CHECKSUMS, str(error), "checksum")]
+        wanted: Sequence[int] = range(num_blocks(verifier.nbytes))
+        if self.sample < 1:
+            wanted = random.sample(wanted, min(len(wanted), max(1, round(self.sample * len(wanted)))))
+        where = name if name in manifest.files else f"external {name}: {verifier.path}"
+        try:
+            wrong = verifier.damaged(wanted, self.threads)
+        except StorageError as error:
+            return [Problem(where, str(error), "external")]
+        self.known += verifier.nbytes
+        self.compared += sum(end - begin for begin, end in map(verifier.span, wanted))
+        if not wrong:
+            return []
+        places = ", ".join(verifier.describe(block) for block in wrong[:_SHOWN])
+        more = f" and {len(wrong) - _SHOWN} more places" if len(wrong) > _SHOWN else ""
+        return [Problem(where, f"content changed: {places}{more} are not what was written", "checksum")]
+
+    def compare_samples(self, name: str, external: External) -> list[Problem]:
+        """Return the damage of a user's file by its samples; a whole check reads all of it, to see what is lost."""
+        where, whole = f"external {name}: {external.path}", self.sample >= 1
+        try:
+            with storage_errors(external.path), external.path.open("rb", buffering=0) as file:
+                while whole and file.read(_PIECE):
+                    pass
+                digest = sampled_digest(external.path)
+        except StorageError as error:
+            return [Problem(where, str(error), "external")]
+        if external.bytes <= SAMPLES * SAMPLE_BYTES:
+            self.known, self.compared = self.known + external.bytes, self.compared + external.bytes
+        else:
+            self.samples.append(f"{external.path} ({'read whole' if whole else 'not read whole'})")
+        if digest == external.digest:
+            return []
+        return [Problem(where, f"content changed: expected {external.digest}, found {digest}", "checksum")]
+
+    def __str__(self) -> str:
+        text = f"{format_bytes(self.compared)} of {format_bytes(self.known)} compared with checksums"
+        if self.samples:
+            text += f"; known by 64 samples alone, which were compared: {', '.join(self.samples)}"
+        return text

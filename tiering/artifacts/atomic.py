@@ -1,11 +1,8 @@
-"""Output directories that exist whole or not at all: written next to it, synced, renamed.
+"""Output directories that exist whole or not at all: ``OUT`` is written as ``.OUT.partial``, under a lock, and renamed.
 
-``OUT`` is written as ``.OUT.partial`` in the same parent, under a lock, and renamed at `commit`. A killed run leaves
-only the hidden partial directory, which nothing opens. The next run of the same command goes on from what its journal
-says is done; any other clears it away, with the directories that the run made on other disks (`external_directories`).
-
-At `commit` the directory gets its name, with the journal still in it; then what it replaced goes, and the journal last:
-where the journal lies says how far a killed run came.
+A killed run leaves only the hidden partial directory. The next run of the same command goes on from what its journal
+says is done; any other clears it away, with the directories on other disks (`external_directories`). At `commit` the
+directory gets its name; then what it replaced goes, and the journal last: its place says how far a killed run came.
 """
 
 from __future__ import annotations
@@ -21,36 +18,30 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tiering.artifacts.external_directories import ExternalDirectories
 from tiering.artifacts.journal import JOURNAL, JOURNAL_BEGIN, Journal
-from tiering.artifacts.overlap import refuse_overlap
-from tiering.artifacts.replaceable import refuse_foreign
+from tiering.artifacts.overlap import refuse_foreign, refuse_overlap
 from tiering.artifacts.storage import fsync_directory, make_folders, storage_errors
 from tiering.errors import BusyError, ExistsError, InputError
 from tiering.progress import kept, note
 
-_LOCK = re.compile(rb"[\0\d :\n-]*")
-"""Content of a lock file, process and time, of which a power cut may leave pieces."""
+_LOCK = re.compile(rb"[\0\d :\n-]*")  # content of a lock file, process and time, of which a power cut may leave pieces
 
 
 class OutputDirectory:
     """A directory being written; a context manager that leaves nothing behind on an error.
 
-    `identity` says what the run computes and from what, JSON types: ``stage``, ``options``, ``inputs`` (name to
-    digest)... With it the run can be resumed: the files of an earlier run of the same identity are kept with its
-    `journal`, and after an error that is not the input's fault (a full disk, Ctrl-C) `suspend` leaves them to the next.
-    Without `force`, an `out` that exists is refused, and so is an unfinished one whose inputs have changed since. With
-    `force`, the old directory stays in place until `commit`; one that holds a file which no stage has written is
-    refused. `out` may not overlap the inputs `reads` (`tiering.artifacts.overlap.refuse_overlap`).
+    `path` is the partial directory, to write in. `identity` says what the run computes and from what, JSON types:
+    ``stage``, ``options``, ``inputs`` (name to digest)... With it the run can be resumed: the files of an earlier run
+    of the same identity are kept with its `journal`, and after an error that is not the input's fault (a full disk,
+    Ctrl-C) `suspend` leaves them to the next. Without `force`, an `out` that exists is refused, and so is an unfinished
+    one whose inputs have changed since. With `force`, the old directory stays in place until `commit`; one that holds a
+    file which no stage has written is refused. `out` may not overlap the inputs `reads`.
     """
 
-    path: Path
-    """The partial directory, to write in."""
     journal: Journal | None
-    """The journal of the run; ``None`` without an identity."""
 
     def __init__(
         self,
@@ -144,7 +135,6 @@ class OutputDirectory:
                 self._refuse_changed(earlier.identity, identity)
             if earlier.done:
                 note(f"note: {self.out}: what an unfinished run with other options or inputs has left is removed")
-        if earlier is not None:
             ExternalDirectories(earlier, self.out).undo()
         _remove(self.path)
         self.path.mkdir()
@@ -166,7 +156,19 @@ class OutputDirectory:
         fd = os.open(self._lock_path, os.O_CREAT | os.O_RDWR, 0o666)
         try:
             with storage_errors(self._lock_path):
-                self._lock_file(fd)
+                text = os.pread(fd, 64, 0)
+                if not _LOCK.fullmatch(text):
+                    raise ExistsError(
+                        f"{self._lock_path}: expected a lock file or none, found another file; move it away"
+                    )
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    pid, _, begun = text.decode().strip("\0\n").partition(" ")
+                    raise BusyError(
+                        f"{self.out}: process {pid or 'unknown'} is writing it{begun and f', since {begun}'}; "
+                        "wait for that run to end, or stop it first"
+                    ) from None
                 if self._lock_path.exists() and os.fstat(fd).st_ino == self._lock_path.stat().st_ino:
                     try:
                         os.ftruncate(fd, 0)
@@ -180,19 +182,6 @@ class OutputDirectory:
             raise
         os.close(fd)  # the file was removed by a run that ended between open and lock
         return self._acquire()
-
-    def _lock_file(self, fd: int) -> None:
-        text = os.pread(fd, 64, 0)
-        if not _LOCK.fullmatch(text):
-            raise ExistsError(f"{self._lock_path}: expected a lock file or none, found another file; move it away")
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            pid, _, begun = text.decode().strip("\0\n").partition(" ")
-            raise BusyError(
-                f"{self.out}: process {pid or 'unknown'} is writing it{begun and f', since {begun}'}; "
-                "wait for that run to end, or stop it first"
-            ) from None
 
     def commit(self, keep: Iterable[Path] = ()) -> None:
         """Sync what was written, rename it to `out`, and remove the journal and an older directory there.
@@ -254,7 +243,7 @@ class OutputDirectory:
     def __enter__(self) -> OutputDirectory:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.discard()
 
 

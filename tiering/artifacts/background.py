@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,19 +14,19 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
-def prefetch(load: Callable[[T], U], items: Iterable[T], ahead: int = 1) -> Generator[U, None, None]:
-    """Yield ``load(item)`` of each item in order; one thread loads the next `ahead` while the caller uses one.
+def prefetch(load: Callable[[T], U], items: Iterable[T]) -> Generator[U, None, None]:
+    """Yield ``load(item)`` of each item in order; a thread loads the next while the caller uses one.
 
-    With `ahead` + 1 buffers used in turn, a result is valid until the next is asked for.
+    With two buffers used in turn, a result is valid until the next is asked for.
     """
-    pool, pending = ThreadPoolExecutor(1), deque[Future[U]]()
+    pool, following = ThreadPoolExecutor(1), cast("Future[U] | None", None)
     try:
         for item in items:
-            pending.append(pool.submit(load, item))
-            if len(pending) > ahead:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
+            current, following = following, pool.submit(load, item)
+            if current is not None:
+                yield current.result()
+        if following is not None:
+            yield following.result()
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -1,7 +1,6 @@
 """Block checksums: XXH3-64 over 64 MiB blocks, then XXH3-64 over the blocks' digests.
 
-Why blocks: a large file is hashed by several threads, while it is written or afterwards, with the same result.
-Why not SHA-256: the aim is to find damage, not forgery, at the speed of memory.
+So several threads hash a large file, while it is written or afterwards; the aim is to find damage, not forgery.
 """
 
 from __future__ import annotations
@@ -15,13 +14,12 @@ from pathlib import Path
 import xxhash
 
 from tiering.artifacts.direct_io import read_all
+from tiering.artifacts.storage import open_descriptor
 
 BLOCK_BYTES = 64 * 1024 * 1024
 PREFIX = "xxh3-64-b64m:"
-DIGEST_BYTES = 8
-"""Bytes of a block's digest."""
-SAMPLES, SAMPLE_BYTES = 64, 64 * 1024
-"""Pieces of a file that its sampled digest covers, and their size; a file of no more bytes is covered whole."""
+DIGEST_BYTES = 8  # bytes of a block's digest
+SAMPLES, SAMPLE_BYTES = 64, 64 * 1024  # pieces of a file that its sampled digest covers, and their size
 _PIECE = 1024 * 1024
 
 
@@ -61,8 +59,7 @@ def block_digests(
 
     Cost: reads the blocks, 1 MiB at a time in each thread.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with open_descriptor(path) as fd:
         size = os.fstat(fd).st_size
 
         def digest(block: int) -> bytes:
@@ -74,8 +71,6 @@ def block_digests(
             return [digest(block) for block in blocks]
         with ThreadPoolExecutor(threads) as pool:
             return list(pool.map(digest, blocks))
-    finally:
-        os.close(fd)
 
 
 def file_digests(path: str | os.PathLike[str], threads: int = 1) -> bytes:

@@ -16,11 +16,9 @@ from tiering.artifacts.storage import storage_errors
 
 Bytes = npt.NDArray[np.uint8]
 
-ALIGNMENT = 4096
-"""Bytes that addresses, offsets and lengths of direct I/O are multiples of."""
+ALIGNMENT = 4096  # bytes that addresses, offsets and lengths of direct I/O are multiples of
 
-LINE = 64
-"""Bytes of a cache line: arrays one behind the other in a file or buffer begin at multiples."""
+LINE = 64  # bytes of a cache line: arrays one behind the other in a file or buffer begin at multiples
 
 
 def padded(nbytes: int) -> int:

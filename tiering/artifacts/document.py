@@ -1,40 +1,34 @@
-"""``manifest.json`` as a JSON document: read within bounds, sealed with a checksum of its own, checked by its schema.
-
-The JSON schemas in ``data_specs/schemas`` say what each kind's manifest looks like; `document_problems` applies them.
-"""
+"""``manifest.json`` as a JSON document: read within bounds, sealed with its own checksum, checked by its schema."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import islice
+from operator import getitem
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tiering.arguments import nameable
 from tiering.artifacts.checksum import digest_bytes
 from tiering.artifacts.manifest import External, FileEntry, Manifest
 from tiering.artifacts.open_directory import OpenDirectory, open_directory
-from tiering.artifacts.problems import Problem, raise_problems
+from tiering.artifacts.problems import Problem, body_problem, raise_problems
 from tiering.artifacts.storage import storage_errors
 from tiering.errors import FormatError, MissingError
 
 MANIFEST = "manifest.json"
 KINDS = ("graph", "features", "scores", "order", "names", "layout")
 MAJOR = 1
+# minor versions that this package writes; each is the first whose manifests are sealed
 MINORS = {"graph": 1, "features": 1, "scores": 2, "order": 1, "names": 0, "layout": 2}
-"""Minor version that this package writes, by kind. Each is the first whose manifests are sealed."""
-SUPPORTED_FEATURES = frozenset({"first", "edge_tables"})
-"""Names allowed in a manifest's ``requires``; any other is refused."""
+SUPPORTED_FEATURES = frozenset({"first", "edge_tables"})  # names allowed in ``requires``; any other is refused
 MAX_MANIFEST_BYTES = 4 * 1024 * 1024
-_MOST_DEPTH = 32
-"""Levels of nesting; manifests have fewer than ten."""
-_MOST_PROBLEMS = 100
-"""Problems that are listed of one manifest: a foreign one has as many as it has lines."""
-_MOST_WORDS = 200
-"""Characters of a problem: the schema's own messages quote what they object to."""
+_MOST_DEPTH = 32  # levels of nesting; manifests have fewer than ten
+_MOST_PROBLEMS = 100  # problems that are listed of one manifest: a foreign one has as many as it has lines
+_MOST_WORDS = 200  # characters of a problem: the schema's own messages quote what they object to
 
 
 def write_document(document: Mapping[str, Any]) -> bytes:
@@ -77,18 +71,29 @@ def open_manifest(path: str | Path, kind: str | None = None) -> Manifest:
 
     `MissingError`: there is none. `FormatError`: it is damaged, or of another kind than `kind`.
     """
-    directory = open_directory(Path(path))
+    return read_manifest(open_directory(Path(path)), kind)
+
+
+def read_manifest(directory: OpenDirectory, kind: str | None = None) -> Manifest:
+    """Return the manifest of an artifact of a `kind`, by default of any; `FormatError` for its problems."""
     document, data = read_document(directory)
     raise_problems(directory.path, document_problems(document, kind, data))
-    return parse_document(directory, document, data)
+    major, minor = map(int, document["version"].split("."))
+    files = {n: FileEntry(e["dtype"], tuple(e["shape"]), e["checksum"]) for n, e in document["files"].items()}
+    outside = document["external"].items()
+    external = {name: External(directory.path / e["path"], e["bytes"], e["digest"]) for name, e in outside}
+    return Manifest(
+        directory.path, document["format"].removeprefix("tiering."), (major, minor), files, dict(document["parts"]),
+        external, document["provenance"], document["body"], digest_bytes(data), directory, tuple(document["requires"]),
+    )  # fmt: skip
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"key {twice!r} stands twice in an object")
+    members: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in members:
+            raise ValueError(f"key {key!r} stands twice in an object")
+        members[key] = value
     return members
 
 
@@ -107,13 +112,11 @@ def _check_depth(document: Any, depth: int = 0) -> None:
 @lru_cache
 def schema(kind: str) -> dict[str, Any]:
     """Return the JSON schema of a kind's manifest, from the package or, in a source tree, from ``data_specs``."""
-    package = Path(__file__).resolve().parent.parent
-    for folder in (package / "schemas", package.parent / "data_specs" / "schemas"):
-        path = folder / f"{kind}.schema.json"
+    package, name = Path(__file__).resolve().parent.parent, f"{kind}.schema.json"
+    for path in (package / "schemas" / name, package.parent / "data_specs" / "schemas" / name):
         if path.is_file():
-            document: dict[str, Any] = json.loads(path.read_text())
-            return document
-    raise MissingError(f"{kind}.schema.json: not found in the package's directory; reinstall tiering")
+            return cast("dict[str, Any]", json.loads(path.read_text()))
+    raise MissingError(f"{name}: not found in the package's directory; reinstall tiering")
 
 
 @lru_cache
@@ -137,18 +140,14 @@ def _without_references(part: Any, kind: str) -> Any:
         return plain
     file, _, path = part["$ref"].partition("#/")
     owner = file.removesuffix(".schema.json") or kind
-    target: Any = schema(owner)
-    for key in path.split("/"):
-        target = target[key]
-    target = _without_references(target, owner)
+    target = _without_references(reduce(getitem, path.split("/"), schema(owner)), owner)
     return {**plain, "allOf": [*plain.get("allOf", []), target]} if plain else target
 
 
 def document_problems(document: Any, kind: str | None = None, data: bytes | None = None) -> list[Problem]:
     """Return all problems of a parsed manifest that can be seen without its files.
 
-    `kind` is the expected kind, by default the document's own; the seal is checked against `data`, the bytes that the
-    document was parsed from.
+    `kind`: the expected one, by default any. The seal is checked against `data`, the bytes that were parsed.
     """
     if not isinstance(document, dict) or not isinstance(document.get("format"), str):
         return [Problem(MANIFEST, "expected a JSON object with a text `format`", "schema")]
@@ -161,16 +160,12 @@ def document_problems(document: Any, kind: str | None = None, data: bytes | None
         return [problem]
     if kind is not None and actual != kind:
         return [Problem(MANIFEST, f"expected a {kind} artifact, found a {actual} artifact", "version")]
-    problems = [Problem(f"{MANIFEST}: {place}", text, "schema") for place, text in _schema_errors(document, actual)]
+    problems = [body_problem(place, text, "schema") for place, text in schema_problems(document, actual)]
     return problems or _entry_problems(document)
 
 
-def schema_problems(document: Any, name: str) -> list[str]:
-    """Return what is wrong with a document by the schema of that name: where, and what."""
-    return [f"{place}: {text}" for place, text in _schema_errors(document, name)]
-
-
-def _schema_errors(document: Any, name: str) -> Iterator[tuple[str, str]]:
+def schema_problems(document: Any, name: str) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with a document by the schema of that name: where, and what."""
     for error in islice(_validator(name).iter_errors(document), _MOST_PROBLEMS):
         yield _short(".".join(str(part) for part in error.absolute_path)) or "document", _short(error.message)
 
@@ -191,10 +186,8 @@ def _version_problem(document: dict[str, Any], kind: str, data: bytes | None) ->
         return problem
     requires = document.get("requires")
     texts = requires if isinstance(requires, list) and all(isinstance(name, str) for name in requires) else []
-    unknown = sorted(set(texts) - SUPPORTED_FEATURES)
-    if unknown:
-        message = f"requires features this package does not know: {_short(', '.join(unknown))}"
-        return Problem(MANIFEST, message, "version")
+    if unknown := ", ".join(sorted(set(texts) - SUPPORTED_FEATURES)):
+        return Problem(MANIFEST, f"requires features this package does not know: {_short(unknown)}", "version")
     return None
 
 
@@ -219,18 +212,17 @@ def _entry_problems(document: dict[str, Any]) -> list[Problem]:
     problems = []
     for section in ("files", "parts"):
         for name in filter(_unsafe_path, document[section]):
-            where = f"{MANIFEST}: {section}.{name}"
-            problems.append(Problem(where, "the path leaves the artifact's directory", "value"))
+            problems.append(body_problem(f"{section}.{name}", "the path leaves the artifact's directory"))
     for name, entry in document["files"].items():
         expected = FileEntry(entry["dtype"], tuple(entry["shape"]), entry["checksum"]).bytes
         if expected != entry["bytes"]:
             message = f"shape x dtype is {expected} bytes, `bytes` says {entry['bytes']}"
-            problems.append(Problem(f"{MANIFEST}: files.{name}", message, "size"))
+            problems.append(body_problem(f"files.{name}", message, "size"))
     for name, entry in document["external"].items():
         path = entry["path"]
         if not nameable(path) or (not Path(path).is_absolute() and _unsafe_path(path)):
-            where = f"{MANIFEST}: external.{name}"
-            problems.append(Problem(where, "a relative path may not leave the artifact's directory", "value"))
+            message = "a relative path may not leave the artifact's directory"
+            problems.append(body_problem(f"external.{name}", message))
     return problems
 
 
@@ -238,24 +230,3 @@ def _unsafe_path(name: str) -> bool:
     """Return whether a relative path could point outside its directory."""
     parts = Path(name).parts
     return not parts or Path(name).is_absolute() or ".." in parts or not nameable(name)
-
-
-def parse_document(directory: OpenDirectory, document: dict[str, Any], data: bytes) -> Manifest:
-    """Return the manifest of a document without problems."""
-    major, minor = document["version"].split(".")
-    files, external = document["files"].items(), document["external"].items()
-    return Manifest(
-        path=directory.path,
-        kind=document["format"].removeprefix("tiering."),
-        version=(int(major), int(minor)),
-        files={name: FileEntry(entry["dtype"], tuple(entry["shape"]), entry["checksum"]) for name, entry in files},
-        parts=dict(document["parts"]),
-        external={
-            name: External(directory.path / entry["path"], entry["bytes"], entry["digest"]) for name, entry in external
-        },
-        provenance=document["provenance"],
-        body=document["body"],
-        digest=digest_bytes(data),
-        held=directory,
-        requires=tuple(document["requires"]),
-    )

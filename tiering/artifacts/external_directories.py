@@ -1,8 +1,7 @@
 """Directories outside an output that come and go with it, such as those of stripe files: recorded in its journal.
 
 What a run made outside is removed when the run is undone; what it replaced, when the output is in place; what it needs
-only while it works, in both cases. Each such directory holds a file that names its output: nothing else is ever
-removed. Removals are durable before the journal that records them is removed.
+only while it works, in both cases. Each holds a file that names its output: nothing else is ever removed.
 """
 
 from __future__ import annotations
@@ -19,10 +18,8 @@ from tiering.artifacts.journal import OUTSIDE, Journal
 from tiering.artifacts.storage import fsync_directory, make_folders, missing_folders, storage_errors, write_durably
 from tiering.errors import FormatError, MissingError
 
-OWNER = "layout"
-"""File in such a directory that names its output."""
-_TEMPORARY = "temporary "
-"""Prefix of the journal keys of temporary directories, which count as finished work, unlike other directories."""
+OWNER = "layout"  # file in such a directory that names its output
+_TEMPORARY = "temporary "  # prefix of the keys of temporary directories, which count as finished work, unlike others
 _STRIPES = re.compile(r"ssd-\d+-of-\d+")
 
 
@@ -73,10 +70,7 @@ class ExternalDirectories:
                 return False
 
     def own_temporary(self, folder: Path) -> None:
-        """Create a directory that the run needs while it works; remove those of earlier runs with other options.
-
-        It holds finished work: it stays for the next run where the unfinished output does.
-        """
+        """Create a directory that the run needs while it works; remove those of earlier runs with other options."""
         for other in self._recorded(_TEMPORARY):
             if other != folder:
                 self._remove_temporary(other)
@@ -114,9 +108,8 @@ class ExternalDirectories:
 
     def _remove_temporary(self, folder: Path) -> None:
         if self.owns(folder):
-            for entry in folder.iterdir():
-                if entry.name != OWNER:  # which is removed last, in case of a kill
-                    shutil.rmtree(entry, ignore_errors=True)  # a worker that was lost may still write there
+            for entry in sorted(folder.iterdir(), key=lambda entry: entry.name == OWNER):  # which is removed last
+                shutil.rmtree(entry, ignore_errors=True)  # a worker that was lost may still write there
             shutil.rmtree(folder, ignore_errors=True)
             fsync_directory(folder.parent)
 

@@ -1,8 +1,6 @@
 """The one way to write a large file: blocks of 64 MiB that are synced, hashed and journalled, so a killed run goes on.
 
-The blocks are those of the checksum. They come in any order (`FileWriter.write`), or front to back as pieces of any
-size that are written in the background (`FileWriter.append`). Writes bypass the page cache where the file system
-allows it and the memory is aligned.
+Writes bypass the page cache where the file system allows it and the memory is aligned.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -30,14 +27,10 @@ from tiering.units import parse_threads
 
 Bytes = npt.NDArray[np.uint8]
 
-PIECE_BYTES = 8 * 1024 * 1024
-"""Size of the pieces in which appended bytes are written; a block is a whole number of pieces."""
-_PIECES = 4
-"""Pieces in memory: one is filled while the others are written."""
-_WRITERS = 4
-"""Concurrent writes: enough for an SSD."""
-_UNSEALED = 8
-"""Blocks that may wait for their seal; one sync seals all that wait."""
+PIECE_BYTES = 8 * 1024 * 1024  # size of the pieces in which appended bytes are written; a block is a multiple
+_PIECES = 4  # pieces in memory: one is filled while the others are written
+_WRITERS = 4  # concurrent writes: enough for an SSD
+_UNSEALED = 8  # blocks that may wait for their seal; one sync seals all that wait
 
 
 def appending_memory(nbytes: int, piece_bytes: int = PIECE_BYTES) -> int:
@@ -66,10 +59,11 @@ def damaged_blocks(path: Path, digests: Mapping[int, bytes], header: int = 0) ->
 class FileWriter:
     """A writer of one file of `nbytes`, reserved at once; a context manager that closes it.
 
-    With a `journal`, finished blocks are recorded under `key`; those of an earlier run are kept if they still have
-    their digests. `finished` receives the digests of all blocks when the context ends without an error.
-    `piece_bytes`, a power of two, is the size of appended writes. A `header`, of a multiple of 4096 bytes, precedes
-    the blocks: offsets, sizes and digests leave it out. Memory: none for `write`, `appending_memory` for `append`.
+    Blocks come in any order (`write`), or front to back as pieces of any size (`append`, from byte `done` on, which
+    takes `appending_memory`; `piece_bytes` is a power of two). With a `journal`, finished blocks are recorded under
+    `key`; those of an earlier run are kept if they still have their digests. `finished` receives the digests of all
+    blocks when the context ends without an error. A `header`, of a multiple of 4096 bytes, precedes the blocks:
+    offsets, sizes and digests leave it out.
     """
 
     def __init__(
@@ -96,8 +90,7 @@ class FileWriter:
                 write_all(self._file, np.frombuffer(header, np.uint8), 0)
                 os.fsync(self._file)
         missing = self.missing()
-        self.done = self.span(missing[0])[0] if missing else nbytes
-        """Bytes from the front that an earlier run has written; `append` may begin here."""
+        self.done = self.span(missing[0])[0] if missing else nbytes  # bytes from the front of an earlier run
         self._appender: _Appender | None = None
 
     def _take_over(self) -> None:
@@ -124,8 +117,7 @@ class FileWriter:
     def missing_ranges(self, fits: Callable[[range], bool]) -> Iterator[range]:
         """Yield ranges of missing blocks, each as long as ``fits(range)`` holds, at least one block.
 
-        Write each before the next is asked for. The grid of blocks does not depend on memory, threads or machine: a
-        block has the same bytes whoever makes it.
+        Write each before the next is asked for.
         """
         while missing := self.missing():
             first = end = missing[0]
@@ -148,13 +140,9 @@ class FileWriter:
         if end > self.nbytes or (data.size % self.block_bytes and end != self.nbytes):
             raise InternalError(f"{self.path}: {data.size} bytes from block {first} on are no whole blocks")
         pieces = [data[offset : offset + self.block_bytes] for offset in range(0, data.size, self.block_bytes)]
-        blocks = range(first, first + len(pieces))
-        if len(pieces) == 1:
-            digests = [self._write_block(first, data)]
-        else:
-            with ThreadPoolExecutor(_WRITERS) as pool:
-                digests = list(pool.map(self._write_block, blocks, pieces))
-        self.seal(dict(zip(blocks, digests, strict=True)))
+        with ThreadPoolExecutor(_WRITERS) as pool:  # it starts no more threads than there are blocks
+            digests = list(pool.map(self._write_block, range(first, first + len(pieces)), pieces))
+        self.seal(dict(enumerate(digests, first)))
 
     def _write_block(self, block: int, data: Bytes) -> bytes:
         self.put(data, block * self.block_bytes)
@@ -205,7 +193,7 @@ class FileWriter:
     def __enter__(self) -> FileWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self.close()
         if kind is None and self._finished is not None:
             self._finished(self.digests())
@@ -221,10 +209,8 @@ class _Appender:
         self._pieces, self._sealer = WriteBehind(buffers, _WRITERS), ThreadPoolExecutor(1)
         self._piece: Bytes | None = None
         self._filled = 0
-        self._hash, self._of_block = xxhash.xxh3_64(), deque[Future[None]]()
-        self._unsealed = deque[tuple[int, bytes, list[Future[None]]]]()
-        self._seals = deque[Future[None]]()
-        self._torn = False
+        self._hash, self._of_block = xxhash.xxh3_64(), list[Future[None]]()
+        self._unsealed, self._seals = deque[tuple[int, bytes, list[Future[None]]]](), deque[Future[None]]()
 
     def append(self, data: Bytes, offset: int | None) -> None:
         file, offset = self._file, self._next if offset is None else offset
@@ -247,26 +233,21 @@ class _Appender:
         self._hash.update(piece.data)
         self._of_block.append(self._pieces.submit(file.put, piece, self._end - piece.size))
         if self._end % file.block_bytes == 0 or self._end == file.nbytes:
-            self._unsealed.append(((self._end - 1) // file.block_bytes, self._hash.digest(), list(self._of_block)))
+            self._unsealed.append(((self._end - 1) // file.block_bytes, self._hash.digest(), self._of_block))
             self._seals.append(self._sealer.submit(self._seal))
-            self._hash = xxhash.xxh3_64()
-            self._of_block.clear()
+            self._hash, self._of_block = xxhash.xxh3_64(), []
         while self._seals and (len(self._seals) > _UNSEALED or self._end == file.nbytes):
             self._seals.popleft().result()
         if self._end == file.nbytes:
             self.close()
 
     def _seal(self) -> None:
-        """Record the blocks that wait, in order; none after one that was not written."""
+        """Record the blocks that wait; one sync serves all of them."""
         blocks = [self._unsealed.popleft() for _ in range(len(self._unsealed))]
-        if not blocks or self._torn:
-            return
-        self._torn = True
-        for _, _, writes in blocks:
-            for write in writes:
-                write.result()
-        self._file.seal({block: digest for block, digest, _ in blocks})
-        self._torn = False
+        for write in (write for _, _, writes in blocks for write in writes):
+            write.result()
+        if blocks:
+            self._file.seal({block: digest for block, digest, _ in blocks})
 
     def close(self) -> None:
         """Wait for writes under way, and give the memory back."""

@@ -18,8 +18,7 @@ import xxhash
 from tiering.artifacts.storage import fsync_directory, storage_errors
 
 JOURNAL = "journal.jsonl"
-JOURNAL_BEGIN = b'{"identity":'
-"""First bytes of every journal."""
+JOURNAL_BEGIN = b'{"identity":'  # first bytes of every journal
 OUTSIDE = "outside "
 """Prefix of keys about directories outside the output; see `tiering.artifacts.external_directories`."""
 
@@ -30,8 +29,7 @@ class Journal:
     def __init__(self, path: Path, identity: Mapping[str, Any], facts: dict[str, dict[str, Any]]) -> None:
         self.path, self.identity = path, identity
         self._facts, self._lock = facts, threading.Lock()
-        self.unproven = set(facts)
-        """Keys recorded by an earlier run, of bytes not verified since."""
+        self.unproven = set(facts)  # keys recorded by an earlier run, of bytes not verified since
         self._file = path.open("ab", buffering=0)
 
     @classmethod

@@ -1,8 +1,4 @@
-"""The manifest of an artifact, parsed: its files, nested artifacts, files outside. See ``data_specs/README.md``.
-
-`tiering.artifacts.document` reads and writes it as JSON. What a schema cannot say (sizes that must agree, files that
-must exist) is in each kind's own module.
-"""
+"""The manifest of an artifact, parsed: its files, nested artifacts, files outside. See ``data_specs/README.md``."""
 
 from __future__ import annotations
 
@@ -24,17 +20,13 @@ from tiering.errors import FormatError, InternalError
 from tiering.memory import available_memory
 
 AnyArray = npt.NDArray[Any]
-Digests = bytes
-"""Digests of the blocks of a file, concatenated."""
-CHECKSUMS = "checksums"
-"""File of an artifact with the digests of the blocks of all others."""
+Digests = bytes  # digests of the blocks of a file, concatenated
+CHECKSUMS = "checksums"  # file of an artifact with the digests of the blocks of all others
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+.-]{0,99}")
 
-INT32_NODES = 2**31
-"""Ids are int32 while their type has fewer nodes than this."""
+INT32_NODES = 2**31  # ids are int32 while their type has fewer nodes than this
 
-Relation = tuple[str, str, str]
-"""(source type, name, destination type)."""
+Relation = tuple[str, str, str]  # (source type, name, destination type)
 
 
 def valid_name(name: str) -> bool:
@@ -62,12 +54,10 @@ def storage_dtype(dtype: str) -> np.dtype[Any]:
 class FileEntry:
     """A raw file inside the artifact: little-endian, C order, no header."""
 
-    dtype: str
-    """NumPy name of one element, or ``bfloat16``."""
+    dtype: str  # NumPy name of one element, or ``bfloat16``
     shape: tuple[int, ...]
     checksum: str
-    blocks: Digests | None = field(default=None, compare=False, repr=False)
-    """Digests of its blocks while the artifact is being written."""
+    blocks: Digests | None = field(default=None, compare=False, repr=False)  # while the artifact is being written
 
     @classmethod
     def of(cls, dtype: str, shape: tuple[int, ...], blocks: bytes) -> FileEntry:
@@ -79,22 +69,15 @@ class FileEntry:
         """Size of the file in bytes."""
         return storage_dtype(self.dtype).itemsize * math.prod(self.shape)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the entry as in the manifest."""
-        return {"dtype": self.dtype, "shape": list(self.shape), "bytes": self.bytes, "checksum": self.checksum}
-
 
 @dataclass(frozen=True)
 class External:
     """A file outside the artifact that it refers to: a feature table that is not copied, or a stripe file."""
 
-    path: Path
-    """Absolute path; in the manifest it may be relative, if the file lies inside the artifact's directory."""
+    path: Path  # absolute path; in the manifest it may be relative, if the file lies inside the artifact's directory
     bytes: int
-    digest: str
-    """Sampled digest or full checksum; the prefix says which."""
-    blocks: Digests | None = field(default=None, compare=False, repr=False)
-    """Digests of its blocks while the artifact is being written, with a full checksum."""
+    digest: str  # sampled digest or full checksum; the prefix says which
+    blocks: Digests | None = field(default=None, compare=False, repr=False)  # while written, with a full checksum
 
     @classmethod
     def of(cls, path: Path, nbytes: int, blocks: Digests) -> External:
@@ -106,10 +89,6 @@ class External:
         """Whether the digest covers every byte."""
         return self.digest.startswith(PREFIX)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the entry as in the manifest."""
-        return {"path": str(self.path), "bytes": self.bytes, "digest": self.digest}
-
 
 @dataclass
 class Manifest:
@@ -118,21 +97,14 @@ class Manifest:
     path: Path
     kind: str
     version: tuple[int, int]
-    files: dict[str, FileEntry]
-    """Files inside the artifact by relative path."""
-    parts: dict[str, str]
-    """Nested artifacts: name (also the directory) to digest of their manifest."""
-    external: dict[str, External]
-    """Files outside the artifact by name."""
-    provenance: dict[str, Any]
-    """Stage, options, seed, package version, digests of the inputs."""
+    files: dict[str, FileEntry]  # files inside the artifact by relative path
+    parts: dict[str, str]  # nested artifacts: name (also the directory) to digest of their manifest
+    external: dict[str, External]  # files outside the artifact by name
+    provenance: dict[str, Any]  # stage, options, seed, package version, digests of the inputs
     body: dict[str, Any]
-    digest: str = ""
-    """Digest of the manifest's bytes: identifies the artifact's content."""
-    held: OpenDirectory | None = field(default=None, repr=False)
-    """The files as they were when the artifact was opened."""
-    requires: tuple[str, ...] = ()
-    """Features of the format that a reader must know."""
+    digest: str = ""  # digest of the manifest's bytes: identifies the artifact's content
+    held: OpenDirectory | None = field(default=None, repr=False)  # the files as they were when the artifact was opened
+    requires: tuple[str, ...] = ()  # features of the format that a reader must know
     verify: bool = False
     arrays: dict[str, AnyArray] = field(default_factory=dict, repr=False)
     verifiers: dict[str, Verifier] = field(default_factory=dict, repr=False)
@@ -166,32 +138,27 @@ class Manifest:
         return self.verifier(name).read_range(begin, end)
 
     def place(self, name: str) -> str:
-        """Return a path that opens the file `name`, whatever has become of its own path."""
-        return str(self.path / name) if self.held is None else self.held.place(name)
-
-    def image_place(self, name: str) -> str:
-        """Return a path that opens the external file `name`, whatever has become of its own path."""
-        path = self.external[name].path
-        return str(path) if self.held is None else self.held.place(path)
+        """Return a path that opens a file, inside or external, whatever has become of its own path."""
+        path = name if name in self.files or name not in self.external else self.external[name].path
+        return str(self.path / path) if self.held is None else self.held.place(path)
 
     def verifier(self, name: str) -> Verifier:
         """Return the verifier of the file `name`, or of an external file; one is shared by all its readers."""
         if name not in self.verifiers:
-            blocks = self._recorded_blocks().get(name)
-            if name in self.files:
-                entry, path, place = self.files[name], self.path / name, self.place(name)
-                nbytes, whole = entry.bytes, entry.checksum
-            elif name in self.external:
-                outside = self.external[name]
-                path, place, nbytes, whole = outside.path, self.image_place(name), outside.bytes, outside.digest
-            else:
+            entry = self.files.get(name) or self.external.get(name)
+            if entry is None:
                 raise FormatError(f"{self.path}: the manifest names no file {name}; make the artifact again")
+            if isinstance(entry, FileEntry):
+                path, whole = self.path / name, entry.checksum
+            else:
+                path, whole = entry.path, entry.digest
+            blocks = self._recorded_blocks().get(name)
             if blocks is not None and combine_digests(blocks) != whole:
                 raise FormatError(
                     f"{self.path / CHECKSUMS}: the digests of {name} do not give its checksum {whole}: the file is "
                     "damaged; make the artifact again"
                 )
-            self.verifiers[name] = Verifier(path, place, nbytes, whole, blocks)
+            self.verifiers[name] = Verifier(path, self.place(name), entry.bytes, whole, blocks)
         return self.verifiers[name]
 
     def checksums(self) -> bytes:
@@ -224,9 +191,15 @@ class Manifest:
             "version": f"{self.version[0]}.{self.version[1]}",
             "requires": list(self.requires),
             "provenance": self.provenance,
-            "files": {name: entry.to_json() for name, entry in sorted(self.files.items())},
-            "parts": dict(sorted(self.parts.items())),
-            "external": {name: entry.to_json() for name, entry in sorted(self.external.items())},
+            "files": {
+                name: {"dtype": file.dtype, "shape": list(file.shape), "bytes": file.bytes, "checksum": file.checksum}
+                for name, file in self.files.items()
+            },
+            "parts": self.parts,
+            "external": {
+                name: {"path": str(file.path), "bytes": file.bytes, "digest": file.digest}
+                for name, file in self.external.items()
+            },
             "body": self.body,
         }
 

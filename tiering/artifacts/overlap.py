@@ -1,55 +1,55 @@
-"""Refusal of paths of one command that overlap: its output, its inputs, and other directories it writes to."""
+"""Refusal of outputs: paths of one command that overlap, and directories that ``--force`` must not replace."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeAlias
 
 from tiering.artifacts.document import MANIFEST
-from tiering.artifacts.replaceable import own_files
-from tiering.errors import InputError
+from tiering.artifacts.manifest import CHECKSUMS
+from tiering.artifacts.storage import storage_errors
+from tiering.errors import ExistsError, InputError
+
+_Test: TypeAlias = Callable[[str], object]
+_NONE: _Test = frozenset[str]().__contains__
+_ARTIFACT = re.compile(r"checksums|manifest\.json|(nodes|relations|order|names|features|graph|tiers|pages)/.+")
+"""Files of an artifact, for one whose manifest is damaged."""
+_OTHERS = {
+    "export.json": (
+        b'"tiering.export"',
+        re.compile(r"export\.json|metadata\.yaml|load\.py|(nodes|relations)/.+\.(npy|bin)"),
+    ),
+    "processed/meta.json": (
+        b'"tiering generate"',
+        re.compile(r"processed/(meta\.json|[^/]+/(node_feat|node_label_19|\w+_idx|edge_index)\.npy)"),
+    ),
+}  # outputs that are no artifacts: the file that identifies them, its content, and their paths
 
 
 def refuse_overlap(
     out: Path, reads: Iterable[Path], writes: Iterable[Path] = (), around: Iterable[tuple[Path, str]] = ()
 ) -> None:
-    """Refuse an output that would change or be changed by other files of the same command.
+    """Raise `InputError`, naming both paths, if an output would change or be changed by files of the same command.
 
-    Parameters
-    ----------
-    out
-        Directory or file to create. It may not lie in, be, or hold any of `reads` and `writes`, nor be or hold the
-        working directory or any of `around`, nor lie in any artifact. Its hidden neighbours (``.OUT.partial``) count
-        as `out`.
-    reads
-        Files and directories that the command reads.
-    writes
-        Directories for other outputs, such as those of stripe files. They may hold `reads`, but not lie in them,
-        nor in any artifact.
-    around
-        Directories that may hold `out`, and for the message what the command does with each.
-
-    Raises
-    ------
-    InputError
-        Names both paths. Symbolic links and bind mounts are followed; nothing is written.
+    `out` may not lie in, be, or hold anything that the command `reads` or `writes` to, nor be or hold the working
+    directory or a directory of `around` (which may hold it; with what the command does there, for the message), nor lie
+    in any artifact. Its hidden neighbours (``.OUT.partial``) count as `out`. `writes`, such as directories of stripe
+    files, may hold `reads`, but not lie in them, nor in any artifact. Symbolic links and bind mounts are followed.
     """
     own = [out, *(out.parent / f".{out.name}.{suffix}" for suffix in ("partial", "old", "lock"))]
-    for path, what in ((Path.cwd(), "is the working directory"), *around):
-        if lies_in(path, *own):
-            raise InputError(f"{out}: expected a path apart from {path}, which {what}; choose another --out")
     read, written = tuple(reads), tuple(writes)
-    for path, what in (*((path, "reads") for path in read), *((path, "writes to") for path in written)):
-        if lies_in(path, *own) or lies_in(out, path):
-            raise InputError(
-                f"{out}: expected a path apart from {path}, which the command {what}; choose another --out"
-            )
+    apart = [(path, "the command reads") for path in read] + [(path, "the command writes to") for path in written]
+    for path, what in ((Path.cwd(), "is the working directory"), *around, *apart):
+        if lies_in(path, *own) or ((path, what) in apart and lies_in(out, path)):
+            raise InputError(f"{out}: expected a path apart from {path}, which {what}; choose another --out")
     for path in written:
-        for source in read:
-            if lies_in(path, source):
-                raise InputError(f"{path}: lies in {source}, which the command reads; choose another directory")
+        if (source := next((source for source in read if lies_in(path, source)), None)) is not None:
+            raise InputError(f"{path}: lies in {source}, which the command reads; choose another directory")
     for path in (out, *written):
         for folder in Path(os.path.realpath(path)).parents:
             if own_files(folder)(MANIFEST):
@@ -60,26 +60,27 @@ def lies_in(path: Path, *folders: Path) -> bool:
     """Return whether `path` is one of `folders` or lies in one, under any name; none need exist."""
     mounts = _mounts()
     around = {(system, parent) for system, place in _places(path, mounts) for parent in (place, *place.parents)}
-    parents = [parent for system, parent in around if not system]
-    same = any(_is_same(parent, folder) for folder in folders for parent in parents)
-    return same or any(not around.isdisjoint(_places(folder, mounts)) for folder in folders)
+    inodes = {_inode(parent) for system, parent in around if not system} - {None}
+    return any(_inode(folder) in inodes or not around.isdisjoint(_places(folder, mounts)) for folder in folders)
 
 
-def _is_same(one: Path, other: Path) -> bool:
-    try:
-        return one.samefile(other)
-    except OSError:
-        return False
+def _inode(path: Path) -> tuple[int, int] | None:
+    with suppress(OSError):
+        status = path.stat()
+        return status.st_dev, status.st_ino
+    return None
 
 
 def _mounts() -> dict[Path, tuple[str, str]]:
     """Return, by mount point, the file system and which of its directories is mounted."""
     try:
-        lines = os.fsdecode(Path("/proc/self/mountinfo").read_bytes()).split("\n")[:-1]
+        text = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
     except OSError:
         return {}
-    columns = (line.split()[2:5] for line in lines)
-    return {Path(_unescaped(place)): (system, _unescaped(root)) for system, root, place in columns}
+    rows = []
+    for line in text.split("\n")[:-1]:  # blanks and backslashes of paths are written in octal
+        rows.append([re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), name) for name in line.split()[2:5]])
+    return {Path(place): (system, root) for system, root, place in rows}
 
 
 def _places(path: Path, mounts: dict[Path, tuple[str, str]]) -> set[tuple[str, Path]]:
@@ -92,6 +93,50 @@ def _places(path: Path, mounts: dict[Path, tuple[str, str]]) -> set[tuple[str, P
     return {("", path), (system, Path(root) / path.relative_to(point))}
 
 
-def _unescaped(text: str) -> str:
-    """Return a path of ``mountinfo``, which writes blanks and backslashes in octal."""
-    return re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), text)
+def own_files(folder: Path) -> _Test:
+    """Return the test for files that a stage has written in `folder`, by relative path; false for all if none has."""
+    data = _content(folder / MANIFEST)
+    if data is None:
+        tests = (paths.fullmatch for name, (mark, paths) in _OTHERS.items() if mark in (_content(folder / name) or b""))
+        return next(tests, _NONE)
+    try:
+        document = json.loads(data)
+        ours = str(document["format"]).startswith("tiering.")
+        names = {MANIFEST, *document["files"], *(file["path"] for file in document["external"].values())}
+        nested = {part: own_files(folder / part) for part in document["parts"]}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return _ARTIFACT.fullmatch if b'"tiering.' in data or (folder / CHECKSUMS).is_file() else _NONE
+
+    def is_own(name: str) -> object:
+        part, _, rest = name.partition("/")
+        return ours and (name in names or (part in nested and nested[part](rest)))
+
+    return is_own
+
+
+def _content(file: Path) -> bytes | None:
+    with storage_errors(file):
+        return file.read_bytes() if file.is_file() else None
+
+
+def refuse_foreign(out: Path, is_own: _Test | None = None) -> None:
+    """Raise `ExistsError`, naming the first file at `out` that does not pass `is_own`, by default `own_files`."""
+    if not out.is_dir():
+        raise ExistsError(
+            f"{out}: expected a directory to replace, found a file; move it away, or choose another --out"
+        )
+    is_own = is_own or own_files(out)
+    errors: list[OSError] = []
+    tree = sorted(os.walk(out, onerror=errors.append))
+    with storage_errors(out):
+        if errors:
+            raise errors[0]
+    for folder, folders, names in tree:
+        links = [name for name in folders if Path(folder, name).is_symlink()]
+        for name in sorted((*names, *links)):
+            file = Path(folder, name)
+            if not is_own(file.relative_to(out).as_posix()):
+                raise ExistsError(
+                    f"{out}: holds {file}, which tiering did not write; --force replaces what tiering wrote, and empty "
+                    "directories: move that file away, or choose another --out"
+                )

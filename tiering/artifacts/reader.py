@@ -1,9 +1,6 @@
 """The one way to read large files: direct reads by the core's `StreamReader`, the next chunk while one is used.
 
-- `chunks`: arrays of one length, front to back, whatever each of them is (mapped, a view, in memory). What lies in the
-  page cache already is read from there, everything else by direct reads from all disks at once.
-- `SegmentFile`: a scratch file of segments that are written one after the other and read again in that order.
-- `open_stream`: ranges of files in an order of the caller's own.
+What lies in the page cache already is read from there, everything else by direct reads from all disks at once.
 """
 
 from __future__ import annotations
@@ -23,18 +20,15 @@ import numpy.typing as npt
 from tiering import native
 from tiering.artifacts.background import prefetch
 from tiering.artifacts.direct_io import aligned_bytes, direct_engine, open_direct, padded, write_all
-from tiering.artifacts.storage import reserve, storage_errors
+from tiering.artifacts.storage import open_descriptor, open_raw, reserve, storage_errors
 from tiering.artifacts.verify import Verifier
 
 AnyArray = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
 
-_PADDING = 8192
-"""Bytes of a buffer beyond its chunk: direct reads begin and end at multiples of 4096."""
-_FRACTION_SAMPLES = 256
-"""Pages sampled to estimate which fraction of a file is cached."""
-_SAMPLES = 16
-"""Pages of a file that must all be in the page cache for it to count as cached."""
+_PADDING = 8192  # bytes of a buffer beyond its chunk: direct reads begin and end at multiples of 4096
+_FRACTION_SAMPLES = 256  # pages sampled to estimate which fraction of a file is cached
+_SAMPLES = 16  # pages of a file that must all be in the page cache for it to count as cached
 
 
 def open_stream(paths: Sequence[Path], buffers: Sequence[Bytes]) -> native.StreamReader:
@@ -121,12 +115,9 @@ class _Region:
     path: Path
     offset: int
     stride: int
-    width: int
-    """Bytes of an entry that are viewed, from the first to the last."""
-    members: dict[int, int]
-    """Arrays, by number, and where in an entry they begin."""
-    verifier: Verifier | None = None
-    """Compares what is read with the checksums of the file."""
+    width: int  # bytes of an entry that are viewed, from the first to the last
+    members: dict[int, int]  # arrays, by number, and where in an entry they begin
+    verifier: Verifier | None = None  # compares what is read with the checksums of the file
 
     def span(self, first: int, end: int) -> tuple[int, int]:
         """Return offset and number of the bytes of entries [first, end)."""
@@ -178,6 +169,38 @@ def mapped_file(array: AnyArray) -> np.memmap[Any, Any] | None:
     return None if mapped is None or mapped.filename is None else mapped
 
 
+def find_mapping(array: npt.NDArray[Any]) -> tuple[Path, int] | None:
+    """Return the file that a contiguous array is mapped from, and the position of its first byte in the file.
+
+    ``None`` for memory of no file. Shared memory has names such as ``/memfd:NAME``; that of a file that was removed
+    ends with `` (deleted)``.
+    """
+    address = np.asarray(array).ctypes.data
+    if array.nbytes == 0:
+        return None
+    for line in Path("/proc/self/maps").read_text(errors="surrogateescape").splitlines():
+        bounds, _, offset, _, inode, *path = line.split(maxsplit=5)
+        begin, end = (int(bound, 16) for bound in bounds.split("-"))
+        if begin <= address < end:
+            return (Path(path[0]), int(offset, 16) + address - begin) if path and inode != "0" else None
+    return None
+
+
+def map_again(array: npt.NDArray[Any], path: Path) -> tuple[npt.NDArray[Any], int | None]:
+    """Return an array that a library has mapped from `path` as a read-only `np.memmap`, and its position in the file.
+
+    Any other array is returned as it is, with ``None``.
+    """
+    file, offset = find_mapping(array) or (None, 0)
+    if file is None or min(array.strides, default=0) < 0 or not path.exists() or not path.samefile(file):
+        return array, None
+    if offset % array.itemsize:
+        return array.copy(), None
+    span = 1 + sum((n - 1) * step for n, step in zip(array.shape, array.strides, strict=True)) // array.itemsize
+    flat = open_raw(path, array.dtype, (span,), offset)
+    return np.ndarray(array.shape, array.dtype, flat, strides=array.strides), offset
+
+
 def offset_in(mapped: np.memmap[Any, Any], array: AnyArray) -> int:
     """Return the offset in bytes, in the file of a map, of a view of that map."""
     # An offset that is no multiple of the page is where numpy says all the same: its mapping begins earlier.
@@ -205,23 +228,16 @@ def _sample_pages(region: _Region, size: int, samples: int) -> Iterator[bool]:
         yield False
         return
     begin, nbytes = region.span(0, size)
-    with storage_errors(region.path):
-        fd = os.open(region.path, os.O_RDONLY)
-        try:
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # a page that is missing must not bring others
-            for part in range(samples):
-                yield _is_page_cached(fd, begin + int((part + random.random()) / samples * nbytes))
-        finally:
-            os.close(fd)
-
-
-def _is_page_cached(fd: int, offset: int) -> bool:
-    try:
-        return os.preadv(fd, [bytearray(1)], offset, os.RWF_NOWAIT) == 1
-    except OSError as error:
-        if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP):
-            return False
-        raise
+    with storage_errors(region.path), open_descriptor(region.path) as fd:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # a page that is missing must not bring others
+        for part in range(samples):
+            offset = begin + int((part + random.random()) / samples * nbytes)
+            try:
+                yield os.preadv(fd, [bytearray(1)], offset, os.RWF_NOWAIT) == 1
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.EOPNOTSUPP):
+                    raise
+                yield False
 
 
 class SegmentFile:

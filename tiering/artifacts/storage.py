@@ -5,15 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from tiering.errors import BusyError, FormatError, MissingError, StorageError, TieringError
+from tiering.errors import StorageError, TieringError
 from tiering.units import format_bytes
 
 T = TypeVar("T")
@@ -30,10 +29,7 @@ def display_path(path: str | os.PathLike[str]) -> str:
 
 
 def disk_free(path: Path) -> int:
-    """Return the bytes free on the file system that holds `path`, or is going to, as `df` counts them.
-
-    What a file system reserves for root is not counted: root in a container may not have it either.
-    """
+    """Return the bytes free on the file system that holds `path`, or is going to, as `df` counts them."""
     return shutil.disk_usage(nearest_folder(path)).free
 
 
@@ -64,16 +60,14 @@ def require_space(wanted: Mapping[Path, int]) -> None:
 def storage_errors(path: Path | None = None, needed: int = 4096) -> Iterator[None]:
     """Turn ``OSError`` into a `StorageError` that names `path`, by default the error's own file, and says what to do.
 
-    `needed`: bytes the file needs, for the message on a full disk; a directory or an entry takes some KiB. Writers and
-    the public functions do this for what is called in them: stages need it only where an error has no file.
+    `needed`: bytes the file needs, for the message on a full disk. Writers and public functions do this already.
     """
     try:
         yield
     except TieringError:
         raise
     except OSError as error:
-        name = error.filename if path is None else path
-        text = f"{error.strerror or error}"
+        name, text = error.filename if path is None else path, f"{error.strerror or error}"
         if name is not None and not isinstance(name, int):
             name = Path(display_path(os.fsdecode(name)))
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -85,19 +79,27 @@ def storage_errors(path: Path | None = None, needed: int = 4096) -> Iterator[Non
         raise StorageError(error.errno, text) from error
 
 
+@contextmanager
+def open_descriptor(path: str | os.PathLike[str], flags: int = os.O_RDONLY | os.O_CLOEXEC) -> Iterator[int]:
+    """Open a file as a descriptor, and close it in the end."""
+    fd = os.open(path, flags, 0o666)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
 def reserve(path: Path, nbytes: int) -> None:
     """Create `path` with `nbytes` allocated bytes, so that a full disk shows now and not as SIGBUS later."""
     with storage_errors(path, nbytes):
         path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o666)
-        try:
-            if nbytes:
-                os.posix_fallocate(fd, 0, nbytes)
-        except OSError:
-            os.ftruncate(fd, 0)  # free what was allocated, so that the message says what is free without this file
-            raise
-        finally:
-            os.close(fd)
+        with open_descriptor(path, os.O_CREAT | os.O_RDWR | os.O_TRUNC) as fd:
+            try:
+                if nbytes:
+                    os.posix_fallocate(fd, 0, nbytes)
+            except OSError:
+                os.ftruncate(fd, 0)  # free what was allocated, so that the message says what is free without this file
+                raise
 
 
 def write_durably(path: Path, data: bytes) -> None:
@@ -120,39 +122,10 @@ def open_raw(path: Path | str, dtype: np.dtype[Any], shape: tuple[int, ...], off
             raise StorageError(errno.EIO, f"{name}: the file was cut while it was open ({error})") from error
 
 
-def unless_replaced(path: Path, read: Callable[[], T], failed: Callable[[T], bool] = lambda _: False) -> T:
-    """Return what `read` reads of the artifact at `path`, and read again if that fails while it is replaced.
-
-    `read` fails by an error, or by a result for which `failed` is true. `BusyError`: it was replaced each time.
-    """
-
-    def state() -> object:
-        with suppress(OSError, ValueError):
-            status = path.stat()
-            return status.st_dev, status.st_ino, status.st_ctime_ns
-        return None
-
-    for pause in (0.0, 0.02, 0.1):
-        time.sleep(pause)
-        before = state()
-        try:
-            result = read()
-            if state() == before or not failed(result):
-                return result
-        except (FormatError, MissingError):
-            if state() == before:
-                raise
-    raise BusyError(f"{path}: is being replaced; open it again when the run that writes it has ended")
-
-
 def fsync_directory(path: Path) -> None:
     """Make the entries of a directory durable."""
-    with storage_errors(path):
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+    with storage_errors(path), open_descriptor(path, os.O_RDONLY | os.O_DIRECTORY) as fd:
+        os.fsync(fd)
 
 
 def missing_folders(folder: Path) -> list[Path]:

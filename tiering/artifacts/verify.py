@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,35 +15,27 @@ import xxhash
 
 from tiering.artifacts import checksum
 from tiering.artifacts.direct_io import read_all
-from tiering.artifacts.storage import storage_errors
+from tiering.artifacts.storage import open_descriptor, storage_errors
 from tiering.errors import FormatError
 from tiering.units import parse_threads
 
 Bytes = npt.NDArray[np.uint8]
 
 
-class _Stream:
-    """The position of one thread in a file, and the hash of the block it is in."""
-
-    def __init__(self) -> None:
-        self.at, self.hash = -1, xxhash.xxh3_64()
-
-
 class Verifier:
     """The expected content of a file: readers `update` it with what they read, `finalize` reads all other blocks.
 
     `path` is the file's name in messages, `place` the path that opens it, `whole` its checksum, `blocks` the digests of
-    its blocks: ``None`` where they were not recorded; then only `finalize` compares.
+    its blocks: ``None`` where they were not recorded; then only `finalize` compares. `read` is whether a reader has
+    begun the file; then all of it is verified before results are published.
     """
 
     def __init__(self, path: Path, place: str, nbytes: int, whole: str, blocks: bytes | None) -> None:
-        self.path, self.place, self.nbytes = path, place, nbytes
-        self.read = False
-        """Whether a reader has begun the file; then all of it is verified before results are published."""
+        self.path, self.place, self.nbytes, self.read = path, place, nbytes, False
         self._whole, self._blocks = whole, blocks
         self._pending = set(range(checksum.num_blocks(nbytes)))
         self._lock = threading.Lock()
-        self._streams: dict[int, _Stream] = {}
+        self._streams: dict[int, tuple[int, Any]] = {}  # by thread: where it is, and the hash of the block it is in
 
     @property
     def done(self) -> bool:
@@ -53,25 +46,25 @@ class Verifier:
         """Verify blocks that one thread reads whole, in consecutive calls; `FormatError` if one is damaged."""
         if self.done or self._blocks is None:
             return
-        stream = self._streams.setdefault(threading.get_ident(), _Stream())
-        if offset != stream.at:
+        at, hasher = self._streams.get(threading.get_ident(), (-1, None))
+        if offset != at:
             skipped = -offset % checksum.BLOCK_BYTES
-            offset, data, stream.hash = offset + skipped, data[skipped:], xxhash.xxh3_64()
+            offset, data, hasher = offset + skipped, data[skipped:], xxhash.xxh3_64()
         while len(data):
             block = offset // checksum.BLOCK_BYTES
             _, end = self.span(block)
             piece = data[: end - offset]
             pending = block in self._pending
             if pending:
-                stream.hash.update(piece)
+                hasher.update(piece)
             offset, data = offset + len(piece), data[len(piece) :]
             if offset == end:
-                if pending and stream.hash.digest() != self._expected(block):
+                if pending and hasher.digest() != self._expected(block):
                     raise self._error(block)
                 with self._lock:
                     self._pending.discard(block)
-                stream.hash = xxhash.xxh3_64()
-        stream.at = offset
+                hasher = xxhash.xxh3_64()
+        self._streams[threading.get_ident()] = offset, hasher
 
     def finalize(self, data: memoryview | None = None) -> None:
         """Verify the blocks that are not verified yet: read them, or take them from `data`, the whole file mapped."""
@@ -85,9 +78,7 @@ class Verifier:
         size = checksum.BLOCK_BYTES
         blocks = range(begin // size, -(-end // size)) if self._blocks is not None and begin < end else range(0)
         data, stop = np.empty(end - begin, np.uint8), self.span(blocks[-1])[1] if blocks else end
-        with storage_errors(self.path):
-            fd = os.open(self.place, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with storage_errors(self.path), open_descriptor(self.place) as fd:
             if (found := os.lseek(fd, 0, os.SEEK_END)) < stop:
                 raise FormatError(f"{self.path}: expected {self.nbytes} bytes, found {found}; make the artifact again")
             read_all(fd, data.data, begin)
@@ -99,8 +90,6 @@ class Verifier:
                 checksum.hash_range(hasher, fd, last, high)
                 if hasher.digest() != self._expected(block):
                     raise self._error(block)
-        finally:
-            os.close(fd)
         return data
 
     def span(self, block: int) -> tuple[int, int]:
@@ -114,12 +103,11 @@ class Verifier:
 
     def damaged(self, blocks: Iterable[int], threads: int | None = None, data: memoryview | None = None) -> list[int]:
         """Return those of `blocks` that are damaged; all or none where only the file's checksum is known."""
-        wanted = sorted(blocks)
+        wanted, threads = sorted(blocks), threads or parse_threads("auto")
         if not wanted:
             return []
         if self._blocks is None:
             wanted = list(range(checksum.num_blocks(self.nbytes)))
-        threads = threads or parse_threads("auto")
         if data is not None:
             with ThreadPoolExecutor(threads) as pool:
                 digests = list(pool.map(lambda block: checksum.block_digest(data[slice(*self.span(block))]), wanted))

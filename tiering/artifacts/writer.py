@@ -1,45 +1,180 @@
-"""Write a new artifact: its files first, the manifest last, the rename at the end."""
+"""Write an output directory: each file once, journalled so that a killed run goes on; an artifact's manifest last."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from tiering.artifacts.artifact import Artifact
-from tiering.artifacts.checksum import DIGEST_BYTES, digest_bytes
-from tiering.artifacts.directory_writer import DirectoryWriter
+from tiering.artifacts.atomic import OutputDirectory
+from tiering.artifacts.checksum import DIGEST_BYTES, digest_bytes, split_digests
 from tiering.artifacts.document import MAJOR, MANIFEST, MINORS, document_problems, write_document
-from tiering.artifacts.manifest import CHECKSUMS, External, Manifest
+from tiering.artifacts.file_writer import PIECE_BYTES, FileWriter, block_key, damaged_blocks
+from tiering.artifacts.journal import JOURNAL, Journal
+from tiering.artifacts.manifest import CHECKSUMS, External, FileEntry, Manifest, storage_dtype
 from tiering.artifacts.open_directory import OpenDirectory, require_descriptors
-from tiering.artifacts.storage import storage_errors
-from tiering.errors import FormatError
+from tiering.artifacts.storage import storage_errors, write_durably
+from tiering.errors import CapabilityError, FormatError, InputError, InternalError, TieringError
 from tiering.version import __version__
 
+Self = TypeVar("Self", bound="DirectoryWriter")
 
-class ArtifactWriter(DirectoryWriter):
-    """A writer of one artifact of a `kind`; for its options see `DirectoryWriter`."""
+
+class DirectoryWriter:
+    """A writer of the files of one directory, which appears whole or not at all; a context manager.
+
+    Leaving it without a commit (an error, Ctrl-C) removes everything written, and turns an ``OSError`` into a
+    `StorageError`. With an `identity` (see `OutputDirectory`), finished files stay for the next run of the same
+    command, unless the error is the input's: ask `has` before a file is made once more. Of the artifacts `reads` that
+    the directory is made from, those that verify are verified to the end before the commit. With a `parent`, the
+    directory is a subdirectory of the parent's; `root` is the outermost one. The `journal` is ``None`` for a run that
+    cannot be resumed. Artifacts have a `kind`; `external` are files outside that the manifest refers to, by name.
+    """
 
     def __init__(
         self,
         out: str | os.PathLike[str],
-        kind: str,
+        kind: str = "",
         *,
         force: bool = False,
         identity: Mapping[str, Any] | None = None,
-        parent: ArtifactWriter | None = None,
+        parent: DirectoryWriter | None = None,
         reads: Sequence[Artifact | None] = (),
     ) -> None:
-        super().__init__(out, force=force, identity=identity, parent=parent, reads=reads)
-        self.kind, self._artifact = kind, parent
+        self.kind, self._reads, self._parent = kind, reads, parent
+        self._files: dict[str, FileEntry] = {}
         self._parts: dict[str, str] = {}
         self._adopted: list[Artifact] = []
         self.external: dict[str, External] = {}
-        """Files outside the artifact that its manifest refers to, by name."""
+        self._output: OutputDirectory | None = None
+        if parent is None:
+            read = [artifact.path for artifact in reads if artifact is not None]
+            self._output = OutputDirectory(out, force=force, identity=identity, reads=read)
+            self.path, self.out, self.root = self._output.path, self._output.out, self._output.out
+            self.journal: Journal | None = self._output.journal
+            self.prefix = ""
+        else:
+            self.path, self.out = parent.path / out, parent.out / out
+            self.journal, self.prefix, self.root = parent.journal, f"{parent.prefix}{out}/", parent.root
+            self.path.mkdir(exist_ok=True)
+        if self.journal is not None and reads and not any(one is not None and one.manifest.verify for one in reads):
+            self.journal.unproven.clear()  # like the inputs, an earlier run's files are not verified
+
+    def header(self, name: str, dtype: str, shape: tuple[int, ...]) -> bytes:
+        """Return the bytes that precede the content of a file, a multiple of 4096."""
+        return b""
+
+    def put(self, name: str, array: np.ndarray[Any, Any], dtype: str | None = None) -> None:
+        """Write a whole array as file `name`. Cost: one pass over its bytes."""
+        declared = dtype or array.dtype.name
+        stored = np.ascontiguousarray(array, storage_dtype(declared)).reshape(-1)
+        with self.file(name, declared, array.shape, resumable=False) as file:
+            file.write(0, stored.view(np.uint8))
+
+    def file(
+        self,
+        name: str,
+        dtype: str,
+        shape: tuple[int, ...],
+        *,
+        resumable: bool = True,
+        piece_bytes: int = PIECE_BYTES,
+    ) -> FileWriter:
+        """Begin a file; use the writer as a context manager, which records the file at its end.
+
+        `resumable`: finished blocks are recorded in the journal, and a killed run goes on from them.
+        """
+        if self.journal is not None:  # until it is finished again, an earlier run's record does not hold
+            self.journal.forget(f"file {self.prefix}{name}")
+        entry = FileEntry(dtype, tuple(map(int, shape)), "")
+        return FileWriter(
+            self.path / name, entry.bytes, self.journal if resumable else None, self.prefix + name,
+            finished=lambda digests: self.record(name, FileEntry.of(entry.dtype, entry.shape, digests)),
+            piece_bytes=piece_bytes, header=self.header(name, entry.dtype, entry.shape),
+        )  # fmt: skip
+
+    def has(self, *names: str) -> bool:
+        """Return whether all these files are finished, and keep them.
+
+        Files of an earlier run are compared with their digests, once; a damaged one is not finished. Cost: reads them.
+        """
+        return all(map(self._has, names))
+
+    def _has(self, name: str) -> bool:
+        key, file, journal = f"file {self.prefix}{name}", self.path / name, self.journal
+        facts = None if journal is None else journal.get(key)
+        if journal is None or facts is None or "blocks" not in facts or not file.is_file():
+            return False
+        blocks = bytes.fromhex(facts["blocks"])
+        entry = FileEntry.of(facts["dtype"], tuple(facts["shape"]), blocks)
+        header = self.header(name, entry.dtype, entry.shape)
+        with file.open("rb") as stream:
+            if file.stat().st_size != len(header) + entry.bytes or stream.read(len(header)) != header:
+                return False
+        if key in journal.unproven and (wrong := damaged_blocks(file, split_digests(blocks), len(header))):
+            journal.forget(key, *(f"{block_key(self.prefix + name)}{block}" for block in wrong))
+            return False
+        journal.unproven.discard(key)
+        self._files[name] = entry
+        return True
+
+    def required_journal(self) -> Journal:
+        """Return the journal; `InternalError` if there is none."""
+        if self.journal is None:
+            raise InternalError(f"{self.out}: written without an identity")
+        return self.journal
+
+    def record(self, name: str, entry: FileEntry) -> None:
+        """Record a file that was written under `path`, and synced, by other means."""
+        self._files[name] = entry
+        if self.journal is not None:
+            blocks = (entry.blocks or b"").hex()
+            self.journal.record(f"file {self.prefix}{name}", dtype=entry.dtype, shape=list(entry.shape), blocks=blocks)
+
+    def finish_reads(self) -> None:
+        """Verify the inputs that were read to the end, and their arrays of nodes even if they were not read."""
+        for artifact in self._reads:
+            if artifact is not None:
+                artifact.finish_reads("nodes/")
+
+    def sweep(self, keep: Collection[Path] = (), parts: Collection[Path] = ()) -> None:
+        """Remove what was not recorded, such as scratch files; files to `keep` and the content of `parts` stay."""
+        known = {*(self.path / name for name in self._files), self.path / JOURNAL, *keep}
+        seen = []
+        for folder, folders, names in os.walk(self.path):
+            folders[:] = [name for name in folders if Path(folder, name) not in parts]
+            seen.append(Path(folder))
+            for name in names:
+                if (file := Path(folder, name)) not in known:
+                    file.unlink()
+        for empty in reversed(seen[1:]):
+            if not any(empty.iterdir()):
+                empty.rmdir()
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, value: object, trace: object) -> None:
+        if self._output is None:
+            return
+        # Python's own errors are bugs: the next run must not stumble over them at the same place.
+        passing = (KeyboardInterrupt, OSError, MemoryError, CapabilityError)
+        if isinstance(value, passing) and not isinstance(value, InputError):
+            self._output.suspend()
+        else:
+            self._output.discard()
+        if isinstance(value, OSError) and not isinstance(value, TieringError):
+            with storage_errors():
+                raise value
+
+
+class ArtifactWriter(DirectoryWriter):
+    """A writer of one artifact of a `kind`."""
 
     def part(self, name: str, kind: str) -> ArtifactWriter:
         """Begin a nested artifact in the subdirectory `name`, to be committed before this one."""
@@ -48,8 +183,7 @@ class ArtifactWriter(DirectoryWriter):
     def adopt(self, artifact: Artifact, name: str) -> None:
         """Add a finished artifact as part `name`, by hard links where possible, else by copies.
 
-        If it verifies (`Artifact.verify_reads`), all its files are verified at `commit`. Cost: reads the blocks that
-        nobody has read.
+        If it verifies, all its files are verified at `commit`. Cost: reads the blocks that nobody has read.
         """
         _copy_part(artifact, self.path / name)
         self._parts[name] = artifact.digest
@@ -76,10 +210,10 @@ class ArtifactWriter(DirectoryWriter):
         problems = document_problems(json.loads(data), self.kind, data)
         if problems:
             raise FormatError(f"{self.out}: the manifest to be written is invalid: {problems[0]}")
-        self.put_document(MANIFEST, data)
+        write_durably(self.path / MANIFEST, data)
         manifest.digest = digest_bytes(data)
-        if self._artifact is not None:
-            self._artifact._parts[self.path.name] = manifest.digest
+        if self._parent is not None:
+            self._parent._parts[self.path.name] = manifest.digest
         if self._output is not None:
             # The caller opens the artifact next, and features outside, and maps arrays.
             require_descriptors(32 + sum(len(names) for _, _, names in os.walk(self.path)))

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.manifest import storage_dtype
-from tiering.artifacts.mapping import map_again
+from tiering.artifacts.reader import map_again
 from tiering.datasets.import_context import ImportContext
 from tiering.datasets.scratch import Scratch, chunks
 from tiering.errors import InputError, TieringError, quoted

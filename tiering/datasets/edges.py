@@ -15,8 +15,7 @@ from tiering.datasets.import_context import ImportContext
 from tiering.datasets.options import MAX_NODES
 from tiering.datasets.scratch import chunks, first_wrong
 from tiering.errors import BudgetError, InputError
-from tiering.formats.column_ids import as_lists
-from tiering.formats.dataset import EdgeData
+from tiering.formats.dataset import EdgeData, as_lists
 from tiering.formats.features import EDGE_FEATURES
 from tiering.units import format_bytes
 

@@ -187,7 +187,7 @@ def _open(context: ImportContext, read: Callable[[], Dataset], source: str) -> D
     except BaseException:
         context.scratch.close()
         raise
-    dataset.on_close(context.scratch.close)
+    dataset.close_files = context.scratch.close
     return dataset
 
 

@@ -147,9 +147,8 @@ def _read(path: Path) -> list[DatasetSpec]:
     except (ValueError, RecursionError) as error:
         what = " ".join(str(error).split())[:200]
         raise InputError(f"{path}: expected {language} ({what}); correct the file") from error
-    problems = schema_problems(document, "source")
-    if problems:
-        raise InputError(f"{path}: {problems[0]}; see data_specs/sources.md")
+    for place, text in schema_problems(document, "source"):
+        raise InputError(f"{path}: {place}: {text}; see data_specs/sources.md")
     return [_make_spec(document, size, variant) for size, variant in document["variants"].items()]
 
 

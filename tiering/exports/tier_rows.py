@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.reader import chunks
 from tiering.artifacts.storage import open_raw
+from tiering.formats.feature_rows import RowStream
 from tiering.formats.layout import MEMORY_TIERS, Layout, image_bytes, image_name, tier_file
 
 Bytes = npt.NDArray[np.uint8]
@@ -18,34 +18,15 @@ _HELD = 5
 """Pieces in memory: one that the caller has, two being read, two between pages and rows."""
 
 
-class TierRows:
-    """Feature rows of a node type by rank, a `tiering.formats.feature_rows.RowStream`.
+class TierRows(RowStream):
+    """Feature rows of a node type by rank.
 
     With `Artifact.verify_reads`, the bytes read are compared with the checksums of the files.
     """
 
     def __init__(self, layout: Layout, node_type: str) -> None:
         self._layout, self._entry = layout, layout.type_layout(node_type)
-
-    @property
-    def path(self) -> Path:
-        """The layout's directory."""
-        return self._layout.path
-
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        return self._entry.num_nodes
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row."""
-        return self._entry.row_bytes
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of all rows."""
-        return self.rows * self.row_bytes
+        super().__init__(layout.path, self._entry.num_nodes, self._entry.row_bytes)
 
     def bytes_on_disk(self) -> int:
         """Return the bytes that reading all rows reads: the files of the memory tiers, and pages with their padding."""
@@ -60,10 +41,7 @@ class TierRows:
         return _HELD * min(max(1, step) * padded + 2 * page * max(1, self._layout.num_images), 2 * self.bytes + page)
 
     def pieces(self, step: int, begin: int = 0) -> Iterator[tuple[int, Bytes]]:
-        """Yield first rank and rows, uint8 of shape (step, row_bytes), from rank `begin` on; the last may be shorter.
-
-        A piece is valid until the next is asked for.
-        """
+        """Yield first rank and rows, uint8 (step, row_bytes), from rank `begin` on; the last piece may be shorter."""
         out, first, filled = np.empty((min(step, self.rows - begin), self.row_bytes), np.uint8), begin, 0
         for rows in self._runs(step, begin):
             taken = 0

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from tiering.artifacts.direct_io import ALIGNMENT
-from tiering.artifacts.directory_writer import DirectoryWriter
 from tiering.artifacts.manifest import storage_dtype
+from tiering.artifacts.storage import write_durably
+from tiering.artifacts.writer import DirectoryWriter
 from tiering.errors import InternalError
 
 
@@ -33,7 +34,7 @@ class ExportWriter(DirectoryWriter):
         self.finish_reads()
         self.sweep()
         for name, data in documents.items():
-            self.put_document(name, data)
+            write_durably(self.path / name, data)
         if self._output is None:
             raise InternalError(f"{self.out}: part of another directory")
         self._output.commit()

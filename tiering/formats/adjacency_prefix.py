@@ -1,8 +1,6 @@
 """The hottest adjacency lists, which a layout's gpu tier holds in addition to feature rows.
 
-Columns of a relation are nodes of its destination type, so after reordering the hottest lists are a prefix of
-``indptr`` and ``indices``: nothing is copied on disk, the manifest says how much of each relation to load. See
-``data_specs/layout.md``.
+After reordering they are a prefix of ``indptr`` and ``indices``: the manifest says how much of each relation to load.
 """
 
 from __future__ import annotations
@@ -12,26 +10,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from tiering.artifacts.manifest import Relation, id_bytes, relation_key, storage_dtype
-from tiering.artifacts.problems import Problem
+from tiering.artifacts.problems import Problem, body_problem, mismatch
 from tiering.formats.graph import Graph, relation_folder
-from tiering.formats.manifest_checks import mismatch
 
-INDPTR_BYTES = 8
-"""Bytes of an entry of ``indptr``."""
-SUM_BYTES = 8
-"""Bytes of a sum of weights; there is one for each entry of a list."""
+INDPTR_BYTES = 8  # bytes of an entry of ``indptr``
+SUM_BYTES = 8  # bytes of a sum of weights; there is one for each entry of a list
 
 
 @dataclass(frozen=True)
 class ListBytes:
     """Bytes that one relation's lists take in the memory of a GPU that samples from them."""
 
-    index: int
-    """Bytes of a neighbour id."""
-    key: int = 0
-    """Bytes of a column's original id, which keys its random numbers."""
-    weights: bool = False
-    """Sums of edge weights lie there too, for the sampler ``weighted``."""
+    index: int  # bytes of a neighbour id
+    key: int = 0  # bytes of a column's original id, which keys its random numbers
+    weights: bool = False  # sums of edge weights lie there too, for the sampler ``weighted``
 
     @classmethod
     def of_graph(cls, graph: Graph, relation: Relation, weights: bool) -> ListBytes:
@@ -48,25 +40,21 @@ class ListBytes:
 
 @dataclass(frozen=True)
 class AdjacencyPrefix:
-    """The first columns of a relation: ``indptr[: columns + 1]``, ``indices[:edges]``, keys and sums of weights."""
+    """The first columns of a relation: ``indptr[: columns + 1]``, ``indices[:edges]``, keys and sums of weights.
 
-    columns: int
-    """Lists, those of ranks 0 to `columns` - 1."""
-    edges: int
-    """Their entries together: ``indptr[columns]``."""
+    `bytes` of memory are those of `ListBytes.prefix_bytes`, 0 for no columns; a relation counts its destination type's
+    keys. Without `weights` the sampler ``weighted`` reads the sums from the host.
+    """
+
+    columns: int  # lists, those of ranks 0 to `columns` - 1
+    edges: int  # their entries together: ``indptr[columns]``
     bytes: int
-    """Bytes of memory (`ListBytes.prefix_bytes`); 0 for no columns. A relation counts its destination type's keys."""
     weights: bool = False
-    """Sums of edge weights are among them. Where they are not, the sampler ``weighted`` reads them from the host."""
 
     @classmethod
     def of(cls, columns: int, edges: int, size: ListBytes) -> AdjacencyPrefix:
         """Return the prefix of `columns` lists that hold `edges` entries."""
         return cls(columns, edges, int(size.prefix_bytes(columns, edges)) if columns else 0, size.weights)
-
-    def to_json(self) -> dict[str, int | bool]:
-        """Return the form in the manifest."""
-        return vars(self).copy()
 
 
 def prefix_problems(body: Mapping[str, Any], graph: Graph) -> list[Problem]:
@@ -76,8 +64,7 @@ def prefix_problems(body: Mapping[str, Any], graph: Graph) -> list[Problem]:
     for key, entry in body["adjacency"].items():
         where = f"body.adjacency.{key}"
         if key not in keys:
-            message = f"the graph has no such relation, only {', '.join(keys)}"
-            problems.append(Problem(f"manifest.json: {where}", message, "value"))
+            problems.append(body_problem(where, f"the graph has no such relation, only {', '.join(keys)}"))
             continue
         for name, most in (("columns", graph.num_nodes(keys[key][2])), ("edges", graph.num_edges(keys[key]))):
             if entry[name] > most:
@@ -86,23 +73,15 @@ def prefix_problems(body: Mapping[str, Any], graph: Graph) -> list[Problem]:
         expected = AdjacencyPrefix.of(entry["columns"], entry["edges"], size).bytes
         if entry["bytes"] != expected:
             problems.append(mismatch(f"{where}.bytes", expected, entry["bytes"], "size"))
-    return problems + _split_problems(body)
-
-
-def _split_problems(body: Mapping[str, Any]) -> list[Problem]:
-    """Return problems of the sums that the division of the memory states."""
     split, tables = body["split"], [*body["node_types"].values(), *body.get("edge_tables", {}).values()]
-    expected = {
+    sums = {
         "adjacency_bytes": sum(entry["bytes"] for entry in body["adjacency"].values()),
         "feature_bytes": sum((t["gpu"][1] - t["gpu"][0]) * t["row_bytes"] for t in tables),
     }
-    problems = [
-        mismatch(f"body.split.{name}", nbytes, split[name], "size")
-        for name, nbytes in expected.items()
-        if nbytes != split[name]
-    ]
-    if not problems and (taken := sum(expected.values())) > split["budget_bytes"]:
-        problems.append(mismatch("body.split.budget_bytes", f"at least {taken}", split["budget_bytes"], "size"))
+    wrong = [name for name, nbytes in sums.items() if nbytes != split[name]]
+    problems += [mismatch(f"body.split.{name}", sums[name], split[name], "size") for name in wrong]
+    if not wrong and (total := sum(sums.values())) > split["budget_bytes"]:
+        problems.append(mismatch("body.split.budget_bytes", f"at least {total}", split["budget_bytes"], "size"))
     return problems
 
 

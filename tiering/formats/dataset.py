@@ -1,16 +1,14 @@
 """A dataset as `tiering.datasets` describes it and the graph stage imports it: big arrays are still on disk.
 
-Stages never import each other; they meet in these types. A reader fills a `Dataset`; the graph stage reads it
-and closes it. Arrays may be memory maps of the user's files: treat them as read-only.
+A reader fills a `Dataset`; the graph stage reads and closes it. Arrays may be read-only maps of the user's files.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol
 
 import numpy as np
@@ -43,27 +41,20 @@ def fingerprint(path: str | os.PathLike[str]) -> Fingerprint:
 class FeatureStream:
     """Feature rows that lie in no file as they are: the file is compressed, or the rows are computed.
 
-    An import writes them into the graph artifact, each once, front to back.
+    An import writes them into the graph artifact, each once, front to back. `pieces` returns, from the first row that
+    is not written yet on, the first row of each piece, and the piece. They follow each other up to the last row; the
+    first may begin before the row asked for. The graph is there as far as it is written: its adjacency, and the
+    features of the types in `needs`.
     """
 
     rows: int
     dim: int
-    dtype: str
-    """Element type, see `tiering.formats.features.FEATURE_DTYPES`; ``bfloat16`` comes as ``uint16``."""
+    dtype: str  # element type, see `tiering.formats.features.FEATURE_DTYPES`; ``bfloat16`` comes as ``uint16``
     pieces: Callable[[int, GraphSoFar], Iterator[tuple[int, npt.NDArray[Any]]]]
-    """Function from the first row that is not written yet to pieces: the first row of each, and the piece.
-
-    Pieces follow each other up to the last row; the first may begin before the row asked for. The graph is there as
-    far as it is written: its adjacency, and the features of the types in `needs`.
-    """
-    how: str = "streamed"
-    """Description for dry runs."""
-    memory: int = 0
-    """Peak memory of the pieces in bytes."""
-    read: int = 0
-    """Bytes that are read for all pieces."""
-    needs: tuple[str, ...] = ()
-    """Node types whose features must be there before."""
+    how: str = "streamed"  # description for dry runs
+    memory: int = 0  # peak memory of the pieces in bytes
+    read: int = 0  # bytes that are read for all pieces
+    needs: tuple[str, ...] = ()  # node types whose features must be there before
 
     def table(self, folder: Path, node_type: str) -> FeatureTable:
         """Return the table of the rows in the features artifact at `folder`, once they are written."""
@@ -86,43 +77,39 @@ class GraphSoFar(Protocol):
 
 @dataclass
 class NodeData:
-    """The nodes of one type: ids 0..num_nodes-1."""
+    """The nodes of one type: ids 0..num_nodes-1.
+
+    `splits`: ``train``, ``val``, ``test`` (those that exist) to unique node ids in the order of the file. `extra`:
+    further arrays of shape (num_nodes,); ``original_id`` when sparse ids were made dense.
+    """
 
     num_nodes: int
     features: FeatureTable | FeatureStream | None = None
-    labels: npt.NDArray[np.int64] | None = None
-    """Shape (num_nodes,), -1 = no label."""
-    num_classes: int | None = None
-    """Largest label + 1, or ``None`` without labels."""
+    labels: npt.NDArray[np.int64] | None = None  # shape (num_nodes,), -1 = no label
+    num_classes: int | None = None  # largest label + 1, or ``None`` without labels
     splits: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
-    """``train``, ``val``, ``test`` (those that exist) -> unique node ids in the order of the file."""
-    names: NameTable | None = None
-    """Names of the nodes, where the source has names in the place of ids."""
+    names: NameTable | None = None  # names of the nodes, where the source has names in the place of ids
     extra: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
-    """Further arrays of shape (num_nodes,); ``original_id`` when sparse ids were made dense."""
 
 
 @dataclass
 class EdgeData:
-    """The edges of one relation in input order: edge k goes from src[k] to dst[k]."""
+    """The edges of one relation in input order: edge k goes from src[k] to dst[k].
+
+    `src` and `dst` have shape (E,), int32 or int64, any stride; the range of the ids is checked where the graph is
+    built. Of edges in lists, one of both ends is a `ColumnIds`. `data`: arrays of shape (E,), such as ``weight``
+    (float), ``type`` (int). `edge_ids`: the user's own; ``None``: positions in the input. `decode` reads the columns
+    ``src``, ``dst`` and `data` whole, where only tasks read their files by ranges; until then all are of a type that
+    reads ranges.
+    """
 
     relation: Relation
     src: npt.NDArray[Any]
-    """Shape (E,), int32 or int64, any stride (a column or row of a memory-mapped file).
-
-    Of edges in lists, one of both ends is a `tiering.formats.column_ids.ColumnIds`; of edges with `decode`, all columns
-    are of a type that reads ranges.
-    """
     dst: npt.NDArray[Any]
-    """Like `src`. The range of the ids is checked where the graph is built, not before."""
-    where: str = ""
-    """The file the edges come from, for messages."""
+    where: str = ""  # the file the edges come from, for messages
     data: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
-    """Per-edge arrays of shape (E,), e.g. ``weight`` (float), ``type`` (int)."""
     edge_ids: npt.NDArray[np.int64] | None = None
-    """Shape (E,): the user's own edge ids; ``None``: the position in the input."""
     decode: Callable[[], dict[str, npt.NDArray[Any]]] | None = None
-    """Function that reads columns whole, ``src``, ``dst`` and `data`, where only tasks read their files by ranges."""
 
     def bring(self) -> None:
         """Decode such columns: replace them by arrays, mapped or in memory."""
@@ -141,20 +128,48 @@ class EdgeData:
         return [self.dst, self.src, *self.data.values(), *([] if self.edge_ids is None else [self.edge_ids])]
 
 
+class ColumnIds:
+    """The column of every entry of a CSC (the row, of a CSR), made where it is asked for: it takes no memory.
+
+    It stands for an array of shape (entries,) in `EdgeData`. `where` the offsets come from is for messages.
+    """
+
+    ndim = 1
+
+    def __init__(self, indptr: npt.NDArray[np.int64], id_bytes: int, where: str = "") -> None:
+        self.indptr, self.where, self.dtype = indptr, where, np.dtype(f"int{8 * id_bytes}")
+        self.shape: Sequence[int] = (int(indptr[-1]),)
+        self.num_columns = int(indptr.shape[0]) - 1  # nodes that have a list, empty or not
+
+    def __getitem__(self, part: slice) -> npt.NDArray[Any]:
+        """Return the columns of the entries [start, stop)."""
+        first, stop, _ = part.indices(self.shape[0])
+        begin = int(np.searchsorted(self.indptr, first, "right")) - 1
+        end = int(np.searchsorted(self.indptr, stop, "left"))
+        bounds = np.clip(self.indptr[begin : end + 1], first, stop)
+        return np.repeat(np.arange(begin, end, dtype=self.dtype), np.diff(bounds))
+
+
+def as_lists(ids: Any) -> ColumnIds | None:
+    """Return one end of edges as lists, if it is a `ColumnIds`."""
+    return ids if isinstance(ids, ColumnIds) else None
+
+
 @dataclass
 class Dataset:
-    """A dataset opened by `tiering.datasets.open_dataset`. Use as a context manager, or call `close`."""
+    """A dataset opened by `tiering.datasets.open_dataset`. Use as a context manager, or call `close`.
+
+    `notes` are the JSON-ready record of what was inferred, chosen, ignored or changed, for the manifest; `files` the
+    fingerprints of source files by absolute path, for provenance.
+    """
 
     name: str
-    format: str
-    """Name of its reader in `tiering.datasets.open.READERS`, such as ``npy``."""
+    format: str  # name of its reader in `tiering.datasets.open.READERS`, such as ``npy``
     nodes: dict[str, NodeData]
     edges: list[EdgeData]
     notes: dict[str, Any] = field(default_factory=dict)
-    """JSON-ready record of what was inferred, chosen, ignored or changed; goes into the manifest."""
     files: dict[str, Fingerprint] = field(default_factory=dict)
-    """Source file (absolute path) -> fingerprint, for provenance."""
-    _closers: list[Callable[[], None]] = field(default_factory=list, repr=False)
+    close_files: Callable[[], None] | None = field(default=None, repr=False)
 
     @property
     def relations(self) -> list[Relation]:
@@ -163,28 +178,18 @@ class Dataset:
 
     def edge(self, relation: Relation) -> EdgeData:
         """Return the edges of one relation."""
-        for edge in self.edges:
-            if edge.relation == relation:
-                return edge
-        known = ", ".join(relation_key(r) for r in self.relations)
+        if relation in self.relations:
+            return self.edges[self.relations.index(relation)]
+        known = ", ".join(map(relation_key, self.relations))
         raise MissingError(f"{self.name}: no relation {relation_key(relation)}; there are: {known}")
-
-    def on_close(self, action: Callable[[], None]) -> None:
-        """Run `action` when the dataset is closed (removes temporary files)."""
-        self._closers.append(action)
 
     def close(self) -> None:
         """Drop temporary files. Arrays obtained from the dataset must not be used afterwards."""
-        while self._closers:
-            self._closers.pop()()
+        if self.close_files is not None:
+            self.close_files()
 
     def __enter__(self) -> Dataset:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-    def __iter__(self) -> Iterator[EdgeData]:
-        return iter(self.edges)

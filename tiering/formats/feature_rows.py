@@ -1,14 +1,11 @@
-"""Read feature tables row by row: check that their files are still what was imported, map them, gather from them.
-
-Shared by the stages that move rows (reorder, layout).
-"""
+"""Read feature tables row by row: check that their files are still what was imported, map them, gather from them."""
 
 from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -20,37 +17,28 @@ from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
 from tiering.memory import available_memory
 
-CHUNK_BYTES = 32 * 1024 * 1024
-"""Bytes of the pieces in which rows are moved: large sequential writes, bounded memory."""
+CHUNK_BYTES = 32 * 1024 * 1024  # bytes of the pieces in which rows are moved: large sequential writes, bounded memory
 
 
-class RowStream(Protocol):
-    """Rows that can be read front to back only: they do not lie one after the other in a file."""
+class RowStream:
+    """Base of rows that can be read front to back only: they do not lie one after the other in a file.
 
-    @property
-    def rows(self) -> int:
-        """Number of rows, one per node."""
+    `path` is their origin, for messages; `row_bytes` and `bytes` are without padding.
+    """
 
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row, without padding."""
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of all rows."""
-
-    @property
-    def path(self) -> Path:
-        """Origin of the rows, for messages."""
+    def __init__(self, path: Path, rows: int, row_bytes: int) -> None:
+        self.path, self.rows, self.row_bytes, self.bytes = path, rows, row_bytes, rows * row_bytes
 
     def pieces(self, step: int, begin: int = 0) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
         """Yield first row and rows, uint8 (step, row_bytes), from row `begin` on; the last piece may be shorter.
 
         A piece is valid until the next is asked for. Memory: `pieces_memory`.
         """
+        raise NotImplementedError
 
     def pieces_memory(self, step: int) -> int:
         """Return the bytes that `pieces` holds."""
+        raise NotImplementedError
 
 
 def checked_tables(graph: Graph) -> dict[str, FeatureTable]:
@@ -100,8 +88,8 @@ def _change(external: External) -> str:
 def map_rows(table: FeatureTable, *, random: bool) -> np.ndarray[Any, Any]:
     """Map a table as bytes, shape (rows, row_bytes), read-only.
 
-    `random`: rows will be read in no order. If the table fits the free memory it is read in ahead, in sequence; if not,
-    read-ahead is switched off, since it would fetch many times the bytes wanted.
+    `random`: rows will be read in no order. A table that fits the free memory is then read in ahead; for others the
+    kernel's read-ahead is switched off, since it would fetch many times the bytes wanted.
     """
     if table.bytes == 0:
         return np.empty((table.rows, table.row_bytes), np.uint8)
@@ -125,9 +113,6 @@ def take(values: np.ndarray[Any, Any], ids: np.ndarray[Any, Any], threads: int) 
         return np.ascontiguousarray(values[ids])
     out = np.empty((ids.shape[0], *values.shape[1:]), values.dtype)
     if out.size:
-        native.gather_rows(_as_bytes(values), ids, _as_bytes(out), threads)
+        rows, gathered = (array.reshape(array.shape[0], -1).view(np.uint8) for array in (values, out))
+        native.gather_rows(rows, ids, gathered, threads)
     return out
-
-
-def _as_bytes(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return values.reshape(values.shape[0], -1).view(np.uint8)

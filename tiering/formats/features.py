@@ -11,7 +11,7 @@ import numpy as np
 
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import storage_dtype
-from tiering.artifacts.problems import Problem
+from tiering.artifacts.problems import Problem, body_problem
 from tiering.artifacts.storage import open_raw
 from tiering.artifacts.verify import Verifier
 from tiering.description import Part, Table
@@ -30,16 +30,11 @@ class FeatureTable:
     path: Path
     rows: int
     dim: int
-    dtype: str
-    """One of `FEATURE_DTYPES`; ``bfloat16`` is stored as ``uint16``."""
-    offset: int = 0
-    """Bytes before row 0 (a header of the source format)."""
-    row_order: str = "original"
-    """``original`` (row = id in the source) or ``rank`` (row = rank in the order)."""
-    held: str = field(default="", compare=False)
-    """Path that opens the file of an open artifact, even if it was moved."""
-    verifier: Verifier | None = field(default=None, compare=False, repr=False)
-    """Checksums of the file, where reads of it are to be verified."""
+    dtype: str  # one of `FEATURE_DTYPES`; ``bfloat16`` is stored as ``uint16``
+    offset: int = 0  # bytes before row 0 (a header of the source format)
+    row_order: str = "original"  # ``original`` (row = id in the source) or ``rank`` (row = rank in the order)
+    held: str = field(default="", compare=False)  # path that opens the file of an open artifact, even if it was moved
+    verifier: Verifier | None = field(default=None, compare=False, repr=False)  # where reads are to be verified
 
     @property
     def place(self) -> str:
@@ -87,40 +82,36 @@ class Features(Artifact):
         if node_type not in tables:
             known = ", ".join(tables) or "none"
             raise MissingError(f"{self.path}: node type {node_type!r} has no features (types that have: {known})")
-        entry = tables[node_type]
-        name, manifest = entry.get("file") or entry["external"], self.manifest
-        inside = "file" in entry
+        entry, manifest = tables[node_type], self.manifest
+        inside, name = "file" in entry, entry.get("file") or entry["external"]
         path = self.path / name if inside else manifest.external[name].path
         compared = manifest.verify and (inside or manifest.external[name].whole)
         return FeatureTable(
             path, entry["rows"], entry["dim"], entry["dtype"], entry["offset"], entry["row_order"],
-            manifest.place(name) if inside else manifest.image_place(name),
+            manifest.place(name),
             manifest.verifier(name) if compared else None,
         )  # fmt: skip
 
     def _body_problems(self) -> list[Problem]:
         problems = []
         for node_type, entry in self.manifest.body["tables"].items():
-            where = f"manifest.json: body.tables.{node_type}"
+            where = f"body.tables.{node_type}"
             needed = entry["offset"] + entry["rows"] * entry["dim"] * storage_dtype(entry["dtype"]).itemsize
             listed = self.manifest.files if "file" in entry else self.manifest.external
             file = listed.get(entry.get("file") or entry["external"])
             if file is None:
-                problems.append(Problem(where, "refers to a file that the manifest does not list", "value"))
+                problems.append(body_problem(where, "refers to a file that the manifest does not list"))
             elif file.bytes < needed:
-                problems.append(Problem(where, f"needs {needed} bytes, the file has {file.bytes}", "size"))
+                problems.append(body_problem(where, f"needs {needed} bytes, the file has {file.bytes}", "size"))
         return problems
 
-    def summary(self) -> dict[str, Any]:
-        """Return the artifact's description for machines, as JSON holds it."""
-        tables = {node_type: self.table(node_type) for node_type in self.node_types}
-        described = {
-            t: table.entry(
-                row_bytes=table.row_bytes, bytes=table.bytes, path=str(table.path), row_order=table.row_order
-            )
-            for t, table in tables.items()
-        }
-        return {**super().summary(), "tables": described}
+    def _summarize_content(self) -> dict[str, Any]:
+        names = ("rows", "dim", "dtype", "row_bytes", "bytes", "row_order")
+        tables = {}
+        for node_type in self.node_types:
+            table = self.table(node_type)
+            tables[node_type] = {**{name: getattr(table, name) for name in names}, "path": str(table.path)}
+        return {"tables": tables}
 
     def _describe_content(self, summary: Mapping[str, Any]) -> list[Part]:
         rows = [

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import Manifest, Relation, id_bytes, relation_key, valid_name
-from tiering.artifacts.problems import Problem
+from tiering.artifacts.problems import Problem, array_problems, body_problem
 from tiering.description import Part, Table
 from tiering.errors import MissingError
 from tiering.formats.features import EDGE_FEATURES, Features, FeatureTable, edge_feature_shape
-from tiering.formats.manifest_checks import array_problems
 from tiering.formats.names import Names, NodeNames
 from tiering.formats.order import Order
 from tiering.units import format_bytes, format_count
@@ -31,9 +30,9 @@ class _MappedArrays(Mapping[str, np.ndarray[Any, Any]]):
         self._manifest, self._folder, self._names = manifest, folder, names
 
     def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
-        if name not in self._names:
-            raise KeyError(name)
-        return self._manifest.array(f"{self._folder}/{name}")
+        if name in self._names:
+            return self._manifest.array(f"{self._folder}/{name}")
+        raise KeyError(name)
 
     def __contains__(self, name: object) -> bool:
         return name in self._names
@@ -49,12 +48,7 @@ class Graph(Artifact):
     """A heterogeneous graph, reordered or not; a homogeneous one has one node type and one relation."""
 
     kind = "graph"
-    part_types: ClassVar[Mapping[str, type[Artifact]]] = {"features": Features, "order": Order, "names": Names}
-
-    @property
-    def node_types(self) -> list[str]:
-        """Node types, in a fixed order."""
-        return list(self.manifest.body["node_types"])
+    part_types = (Features.kind, Order.kind, Names.kind)
 
     @property
     def relations(self) -> list[Relation]:
@@ -78,14 +72,12 @@ class Graph(Artifact):
         """Resolve ``"src:name:dst"``, a bare name that is unique, or ``None`` where there is one relation."""
         if relation is None and len(self.relations) == 1:
             return self.relations[0]
-        for known in self.relations:
-            if relation in (known, relation_key(known)):
-                return known
-        named = [known for known in self.relations if known[1] == relation]
+        keyed = [known for known in self.relations if relation in (known, relation_key(known))]
+        named = keyed or [known for known in self.relations if known[1] == relation]
         if len(named) == 1:
             return named[0]
-        known_keys = ", ".join(map(relation_key, self.relations))
-        raise MissingError(f"{self.path}: no single relation {relation!r}; relations: {known_keys}")
+        keys = ", ".join(map(relation_key, self.relations))
+        raise MissingError(f"{self.path}: no single relation {relation!r}; relations: {keys}")
 
     def csc(self, relation: Relation | str | None = None) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Return the adjacency of a relation, mapped read-only.
@@ -140,15 +132,9 @@ class Graph(Artifact):
         return list(self._node(self._only(node_type))["splits"])
 
     def split(self, name: str, node_type: str | None = None) -> np.ndarray[Any, Any]:
-        """Return the node ids of a split, int64, in the order of the source.
+        """Return the node ids of a split, int64, in the order of the source, also where ids are relabelled.
 
-        The order is kept when ids are relabelled, so that batch b of a reordered graph holds the images of batch b
-        of the original.
-
-        Raises
-        ------
-        MissingError
-            If the type has no such split, or none was named and several types have one.
+        `MissingError`: the type has no such split, or none was named and several types have one.
         """
         if node_type is None:
             owners = [owner for owner in self.node_types if name in self._node(owner)["splits"]]
@@ -176,8 +162,7 @@ class Graph(Artifact):
     def listed_table(self, node_type: str) -> dict[str, Any] | None:
         """Return the entry of a type's table in the features' manifest, without opening its file."""
         features = self._nested.get("features")
-        table: dict[str, Any] | None = None if features is None else features.manifest.body["tables"].get(node_type)
-        return table
+        return None if features is None else features.manifest.body["tables"].get(node_type)
 
     @property
     def order(self) -> Order | None:
@@ -193,10 +178,7 @@ class Graph(Artifact):
         return self._ordered().old_to_new(node_type)
 
     def names(self, node_type: str | None = None) -> NodeNames | None:
-        """Return names of the nodes of a type by this graph's ids, and back; ``None`` if the source had numbers.
-
-        ``graph.names().of([0, 7])`` are names, ``graph.names().find(["Q42"])`` the ids of names.
-        """
+        """Return names of the nodes of a type by this graph's ids, and back; ``None`` if the source had numbers."""
         node_type = self._only(node_type)
         self._node(node_type)
         names = cast("Names | None", self.part("names"))
@@ -210,40 +192,36 @@ class Graph(Artifact):
 
     def _ordered(self) -> Order:
         if self.order is None:
-            raise MissingError(
-                f"{self.path}: not a reordered graph; run `tiering reorder {self.path} --scores S --out R`"
-            )
+            advice = f"run `tiering reorder {self.path} --scores S --out R`"
+            raise MissingError(f"{self.path}: not a reordered graph; {advice}")
         return self.order
 
     def _only(self, node_type: str | None) -> str:
-        if node_type is not None:
-            return node_type
-        if len(self.node_types) != 1:
+        if node_type is None and len(self.node_types) != 1:
             raise MissingError(f"{self.path}: say which node type; types: {', '.join(self.node_types)}")
-        return self.node_types[0]
+        return node_type or self.node_types[0]
 
-    def _node(self, node_type: str) -> dict[str, Any]:
-        nodes: dict[str, Any] = self.manifest.body["node_types"]
+    def _node(self, node_type: str) -> Any:
+        nodes = self.manifest.body["node_types"]
         if node_type not in nodes:
             raise MissingError(f"{self.path}: no node type {node_type!r}; types: {', '.join(nodes)}")
-        entry: dict[str, Any] = nodes[node_type]
-        return entry
+        return nodes[node_type]
 
     def _body_problems(self) -> list[Problem]:
         nodes, manifest, seen = self.manifest.body["node_types"], self.manifest, set()
         problems = self._part_problems()
         for name in nodes:
             if not valid_name(name):
-                problems.append(Problem(f"manifest.json: body.node_types.{name}", "is no name of a type", "value"))
+                problems.append(body_problem(f"body.node_types.{name}", "is no name of a type"))
         for entry in manifest.body["relations"]:
             relation = (entry["src"], entry["name"], entry["dst"])
-            where = f"manifest.json: body.relations.{relation_key(relation)}"
+            where = f"body.relations.{relation_key(relation)}"
             if relation in seen or not valid_name(entry["name"]):
                 message = "stands twice" if relation in seen else "is no name of a relation"
-                problems.append(Problem(where, message, "value"))
+                problems.append(body_problem(where, message))
             seen.add(relation)
             if entry["src"] not in nodes or entry["dst"] not in nodes:
-                problems.append(Problem(where, "names a node type that the graph does not have", "value"))
+                problems.append(body_problem(where, "names a node type that the graph does not have"))
                 continue
             folder, count = relation_folder(relation), (entry["num_edges"],)
             problems += array_problems(manifest, f"{folder}/indptr", (nodes[entry["dst"]]["num_nodes"] + 1,), ["int64"])
@@ -268,27 +246,22 @@ class Graph(Artifact):
                 if table["rows"] != counts.get(name, 0):
                     message = f"expected {counts.get(name, 0)} rows, as many as nodes, found {table['rows']}"
                     problems.append(Problem(f"features/manifest.json: body.tables.{name}", message, "value"))
-        if (order := parts.get("order")) is not None:
-            if set(order.manifest.body["node_types"]) != set(nodes):
-                return [
-                    *problems, Problem("order/manifest.json: body.node_types", "are not those of the graph", "value")
-                ]  # fmt: skip
-            for name, count in counts.items():
-                file = f"nodes/{name}/new_to_old"
-                entry = order.manifest.files.get(file)
-                if entry is not None and entry.shape != (count,):
-                    message = f"expected shape {(count,)}, found {entry.shape}"
-                    problems.append(Problem(f"order/{file}", message, "size"))
-        if (names := parts.get("names")) is not None:
-            for name in names.manifest.body["node_types"]:
-                file = f"nodes/{name}/offsets"
-                entry, expected = names.manifest.files.get(file), (counts[name] + 1,) if name in counts else None
+        order, names = parts.get("order"), parts.get("names")
+        if order is not None and set(order.manifest.body["node_types"]) != set(nodes):
+            problems.append(Problem("order/manifest.json: body.node_types", "are not those of the graph", "value"))
+            return problems
+        for part, file, more in ((order, "new_to_old", 0), (names, "offsets", 1)):
+            if part is None:
+                continue
+            for name in part.manifest.body["node_types"]:
+                path, expected = f"nodes/{name}/{file}", (counts[name] + more,) if name in counts else None
+                entry = part.manifest.files.get(path)
                 if entry is not None and entry.shape != expected:
-                    message = f"expected shape {expected}, one more than nodes, found {entry.shape}"
-                    problems.append(Problem(f"names/{file}", message, "size"))
+                    message = f"expected shape {expected}{', one more than nodes' * more}, found {entry.shape}"
+                    problems.append(Problem(f"{part.kind}/{path}", message, "size"))
         return problems
 
-    def _structure_problems(self, threads: int) -> list[Problem]:
+    def _structure_problems(self) -> list[Problem]:
         problems = []
         for relation in self.relations:
             indptr, _ = self.csc(relation)
@@ -320,26 +293,24 @@ class Graph(Artifact):
                 problems.append(Problem(relation_folder(relation), str(error), "value"))
         return problems
 
-    def summary(self) -> dict[str, Any]:
-        """Return the artifact's description for machines, as JSON holds it."""
+    def _summarize_content(self) -> dict[str, Any]:
         nodes = {}
         for node_type in self.node_types:
-            table, described = self.feature_table(node_type), None
+            table, features = self.feature_table(node_type), None
             if table is not None:
-                described = {"dim": table.dim, "dtype": table.dtype, "row_bytes": table.row_bytes}
-                described["path"] = str(table.path)
+                features = {name: getattr(table, name) for name in ("dim", "dtype", "row_bytes")}
+                features["path"] = str(table.path)
             nodes[node_type] = {
                 "nodes": self.num_nodes(node_type),
                 "classes": self.num_classes(node_type),
                 "splits": {name: int(self.split(name, node_type).size) for name in self.splits(node_type)},
-                "features": described,
+                "features": features,
             }
         relations = {
             relation_key(relation): {"edges": self.num_edges(relation), "edge_data": sorted(self.edge_data(relation))}
             for relation in self.relations
         }
         return {
-            **super().summary(),
             "reordered": self.order is not None,
             "node_types": nodes,
             "relations": relations,

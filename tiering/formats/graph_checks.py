@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -35,8 +35,7 @@ def take_by_rank(
     """Return `values` of original nodes by the ranks [begin, end) of a reordered graph."""
     order = f"order of node type {node_type!r}"
     ids = checked_range(graph.new_to_old(node_type)[begin:end], values.shape[0], graph, order, begin=begin)
-    ranked: np.ndarray[Any, Any] = values[ids]
-    return ranked
+    return cast("np.ndarray[Any, Any]", values[ids])
 
 
 def checked_range(

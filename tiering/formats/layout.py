@@ -1,7 +1,6 @@
 """The layout artifact: which rank range lies in which tier, and where its bytes are. See ``data_specs/layout.md``.
 
-Row id = rank; of edge features the position of the edge in its relation's ``indices``. A tier is a half-open range of
-row ids, so finding a row's tier takes at most three compares.
+Row id = rank; of edge features the position of the edge in its relation's ``indices``.
 """
 
 from __future__ import annotations
@@ -9,31 +8,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.artifact import Artifact
-from tiering.artifacts.manifest import Relation, relation_key, storage_dtype
-from tiering.artifacts.problems import Problem
+from tiering.artifacts.manifest import Manifest, Relation, relation_key, storage_dtype
+from tiering.artifacts.problems import Problem, array_problems, body_problem, mismatch
 from tiering.description import Part
 from tiering.errors import MissingError
 from tiering.formats.adjacency_prefix import AdjacencyPrefix, prefix_entry_problems, prefix_problems
 from tiering.formats.graph import Graph
 from tiering.formats.layout_tables import layout_tables
-from tiering.formats.manifest_checks import array_problems, mismatch
-from tiering.formats.row_sources import source_problems
 
-TIERS = ("gpu", "peer", "cpu", "ssd")
-"""Tiers from hottest to coldest; ranges follow each other in this order."""
-MEMORY_TIERS = ("gpu", "peer", "cpu")
-"""Tiers whose rows lie in files of the layout's directory."""
-EDGE_TABLES = "edge_tables"
-"""Field of the body, and name in ``requires``, of layouts that place features of edges."""
+TIERS = ("gpu", "peer", "cpu", "ssd")  # tiers from hottest to coldest; ranges follow each other in this order
+MEMORY_TIERS = ("gpu", "peer", "cpu")  # tiers whose rows lie in files of the layout's directory
+EDGE_TABLES = "edge_tables"  # field of the body, and name in ``requires``, of layouts that place features of edges
 SECTOR_BYTES = 512
-SUM_BYTES = 4
-"""Bytes of a page's checksum: the low half of XXH3-64 of its content."""
+SUM_BYTES = 4  # bytes of a page's checksum: the low half of XXH3-64 of its content
 
 
 def ssd_stride(row_bytes: int) -> int:
@@ -45,14 +38,10 @@ def ssd_stride(row_bytes: int) -> int:
 class SsdRows:
     """The position of one node type's ssd rows in the logical pages that are striped over all stripe files."""
 
-    first_page: int
-    """Logical page of row 0."""
-    num_pages: int
-    """Pages reserved for the type."""
-    stride: int
-    """Bytes from row to row."""
-    rows_per_page: int
-    """Rows that begin in a page; 0 if a row is larger than a page and rows run through page ends."""
+    first_page: int  # logical page of row 0
+    num_pages: int  # pages reserved for the type
+    stride: int  # bytes from row to row
+    rows_per_page: int  # rows that begin in a page; 0 if a row is larger than a page and rows run through page ends
 
     @classmethod
     def plan(cls, first_page: int, rows: int, row_bytes: int, page_bytes: int) -> SsdRows:
@@ -74,17 +63,13 @@ class SsdRows:
 class TypeLayout:
     """Tiers of the rows of one node type, or of the edges of one relation."""
 
-    node_type: str
-    """The type; of edges the relation's key, ``src:name:dst``."""
-    num_nodes: int
-    """Rows: nodes of the type, or edges of the relation."""
+    node_type: str  # the type; of edges the relation's key, ``src:name:dst``
+    num_nodes: int  # rows: nodes of the type, or edges of the relation
     dim: int
-    dtype: str
-    """Element type; ``bfloat16`` is stored as ``uint16``."""
+    dtype: str  # element type; ``bfloat16`` is stored as ``uint16``
     ranges: Mapping[str, tuple[int, int]]
     """Half-open rank range per tier; they cover 0..num_nodes without a gap, in the order of `TIERS`."""
-    ssd_rows: SsdRows
-    """Geometry of the ssd tier."""
+    ssd_rows: SsdRows  # geometry of the ssd tier
 
     @property
     def of_edges(self) -> bool:
@@ -97,14 +82,18 @@ class TypeLayout:
         return f"edges of {self.node_type}" if self.of_edges else f"node type {self.node_type!r}"
 
     @property
+    def place(self) -> str:
+        """Place of the table in the manifest, for messages."""
+        return f"body.{EDGE_TABLES if self.of_edges else 'node_types'}.{self.node_type}"
+
+    @property
     def row_bytes(self) -> int:
         """Bytes of one row (and its stride in the memory tiers)."""
         return self.dim * storage_dtype(self.dtype).itemsize
 
     def rows(self, tier: str) -> int:
         """Return the number of rows in a tier."""
-        begin, end = self.ranges[tier]
-        return end - begin
+        return self.ranges[tier][1] - self.ranges[tier][0]
 
     def tier_summary(self, tier: str) -> dict[str, Any]:
         """Return ranks (half-open), rows and bytes of a tier, JSON types only."""
@@ -132,12 +121,7 @@ class TypeLayout:
 def tier_file(node_type: str, tier: str, peer: int = 0, num_peers: int = 1) -> str:
     """Return the path of a memory tier's file inside the artifact; of edges by the key of their relation."""
     name = f"peer-{peer}-of-{num_peers}" if tier == "peer" else tier
-    return f"{tier_folder(node_type)}/{name}"
-
-
-def tier_folder(node_type: str) -> str:
-    """Return the folder, in the artifact, of the memory tiers of a node type or of the edges of a relation."""
-    return f"tiers/{node_type.replace(':', '__')}"
+    return f"tiers/{node_type.replace(':', '__')}/{name}"
 
 
 def peer_rows(rows: int, peer: int, num_peers: int) -> int:
@@ -157,44 +141,32 @@ def page_sums(image: int) -> str:
 
 def image_bytes(pages: int, image: int, num_images: int, page_bytes: int) -> int:
     """Return the bytes of an image of `pages` striped pages: page p -> image p mod N, offset (p div N) * page."""
-    return max(0, -(-(pages - image) // num_images)) * page_bytes
-
-
-def _place(entry: TypeLayout) -> str:
-    """Return the place of a table in the body, for messages."""
-    return f"body.{EDGE_TABLES if entry.of_edges else 'node_types'}.{entry.node_type}"
+    return peer_rows(pages, image, num_images) * page_bytes
 
 
 class Layout(Artifact):
-    """Tiers on disk, together with the reordered graph they belong to."""
+    """Tiers on disk, together with the reordered graph they belong to.
+
+    `tables` are node types, then keys of relations, by name.
+    """
 
     kind = "layout"
-    part_types: ClassVar[Mapping[str, type[Artifact]]] = {"graph": Graph}
+    part_types = (Graph.kind,)
 
-    @property
-    def page_bytes(self) -> int:
-        """Unit of SSD I/O; a power of two."""
-        return int(self.manifest.body["page_bytes"])
-
-    @property
-    def num_images(self) -> int:
-        """Number of SSD images the pages are striped over; 0 without an ssd tier."""
-        return int(self.manifest.body["num_images"])
-
-    @property
-    def num_peers(self) -> int:
-        """Number of GPUs the peer tier is interleaved over; 0 without one."""
-        return int(self.manifest.body["num_peers"])
+    def __init__(self, manifest: Manifest) -> None:
+        super().__init__(manifest)
+        body = manifest.body
+        self.page_bytes: int = body["page_bytes"]  # unit of SSD I/O; a power of two
+        self.num_images: int = body["num_images"]  # SSD images the pages are striped over; 0 without an ssd tier
+        self.num_peers: int = body["num_peers"]  # GPUs the peer tier is interleaved over; 0 without one
+        self.feature_types = self.node_types  # node types whose features are tiered
+        self.split: Mapping[str, Any] | None = body.get("split")  # of each GPU's memory; ``None``: all for rows
+        self.tables = [*sorted(self.feature_types), *sorted(body.get(EDGE_TABLES, {}))]  # in the order of their pages
 
     @property
     def graph(self) -> Graph:
         """The reordered graph: adjacency, labels, splits and order, in ranks."""
         return cast("Graph", self.part("graph"))
-
-    @property
-    def feature_types(self) -> list[str]:
-        """Node types whose features are tiered."""
-        return list(self.manifest.body["node_types"])
 
     @property
     def edge_feature_relations(self) -> list[Relation]:
@@ -216,32 +188,15 @@ class Layout(Artifact):
             )
         return relation_key(resolved)
 
-    @property
-    def tables(self) -> list[str]:
-        """Tables of rows in the order of their pages: node types, then keys of relations, by name."""
-        return [*sorted(self.feature_types), *sorted(self.manifest.body.get(EDGE_TABLES, {}))]
-
     def type_layout(self, node_type: str) -> TypeLayout:
         """Return the tiers of a node type, or by its key of a relation; `MissingError` if it has no features."""
-        entry = self._table_entry(node_type)
+        entry = {**self.manifest.body["node_types"], **self.manifest.body.get(EDGE_TABLES, {})}.get(node_type)
         if entry is None:
             known = ", ".join(self.feature_types) or "none"
             raise MissingError(f"{self.path}: node type {node_type!r} has no tiered features; types that have: {known}")
         ranges = {tier: (int(entry[tier][0]), int(entry[tier][1])) for tier in TIERS}
         rows = entry["num_edges" if ":" in node_type else "num_nodes"]
         return TypeLayout(node_type, rows, entry["dim"], entry["dtype"], ranges, SsdRows(**entry["ssd_rows"]))
-
-    def _table_entry(self, name: str) -> dict[str, Any] | None:
-        """Return the entry of a table in the body."""
-        body = self.manifest.body
-        entry: dict[str, Any] | None = (body.get(EDGE_TABLES, {}) if ":" in name else body["node_types"]).get(name)
-        return entry
-
-    @property
-    def split(self) -> Mapping[str, Any] | None:
-        """The division of each GPU's memory between feature rows and adjacency lists; ``None``: all for rows."""
-        split: Mapping[str, Any] | None = self.manifest.body.get("split")
-        return split
 
     def adjacency_prefix(self, relation: Relation | str | None = None) -> AdjacencyPrefix:
         """Return the adjacency lists of a relation (as in `Graph.relation`) that lie in the gpu tier."""
@@ -256,7 +211,7 @@ class Layout(Artifact):
     def verify_tiers(self, node_type: str) -> None:
         """Read the files of a type's memory tiers, and raise `FormatError` if one is not what was written."""
         for name in self.manifest.files:
-            if name.startswith(f"{tier_folder(node_type)}/"):
+            if name.startswith(tier_file(node_type, "")):
                 self.manifest.verifier(name).finalize()
 
     @property
@@ -267,21 +222,20 @@ class Layout(Artifact):
     @property
     def image_places(self) -> list[Path]:
         """Paths that open the stripe files, in order, as they were when the layout was opened."""
-        return [Path(self.manifest.image_place(image_name(k))) for k in range(self.num_images)]
+        return [Path(self.manifest.place(image_name(k))) for k in range(self.num_images)]
 
     def _body_problems(self) -> list[Problem]:
         if "graph" not in self._nested:
-            return [Problem("manifest.json: parts", "the reordered graph is not listed", "value")]
+            return [body_problem("parts", "the reordered graph is not listed")]
         if self.page_bytes & (self.page_bytes - 1):
-            return [Problem("manifest.json: body.page_bytes", f"{self.page_bytes} is no power of two", "value")]
-        problems: list[Problem] = []
-        pages = 0
+            return [body_problem("body.page_bytes", f"{self.page_bytes} is no power of two")]
+        problems, pages = list[Problem](), 0
         for node_type in self.tables:  # the order in which their pages follow each other
             entry = self.type_layout(node_type)
-            problems += self._type_problems(entry, pages) + source_problems(_place(entry), entry, self._listed_graph)
+            problems += self._type_problems(entry, pages) + _source_problems(entry, self._listed_graph)
             pages += entry.ssd_rows.num_pages
         if pages and not self.num_images:
-            problems.append(Problem("manifest.json: body.num_images", "there are ssd rows but no images", "value"))
+            problems.append(body_problem("body.num_images", "there are ssd rows but no images"))
         if problems:
             return problems
         sound = self.split is not None and not self._listed_graph._body_problems()
@@ -294,26 +248,26 @@ class Layout(Artifact):
             name, sums = image_name(image), page_sums(image)
             needed, listed = image_bytes(pages, image, self.num_images, self.page_bytes), self.manifest.files.get(sums)
             if name not in self.manifest.external:
-                problems.append(Problem(f"manifest.json: external.{name}", "the image is not listed", "value"))
+                problems.append(body_problem(f"external.{name}", "the image is not listed"))
             elif (external := self.manifest.external[name]).bytes != needed:
                 problems.append(mismatch(f"external.{name}", f"{needed} bytes", external.bytes, "size"))
             if listed is not None or self.manifest.version >= (1, 2):
                 problems += array_problems(self.manifest, sums, (needed // self.page_bytes,), ["uint32"])
         return problems
 
-    def _structure_problems(self, threads: int) -> list[Problem]:
+    def _structure_problems(self) -> list[Problem]:
         if self.split is None or self._listed_graph.problems("header"):
             return []
         return prefix_entry_problems(self.manifest.body, self._listed_graph)
 
     @property
     def _listed_graph(self) -> Graph:
-        """The graph as its manifest says it is. What is wrong with itself is found where it is checked as a part."""
+        """The graph by its manifest; what is wrong with itself is found where it is checked as a part."""
         return cast("Graph", self._nested["graph"])
 
     def _type_problems(self, entry: TypeLayout, first_page: int) -> list[Problem]:
-        where, problems = _place(entry), list[Problem]()
-        listed_bytes = (self._table_entry(entry.node_type) or {})["row_bytes"]
+        where, problems = entry.place, list[Problem]()
+        listed_bytes = self.manifest.body[EDGE_TABLES if entry.of_edges else "node_types"][entry.node_type]["row_bytes"]
         if listed_bytes != entry.row_bytes:
             expected = f"{entry.row_bytes} ({entry.dim} x {entry.dtype})"
             problems.append(mismatch(f"{where}.row_bytes", expected, listed_bytes))
@@ -324,8 +278,7 @@ class Layout(Artifact):
                 problems.append(mismatch(f"{where}.{tier}", f"to begin at rank {last}", f"{begin}..{end}"))
             last = end
         if last != entry.num_nodes:
-            message = f"the tiers end at rank {last} of {entry.num_nodes}"
-            problems.append(Problem(f"manifest.json: {where}", message, "value"))
+            problems.append(body_problem(where, f"the tiers end at rank {last} of {entry.num_nodes}"))
         if problems:
             return problems
         for tier in MEMORY_TIERS:
@@ -333,28 +286,34 @@ class Layout(Artifact):
                 name = tier_file(entry.node_type, tier, peer, self.num_peers)
                 listed = self.manifest.files.get(name)
                 if rows and listed is None:
-                    problems.append(Problem(f"manifest.json: files.{name}", "the file is not listed", "value"))
+                    problems.append(body_problem(f"files.{name}", "the file is not listed"))
                 elif listed is not None and listed.bytes != rows * entry.row_bytes:
                     message = f"expected {rows} rows of {entry.row_bytes} bytes, found {listed.bytes} bytes"
                     problems.append(Problem(name, message, "size"))
         if entry.rows("peer") and not self.num_peers:
-            problems.append(Problem(f"manifest.json: {where}.peer", "there are peer rows but num_peers is 0", "value"))
+            problems.append(body_problem(f"{where}.peer", "there are peer rows but num_peers is 0"))
         pages = SsdRows.plan(first_page, entry.rows("ssd"), entry.row_bytes, self.page_bytes)
         if pages != entry.ssd_rows:
             problems.append(mismatch(f"{where}.ssd_rows", pages, entry.ssd_rows))
         return problems
 
-    def summary(self) -> dict[str, Any]:
-        """Return the rows and bytes per tier and type, adjacency lists on the GPU, images, the graph's summary."""
+    def _summarize_content(self) -> dict[str, Any]:
         of_edges = {name: self._table_summary(name) for name in self.tables if ":" in name}
+        lists = {
+            relation_key(relation): {
+                **vars(self.adjacency_prefix(relation)),
+                "of_columns": self.graph.num_nodes(relation[2]),
+                "of_edges": self.graph.num_edges(relation),
+            }
+            for relation in self.graph.relations
+        }
         return {
-            **super().summary(),
             "page_bytes": self.page_bytes,
             "num_peers": self.num_peers,
             "images": [str(path) for path in self.images],
             "node_types": {name: self._table_summary(name) for name in self.feature_types},
             **({EDGE_TABLES: of_edges} if of_edges else {}),
-            **({} if self.split is None else {"adjacency": self._adjacency_summary(), "split": dict(self.split)}),
+            **({} if self.split is None else {"adjacency": lists, "split": dict(self.split)}),
             "graph": self.graph.summary(),
         }
 
@@ -373,13 +332,25 @@ class Layout(Artifact):
             "ssd_padding_bytes": entry.ssd_rows.num_pages * self.page_bytes - entry.rows("ssd") * entry.row_bytes,
         }
 
-    def _adjacency_summary(self) -> dict[str, dict[str, int | bool]]:
-        """Return the lists of each relation in the gpu tier, and the number of all."""
-        return {
-            relation_key(relation): {
-                **self.adjacency_prefix(relation).to_json(),
-                "of_columns": self.graph.num_nodes(relation[2]),
-                "of_edges": self.graph.num_edges(relation),
-            }
-            for relation in self.graph.relations
-        }
+
+def _source_problems(entry: TypeLayout, graph: Graph) -> list[Problem]:
+    """Return disagreements of a table with the manifest of the graph whose rows it places."""
+    if entry.of_edges:
+        relation = next((known for known in graph.relations if relation_key(known) == entry.node_type), None)
+        if relation is None:
+            keys = ", ".join(map(relation_key, graph.relations))
+            return [body_problem(entry.place, f"the graph has no such relation, only {keys}")]
+        if (shape := graph.edge_feature_shape(relation)) is None:
+            return [body_problem(entry.place, "these edges have no features in the graph")]
+        expected, actual = (graph.num_edges(relation), *shape), (entry.num_nodes, entry.dim, entry.dtype)
+        text = "{} edges, {} x {}"
+        return [] if actual == expected else [mismatch(entry.place, text.format(*expected), text.format(*actual))]
+    if entry.node_type not in graph.node_types:
+        return [body_problem(entry.place, f"the graph has no such type, only {', '.join(graph.node_types)}")]
+    fields, table = {"num_nodes": graph.num_nodes(entry.node_type)}, graph.listed_table(entry.node_type)
+    fields |= {} if table is None else {"dim": table["dim"], "dtype": table["dtype"]}
+    return [
+        mismatch(f"{entry.place}.{name}", f"{value} as the graph has it", getattr(entry, name))
+        for name, value in fields.items()
+        if getattr(entry, name) != value
+    ]

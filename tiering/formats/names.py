@@ -11,15 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.artifact import Artifact
-from tiering.artifacts.problems import Problem
+from tiering.artifacts.problems import Problem, array_problems
 from tiering.description import Part, Table
 from tiering.errors import MissingError, quoted
-from tiering.formats.manifest_checks import array_problems
 from tiering.formats.order import Order
 from tiering.units import format_count
 
-CHECKED_AT_ONCE = 1 << 18
-"""Names that are checked together."""
+CHECKED_AT_ONCE = 1 << 18  # names that are checked together
 
 
 @dataclass(frozen=True)
@@ -47,11 +45,6 @@ class Names(Artifact):
 
     kind = "names"
 
-    @property
-    def node_types(self) -> list[str]:
-        """Node types that have names, sorted."""
-        return list(self.manifest.body["node_types"])
-
     def table(self, node_type: str | None = None) -> NameTable:
         """Return the names of a type by original id, mapped read-only."""
         folder = f"nodes/{self._listed(node_type, self.node_types, 'names')}"
@@ -66,7 +59,7 @@ class Names(Artifact):
             for problem in array_problems(self.manifest, f"nodes/{node_type}/{name}", None, [dtype])
         ]
 
-    def _structure_problems(self, threads: int) -> list[Problem]:
+    def _structure_problems(self) -> list[Problem]:
         problems = []
         for node_type in self.node_types:
             table, where = self.table(node_type), f"nodes/{node_type}/offsets"
@@ -88,12 +81,11 @@ class Names(Artifact):
             if position is not None
         ]
 
-    def summary(self) -> dict[str, Any]:
-        """Return the artifact's description for machines, as JSON holds it."""
+    def _summarize_content(self) -> dict[str, Any]:
         types = {
             name: {"nodes": int(self.manifest.files[f"nodes/{name}/offsets"].shape[0]) - 1} for name in self.node_types
         }
-        return {**super().summary(), "node_types": types}
+        return {"node_types": types}
 
     def _describe_content(self, summary: Mapping[str, Any]) -> list[Part]:
         rows = [(name, format_count(entry["nodes"])) for name, entry in summary["node_types"].items()]

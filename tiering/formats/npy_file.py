@@ -1,7 +1,4 @@
-"""Numpy files, opened with distrust: header parsed without pickle, length of the data checked, then mapped.
-
-Archives of arrays (.npz) are recognised and refused, because arrays in them cannot be mapped where they lie.
-"""
+"""Numpy files, opened with distrust: header parsed without pickle, length of the data checked, then mapped."""
 
 from __future__ import annotations
 
@@ -21,18 +18,15 @@ from tiering.artifacts.storage import open_raw, storage_errors
 from tiering.errors import InputError, quoted
 
 _MAGIC = b"\x93NUMPY"
+# by version: what parses the header, and how many bytes the length of the header takes
 _PARSERS = {(1, 0): (np.lib.format.read_array_header_1_0, 2), (2, 0): (np.lib.format.read_array_header_2_0, 4)}
-"""Version -> what parses its header, and how many bytes the length of the header takes."""
-MAX_HEADER = 64 * 1024
-"""Bytes of the longest header that is read."""
+MAX_HEADER = 64 * 1024  # bytes of the longest header that is read
 _MAX_AXES = 8
-
 _ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
-_STEMS = frozenset({
+_STEMS = frozenset({  # names that the formats of numpy files give to what they read
     "edge_index", "indptr", "indices", "edge_weight", "edge_type", "edge_id", "edge_feat", "node_feat", "node_label",
     "node_labels", "num_nodes", "train_idx", "val_idx", "valid_idx", "test_idx",
 })  # fmt: skip
-"""Names that the formats of numpy files give to what they read."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +35,8 @@ class NpyHeader:
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    fortran_order: bool
-    """Whether the first of several axes is the fastest."""
-    offset: int
-    """Bytes before the data."""
+    fortran_order: bool  # whether the first of several axes is the fastest
+    offset: int  # bytes before the data
 
     @property
     def described(self) -> str:
@@ -62,15 +54,13 @@ class NpyFile(NpyHeader):
     """A numpy file whose header was checked; the length of the file agrees with it."""
 
     path: Path
-    what: str
-    """The content that the file should have, for messages."""
+    what: str  # the content that the file should have, for messages
 
     def array(self) -> npt.NDArray[Any]:
         """Map the data read-only, in the shape of the header."""
-        if not self.fortran_order:
-            return open_raw(self.path, self.dtype, self.shape, self.offset)
-        by_columns: npt.NDArray[Any] = open_raw(self.path, self.dtype, self.shape[::-1], self.offset).T
-        return by_columns
+        shape = self.shape[::-1] if self.fortran_order else self.shape
+        mapped: npt.NDArray[Any] = open_raw(self.path, self.dtype, shape, self.offset)
+        return mapped.T if self.fortran_order else mapped
 
     def column(self, kinds: str, words: str) -> npt.NDArray[Any]:
         """Map the data as one column, without a second axis of length 1; its dtype is of one of `kinds`, in `words`."""
@@ -106,13 +96,7 @@ def read_start(path: Path, size: int) -> bytes:
 def open_npy(path: Path, what: str = "a numpy file") -> NpyFile:
     """Parse the header of a file that should hold `what`, and check it against the size of the file.
 
-    Raises
-    ------
-    MissingError
-        If there is nothing at `path`.
-    InputError
-        If it is no regular file, is empty, has no numpy header or a damaged one, holds Python objects or fields, is
-        big-endian, is cut, or has bytes behind the data.
+    `MissingError`: there is nothing at `path`. `InputError`: it is no such file of plain little-endian numbers.
     """
     require_file(path, what)
     size = path.stat().st_size

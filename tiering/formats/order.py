@@ -9,25 +9,18 @@ import numpy as np
 
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import id_bytes
-from tiering.artifacts.problems import Problem
+from tiering.artifacts.problems import Problem, array_problems, mismatch
 from tiering.description import Part, Table
-from tiering.formats.manifest_checks import array_problems, mismatch
 from tiering.formats.skew import skew_plot
 from tiering.units import format_count
 
-FIRST = "first"
-"""Field of the body, and what a reader of it must know."""
+FIRST = "first"  # field of the body, and what a reader of it must know
 
 
 class Order(Artifact):
     """Ranks of every node type; rank 0 is the hottest."""
 
     kind = "order"
-
-    @property
-    def node_types(self) -> list[str]:
-        """Node types, in the graph's order."""
-        return list(self.manifest.body["node_types"])
 
     def new_to_old(self, node_type: str | None = None) -> np.ndarray[Any, Any]:
         """Return the original id of each rank: int32 or int64, shape (num_nodes,)."""
@@ -68,7 +61,7 @@ class Order(Artifact):
             problems.append(mismatch("requires", repr(FIRST), "none"))
         return problems
 
-    def _structure_problems(self, threads: int) -> list[Problem]:
+    def _structure_problems(self) -> list[Problem]:
         problems = []
         for node_type in self.node_types:
             new_to_old, old_to_new = self.new_to_old(node_type), self.old_to_new(node_type)
@@ -87,13 +80,12 @@ class Order(Artifact):
                 problems.append(Problem(f"nodes/{node_type}/score", "scores increase along the ranks", "value"))
         return problems
 
-    def summary(self) -> dict[str, Any]:
-        """Return the artifact's description for machines, as JSON holds it."""
+    def _summarize_content(self) -> dict[str, Any]:
         types = {
             t: {"nodes": int(self.manifest.files[f"nodes/{t}/new_to_old"].shape[0]), "first": self.first(t)}
             for t in self.node_types
         }
-        return {**super().summary(), "node_types": types}
+        return {"node_types": types}
 
     def _describe_content(self, summary: Mapping[str, Any]) -> list[Part]:
         rows = [(t, format_count(e["nodes"]), format_count(e["first"])) for t, e in summary["node_types"].items()]

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import Relation, relation_key
-from tiering.artifacts.problems import Problem
+from tiering.artifacts.problems import Problem, body_problem
 from tiering.description import Part, Table
 from tiering.errors import MissingError
 from tiering.formats.graph import relation_folder
 from tiering.formats.skew import skew_plot
 from tiering.units import format_count
 
-GIVEN = "given"
-"""Method of scores that the user has computed."""
-ADJACENCY = "adjacency"
-"""Name of the column per relation."""
+GIVEN = "given"  # method of scores that the user has computed
+ADJACENCY = "adjacency"  # name of the column per relation
 
 
 class Scores(Artifact):
@@ -49,26 +47,16 @@ class Scores(Artifact):
         return [*self.manifest.body["columns"], *([ADJACENCY] if self.relations else [])]
 
     @property
-    def node_types(self) -> list[str]:
-        """Node types, in the graph's order."""
-        return list(self.manifest.body["node_types"])
-
-    @property
     def relations(self) -> list[Relation]:
         """Relations with a column ``adjacency``, by key; empty if the method predicts none."""
-        relations = []
-        for name in sorted(self.manifest.files):
-            parts = name.split("/")
-            triple = tuple(parts[1].split("__")) if len(parts) == 3 else ()
-            if parts[0] == "relations" and parts[-1] == ADJACENCY and len(triple) == 3:
-                relations.append((triple[0], triple[1], triple[2]))
-        return relations
+        names = (
+            re.fullmatch(rf"relations/([^/]+)__([^/]+)__([^/]+)/{ADJACENCY}", name)
+            for name in sorted(self.manifest.files)
+        )
+        return [(name[1], name[2], name[3]) for name in names if name]
 
     def counted_epochs(self, seed: int) -> range | None:
-        """Return the epochs of the run with `seed` whose accesses the scores have counted: they are no test of them.
-
-        ``None`` for another run's counts, and for a score computed from the graph alone.
-        """
+        """Return the epochs of the run with `seed` whose accesses the scores have counted, if they have any."""
         provenance = self.manifest.provenance
         options = provenance.get("options", {})
         first, epochs = options.get("first_epoch"), options.get("epochs")
@@ -77,20 +65,10 @@ class Scores(Artifact):
         return None
 
     def values(self, node_type: str | None = None, column: str = "feature") -> np.ndarray[Any, Any]:
-        """Return the score of every node of a type.
+        """Return the score of every node of a type, by default of the only one: expected accesses of its feature row.
 
-        Parameters
-        ----------
-        node_type
-            May be left out where the graph has one type.
-        column
-            ``feature``: expected accesses of the node's feature row.
-
-        Returns
-        -------
-        numpy.ndarray
-            float64, shape (num_nodes,), indexed by original id, read-only; finite and not negative. Scores of all
-            types are on one scale; those of ``presample``, ``vip`` and ``hybrid`` are accesses per epoch.
+        They are float64, shape (num_nodes,), indexed by original id, read-only; finite and not negative. Scores of all
+        types are on one scale; those of ``presample``, ``vip`` and ``hybrid`` are accesses per epoch.
         """
         node_type = self._listed(node_type, self.node_types, "scores")
         if column not in self.manifest.body["columns"]:
@@ -99,22 +77,10 @@ class Scores(Artifact):
         return self.manifest.array(f"nodes/{node_type}/{column}")
 
     def adjacency(self, relation: Relation | str | None = None) -> np.ndarray[Any, Any]:
-        """Return the expected reads per epoch of each node's list of in-neighbours in a relation.
+        """Return the expected reads per epoch of each node's list of in-neighbours in a relation (`Graph.relation`).
 
-        Parameters
-        ----------
-        relation
-            As in `tiering.formats.graph.Graph.relation`; may be left out where there is one.
-
-        Returns
-        -------
-        numpy.ndarray
-            float64, shape (nodes of the destination type,), indexed by original id, read-only.
-
-        Raises
-        ------
-        MissingError
-            If the method predicts no adjacency reads, or there is no such relation.
+        They are float64, shape (nodes of the destination type,), indexed by original id, read-only. `MissingError`: the
+        method predicts no adjacency reads, or there is no such relation.
         """
         known = self.relations
         if not known:
@@ -131,7 +97,7 @@ class Scores(Artifact):
     def _body_problems(self) -> list[Problem]:
         files = self.manifest.files
         problems = [
-            Problem(f"manifest.json: files.nodes/{node_type}/{column}", "the column is not listed", "value")
+            body_problem(f"files.nodes/{node_type}/{column}", "the column is not listed")
             for node_type in self.node_types
             for column in self.manifest.body["columns"]
             if f"nodes/{node_type}/{column}" not in files
@@ -139,12 +105,12 @@ class Scores(Artifact):
         for relation in self.relations if not problems else []:
             where = f"{relation_folder(relation)}/{ADJACENCY}"
             if relation[0] not in self.node_types or relation[2] not in self.node_types:
-                problems.append(Problem(f"manifest.json: files.{where}", "names an unknown node type", "value"))
+                problems.append(body_problem(f"files.{where}", "names an unknown node type"))
             elif files[where].shape != (expected := files[f"nodes/{relation[2]}/feature"].shape):
                 problems.append(Problem(where, f"expected shape {expected}, found {files[where].shape}", "size"))
         return problems
 
-    def _structure_problems(self, threads: int) -> list[Problem]:
+    def _structure_problems(self) -> list[Problem]:
         problems = []
         for name in self.manifest.files:
             values = self.manifest.array(name)
@@ -154,14 +120,10 @@ class Scores(Artifact):
                 problems.append(Problem(name, message, "value"))
         return problems
 
-    def summary(self) -> dict[str, Any]:
-        """Return the artifact's description for machines, as JSON holds it."""
-        return {**super().summary(), "method": self.method, "columns": self.columns, **self._spreads}
-
-    @cached_property
-    def _spreads(self) -> dict[str, Any]:
-        """Sums and ranges of all columns; reads every value once."""
+    def _summarize_content(self) -> dict[str, Any]:
         return {
+            "method": self.method,
+            "columns": self.columns,
             "node_types": {node_type: _spread(self.values(node_type)) for node_type in self.node_types},
             "relations": {relation_key(relation): _spread(self.adjacency(relation)) for relation in self.relations},
         }

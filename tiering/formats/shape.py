@@ -23,8 +23,7 @@ class NodeShape:
     num_nodes: int
     arrays: dict[str, int] = field(default_factory=dict)
     """Bytes of each array in the artifact by file name: ``label``, ``split-train``..."""
-    table: FeatureTable | None = None
-    """The feature table, where it lies."""
+    table: FeatureTable | None = None  # the feature table, where it lies
 
     @property
     def splits(self) -> dict[str, int]:
@@ -46,8 +45,7 @@ class EdgeShape:
     num_edges: int
     values: dict[str, int] = field(default_factory=dict)
     """Bytes of one edge's value of each array that runs along the edges."""
-    features: tuple[int, str] | None = None
-    """Dim and dtype of the edges' features; ``None`` for none."""
+    features: tuple[int, str] | None = None  # dim and dtype of the edges' features; ``None`` for none
     uncached: float = 0.0
     """Fraction of the entries that the page cache does not hold; 0 after they were written through it."""
 
@@ -61,8 +59,7 @@ class GraphShape:
 
     nodes: dict[str, NodeShape]
     edges: tuple[EdgeShape, ...]
-    path: Path = Path()
-    """Path of the graph, or of the graph to be made."""
+    path: Path = Path()  # path of the graph, or of the graph to be made
     digest: str = ""
 
     @property
@@ -178,8 +175,7 @@ class GraphShape:
         return cls(nodes, tuple(edges), graph.path, graph.digest)
 
 
-SizedGraph: TypeAlias = Graph | GraphShape
-"""A graph, or its sizes: planning takes either."""
+SizedGraph: TypeAlias = Graph | GraphShape  # A graph, or its sizes: planning takes either
 
 
 def _item(entry: FileEntry) -> int:

@@ -13,22 +13,15 @@ from tiering.drawing import PERCENT, TOP, decorate, line_style, plain_label
 from tiering.units import format_count
 
 FloatArray: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
-SAMPLED = 102_400
-"""Values read, of all types together."""
-MOST_LINES = 6
-"""Types drawn, those with the most nodes; as many as there are colours."""
-_BLOCK = 8
-"""Values that are read together: those that one access to memory brings."""
+SAMPLED = 102_400  # values read, of all types together
+MOST_LINES = 6  # types drawn, those with the most nodes; as many as there are colours
+_BLOCK = 8  # values that are read together: those that one access to memory brings
 _POINTS = 200
-_LEFT = 1e-2
-"""Where the logarithmic axis begins at the earliest, in percent."""
+_LEFT = 1e-2  # where the logarithmic axis begins at the earliest, in percent
 
 
 def sample_values(values: FloatArray, most: int) -> FloatArray:
-    """Return some `most` of the values, or all if there are no more: a block of 8 at random in each of equal parts.
-
-    Every value is as likely as any other, in whatever order they are; the same values give the same sample.
-    """
+    """Return some `most` of the values, or all if there are no more: a block of 8 at random in each of equal parts."""
     count = max(1, most // _BLOCK)
     if values.size <= count * _BLOCK:
         return np.array(values)
@@ -38,17 +31,9 @@ def sample_values(values: FloatArray, most: int) -> FloatArray:
 
 
 def skew_curve(values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return fractions of the nodes, ascending, and the fraction of the sum that the hottest so many hold.
+    """Return at most 200 fractions of the nodes, ascending, and the fractions of the sum that the hottest so many hold.
 
-    Parameters
-    ----------
-    values
-        float64, shape (nodes,), in any order; not negative, with a sum above 0.
-
-    Returns
-    -------
-    nodes, held : numpy.ndarray
-        float64 in (0, 1], at most 200 points, dense where few nodes are.
+    `values`: shape (nodes,), in any order; not negative, with a sum above 0.
     """
     hottest = np.sort(values)[::-1]
     places = np.unique(np.geomspace(1, hottest.size, _POINTS).round().astype(np.int64))

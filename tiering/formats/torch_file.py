@@ -1,7 +1,6 @@
 """Files of ``torch.save``, read by ``torch.load`` without running what they name; tensors stay mapped where they lie.
 
-The one module outside `tiering.loader` that imports torch, and only when a file is read. Classes of PyG and of
-GraphBolt are read as their state, under stand-ins of the same names: neither library needs to be installed.
+Classes of PyG and of GraphBolt are read as their state, under stand-ins of the same names: neither is needed.
 """
 
 from __future__ import annotations
@@ -19,15 +18,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.mapping import map_again
+from tiering.artifacts.reader import map_again
 from tiering.artifacts.regular import require_file
 from tiering.artifacts.storage import storage_errors
 from tiering.errors import CapabilityError, InputError, TieringError, quoted
 from tiering.formats.npy_file import read_start
 from tiering.memory import require_floor
 
-MAX_PICKLE = 256 << 20
-"""Bytes of ``data.pkl`` that are read: numpy arrays lie in it, tensors do not."""
+MAX_PICKLE = 256 << 20  # bytes of ``data.pkl`` that are read: numpy arrays lie in it, tensors do not
 _PIECE = 256 * 1024
 _load_lock = threading.Lock()
 
@@ -35,8 +33,8 @@ _load_lock = threading.Lock()
 class StoredObject:
     """An object of another library, as its state: nothing of its class is run."""
 
-    state: dict[str, Any] = {}  # noqa: RUF012 - of an object without a state
-    """Attributes by name; a state that is no dictionary has the name ``""``."""
+    # attributes by name; a state that is no dictionary has the name ""
+    state: dict[str, Any] = {}  # noqa: RUF012
 
     @property
     def name(self) -> str:
@@ -58,33 +56,11 @@ def read_torch(path: Path, what: str = "a file of torch.save", limit: int = MAX_
     """Return what a file of ``torch.save`` holds.
 
     Tensors are torch's, mapped from the file; arrays and scalars numpy's; storages of PyG are dictionaries, its `Data`
-    and `HeteroData` are `StoredObject`. Nothing that the file names is run.
+    and `HeteroData` are `StoredObject`. Nothing that the file names is run. At most `limit` bytes of ``data.pkl`` are
+    read into memory; `what` it should hold is for messages. Cost: one sequential read of the file, for its checksums.
 
-    Parameters
-    ----------
-    path
-        The file.
-    what
-        What it should hold, for messages.
-    limit
-        Bytes of ``data.pkl`` that may be read into memory.
-
-    Raises
-    ------
-    MissingError
-        If there is nothing at `path`.
-    InputError
-        If it is no regular file, of the format before torch 1.6, no such archive, or damaged; if it holds anything
-        else than data.
-    CapabilityError
-        If torch is not installed.
-    BudgetError
-        If the modules of torch do not fit what this process may hold.
-
-    Notes
-    -----
-    All members are compared with the checksums of the archive: one sequential read of the file, about a second for
-    each GB, whatever of it is needed.
+    `MissingError`: there is nothing at `path`. `InputError`: it is no such file, damaged, or holds more than data.
+    `CapabilityError`: torch is not installed. `BudgetError`: its modules do not fit what this process may hold.
     """
     require_file(path, what)
     start = read_start(path, 4)
@@ -221,8 +197,7 @@ _NAMES: list[Any] = [
     _function("builtins.bytes", lambda: b""),  # how protocol 2 writes no bytes
     *(_stand_in(name, StoredObject) for name in _OBJECTS),
     *(_stand_in(name, _StoredMapping) for name in _STORAGES),
-]
-"""Names that files may use besides tensors, containers, numbers and text."""
+]  # names that files may use besides tensors, containers, numbers and text
 for _core in ("numpy.core.multiarray", "numpy._core.multiarray"):  # before and since numpy 2
     _NAMES += [
         _function(f"{_core}._reconstruct", np.empty(0).__reduce__()[0]),

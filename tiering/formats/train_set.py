@@ -1,4 +1,4 @@
-"""The training nodes of a run: a split of the graph, a list of ids, or a random sample. One place for all stages."""
+"""The training nodes of a run: a split of the graph, a list of ids, or a random sample."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ from tiering.units import parse_size
 
 IdArray: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 Train: TypeAlias = "str | os.PathLike[str] | np.ndarray[Any, Any] | list[int] | Mapping[str, Any] | None"
-"""The training nodes as a caller gives them: see `resolve_train`."""
-
-_STEP = 1 << 18
-"""Ids that are compared at a time."""
+_STEP = 1 << 18  # ids that are compared at a time
 HOW_TO = (
     "give one with --train: a split of the graph, a .npy file of node ids, or a percentage of the nodes such as 1% "
     "(TYPE=SPLIT, TYPE=FILE or TYPE=PERCENT where several node types could be meant)"
@@ -37,17 +34,14 @@ def resolve_train(graph: SizedGraph, train: Train = None, seed: int = 0) -> dict
     ``sorted(numpy.random.default_rng(seed).choice(N, size, replace=False))`` with ``size = max(1, int(N * fraction))``.
     """
     given = _by_type(graph, train, seed)
-    if isinstance(graph, GraphShape) and (train is None or (isinstance(train, str) and train in _split_names(graph))):
+    splits = {name for node_type in graph.node_types for name in graph.splits(node_type)}
+    if isinstance(graph, GraphShape) and (train is None or (isinstance(train, str) and train in splits)):
         return {node_type: ids for node_type, (ids, _) in given.items() if ids.size}
     checked = {node_type: _checked(graph, node_type, ids, where) for node_type, (ids, where) in given.items()}
     nodes = {node_type: ids for node_type, ids in checked.items() if ids.size}
     if not nodes:
         raise InputError(f"{graph.path}: the training set is empty; {HOW_TO}")
     return nodes
-
-
-def _split_names(graph: SizedGraph) -> set[str]:
-    return {name for node_type in graph.node_types for name in graph.splits(node_type)}
 
 
 def _by_type(graph: SizedGraph, train: Train, seed: int) -> dict[str, tuple[np.ndarray[Any, Any], str]]:
@@ -75,17 +69,13 @@ def _assignment(part: str) -> tuple[str, str]:
 
 def _only_type(graph: SizedGraph) -> str:
     """Return the type when none is named: the only one, else the only one with a train split, else with labels."""
-    if len(graph.node_types) == 1:
-        return graph.node_types[0]
     with_split = [t for t in graph.node_types if "train" in graph.splits(t)]
     labelled = [t for t in graph.node_types if graph.num_classes(t) is not None]
-    for candidates in (with_split, labelled):
+    for candidates in (graph.node_types, with_split, labelled):
         if len(candidates) == 1:
             return candidates[0]
-    raise InputError(
-        f"{graph.path}: say which node type the training nodes are of, as TYPE=...; "
-        f"types: {', '.join(graph.node_types)}"
-    )
+    types = ", ".join(graph.node_types)
+    raise InputError(f"{graph.path}: say which node type the training nodes are of, as TYPE=...; types: {types}")
 
 
 def _ids(graph: SizedGraph, node_type: str, value: Any, seed: int) -> np.ndarray[Any, Any]:
@@ -99,18 +89,14 @@ def _ids(graph: SizedGraph, node_type: str, value: Any, seed: int) -> np.ndarray
     if isinstance(value, str) and value in graph.splits(node_type):
         return graph.split(value, node_type)
     if isinstance(value, (str, os.PathLike)):
-        return _load(Path(value))
+        _require_file(Path(value))
+        return open_npy(Path(value), "node ids").array()
     return np.asarray(value)
 
 
 def _require_file(path: Path) -> None:
     if not file_exists(path, "node ids"):
         raise MissingError(f"{path}: no such file, and no split of that name; {HOW_TO}")
-
-
-def _load(path: Path) -> np.ndarray[Any, Any]:
-    _require_file(path)
-    return open_npy(path, "node ids").array()
 
 
 def _once_each(ids: IdArray, count: int) -> bool:

@@ -16,17 +16,14 @@ from tiering.formats.npy_file import NpyFile, as_column, open_npy
 from tiering.formats.shape import SizedGraph
 
 UserValues: TypeAlias = "str | os.PathLike[str] | np.ndarray[Any, Any] | list[Any] | Mapping[str, Any]"
-"""Arrays of a caller: see `read_user_arrays`."""
 
 
 @dataclass(frozen=True)
 class UserArray:
     """Numbers of shape (n,) that the user gives."""
 
-    values: np.ndarray[Any, Any]
-    """Mapped, if they come from a file."""
-    where: str
-    """The file, or which argument it was, for messages."""
+    values: np.ndarray[Any, Any]  # mapped, if they come from a file
+    where: str  # the file, or which argument it was, for messages
     file: Path | None = None
 
     @property
@@ -38,19 +35,11 @@ class UserArray:
 
 
 def read_user_arrays(graph: SizedGraph, values: UserValues, what: str, option: str, kinds: str) -> dict[str, UserArray]:
-    """Return arrays by node type.
+    """Return arrays by node type, of `kinds` of numpy dtypes such as ``iuf``.
 
-    Parameters
-    ----------
-    given
-        An array or the path of a ``.npy`` file, meant for the only node type, or the only one with features; text
-        ``TYPE=FILE``, or a list of such texts; or a mapping from node type to an array or path.
-    what
-        What each array holds, such as ``one score per node``, for messages.
-    option
-        The option of the command line, for messages.
-    kinds
-        Kinds of numpy dtypes that are taken, such as ``iuf``.
+    `values` are an array or the path of a ``.npy`` file, meant for the only node type, or the only one with features;
+    text ``TYPE=FILE``, or a list of such texts; or a mapping from node type to an array or path. For messages: `what`
+    each array holds, such as ``one score per node``, and the `option` of the command line.
     """
     arrays: dict[str, UserArray] = {}
     for node_type, value in _by_type(graph, values, option):

@@ -16,8 +16,7 @@ from tiering.artifacts.file_writer import PIECE_BYTES, appending_memory
 from tiering.artifacts.manifest import id_bytes, relation_key
 from tiering.artifacts.reader import buffer_bytes, bytes_on_disk, uncached_bytes
 from tiering.errors import InternalError
-from tiering.formats.column_ids import ColumnIds, as_lists
-from tiering.formats.dataset import Dataset, EdgeData, FeatureStream
+from tiering.formats.dataset import ColumnIds, Dataset, EdgeData, FeatureStream, as_lists
 from tiering.formats.graph import relation_folder
 from tiering.formats.shape import GraphShape, value_bytes
 from tiering.memory import Budget

@@ -94,7 +94,7 @@ class CacheSplit:
     def to_body(self) -> dict[str, Any]:
         """Return the fields of a layout's body."""
         return {
-            "adjacency": {key: prefix.to_json() for key, prefix in self.lists.items()},
+            "adjacency": {key: dict(vars(prefix)) for key, prefix in self.lists.items()},
             "split": {
                 "mode": self.mode,
                 "budget_bytes": self.budget,

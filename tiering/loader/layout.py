@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from tiering.artifacts.artifact import VerifyReport
 from tiering.artifacts.manifest import Manifest, Relation
 from tiering.artifacts.problems import Problem
 from tiering.description import Described, Part
@@ -294,7 +295,7 @@ class TieredLayout(ForFrameworks, Described):
 
     def problems(self, level: str = "header", threads: int = 1) -> list[Problem]:
         """Return every problem of the layout on disk; see `tiering.artifacts.artifact.Artifact.problems`."""
-        return self.artifact.problems(level, threads)
+        return self.artifact.problems(level, VerifyReport(threads))
 
     def summary(self) -> dict[str, Any]:
         """Return what ``tiering info --json`` prints."""

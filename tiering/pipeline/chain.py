@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.atomic import OutputDirectory
 from tiering.artifacts.checksum import sampled_digest
-from tiering.artifacts.overlap import lies_in
-from tiering.artifacts.replaceable import refuse_foreign
+from tiering.artifacts.overlap import lies_in, refuse_foreign
 from tiering.errors import TieringError
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout

@@ -19,11 +19,11 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.direct_io import aligned_bytes
-from tiering.artifacts.directory_writer import DirectoryWriter
 from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.reader import chunks
 from tiering.artifacts.storage import open_raw
+from tiering.artifacts.writer import DirectoryWriter
 from tiering.formats.shape import value_bytes
 from tiering.memory import Budget
 from tiering.progress import progress

@@ -19,8 +19,7 @@ from tiering.datasets.import_context import RELATION, ImportContext
 from tiering.datasets.readers.npy import list_ends
 from tiering.datasets.scratch import chunks
 from tiering.errors import InputError, MissingError
-from tiering.formats.column_ids import ColumnIds
-from tiering.formats.dataset import EdgeData
+from tiering.formats.dataset import ColumnIds, EdgeData
 from tiering.formats.torch_file import StoredObject, read_torch, to_array
 
 WHAT = "a FusedCSCSamplingGraph of GraphBolt"

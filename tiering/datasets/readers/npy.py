@@ -28,8 +28,7 @@ from tiering.datasets.options import RAW_OPTIONS, TREE_OPTIONS
 from tiering.datasets.readers.igb import find_tree, open_tree
 from tiering.datasets.scratch import chunks
 from tiering.errors import InputError, MissingError
-from tiering.formats.column_ids import ColumnIds
-from tiering.formats.dataset import Dataset, EdgeData
+from tiering.formats.dataset import ColumnIds, Dataset, EdgeData
 from tiering.options import spell_flag
 
 LABEL_NAMES = ("node_label.npy", "node_labels.npy")

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.mapping import find_mapping
+from tiering.artifacts.reader import find_mapping
 from tiering.errors import InputError
 
 if TYPE_CHECKING:
