@@ -203,6 +203,8 @@ def test_a_loader_can_be_pickled(kit, build):
 def test_arguments_that_make_no_sense(kit, build, options, words):
     with pytest.raises(InputError, match=words):
         build(kit.small_graph()).pyg_loader(**{**OPTIONS, **options})
+    with pytest.raises(InputError, match=r"say which type they are of, as \(type, ids\)"):
+        build(kit.hetero_graph()).pyg_loader(**OPTIONS, input_nodes=torch.arange(3))
 
 
 def test_links_that_make_no_sense(kit, build):
@@ -219,8 +221,3 @@ def test_links_that_make_no_sense(kit, build):
             layout.pyg_link_loader([2], **options)
     with pytest.raises(TypeError, match="unexpected keyword argument 'split'"):
         layout.link_loader(split="train")
-
-
-def test_several_types_need_a_name(kit, build):
-    with pytest.raises(InputError, match=r"say which type they are of, as \(type, ids\)"):
-        build(kit.hetero_graph()).pyg_loader(**OPTIONS, input_nodes=torch.arange(3))

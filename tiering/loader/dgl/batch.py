@@ -58,7 +58,8 @@ class DglAdapter:
         """Return the edges of a graph, and the data of its nodes and edges; nothing for other objects."""
         if not isinstance(value, dgl.DGLGraph):
             return ()
-        frames = [nodes[t].data for nodes, types in _ends(value) for t in types]
+        ends = ((value.srcnodes, value.srctypes), (value.dstnodes, value.dsttypes))
+        frames = [nodes[t].data for nodes, types in ends for t in types]
         frames += [value.edges[r].data for r in value.canonical_etypes]
         return [*map(dict, frames), *(value.edges(etype=r) for r in value.canonical_etypes)]
 
@@ -80,7 +81,3 @@ class DglAdapter:
     def _plain(self, nodes: dict[str, torch.Tensor]) -> Any:
         """Return a tensor where there is one type, else tensors by type."""
         return next(iter(nodes.values())) if self._homogeneous else nodes
-
-
-def _ends(block: Any) -> list[tuple[Any, list[str]]]:
-    return [(block.srcnodes, block.srctypes), (block.dstnodes, block.dsttypes)]

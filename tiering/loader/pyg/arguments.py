@@ -31,14 +31,17 @@ def find_input_nodes(graph: Graph, nodes: Any, node_type: str | None) -> tuple[s
         node_type, nodes = nodes
     elif isinstance(nodes, str):
         node_type, nodes = nodes, None
-    if node_type is None:
-        if len(graph.node_types) != 1:
-            raise InputError(
-                f"input_nodes: say which type they are of, as (type, ids); types: {', '.join(graph.node_types)}"
-            )
-        node_type = graph.node_types[0]
+    node_type = find_input_type(graph, node_type)
     nodes = np.arange(graph.num_nodes(node_type)) if nodes is None else nodes
     return node_type, find_ranks(graph, node_type, nodes, "input_nodes")
+
+
+def find_input_type(graph: Graph, node_type: str | None) -> str:
+    """Return the node type given, or the only one."""
+    types = graph.node_types
+    if node_type is None and len(types) != 1:
+        raise InputError(f"input_nodes: say which type they are of, as (type, ids); types: {', '.join(types)}")
+    return types[0] if node_type is None else node_type
 
 
 def find_links(graph: Graph, links: Any) -> tuple[Any, npt.NDArray[np.int64] | None]:

@@ -102,9 +102,9 @@ class PygAdapter:
             store.edge_weight = concatenate([hop[relation] for hop in batch.weights])
 
     def _fill_links(self, data: Any, relation: Relation, batch: Batch) -> None:
-        links, stores = batch.links, [data] * 3 if self._homogeneous else [data[part] for part in _parts(relation)]
+        links, parts = batch.links, (relation[0], relation, relation[2])
         assert links is not None and batch.input_id is not None
-        of_src, of_links, of_dst = stores
+        of_src, of_links, of_dst = [data] * 3 if self._homogeneous else [data[part] for part in parts]
         of_links.input_id = batch.input_id
         if links.dst_negative is not None:
             of_src.src_index, of_dst.dst_pos_index = links.src, links.dst
@@ -130,7 +130,3 @@ def edge_label(known: torch.Tensor | None, links: int, negatives: int, device: A
         return None
     label = torch.ones(links, device=device) if known is None else known
     return torch.cat((label, label.new_zeros((negatives, *label.shape[1:]))))
-
-
-def _parts(relation: Relation) -> tuple[str, Relation, str]:
-    return relation[0], relation, relation[2]

@@ -22,10 +22,10 @@ from tiering.errors import CapabilityError, InputError
 from tiering.loader.attributes import EDGE_IDS, EdgeAttributes
 from tiering.loader.loader import LayoutTables
 from tiering.loader.original_ids import Ids, NodeIds
-from tiering.loader.pyg.arguments import make_negatives
+from tiering.loader.pyg.arguments import find_input_type, make_negatives
 from tiering.loader.pyg.batch import edge_label, new_by_hop
 from tiering.loader.pyg.stores import homogeneous
-from tiering.sampling import Links, NegativeDraws, Negatives, SampledBatch, SamplingOptions, link_nodes, make_sampler
+from tiering.sampling import Links, NegativeDraws, Negatives, SamplingOptions, link_nodes, make_sampler
 
 
 class TieredSampler(BaseSampler):  # type: ignore[misc] # PyG has no types
@@ -59,14 +59,14 @@ class TieredSampler(BaseSampler):  # type: ignore[misc] # PyG has no types
     def sample_from_nodes(self, index: NodeSamplerInput, **kwargs: Any) -> SamplerOutput | HeteroSamplerOutput:
         """Sample around nodes. A node that comes twice counts once, where it came first."""
         _refuse_time(index.time)
-        node_type = self._node_type(index.input_type)
+        node_type = find_input_type(self._graph, index.input_type)
         seeds = self._ids.ranks(node_type, index.node, "input nodes")
         input_id = index.input_id
         firsts = np.unique(seeds, return_index=True)[1]
         if input_id is not None and firsts.size != seeds.size:
             input_id = input_id[torch.from_numpy(np.sort(firsts))]
         key = _key(self._ids.originals(node_type, seeds))
-        return self._output(self._sample({node_type: seeds}, key), (input_id, None))
+        return self._output({node_type: seeds}, key, (input_id, None))
 
     def sample_from_edges(
         self, index: EdgeSamplerInput, neg_sampling: NegativeSampling | None = None
@@ -89,16 +89,15 @@ class TieredSampler(BaseSampler):  # type: ignore[misc] # PyG has no types
         else:
             label = edge_label(index.label, links.count, linked.src.size - links.count)
             about = (index.input_id, torch.stack(ends), label, None)
-        return self._output(self._sample(linked.nodes, key), about)
+        return self._output(linked.nodes, key, about)
 
-    def _sample(self, seeds: dict[str, Ids], key: int) -> SampledBatch:
-        return self._sampler.sample(seeds, epoch=self.epoch, batch=key, positions=self._positions)
-
-    def _output(self, sampled: SampledBatch, metadata: tuple[Any, ...]) -> SamplerOutput | HeteroSamplerOutput:
-        """Return PyG's output: edges of all hops one after the other."""
+    def _output(
+        self, seeds: dict[str, Ids], key: int, metadata: tuple[Any, ...]
+    ) -> SamplerOutput | HeteroSamplerOutput:
+        """Sample and return PyG's output: edges of all hops one after the other."""
+        sampled = self._sampler.sample(seeds, epoch=self.epoch, batch=key, positions=self._positions)
         node = {t: torch.from_numpy(self._ids.from_ranks(t, ranks)) for t, ranks in sampled.nodes.items()}
-        row, col, edge = {}, {}, {}
-        edges_by_hop = {}
+        row, col, edge, edges_by_hop = {}, {}, {}, {}
         for relation in self._sampler.edge_relations:
             hops = [hop[relation] for hop in sampled.hops]
             row[relation] = torch.from_numpy(np.concatenate([edges.src for edges in hops]).astype(np.int64))
@@ -140,14 +139,6 @@ class TieredSampler(BaseSampler):  # type: ignore[misc] # PyG has no types
 
     def _num_nodes(self, relation: Relation) -> tuple[int, int]:
         return self._graph.num_nodes(relation[0]), self._graph.num_nodes(relation[2])
-
-    def _node_type(self, node_type: str | None) -> str:
-        known = self._graph.node_types
-        if node_type is None and len(known) == 1:
-            return known[0]
-        if node_type is None:
-            raise InputError(f"input_nodes: say which type they are of, as (type, ids); types: {', '.join(known)}")
-        return node_type
 
     def _link_type(self, edge_type: Any) -> Relation:
         """Return the relation of the links, which need not be one of the graph's: their nodes' types are."""

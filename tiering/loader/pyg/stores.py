@@ -32,7 +32,25 @@ def homogeneous(graph: Graph) -> bool:
     return len(graph.node_types) == len(graph.relations) == 1
 
 
-class TieredFeatureStore(FeatureStore):  # type: ignore[misc] # PyG has no types
+class _OverLayout:
+    """The common part of both stores: a layout, ids as the caller has them, nothing that is written."""
+
+    _layout: LayoutTables
+    _ids: NodeIds
+
+    def _refuse(self, *_: Any) -> bool:
+        raise CapabilityError(
+            f"{self._layout.artifact.path}: stores over a layout are for reading: nothing is put, replaced or removed; "
+            "change the dataset and make the layout again"
+        )
+
+    _put_tensor = _remove_tensor = _put_edge_index = _remove_edge_index = _refuse
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._layout.artifact.path}, ids: {self._ids.kind}>"
+
+
+class TieredFeatureStore(_OverLayout, FeatureStore):  # type: ignore[misc] # PyG has no types
     """A layout's tensors of nodes: ``x`` from the tiers, ``y`` (-1 for none), ``train_mask`` and the like, ``n_id``.
 
     ``n_id`` are the ids themselves, so that types without features have a number of nodes, too. Groups are node types,
@@ -87,29 +105,19 @@ class TieredFeatureStore(FeatureStore):  # type: ignore[misc] # PyG has no types
         width = (self._artifact.type_layout(node_type).dim,) if attr.attr_name == "x" else ()
         return graph.num_nodes(node_type), *width
 
-    def _put_tensor(self, tensor: Any, attr: TensorAttr) -> bool:
-        raise _read_only(self._layout)
-
-    def _remove_tensor(self, attr: TensorAttr) -> bool:
-        raise _read_only(self._layout)
-
     def _names(self, node_type: str) -> list[str]:
-        graph = self._graph
-        names = ["x"] if node_type in self._artifact.feature_types else []
+        graph, names = self._graph, ["x"] if node_type in self._artifact.feature_types else []
         names += ["y"] if graph.num_classes(node_type) is not None else []
         return [*names, *(split + _MASK for split in graph.splits(node_type) if self._masks), "n_id"]
 
     def _type(self, attr: TensorAttr) -> str:
         """Return the node type of an attribute; `MissingError` if there is none, or it has no such tensor."""
-        node_type = self._group(attr)
-        if node_type not in self._graph.node_types:
-            known = ", ".join(self._graph.node_types)
-            raise MissingError(f"{self._artifact.path}: no node type {node_type!r}; types: {known}")
-        if attr.attr_name not in self._names(node_type):
-            known = ", ".join(self._names(node_type))
-            raise MissingError(
-                f"{self._artifact.path}: node type {node_type!r} has no tensor {attr.attr_name!r}; tensors: {known}"
-            )
+        node_type, where, types = self._group(attr), self._artifact.path, self._graph.node_types
+        if node_type not in types:
+            raise MissingError(f"{where}: no node type {node_type!r}; types: {', '.join(types)}")
+        if attr.attr_name not in (names := self._names(node_type)):
+            known = ", ".join(names)
+            raise MissingError(f"{where}: node type {node_type!r} has no tensor {attr.attr_name!r}; tensors: {known}")
         return node_type
 
     def _group(self, attr: TensorAttr) -> str:
@@ -119,12 +127,11 @@ class TieredFeatureStore(FeatureStore):  # type: ignore[misc] # PyG has no types
 
     def _ranks(self, node_type: str, index: Any) -> Ids:
         """Return the ranks of an index in any form of PyG."""
-        if index is None:
-            index = slice(None)
-        elif isinstance(index, (int, np.integer)):
-            index = [index]
+        index = slice(None) if index is None else index
         if isinstance(index, slice):
             index = np.arange(*index.indices(self._graph.num_nodes(node_type)))
+        elif isinstance(index, (int, np.integer)):
+            index = [index]
         return self._ids.ranks(node_type, index, f"index of {node_type!r}")
 
     def _rows(self, node_type: str, name: str, ranks: Ids) -> torch.Tensor:
@@ -147,11 +154,8 @@ class TieredFeatureStore(FeatureStore):  # type: ignore[misc] # PyG has no types
     def __reduce__(self) -> tuple[Any, ...]:
         return TieredFeatureStore, (self._layout, self._ids.kind, self._masks, self._reading)
 
-    def __repr__(self) -> str:
-        return f"<TieredFeatureStore {self._artifact.path}, ids: {self._ids.kind}>"
 
-
-class TieredGraphStore(GraphStore):  # type: ignore[misc] # PyG has no types
+class TieredGraphStore(_OverLayout, GraphStore):  # type: ignore[misc] # PyG has no types
     """A layout's relations in PyG's CSC: ``(row, colptr)``, int64.
 
     Nothing is kept. With ``original`` ids each request renumbers the relation: 8 bytes per edge for the result.
@@ -207,21 +211,5 @@ class TieredGraphStore(GraphStore):  # type: ignore[misc] # PyG has no types
             raise MissingError(f"{self._artifact.path}: no relation {edge_type!r}; relations: {names}")
         return tuple(edge_type)
 
-    def _put_edge_index(self, edge_index: Any, edge_attr: EdgeAttr) -> bool:
-        raise _read_only(self._layout)
-
-    def _remove_edge_index(self, edge_attr: EdgeAttr) -> bool:
-        raise _read_only(self._layout)
-
     def __reduce__(self) -> tuple[Any, ...]:
         return TieredGraphStore, (self._layout, self._ids.kind)
-
-    def __repr__(self) -> str:
-        return f"<TieredGraphStore {self._artifact.path}, ids: {self._ids.kind}>"
-
-
-def _read_only(layout: LayoutTables) -> CapabilityError:
-    return CapabilityError(
-        f"{layout.artifact.path}: stores over a layout are for reading: nothing is put, replaced or removed; change "
-        "the dataset and make the layout again"
-    )
