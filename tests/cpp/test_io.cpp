@@ -1,7 +1,5 @@
 // Engines and gather against a verifier by another method: rows are placed one at a time by the format's
 // rule, and expected rows are copied one at a time. Run under ASan/UBSan and TSan.
-#include <unistd.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -18,27 +16,15 @@
 #include <vector>
 
 #include "check.hpp"
+#include "temp_dir.hpp"
 
 namespace fs = std::filesystem;
 using namespace tiering;
+using tiering::test::TempDir;
 
 namespace {
 
 using Bytes = std::vector<std::byte>;
-
-class TempDir {
- public:
-  TempDir() {
-    std::string pattern = (fs::temp_directory_path() / "tiering-io-XXXXXX").string();
-    CHECK(mkdtemp(pattern.data()) != nullptr);
-    path_ = pattern;
-  }
-  ~TempDir() { fs::remove_all(path_); }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 struct Shape {
   int64_t rows = 200;

@@ -1,4 +1,5 @@
-// Look-ahead: what every plan keeps to, whatever the batches, and rows put together from reads.
+// Look-ahead: where every plan puts rows, whatever the batches, and rows put together from reads. tests/native compares
+// rounds with those of a plain rule.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -19,14 +20,12 @@ class Follower {
   Follower(const SsdRows& rows, const std::vector<SlotPool>& pools, const std::vector<Batch>& batches, int64_t begin)
       : rows_(rows), pools_(pools), batches_(batches), begin_(begin), next_(begin) {}
 
-  /// `known`: batches that the plan knew.
-  void check(const LookaheadPlan& plan, const Round& round, int64_t window, size_t known) {
+  void check(const LookaheadPlan& plan, const Round& round, int64_t window) {
     CHECK(round.first == next_ && round.last > round.first && round.last - round.first <= window);
     next_ = round.last;
     std::set<uint32_t> needed;
     for (int64_t b = round.first; b < round.last; ++b) needed.insert(batch(b).begin(), batch(b).end());
     CHECK(static_cast<int64_t>(needed.size()) == round.needed);
-    check_longest(round, window, needed);
 
     CHECK(std::is_sorted(round.rows.begin(), round.rows.end()));
     CHECK(round.slots.size() == round.rows.size() && round.after.size() == round.rows.size());
@@ -40,7 +39,6 @@ class Follower {
         if (at == slot) gone.insert(old);
     }
     for (const uint32_t old : gone) CHECK(!needed.contains(old));
-    check_farthest(needed, gone, known);
     for (const uint32_t old : gone) slot_of.erase(old);
     for (size_t i = 0; i < round.rows.size(); ++i) slot_of[round.rows[i]] = round.slots[i];
     for (const uint32_t row : needed) CHECK(slot_of.contains(row));
@@ -66,21 +64,6 @@ class Follower {
  private:
   const Batch& batch(int64_t number) const { return batches_[static_cast<size_t>(number - begin_)]; }
 
-  bool fits(const std::set<uint32_t>& needed) const {
-    return std::all_of(pools_.begin(), pools_.end(), [&](const SlotPool& pool) {
-      return std::count_if(needed.begin(), needed.end(),
-                           [&](uint32_t row) { return row_bytes(rows_, row) == pool.row_bytes; }) <= pool.slots;
-    });
-  }
-
-  /// No batch more would have been allowed.
-  void check_longest(const Round& round, int64_t window, std::set<uint32_t> needed) const {
-    CHECK(fits(needed));
-    if (round.last - begin_ == static_cast<int64_t>(batches_.size()) || round.last - round.first == window) return;
-    needed.insert(batch(round.last).begin(), batch(round.last).end());
-    CHECK(!fits(needed));
-  }
-
   /// The slot lies in the memory of rows of this size, behind all of smaller numbers.
   void check_place(uint32_t slot, uint32_t row) const {
     int64_t first = 0, offset = 0;
@@ -94,19 +77,6 @@ class Follower {
       offset += pool.slots * pool.row_bytes;
     }
     CHECK(false);
-  }
-
-  /// Rows that stay, and are not needed now, are used again before those that go, as far as that is known.
-  void check_farthest(const std::set<uint32_t>& needed, const std::set<uint32_t>& gone, size_t known) const {
-    auto use = [&](uint32_t row) {
-      for (auto b = static_cast<size_t>(next_ - begin_); b < known; ++b)
-        if (std::count(batches_[b].begin(), batches_[b].end(), row) > 0) return b;
-      return known;
-    };
-    for (const uint32_t old : gone)
-      for (const auto& [row, slot] : slot_of)
-        if (!needed.contains(row) && !gone.contains(row) && row_bytes(rows_, row) == row_bytes(rows_, old))
-          CHECK(std::pair(use(row), row) < std::pair(use(old), old));
   }
 
   const SsdRows& rows_;
@@ -133,21 +103,21 @@ void test_plans() {
       Follower follower(rows, pools, batches, plan.first());
       follower.slot_of = held;
       std::vector<Round> rounds;
-      auto take = [&](size_t known) {
+      auto take = [&] {
         while (plan.ready()) {
           rounds.push_back(plan.next());
-          follower.check(plan, rounds.back(), window, known);
+          follower.check(plan, rounds.back(), window);
         }
       };
       const size_t count = std::min(batches.size(), broken);
       for (size_t b = 0; b < count; ++b) {
         plan.add(batches[b]);
-        take(b + 1);
+        take();
         CHECK(plan.waiting() <= window + std::max<int64_t>(horizon, 1));
       }
       if (count == batches.size()) {
         plan.end();
-        take(count);
+        take();
         CHECK(plan.waiting() == 0 && !plan.ready());
       }
       const int64_t lost = broken < 100 ? below(random, static_cast<int64_t>(rounds.size()) + 1) : 0;

@@ -14,26 +14,13 @@
 
 #include "check.hpp"
 #include "ssd_tables.hpp"
+#include "temp_dir.hpp"
 
 namespace fs = std::filesystem;
 using namespace tiering;
 using namespace tiering::test;
 
 namespace {
-
-class TempDir {
- public:
-  TempDir() {
-    std::string pattern = (fs::temp_directory_path() / "tiering-lookahead-XXXXXX").string();
-    CHECK(mkdtemp(pattern.data()) != nullptr);
-    path_ = pattern;
-  }
-  ~TempDir() { fs::remove_all(path_); }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 /// A buffer over images in files.
 class Fixture {

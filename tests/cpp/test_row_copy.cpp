@@ -1,11 +1,7 @@
-// How a warp shares rows: every word once, as few lines as there are, from every tier; run lane by lane on the CPU.
+// How a warp shares rows: every word once, as few lines as there are; run lane by lane on the CPU.
 #include <algorithm>
-#include <cstring>
-#include <numeric>
-#include <random>
 #include <set>
 #include <tiering/device/row_copy.hpp>
-#include <tiering/device/row_table.hpp>
 #include <vector>
 
 #include "check.hpp"
@@ -99,54 +95,6 @@ void test_strides() {
     }
 }
 
-/// Rows of all tiers in request order, copied as a warp would, word by word.
-void test_rows_of_every_tier() {
-  std::mt19937_64 random(7);
-  for (const int64_t row_bytes : {4, 12, 128, 602, 1536, 2408})
-    for (const int64_t peers : {1, 3}) {
-      const int64_t sizes[] = {20, 31, 40, 50};
-      RowTable table;
-      table.row_bytes = row_bytes;
-      table.ranges = {20, 51, 91, 141};
-      table.num_peers = peers;
-      std::vector<std::byte> content(static_cast<size_t>(141 * row_bytes));
-      for (auto& byte : content) byte = static_cast<std::byte>(random());
-      const std::byte* const all = content.data();
-      table.local = all;
-      std::vector<std::vector<std::byte>> shares(static_cast<size_t>(peers));
-      for (int64_t i = 0; i < sizes[1]; ++i) {
-        auto& share = shares[static_cast<size_t>(i % peers)];
-        share.insert(share.end(), all + (20 + i) * row_bytes, all + (21 + i) * row_bytes);
-      }
-      for (size_t p = 0; p < shares.size(); ++p) table.peers[p] = shares[p].data();
-      table.host = all + 51 * row_bytes;
-      std::vector<int64_t> ids(300), slots(300, -1);
-      std::vector<std::byte> staged, out(ids.size() * static_cast<size_t>(row_bytes));
-      for (size_t i = 0; i < ids.size(); ++i) {
-        ids[i] = static_cast<int64_t>(random() % 141);
-        if (ids[i] < 91) continue;
-        slots[i] = static_cast<int64_t>(staged.size()) / row_bytes;
-        staged.insert(staged.end(), all + ids[i] * row_bytes, all + (ids[i] + 1) * row_bytes);
-      }
-      table.staged = staged.data();
-      const RowCopy copy = RowCopy::plan(row_bytes, table.alignment_bits() | reinterpret_cast<uintptr_t>(out.data()));
-      for (size_t i = 0; i < ids.size(); ++i) {
-        CHECK(table.contains(ids[i]));
-        const std::byte* const row = table.row(ids[i], slots[i]);
-        const int32_t shift = copy.shift(reinterpret_cast<uintptr_t>(row));
-        for (int32_t step = 0; step < copy.steps; ++step)
-          for (int lane = 0; lane < copy.lanes; ++lane)
-            if (const int32_t word = copy.word(step, lane, shift); word >= 0)
-              std::memcpy(out.data() + static_cast<int64_t>(i) * row_bytes + word * copy.width, row + word * copy.width,
-                          static_cast<size_t>(copy.width));
-      }
-      for (size_t i = 0; i < ids.size(); ++i)
-        CHECK(std::memcmp(out.data() + static_cast<int64_t>(i) * row_bytes, all + ids[i] * row_bytes,
-                          static_cast<size_t>(row_bytes)) == 0);
-      CHECK(!table.contains(141) && !table.contains(-1));
-    }
-}
-
 }  // namespace
 
 int main() {
@@ -155,7 +103,6 @@ int main() {
   test_lines();
   test_lanes_of_short_rows();
   test_strides();
-  test_rows_of_every_tier();
   std::cout << "test_row_copy: ok\n";
   return 0;
 }

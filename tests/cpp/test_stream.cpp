@@ -7,6 +7,7 @@
 #include <tiering/io/stream_reader.hpp>
 
 #include "check.hpp"
+#include "temp_dir.hpp"
 
 namespace fs = std::filesystem;
 using namespace tiering;
@@ -17,18 +18,14 @@ std::byte pattern(size_t file, int64_t at) { return static_cast<std::byte>((at *
 
 struct Files {
   Files() {
-    std::string name = (fs::temp_directory_path() / "tiering-stream-XXXXXX").string();
-    CHECK(mkdtemp(name.data()) != nullptr);
-    folder = name;
     for (size_t f = 0; f < 2; ++f) {
       std::vector<char> data(3'000'001 + f);
       for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(pattern(f, static_cast<int64_t>(i)));
-      paths.push_back((folder / std::to_string(f)).string());
+      paths.push_back((folder.path() / std::to_string(f)).string());
       std::ofstream(paths.back(), std::ios::binary).write(data.data(), static_cast<std::streamsize>(data.size()));
     }
   }
-  ~Files() { fs::remove_all(folder); }
-  fs::path folder;
+  tiering::test::TempDir folder;
   std::vector<std::string> paths;
 };
 
