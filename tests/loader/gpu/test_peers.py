@@ -75,7 +75,7 @@ def test_memory_that_cannot_be_shared_is_said_once(monkeypatch, caplog):
     group = PeerGroup(0, 1, HashStore())
     for _ in range(2):
         memory = Unshared()
-        assert share_memory(group, group.numbered("rows"), memory, None, "papers") == [memory]
+        assert share_memory(group, group.numbered("rows"), memory, [4096], None, "papers") == [memory]
     said = [record.message for record in caplog.records if record.levelname == "WARNING"]
     consequence = "other processes read from host memory what this one has on its GPU"
     assert said == [f"papers: operation not supported; {consequence}"]

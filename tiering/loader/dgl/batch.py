@@ -13,18 +13,15 @@ from tiering.loader.adapters import AdaptedBatches, BatchSource, GraphAttributes
 from tiering.loader.attributes import EDGE_IDS
 from tiering.loader.batches.batch import Batch, Block
 
-Triple = tuple[Any, Any, list[Any]]
-"""Input nodes, output nodes (tensors, or tensors by type), and one block per layer."""
+Triple = tuple[Any, Any, list[Any]]  # input nodes, output nodes (tensors, or tensors by type), and one block per layer
 
 
 @dataclass(frozen=True)
 class DglBatches(AdaptedBatches):
     """Contents of batches for DGL."""
 
-    feature_name: str = "feat"
-    """Name of features in ``blocks[0].srcdata``."""
-    label_name: str = "label"
-    """Name of labels in ``blocks[-1].dstdata``."""
+    feature_name: str = "feat"  # name of features in blocks[0].srcdata
+    label_name: str = "label"  # name of labels in blocks[-1].dstdata
 
     def adapter(self, source: BatchSource) -> DglAdapter:
         """Return the adapter of a loader."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -13,46 +13,32 @@ import numpy.typing as npt
 
 from tiering import cuda, native
 from tiering.artifacts.manifest import Relation, relation_key
-from tiering.formats.adjacency_prefix import INDPTR_BYTES, SUM_BYTES, AdjacencyPrefix
-from tiering.formats.graph import Graph, relation_folder
+from tiering.formats.adjacency_prefix import INDPTR_BYTES, SUM_BYTES
+from tiering.formats.graph import relation_folder
+from tiering.formats.layout import Layout
 from tiering.loader.gpu.device import Device, pinned_address
 from tiering.loader.processes.peers import PeerGroup
 from tiering.loader.tables.resident import SharedBlock, get_or_fill, load_rows
 from tiering.sampling import checked_weights
 from tiering.units import parse_threads
 
+if TYPE_CHECKING:
+    from tiering.loader.gpu.fit import CachedLists
+
+PlacedLists: TypeAlias = "Layout | CachedLists"  # a graph, and which of its lists lie in the memory of the GPU
 _NO_PART: cuda.Part = (0, 0, 0, 0)
-
-
-class PlacedLists(Protocol):
-    """A graph, and which of its lists lie in the memory of the GPU: a layout (`tiering.formats.layout.Layout`)."""
-
-    @property
-    def path(self) -> Path:
-        """Path for messages."""
-
-    @property
-    def graph(self) -> Graph:
-        """The reordered graph."""
-
-    @property
-    def digest(self) -> str:
-        """Digest of the lists and their places."""
-
-    def adjacency_prefix(self, relation: Relation) -> AdjacencyPrefix:
-        """Return the lists of a relation that lie in the memory of the GPU."""
 
 
 @dataclass
 class GpuAdjacency:
-    """Addresses of all relations' lists, and what keeps them valid."""
+    """Addresses of all relations' lists, in the graph's order, and what keeps them valid.
+
+    `keys` of the random numbers by node type; `columns` of each relation in the memory of the GPU.
+    """
 
     relations: list[cuda.Adjacency] = field(default_factory=list)
-    """Lists of each relation, in the graph's order."""
     keys: list[cuda.Keys] = field(default_factory=list)
-    """Keys of the random numbers, by node type."""
     columns: dict[Relation, int] = field(default_factory=dict)
-    """Columns of each relation in the memory of the GPU."""
     owners: list[Any] = field(default_factory=list)
 
 

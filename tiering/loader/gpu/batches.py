@@ -49,14 +49,10 @@ class GpuSample:
     """A batch that a GPU sampled ahead of its turn: nodes and edges in its memory."""
 
     batch: Batch
-    ready: cuda.Event
-    """Event after which nodes and edges are complete."""
-    seeds: Ids
-    """Seeds in the order given."""
-    nodes: dict[str, Ids]
-    """Ids in host memory, of the types whose rows are read ahead."""
-    hops: tuple[Mapping[Any, Any], ...] = ()
-    """Edges in host memory: none."""
+    ready: cuda.Event  # event after which nodes and edges are complete
+    seeds: Ids  # seeds in the order given
+    nodes: dict[str, Ids]  # ids in host memory, of the types whose rows are read ahead
+    hops: tuple[Mapping[Any, Any], ...] = ()  # edges in host memory: none
 
     @property
     def nbytes(self) -> int:
@@ -89,8 +85,7 @@ class GpuSampler:
         max_sms: int | str = "auto",
     ) -> None:
         self.device, self.host, self.edge_positions = device, sampler, edge_positions
-        self.stream = device.stream()
-        """Stream that batches are sampled on."""
+        self.stream = device.stream()  # stream that batches are sampled on
         self._path = layout.path
         self._adjacency = load_adjacency(layout, device, sampler.rule == "weighted", group)
         self.columns = self._adjacency.columns

@@ -21,8 +21,7 @@ from tiering.loader.tables.resident import SharedBlock
 if TYPE_CHECKING:
     import torch
 
-_first_process: int | None = None
-"""The process that opened the first GPU."""
+_first_process: int | None = None  # the process that opened the first GPU
 _pinning = threading.Lock()
 _ADVICE = (
     "lock less: give the layout a smaller cpu tier, or the loader less `memory`, or raise the limit of "
@@ -41,8 +40,7 @@ class Stream:
         import torch
 
         self.torch = torch.cuda.Stream(device, priority=-1 if urgent else 0)  # type: ignore[no-untyped-call]
-        self.handle = int(self.torch.cuda_stream)
-        """Handle of the stream in CUDA."""
+        self.handle = int(self.torch.cuda_stream)  # handle of the stream in CUDA
 
     def synchronize(self) -> None:
         """Wait on the host until all work on the stream is done."""
@@ -64,10 +62,8 @@ class Device:
     def __init__(self, index: int) -> None:
         import torch
 
-        self.index = index
-        """Number of the GPU among those this process sees."""
-        self.torch_device = torch.device("cuda", index)
-        """The GPU as torch names it."""
+        self.index = index  # number of the GPU among those this process sees
+        self.torch_device = torch.device("cuda", index)  # the GPU as torch names it
         self._threads = threading.local()
 
     @property

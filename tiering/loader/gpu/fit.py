@@ -40,18 +40,12 @@ from tiering.sampling import NeighborSampler, SamplingOptions, list_read_places,
 from tiering.sampling.batch import AccessCounts
 from tiering.sampling.plan import EpochPlan, batches
 
-CACHES = (0.0, 1 / 64, 1 / 16, 1 / 4, 1.0)
-"""Sizes of the caches, as fractions of all lists or rows."""
-BATCHES = 16
-"""Batches of a pass at most."""
-SECONDS, LEAST_PASSES, PASSES = 1.5, 3, 30
-"""A cache is timed for so many seconds and so many passes."""
-ROW_BYTES = 1 << 30
-"""Bytes of the table of rows at most."""
-GPU_FRACTION = 1 / 4
-"""Fraction of the GPU's free memory that the largest cache takes at most."""
-DOUBTFUL = 0.5
-"""Fraction of the variance of the times that the line may leave unexplained."""
+CACHES = (0.0, 1 / 64, 1 / 16, 1 / 4, 1.0)  # sizes of the caches, as fractions of all lists or rows
+BATCHES = 16  # batches of a pass at most
+SECONDS, LEAST_PASSES, PASSES = 1.5, 3, 30  # a cache is timed for so many seconds and so many passes
+ROW_BYTES = 1 << 30  # bytes of the table of rows at most
+GPU_FRACTION = 1 / 4  # fraction of the GPU's free memory that the largest cache takes at most
+DOUBTFUL = 0.5  # fraction of the variance of the times that the line may leave unexplained
 ASSUMED = AccessCosts()
 
 
@@ -59,10 +53,8 @@ ASSUMED = AccessCosts()
 class Trial:
     """Passes over the batches with one cache."""
 
-    missed: float
-    """Seconds that the accesses which the cache misses cost by the assumed costs."""
-    run: Callable[[], None]
-    """Function that makes a pass, and returns when the GPU is done."""
+    missed: float  # seconds that the accesses which the cache misses cost by the assumed costs
+    run: Callable[[], None]  # function that makes a pass, and returns when the GPU is done
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tiering.formats.layout import Layout
 from tiering.loader.gpu.device import Device, check_process, parse_sms, pinned_address
 from tiering.loader.gpu.rows import STAGING_BYTES, GpuRows, StagedRows
-from tiering.loader.gpu.tiers import load_layout_tiers
+from tiering.loader.gpu.tiers import LayoutTiers
 from tiering.loader.options import ReadOptions
 from tiering.loader.processes.peers import PeerGroup
 from tiering.loader.tables.preload import preload_ssd_rows
@@ -40,13 +40,12 @@ class GpuFeatures(GpuRows):
         if reading.verify:
             layout.verify_tiers(node_type)
         reader, sms = open_images(layout, entry, reading), parse_sms(max_sms)
-        memory = load_layout_tiers(layout, entry, device, group)
+        memory = LayoutTiers(layout, entry, device, group).load()
         super().__init__(str(layout.path), entry, device, memory, max_sms=sms, reader=reader, group=group)
         self._layout, self._reading, self._staging_bytes = layout, reading, staging_bytes
         self._sharing = group  # of host memory
         self._checks = PageChecks(layout) if reading.verify and reader is not None else None
-        self.preloaded = False
-        """Whether all rows of the ssd tier lie in pinned host memory."""
+        self.preloaded = False  # whether all rows of the ssd tier lie in pinned host memory
 
     def preload(self) -> None:
         """Read all rows of the ssd tier into pinned host memory, from which later gathers take them.

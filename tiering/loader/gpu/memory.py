@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,6 +20,7 @@ from tiering.loader.gpu.device import Device, pinned
 from tiering.loader.process import warn_once
 from tiering.loader.processes.peers import PeerGroup
 
+T = TypeVar("T")
 SAMPLE_BYTES = 64 << 20
 """Bytes read to measure a link: some milliseconds over PCIe. Less than an eighth of it is not measured."""
 _ROW_BYTES = 4096
@@ -30,52 +34,35 @@ def fill_memory(device: int, address: int, path: Path, nbytes: int) -> None:
     cuda.fill_device(device, address, str(path), 0, nbytes, engine)
 
 
-def device_file(path: Path, nbytes: int, device: int, what: str, shared: bool = False) -> cuda.DeviceMemory:
-    """Return the first bytes of a file in memory of a GPU; `shared`: memory that other processes can open."""
-    with cuda.device_errors(what, "make the layout's gpu tier smaller, or end other programs on this GPU"):
-        memory = cuda.allocate(device, nbytes, shared)
-        fill_memory(device, memory.address, path, nbytes)
-    return memory
-
-
 def share_memory(
-    group: PeerGroup, topic: str, own: cuda.DeviceMemory | None, device: Device, what: str
+    group: PeerGroup, topic: str, own: cuda.DeviceMemory | None, sizes: Sequence[int], device: Device, what: str
 ) -> list[cuda.DeviceMemory | cuda.PeerMemory | None]:
-    """Exchange this process's share, allocated with ``shared=True``, for those of the others.
+    """Exchange this process's share, allocated with ``shared=True``, for those of the others, of `sizes` bytes.
 
-    Returns, by process, memory that this GPU reads; ``None`` where a share is empty or cannot be reached.
+    Returns, by process, memory that this GPU reads; ``None`` where a share is empty, cannot be reached (CUDA shares no
+    memory between virtual machines, containers, parts of a GPU), or is slower than host memory.
     """
-    handles = group.exchange(topic, _share_handle(own, what))
-    return [
-        own if rank == group.rank else _open_memory(handle, device, f"rows of peer {rank}")
-        for rank, handle in enumerate(handles)
-    ]
+    advice = "; other processes read from host memory what this one has on its GPU"
+    handle = None if own is None else _or_warn(own.share, what, "", advice)
+    handles = group.exchange(topic, (handle or b"").hex())
+    shares: list[cuda.DeviceMemory | cuda.PeerMemory | None] = [None] * group.size
+    shares[group.rank] = own
+    for rank, (text, nbytes) in enumerate(zip(handles, sizes, strict=True)):
+        if rank != group.rank and text:
+            whose, open_memory = f"{what} of peer {rank}", partial(cuda.PeerMemory, device.index, bytes.fromhex(text))
+            memory = _or_warn(open_memory, whose, f"{whose} are read from host memory: ")
+            if memory is not None and not prefers_host(device.index, memory.address, nbytes, whose):
+                shares[rank] = memory
+    return shares
 
 
-def _share_handle(memory: cuda.DeviceMemory | None, what: str) -> str | None:
-    """Return the handle by which other processes open `memory`; empty without memory.
-
-    ``None``, logged once, where CUDA shares no memory between processes: virtual machines, containers, parts of a GPU.
-    """
-    if memory is None:
-        return ""
+def _or_warn(make: Callable[[], T], what: str, before: str, after: str = "") -> T | None:
+    """Return what `make` returns; ``None``, with one warning of the error, where CUDA refuses."""
     try:
         with cuda.device_errors(what):
-            return memory.share().hex()
+            return make()
     except DeviceError as error:
-        warn_once(f"{error}; other processes read from host memory what this one has on its GPU")
-        return None
-
-
-def _open_memory(handle: str | None, device: Device, whose: str) -> cuda.PeerMemory | None:
-    """Open memory of another process; ``None`` if there is none, or it cannot be reached, which is logged once."""
-    if not handle:
-        return None
-    try:
-        with cuda.device_errors(whose):
-            return cuda.PeerMemory(device.index, bytes.fromhex(handle))
-    except DeviceError as error:
-        warn_once(f"{whose} are read from host memory: {error}")
+        warn_once(f"{before}{error}{after}")
         return None
 
 
@@ -87,7 +74,12 @@ def prefers_host(device: int, address: int, nbytes: int, whose: str) -> bool:
     nbytes = min(nbytes, SAMPLE_BYTES)
     if nbytes < SAMPLE_BYTES // 8:
         return False
-    there, host = read_rate(device, address, nbytes), _host_rate(device)
+    there = read_rate(device, address, nbytes)
+    with _lock:
+        if device not in _host_rates:
+            _, pinned_at = pinned(device, SAMPLE_BYTES, np.uint8, f"measuring the links of cuda:{device}")
+            _host_rates[device] = read_rate(device, pinned_at, SAMPLE_BYTES)
+        host = _host_rates[device]
     if there >= host:
         return False
     warn_once(f"{whose} are read from host memory, at {host / 1e9:.1f} GB/s; from their GPU: {there / 1e9:.1f} GB/s")
@@ -107,11 +99,3 @@ def read_rate(device: int, address: int, nbytes: int) -> float:
             stream.synchronize()
             seconds.append(time.perf_counter() - begin)
     return rows * _ROW_BYTES / min(seconds[1:])
-
-
-def _host_rate(device: int) -> float:
-    with _lock:
-        if device not in _host_rates:
-            _, address = pinned(device, SAMPLE_BYTES, np.uint8, f"measuring the links of cuda:{device}")
-            _host_rates[device] = read_rate(device, address, SAMPLE_BYTES)
-        return _host_rates[device]

@@ -97,14 +97,10 @@ class StagedRows:
 class SlotRows:
     """Rows of the ssd tier that lie in buffer slots. Tensors are on the GPU."""
 
-    table: cuda.RowTable
-    """All rows; see `GpuRows.table_over`."""
-    slots: torch.Tensor
-    """Slot of each id's row, 4 bytes, or `NO_SLOT`; ignored for ids of memory tiers."""
-    ids: torch.Tensor | None = None
-    """Ids of a part of a batch; ``None``: those of the batch."""
-    positions: torch.Tensor | None = None
-    """Row of the result for each id of a part of a batch; ``None``: all, in order."""
+    table: cuda.RowTable  # all rows; see GpuRows.table_over
+    slots: torch.Tensor  # slot of each id's row, 4 bytes, or NO_SLOT; ignored for ids of memory tiers
+    ids: torch.Tensor | None = None  # ids of a part of a batch; None: those of the batch
+    positions: torch.Tensor | None = None  # row of the result for each id of a part of a batch; None: all, in order
 
 
 class GpuRows(FeatureRows):
@@ -336,5 +332,4 @@ class GpuRows(FeatureRows):
             done.wait()  # memory that a kernel reads is not unpinned under it
 
 
-_kept: list[cuda.DeviceMemory] = []
-"""Shares that a peer which did not answer may still read."""
+_kept: list[cuda.DeviceMemory] = []  # shares that a peer which did not answer may still read

@@ -28,10 +28,8 @@ _NAMES = {EDGE_IDS: "e_id", "weight": "edge_weight", "type": "edge_type", EDGE_F
 class PygBatches(AdaptedBatches):
     """Contents of batches for PyG."""
 
-    masks: bool = True
-    """Whether nodes have ``train_mask`` and the like."""
-    edge_label: torch.Tensor | None = None
-    """Labels of links, in the order in which these were given."""
+    masks: bool = True  # whether nodes have train_mask and the like
+    edge_label: torch.Tensor | None = None  # labels of links, in the order in which these were given
 
     def adapter(self, source: BatchSource) -> PygAdapter:
         """Return the adapter of a loader."""

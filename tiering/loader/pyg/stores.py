@@ -23,8 +23,7 @@ from tiering.loader.original_ids import Ids, NodeIds
 
 _HOST = DeviceOptions()
 _MASK = "_mask"
-_PIECE = 1 << 22
-"""Edges renumbered at a time."""
+_PIECE = 1 << 22  # edges renumbered at a time
 
 
 def homogeneous(graph: Graph) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -14,11 +13,10 @@ import numpy.typing as npt
 
 from tiering import cuda
 from tiering.errors import BudgetError, InputError
-from tiering.formats.layout import peer_rows
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.device import Device, parse_sms, pinned_address
 from tiering.loader.gpu.rows import STAGING_BYTES, GpuRows, StagedRows
-from tiering.loader.gpu.tiers import load_tiers
+from tiering.loader.gpu.tiers import TierSource
 from tiering.loader.processes.peers import PeerGroup, find_group
 from tiering.loader.tables.resident import SharedBlock, anonymous, get_or_fill
 from tiering.loader.tiered_tensor.host import WHAT, count_cpu_rows, require_memory
@@ -29,8 +27,7 @@ from tiering.units import format_bytes
 if TYPE_CHECKING:
     import torch
 
-_COMPARED_BYTES = 4096
-"""Bytes at each end of the tensor by which processes notice that theirs is another one."""
+_COMPARED_BYTES = 4096  # bytes at each end of the tensor by which processes notice that theirs is another one
 _ADVICE = "give a smaller `gpu` or `peer`, or end other programs on this GPU"
 _locked: WeakValueDictionary[tuple[int, int], SharedBlock] = WeakValueDictionary()
 """Tensors that are pinned, by address and bytes: memory can be pinned once, however many read it."""
@@ -41,20 +38,9 @@ class GpuTensorRows(GpuRows):
     """Rows of a tensor by position, gathered by a GPU."""
 
     def __init__(self, tiers: TensorTiers, max_sms: int | None) -> None:
-        source, placement = tiers.source, tiers.placement
-        entry = placement.entry(source.row_bytes, on_disk=source.on_disk)
-        memory = load_tiers(tiers, entry, tiers.device, tiers.group, tiers.topic, [tiers.device.index])
-        super().__init__(WHAT, entry, tiers.device, memory, max_sms=max_sms, group=tiers.group)
-        self._what, self._source, self._threads = WHAT, source, tiers.threads
-        self._skipped = placement.skipped
-
-    def int64_ids(self, ids: Any) -> torch.Tensor:
-        """Return ids on the GPU: int64, shape (n,)."""
-        return self.ids_on_device(ids)
-
-    def has(self, out: torch.Tensor) -> bool:
-        """Return whether rows can be gathered into `out`."""
-        return self.device.has(out)
+        super().__init__(WHAT, tiers.entry, tiers.device, tiers.load(), max_sms=max_sms, group=tiers.group)
+        self._what, self._source, self._threads = WHAT, tiers.source, tiers.threads
+        self._skipped = tiers.placement.skipped
 
     def take(self, positions: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
         """Return the rows at `positions`, as bytes; positions of no tier are passed over."""
@@ -102,28 +88,22 @@ def open_on_gpu(
         return placement, tiered, _upload_table(placement, rows, device)
 
 
-@dataclass(frozen=True)
-class TensorTiers:
-    """The rows of a tensor that go to each tier; see `tiering.loader.gpu.tiers.TierSource`."""
+class TensorTiers(TierSource):
+    """The rows of a tensor that go to each tier."""
 
-    source: SourceTensor
-    placement: TensorPlacement
-    rows: CopiedRows
-    device: Device
-    group: PeerGroup | None
-    topic: str
-    threads: int
-
-    @property
-    def name(self) -> str:
-        """Name for messages."""
-        return WHAT
-
-    @property
-    def peer_bytes(self) -> list[int]:
-        """Bytes of each peer's share."""
-        size = self.group.size if self.group else 1
-        return [peer_rows(self.rows.peer.size, peer, size) * self.source.row_bytes for peer in range(size)]
+    def __init__(
+        self,
+        source: SourceTensor,
+        placement: TensorPlacement,
+        rows: CopiedRows,
+        device: Device,
+        group: PeerGroup | None,
+        topic: str,
+        threads: int,
+    ) -> None:
+        entry = placement.entry(source.row_bytes, on_disk=source.on_disk)
+        super().__init__(WHAT, entry, device, group, topic, [device.index])
+        self.source, self.placement, self.rows, self.threads = source, placement, rows, threads
 
     def copy_to_gpu(self, tier: str, peer: int, gpu: int, *, shared: bool = False) -> cuda.DeviceMemory:
         """Copy rows to memory of the GPU."""
@@ -147,7 +127,7 @@ class TensorTiers:
         nbytes = ids.size * self.source.row_bytes
 
         def fill(array: npt.NDArray[np.uint8]) -> None:
-            require_memory(nbytes, "cpu")
+            require_memory(nbytes)
             self.source.copy_rows(ids, array.reshape(-1, self.source.row_bytes), self.threads)
 
         if self.group is None:
@@ -159,9 +139,8 @@ class TensorTiers:
 
     def _ids(self, tier: str, peer: int) -> Ids:
         """Return the row numbers of a tier's rows; of the peer tier those of one share."""
-        if tier == "peer":
-            return np.ascontiguousarray(self.rows.peer[peer :: self.group.size if self.group else 1])
-        return self.rows.gpu if tier == "gpu" else self.rows.cpu
+        ids, step = self.rows[tier], self.group.size if self.group and tier == "peer" else 1
+        return np.ascontiguousarray(ids[peer::step])
 
 
 def _tensor_block(source: SourceTensor, skipped: int) -> SharedBlock:
@@ -181,7 +160,7 @@ def _tensor_block(source: SourceTensor, skipped: int) -> SharedBlock:
 def _digest(source: SourceTensor, placement: TensorPlacement, rows: CopiedRows) -> str:
     """Return the same text where processes copy the same rows of tensors of one shape, which begin and end alike."""
     digest = hashlib.blake2b(repr((source.shape, str(source.dtype), placement)).encode(), digest_size=16)
-    for part in (rows.gpu, rows.peer, rows.cpu, source.data[:_COMPARED_BYTES], source.data[-_COMPARED_BYTES:]):
+    for part in (*rows.values(), source.data[:_COMPARED_BYTES], source.data[-_COMPARED_BYTES:]):
         digest.update(part.data)
     return digest.hexdigest()
 
@@ -193,7 +172,5 @@ def _upload_table(placement: TensorPlacement, rows: CopiedRows, device: Device) 
     try:
         return device.upload(table)
     except RuntimeError as error:  # torch's class for too little memory
-        raise BudgetError(
-            f"{WHAT}: no memory of the GPU for the table of positions ({format_bytes(table.nbytes)}): {error}; "
-            f"{_ADVICE}"
-        ) from error
+        what = f"no memory of the GPU for the table of positions ({format_bytes(table.nbytes)})"
+        raise BudgetError(f"{WHAT}: {what}: {error}; {_ADVICE}") from error

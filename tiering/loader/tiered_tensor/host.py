@@ -20,8 +20,7 @@ from tiering.units import format_bytes, parse_size
 if TYPE_CHECKING:
     import torch
 
-WHAT = "tiered tensor"
-"""Name in messages."""
+WHAT = "tiered tensor"  # name in messages
 
 
 class HostTensorRows(HostRows):
@@ -37,15 +36,11 @@ class HostTensorRows(HostRows):
         super().__init__(WHAT, entry, native.TieredTable(source.row_bytes, ends, None, [], cpu, None, ssd=ssd), threads)
         self._what, self._file = WHAT, source.file
 
-    def int64_ids(self, ids: Any) -> torch.Tensor:
+    def ids_on_device(self, ids: Any) -> torch.Tensor:
         """Return ids in host memory: int64, shape (n,)."""
         import torch
 
         return torch.from_numpy(as_ids(ids).copy())  # what is checked is what is used, whatever others write to `ids`
-
-    def has(self, out: torch.Tensor) -> bool:
-        """Return whether rows can be gathered into `out`."""
-        return out.device.type == "cpu"
 
     def take(self, positions: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
         """Return the rows at `positions`, as bytes."""
@@ -65,10 +60,11 @@ def open_on_host(
     placement, rows = place_rows(source.num_rows, (0, 0, count), scores, threads)
     nbytes = placement.copied * source.row_bytes
     if nbytes:
-        require_memory(nbytes + placement.table_bytes, "cpu")
+        table_bytes = source.num_rows * placement.table_dtype.itemsize if placement.needs_table else 0
+        require_memory(nbytes + table_bytes)
     copies = anonymous(nbytes)  # forked children read the same pages, because nobody writes to them again
     if nbytes:
-        source.copy_rows(rows.cpu, copies.reshape(-1, source.row_bytes), threads)
+        source.copy_rows(rows["cpu"], copies.reshape(-1, source.row_bytes), threads)
     table = torch.from_numpy(placement.table(rows)) if placement.needs_table else None
     return placement, HostTensorRows(source, placement, copies, threads), table
 
@@ -92,11 +88,11 @@ def count_cpu_rows(size: str | int, source: SourceTensor) -> int:
     return max(0, min(source.num_rows, room // source.row_bytes))
 
 
-def require_memory(nbytes: int, what: str) -> None:
+def require_memory(nbytes: int) -> None:
     """Raise `BudgetError` unless so much host memory is free."""
     free = available_memory()
     if nbytes > free:
         raise BudgetError(
-            f"{what}: copies of rows and the table of positions need {format_bytes(nbytes)}, and {format_bytes(free)} "
-            f"of memory are free; give a smaller {what}, or 'auto'"
+            f"cpu: copies of rows and the table of positions need {format_bytes(nbytes)}, and {format_bytes(free)} "
+            "of memory are free; give a smaller cpu, or 'auto'"
         )

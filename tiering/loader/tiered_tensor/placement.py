@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,15 +19,7 @@ from tiering.formats.layout import TIERS, SsdRows, TypeLayout
 from tiering.formats.scores import Scores
 
 Ids = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class CopiedRows:
-    """Row numbers of the rows that are copied to each tier."""
-
-    gpu: Ids
-    peer: Ids
-    cpu: Ids
+CopiedRows: TypeAlias = dict[str, Ids]  # row numbers of the rows that are copied to the tiers gpu, peer, cpu
 
 
 @dataclass(frozen=True)
@@ -38,8 +30,7 @@ class TensorPlacement:
     gpu: int
     peer: int
     cpu: int
-    by_score: bool
-    """Whether the rows were chosen by score; else they are the first ones, and positions are row numbers."""
+    by_score: bool  # whether the rows were chosen by score; else they are the first ones, and positions are row numbers
 
     @property
     def copied(self) -> int:
@@ -66,15 +57,10 @@ class TensorPlacement:
         """Element type of the table of positions."""
         return np.dtype(np.int32 if self.copied + self.num_rows < 2**31 else np.int64)
 
-    @property
-    def table_bytes(self) -> int:
-        """Bytes of the table of positions; 0 without one."""
-        return self.num_rows * self.table_dtype.itemsize if self.needs_table else 0
-
     def table(self, rows: CopiedRows) -> npt.NDArray[Any]:
         """Return the position of each row, shape (rows,)."""
         table = np.arange(self.copied, self.copied + self.num_rows, dtype=self.table_dtype)
-        table[np.concatenate([rows.gpu, rows.peer, rows.cpu])] = np.arange(self.copied, dtype=table.dtype)
+        table[np.concatenate([*rows.values()])] = np.arange(self.copied, dtype=table.dtype)
         return table
 
     def entry(self, row_bytes: int, *, on_disk: bool) -> TypeLayout:
@@ -99,7 +85,7 @@ def place_rows(
     if scores is not None and order.size:
         order = native.sort_by_score(scores, threads)[: order.size].astype(np.int64)
     gpu, peer, cpu = (order[begin:end] for begin, end in pairwise(ends))
-    rows = CopiedRows(np.sort(gpu), np.ascontiguousarray(peer), np.sort(cpu))
+    rows = {"gpu": np.sort(gpu), "peer": np.ascontiguousarray(peer), "cpu": np.sort(cpu)}
     return TensorPlacement(num_rows, gpu.size, peer.size, cpu.size, scores is not None), rows
 
 

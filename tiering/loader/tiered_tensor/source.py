@@ -25,14 +25,11 @@ _MEMORY_FILES = ("/memfd:", "/dev/", "/SYSV", "/anon_hugepage")
 class SourceTensor:
     """Rows of a contiguous tensor, read where they lie."""
 
-    owner: torch.Tensor | npt.NDArray[Any]
-    """The object that keeps the memory alive."""
-    data: npt.NDArray[np.uint8]
-    """Bytes of all rows, shape (rows x bytes of a row,)."""
+    owner: torch.Tensor | npt.NDArray[Any]  # the object that keeps the memory alive
+    data: npt.NDArray[np.uint8]  # bytes of all rows, shape (rows x bytes of a row,)
     shape: tuple[int, ...]
     dtype: torch.dtype
-    file: Path | None
-    """The file on disk that the tensor is mapped from; ``None`` for a tensor in memory."""
+    file: Path | None  # the file on disk that the tensor is mapped from; None for a tensor in memory
 
     @classmethod
     def of(cls, tensor: Any) -> SourceTensor:

@@ -74,14 +74,16 @@ class TieredTensor:
         BudgetError
             If there is no memory for so many rows.
         """
+        import torch
+
         rows = self._open()
         self._source.require_unmoved()
-        wanted = rows.int64_ids(ids)
+        wanted = rows.ids_on_device(ids)
         if out is not None:
-            self._check_out(rows, out, len(wanted))
+            self._check_out(out, len(wanted))
         positions = self._find_positions(wanted, checked or isinstance(rows, HostTensorRows))
         if out is not None:
-            rows.take(positions, _as_bytes(out, self._source.row_bytes))
+            rows.take(positions, out.detach().view(-1).view(torch.uint8).view(len(out), self._source.row_bytes))
             return out
         return rows.take(positions, None).view(self.dtype).view(len(wanted), *self.shape[1:])
 
@@ -137,14 +139,14 @@ class TieredTensor:
             return self._table[ids].to(torch.int64)
         return torch.where(wrong, -1, self._table[ids.clamp(0, len(self) - 1)].to(torch.int64))
 
-    def _check_out(self, rows: HostTensorRows | GpuTensorRows, out: Any, count: int) -> None:
+    def _check_out(self, out: Any, count: int) -> None:
         import torch
 
         shape = (count, *self.shape[1:])
         if not isinstance(out, torch.Tensor):
             raise InputError(f"out: expected a tensor, found {type(out).__name__}")
         dense = out.layout == torch.strided and out.is_contiguous()
-        if tuple(out.shape) != shape or out.dtype != self.dtype or not dense or not rows.has(out):
+        if tuple(out.shape) != shape or out.dtype != self.dtype or not dense or out.device != self.device:
             raise InputError(
                 f"out: expected a contiguous {self.dtype} tensor of shape {shape} on {self.device}, found {out.dtype} "
                 f"{tuple(out.shape)} on {out.device}{'' if dense else ', not contiguous'}"
@@ -256,9 +258,3 @@ def tiered(
         return TieredTensor(source, *open_on_host(source, cpu, scores, workers), torch.device("cpu"))
     placement, rows, table = open_on_gpu(source, (own, share, cpu), scores, index, peers, max_sms, workers)
     return TieredTensor(source, placement, rows, table, rows.device.torch_device)
-
-
-def _as_bytes(out: torch.Tensor, row_bytes: int) -> torch.Tensor:
-    import torch
-
-    return out.detach().view(-1).view(torch.uint8).view(len(out), row_bytes)
