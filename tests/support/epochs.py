@@ -15,12 +15,17 @@ from typing import Any
 import numpy as np
 
 
-def small_batches(folder: Path) -> dict[str, Any]:
-    """Options of loaders: small batches, a known disk, and so much under way that a window does not hold it."""
+def known_disk(folder: Path) -> Path:
+    """A model of a disk, so that no test measures one."""
     disk = folder / "disk.json"
     disk.write_text(json.dumps({"reads_per_second": 100_000, "bytes_per_second": 1e9}))
+    return disk
+
+
+def small_batches(folder: Path) -> dict[str, Any]:
+    """Options of loaders: small batches, a known disk, and so much under way that a window does not hold it."""
     return {
-        "batch_size": 8, "fanouts": [3, 2], "seed": 7, "depth": 4, "ssd_model": disk,
+        "batch_size": 8, "fanouts": [3, 2], "seed": 7, "depth": 4, "ssd_model": known_disk(folder),
         "window": 1, "workers": 3, "prefetch": 3,
     }  # fmt: skip
 

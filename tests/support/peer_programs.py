@@ -66,7 +66,7 @@ def meet(folder: str, rank: int, size: int, timeout: float = 20) -> Any:
 def gather(line: Any, simulator: Any, layout_path: str, folder: str, rank: int, size: int, peers: str) -> None:
     """Gather rows of all tiers, say where they were and what is left afterwards.
 
-    `peers`: ``store`` (a group by hand), ``default group``, ``process group`` (of gloo), ``off``.
+    `peers`: ``store`` (a group by hand), ``default group``, ``process group`` (of gloo).
     """
     import torch.distributed as dist
 
@@ -78,7 +78,6 @@ def gather(line: Any, simulator: Any, layout_path: str, folder: str, rank: int, 
         "store": lambda: meet(folder, rank, size),
         "process group": lambda: dist.new_group(list(range(size)), backend="gloo"),
         "default group": lambda: "auto",
-        "off": lambda: "off",
     }[peers]()
     layout = open_layout(layout_path)
     features = layout.features(device=f"cuda:{rank}", peers=group)

@@ -14,7 +14,7 @@ import rank_programs
 import warm_processes
 from tight_memory import ROW_BYTES, needed_bytes
 
-from tiering.loader.processes.rank import ProcessRank
+from tiering.loader.processes.machine import ProcessRank
 
 ROWS = 3000
 """Nodes of the layout that they read."""
@@ -37,6 +37,11 @@ class Ranks:
         assert self.lines[rank].poll(40), f"rank {rank} says nothing"
         return self.lines[rank].recv()
 
+    def one(self, rank: int, *order: Any) -> Any:
+        """What one rank answers to an order."""
+        self.ask(rank, *order)
+        return self.answer(rank)
+
     def all(self, *order: Any) -> list[Any]:
         """What every rank answers to the same order."""
         for rank in range(len(self.lines)):
@@ -49,7 +54,7 @@ class Ranks:
         memory = (needed_bytes(self.all("epoch", 0)[0][1]) + rows * (ROW_BYTES + 8)) / 0.84
         for _ in range(20):
             assert self.all("open with", int(memory)) == ["look-ahead"] * len(self.lines)
-            if self.all("break", 0, 1)[0][0] != "BudgetError":
+            if self.all("epoch", 0, 1)[0][0] != "BudgetError":
                 self.all("open with", int(memory))
                 return
             memory *= 1.05
@@ -82,10 +87,10 @@ def batches_alone(layout: Any, options: dict[str, Any], epoch: int) -> dict[int,
     return {batch.index: (batch.seeds.numpy(), batch.x.numpy().copy()) for batch in loader.epoch(epoch)}
 
 
-def expect_epoch(shares: list[Any], alone: dict[int, Any], size: int) -> None:
+def expect_epoch(shares: list[Any], alone: dict[int, Any]) -> None:
     """The ranks' batches are their shares of an epoch of one process, bit for bit."""
     for rank, share in enumerate(shares):
-        assert [index for index, *_ in share] == ProcessRank(rank, size).batches(len(alone), drop_last=False)
+        assert [index for index, *_ in share] == ProcessRank(rank, len(shares)).batches(len(alone), drop_last=False)
         for index, seeds, rows in share:
             np.testing.assert_array_equal(seeds, alone[index][0])
             np.testing.assert_array_equal(rows, alone[index][1])

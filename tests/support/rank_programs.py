@@ -43,7 +43,7 @@ def serve(
         except EOFError:
             return
         try:
-            line.send(getattr(process, order.replace(" ", "_").replace("break", "break_off"))(*arguments))
+            line.send(getattr(process, order.replace(" ", "_"))(*arguments))
         except Exception as error:
             cause = error.__cause__ if type(error).__name__ == "StageError" else error
             line.send((type(cause).__name__, str(error)))
@@ -85,9 +85,14 @@ class RankProcess:
         self.loader = self.layout.loader(**{**self.options, **(more or {})}, memory=spare(nbytes))
         return "memory" if self.loader.lookahead is None else "look-ahead"
 
-    def epoch(self, epoch: int) -> list[Any]:
-        """Numbers, seeds and rows of an epoch's batches."""
-        return [taken(batch) for batch in self.loader.epoch(epoch)]
+    def epoch(self, epoch: int, after: int | None = None) -> list[Any]:
+        """Numbers, seeds and rows of an epoch's batches, of the first ones only where it breaks off."""
+        batches = []
+        for batch in self.loader.epoch(epoch):
+            batches.append(taken(batch))
+            if len(batches) == after:
+                break
+        return batches
 
     def features(self, epoch: int) -> dict[int, dict[str, Any]]:
         """Rows of an epoch's batches by node type."""
@@ -119,15 +124,6 @@ class RankProcess:
         from child_process import in_child
 
         return int(in_child(lambda: len(list(self.loader.epoch(epoch)))))
-
-    def break_off(self, epoch: int, after: int) -> list[Any]:
-        """The first batches of an epoch."""
-        batches = []
-        for batch in self.loader.epoch(epoch):
-            batches.append(taken(batch))
-            if len(batches) == after:
-                break
-        return batches
 
     def pause(self, epoch: int, after: int) -> str:
         """Begin an epoch."""
@@ -170,7 +166,7 @@ class RankProcess:
 
     def late(self, seconds: float) -> None:
         """Let kernels read slots for so much longer from now on, and note when they end."""
-        from tiering.loader.gpu.slots import GpuSlots
+        from tiering.loader.gpu.batches import GpuSlots
 
         self.ended, plain = list[float](), GpuSlots.release_after
 

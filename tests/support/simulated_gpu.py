@@ -8,7 +8,7 @@ import importlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -43,7 +43,8 @@ class SimulatedDevice(Device):
         return 0
 
     def stream(self, *, urgent: bool = False) -> Any:
-        return cuda.Stream(self.index)
+        stream = cuda.Stream(self.index)
+        return SimpleNamespace(cuda_stream=stream.handle, synchronize=stream.synchronize, native=stream)
 
     @contextmanager
     def on(self, stream: Any) -> Iterator[None]:

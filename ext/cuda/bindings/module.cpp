@@ -251,8 +251,6 @@ NB_MODULE(TIERING_CUDA_MODULE, m) {
   m.def("count_devices", &count_devices, Release());
   m.def("device_info", &device_info, "device"_a, Release());
   m.def("free_bytes", &free_bytes, "device"_a, Release());
-  m.def("can_access", &can_access, "device"_a, "peer"_a, Release());
-  m.def("enable_access", &enable_access, "device"_a, "peer"_a, Release());
   m.attr("architectures") = TIERING_CUDA_ARCHITECTURES;
   bind_memory(m);
   bind_streams(m);

@@ -44,21 +44,6 @@ int64_t free_bytes(int device) {
   return static_cast<int64_t>(free);
 }
 
-bool can_access(int device, int peer) {
-  if (device == peer) return true;
-  int can = 0;
-  check(cudaDeviceCanAccessPeer(&can, device, peer), "asking whether GPUs reach each other");
-  return can != 0;
-}
-
-void enable_access(int device, int peer) {
-  if (device == peer) return;
-  const DeviceScope scope(device);
-  const cudaError_t code = forget(cudaDeviceEnablePeerAccess(peer, 0));
-  if (code == cudaErrorPeerAccessAlreadyEnabled) return;
-  check(code, "letting a GPU read a peer's memory");
-}
-
 void begin_thread(int device) {
   check(cudaSetDevice(device), "choosing the device");
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;

@@ -32,7 +32,6 @@
   X(cudaErrorDeviceUninitialized, 201, "invalid device context")                                        \
   X(cudaErrorPeerAccessUnsupported, 217, "peer access is not supported between these two devices")      \
   X(cudaErrorInvalidResourceHandle, 400, "invalid resource handle")                                     \
-  X(cudaErrorPeerAccessAlreadyEnabled, 704, "peer access is already enabled")                           \
   X(cudaErrorHostMemoryAlreadyRegistered, 712, "part or all of the memory range is already mapped")     \
   X(cudaErrorHostMemoryNotRegistered, 713, "pointer does not correspond to a registered memory region") \
   X(cudaErrorLaunchFailure, 719, "unspecified launch failure")                                          \
@@ -97,8 +96,6 @@ cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 cudaError_t cudaDeviceGetPCIBusId(char* name, int bytes, int device);
-cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer);
-cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode);
 
 // Memory.

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from epochs import known_disk
 from tight_memory import wide_graph
 
 from tiering import cuda
@@ -81,10 +82,8 @@ def test_nothing_is_done_on_another_gpu(kit, build):
 @pytest.mark.parametrize("sample_on", ["gpu", "cpu"])
 def test_the_consumers_thread_keeps_its_device_and_capture_mode(kit, build, tmp_path, sample_on):
     """Also while a loader chooses its window by sampling, and where that fails."""
-    disk = tmp_path / "disk.json"
-    disk.write_text(json.dumps({"reads_per_second": 100_000, "bytes_per_second": 1e9}))
     layout = build(wide_graph(kit, images=2))
-    found = run_on_two_gpus(CONSUMER, layout.path, disk, sample_on)
+    found = run_on_two_gpus(CONSUMER, layout.path, known_disk(tmp_path), sample_on)
     assert found == [[0, 0]] * (2 * 15 + 1)
 
 

@@ -61,17 +61,14 @@ def test_out_is_checked(gpu, kit, build):
             features.gather(np.array([[1]]))
 
 
-def test_small_staging_takes_turns(gpu, kit, build):
+def test_small_staging_takes_turns(gpu, kit, build, monkeypatch):
     """More rows of the ssd tier than a buffer holds: many turns, same rows."""
-    from tiering.loader.gpu.device import open_device
-    from tiering.loader.gpu.gather import GpuFeatures
-
+    monkeypatch.setattr("tiering.loader.gpu.gather.STAGING_BYTES", 7 * 602)
     layout, rows = table_of(kit, build, 602, (10, 0, 20))
-    features = GpuFeatures(layout.artifact, "paper", open_device(0), staging_bytes=7 * 602, max_sms=0)
     ids = np.random.default_rng(3).integers(0, 700, 1000)
-    for _ in range(3):
-        np.testing.assert_array_equal(features.gather(ids).numpy(), rows[ids])
-    features.close()
+    with layout.features(device="cuda") as features:
+        for _ in range(3):
+            np.testing.assert_array_equal(features.gather(ids).numpy(), rows[ids])
 
 
 def test_too_little_memory_leaves_nothing(gpu, kit, build):
@@ -102,24 +99,18 @@ def test_closed_features_refuse(gpu, kit, build):
         features.gather(np.array([1]))
 
 
-@pytest.mark.parametrize("device", ["gpu", "cuda:x", "cuda:-1", 0])
-def test_no_device(gpu, kit, build, device):
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        *(({"device": device}, InputError, "device: expected cpu, cuda or cuda:N") for device in ("gpu", "cuda:-1", 0)),
+        ({"device": "cuda:7"}, CapabilityError, r"cuda:7.*no such GPU; this process sees 1 GPU \(number 0\)"),
+        *(({"max_sms": most}, InputError, "max_sms: expected auto") for most in (-1, "many", True, 1.5)),
+    ],
+)
+def test_options_that_are_refused(gpu, kit, build, options, error, words):
     layout, _ = table_of(kit, build, 64, (100, 100, 100))
-    with pytest.raises(InputError, match="device: expected cpu, cuda or cuda:N"):
-        layout.features(device=device)
-
-
-def test_a_gpu_that_is_not_there(gpu, kit, build):
-    layout, _ = table_of(kit, build, 64, (100, 100, 100))
-    with pytest.raises(CapabilityError, match=r"cuda:7.*no such GPU; this process sees 1 GPU \(number 0\)"):
-        layout.features(device="cuda:7")
-
-
-@pytest.mark.parametrize("max_sms", [-1, "many", True, 1.5])
-def test_bad_max_sms(gpu, kit, build, max_sms):
-    layout, _ = table_of(kit, build, 64, (100, 100, 100))
-    with pytest.raises(InputError, match="max_sms: expected auto"):
-        layout.features(device="cuda", max_sms=max_sms)
+    with pytest.raises(error, match=words):
+        layout.features(**{"device": "cuda", **options})
 
 
 @pytest.mark.parametrize("fails", ["_prepared", "_staged"])

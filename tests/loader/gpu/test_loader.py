@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from child_process import in_child
+from gpu_batches import assert_same
 from simulated_gpu import resident_share
 
 from tiering.errors import BudgetError, CapabilityError, InputError
@@ -17,30 +18,6 @@ from tiering.loader.batches.pipeline import StageError
 
 BACK = [[("author", "writes", "paper"), ("paper", "written_by", "author")], [("paper", "cites", "paper")]]
 """Metapaths from papers to papers."""
-
-
-def bits(tensor):
-    return torch.cat([tensor.reshape(-1)]).view(torch.uint8)  # of one element strides may be 0
-
-
-def assert_same(found, expected):
-    """Every tensor of two batches is the same, bit for bit."""
-    assert (found.epoch, found.index, found.seed_type, found.num_nodes) == (
-        expected.epoch,
-        expected.index,
-        expected.seed_type,
-        expected.num_nodes,
-    )
-    pairs = [(found.nodes, expected.nodes), (found.features, expected.features)]
-    pairs += list(zip(found.hops, expected.hops, strict=True)) + list(zip(found.weights, expected.weights, strict=True))
-    pairs += list(zip(found.positions, expected.positions, strict=True))
-    for ours, theirs in pairs:
-        assert list(ours) == list(theirs)
-        for key, tensor in theirs.items():
-            assert ours[key].dtype == tensor.dtype and ours[key].shape == tensor.shape
-            assert bits(ours[key]).equal(bits(tensor)), key
-    assert (found.y is None) == (expected.y is None)
-    assert found.y is None or found.y.equal(expected.y)
 
 
 def make_resident(monkeypatch, share):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from epochs import known_disk
+from gpu_batches import bits
 from tight_memory import spare, tight_loader, wide_graph, wide_hetero_graph
 
 from tiering.errors import BudgetError, DeviceError, FormatError
 from tiering.loader import loader as loading
 from tiering.loader.batches.pipeline import StageError
-from tiering.loader.gpu.batches import GpuSampler
-from tiering.loader.gpu.slots import GpuSlots
+from tiering.loader.gpu.batches import GpuSampler, GpuSlots
 
 
 def odd_graph(kit: Any, **options: Any) -> Any:
@@ -38,9 +38,7 @@ pytestmark = pytest.mark.usefixtures("watchdog")
 @pytest.fixture
 def options(tmp_path: Path) -> dict[str, Any]:
     """Small batches, and a known disk."""
-    disk = tmp_path / "disk.json"
-    disk.write_text(json.dumps({"reads_per_second": 100_000, "bytes_per_second": 1e9}))
-    return {"batch_size": 8, "fanouts": [3, 2], "seed": 7, "depth": 4, "ssd_model": disk}
+    return {"batch_size": 8, "fanouts": [3, 2], "seed": 7, "depth": 4, "ssd_model": known_disk(tmp_path)}
 
 
 @pytest.fixture
@@ -50,22 +48,16 @@ def layout(gpu: Any, kit: Any, build: Any) -> Any:
 
 def contents(batches: Any) -> list[dict[Any, bytes]]:
     """Every tensor of some batches, as bytes."""
-    return [
-        {
-            name: tensor.contiguous().numpy().tobytes() if "bfloat" not in str(tensor.dtype) else raw(tensor)
-            for name, tensor in [
-                *((("ids", t), ids) for t, ids in batch.nodes.items()),
-                *((("rows", t), rows) for t, rows in batch.features.items()),
-                *(((hop, r), e) for hop, edges in enumerate(batch.hops) for r, e in edges.items()),
-                ("labels", batch.y),
-            ]
-        }
+    named = (
+        [
+            *((("ids", t), ids) for t, ids in batch.nodes.items()),
+            *((("rows", t), rows) for t, rows in batch.features.items()),
+            *(((hop, r), e) for hop, edges in enumerate(batch.hops) for r, e in edges.items()),
+            ("labels", batch.y),
+        ]
         for batch in batches
-    ]
-
-
-def raw(tensor: Any) -> bytes:
-    return tensor.contiguous().view(torch.int16).numpy().tobytes()
+    )
+    return [{name: bits(tensor).numpy().tobytes() for name, tensor in tensors} for tensors in named]
 
 
 def truth(layout: Any, options: dict[str, Any], epoch: int, **more: Any) -> list[dict[Any, bytes]]:
@@ -138,7 +130,7 @@ def test_the_smallest_buffer_and_kernels_that_are_late(layout, options, late, pr
 def test_slots_are_kept_while_slow_kernels_read_them(layout, options, monkeypatch):
     """Other work lies before each gather on its stream: the host is batches ahead, and reads on."""
     loader = tight_loader(layout, 0, device="cuda", window=1, prefetch=4, **options)
-    expected, stream = [truth(layout, options, e) for e in (0, 1)], loader._batches._stream.handle
+    expected, stream = [truth(layout, options, e) for e in (0, 1)], loader._batches._stream.cuda_stream
     table, device = layout.features(device="cuda", depth=4), loader._batches.device
     ids, out = device.upload(np.zeros(2000, np.int64)), device.empty((2000, 1024), torch.float32)
     plain = GpuSlots.parts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-import torch
+from gpu_batches import assert_same
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from simulated_gpu import resident_share
@@ -53,7 +53,4 @@ def test_same_batches(gpu, kit, tmp_path, monkeypatch, graph, sampler, frontier,
         options = {"fanouts": fanouts, "batch_size": 7, "frontier": frontier, "sampler": sampler, "node_type": "a"}
         options |= {"seeds": np.array(seeds), "features": None}
         for found, expected in zip(layout.loader(device="cuda", **options), layout.loader(**options), strict=True):
-            assert found.num_nodes == expected.num_nodes
-            assert all(torch.equal(found.nodes[t], expected.nodes[t]) for t in sizes)
-            for ours, theirs in zip(found.hops, expected.hops, strict=True):
-                assert all(torch.equal(ours[r], theirs[r]) for r in theirs)
+            assert_same(found, expected)

@@ -5,11 +5,11 @@ What lies beside torch and other processes: test_beside_torch.py.
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 import torch
+from epochs import known_disk
+from gpu_batches import assert_same
 from rank_processes import batches_alone, expect_epoch, started
 from tight_memory import spare, tight_loader, wide_graph
 
@@ -18,19 +18,6 @@ from tiering.layout import LayoutOptions
 from tiering.loader.gpu import fit
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("real_gpu")]
-
-
-def on_host(value):
-    return {key: tensor.cpu() for key, tensor in value.items()}
-
-
-def assert_same(found, expected):
-    assert found.num_nodes == expected.num_nodes
-    pairs = [(found.nodes, expected.nodes), (found.features, expected.features)]
-    for ours, theirs in [*pairs, *zip(found.hops, expected.hops, strict=True)]:
-        there = on_host(ours)
-        assert all(there[key].equal(theirs[key]) for key in theirs)
-    assert found.y is None or found.y.cpu().equal(expected.y)
 
 
 @pytest.mark.parametrize("row_bytes", [1, 12, 512, 602, 1536, 2408, 4096, 5000])
@@ -73,9 +60,8 @@ def test_batches_are_the_hosts(kit, build, data, sampler, fanouts, frontier):
 @pytest.fixture
 def ahead(kit, build, tmp_path):
     """A layout most of whose rows lie on SSD, and options of loaders of small batches."""
-    disk = tmp_path / "disk.json"
-    disk.write_text(json.dumps({"reads_per_second": 100_000, "bytes_per_second": 1e9}))
-    return build(wide_graph(kit, images=2)), {"batch_size": 8, "fanouts": [3, 2], "depth": 4, "ssd_model": disk}
+    options = {"batch_size": 8, "fanouts": [3, 2], "depth": 4, "ssd_model": known_disk(tmp_path)}
+    return build(wide_graph(kit, images=2)), options
 
 
 @pytest.mark.parametrize("sample_on", ["gpu", "cpu"])
@@ -96,7 +82,7 @@ def test_slots_are_kept_while_kernels_read_them(ahead):
     layout, options = ahead
     loader = tight_loader(layout, 0, device="cuda", window=1, prefetch=4, **options)
     expected = [batch.x.clone() for batch in layout.loader(**options, features="memory").epoch(0)]
-    stream = torch.cuda.ExternalStream(loader._batches._stream.handle)
+    stream = loader._batches._stream
     kept = []
     for batch in loader.epoch(0):
         with torch.cuda.stream(stream):
@@ -175,7 +161,7 @@ def test_two_processes_on_one_gpu_read_one_buffer(ahead, tmp_path, extra_rows):
     with started(2, layout.path, tmp_path, options, simulated=False) as ranks:
         ranks.open_tight(extra_rows)
         for epoch in range(2):
-            expect_epoch(ranks.all("epoch in step", epoch), batches_alone(layout, options, epoch), 2)
+            expect_epoch(ranks.all("epoch in step", epoch), batches_alone(layout, options, epoch))
         mappings = ranks.all("mappings")
         assert set(mappings[0]) == set(mappings[1]) and "tiering-buffer" in mappings[0].values()
 

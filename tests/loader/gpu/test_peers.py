@@ -15,7 +15,7 @@ from peer_programs import gather, outlive, start
 from torch.distributed import HashStore
 
 from tiering.errors import DeviceError, InputError
-from tiering.loader.gpu.memory import share_memory
+from tiering.loader.gpu.tiers import share_memory
 from tiering.loader.processes.peers import PeerGroup, find_group
 
 
@@ -27,41 +27,26 @@ def peer_layout(kit, build, peers, rows=400, tiers=(40, 200, 160)):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("reach", "peers"), [("on", "store"), ("off", "store"), ("on", "default group"), ("on", "process group")]
+    ("peers", "reach", "unshared"),
+    [
+        *((peers, "on", set()) for peers in ("store", "default group", "process group")),
+        *(("store", "on", ranks) for ranks in ({1}, {0, 1, 2})),
+        ("store", "off", set()),
+    ],
 )
-def test_peers_read_each_others_rows(gpu, kit, build, tmp_path, reach, peers):
+def test_peers_read_each_others_rows(gpu, kit, build, tmp_path, peers, reach, unshared):
+    """From host memory where GPUs do not reach each other, or processes cannot share: as in containers, some or all."""
     layout, rows = peer_layout(kit, build, 3)
     environment = {"TIERING_SIMULATED_DEVICES": "3", "TIERING_SIMULATED_PEERS": reach}
-    ranks = [
-        start(gather, str(layout.path), str(tmp_path), rank, 3, peers, environment=environment) for rank in range(3)
-    ]
+    ipc = [{"TIERING_SIMULATED_IPC": "off" if rank in unshared else "on"} for rank in range(3)]
+    arguments = str(layout.path), str(tmp_path)
+    ranks = [start(gather, *arguments, rank, 3, peers, environment=environment | ipc[rank]) for rank in range(3)]
     for rank, process in enumerate(ranks):
         answer = process.receive()
         np.testing.assert_array_equal(answer["rows"], rows[answer["ids"]])
         assert answer["live"] == {"allocations": 0, "ipc": 0, "registered": 0}
-        places = [f"GPU of peer {peer}" if reach == "on" or peer == rank else "host memory" for peer in range(3)]
-        assert answer["places"] == ", ".join(places)
-    assert [process.end() for process in ranks] == [0, 0, 0]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("without", [{1}, {0, 1, 2}], ids=["one", "all"])
-def test_rows_that_a_process_cannot_share_are_read_from_host_memory(gpu, kit, build, tmp_path, without):
-    """As on virtual machines, in containers and on parts of a GPU; also where only some of the processes lack IPC."""
-    layout, rows = peer_layout(kit, build, 3)
-    environments = [
-        {"TIERING_SIMULATED_DEVICES": "3", "TIERING_SIMULATED_IPC": "off" if rank in without else "on"}
-        for rank in range(3)
-    ]
-    ranks = [
-        start(gather, str(layout.path), str(tmp_path), rank, 3, "store", environment=environments[rank])
-        for rank in range(3)
-    ]
-    for rank, process in enumerate(ranks):
-        answer = process.receive(60)
-        np.testing.assert_array_equal(answer["rows"], rows[answer["ids"]])
-        assert answer["live"] == {"allocations": 0, "ipc": 0, "registered": 0}
-        places = ["host memory" if peer in without - {rank} else f"GPU of peer {peer}" for peer in range(3)]
+        far = (unshared if reach == "on" else {0, 1, 2}) - {rank}
+        places = ["host memory" if peer in far else f"GPU of peer {peer}" for peer in range(3)]
         assert answer["places"] == ", ".join(places)
     assert [process.end() for process in ranks] == [0, 0, 0]
 
@@ -75,7 +60,7 @@ def test_memory_that_cannot_be_shared_is_said_once(monkeypatch, caplog):
     group = PeerGroup(0, 1, HashStore())
     for _ in range(2):
         memory = Unshared()
-        assert share_memory(group, group.numbered("rows"), memory, [4096], None, "papers") == [memory]
+        assert share_memory(group, group.numbered("rows"), memory, None, "papers") == [memory]
     said = [record.message for record in caplog.records if record.levelname == "WARNING"]
     consequence = "other processes read from host memory what this one has on its GPU"
     assert said == [f"papers: operation not supported; {consequence}"]
@@ -188,15 +173,11 @@ def test_wrong_number_of_processes(gpu, kit, build):
         layout.features(device="cuda", peers=PeerGroup(0, 1, HashStore()))
 
 
-def test_several_gpus_of_one_process(gpu, kit, build):
-    """Shares lie on the GPUs that there are, the rest in host memory."""
+def test_a_process_alone_reads_the_shares_of_others_from_host_memory(gpu, kit, build):
     layout, rows = peer_layout(kit, build, 3)
-    environment = {"TIERING_SIMULATED_DEVICES": "2"}
-    alone = start(gather, str(layout.path), "", 0, 1, "off", environment=environment)
-    answer = alone.receive()
-    np.testing.assert_array_equal(answer["rows"], rows[answer["ids"]])
-    assert answer["places"] == "GPU of peer 0, GPU of peer 1, host memory"
-    assert alone.end() == 0
+    with layout.features(device="cuda", peers="off") as features:
+        np.testing.assert_array_equal(features.gather(np.arange(400)).numpy(), rows)
+        assert features.placement()["peer"]["where"] == "GPU of peer 0, host memory, host memory"
 
 
 def test_bad_groups(monkeypatch):

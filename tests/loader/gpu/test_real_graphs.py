@@ -6,6 +6,7 @@ import gc
 
 import numpy as np
 import pytest
+from gpu_batches import assert_same
 from simulated_gpu import resident_share
 
 import tiering
@@ -31,13 +32,7 @@ def compare(path, **options):
         options = {"fanouts": [5, 5], "batch_size": 256, "seed": 3, **options}
         here, there = layout.loader(**options), layout.loader(device="cuda", **options)
         for found, expected, _ in zip(there, here, range(6), strict=False):
-            assert found.num_nodes == expected.num_nodes
-            assert all(found.nodes[t].equal(expected.nodes[t]) for t in expected.nodes)
-            for edges in ("hops", "weights"):
-                for ours, theirs in zip(getattr(found, edges), getattr(expected, edges), strict=True):
-                    assert ours.keys() == theirs.keys() and all(ours[r].equal(theirs[r]) for r in theirs)
-            assert all(found.features[t].equal(expected.features[t]) for t in expected.features)
-            assert found.y is None or found.y.equal(expected.y)
+            assert_same(found, expected)
 
 
 @pytest.mark.parametrize("sampler", ["uniform", "weighted"])

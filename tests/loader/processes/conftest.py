@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from rank_processes import ROWS
+from epochs import known_disk
+from rank_processes import ROWS, batches_alone, started
 from simulated_gpu import Simulator, lend
 from tight_memory import ROW_BYTES
 
@@ -19,9 +21,7 @@ OPTIONS = {"batch_size": 4, "fanouts": [3, 2], "seed": 7, "depth": 4, "prefetch"
 @pytest.fixture
 def options(tmp_path: Path) -> dict[str, Any]:
     """Of small batches, and a disk that is known."""
-    disk = tmp_path / "disk.json"
-    disk.write_text(json.dumps({"reads_per_second": 100_000, "bytes_per_second": 1e9}))
-    return {**OPTIONS, "ssd_model": str(disk)}
+    return {**OPTIONS, "ssd_model": str(known_disk(tmp_path))}
 
 
 @pytest.fixture
@@ -44,6 +44,24 @@ def layout(kit: Any, build: Callable[..., Any], tiers: tuple[int, int, int], num
     nodes = kit.Nodes(ROWS, table, "float32", tiers=tiers, splits={"train": rng.permutation(700)[:num_seeds]})
     edges = (rng.integers(0, 700, 4000), rng.integers(0, 700, 4000))
     return build(kit.Dataset({"node": nodes}, {("node", "to", "node"): edges}, images=2))
+
+
+@pytest.fixture
+def start(layout: Any, options: dict[str, Any], tmp_path: Path) -> Callable[..., Any]:
+    """Processes that make a loader of `layout` each, in a folder of their own."""
+    numbers = itertools.count()
+
+    def begin(size: int = 2, **more: Any) -> Any:
+        (folder := tmp_path / f"ranks-{next(numbers)}").mkdir()
+        return started(size, layout.path, folder, {**options, **more})
+
+    return begin
+
+
+@pytest.fixture
+def alone(layout: Any, options: dict[str, Any]) -> Callable[[int], Any]:
+    """The batches of an epoch of one process that has all rows in memory."""
+    return partial(batches_alone, layout, options)
 
 
 @pytest.fixture

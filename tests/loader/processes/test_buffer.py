@@ -5,23 +5,22 @@ from __future__ import annotations
 import os
 import re
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from rank_processes import ROWS, batches_alone, expect_epoch, started
+from rank_processes import ROWS, expect_epoch
 from tight_memory import ROW_BYTES
 
 
 @pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.long), 4])
-def test_ranks_read_through_one_buffer(layout: Any, options: dict[str, Any], tmp_path: Path, size: int) -> None:
+def test_ranks_read_through_one_buffer(size: int, start: Any, alone: Any) -> None:
     """Little room, two epochs: rows are right, a process holds no slots of its own, and all counts add up."""
-    with started(size, layout.path, tmp_path, options) as ranks:
+    with start(size) as ranks:
         kinds = ranks.all("open", 60)
         assert kinds == ["look-ahead"] * size
         for epoch in (0, 1):
-            expect_epoch(ranks.all("epoch in step", epoch), batches_alone(layout, options, epoch), size)
+            expect_epoch(ranks.all("epoch in step", epoch), alone(epoch))
         mappings = ranks.all("mappings")
         assert all(set(found) == set(mappings[0]) for found in mappings)  # the same inodes: tiers and slots
         assert "tiering-buffer" in mappings[0].values()
@@ -34,12 +33,12 @@ def test_ranks_read_through_one_buffer(layout: Any, options: dict[str, Any], tmp
         assert ranks.all("drop") == [[]] * size
 
 
-def test_rows_are_read_once_for_all_ranks(layout: Any, options: dict[str, Any], tmp_path: Path) -> None:
+def test_rows_are_read_once_for_all_ranks(layout: Any, options: dict[str, Any], start: Any) -> None:
     """Where the buffer holds what the epoch needs: rows read are those of the union of all batches."""
     sample = layout.loader(**options, features=None, rank=0, world_size=1)
     first = layout.artifact.type_layout("node").ranges["ssd"][0]
     union = {int(node) for batch in sample.epoch(0) for node in batch.nodes["node"] if node >= first}
-    with started(2, layout.path, tmp_path, options) as ranks:
+    with start() as ranks:
         assert ranks.all("open", len(union)) == ["look-ahead"] * 2
         ranks.all("epoch", 0)
         counters = ranks.all("counters")
@@ -49,51 +48,49 @@ def test_rows_are_read_once_for_all_ranks(layout: Any, options: dict[str, Any], 
         assert ranks.all("counters")[0]["whole"]["rows_read"] == len(union)
 
 
-def test_an_epoch_waits_for_the_one_before_it_to_end(layout: Any, options: dict[str, Any], tmp_path: Path) -> None:
+def test_an_epoch_waits_for_the_one_before_it_to_end(start: Any, alone: Any) -> None:
     """No epoch reads without the buffer because all ranks have only just left it."""
-    with started(2, layout.path, tmp_path, options) as ranks:
+    with start() as ranks:
         ranks.open_tight(60)
         ranks.all("end_late", 0.2)
         for epoch in range(3):
-            expect_epoch(ranks.all("epoch", epoch), batches_alone(layout, options, epoch), 2)
+            expect_epoch(ranks.all("epoch", epoch), alone(epoch))
         assert ranks.all("counters")[0]["whole"]["batches"] == 3 * 2 * 15
 
 
-def test_rows_that_fit_are_in_memory_once(layout: Any, options: dict[str, Any], tmp_path: Path) -> None:
-    with started(2, layout.path, tmp_path, options) as ranks:
+def test_rows_that_fit_are_in_memory_once(start: Any, alone: Any) -> None:
+    with start() as ranks:
         assert ranks.all("open", 1 << 16) == ["memory"] * 2
-        expect_epoch(ranks.all("epoch", 0), batches_alone(layout, options, 0), 2)
+        expect_epoch(ranks.all("epoch", 0), alone(0))
         mappings = ranks.all("mappings")
         assert set(mappings[0]) == set(mappings[1])
         proportional = [sum(found) for found in ranks.all("proportional")]
         assert sum(proportional) <= 1.1 * (ROWS * ROW_BYTES)  # tiers and the rows of the ssd tier, once
 
 
-def test_a_rank_that_breaks_off_is_left_out(layout: Any, options: dict[str, Any], tmp_path: Path) -> None:
+def test_a_rank_that_breaks_off_is_left_out(start: Any, alone: Any) -> None:
     """The owner, then another one; the others get all their batches, and the next epoch is whole."""
-    alone = batches_alone(layout, options, 0)
-    with started(3, layout.path, tmp_path, options) as ranks:
+    whole = alone(0)
+    with start(3) as ranks:
         ranks.all("open", 60)
         for leaver in (0, 2):
             for rank in range(3):
-                ranks.ask(rank, *(("break", 0, 2) if rank == leaver else ("epoch", 0)))
+                ranks.ask(rank, *(("epoch", 0, 2) if rank == leaver else ("epoch", 0)))
             shares = [ranks.answer(rank) for rank in range(3)]
             assert len(shares[leaver]) == 2
             for rank in {0, 1, 2} - {leaver}:
                 assert len(shares[rank]) == 10
                 for index, _, rows in shares[rank]:
-                    np.testing.assert_array_equal(rows, alone[index][1])
-        expect_epoch(ranks.all("epoch", 1), batches_alone(layout, options, 1), 3)
+                    np.testing.assert_array_equal(rows, whole[index][1])
+        expect_epoch(ranks.all("epoch", 1), alone(1))
         assert ranks.all("left_over") == [[]] * 3
 
 
 @pytest.mark.parametrize("killed", [0, 1])
-def test_a_rank_that_is_killed_is_named_by_the_others(
-    layout: Any, options: dict[str, Any], tmp_path: Path, killed: int
-) -> None:
+def test_a_rank_that_is_killed_is_named_by_the_others(killed: int, start: Any, alone: Any) -> None:
     """In the middle of an epoch, and at the begin of the next; new processes start anew."""
     size = 2 + (killed > 0)
-    with started(size, layout.path, tmp_path, options) as ranks:
+    with start(size) as ranks:
         ranks.all("open", 60)
         assert ranks.all("pause", 0, 2) == ["paused"] * size
         pid = ranks.kill(killed)
@@ -106,52 +103,44 @@ def test_a_rank_that_is_killed_is_named_by_the_others(
                 assert said[0] == "DeviceError"
                 assert re.search(rf"rank {killed} \(process {pid}\).* has ended", said[1]), said
         for rank in others:
-            ranks.ask(rank, "left_over")
-            assert ranks.answer(rank) == []
+            assert ranks.one(rank, "left_over") == []
     if killed:
         return
-    again = tmp_path / "again"
-    again.mkdir()
-    with started(2, layout.path, again, options) as ranks:
+    with start() as ranks:
         ranks.all("open", 60)
-        expect_epoch(ranks.all("epoch", 0), batches_alone(layout, options, 0), 2)
+        expect_epoch(ranks.all("epoch", 0), alone(0))
 
 
-def test_an_owner_that_is_done_first_waits_for_the_others(layout: Any, options: dict[str, Any], tmp_path: Path) -> None:
+def test_an_owner_that_is_done_first_waits_for_the_others(start: Any) -> None:
     """Its process ends normally, and the other rank still gets its batches."""
-    with started(2, layout.path, tmp_path, options) as ranks:
+    with start() as ranks:
         ranks.all("open", 700)  # so that nobody waits for slots
         ranks.all("pause", 0, 1)
-        ranks.ask(0, "go on")
-        assert len(ranks.answer(0)) == 14
+        assert len(ranks.one(0, "go on")) == 14
         ranks.lines[0].close()
         time.sleep(0.3)
         assert ranks.processes[0].is_alive()
-        ranks.ask(1, "go on")
-        assert len(ranks.answer(1)) == 14
+        assert len(ranks.one(1, "go on")) == 14
         ranks.processes[0].join(20)
         assert ranks.processes[0].exitcode == 0
 
 
-def test_an_owner_that_ends_in_the_middle_is_named(layout: Any, options: dict[str, Any], tmp_path: Path) -> None:
-    with started(2, layout.path, tmp_path, options) as ranks:
+def test_an_owner_that_ends_in_the_middle_is_named(start: Any) -> None:
+    with start() as ranks:
         ranks.all("open", 60)
         ranks.all("pause", 0, 1)
         ranks.lines[0].close()
         ranks.processes[0].join(20)
         assert ranks.processes[0].exitcode == 0
-        ranks.ask(1, "go on")
-        kind, message = ranks.answer(1)
+        kind, message = ranks.one(1, "go on")
         assert kind == "DeviceError" and f"rank 0 (process {ranks.processes[0].pid})" in message
 
 
-def test_an_image_that_is_truncated_is_an_error_for_every_rank(
-    layout: Any, options: dict[str, Any], tmp_path: Path
-) -> None:
+def test_an_image_that_is_truncated_is_an_error_for_every_rank(layout: Any, start: Any, alone: Any) -> None:
     image = layout.artifact.images[1]
     whole = image.read_bytes()
-    expected = batches_alone(layout, options, 1)
-    with started(2, layout.path, tmp_path, options) as ranks:
+    expected = alone(1)
+    with start() as ranks:
         ranks.all("open", 60)
         ranks.all("epoch", 0)
         os.truncate(image, 0)
@@ -159,11 +148,11 @@ def test_an_image_that_is_truncated_is_an_error_for_every_rank(
             assert kind == "StorageError" and image.name in message and "the file was truncated" in message
         with image.open("r+b") as file:
             file.write(whole)
-        expect_epoch(ranks.all("epoch", 1), expected, 2)
+        expect_epoch(ranks.all("epoch", 1), expected)
 
 
-def test_a_rank_that_does_not_begin_is_named_in_a_warning(layout: Any, options: dict[str, Any], tmp_path: Path) -> None:
-    with started(2, layout.path, tmp_path, options) as ranks:
+def test_a_rank_that_does_not_begin_is_named_in_a_warning(start: Any) -> None:
+    with start() as ranks:
         ranks.all("open", 60, 0.3)  # seconds of patience
         ranks.ask(0, "epoch", 0)
         time.sleep(1.6)
@@ -175,18 +164,15 @@ def test_a_rank_that_does_not_begin_is_named_in_a_warning(layout: Any, options: 
         assert f"the other ranks still wait for rank 1 (process {pid}) to begin it" in warnings[0]
 
 
-def test_other_loaders_and_too_little_memory_are_errors_for_every_rank(
-    layout: Any, options: dict[str, Any], tmp_path: Path
-) -> None:
-    with started(2, layout.path, tmp_path, options) as ranks:
+def test_other_loaders_and_too_little_memory_are_errors_for_every_rank(start: Any) -> None:
+    with start() as ranks:
         ranks.ask(0, "open", 60)
         ranks.ask(1, "open", 60, None, {"seed": 8})
         for rank in range(2):
             kind, message = ranks.answer(rank)
             assert kind == "InputError" and "sampling: expected all ranks of this machine to make the same" in message
         ranks.all("open", None)
-        ranks.ask(0, "epoch", 0)
-        answers = [ranks.answer(0)]
+        answers = [ranks.one(0, "epoch", 0)]
         ranks.ask(0, "drop")
         ranks.ask(1, "epoch", 0)  # late: the owner gives up its loader, and is still heard
         answers.append(ranks.answer(1))
@@ -195,16 +181,13 @@ def test_other_loaders_and_too_little_memory_are_errors_for_every_rank(
         assert ranks.answer(0) == []
 
 
-def test_epochs_side_by_side_and_in_a_fork_read_by_themselves(
-    layout: Any, options: dict[str, Any], tmp_path: Path
-) -> None:
+def test_epochs_side_by_side_and_in_a_fork_read_by_themselves(start: Any, alone: Any) -> None:
     """The second of two epochs that go on at once, on all ranks, and one in a forked child, which knows no other."""
-    with started(2, layout.path, tmp_path, options) as ranks:
+    with start() as ranks:
         ranks.all("open", 60)
         shares = ranks.all("side by side", 0, 1)
         for epoch in (0, 1):
-            expect_epoch([share[epoch] for share in shares], batches_alone(layout, options, epoch), 2)
-        ranks.ask(0, "in a fork", 1)
-        assert ranks.answer(0) == 15
-        expect_epoch(ranks.all("epoch", 1), batches_alone(layout, options, 1), 2)
+            expect_epoch([share[epoch] for share in shares], alone(epoch))
+        assert ranks.one(0, "in a fork", 1) == 15
+        expect_epoch(ranks.all("epoch", 1), alone(1))
         assert ranks.all("left_over") == [[]] * 2

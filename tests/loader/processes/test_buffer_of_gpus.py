@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rank_processes import ROWS, batches_alone, expect_epoch, started
+from rank_processes import ROWS, expect_epoch, started
 from tight_memory import ROW_BYTES, wide_hetero_graph
 
 
@@ -31,13 +31,13 @@ def num_seeds() -> int:
     return 60
 
 
-def test_gpus_read_one_buffer(layout: Any, options: dict[str, Any], tmp_path: Path) -> None:
+def test_gpus_read_one_buffer(start: Any, alone: Any) -> None:
     """Little room, two epochs, kernels that are late: batches are right, slots lie in memory that both ranks lock."""
-    with started(2, layout.path, tmp_path, options) as ranks:
+    with start() as ranks:
         ranks.open_tight(60)
         ranks.all("late", 0.01)
         for epoch in (0, 1):
-            expect_epoch(ranks.all("epoch in step", epoch), batches_alone(layout, options, epoch), 2)
+            expect_epoch(ranks.all("epoch in step", epoch), alone(epoch))
         mappings = ranks.all("mappings")
         assert set(mappings[0]) == set(mappings[1])  # the same inodes: tiers and slots
         assert list(mappings[0].values()).count("tiering-buffer") == 1
@@ -53,14 +53,12 @@ def test_gpus_read_one_buffer(layout: Any, options: dict[str, Any], tmp_path: Pa
 
 
 @pytest.mark.parametrize("order", [pytest.param("epoch", marks=pytest.mark.slow), "epoch in step"])
-def test_the_smallest_buffer_of_gpus_and_kernels_that_are_late(
-    layout: Any, options: dict[str, Any], tmp_path: Path, order: str
-) -> None:
+def test_the_smallest_buffer_of_gpus_and_kernels_that_are_late(order: str, start: Any, alone: Any) -> None:
     """Slots that one rank's kernels read are wanted by the other; a rank that trains waits for it, and holds some."""
-    with started(2, layout.path, tmp_path, {**options, "window": 1}) as ranks:
+    with start(window=1) as ranks:
         ranks.open_tight(0)
         ranks.all("late", 0.01)
-        expect_epoch(ranks.all(order, 0), batches_alone(layout, options, 0), 2)
+        expect_epoch(ranks.all(order, 0), alone(0))
         assert ranks.all("left_over") == [[]] * 2
 
 
@@ -85,57 +83,45 @@ def test_several_types_of_rows_through_one_buffer_of_gpus(
 
 
 @pytest.mark.parametrize("leaver", [pytest.param(0, marks=pytest.mark.slow), 1])
-def test_slots_of_a_gpu_that_breaks_off_are_kept_while_its_kernels_read(
-    layout: Any, options: dict[str, Any], tmp_path: Path, leaver: int
-) -> None:
+def test_slots_of_a_gpu_that_breaks_off_are_kept_while_its_kernels_read(leaver: int, start: Any, alone: Any) -> None:
     """The other rank gets all its batches, and the next epoch is whole."""
-    alone = batches_alone(layout, options, 0)
-    with started(2, layout.path, tmp_path, options) as ranks:
+    whole = alone(0)
+    with start() as ranks:
         ranks.open_tight(60)
-        ranks.ask(0, "note releases")
-        ranks.answer(0)
-        ranks.ask(leaver, "late", 0.2)
-        ranks.answer(leaver)
-        ranks.ask(leaver, "break", 0, 1)
+        ranks.one(0, "note releases")
+        ranks.one(leaver, "late", 0.2)
+        ranks.ask(leaver, "epoch", 0, 1)
         ranks.ask(1 - leaver, "epoch", 0)
         assert len(ranks.answer(leaver)) == 1
         share = ranks.answer(1 - leaver)
         assert len(share) == 8
         for index, _, rows in share:
-            np.testing.assert_array_equal(rows, alone[index][1])
-        ranks.ask(0, "releases")
-        released = [when for number, when in ranks.answer(0) if number == leaver]
-        ranks.ask(leaver, "ends")
-        ended = ranks.answer(leaver)
+            np.testing.assert_array_equal(rows, whole[index][1])
+        released = [when for number, when in ranks.one(0, "releases") if number == leaver]
+        ended = ranks.one(leaver, "ends")
         assert 1 < len(ended) <= len(released)  # others were on their way to the rank when it left
         assert all(end < release for end, release in zip(ended, released, strict=False))
-        expect_epoch(ranks.all("epoch", 1), batches_alone(layout, options, 1), 2)
+        expect_epoch(ranks.all("epoch", 1), alone(1))
 
 
 @pytest.mark.parametrize("killed", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_rank_with_a_gpu_that_is_killed_is_named(
-    layout: Any, options: dict[str, Any], tmp_path: Path, killed: int
-) -> None:
+def test_a_rank_with_a_gpu_that_is_killed_is_named(killed: int, start: Any) -> None:
     """In the middle of an epoch, while kernels of both read slots."""
-    with started(2, layout.path, tmp_path, options) as ranks:
+    with start() as ranks:
         ranks.open_tight(60)
         ranks.all("late", 0.05)
         assert ranks.all("pause", 0, 2) == ["paused"] * 2
         pid = ranks.kill(killed)
-        ranks.ask(1 - killed, "go on")
-        kind, message = ranks.answer(1 - killed)
+        kind, message = ranks.one(1 - killed, "go on")
         assert kind == "DeviceError"
         assert re.search(rf"rank {killed} \(process {pid}\).* has ended", message), message
-        ranks.ask(1 - killed, "left_over")
-        assert ranks.answer(1 - killed) == []
+        assert ranks.one(1 - killed, "left_over") == []
 
 
-def test_rows_that_fit_are_locked_in_memory_that_gpus_share(
-    layout: Any, options: dict[str, Any], tmp_path: Path
-) -> None:
-    with started(2, layout.path, tmp_path, options) as ranks:
+def test_rows_that_fit_are_locked_in_memory_that_gpus_share(start: Any, alone: Any) -> None:
+    with start() as ranks:
         assert ranks.all("open with", 1 << 28) == ["memory"] * 2
-        expect_epoch(ranks.all("epoch", 0), batches_alone(layout, options, 0), 2)
+        expect_epoch(ranks.all("epoch", 0), alone(0))
         mappings = ranks.all("mappings")
         assert set(mappings[0]) == set(mappings[1])
         shared = sum(sum(parts) for parts in ranks.all("proportional"))
@@ -143,14 +129,12 @@ def test_rows_that_fit_are_locked_in_memory_that_gpus_share(
 
 
 @pytest.mark.slow
-def test_a_rank_that_may_not_lock_the_buffer_is_left_out(layout: Any, options: dict[str, Any], tmp_path: Path) -> None:
-    with started(2, layout.path, tmp_path, options) as ranks:
+def test_a_rank_that_may_not_lock_the_buffer_is_left_out(start: Any, alone: Any) -> None:
+    with start() as ranks:
         ranks.open_tight(60)
-        ranks.ask(1, "lock at most", 4096)
-        ranks.answer(1)
+        ranks.one(1, "lock at most", 4096)
         share, (kind, message) = ranks.all("epoch", 0)
         assert kind == "BudgetError" and "buffer for rows of the ssd tier: page-locking host memory" in message
         assert len(share) == 8
-        ranks.ask(1, "lock at most", 1 << 40)
-        ranks.answer(1)
-        expect_epoch(ranks.all("epoch", 1), batches_alone(layout, options, 1), 2)
+        ranks.one(1, "lock at most", 1 << 40)
+        expect_epoch(ranks.all("epoch", 1), alone(1))

@@ -100,6 +100,12 @@ def test_within_a_process_it_is_one_object(file):
     assert load_rows(file, size, group) is first
     assert load_rows(file, size) is first  # who asks for no group is served, too
     assert not first.array.flags.writeable
+    with pytest.raises(FormatError, match="expected 7 bytes"):
+        load_rows(file, 7, group)
+    content = np.fromfile(file, np.uint8)
+    content[0] ^= 1
+    content.tofile(file)
+    assert load_rows(file, size, group).array[0] != first.array[0]  # the file has changed
 
 
 def test_what_a_process_has_alone_is_no_group_s(file):
@@ -108,17 +114,3 @@ def test_what_a_process_has_alone_is_no_group_s(file):
     shared = load_rows(file, size, group)
     assert shared is not private
     np.testing.assert_array_equal(shared.array, private.array)
-
-
-def test_a_file_that_changed_is_read_anew(file):
-    size, group = file.stat().st_size, PeerGroup(0, 1, HashStore())
-    first = load_rows(file, size, group)
-    content = np.fromfile(file, np.uint8)
-    content[0] ^= 1
-    content.tofile(file)
-    assert load_rows(file, size, group).array[0] != first.array[0]
-
-
-def test_size_is_checked(file):
-    with pytest.raises(FormatError, match="expected 7 bytes"):
-        load_rows(file, 7, PeerGroup(0, 1, HashStore()))

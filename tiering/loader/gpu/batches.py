@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -14,26 +15,20 @@ import numpy.typing as npt
 
 from tiering import cuda
 from tiering.artifacts.manifest import Relation
-from tiering.errors import DeviceError
-from tiering.loader.batches.batch import (
-    Batch,
-    EdgeRows,
-    about_targets,
-    rows_of_edges,
-    sampled_batch,
-)
+from tiering.errors import DeviceError, InputError, RefusedError
+from tiering.loader.batches.batch import Batch, EdgeRows, about_targets, rows_of_edges, sampled_batch
 from tiering.loader.batches.host import sampling_stage
-from tiering.loader.batches.lookahead import Lookahead
+from tiering.loader.batches.lookahead import Lookahead, RowsAhead
 from tiering.loader.batches.pipeline import PipelineStage
 from tiering.loader.batches.targets import Plan
 from tiering.loader.batches.tensors import tensors_in
 from tiering.loader.gpu.adjacency import PlacedLists, load_adjacency
-from tiering.loader.gpu.device import Device, PinnedBuffer, auto_sms, check_process, parse_sms
+from tiering.loader.gpu.device import Device, PinnedBuffer, auto_sms, check_process, parse_sms, pinned_address
 from tiering.loader.gpu.gather import GpuFeatures
 from tiering.loader.gpu.rows import SlotRows
-from tiering.loader.gpu.slots import GpuSlots
 from tiering.loader.options import FeatureSource
 from tiering.loader.processes.peers import PeerGroup
+from tiering.loader.tables.ssd_buffer import NO_SLOT
 from tiering.sampling import SampledBatch, Sampler
 
 if TYPE_CHECKING:
@@ -72,8 +67,7 @@ class GpuSampler:
     more than 2^24 edges once more for each such hop. Memory and method: ``ext/cuda/include/tiering/cuda/sampler.hpp``.
     """
 
-    RULES = ("uniform", "replacement", "weighted")
-    """Rules that a GPU samples by. Random walks and layers run on the host."""
+    RULES = ("uniform", "replacement", "weighted")  # random walks and layers run on the host
 
     def __init__(
         self,
@@ -88,13 +82,12 @@ class GpuSampler:
         self.stream = device.stream()  # stream that batches are sampled on
         self._path = layout.path
         self._adjacency = load_adjacency(layout, device, sampler.rule == "weighted", group)
-        self.columns = self._adjacency.columns
-        """Columns of each relation in the memory of the GPU."""
-        sms = parse_sms(max_sms)
+        self.columns, counts, sms = self._adjacency.columns, layout.graph.num_nodes, parse_sms(max_sms)
+        reads_host = any(columns < counts(r[2]) for r, columns in self.columns.items())
         with cuda.device_errors(f"{layout.path}: sampling on {device.name}"):
             options = (
                 device.index,
-                [layout.graph.num_nodes(t) for t in sampler.node_types],
+                [counts(t) for t in sampler.node_types],
                 self._adjacency.relations,
                 sampler.fanouts,
                 sampler.frontier == "new",
@@ -102,16 +95,12 @@ class GpuSampler:
                 self._adjacency.keys,
                 sampler.seed,
                 edge_positions,
-                auto_sms(device, self._reads_host(layout)) if sms is None else sms,
+                auto_sms(device, reads_host) if sms is None else sms,
             )
             self._native = cuda.with_room(lambda: cuda.Sampler(*options))
         self._seeds = {t: PinnedBuffer(device.index, np.int64, f"seeds of type {t!r}") for t in sampler.node_types}
         self._fetched = PinnedBuffer(device.index, np.int64, f"{layout.path}: ids of a batch")
         self._lock = threading.Lock()
-
-    def _reads_host(self, layout: PlacedLists) -> bool:
-        """Return whether some lists come over the link to host memory."""
-        return any(self.columns[r] < layout.graph.num_nodes(r[2]) for r in layout.graph.relations)
 
     @property
     def device_bytes(self) -> int:
@@ -134,18 +123,18 @@ class GpuSampler:
             begin, fetched = 0, {}
             for t, ids in nodes.items():
                 into = self._fetched.address + 8 * begin
-                cuda.copy(self.device.index, into, ids.data_ptr(), 8 * len(ids), self.stream.handle)
+                cuda.copy(self.device.index, into, ids.data_ptr(), 8 * len(ids), self.stream.cuda_stream)
                 fetched[t] = self._fetched.array[begin : begin + len(ids)]
                 begin += len(ids)
             copied = cuda.Event(self.device.index)
-            copied.record(self.stream.handle)
+            copied.record(self.stream.cuda_stream)
             copied.wait()
             return {t: ids.copy() for t, ids in fetched.items()}
 
     def _sample(self, seeds: Mapping[str, Ids], epoch: int, batch: int) -> tuple[Batch, cuda.Event]:
         try:
             given = [self._upload(t, seeds.get(t)) for t in self.host.node_types]
-            cuda.with_room(lambda: self._native.start(given, epoch, batch, self.stream.handle))
+            cuda.with_room(lambda: self._native.start(given, epoch, batch, self.stream.cuda_stream))
             nodes, edges = self._native.finish()
         except ValueError as error:
             self.host.sample(dict(seeds), epoch=epoch, batch=batch)  # says what is wrong, which entry and what it holds
@@ -168,7 +157,7 @@ class GpuSampler:
     def _write(self, nodes: list[list[int]], edges: list[list[int]], batch: Batch) -> tuple[Batch, cuda.Event]:
         import torch
 
-        host, handle = self.host, self.stream.handle
+        host, handle = self.host, self.stream.cuda_stream
         ids: dict[str, torch.Tensor] = {}
         hops: list[dict[Relation, torch.Tensor]] = []
         positions: list[dict[Relation, torch.Tensor]] = [{} for _ in edges]
@@ -191,6 +180,69 @@ class GpuSampler:
         return replace(batch, nodes=ids, num_nodes=known, hops=hops, weights=weights, positions=positions), ready
 
 
+class GpuSlots:
+    """Buffer slots that a GPU reads, for the batches of one epoch, in order.
+
+    A thread releases slots when the kernels that read them have ended, whatever the others do: reading may need them,
+    for this process or for another one that this one waits for.
+    """
+
+    def __init__(self, buffer: RowsAhead, features: Mapping[str, GpuFeatures], device: Device) -> None:
+        self._buffer, self._device, self._what = buffer, device, str(buffer.memory.path)
+        start = pinned_address(buffer.memory, device.index, self._what)
+        self._tables = {t: features[t].table_over(start + at) for t, at in buffer.origins.items()}
+        self._reading: SimpleQueue[tuple[int, int, cuda.Event] | None] = SimpleQueue()  # none: the epoch is over
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._release_all, name="tiering-slots", daemon=True)
+        self._thread.start()
+
+    def parts(self, batch: int, ids: Mapping[str, Ids], stream: torch.cuda.Stream) -> Iterator[dict[str, SlotRows]]:
+        """Yield the parts of a batch, each once its rows are in the buffer, by node type.
+
+        `ids`: as they were sampled ahead, in host memory. Work put on `stream` before the next part reads this one. The
+        first part covers all ids of the batch, the others ids of their own.
+        """
+        part, last = 0, False
+        while not last:
+            slots, last = self._buffer.slots(batch, part, ids)
+            if self._error is not None:
+                raise self._error
+            yield {t: self._rows(t, ids[t], slots[t], part) for t in self._tables}
+            ended = cuda.Event(self._device.index)
+            ended.record(stream.cuda_stream)
+            self.release_after(batch, part, ended)
+            part += 1
+
+    def release_after(self, batch: int, part: int, ended: cuda.Event) -> None:
+        """Release the slots of a part after the event `ended`."""
+        self._reading.put((batch, part, ended))
+
+    def finish(self) -> None:
+        """Release all slots, once no kernel reads them."""
+        self._reading.put(None)
+        self._thread.join()
+
+    def _rows(self, node_type: str, ids: Ids, slots: npt.NDArray[np.uint32], part: int) -> SlotRows:
+        upload, table = self._device.upload, self._tables[node_type]
+        if part == 0:
+            return SlotRows(table, upload(slots.view(np.int32)))
+        at = np.flatnonzero(slots != NO_SLOT)
+        return SlotRows(table, upload(slots[at].view(np.int32)), upload(ids[at]), upload(at.astype(np.int32)))
+
+    def _release_all(self) -> None:
+        self._device.begin_thread()
+        while (reading := self._reading.get()) is not None:
+            batch, part, ended = reading
+            try:
+                with cuda.device_errors(self._what):
+                    ended.wait()
+            except Exception as error:  # the GPU has failed: nobody reads any more, and `parts` raises
+                self._error = self._error or error
+            with suppress(InputError, RefusedError):  # the process ends, and with it the epoch
+                self._buffer.release(batch, part)
+
+
+@dataclass
 class GpuBatches:
     """The source of batches that arrive on a GPU, as `tiering.loader.batches.host.HostBatches` is for the host.
 
@@ -199,26 +251,19 @@ class GpuBatches:
     ahead, and gathering needs of the host only the buffer slots of the rows. ``None``: each batch reads by itself.
     """
 
-    def __init__(
-        self,
-        device: Device,
-        sampler: GpuSampler | Sampler,
-        features: Mapping[str, FeatureSource],
-        labels: Ids | None,
-        seed_type: str,
-        workers: int,
-        lookahead: Lookahead | None = None,
-        edge_positions: bool = False,
-        adapter: Adapter | None = None,
-        edge_rows: EdgeRows | None = None,
-    ) -> None:
-        self._edge_rows = edge_rows or {}
-        self.device, self.sampler, self.lookahead = device, sampler, lookahead
-        self._edge_positions, self._adapter = edge_positions, adapter
-        self._features, self._labels, self._seed_type, self._workers = features, labels, seed_type, workers
-        self._stream = device.stream(urgent=True)
-        self._frontier = sampler.host.frontier if isinstance(sampler, GpuSampler) else sampler.frontier
-        self._process = os.getpid()
+    device: Device
+    sampler: GpuSampler | Sampler
+    features: Mapping[str, FeatureSource]
+    labels: Ids | None
+    seed_type: str
+    workers: int
+    lookahead: Lookahead | None = None
+    edge_positions: bool = False
+    adapter: Adapter | None = None
+    edge_rows: EdgeRows = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._stream, self._process = self.device.stream(urgent=True), os.getpid()
 
     @contextmanager
     def stages(self, plan: Plan, epoch: int, order: Sequence[int]) -> Iterator[list[PipelineStage]]:
@@ -230,15 +275,18 @@ class GpuBatches:
             self.device.begin_thread()
             sampler = self.sampler
             if isinstance(sampler, Sampler):
-                return sampler.sample(plan[index], epoch=epoch, batch=index, positions=self._edge_positions)
+                return sampler.sample(plan[index], epoch=epoch, batch=index, positions=self.edge_positions)
             seeds = plan[index]
             batch, ready = sampler.sample(seeds, epoch=epoch, batch=index)
-            batch = replace(batch, seed_type=self._seed_type)
-            return GpuSample(batch, ready, seeds[self._seed_type], sampler.fetch_ids(batch, types) if types else {})
+            batch = replace(batch, seed_type=self.seed_type)
+            return GpuSample(batch, ready, seeds[self.seed_type], sampler.fetch_ids(batch, types) if types else {})
 
-        workers = 1 if isinstance(self.sampler, GpuSampler) else self._workers
+        workers = 1 if isinstance(self.sampler, GpuSampler) else self.workers
         with sampling_stage(self.lookahead, epoch, order, len(plan), draw, workers) as (sampling, ahead):
-            slots = None if ahead is None else self._open_slots()
+            slots: GpuSlots | None = None
+            if ahead is not None and self.lookahead is not None and self.lookahead.buffer is not None:
+                tables = {t: source for t, source in self.features.items() if isinstance(source, GpuFeatures)}
+                slots = GpuSlots(self.lookahead.buffer, tables, self.device)
             try:
                 yield [
                     sampling,
@@ -256,13 +304,8 @@ class GpuBatches:
         """Let the caller's stream, not the host, wait until a batch is complete, and return the batch."""
         batch, complete = ready
         self.device.wait(complete)
-        self.device.keep(batch.tensors() if self._adapter is None else tensors_in(batch, self._adapter.contents))
+        self.device.keep(batch.tensors() if self.adapter is None else tensors_in(batch, self.adapter.contents))
         return batch
-
-    def _open_slots(self) -> GpuSlots:
-        assert self.lookahead is not None and self.lookahead.buffer is not None
-        tables = {t: source for t, source in self._features.items() if isinstance(source, GpuFeatures)}
-        return GpuSlots(self.lookahead.buffer, tables, self.device)
 
     def _extract(
         self, place: int, sampled: GpuSample | SampledBatch, plan: Plan, slots: GpuSlots | None
@@ -271,26 +314,26 @@ class GpuBatches:
         self.device.begin_thread()
         with self.device.on(stream):
             if isinstance(sampled, SampledBatch):
-                batch = sampled_batch(sampled, self._seed_type, self._frontier, self.device.send)
-                seeds = sampled.seeds[self._seed_type]
+                batch = sampled_batch(sampled, self.seed_type, cast("Sampler", self.sampler).frontier, self.device.send)
+                seeds = sampled.seeds[self.seed_type]
             else:
                 batch, seeds = sampled.batch, sampled.seeds
-                cuda.wait_event(stream.handle, sampled.ready)
+                cuda.wait_event(stream.cuda_stream, sampled.ready)
                 self.device.keep(batch.tensors(), stream)
             features: dict[str, torch.Tensor] = {}
             for ahead in [{}] if slots is None else slots.parts(place, sampled.nodes, stream):
                 if not features:
-                    features = {t: self._rows(s, batch.nodes[t], ahead.get(t)) for t, s in self._features.items()}
+                    features = {t: self._rows(s, batch.nodes[t], ahead.get(t)) for t, s in self.features.items()}
                     continue
                 for t, rows in ahead.items():
-                    cast("GpuFeatures", self._features[t]).gather_part(rows, features[t].data_ptr(), stream.handle)
-            y = self._labels_of(seeds, batch.num_nodes[0][self._seed_type])
-            of_edges = rows_of_edges(batch, self._edge_rows, lambda source, ids: self._rows(source, ids, None))
+                    cast("GpuFeatures", self.features[t]).gather_part(rows, features[t].data_ptr(), stream.cuda_stream)
+            y = self._labels_of(seeds, batch.num_nodes[0][self.seed_type])
+            of_edges = rows_of_edges(batch, self.edge_rows, lambda source, ids: self._rows(source, ids, None))
             batch = replace(batch, features=features, y=y, edge_features=of_edges)
             batch = about_targets(plan, batch, self.device.upload)
-            made = batch if self._adapter is None else self._adapter.adapt(batch)
+            made = batch if self.adapter is None else self.adapter.adapt(batch)
         complete = cuda.Event(self.device.index)
-        complete.record(stream.handle)
+        complete.record(stream.cuda_stream)
         return made, complete
 
     def _rows(self, source: FeatureSource, nodes: torch.Tensor, ahead: SlotRows | None) -> torch.Tensor:
@@ -300,12 +343,12 @@ class GpuBatches:
             rows = source.gather(nodes.cpu())
             return rows if self.device.has(rows) else self.device.send(rows)
         out = self.device.empty((len(nodes), source.dim), getattr(torch, source.dtype))
-        source.gather_into(nodes.data_ptr(), len(nodes), out.data_ptr(), self._stream.handle, ahead=ahead)
+        source.gather_into(nodes.data_ptr(), len(nodes), out.data_ptr(), self._stream.cuda_stream, ahead=ahead)
         return out
 
     def _labels_of(self, seeds: Ids, unique: int) -> torch.Tensor | None:
-        if self._labels is None:
+        if self.labels is None:
             return None
         if unique != seeds.size:  # a seed that came twice counts once, where it came first
             seeds = seeds[np.sort(np.unique(seeds, return_index=True)[1])]
-        return self.device.upload(np.asarray(self._labels[seeds]))
+        return self.device.upload(np.asarray(self.labels[seeds]))

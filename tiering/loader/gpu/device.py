@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,24 +27,6 @@ _ADVICE = (
     "lock less: give the layout a smaller cpu tier, or the loader less `memory`, or raise the limit of "
     "locked memory (`ulimit -l`, in containers --ulimit memlock=-1)"
 )
-
-
-class Stream:
-    """One of torch's streams; `urgent`: its kernels begin before those of other streams.
-
-    It lives as long as the process: torch's allocator asks the stream of a tensor when the tensor goes, and a batch may
-    outlive its loader.
-    """
-
-    def __init__(self, device: torch.device, urgent: bool) -> None:
-        import torch
-
-        self.torch = torch.cuda.Stream(device, priority=-1 if urgent else 0)  # type: ignore[no-untyped-call]
-        self.handle = int(self.torch.cuda_stream)  # handle of the stream in CUDA
-
-    def synchronize(self) -> None:
-        """Wait on the host until all work on the stream is done."""
-        self.torch.synchronize()
 
 
 def check_process(owner: int | None) -> None:
@@ -77,9 +59,15 @@ class Device:
 
         return int(torch.cuda.current_stream(self.index).cuda_stream)
 
-    def stream(self, *, urgent: bool = False) -> Stream:
-        """Make a stream in addition to the caller's."""
-        return Stream(self.torch_device, urgent)
+    def stream(self, *, urgent: bool = False) -> torch.cuda.Stream:
+        """Make a stream in addition to the caller's; `urgent`: its kernels begin before those of other streams.
+
+        It must live as long as the process, as torch's do: the allocator asks the stream of a tensor when the tensor
+        goes, and a batch may outlive its loader.
+        """
+        import torch
+
+        return torch.cuda.Stream(self.torch_device, priority=-1 if urgent else 0)  # type: ignore[no-untyped-call]
 
     def begin_thread(self) -> None:
         """Prepare a thread of ours, once, for work on this GPU.
@@ -87,27 +75,24 @@ class Device:
         Torch and CUDA take a thread's current GPU, at first number 0, for all that does not name one. And the thread
         must not break the capture of a CUDA graph by another one, such as the caller's training step.
         """
-        if getattr(self._threads, "begun", False):
-            return
-        cuda.begin_thread(self.index)
-        self._threads.begun = True
+        if not getattr(self._threads, "begun", False):
+            cuda.begin_thread(self.index)
+            self._threads.begun = True
 
-    @contextmanager
-    def on(self, stream: Stream) -> Iterator[None]:
+    def on(self, stream: torch.cuda.Stream) -> AbstractContextManager[Any]:
         """Let torch work on `stream`: what it allocates inside belongs to that stream."""
         import torch
 
-        with torch.cuda.stream(stream.torch):
-            yield
+        return torch.cuda.stream(stream)
 
-    def keep(self, tensors: Iterable[torch.Tensor], stream: Stream | None = None) -> None:
+    def keep(self, tensors: Iterable[torch.Tensor], stream: torch.cuda.Stream | None = None) -> None:
         """Tell torch's allocator that `stream` (default: the caller's) uses tensors of this GPU made on another."""
         self._record([part for tensor in tensors if self.has(tensor) for part in dense_parts(tensor)], stream)
 
-    def _record(self, tensors: list[torch.Tensor], stream: Stream | None) -> None:
+    def _record(self, tensors: list[torch.Tensor], stream: torch.cuda.Stream | None) -> None:
         import torch
 
-        user = torch.cuda.current_stream(self.index) if stream is None else stream.torch
+        user = torch.cuda.current_stream(self.index) if stream is None else stream
         for tensor in tensors:
             tensor.record_stream(user)
 
@@ -122,7 +107,7 @@ class Device:
         return self.send(torch.from_numpy(array if array.flags.writeable else array.copy()))
 
     def send(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return `upload` for a tensor in host memory."""
+        """Copy a tensor in host memory as `upload` does."""
         return tensor.pin_memory().to(self.torch_device, non_blocking=True)
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

@@ -57,33 +57,18 @@ class Trial:
     run: Callable[[], None]  # function that makes a pass, and returns when the GPU is done
 
 
-@dataclass(frozen=True)
 class CachedLists:
-    """The lists of a graph, of which the first `fraction` of each relation lie on the GPU."""
+    """The lists of a graph, of which the first `fraction` of each relation lie on the GPU; a layout to samplers."""
 
-    graph: Graph
-    fraction: float
-    weighted: bool
-
-    @property
-    def path(self) -> Path:
-        """The graph's path, for messages."""
-        return Path(self.graph.path)
-
-    @property
-    def digest(self) -> str:
-        """A text that tells this cache from others."""
-        return f"{self.graph.digest}, {self.fraction} on the GPU"
-
-    @property
-    def bytes(self) -> int:
-        """Memory of the lists on the GPU."""
-        return sum(self.adjacency_prefix(relation).bytes for relation in self.graph.relations)
+    def __init__(self, graph: Graph, fraction: float, weighted: bool) -> None:
+        self.graph, self.path, self.digest = graph, Path(graph.path), f"{graph.digest}, {fraction} on the GPU"
+        self._fraction, self._weighted = fraction, weighted
+        self.bytes = sum(self.adjacency_prefix(relation).bytes for relation in graph.relations)  # on the GPU
 
     def adjacency_prefix(self, relation: Relation) -> AdjacencyPrefix:
         """Return the lists of a relation on the GPU."""
-        indptr, size = self.graph.csc(relation)[0], ListBytes.of_graph(self.graph, relation, self.weighted)
-        columns = int(self.fraction * (indptr.size - 1))
+        indptr, size = self.graph.csc(relation)[0], ListBytes.of_graph(self.graph, relation, self._weighted)
+        columns = int(self._fraction * (indptr.size - 1))
         return AdjacencyPrefix.of(columns, int(indptr[columns]), size)
 
 
@@ -112,8 +97,7 @@ def fit_costs(
 
 def measure_costs(graph: Graph, options: SamplingOptions, row_bytes: int, memory: Budget) -> AccessCosts:
     """Return the costs of reading lists, and rows of `row_bytes` bytes, and say on standard error how sure they are."""
-    device = open_gpu()
-    sampler = make_sampler(graph, options)
+    device, sampler = open_gpu(), make_sampler(graph, options)
     if not isinstance(sampler, NeighborSampler):
         raise InputError(
             f"fit: counts the lists that neighbour sampling reads, not those of {options.sampler!r}; leave --fit out "

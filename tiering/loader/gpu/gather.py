@@ -19,7 +19,7 @@ class GpuFeatures(GpuRows):
     """Feature rows over the four tiers of a layout, gathered by a GPU; made by `TieredLayout.features`.
 
     The gpu tier lies in the GPU's memory; peers' shares in theirs, where it reaches them, else in host memory; the cpu
-    tier in pinned host memory. Rows of the ssd tier come through pinned buffers of `staging_bytes`, unless pinned
+    tier in pinned host memory. Rows of the ssd tier come through pinned buffers of `STAGING_BYTES`, unless pinned
     memory holds them already: all of them (`preload`), or those of a batch in buffer slots. One kernel serves rows in
     memory, on up to `max_sms` multiprocessors (0: all; ``auto``: a tenth where some rows come over PCIe, else all).
     `group`: the processes that share the peer tier. Where memory does not suffice, nothing stays allocated.
@@ -34,15 +34,13 @@ class GpuFeatures(GpuRows):
         *,
         max_sms: int | str = "auto",
         group: PeerGroup | None = None,
-        staging_bytes: int = STAGING_BYTES,
     ) -> None:
         entry = layout.type_layout(node_type)
         if reading.verify:
             layout.verify_tiers(node_type)
         reader, sms = open_images(layout, entry, reading), parse_sms(max_sms)
-        memory = LayoutTiers(layout, entry, device, group).load()
-        super().__init__(str(layout.path), entry, device, memory, max_sms=sms, reader=reader, group=group)
-        self._layout, self._reading, self._staging_bytes = layout, reading, staging_bytes
+        super().__init__(str(layout.path), LayoutTiers(layout, entry, device, group), sms, reader)
+        self._layout, self._reading = layout, reading
         self._sharing = group  # of host memory
         self._checks = PageChecks(layout) if reading.verify and reader is not None else None
         self.preloaded = False  # whether all rows of the ssd tier lie in pinned host memory
@@ -74,7 +72,7 @@ class GpuFeatures(GpuRows):
         what = f"{self._what}: buffers for rows of the ssd tier"
         threads = parse_threads(self._reading.threads)
         return StagedRows(
-            table, self.row_bytes, self.device, threads, self._staging_bytes, what,
+            table, self.row_bytes, self.device, threads, STAGING_BYTES, what,
             lambda page: None if checks is None else checks.refuse(page, node_type),
         )  # fmt: skip
 

@@ -13,11 +13,10 @@ import numpy.typing as npt
 
 from tiering import cuda, native
 from tiering.errors import InputError
-from tiering.formats.layout import TIERS, TypeLayout
+from tiering.formats.layout import TIERS
 from tiering.loader.gpu.device import Device, PinnedBuffer, auto_sms, check_process, pinned
-from tiering.loader.gpu.tiers import MemoryTiers
+from tiering.loader.gpu.tiers import TierSource
 from tiering.loader.process import warn_once
-from tiering.loader.processes.peers import PeerGroup
 from tiering.loader.tables.counters import Counters
 from tiering.loader.tables.rows import FeatureRows, as_ids
 from tiering.loader.tables.ssd import warn_of_fallback
@@ -104,32 +103,23 @@ class SlotRows:
 
 
 class GpuRows(FeatureRows):
-    """Rows over four tiers, of which `memory` holds the first three, gathered by a GPU.
+    """Rows over four tiers, gathered by a GPU; `tiers` fills the memory of the first three.
 
     One kernel serves rows in memory, on up to `max_sms` multiprocessors (0: all; ``None``: see `auto_sms`). Rows of the
-    ssd tier come through the buffers of `_make_staging`. `group`: the processes that share the peer tier.
+    ssd tier come through the buffers of `_make_staging`.
     """
 
     def __init__(
-        self,
-        where: str,
-        entry: TypeLayout,
-        device: Device,
-        memory: MemoryTiers,
-        *,
-        max_sms: int | None,
-        reader: native.SsdReader | None = None,
-        group: PeerGroup | None = None,
+        self, where: str, tiers: TierSource, max_sms: int | None, reader: native.SsdReader | None = None
     ) -> None:
+        device, entry, memory = tiers.device, tiers.entry, tiers.load()
         super().__init__(where, entry, reader)
-        self._process, self.device = os.getpid(), device
+        self._what, self._process, self.device, self._memory = tiers.name, os.getpid(), device, memory
         self._staged: StagedRows | None = None
-        self._group = group if entry.rows("peer") else None
-        self._memory = memory
+        self._group = tiers.group if entry.rows("peer") else None
+        # Whether some rows come over the link to host memory.
         self.reads_host = bool(memory.cpu or entry.rows("ssd") or "host memory" in memory.peer_places)
-        """Whether some rows come over the link to host memory."""
         self.max_sms = auto_sms(device, self.reads_host) if max_sms is None else max_sms
-        """Most multiprocessors that a gather uses; 0: all."""
         self._ends = [entry.ranges[tier][1] for tier in TIERS]
         self._table = self.table_over(0)
         self._requester = cuda.RequestGatherer(device.index)
@@ -279,8 +269,7 @@ class GpuRows(FeatureRows):
 
     def _staging(self) -> StagedRows | None:
         """Return the buffers for rows of the ssd tier, made when first needed; ``None`` if all rows lie in memory."""
-        if self._staged is None:
-            self._staged = self._make_staging()
+        self._staged = self._staged or self._make_staging()
         return self._staged
 
     def _make_staging(self) -> StagedRows | None:

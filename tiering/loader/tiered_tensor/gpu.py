@@ -20,8 +20,7 @@ from tiering.loader.gpu.tiers import TierSource
 from tiering.loader.processes.peers import PeerGroup, find_group
 from tiering.loader.tables.resident import SharedBlock, anonymous, get_or_fill
 from tiering.loader.tiered_tensor.host import WHAT, count_cpu_rows, require_memory
-from tiering.loader.tiered_tensor.placement import CopiedRows, Ids, TensorPlacement, place_rows
-from tiering.loader.tiered_tensor.source import SourceTensor
+from tiering.loader.tiered_tensor.source import CopiedRows, Ids, SourceTensor, TensorPlacement, place_rows
 from tiering.units import format_bytes
 
 if TYPE_CHECKING:
@@ -38,9 +37,8 @@ class GpuTensorRows(GpuRows):
     """Rows of a tensor by position, gathered by a GPU."""
 
     def __init__(self, tiers: TensorTiers, max_sms: int | None) -> None:
-        super().__init__(WHAT, tiers.entry, tiers.device, tiers.load(), max_sms=max_sms, group=tiers.group)
-        self._what, self._source, self._threads = WHAT, tiers.source, tiers.threads
-        self._skipped = tiers.placement.skipped
+        super().__init__(WHAT, tiers, max_sms)
+        self._source, self._threads, self._skipped = tiers.source, tiers.threads, tiers.placement.skipped
 
     def take(self, positions: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
         """Return the rows at `positions`, as bytes; positions of no tier are passed over."""
@@ -102,12 +100,12 @@ class TensorTiers(TierSource):
         threads: int,
     ) -> None:
         entry = placement.entry(source.row_bytes, on_disk=source.on_disk)
-        super().__init__(WHAT, entry, device, group, topic, [device.index])
+        super().__init__(WHAT, entry, device, group, topic, group.size if group else 1)
         self.source, self.placement, self.rows, self.threads = source, placement, rows, threads
 
-    def copy_to_gpu(self, tier: str, peer: int, gpu: int, *, shared: bool = False) -> cuda.DeviceMemory:
+    def copy_to_gpu(self, tier: str, peer: int, *, shared: bool = False) -> cuda.DeviceMemory:
         """Copy rows to memory of the GPU."""
-        ids, row_bytes, what = self._ids(tier, peer), self.source.row_bytes, f"{WHAT}: {tier}"
+        gpu, ids, row_bytes, what = self.device.index, self._ids(tier, peer), self.source.row_bytes, f"{WHAT}: {tier}"
         with cuda.device_errors(what, _ADVICE):
             memory, stream = cuda.allocate(gpu, ids.size * row_bytes, shared), cuda.Stream(gpu)
         nbytes = min(STAGING_BYTES, ids.size * row_bytes)
@@ -160,7 +158,8 @@ def _tensor_block(source: SourceTensor, skipped: int) -> SharedBlock:
 def _digest(source: SourceTensor, placement: TensorPlacement, rows: CopiedRows) -> str:
     """Return the same text where processes copy the same rows of tensors of one shape, which begin and end alike."""
     digest = hashlib.blake2b(repr((source.shape, str(source.dtype), placement)).encode(), digest_size=16)
-    for part in (*rows.values(), source.data[:_COMPARED_BYTES], source.data[-_COMPARED_BYTES:]):
+    ends: list[npt.NDArray[Any]] = [source.data[:_COMPARED_BYTES], source.data[-_COMPARED_BYTES:]]
+    for part in [*rows.values(), *ends]:
         digest.update(part.data)
     return digest.hexdigest()
 

@@ -12,8 +12,7 @@ from tiering.errors import BudgetError, InputError
 from tiering.loader.tables.gather import HostRows
 from tiering.loader.tables.resident import anonymous
 from tiering.loader.tables.rows import as_ids
-from tiering.loader.tiered_tensor.placement import TensorPlacement, place_rows
-from tiering.loader.tiered_tensor.source import SourceTensor
+from tiering.loader.tiered_tensor.source import SourceTensor, TensorPlacement, place_rows
 from tiering.memory import AUTO_SHARE, available_memory
 from tiering.units import format_bytes, parse_size
 

@@ -1,11 +1,16 @@
-"""The source of a tiered tensor: a tensor, NumPy array or memmap of the caller, as rows of bytes in host memory."""
+"""The source of a tiered tensor, and the placement of its rows: which are copied to which faster memory.
+
+Copied rows have positions 0, 1, ... in the order of the tiers gpu, peer, cpu. The tensor itself follows, in its own
+order: a row that was not copied is read from where it lies.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +18,14 @@ import numpy.typing as npt
 from tiering import native
 from tiering.artifacts.reader import find_mapping
 from tiering.errors import InputError
+from tiering.formats.layout import TIERS, SsdRows, TypeLayout
+from tiering.formats.scores import Scores
 
 if TYPE_CHECKING:
     import torch
 
+Ids = npt.NDArray[np.int64]
+CopiedRows: TypeAlias = dict[str, Ids]  # row numbers of the rows that are copied to the tiers gpu, peer, cpu
 _COPY_BYTES = 64 * 1024 * 1024
 _MEMORY_FILES = ("/memfd:", "/dev/", "/SYSV", "/anon_hugepage")
 
@@ -56,7 +65,9 @@ class SourceTensor:
         data: npt.NDArray[np.uint8] = (
             flat.view(torch.uint8).numpy() if isinstance(flat, torch.Tensor) else np.asarray(flat).view(np.uint8)
         )
-        return cls(owner, data, shape, dtype, _find_file(data))
+        path, _ = find_mapping(data) or (None, 0)
+        on_disk = path is not None and not str(path).startswith(_MEMORY_FILES)
+        return cls(owner, data, shape, dtype, path if on_disk else None)
 
     @property
     def num_rows(self) -> int:
@@ -122,7 +133,93 @@ def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
         raise InputError(f"tensor: expected elements that torch has a type for, found {dtype} ({error})") from None
 
 
-def _find_file(array: npt.NDArray[np.uint8]) -> Path | None:
-    """Return the file on disk that the bytes of an array are mapped from."""
-    path, _ = find_mapping(array) or (None, 0)
-    return None if path is None or str(path).startswith(_MEMORY_FILES) else path
+@dataclass(frozen=True)
+class TensorPlacement:
+    """Numbers of rows that are copied to each tier, and the positions of all rows."""
+
+    num_rows: int
+    gpu: int
+    peer: int
+    cpu: int
+    by_score: bool  # whether the rows were chosen by score; else they are the first ones, and positions are row numbers
+
+    @property
+    def copied(self) -> int:
+        """Number of rows that are copied."""
+        return self.gpu + self.peer + self.cpu
+
+    @property
+    def needs_table(self) -> bool:
+        """Whether rows are found by a table of positions."""
+        return self.by_score and self.copied > 0
+
+    @property
+    def skipped(self) -> int:
+        """First rows of the tensor that have no position there: their numbers lead to the copies."""
+        return 0 if self.needs_table and self.copied < self.num_rows else self.copied
+
+    @property
+    def table_dtype(self) -> np.dtype[Any]:
+        """Element type of the table of positions."""
+        return np.dtype(np.int32 if self.copied + self.num_rows < 2**31 else np.int64)
+
+    def table(self, rows: CopiedRows) -> npt.NDArray[Any]:
+        """Return the position of each row, shape (rows,)."""
+        table = np.arange(self.copied, self.copied + self.num_rows, dtype=self.table_dtype)
+        table[np.concatenate([*rows.values()])] = np.arange(self.copied, dtype=table.dtype)
+        return table
+
+    def entry(self, row_bytes: int, *, on_disk: bool) -> TypeLayout:
+        """Return positions by tier; the tensor itself is in the cpu tier, or in the ssd tier if it lies on a disk."""
+        count = self.copied + self.num_rows - self.skipped  # positions of the copies, and in the tensor itself
+        ends = [0, self.gpu, self.gpu + self.peer, self.copied if on_disk else count, count]
+        ranges = dict(zip(TIERS, pairwise(ends), strict=True))
+        return TypeLayout("rows", count, row_bytes, "uint8", ranges, SsdRows(0, 0, 1, 0))
+
+
+def place_rows(
+    num_rows: int, counts: tuple[int, int, int], scores: npt.NDArray[np.float64] | None, threads: int
+) -> tuple[TensorPlacement, CopiedRows]:
+    """Place so many rows into the tiers gpu, peer, cpu, the hottest first: by falling score, ties by row number.
+
+    Rows of the peer tier stand in the order of their scores, which spreads reads evenly over GPUs; those of the other
+    tiers in the order of the tensor, so that they are copied from it in order.
+    """
+    ends = [0]
+    for count in counts:
+        ends.append(min(num_rows, ends[-1] + count))
+    order = np.arange(ends[-1], dtype=np.int64)
+    if scores is not None and order.size:
+        order = native.sort_by_score(scores, threads)[: order.size].astype(np.int64)
+    gpu, peer, cpu = (order[begin:end] for begin, end in pairwise(ends))
+    rows = {"gpu": np.sort(gpu), "peer": np.ascontiguousarray(peer), "cpu": np.sort(cpu)}
+    return TensorPlacement(num_rows, gpu.size, peer.size, cpu.size, scores is not None), rows
+
+
+def parse_order(order: Any, num_rows: int) -> npt.NDArray[np.float64] | None:
+    """Return the option `order` as scores: float64, shape (rows,); ``None`` for none."""
+    if order is None:
+        return None
+    if isinstance(order, Scores):
+        if len(order.node_types) != 1:
+            raise InputError(
+                f"order: expected scores of one node type, found {', '.join(order.node_types)}; pass "
+                "scores.values(TYPE)"
+            )
+        order = order.values()
+    try:
+        if hasattr(order, "detach"):
+            order = order.detach().cpu()
+            order = (order.double() if order.is_floating_point() else order).numpy()
+        values = np.asarray(order)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"order: expected a score for each row, found {type(order).__name__} ({error})") from None
+    if values.dtype.kind not in "fiub":
+        raise InputError(f"order: expected real numbers, a score for each row, found {values.dtype}")
+    if values.shape != (num_rows,):
+        raise InputError(f"order: expected a score for each of {num_rows} rows, found shape {values.shape}")
+    wide = np.ascontiguousarray(values, np.float64)
+    wrong = np.flatnonzero(np.isnan(wide))
+    if wrong.size:
+        raise InputError(f"order: expected numbers, found NaN as the score of row {wrong[0]}")
+    return wide

@@ -5,7 +5,6 @@ Ids are the tensor's own row numbers; a table of positions leads from them to th
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tiering import cuda
@@ -14,8 +13,7 @@ from tiering.loader.process import require_torch, warn_once
 from tiering.loader.tables.counters import Counters
 from tiering.loader.tiered_tensor.gpu import GpuTensorRows, open_on_gpu
 from tiering.loader.tiered_tensor.host import WHAT, HostTensorRows, count_rows, open_on_host
-from tiering.loader.tiered_tensor.placement import TensorPlacement, parse_order
-from tiering.loader.tiered_tensor.source import SourceTensor
+from tiering.loader.tiered_tensor.source import SourceTensor, TensorPlacement, parse_order
 from tiering.units import parse_device, parse_threads
 
 if TYPE_CHECKING:
@@ -58,13 +56,12 @@ class TieredTensor:
         Parameters
         ----------
         ids
-            Row numbers of the tensor: torch or NumPy, int32 or int64, shape (n,), each in 0..rows-1; may repeat. On a
-            GPU they may lie there.
+            Row numbers of the tensor: torch or NumPy, int32 or int64, shape (n,), in host memory or on the GPU.
         out
-            Contiguous tensor on `device`, of shape (n, ...) and the tensor's dtype, to fill; a new one otherwise.
+            Contiguous tensor on `device`, of shape (n, ...) and the tensor's dtype, to fill; by default a new one.
         checked
             On a GPU: whether to wait for the ids and raise if one is out of range. ``False``: `out` keeps its rows for
-            such ids. Without a GPU ids are always checked.
+            such ids.
 
         Raises
         ------
@@ -155,9 +152,7 @@ class TieredTensor:
     def __enter__(self) -> TieredTensor:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -195,27 +190,24 @@ def tiered(
         Torch tensor in host memory, NumPy array or memmap; contiguous, shape (rows, ...), any dtype of torch. Its rows
         are read in place: it is not to be written to while the tiered tensor is open.
     gpu
-        Memory of the GPU for the hottest rows: ``2GiB``, or a share of the tensor, ``25%``. Not used with
-        ``device="cpu"``.
+        Memory of the GPU for the hottest rows: ``2GiB``, or a share of the tensor, ``25%``.
     peer
-        Memory on the GPU of each of the peers, this process included, for the next rows, which are spread over all of
-        them. Not used with ``device="cpu"``.
+        Memory on the GPU of each of the peers, this process included, for the next rows, which are spread over all.
     cpu
         Host memory for copies of the next rows of a tensor that is mapped from a file on disk; ``auto``: most of what
         is free. Not used for a tensor that lies in memory already.
     order
-        Which rows are hot: a score for each row, higher is hotter, ties by row number; any real numbers, shape (rows,),
-        or a `tiering.formats.scores.Scores` artifact of one node type. A permutation is not a score. ``None``: the
-        first rows are the hottest.
+        Scores: higher is hotter, ties by row number; any real numbers, shape (rows,), or a
+        `tiering.formats.scores.Scores` artifact of one node type. ``None``: the first rows are the hottest.
     device
         ``cpu``, ``cuda``, ``cuda:1``, a ``torch.device``: where rows arrive. ``None``: ``cuda`` where torch and this
         package can use a GPU, else ``cpu``.
     peers
-        With a GPU: processes of this machine that hold the peer tier together, each a share in the memory of its GPU:
-        ``auto``, ``off``, a process group or a `tiering.loader.PeerGroup`, as of `TieredLayout.features`. All make the
-        tiered tensor together, from the same tensor with the same arguments. A process alone has its own GPU only.
+        Processes of this machine that hold the peer tier together: ``auto``, ``off``, a process group or a
+        `tiering.loader.PeerGroup`, as of `TieredLayout.features`. All make the tiered tensor together, from the same
+        tensor with the same arguments. A process alone has its own GPU only.
     max_sms
-        With a GPU: multiprocessors that a gather may use; 0: all, ``auto``: a tenth.
+        Multiprocessors that a gather may use; 0: all, ``auto``: a tenth.
     threads
         Threads that copy rows in host memory.
 
@@ -239,9 +231,8 @@ def tiered(
     On a GPU what is not copied is page-locked where it lies and read by zero copy; of a tensor mapped from a file, the
     `cpu` rows are copied to page-locked memory, and the host reads the rest, page by page, through two pinned buffers.
 
-    Memory: the rows that are copied, and with `order` a table of positions, 4 bytes for each row of the tensor (8 from
-    2^31 positions on), on the device that gathers: 1 GiB for 269 million rows. Ranking takes 24 bytes a row while the
-    tensor is made. Cost: copied rows are read once.
+    Memory: the rows that are copied, and with `order` a table of positions on the device that gathers, 4 bytes for each
+    row of the tensor (8 from 2^31 on): 1 GiB for 269 million rows. Ranking takes 24 bytes a row.
     """
     require_torch()
     import torch

@@ -7,8 +7,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
-#include <set>
 #include <simulator.hpp>
 #include <string_view>
 #include <utility>
@@ -34,8 +32,6 @@ struct Devices {
   const bool peers = setting("TIERING_SIMULATED_PEERS", "") != "off",
              ipc = setting("TIERING_SIMULATED_IPC", "") != "off";
   std::atomic<uint64_t> used{0};  ///< a bit for each device that has a context
-  std::mutex mutex;               ///< of access
-  std::set<std::pair<int, int>> access;
 
   static Devices& get() {
     static Devices& devices = *new Devices;  // never destroyed: threads of streams may outlive main
@@ -188,25 +184,6 @@ cudaError_t cudaDeviceGetPCIBusId(char* name, int bytes, int device) {
     if (!has_device(device)) return cudaErrorInvalidDevice;
     const int length = std::snprintf(name, static_cast<size_t>(bytes), "0000:%02X:00.0", kFirstBus + device);
     return length < bytes ? cudaSuccess : cudaErrorInvalidValue;
-  });
-}
-
-cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
-  return ask([&] {
-    if (!has_device(device) || !has_device(peer)) return cudaErrorInvalidDevice;
-    *can = can_access(device, peer) ? 1 : 0;
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
-  return call([&] {
-    if (!has_device(peer) || peer == current_device) return cudaErrorInvalidDevice;
-    if (!can_access(current_device, peer)) return cudaErrorPeerAccessUnsupported;
-    Devices& devices = Devices::get();
-    const std::lock_guard lock(devices.mutex);
-    const bool added = devices.access.emplace(current_device, peer).second;
-    return added ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled;
   });
 }
 

@@ -22,10 +22,6 @@ int runtime_version();
 int count_devices();
 DeviceInfo device_info(int device);
 int64_t free_bytes(int device);
-/// Whether kernels on `device` can read the memory of `peer`.
-bool can_access(int device, int peer);
-/// Lets kernels on `device` read the memory of `peer` that this process allocates.
-void enable_access(int device, int peer);
 /// For threads of ours: makes a device the calling thread's current one, for torch too, and lets the thread allocate and
 /// wait for events while another one captures a graph.
 void begin_thread(int device);
