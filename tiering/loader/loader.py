@@ -27,9 +27,8 @@ from tiering.loader.mapped import check_mapped, mapped_files
 from tiering.loader.memory import decide_memory
 from tiering.loader.options import DeviceOptions, FeatureSource, LoaderOptions, ReadOptions
 from tiering.loader.process import require_torch
-from tiering.loader.processes.machine import host_group
+from tiering.loader.processes.machine import find_rank, host_group
 from tiering.loader.processes.peers import PeerGroup, find_group
-from tiering.loader.processes.rank import find_rank
 from tiering.loader.tables.gather import MemoryFeatures
 from tiering.loader.tables.rows import FeatureRows
 from tiering.loader.tables.ssd_buffer import SsdBuffer

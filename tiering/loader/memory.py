@@ -9,9 +9,8 @@ from typing import Any
 from tiering.formats.layout import Layout
 from tiering.loader.mapped import mapped_files
 from tiering.loader.options import LoaderOptions
-from tiering.loader.processes.machine import MachineProcesses
+from tiering.loader.processes.machine import MachineProcesses, ProcessRank
 from tiering.loader.processes.peers import PeerGroup
-from tiering.loader.processes.rank import ProcessRank
 from tiering.loader.tables.preload import preload_bytes
 from tiering.memory import Budget, parse_memory
 from tiering.sampling import SampledBatch

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tiering.errors import InputError
-from tiering.loader.processes.rank import ProcessRank, find_rank
+from tiering.loader.processes.machine import ProcessRank, find_rank
 
 
 @given(st.integers(1, 60), st.integers(1, 8), st.booleans())

@@ -163,7 +163,7 @@ class Lookahead:
             raise
         assert self.choice is not None and isinstance(self.buffer, SsdBuffer)
         client.adopt(self.buffer.memory)
-        server.offer(self.buffer, self.choice, self._known // machine.size)
+        server.offered = (self.buffer, self.choice, self._known // machine.size)
         return {place // machine.size: sampled for place, sampled in trial.items() if place % machine.size == 0}
 
     def gather(self, batch: int, ids: Mapping[str, Ids], outs: Mapping[str, npt.NDArray[np.uint8]]) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import select
 import socket
 import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing.connection import Connection
 from typing import Any
 
-_SIZES = struct.Struct("<II")
 _CHECK_SECONDS = 1.0  # seconds after which a wait checks that the other end is alive
 
 
@@ -20,6 +21,7 @@ class Channel:
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket, self._sending = connection, threading.Lock()
+        self._messages = Connection(os.dup(connection.fileno()))
 
     @classmethod
     def connect(cls, address: str) -> Channel:
@@ -27,10 +29,10 @@ class Channel:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.connect(f"\0{address}")
+            return cls(connection)
         except BaseException:
             connection.close()
             raise
-        return cls(connection)
 
     @property
     def peer(self) -> int:
@@ -40,11 +42,9 @@ class Channel:
 
     def send(self, header: dict[str, Any], payload: bytes | memoryview = b"") -> None:
         """Send a message; `OSError` if the other end is gone."""
-        text = json.dumps(header).encode()
         with self._sending:
-            self._socket.sendall(_SIZES.pack(len(text), len(payload)) + text)
-            if payload:
-                self._socket.sendall(payload)
+            self._messages.send_bytes(json.dumps(header).encode())
+            self._messages.send_bytes(payload)
 
     def send_if_open(self, header: dict[str, Any]) -> None:
         """Send a message, unless the other end is gone."""
@@ -58,9 +58,8 @@ class Channel:
         while not poll.poll(_CHECK_SECONDS * 1000):
             check()
         try:
-            text, payload = _SIZES.unpack(self._receive(_SIZES.size))
-            return json.loads(self._receive(text)), self._receive(payload)
-        except ConnectionError as error:
+            return json.loads(self._messages.recv_bytes()), self._messages.recv_bytes()
+        except OSError as error:
             raise EOFError from error
 
     def shut(self, how: int = socket.SHUT_RDWR) -> None:
@@ -69,18 +68,9 @@ class Channel:
             self._socket.shutdown(how)
 
     def close(self) -> None:
-        """Close the descriptor; the channel cannot be used any more."""
+        """Close the descriptors; the channel cannot be used any more."""
+        self._messages.close()
         self._socket.close()
-
-    def _receive(self, count: int) -> bytes:
-        data = bytearray(count)
-        view = memoryview(data)
-        while view:
-            received = self._socket.recv_into(view)
-            if not received:
-                raise EOFError
-            view = view[received:]
-        return bytes(data)
 
 
 def listen() -> tuple[socket.socket, str]:
@@ -88,5 +78,4 @@ def listen() -> tuple[socket.socket, str]:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind("")  # the kernel picks an abstract address that nobody has
     listener.listen(128)
-    name = listener.getsockname()
-    return listener, (name.decode() if isinstance(name, bytes) else name).lstrip("\0")
+    return listener, listener.getsockname().decode().lstrip("\0")

@@ -242,9 +242,15 @@ class ClientEpoch:
         """Return a message of the owner; raise its error, or a `DeviceError` if it has ended."""
         with self._owner_errors():
             header, payload = channel.receive(lambda: self._machine.expect_alive(0))
-        if "error" in header:
-            raise _error_of(header)
-        return header, payload
+        if "error" not in header:
+            return header, payload
+        name, text = str(header["error"]), str(header["message"])
+        kind = getattr(errors, name, None)
+        if kind is StorageError:
+            raise StorageError(header["errno"], text)
+        if isinstance(kind, type) and issubclass(kind, TieringError):
+            raise kind(text)
+        raise TieringError(f"the rank that reads for this machine failed: {name}: {text}")
 
     @contextmanager
     def _owner_errors(self) -> Iterator[None]:
@@ -254,14 +260,3 @@ class ClientEpoch:
             if self._stopped:
                 raise InputError("the epoch was ended") from None
             raise self._machine.owner_ended() from error
-
-
-def _error_of(message: Mapping[str, Any]) -> Exception:
-    """Return the owner's error as it would be in this process."""
-    name, text = str(message["error"]), str(message["message"])
-    kind = getattr(errors, name, None)
-    if kind is StorageError:
-        return StorageError(message["errno"], text)
-    if isinstance(kind, type) and issubclass(kind, TieringError):
-        return kind(text)
-    return TieringError(f"the rank that reads for this machine failed: {name}: {text}")

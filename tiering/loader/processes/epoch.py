@@ -33,8 +33,7 @@ class Member:
     batches: deque[int] = field(default_factory=deque)  # numbers in the plan of its batches that are not released
     released: int = 0  # number of its batches that were released
     part: int = 0  # first part of its first batch that is not released
-    held: deque[bool] = field(default_factory=deque)
-    """Parts from that one on that it holds: whether each is the last of its batch."""
+    held: deque[bool] = field(default_factory=deque)  # parts it holds from that one on: is each the last of its batch
     adding: bool = False  # whether a batch of it is being added to the plan
     ended: bool = False  # whether all its batches were announced
     left: bool = False  # whether the process wants no batch any more
@@ -56,8 +55,8 @@ class SharedEpoch:
         self.since = self.warned = time.monotonic()
         self.members: dict[int, Member] = {}
         self.started = False  # whether all processes have begun it
+        # Message that processes get instead of slots. No exception: its frames would keep the owner's loader.
         self.error: dict[str, Any] | None = None
-        """Message that processes get instead of slots. No exception: its frames would keep the owner's loader."""
         self.refused = 0.0  # time when the owner, no member then, refused the epoch; 0: it did not
         self.core: native.RowBuffer | None = None
         self._buffer: SsdBuffer | None = None
@@ -107,9 +106,19 @@ class SharedEpoch:
 
     def serve_feed(self, member: Member) -> None:
         """Receive what a member needs, until it leaves the epoch or its process ends; then release all its slots."""
+        kind = ""
         try:
-            while self._handle(member, *member.feed.receive(lambda: self.machine.expect_alive(member.number))):
-                pass
+            while kind != "leave":
+                header, payload = member.feed.receive(lambda: self.machine.expect_alive(member.number))
+                kind = header["says"]
+                if kind == "release":
+                    self.release(member)
+                    continue
+                with self.changed:
+                    if kind == "rows":
+                        member.rows.append(np.frombuffer(payload, np.uint32))
+                    member.ended = member.ended or kind == "end"
+                    self.changed.notify_all()
         except (EOFError, OSError, DeviceError):
             self.fail(self.machine.ended(member.number, f"in the middle of epoch {self.key[0]}"))
         with self.changed:
@@ -140,19 +149,6 @@ class SharedEpoch:
                 np.concatenate([slots, positions]).view(np.uint8).data,
             )
 
-    def _handle(self, member: Member, header: dict[str, Any], payload: bytes) -> bool:
-        """Handle a message of a member; returns False if it leaves."""
-        kind = str(header["says"])
-        if kind == "release":
-            self.release(member)
-            return True
-        with self.changed:
-            if kind == "rows":
-                member.rows.append(np.frombuffer(payload, np.uint32))
-            member.ended = member.ended or kind == "end"
-            self.changed.notify_all()
-        return kind != "leave"
-
     def _plan_batches(self, core: native.RowBuffer) -> None:
         """Plan batch i of every member before batch i + 1 of any.
 
@@ -160,34 +156,24 @@ class SharedEpoch:
         """
         members = [self.members[number] for number in sorted(self.members)]
         while members and self.error is None:
-            members = [member for member in members if self._has_next(member)]
-            for member in members:
-                if not self._plan_next(core, member):
-                    return  # readers met an error, which `take` raises, or the epoch was stopped
+            for member in list(members):
+                with self.changed:
+                    self.changed.wait_for(lambda m=member: m.rows or m.ended or m.left or self.error)  # type: ignore[misc]
+                    if member.left or not member.rows:
+                        members.remove(member)
+                        continue
+                    rows, member.adding = member.rows.popleft(), True
+                more = core.add_rows(rows)
+                with self.changed:
+                    member.adding = False
+                    if more:
+                        member.batches.append(self._num_planned)
+                        self._num_planned += 1
+                    self.changed.notify_all()
+                if not more:
+                    return  # readers met an error, which `_take` raises, or the epoch was stopped
+                member.feed.send_if_open({"planned": 1})
         core.end()
-
-    def _has_next(self, member: Member) -> bool:
-        """Wait for the next batch of a member; returns False if there is none."""
-        with self.changed:
-            self.changed.wait_for(lambda: member.rows or member.ended or member.left or self.error)
-            return bool(member.rows) and not member.left
-
-    def _plan_next(self, core: native.RowBuffer, member: Member) -> bool:
-        """Plan the next batch of a member, unless it has left; returns False if the core takes no more batches."""
-        with self.changed:
-            if member.left:
-                return True
-            rows, member.adding = member.rows.popleft(), True
-        more = core.add_rows(rows)
-        with self.changed:
-            member.adding = False
-            if more:
-                member.batches.append(self._num_planned)
-                self._num_planned += 1
-            self.changed.notify_all()
-        if more:
-            member.feed.send_if_open({"planned": 1})
-        return more
 
     def _take(self, member: Member, batch: int, part: int) -> tuple[Slots, Slots, int, bool]:
         """Wait for the next part of a member's batches, by the member's own numbers; see `RowBuffer::wait`."""

@@ -1,4 +1,4 @@
-"""The processes of one machine that share tiers and the buffer of the ssd tier, and what they agree upon."""
+"""Training processes: their ranks, and those of one machine that share tiers and the buffer of the ssd tier."""
 
 from __future__ import annotations
 
@@ -10,12 +10,58 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tiering.errors import DeviceError, InputError
 from tiering.loader.processes.peers import PeerGroup, find_group
-from tiering.loader.processes.rank import ProcessRank
 from tiering.memory import Budget, own_memory, parse_memory
 
 _MAPPING = re.compile(r"^[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ (\d+) +/memfd:tiering-")
+
+
+@dataclass(frozen=True)
+class ProcessRank:
+    """Rank and world size of one of several processes that train together, as in ``torch.distributed``."""
+
+    rank: int = 0
+    world_size: int = 1
+
+    def batches(self, count: int, drop_last: bool) -> list[int]:
+        """Return this process's batches among the `count` of an epoch: every `world_size`-th.
+
+        All processes get equally many. Where `count` is no multiple, the first batches come again at the end, as with
+        torch's ``DistributedSampler``; with `drop_last` the last are left out instead.
+        """
+        own = count // self.world_size if drop_last else -(-count // self.world_size)
+        return [(self.rank + k * self.world_size) % count for k in range(own)]
+
+
+def find_rank(rank: int | None, world_size: int | None) -> ProcessRank:
+    """Return the rank that the caller gives.
+
+    By default that of torch's default process group, else of ``torchrun``'s environment, else of one process alone.
+    """
+    if (rank is None) != (world_size is None):
+        raise InputError(f"rank, world_size: give both or none, found rank={rank!r}, world_size={world_size!r}")
+    if rank is None or world_size is None:
+        rank, world_size = 0, 1
+        found = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
+        if (dist := _initialized_torch()) is not None:
+            rank, world_size = dist.get_rank(), dist.get_world_size()
+        elif all(text.isdigit() for text in found):
+            rank, world_size = map(int, found)
+    for name, value in (("rank", rank), ("world_size", world_size)):
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+            raise InputError(f"{name}: expected a whole number, found {value!r}")
+    if not 0 <= rank < world_size:
+        raise InputError(f"rank: expected 0..{world_size - 1} of world_size={world_size}, found {rank}")
+    return ProcessRank(int(rank), int(world_size))
+
+
+def _initialized_torch() -> Any:
+    """Return ``torch.distributed`` if it has a process group, whose program has imported it; else ``None``."""
+    dist = sys.modules.get("torch.distributed")
+    return dist if dist is not None and dist.is_available() and dist.is_initialized() else None
 
 
 def host_group(peers: Any, rank: ProcessRank) -> PeerGroup | None:
@@ -30,8 +76,7 @@ def host_group(peers: Any, rank: ProcessRank) -> PeerGroup | None:
     if isinstance(peers, PeerGroup):
         group = peers
     else:
-        dist = sys.modules.get("torch.distributed")
-        if dist is None or not dist.is_available() or not dist.is_initialized():
+        if (dist := _initialized_torch()) is None:
             return None
         world = peers if isinstance(peers, dist.ProcessGroup) else None
         if (dist.get_rank(world), dist.get_world_size(world)) != (rank.rank, rank.world_size):

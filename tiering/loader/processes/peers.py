@@ -129,7 +129,10 @@ class PeerGroup:
         with suppress(DeviceError):  # the process that keeps the store has ended: whoever runs cannot say so
             self._post(f"{topic}/left/{self.rank}", None)
         for rank, member in self._members.items():
-            while member.alive() and not self._has_left(topic, rank):
+            while member.alive():
+                with suppress(DeviceError):
+                    if self._posted(f"{topic}/left/{rank}"):
+                        break
                 if time.monotonic() > deadline:
                     return False
                 time.sleep(_POLL_SECONDS)
@@ -147,7 +150,10 @@ class PeerGroup:
             topic = f"host/{name}/{copy}"
             if self._add(topic, 1) == 1:
                 return self._make(topic, name, nbytes, fill)
-            if (memory := self._join(topic, name, nbytes)) is not None:
+            maker = self._wait(f"{topic}/maker", None, time.monotonic() + self.timeout)
+            made = self._wait(f"{topic}/made", maker, None)  # none: that process could not make it
+            memory = None if made is None else map_memory(int(made[0]), int(made[1]), name, nbytes)
+            if memory is not None:
                 return memory
         raise AssertionError("unreachable")
 
@@ -165,12 +171,6 @@ class PeerGroup:
             self._post(f"{topic}/made", made)  # none: the next that asks tries for itself
         weakref.finalize(memory, os.close, descriptor)
         return memory
-
-    def _join(self, topic: str, name: str, nbytes: int) -> npt.NDArray[np.uint8] | None:
-        """Map the memory of another process; ``None`` if it does not have it any more."""
-        maker = self._wait(f"{topic}/maker", None, time.monotonic() + self.timeout)
-        made = self._wait(f"{topic}/made", maker, None)
-        return None if made is None else map_memory(int(made[0]), int(made[1]), name, nbytes)
 
     def _post(self, key: str, payload: Any) -> None:
         with _store_errors():
@@ -209,12 +209,6 @@ class PeerGroup:
         if rank is not None:
             self._meet(rank)
         return self._read(key)
-
-    def _has_left(self, topic: str, rank: int) -> bool:
-        try:
-            return self._posted(f"{topic}/left/{rank}")
-        except DeviceError:
-            return False
 
     def __repr__(self) -> str:
         return f"<PeerGroup {self.rank} of {self.size}>"

@@ -31,6 +31,7 @@ _PATIENCE = 60.0
 class BufferServer:
     """A server for the processes of this machine, as long as `loader` lives and epochs are under way.
 
+    `offered`: the buffer that epochs fill, its configuration, and bytes of sampled batches that each process keeps.
     `changed` guards what its threads share.
     """
 
@@ -44,10 +45,6 @@ class BufferServer:
         _stop_with_process()
         weakref.finalize(loader, self.close).atexit = False
         threading.Thread(target=self._accept, name="tiering-buffer-server", daemon=True).start()
-
-    def offer(self, buffer: SsdBuffer, choice: ReadaheadConfig, kept_bytes: int) -> None:
-        """Fill this buffer in epochs from now on; each process keeps `kept_bytes` of sampled batches."""
-        self.offered = (buffer, choice, kept_bytes)
 
     def refuse(self, key: Key, error: BaseException) -> None:
         """Tell the processes that begin this epoch why there is none."""
