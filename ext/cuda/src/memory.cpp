@@ -5,16 +5,6 @@
 
 namespace tiering::cuda {
 
-namespace detail {
-// Errors while giving back are of earlier launches, or the driver is shutting down: there is nobody to tell.
-void free_device(void* memory) noexcept { forget(cudaFree(memory)); }
-void free_pinned(void* memory) noexcept { forget(cudaFreeHost(memory)); }
-void unregister(void* memory) noexcept { forget(cudaHostUnregister(memory)); }
-void close_peer(void* memory) noexcept { forget(cudaIpcCloseMemHandle(memory)); }
-void destroy_stream(cudaStream_t stream) noexcept { forget(cudaStreamDestroy(stream)); }
-void destroy_event(cudaEvent_t event) noexcept { forget(cudaEventDestroy(event)); }
-}  // namespace detail
-
 namespace {
 
 void check_memory(cudaError_t code, const char* what, int64_t wanted, bool of_device) {
@@ -100,12 +90,12 @@ DeviceScope::~DeviceScope() {
   if (entered_) (void)Driver::get().pop_context(&context);
 }
 
-DeviceMemory::DeviceMemory(int64_t bytes, bool shared) : bytes_(bytes) {
+DeviceMemory::DeviceMemory(int64_t bytes, bool shared) : OwnedMemory(bytes) {
   if (bytes == 0) return;
   if (shared) bytes = (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
   void* memory = nullptr;
   check_memory(cudaMalloc(&memory, static_cast<size_t>(bytes)), "memory of the GPU", bytes, true);
-  memory_ = Owned<void*, detail::free_device>(memory);
+  memory_ = decltype(memory_)(memory);
 }
 
 cudaIpcMemHandle_t DeviceMemory::share() const {
@@ -114,12 +104,12 @@ cudaIpcMemHandle_t DeviceMemory::share() const {
   return handle;
 }
 
-PinnedMemory::PinnedMemory(int64_t bytes) : bytes_(bytes) {
+PinnedMemory::PinnedMemory(int64_t bytes) : OwnedMemory(bytes) {
   if (bytes == 0) return;
   void* memory = nullptr;
   check_memory(cudaHostAlloc(&memory, static_cast<size_t>(bytes), cudaHostAllocPortable | cudaHostAllocMapped),
                "pinned host memory", bytes, false);
-  memory_ = Owned<void*, detail::free_pinned>(memory);
+  memory_ = decltype(memory_)(memory);
 }
 
 namespace {
@@ -137,7 +127,7 @@ cudaError_t lock(void* memory, size_t bytes) {
 Registration::Registration(void* memory, int64_t bytes) {
   if (bytes == 0) return;
   check_memory(lock(memory, static_cast<size_t>(bytes)), "page-locking host memory", bytes, false);
-  memory_ = Owned<void*, detail::unregister>(memory);
+  memory_ = decltype(memory_)(memory);
   void* there = nullptr;
   check(cudaHostGetDevicePointer(&there, memory, 0), "finding locked host memory on the GPU");
   device_ = static_cast<std::byte*>(there);
@@ -146,13 +136,13 @@ Registration::Registration(void* memory, int64_t bytes) {
 PeerMemory::PeerMemory(const cudaIpcMemHandle_t& handle) {
   void* memory = nullptr;
   check(cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess), "opening the memory of a peer");
-  memory_ = Owned<void*, detail::close_peer>(memory);
+  memory_ = decltype(memory_)(memory);
 }
 
 GpuStream::GpuStream() {
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
-  stream_ = Owned<cudaStream_t, detail::destroy_stream>(stream);
+  stream_ = decltype(stream_)(stream);
 }
 
 void GpuStream::synchronize() const { check(cudaStreamSynchronize(stream_.get()), "waiting for the GPU"); }
@@ -160,7 +150,7 @@ void GpuStream::synchronize() const { check(cudaStreamSynchronize(stream_.get())
 GpuEvent::GpuEvent() {
   cudaEvent_t event = nullptr;
   check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "making an event");
-  event_ = Owned<cudaEvent_t, detail::destroy_event>(event);
+  event_ = decltype(event_)(event);
 }
 
 void GpuEvent::record(cudaStream_t stream) const { check(cudaEventRecord(event_.get(), stream), "marking a stream"); }

@@ -48,13 +48,11 @@ class StagedRows:
     ) -> None:
         self._table, self._row_bytes, self._threads, self._refuse = table, row_bytes, threads, refuse
         self._room = max(1, nbytes // row_bytes)
-        self._buffers = [pinned(device.index, self._room * row_bytes, np.uint8, what) for _ in range(2)]
-        self._copied = [cuda.Event(device.index) for _ in range(2)]
-        self._sources = [
-            cuda.RowTable(device.index, row_bytes, [0, 0, self._room, self._room], 0, [], address)
-            for _, address in self._buffers
-        ]
-        self._turn = 0
+        self._turns, ends = [], [0, 0, self._room, self._room]
+        for _ in range(2):
+            array, address = pinned(device.index, self._room * row_bytes, np.uint8, what)
+            source = cuda.RowTable(device.index, row_bytes, ends, 0, [], address)
+            self._turns.append((array, source, cuda.Event(device.index)))
         self._listed, self._positions = (PinnedBuffer(device.index, t, what) for t in (np.int64, np.uint32))
         self._num_listed, self._num_address = pinned(device.index, 1, np.uint32, what)
 
@@ -80,15 +78,16 @@ class StagedRows:
         stats = []
         for start in range(0, len(wanted), self._room):
             ids = np.ascontiguousarray(wanted[start : start + self._room])
-            turn, self._turn = self._turn, 1 - self._turn
-            self._copied[turn].wait()  # an event that was never recorded is over
-            rows = self._buffers[turn][0][: ids.size * self._row_bytes].reshape(ids.size, -1)
+            self._turns.reverse()
+            array, source, copied = self._turns[0]
+            copied.wait()  # an event that was never recorded is over
+            rows = array[: ids.size * self._row_bytes].reshape(ids.size, -1)
             stats.append(self._table.gather(ids, rows, self._threads))
             warn_of_fallback(stats[-1])
             self._refuse(stats[-1].bad_page)
             into, at = (out, positions + 4 * start) if positions else (out + start * self._row_bytes, 0)
-            self._sources[turn].gather(0, ids.size, into, stream, places=at, max_sms=max_sms)
-            self._copied[turn].record(stream)
+            source.gather(0, ids.size, into, stream, places=at, max_sms=max_sms)
+            copied.record(stream)
         return stats
 
 

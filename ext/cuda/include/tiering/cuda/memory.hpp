@@ -35,7 +35,8 @@ inline void copy_async(void* into, const void* from, int64_t bytes, cudaStream_t
   if (bytes > 0) check(cudaMemcpyAsync(into, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream), what);
 }
 
-/// A handle with one owner, given back by `Close`.
+/// A handle with one owner, given back by `Close`. Errors then are of earlier launches, or the driver is shutting down:
+/// there is nobody to tell.
 template <typename Handle, auto Close>
 class Owned {
  public:
@@ -47,7 +48,7 @@ class Owned {
     return *this;
   }
   ~Owned() {
-    if (handle_ != Handle{}) Close(handle_);
+    if (handle_ != Handle{}) forget(Close(handle_));
   }
   Handle get() const noexcept { return handle_; }
 
@@ -55,17 +56,27 @@ class Owned {
   Handle handle_ = Handle{};
 };
 
-namespace detail {
-void free_device(void* memory) noexcept;
-void free_pinned(void* memory) noexcept;
-void unregister(void* memory) noexcept;
-void close_peer(void* memory) noexcept;
-void destroy_stream(cudaStream_t stream) noexcept;
-void destroy_event(cudaEvent_t event) noexcept;
-}  // namespace detail
+/// Memory of so many bytes, given back by `Free`.
+template <auto Free>
+class OwnedMemory {
+ public:
+  std::byte* data() const noexcept { return static_cast<std::byte*>(memory_.get()); }
+  int64_t size() const noexcept { return bytes_; }
+  template <typename T>
+  T* as() const noexcept {
+    return static_cast<T*>(memory_.get());
+  }
+
+ protected:
+  OwnedMemory() = default;
+  explicit OwnedMemory(int64_t bytes) : bytes_(bytes) {}
+
+  Owned<void*, Free> memory_;
+  int64_t bytes_ = 0;
+};
 
 /// Memory of a device.
-class DeviceMemory {
+class DeviceMemory : public OwnedMemory<cudaFree> {
  public:
   /// Small allocations are cut from common blocks of this size, and a peer is always given whole blocks.
   static constexpr int64_t kBlockBytes = int64_t{2} << 20;
@@ -73,37 +84,15 @@ class DeviceMemory {
   DeviceMemory() = default;
   /// On the current device. `shared`: in blocks of its own, so that nothing else is shared with it.
   explicit DeviceMemory(int64_t bytes, bool shared = false);
-
-  std::byte* data() const noexcept { return static_cast<std::byte*>(memory_.get()); }
-  int64_t size() const noexcept { return bytes_; }
-  template <typename T>
-  T* as() const noexcept {
-    return static_cast<T*>(memory_.get());
-  }
   /// For peers in other processes: what PeerMemory opens there.
   cudaIpcMemHandle_t share() const;
-
- private:
-  Owned<void*, detail::free_device> memory_;
-  int64_t bytes_ = 0;
 };
 
 /// Page-locked host memory that every device can read.
-class PinnedMemory {
+class PinnedMemory : public OwnedMemory<cudaFreeHost> {
  public:
   PinnedMemory() = default;
   explicit PinnedMemory(int64_t bytes);
-
-  std::byte* data() const noexcept { return static_cast<std::byte*>(memory_.get()); }
-  int64_t size() const noexcept { return bytes_; }
-  template <typename T>
-  T* as() const noexcept {
-    return static_cast<T*>(memory_.get());
-  }
-
- private:
-  Owned<void*, detail::free_pinned> memory_;
-  int64_t bytes_ = 0;
 };
 
 /// Page-locks host memory of somebody else's (anonymous or shared between processes, also where this one can only read
@@ -117,19 +106,15 @@ class Registration {
   std::byte* device_address() const noexcept { return device_; }
 
  private:
-  Owned<void*, detail::unregister> memory_;
+  Owned<void*, cudaHostUnregister> memory_;
   std::byte* device_ = nullptr;
 };
 
 /// A peer's DeviceMemory, opened on the current device. Throws CudaError where the two cannot reach each other.
-class PeerMemory {
+class PeerMemory : public OwnedMemory<cudaIpcCloseMemHandle> {
  public:
   PeerMemory() = default;
   explicit PeerMemory(const cudaIpcMemHandle_t& handle);
-  std::byte* data() const noexcept { return static_cast<std::byte*>(memory_.get()); }
-
- private:
-  Owned<void*, detail::close_peer> memory_;
 };
 
 /// A stream that does not wait for the legacy default stream.
@@ -140,7 +125,7 @@ class GpuStream {
   void synchronize() const;
 
  private:
-  Owned<cudaStream_t, detail::destroy_stream> stream_;
+  Owned<cudaStream_t, cudaStreamDestroy> stream_;
 };
 
 /// A point in a stream; waiting for it lets the processor sleep.
@@ -153,7 +138,7 @@ class GpuEvent {
   void wait() const;
 
  private:
-  Owned<cudaEvent_t, detail::destroy_event> event_;
+  Owned<cudaEvent_t, cudaEventDestroy> event_;
 };
 
 /// Lets what is put on `stream` from now on wait for an event.
