@@ -33,7 +33,7 @@ void scatter_edges(const Source& src, const Destination& dst,
   for (const auto& each : values) {
     chunk.values.push_back(each ? each->get() : tiering::EdgeValues{});
     TIERING_EXPECT(!each || static_cast<int64_t>(each->array.shape(0)) == chunk.dst.size,
-                   "values: expected one per edge, " + std::to_string(chunk.dst.size));
+                   "values: expected one per edge, ", chunk.dst.size);
   }
   const auto grid = grid_of(num_dst, shift);
   const Matrix by_thread = counts;

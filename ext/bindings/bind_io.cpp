@@ -29,8 +29,8 @@ RowsTarget tiering::bind::checked_target(const TieredTable& table, std::span<con
   const auto row_bytes = static_cast<int64_t>(out.array.shape(1)), wanted = static_cast<int64_t>(ids.size());
   TIERING_EXPECT(
       rows.num_rows == wanted && row_bytes == table.row_bytes && (rows.num_rows <= 1 || rows.stride_bytes == row_bytes),
-      "out: expected shape (" + std::to_string(wanted) + ", " + std::to_string(table.row_bytes) +
-          ") in bytes, contiguous, found (" + std::to_string(rows.num_rows) + ", " + std::to_string(row_bytes) + ")");
+      "out: expected shape (", wanted, ", ", table.row_bytes, ") in bytes, contiguous, found (", rows.num_rows, ", ",
+      row_bytes, ")");
   return rows;
 }
 
@@ -43,7 +43,7 @@ std::unique_ptr<SsdReader> open_reader(const std::vector<std::string>& paths, in
                                        const std::string& engine, int depth, const std::string& direct) {
   TIERING_EXPECT(!paths.empty(), "paths: expected at least one image");
   TIERING_EXPECT(page_bytes >= 512 && page_bytes <= (64 << 20) && (page_bytes & (page_bytes - 1)) == 0,
-                 "page_bytes: expected a power of two from 512 to 64 Mi, found " + std::to_string(page_bytes));
+                 "page_bytes: expected a power of two from 512 to 64 Mi, found ", page_bytes);
   auto images = ImageSet::open(paths, parse_direct(direct));
   // A page rounded to sectors at both ends must fit one read.
   const EngineOptions options{.depth = depth,
@@ -58,10 +58,8 @@ std::string fallback_of(SsdReader& reader) {
 
 /// Where `rows` rows begin that an array holds.
 const std::byte* rows_of(std::span<const std::byte> array, int64_t rows, int64_t row_bytes, const char* what) {
-  TIERING_EXPECT(static_cast<int64_t>(array.size()) >= rows * row_bytes,
-                 std::string(what) + ": expected " + std::to_string(rows * row_bytes) + " bytes (" +
-                     std::to_string(rows) + " rows of " + std::to_string(row_bytes) + "), found " +
-                     std::to_string(array.size()));
+  TIERING_EXPECT(static_cast<int64_t>(array.size()) >= rows * row_bytes, std::string(what), ": expected ",
+                 rows * row_bytes, " bytes (", rows, " rows of ", row_bytes, "), found ", array.size());
   return array.data();
 }
 
@@ -70,7 +68,7 @@ void init_table(BoundTable* self, int64_t row_bytes, const std::vector<int64_t>&
                 const std::optional<Bytes<"cpu">>& cpu, SsdReader* reader, int64_t first_page, int64_t stride,
                 int64_t rows_per_page, int64_t page_bytes, const Checksums& checksums,
                 const std::optional<Bytes<"ssd">>& ssd) {
-  TIERING_EXPECT(row_bytes >= 1, "row_bytes: expected at least 1, found " + std::to_string(row_bytes));
+  TIERING_EXPECT(row_bytes >= 1, "row_bytes: expected at least 1, found ", row_bytes);
   TIERING_EXPECT(ends.size() == 4 && ends[0] >= 0 && std::is_sorted(ends.begin(), ends.end()),
                  "ends: expected four ascending ranks (gpu, peer, cpu, ssd)");
   const int64_t images = reader == nullptr ? 1 : static_cast<int64_t>(reader->images.images.size());
@@ -125,8 +123,7 @@ struct BoundStream {
     std::vector<StreamRange> ranges;
     std::vector<const std::byte*> memories;
     for (const auto& [file, offset, size, buffer, place] : wanted) {
-      TIERING_EXPECT(buffer >= 0 && buffer < static_cast<int64_t>(buffers.size()),
-                     "no buffer has the number " + std::to_string(buffer));
+      TIERING_EXPECT(buffer >= 0 && buffer < static_cast<int64_t>(buffers.size()), "no buffer has the number ", buffer);
       const auto memory = buffers[static_cast<size_t>(buffer)];
       const int64_t room = static_cast<int64_t>(memory.size()) - place;
       TIERING_EXPECT(place >= 0 && room >= 0 && place % StreamReader::kAlignment == 0,
@@ -162,9 +159,8 @@ void bind_io(nb::module_& m) {
       [](const Bytes<"data">& data, int64_t page_bytes) {
         const std::span<const std::byte> bytes = data;
         const auto size = static_cast<int64_t>(bytes.size());
-        TIERING_EXPECT(page_bytes >= 1 && size % page_bytes == 0, "data: expected whole pages of " +
-                                                                      std::to_string(page_bytes) + " bytes, found " +
-                                                                      std::to_string(size) + " bytes");
+        TIERING_EXPECT(page_bytes >= 1 && size % page_bytes == 0, "data: expected whole pages of ", page_bytes,
+                       " bytes, found ", size, " bytes");
         tiering::Buffer<uint32_t> hashes(size / page_bytes);
         page_hashes(bytes, static_cast<size_t>(page_bytes), hashes.span());
         return hashes;

@@ -39,8 +39,7 @@ std::vector<SlotPool> slot_pools(const Pools& pools) {
 std::vector<uint32_t> checked_rows(const SsdRows& rows, std::span<const uint32_t> given) {
   std::vector<uint32_t> batch(given.begin(), given.end());
   for (const uint32_t row : batch)
-    TIERING_EXPECT(row < rows.count(), "batches: expected rows of 0.." + std::to_string(int64_t{rows.count()} - 1) +
-                                           ", found " + std::to_string(row));
+    TIERING_EXPECT(row < rows.count(), "batches: expected rows of 0..", int64_t{rows.count()} - 1, ", found ", row);
   return batch;
 }
 
@@ -53,8 +52,7 @@ std::vector<uint32_t> rows_among(const SsdRows& rows, const std::vector<std::spa
     const int64_t past = begins[t] + rows.tables()[t].rows;
     for (const int64_t& given : ids[t]) {
       const int64_t id = read_once(given);
-      TIERING_EXPECT(id >= 0 && id < past,
-                     "ids: expected ranks of 0.." + std::to_string(past - 1) + ", found " + std::to_string(id));
+      TIERING_EXPECT(id >= 0 && id < past, "ids: expected ranks of 0..", past - 1, ", found ", id);
       if (id >= begins[t]) found.push_back(rows.first(t) + static_cast<uint32_t>(id - begins[t]));
     }
   }
@@ -118,11 +116,9 @@ void check_part(const RowBuffer::PartSlots& part, int64_t slots) {
   TIERING_EXPECT(part.places.empty() ? part.slots.size() == part.batch_rows : part.slots.size() == part.places.size(),
                  "places: expected as many as slots");
   for (const uint32_t slot : part.slots)
-    TIERING_EXPECT(slot < slots,
-                   "slots: expected some of 0.." + std::to_string(slots - 1) + ", found " + std::to_string(slot));
+    TIERING_EXPECT(slot < slots, "slots: expected some of 0..", slots - 1, ", found ", slot);
   for (const uint32_t place : part.places)
-    TIERING_EXPECT(place < part.batch_rows, "places: expected some of 0.." + std::to_string(part.batch_rows - 1) +
-                                                ", found " + std::to_string(place));
+    TIERING_EXPECT(place < part.batch_rows, "places: expected some of 0..", part.batch_rows - 1, ", found ", place);
 }
 
 /// Copies rows of a part of a batch in another process, which maps the arena and received the slots; `first`: with those
@@ -136,8 +132,8 @@ std::vector<GatherStats> gather_from_slots(const Values<const std::byte, "arena"
   const auto own_slots = copied(slots.get()), own_places = copied(places.get());
   const RowBuffer::PartSlots part{.slots = own_slots.span(), .places = own_places.span(), .batch_rows = batch_rows};
   const SlotArena known(memory.data(), slot_pools(pools));
-  TIERING_EXPECT(static_cast<int64_t>(memory.size()) >= known.bytes(),
-                 "arena: expected " + std::to_string(known.bytes()) + " bytes, found " + std::to_string(memory.size()));
+  TIERING_EXPECT(static_cast<int64_t>(memory.size()) >= known.bytes(), "arena: expected ", known.bytes(),
+                 " bytes, found ", memory.size());
   check_part(part, known.slots());
   return BatchRows(tables, ids, outs).copy(known, part, first, threads);
 }
@@ -148,7 +144,7 @@ void spread(const RowBuffer::PartSlots& part, const std::vector<int64_t>& begins
             const IdLists& ids, const std::vector<Argument<Slots, "out">>& outs) {
   const size_t tables = begins.size();
   TIERING_EXPECT(firsts.size() == tables && ids.size() == tables && outs.size() == tables,
-                 "firsts, ids, outs: expected " + std::to_string(tables) + " of each");
+                 "firsts, ids, outs: expected ", tables, " of each");
   std::vector<uint32_t*> targets;  // of each row of the batch that lies on SSD
   std::vector<uint32_t> first_of;
   for (size_t t = 0; t < tables; ++t) {
@@ -193,7 +189,7 @@ struct BoundBuffer {
   /// Throws InputError where tables are not those of the rows.
   void check(const std::vector<const BoundTable*>& tables) const {
     const auto& known = buffer->rows().tables();
-    TIERING_EXPECT(tables.size() == known.size(), "tables: expected " + std::to_string(known.size()));
+    TIERING_EXPECT(tables.size() == known.size(), "tables: expected ", known.size());
     for (size_t t = 0; t < known.size(); ++t) {
       const TieredTable& table = tables[t]->table;
       TIERING_EXPECT(table.row_bytes == known[t].row_bytes && table.ranges.cpu_end == begins[t] &&
@@ -246,9 +242,8 @@ void init_buffer(BoundBuffer* self, const Tables& tables, const std::vector<int6
   auto buffer = std::make_unique<RowBuffer>(ssd_rows(tables, page_bytes, static_cast<int64_t>(images.size())),
                                             slot_pools(pools), images, parse_direct(direct),
                                             BufferOptions{engine, depth, max_read}, all(checksums), memory.data());
-  TIERING_EXPECT(
-      static_cast<int64_t>(memory.size()) >= buffer->slots().bytes(),
-      "arena: expected " + std::to_string(buffer->slots().bytes()) + " bytes, found " + std::to_string(memory.size()));
+  TIERING_EXPECT(static_cast<int64_t>(memory.size()) >= buffer->slots().bytes(), "arena: expected ",
+                 buffer->slots().bytes(), " bytes, found ", memory.size());
   new (self) BoundBuffer{arena, checksums, begins, std::move(buffer)};
 }
 

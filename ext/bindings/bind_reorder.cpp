@@ -23,8 +23,8 @@ using Target = Argument<tiering::RowsTarget, "out">;
 tiering::RelabelWindow window_of(int64_t first, int64_t first_column, std::span<const int64_t> starts,
                                  std::span<std::byte> out, int64_t item_bytes) {
   const auto bytes = static_cast<int64_t>(out.size());
-  TIERING_EXPECT(bytes % item_bytes == 0,
-                 "out: expected contiguous uint8 array of whole items, found " + std::to_string(bytes) + " bytes");
+  TIERING_EXPECT(bytes % item_bytes == 0, "out: expected contiguous uint8 array of whole items, found ", bytes,
+                 " bytes");
   return {first, first + bytes / item_bytes, first_column, starts, out.data()};
 }
 
@@ -51,7 +51,7 @@ void rename_sources(const Values<std::byte, "entries">& entries, const Sources& 
                     int64_t num_src, Threads threads) {
   const tiering::SourceMap sources{src_old_to_new, first_source, num_src};
   TIERING_EXPECT(first_source >= 0 && first_source <= num_src - sources.old_to_new.size,
-                 "src_old_to_new: expected new ids of sources below num_src, " + std::to_string(num_src));
+                 "src_old_to_new: expected new ids of sources below num_src, ", num_src);
   const auto window = window_of(0, 0, {}, entries, id_bytes(num_src));
   tiering::rename_sources(window.out, window.end, sources, threads);
 }
@@ -59,8 +59,7 @@ void rename_sources(const Values<std::byte, "entries">& entries, const Sources& 
 /// Where rows as long as the table's go.
 tiering::RowsTarget target_of(const Target& out, const tiering::RowsView& table) {
   const bool fits = out.array.ndim() == 2 && static_cast<int64_t>(out.array.shape(1)) == table.row_bytes;
-  TIERING_EXPECT(fits, "out: expected 2-D uint8 array with rows as long as the table's, " +
-                           std::to_string(table.row_bytes) + " bytes");
+  TIERING_EXPECT(fits, "out: expected 2-D uint8 array with rows as long as the table's, ", table.row_bytes, " bytes");
   return out;
 }
 
@@ -70,11 +69,10 @@ void add_rows(const Argument<tiering::NumberRows, "rows">& table, const Ids<"nod
   const tiering::NumberRows rows = table;
   const Sums sums = total;
   const std::span<int64_t> counts = degree;
-  TIERING_EXPECT(sums.columns == rows.dim, "total: expected sums of " + std::to_string(rows.dim) +
-                                               " entries as rows have, found " + std::to_string(sums.columns));
-  TIERING_EXPECT(static_cast<int64_t>(counts.size()) == sums.rows,
-                 "degree: expected one for each of " + std::to_string(sums.rows) + " nodes of total, found " +
-                     std::to_string(counts.size()));
+  TIERING_EXPECT(sums.columns == rows.dim, "total: expected sums of ", rows.dim, " entries as rows have, found ",
+                 sums.columns);
+  TIERING_EXPECT(static_cast<int64_t>(counts.size()) == sums.rows, "degree: expected one for each of ", sums.rows,
+                 " nodes of total, found ", counts.size());
   tiering::add_rows(rows, nodes, neighbours, {sums.entries, counts.data(), sums.rows}, threads);
 }
 

@@ -59,10 +59,9 @@ class BoundSampler {
     if (walks) config.walks = parse_walks(*walks);
     for (const auto& [name, src, dst, indptr, indices, weights] : relations_) {
       const auto offsets = indptr.get();
-      TIERING_EXPECT(
-          dst >= 0 && static_cast<size_t>(dst) < config.num_nodes.size() &&
-              static_cast<int64_t>(offsets.size()) - 1 == config.num_nodes[static_cast<size_t>(dst)],
-          "indptr: expected one entry per destination node and one more, found " + std::to_string(offsets.size()));
+      TIERING_EXPECT(dst >= 0 && static_cast<size_t>(dst) < config.num_nodes.size() &&
+                         static_cast<int64_t>(offsets.size()) - 1 == config.num_nodes[static_cast<size_t>(dst)],
+                     "indptr: expected one entry per destination node and one more, found ", offsets.size());
       config.relations.push_back({src, dst, offsets.data(), indices, weights ? weights->get() : WeightArray{}, name});
     }
     for (const auto& keys : node_keys_) config.node_keys.push_back(keys ? keys->get() : IdArray{});
@@ -107,9 +106,9 @@ class BoundSampler {
       const auto ids = seeds.get(), offsets = of_batches.get();
       TIERING_EXPECT(!offsets.empty() && offsets[0] >= 0, "offsets: expected at least one entry, the first 0");
       for (size_t i = 0; i + 1 < offsets.size(); ++i)
-        TIERING_EXPECT(offsets[i] <= offsets[i + 1], "offsets: entry " + std::to_string(i + 1) + " decreases");
-      TIERING_EXPECT(offsets.back() <= static_cast<int64_t>(ids.size()),
-                     "offsets: the last entry is beyond the " + std::to_string(ids.size()) + " seeds");
+        TIERING_EXPECT(offsets[i] <= offsets[i + 1], "offsets: entry ", i + 1, " decreases");
+      TIERING_EXPECT(offsets.back() <= static_cast<int64_t>(ids.size()), "offsets: the last entry is beyond the ",
+                     ids.size(), " seeds");
       views.ids.push_back(ids.data());
       views.offsets.push_back(offsets.data());
       views.num_batches.push_back(static_cast<int64_t>(offsets.size()) - 1);
@@ -130,9 +129,8 @@ class BoundSampler {
     std::vector<int64_t*> views;
     for (const std::span<int64_t> one : counters) {
       const size_t i = views.size();
-      TIERING_EXPECT(i < sizes.size() && static_cast<int64_t>(one.size()) == sizes[i],
-                     what + " counters " + std::to_string(i) + ": found " + std::to_string(one.size()) +
-                         " entries, expected one per node");
+      TIERING_EXPECT(i < sizes.size() && static_cast<int64_t>(one.size()) == sizes[i], what, " counters ", i,
+                     ": found ", one.size(), " entries, expected one per node");
       views.push_back(one.data());
     }
     return views;
@@ -171,7 +169,7 @@ void bind_sampling(nb::module_& m) {
   m.def(
       "epoch_order",
       [](int64_t n, uint64_t seed, uint64_t epoch) {
-        TIERING_EXPECT(n >= 0, "n: expected 0 or more, found " + std::to_string(n));
+        TIERING_EXPECT(n >= 0, "n: expected 0 or more, found ", n);
         GrowingArray<int64_t> order;
         order.resize(n);
         epoch_order(n, seed, epoch, order.data());
@@ -181,7 +179,7 @@ void bind_sampling(nb::module_& m) {
   m.def(
       "torch_permutation",
       [](int64_t n, uint32_t seed) {
-        TIERING_EXPECT(n >= 0, "n: expected 0 or more, found " + std::to_string(n));
+        TIERING_EXPECT(n >= 0, "n: expected 0 or more, found ", n);
         GrowingArray<int64_t> order;
         order.resize(n);
         torch_permutation(seed, {order.data(), static_cast<size_t>(n)});

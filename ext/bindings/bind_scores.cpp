@@ -44,8 +44,8 @@ std::vector<tiering::NodeValues> all_values(const std::vector<Nodes<kName>>& giv
   for (size_t t = 0; t < given.size(); ++t) {
     if (const auto* each = std::get_if<0>(&given[t])) {
       values.push_back({each->get()});
-      TIERING_EXPECT(!values.back().each.empty() || t >= num_nodes.size() || num_nodes[t] == 0,
-                     std::string(kName.text) + ": need " + std::to_string(num_nodes[t]) + " values, found none");
+      TIERING_EXPECT(!values.back().each.empty() || t >= num_nodes.size() || num_nodes[t] == 0, std::string(kName.text),
+                     ": need ", num_nodes[t], " values, found none");
     } else {
       const auto& [rest, chosen, ids] = std::get<1>(given[t]);
       values.push_back({{}, rest, chosen, ids});
@@ -125,8 +125,7 @@ void draw_lists(const Values<const double, "fresh">& fresh, const Values<const i
   const std::span<const double> news = fresh;
   const std::span<double> out = logs;
   for (const size_t size : {news.size(), lists.degrees.size(), lists.drawn.size()})
-    TIERING_EXPECT(size == out.size(),
-                   "lists: expected " + std::to_string(out.size()) + " of each, found " + std::to_string(size));
+    TIERING_EXPECT(size == out.size(), "lists: expected ", out.size(), " of each, found ", size);
   TIERING_EXPECT(!waiting || lists.waiting.size() == out.size(), "waiting: expected one for each list");
   tiering::draw_lists(lists, news, fanout, replacement, out);
 }
@@ -135,8 +134,7 @@ void find_nodes(const Values<const double, "seeds">& seeds, const Values<const d
                 const Values<double, "found">& found) {
   const std::span<const double> begun = seeds, added = sums;
   const std::span<double> out = found;
-  TIERING_EXPECT(begun.size() == out.size() && added.size() == out.size(),
-                 "nodes: expected " + std::to_string(out.size()) + " of each");
+  TIERING_EXPECT(begun.size() == out.size() && added.size() == out.size(), "nodes: expected ", out.size(), " of each");
   tiering::find_nodes(begun, added, out);
 }
 

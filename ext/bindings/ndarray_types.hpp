@@ -154,7 +154,7 @@ std::vector<View> all(const std::vector<Argument<View, kName>>& arguments) {
 struct Threads {
   int count = 1;
   operator int() const {  // NOLINT: callers hand it on as the number
-    TIERING_EXPECT(count >= 1, "threads: expected at least 1, found " + std::to_string(count));
+    TIERING_EXPECT(count >= 1, "threads: expected at least 1, found ", count);
     return count;
   }
 };

@@ -98,8 +98,8 @@ void bind_memory(nb::module_& m) {
           "__init__",
           [](OnDevice<PeerMemory>* self, int device, const nb::bytes& shared) {
             cudaIpcMemHandle_t handle;
-            TIERING_EXPECT(shared.size() == sizeof handle, "handle: expected " + std::to_string(sizeof handle) +
-                                                               " bytes, found " + std::to_string(shared.size()));
+            TIERING_EXPECT(shared.size() == sizeof handle, "handle: expected ", sizeof handle, " bytes, found ",
+                           shared.size());
             std::memcpy(&handle, shared.c_str(), sizeof handle);
             const nb::gil_scoped_release release;
             new (self) OnDevice<PeerMemory>(device, handle);
@@ -170,12 +170,11 @@ struct BoundRows {
 
 void init_rows(BoundRows* self, int device, int64_t row_bytes, const std::vector<int64_t>& ends, Address gpu,
                const std::vector<Address>& peers, Address cpu, Address staged) {
-  TIERING_EXPECT(row_bytes >= 1, "row_bytes: expected at least 1, found " + std::to_string(row_bytes));
+  TIERING_EXPECT(row_bytes >= 1, "row_bytes: expected at least 1, found ", row_bytes);
   TIERING_EXPECT(ends.size() == 4 && ends[0] >= 0 && std::is_sorted(ends.begin(), ends.end()),
                  "ends: expected four ascending ranks (gpu, peer, cpu, ssd)");
-  TIERING_EXPECT(
-      peers.size() <= RowTable::kMostPeers,
-      "peers: expected at most " + std::to_string(RowTable::kMostPeers) + ", found " + std::to_string(peers.size()));
+  TIERING_EXPECT(peers.size() <= RowTable::kMostPeers, "peers: expected at most ", RowTable::kMostPeers, ", found ",
+                 peers.size());
   TIERING_EXPECT(ends[0] == ends[1] || !peers.empty(), "peers: expected at least one address, found none");
   RowTable table;
   table.ranges = {ends[0], ends[1], ends[2], ends[3]};

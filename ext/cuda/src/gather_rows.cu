@@ -102,9 +102,8 @@ GatherRequest part(const GatherRequest& request, int64_t first, int64_t count, i
 void gather_rows(const RowTable& table, const GatherRequest& request, const GatherLaunch& how, cudaStream_t stream) {
   const int threads = how.block_threads;
   TIERING_EXPECT(threads >= kWarpLanes && threads <= kMostThreads && threads % kWarpLanes == 0,
-                 "block_threads: expected a multiple of 32 up to 1024, found " + std::to_string(threads));
-  TIERING_EXPECT(table.row_bytes <= INT32_MAX,
-                 "rows of " + std::to_string(table.row_bytes) + " bytes: expected less than 2 GiB");
+                 "block_threads: expected a multiple of 32 up to 1024, found ", threads);
+  TIERING_EXPECT(table.row_bytes <= INT32_MAX, "rows of ", table.row_bytes, " bytes: expected less than 2 GiB");
   const uint64_t out = reinterpret_cast<uintptr_t>(request.out);
   const RowCopy copy = RowCopy::plan(table.row_bytes, table.alignment_bits() | out);
   if (copy.words == 0) return;

@@ -72,8 +72,8 @@ int bits_of_keys(const RowTable& table, bool slots) {
 }  // namespace
 
 void RequestGatherer::prepare(const RowTable& table, const RowRequest& request, bool by_address, cudaStream_t stream) {
-  TIERING_EXPECT(request.count < int64_t{1} << 32,
-                 "rows: expected fewer than 2^32 ids at a time, found " + std::to_string(request.count));
+  TIERING_EXPECT(request.count < int64_t{1} << 32, "rows: expected fewer than 2^32 ids at a time, found ",
+                 request.count);
   KeyPairs pairs{}, sorted{};
   if (by_address) {
     pairs = {keys_.require_roomy(request.count), places_.require_roomy(request.count)};

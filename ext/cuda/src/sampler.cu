@@ -25,7 +25,7 @@ void GpuSampler::check() const {
   for (const auto& relation : config_.relations) {
     TIERING_EXPECT(
         relation.src_type >= 0 && relation.src_type < types && relation.dst_type >= 0 && relation.dst_type < types,
-        "a relation names a node type outside 0.." + std::to_string(types - 1));
+        "a relation names a node type outside 0..", types - 1);
     std::visit(
         [&](const auto& table) {
           TIERING_EXPECT(table.host.begins != nullptr, "a relation has no adjacency in host memory");
@@ -35,8 +35,7 @@ void GpuSampler::check() const {
   }
   for (const auto& hop : config_.fanouts) {
     TIERING_EXPECT(hop.size() == config_.relations.size(), "fanouts: one entry per relation in every hop");
-    for (const int64_t fanout : hop)
-      TIERING_EXPECT(fanout >= -1, "fanouts: expected -1 or more, found " + std::to_string(fanout));
+    for (const int64_t fanout : hop) TIERING_EXPECT(fanout >= -1, "fanouts: expected -1 or more, found ", fanout);
   }
 }
 
@@ -262,12 +261,10 @@ GpuBatchSizes GpuSampler::finish() {
   const auto* const report = m.report.as<int64_t>();
   Faults faults;
   std::copy_n(m.report.data() + m.known.size(), sizeof faults, reinterpret_cast<std::byte*>(&faults));
-  if (faults.seed != ~0ULL)
-    throw InputError("seed " + std::to_string(faults.seed) + ": its id is no node of the graph");
-  if (faults.column != ~0ULL)
-    throw InputError("column " + std::to_string(faults.column) + ": indptr leads outside the indices");
+  if (faults.seed != ~0ULL) refuse_input("seed ", faults.seed, ": its id is no node of the graph");
+  if (faults.column != ~0ULL) refuse_input("column ", faults.column, ": indptr leads outside the indices");
   if (faults.edge != ~0ULL)
-    throw InputError("indices: edge " + std::to_string(faults.edge) + " of a hop leads to no node of the source type");
+    refuse_input("indices: edge ", faults.edge, " of a hop leads to no node of the source type");
   const size_t types = m.types.size(), groups = config_.relations.size();
   GpuBatchSizes sizes;
   for (size_t hop = 0; hop <= config_.fanouts.size(); ++hop) {

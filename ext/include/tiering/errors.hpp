@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 
 namespace tiering {
 
@@ -25,6 +26,18 @@ class InputError : public std::runtime_error {
   Subject subject_;
   int relation_;
 };
+
+/// Throws InputError with a message of texts and numbers. By value: a loop keeps in registers what its refusal names.
+template <typename... Parts>
+[[noreturn, gnu::cold, gnu::noinline]] void refuse_input(Parts... parts) {
+  const auto text = [](const auto& part) {
+    if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(part)>>)
+      return std::to_string(part);
+    else
+      return std::string(part);
+  };
+  throw InputError((std::string() + ... + text(parts)));
+}
 
 /// For kernels that pass over values twice: what the first pass found is not what the second one finds.
 [[noreturn, gnu::cold, gnu::noinline]] inline void changed_meanwhile() {
@@ -63,8 +76,8 @@ decltype(auto) about_relation(size_t number, F&& f) {
 
 }  // namespace tiering
 
-/// Checks an input condition; the message expression is only evaluated when the check fails.
-#define TIERING_EXPECT(condition, message)                    \
-  do {                                                        \
-    if (!(condition)) throw ::tiering::InputError((message)); \
+/// Checks an input condition; what follows is the message, evaluated when the check fails.
+#define TIERING_EXPECT(condition, ...)                      \
+  do {                                                      \
+    if (!(condition)) ::tiering::refuse_input(__VA_ARGS__); \
   } while (false)

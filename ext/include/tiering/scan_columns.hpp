@@ -1,6 +1,8 @@
 // Loops over streams of entries.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -16,6 +18,12 @@ inline constexpr int kStreamAheadBytes = 2048;
 /// may lie behind the end.
 inline void prefetch_stream(const void* at) { __builtin_prefetch(static_cast<const char*>(at) + kStreamAheadBytes); }
 
+/// Asks for the first bytes of a row; the hardware follows on its own from there.
+inline void prefetch_row(const void* row, int64_t bytes) {
+  for (int64_t at = 0; at < std::min<int64_t>(bytes, 512); at += 64)
+    __builtin_prefetch(static_cast<const std::byte*>(row) + at);
+}
+
 /// Calls body(k) for k in [first, last), and ahead(k) before every eighth: there the prefetches go.
 template <typename Ahead, typename Body>
 void for_stream(int64_t first, int64_t last, Ahead&& ahead, Body&& body) {
@@ -29,8 +37,7 @@ void for_stream(int64_t first, int64_t last, Ahead&& ahead, Body&& body) {
 }
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void index_out_of_range(int64_t position, int64_t id, int64_t count) {
-  throw InputError("indices[" + std::to_string(position) + "] is " + std::to_string(id) + ", outside 0.." +
-                   std::to_string(count - 1) + " (" + std::to_string(count) + " nodes)");
+  refuse_input("indices[", position, "] is ", id, ", outside 0..", count - 1, " (", count, " nodes)");
 }
 
 /// Calls f(id) for indices[begin, end) in order; throws for the first that is not in [0, count).

@@ -29,7 +29,7 @@ namespace {
 [[noreturn, gnu::cold, gnu::noinline]] void edge_out_of_range(int64_t edge, const char* side, int64_t id,
                                                               int64_t count) {
   const std::string bounds = count ? "outside 0.." + std::to_string(count - 1) : "impossible: there are no nodes";
-  throw InputError("edge " + std::to_string(edge) + ": " + side + " id " + std::to_string(id) + " is " + bounds);
+  refuse_input("edge ", edge, ": ", side, " id ", id, " is ", bounds);
 }
 
 bool in_range(int64_t id, int64_t count) { return static_cast<uint64_t>(id) < static_cast<uint64_t>(count); }
@@ -274,9 +274,8 @@ std::vector<int64_t> count_buckets(const IdView& dst, int64_t first_edge, const 
 void scatter_edges(const EdgeChunk& chunk, int64_t num_src, const BucketGrid& grid, std::span<const int64_t> counts,
                    int64_t first, std::span<const std::span<std::byte>> parts, int threads) {
   const auto num_buckets = grid.num_buckets();
-  TIERING_EXPECT(chunk.src.size == chunk.dst.size, "a chunk has " + std::to_string(chunk.dst.size) +
-                                                       " destinations and " + std::to_string(chunk.src.size) +
-                                                       " sources: one of each per edge is needed");
+  TIERING_EXPECT(chunk.src.size == chunk.dst.size, "a chunk has ", chunk.dst.size, " destinations and ", chunk.src.size,
+                 " sources: one of each per edge is needed");
   TIERING_EXPECT(static_cast<int64_t>(counts.size()) == num_buckets * threads,
                  "the counts are not those of as many threads and buckets");
   TIERING_EXPECT(0 <= first && first <= num_buckets, "the first bucket is not among the buckets");

@@ -9,16 +9,15 @@ namespace tiering {
 
 void check_indptr(std::span<const int64_t> indptr, int64_t num_indices, const std::string& name, int threads) {
   TIERING_EXPECT(!indptr.empty(), name + " is empty: it needs one entry more than there are columns");
-  TIERING_EXPECT(indptr[0] == 0, name + " begins with " + std::to_string(indptr[0]) + ", expected 0");
+  TIERING_EXPECT(indptr[0] == 0, name, " begins with ", indptr[0], ", expected 0");
   run_team(threads, [&](int t) {
     const auto [begin, end] = even_cut(static_cast<int64_t>(indptr.size()) - 1, threads, t);
     for (auto v = static_cast<size_t>(begin); v < static_cast<size_t>(end); ++v)
-      TIERING_EXPECT(indptr[v] <= indptr[v + 1], name + " falls from " + std::to_string(indptr[v]) + " at " +
-                                                     std::to_string(v) + " to " + std::to_string(indptr[v + 1]) +
-                                                     " at " + std::to_string(v + 1));
+      TIERING_EXPECT(indptr[v] <= indptr[v + 1], name, " falls from ", indptr[v], " at ", v, " to ", indptr[v + 1],
+                     " at ", v + 1);
   });
-  TIERING_EXPECT(indptr.back() == num_indices, name + " ends at " + std::to_string(indptr.back()) + " but there are " +
-                                                   std::to_string(num_indices) + " indices");
+  TIERING_EXPECT(indptr.back() == num_indices, name, " ends at ", indptr.back(), " but there are ", num_indices,
+                 " indices");
 }
 
 void check_csc(const CscView& csc, int64_t num_src, int threads) {

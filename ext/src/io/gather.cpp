@@ -83,9 +83,8 @@ void for_row_blocks(int64_t rows, int64_t bytes, int threads, Block&& block, Pol
 Buffer<int64_t> checked_ids(const TieredTable& table, std::span<const int64_t> given, GatherStats& stats) {
   Buffer<int64_t> ids = copied(given);
   for (int64_t i = 0; i < ids.size(); ++i) {
-    TIERING_EXPECT(ids[i] >= 0 && ids[i] < table.ranges.num_rows, "ids[" + std::to_string(i) + "] is " +
-                                                                      std::to_string(ids[i]) + ", outside 0.." +
-                                                                      std::to_string(table.ranges.num_rows - 1));
+    TIERING_EXPECT(ids[i] >= 0 && ids[i] < table.ranges.num_rows, "ids[", i, "] is ", ids[i], ", outside 0..",
+                   table.ranges.num_rows - 1);
     ++stats.rows[static_cast<size_t>(table.ranges.tier_of(ids[i]))];
   }
   for (size_t t = 0; t < kNumTiers; ++t) stats.bytes[t] = stats.rows[t] * table.row_bytes;

@@ -18,14 +18,12 @@ void page_hashes(std::span<const std::byte> data, size_t page_bytes, std::span<u
 void expect_checksums(const PageChecksums& checksums, const SsdGeometry& geometry, int64_t pages) {
   if (checksums.empty() || pages == 0) return;
   const int64_t images = geometry.num_images;
-  TIERING_EXPECT(static_cast<int64_t>(checksums.size()) == images, "checksums: expected an array for each of " +
-                                                                       std::to_string(images) + " images, found " +
-                                                                       std::to_string(checksums.size()));
+  TIERING_EXPECT(static_cast<int64_t>(checksums.size()) == images, "checksums: expected an array for each of ", images,
+                 " images, found ", checksums.size());
   for (int64_t image = 0; image < images; ++image) {
     const int64_t wanted = (pages - image + images - 1) / images;
     const auto found = static_cast<int64_t>(checksums[static_cast<size_t>(image)].size());
-    TIERING_EXPECT(found >= wanted, "checksums: expected " + std::to_string(wanted) + " for image " +
-                                        std::to_string(image) + ", found " + std::to_string(found));
+    TIERING_EXPECT(found >= wanted, "checksums: expected ", wanted, " for image ", image, ", found ", found);
   }
 }
 

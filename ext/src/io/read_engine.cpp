@@ -76,8 +76,8 @@ std::vector<EngineKind>& engine_kinds() {
 }
 
 std::unique_ptr<ReadEngine> make_engine(const std::string& name, const ImageSet& images, const EngineOptions& options) {
-  TIERING_EXPECT(options.depth >= 1 && options.depth <= 4096,
-                 "depth: expected 1 to 4096 reads in flight, found " + std::to_string(options.depth));
+  TIERING_EXPECT(options.depth >= 1 && options.depth <= 4096, "depth: expected 1 to 4096 reads in flight, found ",
+                 options.depth);
   return kind_of(name).make(images, options);
 }
 

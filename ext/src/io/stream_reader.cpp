@@ -20,8 +20,8 @@ EngineOptions stream_options(const std::string& engine) {
 
 StreamReader::StreamReader(ImageSet files, const std::string& engine) : files_(std::move(files)) {
   TIERING_EXPECT(kAlignment % files_.offset_alignment == 0 && kAlignment % files_.memory_alignment == 0,
-                 "direct reads here need an alignment of " + std::to_string(files_.offset_alignment) +
-                     ", more than 4096: read through the page cache");
+                 "direct reads here need an alignment of ", files_.offset_alignment,
+                 ", more than 4096: read through the page cache");
   const std::string name = EngineChoice(engine).name();
   engine_ = make_engine(name, files_, stream_options(name));
 }
@@ -33,12 +33,11 @@ bool StreamReader::register_buffers(std::span<const std::span<std::byte>> buffer
 }
 
 void StreamReader::add(const StreamRange& range) {
-  TIERING_EXPECT(range.file < files_.images.size(), "no file has the number " + std::to_string(range.file));
+  TIERING_EXPECT(range.file < files_.images.size(), "no file has the number ", range.file);
   const int64_t end = range.offset + range.bytes;
   const int64_t first = round_down(range.offset, kAlignment), stop = round_up(end, kAlignment);
   TIERING_EXPECT(range.offset >= 0 && range.bytes >= 0 && stop - first <= range.room,
-                 "the buffer is too small: expected " + std::to_string(stop - first) + " bytes, found " +
-                     std::to_string(range.room));
+                 "the buffer is too small: expected ", stop - first, " bytes, found ", range.room);
   begins_.push_back(range.into + (range.offset - first));
   if (range.bytes == 0) return;
   for (int64_t at = first; at < end; at += kPieceBytes) {

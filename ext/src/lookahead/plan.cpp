@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <tiering/errors.hpp>
 #include <tiering/lookahead/plan.hpp>
@@ -31,8 +32,7 @@ std::vector<size_t> pools_of_tables(const SsdRows& rows, std::span<const SlotPoo
   for (const SsdTable& table : rows.tables()) {
     const auto pool = std::find_if(pools.begin(), pools.end(),
                                    [&](const SlotPool& known) { return known.row_bytes == table.row_bytes; });
-    TIERING_EXPECT(pool != pools.end(),
-                   "pools: expected one for rows of " + std::to_string(table.row_bytes) + " bytes");
+    TIERING_EXPECT(pool != pools.end(), "pools: expected one for rows of ", table.row_bytes, " bytes");
     chosen.push_back(static_cast<size_t>(pool - pools.begin()));
   }
   return chosen;
@@ -47,7 +47,7 @@ LookaheadPlan::LookaheadPlan(const SsdRows& rows, const std::vector<SlotPool>& p
   int64_t slots = 0;
   for (const SlotPool& pool : pools) {
     TIERING_EXPECT(pool.slots >= 0 && pool.row_bytes > 0 && slots + pool.slots < kNoSlot,
-                   "slots: expected less than 2^32 - 1 of them, found " + std::to_string(slots + pool.slots));
+                   "slots: expected less than 2^32 - 1 of them, found ", slots + pool.slots);
     const auto begin = static_cast<uint32_t>(slots);
     slots += pool.slots;
     pools_.push_back({pool.row_bytes, begin, static_cast<uint32_t>(slots), begin, {}, 0});
@@ -64,9 +64,9 @@ LookaheadPlan::LookaheadPlan(const SsdRows& rows, const std::vector<SlotPool>& p
 }
 
 void LookaheadPlan::set_window(int64_t window, int64_t horizon, bool growing) {
-  TIERING_EXPECT(window >= 1, "window: expected at least 1 batch, found " + std::to_string(window));
-  TIERING_EXPECT(horizon >= 0, "horizon: expected 0 or more batches, found " + std::to_string(horizon));
-  TIERING_EXPECT(future_.empty(), "window: expected no batch to wait, found " + std::to_string(waiting()));
+  TIERING_EXPECT(window >= 1, "window: expected at least 1 batch, found ", window);
+  TIERING_EXPECT(horizon >= 0, "horizon: expected 0 or more batches, found ", horizon);
+  TIERING_EXPECT(future_.empty(), "window: expected no batch to wait, found ", waiting());
   window_ = window;
   horizon_ = horizon;
   most_ = growing ? 1 : window;
@@ -82,9 +82,8 @@ void LookaheadPlan::add(std::vector<uint32_t> rows) {
   for (const uint32_t row : rows) ++needed[pool_of(row)];
   for (size_t p = 0; p < pools_.size(); ++p) {
     const int64_t slots = pools_[p].end - pools_[p].begin;
-    TIERING_EXPECT(needed[p] <= slots,
-                   "a batch needs " + std::to_string(needed[p]) + " rows of " + std::to_string(pools_[p].row_bytes) +
-                       " bytes of the ssd tier, and the buffer has room for " + std::to_string(slots));
+    TIERING_EXPECT(needed[p] <= slots, "a batch needs ", needed[p], " rows of ", pools_[p].row_bytes,
+                   " bytes of the ssd tier, and the buffer has room for ", slots);
   }
   ended_ = false;
   future_.push_back(std::move(rows));
@@ -267,6 +266,42 @@ ReadCount count_reads(const SsdRows& rows, std::span<const uint32_t> list, int64
     }
   }
   return count;
+}
+
+std::vector<BatchPart> cut_batch(const SsdRows& rows, std::span<const SlotPool> pools, std::vector<uint32_t> batch) {
+  const std::vector<size_t> pool_of = pools_of_tables(rows, pools);
+  std::vector<int64_t> needed(pools.size(), 0), most(pools.size(), 0);
+  size_t table = 0;
+  for (const uint32_t row : batch) ++needed[pool_of[table = rows.table_of(row, table)]];
+  bool whole = true;
+  for (size_t p = 0; p < pools.size(); ++p) {
+    TIERING_EXPECT(needed[p] == 0 || pools[p].slots > 0, "a batch needs ", needed[p], " rows of ", pools[p].row_bytes,
+                   " bytes of the ssd tier, and the buffer has no room for any");
+    const int64_t limit = std::max({int64_t{1}, std::min(pools[p].slots, kLeastPart), pools[p].slots / kPartsOfSlots});
+    const int64_t parts = (needed[p] + limit - 1) / limit;
+    whole = whole && parts <= 1;
+    most[p] = parts == 0 ? 0 : (needed[p] + parts - 1) / parts;
+  }
+  std::vector<BatchPart> parts(1);
+  if (whole) {
+    parts.front().rows = std::move(batch);
+    return parts;
+  }
+  std::vector<uint32_t> order(batch.size());
+  std::iota(order.begin(), order.end(), uint32_t{0});
+  std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return batch[a] < batch[b]; });
+  std::vector<int64_t> taken(most.size(), 0);
+  for (const uint32_t place : order) {
+    const size_t p = pool_of[table = rows.table_of(batch[place], table)];
+    if (taken[p] == most[p]) {
+      parts.emplace_back();
+      std::fill(taken.begin(), taken.end(), 0);
+    }
+    ++taken[p];
+    parts.back().rows.push_back(batch[place]);
+    parts.back().places.push_back(place);
+  }
+  return parts;
 }
 
 }  // namespace tiering

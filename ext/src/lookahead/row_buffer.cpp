@@ -42,9 +42,9 @@ int64_t longest_read(const SsdRows& rows, const BufferOptions& options, int64_t 
 }
 
 int fitting_depth(const BufferOptions& options) {
-  TIERING_EXPECT(options.depth >= 1 && options.depth <= 4096,
-                 "depth: expected 1 to 4096 reads in flight, found " + std::to_string(options.depth));
-  TIERING_EXPECT(options.max_read >= 1, "max_read: expected at least 1, found " + std::to_string(options.max_read));
+  TIERING_EXPECT(options.depth >= 1 && options.depth <= 4096, "depth: expected 1 to 4096 reads in flight, found ",
+                 options.depth);
+  TIERING_EXPECT(options.max_read >= 1, "max_read: expected at least 1, found ", options.max_read);
   const int64_t most = std::max(kMinDepth, kStaging / options.max_read);
   return static_cast<int>(std::min<int64_t>(options.depth, most));
 }
@@ -276,9 +276,8 @@ bool RowBuffer::end() {
 
 /// A batch that was added and is not released. The mutex is held.
 RowBuffer::Batch& RowBuffer::batch_at(int64_t batch) {
-  TIERING_EXPECT(batch >= released_ && batch < added_, "batch " + std::to_string(batch) + ": expected one of " +
-                                                           std::to_string(released_) + ".." +
-                                                           std::to_string(added_ - 1));
+  TIERING_EXPECT(batch >= released_ && batch < added_, "batch ", batch, ": expected one of ", released_, "..",
+                 added_ - 1);
   return batches_[static_cast<size_t>(batch - released_)];
 }
 
@@ -302,9 +301,8 @@ RowBuffer::PartSlots RowBuffer::wait(int64_t batch, int64_t part) {
     if (batch < added_ || ended_) {
       const Batch& given = batch_at(batch);
       const auto parts = static_cast<int64_t>(given.places.size());
-      TIERING_EXPECT(part >= given.released && part < parts,
-                     "batch " + std::to_string(batch) + ": expected part " + std::to_string(given.released) + ".." +
-                         std::to_string(parts - 1) + ", found " + std::to_string(part));
+      TIERING_EXPECT(part >= given.released && part < parts, "batch ", batch, ": expected part ", given.released, "..",
+                     parts - 1, ", found ", part);
       const int64_t number = given.first + part;
       if (const Round* const round = read_round(number)) {
         counters_.wait_nanoseconds += now() - start;
@@ -320,8 +318,7 @@ void RowBuffer::release(int64_t batch, int64_t part) {
   const std::lock_guard lock(mutex_);
   Batch& given = batch_at(batch);
   const int64_t number = given.first + part;
-  TIERING_EXPECT(part == given.released, "batch " + std::to_string(batch) + ": expected part " +
-                                             std::to_string(given.released) + ", found " + std::to_string(part));
+  TIERING_EXPECT(part == given.released, "batch ", batch, ": expected part ", given.released, ", found ", part);
   ++given.released;
   given.places[static_cast<size_t>(part)] = {};
   for (const auto& flight : flights_)

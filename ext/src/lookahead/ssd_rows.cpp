@@ -9,7 +9,7 @@ namespace tiering {
 SsdRows::SsdRows(std::vector<SsdTable> tables) : tables_(std::move(tables)), first_{0} {
   TIERING_EXPECT(!tables_.empty(), "tables: expected at least one");
   const int64_t page_bytes = tables_.front().geometry.page_bytes, images = tables_.front().geometry.num_images;
-  TIERING_EXPECT(page_bytes >= 1, "page_bytes: expected at least 1, found " + std::to_string(page_bytes));
+  TIERING_EXPECT(page_bytes >= 1, "page_bytes: expected at least 1, found ", page_bytes);
   TIERING_EXPECT(images >= 1, "images: expected at least one");
   int64_t rows = 0;
   for (const SsdTable& table : tables_) {
@@ -21,8 +21,8 @@ SsdRows::SsdRows(std::vector<SsdTable> tables) : tables_(std::move(tables)), fir
     TIERING_EXPECT(at.first_page >= pages_,
                    "tables: expected them in the order of their pages, each with pages of its own");
     rows += table.rows;
-    TIERING_EXPECT(rows < std::numeric_limits<uint32_t>::max(),
-                   "the ssd tier has " + std::to_string(rows) + " rows, and look-ahead takes less than 2^32 - 1");
+    TIERING_EXPECT(rows < std::numeric_limits<uint32_t>::max(), "the ssd tier has ", rows,
+                   " rows, and look-ahead takes less than 2^32 - 1");
     if (table.rows > 0) pages_ = (at.address(table.rows - 1) + table.row_bytes - 1) / page_bytes + 1;
     first_.push_back(static_cast<uint32_t>(rows));
   }

@@ -9,12 +9,12 @@
 #include <tiering/errors.hpp>
 #include <tiering/parallel.hpp>
 #include <tiering/reorder.hpp>
+#include <tiering/scan_columns.hpp>
 
 namespace tiering {
 namespace {
 
-constexpr int64_t kEdgesAhead = 4;    // edges fetched ahead
-constexpr int64_t kBytesAhead = 512;  // of each row; the hardware follows on its own from there
+constexpr int64_t kEdgesAhead = 4;  // edges fetched ahead
 constexpr uint32_t kHalfInfinity = 0x0f800000;
 
 /// Bits of float16 as float, by whole numbers and one exact multiplication, so that compilers make vectors of it.
@@ -34,11 +34,6 @@ struct Brain {
   uint16_t bits;
   explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 };
-
-void prefetch_row(const void* row, int64_t bytes) {
-  for (int64_t at = 0; at < std::min(bytes, kBytesAhead); at += 64)
-    __builtin_prefetch(static_cast<const std::byte*>(row) + at);
-}
 
 template <typename T>
 void add_row(float* __restrict total, const T* __restrict row, int64_t dim) {
@@ -74,7 +69,7 @@ void add_share(const NumberRows& rows, const Ends<Id>& ends, const RowSums& out,
 template <typename Id>
 void check_ends(const Ends<Id>& ends, int64_t num_rows, int64_t num_nodes, int64_t begin, int64_t end) {
   const auto refuse = [](const char* name, int64_t edge, int64_t id, const std::string& expected) {
-    throw InputError(std::string(name) + "[" + std::to_string(edge) + "] is " + std::to_string(id) + ", " + expected);
+    refuse_input(std::string(name), "[", edge, "] is ", id, ", ", expected);
   };
   for (int64_t edge = begin; edge < end; ++edge) {
     const int64_t node = ends.node(edge), neighbour = ends.neighbour(edge);
@@ -122,8 +117,8 @@ void add_edges(const NumberRows& rows, const Ends<Id>& ends, const RowSums& out,
 }  // namespace
 
 void add_rows(const NumberRows& rows, const IdSpan& nodes, const IdSpan& neighbours, const RowSums& out, int threads) {
-  TIERING_EXPECT(nodes.size == neighbours.size, "neighbours: expected one for each of " + std::to_string(nodes.size) +
-                                                    " nodes, found " + std::to_string(neighbours.size));
+  TIERING_EXPECT(nodes.size == neighbours.size, "neighbours: expected one for each of ", nodes.size, " nodes, found ",
+                 neighbours.size);
   TIERING_EXPECT(nodes.wide == neighbours.wide, "neighbours: expected ids as wide as those of nodes");
   nodes.visit([&](const auto& first) {
     using Id = std::remove_const_t<typename std::remove_cvref_t<decltype(first)>::element_type>;

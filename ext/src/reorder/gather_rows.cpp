@@ -9,16 +9,12 @@
 #include <tiering/errors.hpp>
 #include <tiering/parallel.hpp>
 #include <tiering/reorder.hpp>
+#include <tiering/scan_columns.hpp>
 
 namespace tiering {
 namespace {
 
-constexpr int64_t kRowsAhead = 8;        // rows fetched ahead
-constexpr int64_t kPrefetchBytes = 512;  // of each; the hardware follows on its own from there
-
-void prefetch_row(const std::byte* row, int64_t bytes) {
-  for (int64_t at = 0; at < std::min(bytes, kPrefetchBytes); at += 64) __builtin_prefetch(row + at);
-}
+constexpr int64_t kRowsAhead = 8;  // rows fetched ahead
 
 template <typename Id>
 void gather_share(const RowsView& table, std::span<const Id> ids, const RowsTarget& out, int64_t begin, int64_t end) {
@@ -29,9 +25,8 @@ void gather_share(const RowsView& table, std::span<const Id> ids, const RowsTarg
       if (ahead < rows) prefetch_row(table.data + static_cast<int64_t>(ahead) * table.row_bytes, table.row_bytes);
     }
     const int64_t id = ids[static_cast<size_t>(i)];
-    TIERING_EXPECT(static_cast<uint64_t>(id) < rows, "ids[" + std::to_string(i) + "] is " + std::to_string(id) +
-                                                         ", outside the table's " + std::to_string(table.num_rows) +
-                                                         " rows");
+    TIERING_EXPECT(static_cast<uint64_t>(id) < rows, "ids[", i, "] is ", id, ", outside the table's ", table.num_rows,
+                   " rows");
     std::memcpy(out.data + i * out.stride_bytes, table.data + id * table.row_bytes,
                 static_cast<size_t>(table.row_bytes));
   }
@@ -40,8 +35,7 @@ void gather_share(const RowsView& table, std::span<const Id> ids, const RowsTarg
 }  // namespace
 
 void gather_rows(const RowsView& table, const IdSpan& ids, const RowsTarget& out, int threads) {
-  TIERING_EXPECT(out.num_rows == ids.size,
-                 "out has " + std::to_string(out.num_rows) + " rows for " + std::to_string(ids.size) + " ids");
+  TIERING_EXPECT(out.num_rows == ids.size, "out has ", out.num_rows, " rows for ", ids.size, " ids");
   ids.visit([&](const auto& span) {
     run_team(threads, [&](int t) {
       const auto [begin, end] = even_cut(ids.size, threads, t);

@@ -32,9 +32,8 @@ class PartFinder {
   explicit PartFinder(std::span<const int64_t> bounds) : bounds_(bounds) {
     TIERING_EXPECT(!bounds.empty(), "bounds: expected one entry more than there are parts, found none");
     for (size_t j = 1; j < bounds.size(); ++j)
-      TIERING_EXPECT(bounds[j - 1] <= bounds[j], "bounds[" + std::to_string(j) + "]: expected " +
-                                                     std::to_string(bounds[j - 1]) + " or more, as before it, found " +
-                                                     std::to_string(bounds[j]));
+      TIERING_EXPECT(bounds[j - 1] <= bounds[j], "bounds[", j, "]: expected ", bounds[j - 1],
+                     " or more, as before it, found ", bounds[j]);
     width_ = distance(bounds.front(), bounds.back());
     if (width_ > 0) make_cells();
   }
@@ -84,8 +83,7 @@ class PartFinder {
   [[noreturn, gnu::cold, gnu::noinline]] void refuse(int64_t position, int64_t key) const {
     const std::string found = "keys[" + std::to_string(position) + "] is " + std::to_string(key);
     if (width_ == 0) throw InputError(found + ": expected no keys, as bounds has no range that could hold one");
-    throw InputError(found + ", outside the ranges of bounds, " + std::to_string(bounds_.front()) + ".." +
-                     std::to_string(bounds_.back() - 1));
+    refuse_input(found, ", outside the ranges of bounds, ", bounds_.front(), "..", bounds_.back() - 1);
   }
 
   std::span<const int64_t> bounds_;

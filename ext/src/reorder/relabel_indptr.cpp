@@ -24,13 +24,11 @@ void scatter_degrees(std::span<const int64_t> indptr, std::span<const Id> places
   run_team(threads, [&](int t) {
     const auto [begin, end] = even_cut(n, threads, t);
     for (auto v = static_cast<size_t>(begin); v < static_cast<size_t>(end); ++v) {
-      TIERING_EXPECT(0 <= indptr[v] && indptr[v] <= indptr[v + 1],
-                     "indptr falls from " + std::to_string(indptr[v]) + " at " + std::to_string(v) + " to " +
-                         std::to_string(indptr[v + 1]) + " at " + std::to_string(v + 1));
+      TIERING_EXPECT(0 <= indptr[v] && indptr[v] <= indptr[v + 1], "indptr falls from ", indptr[v], " at ", v, " to ",
+                     indptr[v + 1], " at ", v + 1);
       const int64_t place = places[v];
-      TIERING_EXPECT(static_cast<uint64_t>(place) < static_cast<uint64_t>(n),
-                     "dst_old_to_new[" + std::to_string(v) + "] is " + std::to_string(place) + ", outside 0.." +
-                         std::to_string(n - 1));
+      TIERING_EXPECT(static_cast<uint64_t>(place) < static_cast<uint64_t>(n), "dst_old_to_new[", v, "] is ", place,
+                     ", outside 0..", n - 1);
       std::atomic_ref<int64_t>(degrees[place]).store(indptr[v + 1] - indptr[v], std::memory_order_relaxed);
     }
   });
@@ -60,8 +58,7 @@ void sum_up(Buffer<int64_t>& values, int threads) {
 Buffer<int64_t> relabel_indptr(std::span<const int64_t> indptr, const IdSpan& dst_old_to_new, int threads) {
   const auto n = static_cast<int64_t>(indptr.size()) - 1;
   TIERING_EXPECT(n >= 0 && indptr[0] == 0, "indptr: expected offsets that begin with 0");
-  TIERING_EXPECT(dst_old_to_new.size == n, "dst_old_to_new has " + std::to_string(dst_old_to_new.size) +
-                                               " entries for " + std::to_string(n) + " columns");
+  TIERING_EXPECT(dst_old_to_new.size == n, "dst_old_to_new has ", dst_old_to_new.size, " entries for ", n, " columns");
   Buffer<int64_t> result(n + 1);
   run_team(threads, [&](int t) {
     const auto [begin, end] = even_cut(n + 1, threads, t);
@@ -69,9 +66,8 @@ Buffer<int64_t> relabel_indptr(std::span<const int64_t> indptr, const IdSpan& ds
   });
   dst_old_to_new.visit([&](const auto& places) { scatter_degrees(indptr, places, result, threads); });
   sum_up(result, threads);
-  TIERING_EXPECT(result[n] == indptr.back(), "dst_old_to_new is no permutation: the columns it leads to have " +
-                                                 std::to_string(result[n]) + " entries, the graph has " +
-                                                 std::to_string(indptr.back()));
+  TIERING_EXPECT(result[n] == indptr.back(), "dst_old_to_new is no permutation: the columns it leads to have ",
+                 result[n], " entries, the graph has ", indptr.back());
   return result;
 }
 

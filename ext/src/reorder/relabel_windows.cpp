@@ -70,12 +70,10 @@ void place_runs(const OldEntries& chunk, const RelabelWindow& window, int64_t it
                 Copy&& copy) {
   const auto columns = static_cast<int64_t>(chunk.indptr.size()) - 1;
   TIERING_EXPECT(columns >= 0 && chunk.indptr[0] == 0, "indptr: expected offsets that begin with 0");
-  TIERING_EXPECT(chunk.dst_old_to_new.size == columns, "dst_old_to_new has " +
-                                                           std::to_string(chunk.dst_old_to_new.size) + " entries for " +
-                                                           std::to_string(columns) + " columns");
-  TIERING_EXPECT(0 <= chunk.first && chunk.end <= chunk.indptr.back(),
-                 "the chunk ends at entry " + std::to_string(chunk.end) + ", but indptr at " +
-                     std::to_string(chunk.indptr.back()));
+  TIERING_EXPECT(chunk.dst_old_to_new.size == columns, "dst_old_to_new has ", chunk.dst_old_to_new.size,
+                 " entries for ", columns, " columns");
+  TIERING_EXPECT(0 <= chunk.first && chunk.end <= chunk.indptr.back(), "the chunk ends at entry ", chunk.end,
+                 ", but indptr at ", chunk.indptr.back());
   chunk.dst_old_to_new.visit([&]<typename Column>(std::span<const Column> places) {
     for_entries(chunk.first, chunk.end, threads, [&](int64_t begin, int64_t end) {
       before(begin - chunk.first, end - chunk.first);

@@ -42,7 +42,7 @@ class RunFinder {
   /// Offsets that are not in order would lead outside.
   void check(bool in_order) const {
     if (!in_order) [[unlikely]]
-      throw InputError("indptr is not in order at " + std::to_string(column_));
+      refuse_input("indptr is not in order at ", column_);
   }
 
   /// Takes columns with entries before `end` that have a place in the window; `to` is their number there for now.

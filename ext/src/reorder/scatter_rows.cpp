@@ -44,8 +44,7 @@ void place_rows(const RowsView& table, std::span<const Id> places, int64_t first
 }  // namespace
 
 void scatter_rows(const RowsView& table, const IdSpan& places, int64_t first, const RowsTarget& out, int threads) {
-  TIERING_EXPECT(table.num_rows == places.size, "there are " + std::to_string(places.size) + " places for " +
-                                                    std::to_string(table.num_rows) + " rows");
+  TIERING_EXPECT(table.num_rows == places.size, "there are ", places.size, " places for ", table.num_rows, " rows");
   const auto bytes = static_cast<size_t>(table.row_bytes);
   places.visit([&](const auto& span) {
     auto place = [&](auto&& copy) { place_rows(table, span, first, out, threads, copy); };

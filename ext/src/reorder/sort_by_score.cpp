@@ -192,14 +192,14 @@ class SorterOf final : public ScoreSorter {
 
   void count(std::span<const double> scores) override {
     const auto size = static_cast<int64_t>(scores.size());
-    TIERING_EXPECT(size <= size_ - counted_, "expected " + std::to_string(size_) + " scores, found more");
+    TIERING_EXPECT(size <= size_ - counted_, "expected ", size_, " scores, found more");
     run_team(threads_, [&](int t) {
       auto& counts = counts_[static_cast<size_t>(t)];
       if (counts.empty()) counts.assign(kPrefixes, 0);
       const auto [begin, end] = even_cut(size, threads_, t);
       for (int64_t i = begin; i < end; ++i) {
         const double score = scores[static_cast<size_t>(i)];
-        TIERING_EXPECT(!std::isnan(score), "the score of node " + std::to_string(counted_ + i) + " is NaN");
+        TIERING_EXPECT(!std::isnan(score), "the score of node ", counted_ + i, " is NaN");
         ++counts[prefix(descending_key(score))];
       }
     });
@@ -209,7 +209,7 @@ class SorterOf final : public ScoreSorter {
   void place(std::span<const double> scores) override {
     if (ends_.empty()) cut_buckets();
     const auto size = static_cast<int64_t>(scores.size());
-    TIERING_EXPECT(size <= size_ - placed_, "expected " + std::to_string(size_) + " scores, found more");
+    TIERING_EXPECT(size <= size_ - placed_, "expected ", size_, " scores, found more");
     std::vector<std::vector<int64_t>> places(static_cast<size_t>(threads_), std::vector<int64_t>(ends_.size(), 0));
     run_team(threads_, [&](int t) {
       const auto [begin, end] = even_cut(size, threads_, t);
@@ -226,7 +226,7 @@ class SorterOf final : public ScoreSorter {
   }
 
   IdBuffer finish() override {
-    TIERING_EXPECT(placed_ == size_, "expected " + std::to_string(size_) + " scores, found " + std::to_string(placed_));
+    TIERING_EXPECT(placed_ == size_, "expected ", size_, " scores, found ", placed_);
     const auto buckets = static_cast<int64_t>(ends_.size());
     auto view = [&](int64_t b) {
       const int64_t begin = b ? ends_[static_cast<size_t>(b) - 1] : 0;
@@ -247,8 +247,7 @@ class SorterOf final : public ScoreSorter {
  private:
   /// Puts prefixes together to buckets.
   void cut_buckets() {
-    TIERING_EXPECT(counted_ == size_,
-                   "expected " + std::to_string(size_) + " scores, found " + std::to_string(counted_));
+    TIERING_EXPECT(counted_ == size_, "expected ", size_, " scores, found ", counted_);
     const int64_t least = std::max(kBucket, size_ / kMostBuckets);
     bucket_of_.assign(kPrefixes, 0);
     int64_t begin = 0, end = 0;

@@ -41,17 +41,16 @@ void check(const SamplerConfig& config) {
   TIERING_EXPECT(static_cast<int>(config.node_keys.size()) == types, "node_keys: one entry per node type");
   for (size_t t = 0; t < config.node_keys.size(); ++t)
     TIERING_EXPECT(config.node_keys[t].absent() || config.node_keys[t].size == config.num_nodes[t],
-                   "node_keys of type " + config.type_name(t) + ": expected " + std::to_string(config.num_nodes[t]) +
-                       " entries, found " + std::to_string(config.node_keys[t].size));
+                   "node_keys of type ", config.type_name(t), ": expected ", config.num_nodes[t], " entries, found ",
+                   config.node_keys[t].size);
   for (const auto& relation : config.relations)
     TIERING_EXPECT(
         relation.src_type >= 0 && relation.src_type < types && relation.dst_type >= 0 && relation.dst_type < types,
-        "a relation names a node type outside 0.." + std::to_string(types - 1));
+        "a relation names a node type outside 0..", types - 1);
   if (config.rule == Rule::pinsage) check_walks(config.walks, config.relations);
   for (const auto& hop : config.fanouts) {
     TIERING_EXPECT(hop.size() == config.num_groups(), "fanouts: one entry per relation in every hop");
-    for (const int64_t fanout : hop)
-      TIERING_EXPECT(fanout >= -1, "fanouts: expected -1 or more, found " + std::to_string(fanout));
+    for (const int64_t fanout : hop) TIERING_EXPECT(fanout >= -1, "fanouts: expected -1 or more, found ", fanout);
   }
 }
 
@@ -123,9 +122,8 @@ void Sampler::Workspace::add_seeds(size_t type, SeedView seeds) {
   tables[type].make_room(seeds.size);
   for (int64_t i = 0; i < seeds.size; ++i) {
     const int64_t id = read_once(seeds.ids[i]);
-    TIERING_EXPECT(id >= 0 && id < config.num_nodes[type],
-                   "seed " + std::to_string(i) + " of type " + config.type_name(type) + ": id " + std::to_string(id) +
-                       " is outside 0.." + std::to_string(config.num_nodes[type] - 1));
+    TIERING_EXPECT(id >= 0 && id < config.num_nodes[type], "seed ", i, " of type ", config.type_name(type), ": id ", id,
+                   " is outside 0..", config.num_nodes[type] - 1);
     tables[type].insert(id);
   }
 }
@@ -289,9 +287,7 @@ void Sampler::count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t fi
   TIERING_EXPECT(seeds.ids.size() == types && seeds.offsets.size() == types && seeds.num_batches.size() == types,
                  "seeds: expected one list per node type");
   for (const int64_t batches : seeds.num_batches)
-    TIERING_EXPECT(
-        first >= 0 && first <= last && last <= batches,
-        "batches " + std::to_string(first) + " to " + std::to_string(last) + " of " + std::to_string(batches));
+    TIERING_EXPECT(first >= 0 && first <= last && last <= batches, "batches ", first, " to ", last, " of ", batches);
   for_blocks(threads, last - first, [&](int64_t block) {
     const int64_t b = first + block;
     std::vector<SeedView> of_batch;
@@ -309,7 +305,7 @@ void Sampler::count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t fi
 
 /// Fisher-Yates with counter-based random numbers.
 void epoch_order(int64_t n, uint64_t seed, uint64_t epoch, int64_t* out) {
-  TIERING_EXPECT(n >= 0, "epoch order: expected 0 or more positions, found " + std::to_string(n));
+  TIERING_EXPECT(n >= 0, "epoch order: expected 0 or more positions, found ", n);
   std::iota(out, out + n, int64_t{0});
   Stream random(fold_key(StreamUse::epoch_order, {seed, epoch}), 0);
   for (int64_t i = n - 1; i > 0; --i) std::swap(out[i], out[random.below(static_cast<uint64_t>(i) + 1)]);

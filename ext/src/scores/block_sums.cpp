@@ -14,13 +14,11 @@ namespace {
 constexpr int64_t kMostSources = int64_t{1} << 32;
 
 [[noreturn, gnu::cold, gnu::noinline]] void refuse_source(int64_t edge, uint32_t source) {
-  throw InputError("sources[" + std::to_string(edge) + "] is " + std::to_string(source) +
-                   ": expected edges sorted by bin, and sources below their number");
+  refuse_input("sources[", edge, "] is ", source, ": expected edges sorted by bin, and sources below their number");
 }
 
 [[noreturn, gnu::cold, gnu::noinline]] void refuse_column(int64_t edge, uint32_t column, size_t count) {
-  throw InputError("columns[" + std::to_string(edge) + "] is " + std::to_string(column) + ", but there are " +
-                   std::to_string(count) + " values");
+  refuse_input("columns[", edge, "] is ", column, ", but there are ", count, " values");
 }
 
 }  // namespace
@@ -34,21 +32,18 @@ int64_t high_column_degree(int64_t columns, int64_t num_sources) {
 BlockSums::BlockSums(int64_t num_sources, int shift, std::span<const int64_t> bin_edges, int64_t all_edges,
                      int64_t min_piece, int64_t max_pieces)
     : shift_(shift) {
-  TIERING_EXPECT(num_sources >= 0 && num_sources <= kMostSources,
-                 "num_sources: expected 0..2^32, found " + std::to_string(num_sources));
-  TIERING_EXPECT(shift >= 0 && shift <= BinnedEdges::kHalfBits,
-                 "shift: expected 0..16, found " + std::to_string(shift));
+  TIERING_EXPECT(num_sources >= 0 && num_sources <= kMostSources, "num_sources: expected 0..2^32, found ", num_sources);
+  TIERING_EXPECT(shift >= 0 && shift <= BinnedEdges::kHalfBits, "shift: expected 0..16, found ", shift);
   sums_ = Buffer<double>(num_sources);
   std::fill_n(sums_.data(), num_sources, 0.0);
   SumLimits limits;
   if (min_piece > 0) limits.min_piece = min_piece;
   if (max_pieces > 0) limits.max_pieces = max_pieces;
   const int64_t bins = num_sources == 0 ? 0 : ((num_sources - 1) >> shift) + 1;
-  TIERING_EXPECT(static_cast<int64_t>(bin_edges.size()) == bins,
-                 "bin_edges: expected " + std::to_string(bins) + " numbers, found " + std::to_string(bin_edges.size()));
+  TIERING_EXPECT(static_cast<int64_t>(bin_edges.size()) == bins, "bin_edges: expected ", bins, " numbers, found ",
+                 bin_edges.size());
   const int64_t own_edges = std::accumulate(bin_edges.begin(), bin_edges.end(), int64_t{0});
-  TIERING_EXPECT(own_edges <= all_edges,
-                 "all_edges: expected " + std::to_string(own_edges) + " or more, found " + std::to_string(all_edges));
+  TIERING_EXPECT(own_edges <= all_edges, "all_edges: expected ", own_edges, " or more, found ", all_edges);
   for (const int64_t edges : bin_edges) {
     const int64_t pieces = pieces_of(edges, all_edges, limits);
     bins_.push_back({edges, pieces, 0, 0, even_cut(edges, static_cast<int>(pieces), 0).second, {}});
@@ -61,9 +56,8 @@ int64_t BlockSums::size(int64_t bin) const {
 
 void BlockSums::add(std::span<const uint32_t> sources, std::span<const uint32_t> columns,
                     const std::optional<std::span<const double>>& values, int threads) {
-  TIERING_EXPECT(columns.size() == sources.size(), "columns: expected one for each source, " +
-                                                       std::to_string(sources.size()) + ", found " +
-                                                       std::to_string(columns.size()));
+  TIERING_EXPECT(columns.size() == sources.size(), "columns: expected one for each source, ", sources.size(),
+                 ", found ", columns.size());
   const auto bins = static_cast<int64_t>(bins_.size());
   // Of a block that is not sorted, too, the runs follow each other: an edge in the run of another bin is found there.
   const auto begin_of = [&](int64_t bin) {
@@ -84,8 +78,7 @@ void BlockSums::add_to(int64_t index, const Run& run, const std::optional<std::s
   check_sources(index, run);
   Bin& bin = bins_[static_cast<size_t>(index)];
   const auto edges = static_cast<int64_t>(run.sources.size());
-  TIERING_EXPECT(bin.done + edges <= bin.edges,
-                 "bin " + std::to_string(index) + ": expected " + std::to_string(bin.edges) + " edges, found more");
+  TIERING_EXPECT(bin.done + edges <= bin.edges, "bin ", index, ": expected ", bin.edges, " edges, found more");
   for (int64_t at = 0; at < edges;) {
     if (bin.done == bin.piece_end) end_piece(bin, sums_.data() + (index << shift_), size(index));
     const int64_t count = std::min(edges - at, bin.piece_end - bin.done);
@@ -137,8 +130,7 @@ Buffer<double> BlockSums::take() {
   TIERING_EXPECT(!taken_, "the sums were taken already");
   for (size_t b = 0; b < bins_.size(); ++b) {
     Bin& bin = bins_[b];
-    TIERING_EXPECT(bin.done == bin.edges, "bin " + std::to_string(b) + ": expected " + std::to_string(bin.edges) +
-                                              " edges, found " + std::to_string(bin.done));
+    TIERING_EXPECT(bin.done == bin.edges, "bin ", b, ": expected ", bin.edges, " edges, found ", bin.done);
     if (bin.pieces == 1) continue;
     double* const own = sums_.data() + (b << shift_);
     const int64_t width = size(static_cast<int64_t>(b));

@@ -160,13 +160,12 @@ class Spread {
 };
 
 void check_seeds(const std::vector<int64_t>& num_nodes, const std::vector<NodeValues>& seeds) {
-  TIERING_EXPECT(seeds.size() == num_nodes.size(),
-                 "p0 needs one vector per node type: " + std::to_string(num_nodes.size()));
+  TIERING_EXPECT(seeds.size() == num_nodes.size(), "p0 needs one vector per node type: ", num_nodes.size());
   for (size_t t = 0; t < seeds.size(); ++t) {
     const std::string name = "node type " + std::to_string(t) + ": p0";
     seeds[t].check(num_nodes[t], name + " needs");
     auto check = [&](double seed, const std::string& which) {
-      TIERING_EXPECT(seed >= 0 && seed <= 1, name + which + " is " + std::to_string(seed) + ", outside 0..1");
+      TIERING_EXPECT(seed >= 0 && seed <= 1, name, which, " is ", seed, ", outside 0..1");
     };
     for (size_t v = 0; v < seeds[t].each.size(); ++v)
       if (const double seed = seeds[t].each[v]; !(seed >= 0 && seed <= 1))
@@ -179,8 +178,7 @@ void check_seeds(const std::vector<int64_t>& num_nodes, const std::vector<NodeVa
 void check_fanouts(const std::vector<std::vector<int64_t>>& fanouts, size_t num_relations) {
   for (const auto& hop : fanouts) {
     TIERING_EXPECT(hop.size() == num_relations, "fanouts: one entry per relation in every hop");
-    for (const int64_t fanout : hop)
-      TIERING_EXPECT(fanout >= -1, "fanouts: expected -1 or more, found " + std::to_string(fanout));
+    for (const int64_t fanout : hop) TIERING_EXPECT(fanout >= -1, "fanouts: expected -1 or more, found ", fanout);
   }
 }
 

@@ -7,15 +7,14 @@ namespace tiering {
 
 void NodeValues::check(int64_t num_nodes, const std::string& who) const {
   if (!each.empty()) {
-    TIERING_EXPECT(static_cast<int64_t>(each.size()) == num_nodes && ids.empty(),
-                   who + " " + std::to_string(num_nodes) + " values, found " + std::to_string(each.size()));
+    TIERING_EXPECT(static_cast<int64_t>(each.size()) == num_nodes && ids.empty(), who, " ", num_nodes,
+                   " values, found ", each.size());
     return;
   }
   for (size_t i = 0; i < ids.size(); ++i) {
-    TIERING_EXPECT(ids[i] >= 0 && ids[i] < num_nodes,
-                   who + " ids, found " + std::to_string(ids[i]) + ", outside 0.." + std::to_string(num_nodes - 1));
-    TIERING_EXPECT(i == 0 || ids[i - 1] < ids[i], who + " ascending ids, found " + std::to_string(ids[i]) + " behind " +
-                                                      std::to_string(i == 0 ? 0 : ids[i - 1]));
+    TIERING_EXPECT(ids[i] >= 0 && ids[i] < num_nodes, who, " ids, found ", ids[i], ", outside 0..", num_nodes - 1);
+    TIERING_EXPECT(i == 0 || ids[i - 1] < ids[i], who, " ascending ids, found ", ids[i], " behind ",
+                   i == 0 ? 0 : ids[i - 1]);
   }
 }
 

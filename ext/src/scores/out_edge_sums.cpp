@@ -18,10 +18,9 @@ constexpr int64_t kMaxStaged = int64_t{256} << 10;
 void check_relation(const ScoreRelation& relation, const std::vector<int64_t>& num_nodes) {
   const size_t types = num_nodes.size();
   TIERING_EXPECT(static_cast<size_t>(relation.src_type) < types && static_cast<size_t>(relation.dst_type) < types,
-                 "a relation names a node type outside 0.." + std::to_string(types) + "-1");
+                 "a relation names a node type outside 0..", types, "-1");
   const int64_t columns = relation.csc.num_columns(), expected = num_nodes[static_cast<size_t>(relation.dst_type)];
-  TIERING_EXPECT(columns == expected, "a relation has " + std::to_string(columns) + " columns, its node type has " +
-                                          std::to_string(expected) + " nodes");
+  TIERING_EXPECT(columns == expected, "a relation has ", columns, " columns, its node type has ", expected, " nodes");
 }
 
 bool readable_past_the_cache(const std::string& file) {

@@ -84,7 +84,7 @@ void check_values(const std::vector<int64_t>& num_nodes, const std::vector<NodeV
                   const std::vector<NodeValues>& teleport) {
   const size_t types = num_nodes.size();
   TIERING_EXPECT(start.size() == types && teleport.size() == types,
-                 "start and teleport need one vector per node type: " + std::to_string(types));
+                 "start and teleport need one vector per node type: ", types);
   for (size_t t = 0; t < types; ++t)
     for (const NodeValues* values : {&start[t], &teleport[t]})
       values->check(num_nodes[t], "node type " + std::to_string(t) + ": start and teleport need");

@@ -14,7 +14,6 @@
 #include <string>
 #include <thread>
 #include <tiering/io/read_plan.hpp>
-#include <tiering/lookahead/batch_parts.hpp>
 #include <tiering/lookahead/plan.hpp>
 #include <vector>
 
