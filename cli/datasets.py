@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -51,40 +52,23 @@ def _row(source: DatasetSpec) -> tuple[str, ...]:
     sizes = estimate_spec(source)
     if sizes is None:
         return source.name, source.format, "", "", files, "", ""
-    counts = format_count(sizes.nodes), format_count(sizes.edges)
-    return source.name, source.format, *counts, files, format_bytes(sizes.graph_bytes), format_bytes(sizes.least_memory)
+    graph, memory = sizes
+    counts = format_count(graph.num_nodes()), format_count(graph.num_edges())
+    return source.name, source.format, *counts, files, format_bytes(graph.graph_bytes()), format_bytes(memory)
 
 
 def _document(source: DatasetSpec) -> dict[str, Any]:
     from tiering.pipeline import estimate_spec
 
-    sizes = estimate_spec(source)
+    sizes, document = estimate_spec(source), asdict(source)
+    for name in ("roots", "labels", "splits"):
+        del document[name]
+    shown = ("path", "holds", "of", "dtypes", "shape", "bytes", "optional")
     return {
-        "name": source.name,
-        "title": source.title,
-        "home": source.home,
-        "licence": source.licence,
-        "citation": source.citation,
-        "format": source.format,
-        "nodes": dict(source.nodes),
-        "edges": dict(source.edges),
-        "about": dict(source.about),
-        "classes": dict(source.classes),
-        "options": dict(source.options),
-        "files": [
-            {
-                "path": file.path,
-                "holds": file.holds,
-                "of": file.of,
-                "dtypes": list(file.dtypes),
-                "shape": None if file.shape is None else list(file.shape),
-                "bytes": file.bytes,
-                "optional": file.optional,
-            }
-            for file in source.files
-        ],
-        "graph_bytes": sizes.graph_bytes if sizes else None,
-        "least_memory": sizes.least_memory if sizes else None,
+        **document,
+        "files": [{name: getattr(file, name) for name in shown} for file in source.files],
+        "graph_bytes": sizes and sizes[0].graph_bytes(),
+        "least_memory": sizes and sizes[1],
         "defects": [{"id": d.id, "text": d.text, "cure": d.cure} for d in source.defects],
     }
 

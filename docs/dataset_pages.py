@@ -48,8 +48,9 @@ def _sizes(source: DatasetSpec) -> tuple[str, ...]:
     sizes = estimate_spec(source)
     if sizes is None:
         return f"`{source.name}`", "", "", files, "", ""
-    counts = format_count(sizes.nodes), format_count(sizes.edges)
-    return f"`{source.name}`", *counts, files, format_bytes(sizes.graph_bytes), format_bytes(sizes.least_memory)
+    graph, memory = sizes
+    counts = format_count(graph.num_nodes()), format_count(graph.num_edges())
+    return f"`{source.name}`", *counts, files, format_bytes(graph.graph_bytes()), format_bytes(memory)
 
 
 def _job(job: Path, source: DatasetSpec) -> list[str]:

@@ -185,10 +185,10 @@ def test_memory_reaches_the_stages_that_take_it(config: Path, monkeypatch: pytes
 
         monkeypatch.setattr(chain, name, watched)
 
-    for name in ("import_to", "reorder_graph", "layout"):
+    for name in ("import_graph", "reorder_graph", "layout"):
         watch(name)
     config.write_text(CONFIG + '[run]\nmemory = "3GiB"\n')
     run_config(config)
-    assert seen == dict.fromkeys(("import_to", "reorder_graph", "layout"), "3GiB")
+    assert seen == dict.fromkeys(("import_graph", "reorder_graph", "layout"), "3GiB")
     run_config(config, memory="2GiB", force=True)
     assert set(seen.values()) == {"2GiB"}

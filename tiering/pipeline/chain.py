@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,29 +18,20 @@ from tiering.errors import TieringError
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.formats.scores import Scores
-from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.memory import parse_memory
-from tiering.pipeline.commands import (
-    Memory,
-    Threads,
-    Workers,
-    check_output,
-    import_options,
-    import_to,
-    layout,
-    open_carrier,
-    reorder_graph,
-    score_graph,
-    scratch_of,
-)
+from tiering.pipeline.commands import import_graph, layout, reorder_graph, score_graph
 from tiering.pipeline.config import ChainConfig, read_config
-from tiering.pipeline.estimate import estimate_layout, estimate_reorder, estimate_score, import_plan
+from tiering.pipeline.sources import import_options, scratch_of
+from tiering.pipeline.stage import StageKeywords, StageRun, open_carrier
 from tiering.plan import Estimate, StageEstimate, base_memory
 from tiering.progress import kept, note
-from tiering.run.carrier import Carrier, ClusterOptions
+from tiering.reorder import first_digests, read_first
+from tiering.scores import plan_score
 from tiering.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from tiering.loader import TieredLayout
 
 A = TypeVar("A", bound=Artifact)
@@ -47,15 +39,7 @@ FOLDERS = {"import": "graph", "score": "scores", "reorder": "reordered", "layout
 """Directory of each stage's artifact, stages in the order in which they run."""
 
 
-def run_chain(
-    config: str | os.PathLike[str],
-    *,
-    threads: Threads = None,
-    memory: Memory = None,
-    force: bool = False,
-    verify: bool = True,
-    cluster: Workers = None,
-) -> TieredLayout:
+def run_chain(config: str | os.PathLike[str], **options: Unpack[StageKeywords]) -> TieredLayout:
     """Run the whole chain that a TOML file describes; its parameters are those of `run_config`.
 
     Returns
@@ -65,20 +49,11 @@ def run_chain(
     """
     import tiering
 
-    report = run_config(config, threads=threads, memory=memory, force=force, verify=verify, cluster=cluster)
-    made: TieredLayout = tiering.open(report[-1]["path"])
+    made: TieredLayout = tiering.open(run_config(config, **options)[-1]["path"])
     return made
 
 
-def run_config(
-    path: str | os.PathLike[str],
-    *,
-    threads: Threads = None,
-    memory: Memory = None,
-    force: bool = False,
-    verify: bool = True,
-    cluster: Workers = None,
-) -> list[dict[str, Any]]:
+def run_config(path: str | os.PathLike[str], **options: Unpack[StageKeywords]) -> list[dict[str, Any]]:
     """Run the chain dataset -> graph -> scores -> reordered graph -> layout that a TOML file describes.
 
     A stage is skipped if its output is valid and records the same options and the same inputs as would be used now.
@@ -91,14 +66,9 @@ def run_config(
         access_costs, edge_features; an adjacency cache gets the chain's own scores), ``output`` (dir; default: next to
         the file), ``run`` (memory). Paths in it are relative to the file. The artifacts are ``graph``, ``scores``,
         ``reordered`` and ``layout`` in the output directory.
-    memory
-        What every stage stays within, such as ``8GiB``, ``50%`` or ``auto``. Default: what the configuration says.
-    force
-        Redo every stage.
-    verify
-        Compare what the stages read of artifacts with its checksums.
-    cluster
-        The work of each stage is cut into tasks; see `tiering.pipeline.commands`.
+    **options
+        Of every stage (`tiering.pipeline.commands`): ``threads``, ``memory`` (default: what the configuration says),
+        ``force`` (redo every stage), ``verify``, ``cluster``.
 
     Returns
     -------
@@ -117,173 +87,124 @@ def run_config(
     Which stage runs, and how long each took, goes to standard error. A stage that is stopped goes on from what it has
     finished when the same chain is run again.
     """
-    config = read_config(Path(path))
-    _check_outputs(Path(path), config, cluster)
-    with open_carrier(cluster) as carrier:
-        return _run(config, carrier, threads, memory, force, verify)
+    chain = _Chain.of(path, StageRun("", **options))
+    with open_carrier(chain.shared.cluster) as carrier:
+        chain.shared = replace(chain.shared, cluster=carrier)
+        chain.run()
+    return chain.report
 
 
-def _run(
-    config: ChainConfig, carrier: Carrier | None, threads: Threads, memory: Memory, force: bool, verify: bool
-) -> list[dict[str, Any]]:
-    """Run every stage in its order; return what was done, and where it lies."""
-    chain, report = _Chain(config, force), list[dict[str, Any]]()
-    common = {"threads": threads, "memory": config.memory if memory is None else memory, "cluster": carrier}
-
-    def stage(name: str, current: Callable[[], A | None], make: Callable[..., A]) -> A:
-        """Return the artifact of a stage: the current one, or what ``make(out=target, ...)`` makes."""
-        begun, target = time.perf_counter(), chain.target(name)
-        place = f"[{len(report) + 1}/{len(FOLDERS)}] {name}"
-        OutputDirectory.recover(target)
-        artifact = was_there = current()
-        if artifact is None:
-            note(f"{place}: making {target}")
-            if target.exists():
-                refuse_foreign(target)
-            # What an unfinished run has made of older artifacts of the chain is not worth a question, its dataset is.
-            artifact = make(out=target, force=target.exists() or bool(report), **common)
-        seconds = time.perf_counter() - begun
-        note(f"{place}: {_made(artifact, seconds) if was_there is None else f'{target} was there'}")
-        kept.append(str(target))
-        report.append({"stage": name, "done": was_there is None, "seconds": round(seconds, 3), "path": str(target)})
-        return artifact
-
-    imported = partial(import_to, config.source, format=config.format, edge_ids=config.edge_ids, **config.dataset)
-    graph = stage("import", chain.graph, imported)
-    scored = partial(score_graph, graph, verify=verify, **config.score)
-    scores = stage("score", partial(chain.scores, graph), scored)
-    ranked = partial(reorder_graph, graph, scores, first=config.first, features=config.features, verify=verify)
-    reordered = stage("reorder", partial(chain.reordered, graph, scores), ranked)
-    known = scores if config.layout.cache is not None else None
-    placed = partial(layout, reordered, options=config.layout, scores=known, verify=verify)
-    stage("layout", partial(chain.layout, reordered, known), placed)
-    return report
-
-
-def estimate_run(
-    path: str | os.PathLike[str],
-    *,
-    threads: Threads = None,
-    memory: Memory = None,
-    force: bool = False,
-    cluster: ClusterOptions | None = None,
-) -> Estimate:
+def estimate_run(path: str | os.PathLike[str], **options: Unpack[StageKeywords]) -> Estimate:
     """Estimate what `run_config` would take; a stage that would be skipped has no steps.
 
     Each stage is planned from what is there and current, or from the sizes that the one before will leave. Raises what
     `run_config` does before its first stage, and `BudgetError` where a stage would.
     """
-    config = read_config(Path(path))
-    _check_outputs(Path(path), config, cluster)
-    chain = _Chain(config, force)
-    common: dict[str, Any] = {"threads": threads, "memory": config.memory if memory is None else memory}
-    common["cluster"] = cluster
-    out = {name: chain.target(name) for name in FOLDERS}
-    for target in out.values():
-        if target.exists():
-            refuse_foreign(target)
-    held = base_memory(parse_memory(common["memory"]))
-    plans = {name: StageEstimate(name, target, (), {}, held) for name, target in out.items()}
-
-    graph: SizedGraph | None = chain.graph()
-    if graph is None:
-        plans["import"], graph = import_plan(
-            config.source, out["import"], config.format, edge_ids=config.edge_ids, **common, **config.dataset
-        )
-    scores = chain.scores(graph) if isinstance(graph, Graph) else None
-    if scores is None:
-        (plans["score"],) = estimate_score(graph, out["score"], **common, **config.score).plans
-    reordered: SizedGraph | None = None
-    if isinstance(graph, Graph) and scores is not None:
-        reordered = chain.reordered(graph, scores)
-    known = scores if config.layout.cache is not None else None
-    if isinstance(reordered, Graph) and chain.layout(reordered, known) is not None:
-        return Estimate(tuple(plans.values()))
-    if reordered is None:
-        asked = {"first": config.first, "features": config.features}
-        (plans["reorder"],) = estimate_reorder(graph, scores, out["reorder"], **asked, **common).plans
-        reordered = GraphShape.of(graph).reordered(out["reorder"], features=config.features)
-    (plans["layout"],) = estimate_layout(reordered, out["layout"], config.layout, scores=known, **common).plans
-    return Estimate(tuple(plans.values()))
+    chain = _Chain.of(path, StageRun("", **options, dry_run=True))
+    chain.run()
+    return Estimate(tuple(chain.plans))
 
 
-def _check_outputs(path: Path, config: ChainConfig, cluster: Workers) -> None:
-    """Refuse outputs of the stages that overlap the dataset, stripe files or the store, before the first stage runs.
-
-    They may lie in the dataset's directory where the chain's file at `path` does.
-    """
-    inside = lies_in(path, config.source)
-    for folder in FOLDERS.values():
-        around = [(config.source, "holds the dataset"), *scratch_of(config.dataset)]
-        check_output(config.out / folder, [] if inside else [config.source], cluster, config.layout.folders, around)
-
-
+@dataclass
 class _Chain:
-    """The artifacts of a chain that are there, valid, and what would be made now; ``None`` for others."""
+    """The stages of a chain; each is skipped where its artifact is current, else run, or planned in a dry run."""
 
-    def __init__(self, config: ChainConfig, force: bool) -> None:
-        self._config, self._force = config, force
+    config: ChainConfig
+    shared: StageRun
+    """Options of every stage."""
+    report: list[dict[str, Any]] = field(default_factory=list)
+    plans: list[StageEstimate] = field(default_factory=list)
 
-    def target(self, stage: str) -> Path:
-        """Return where a stage's artifact lies."""
-        return self._config.out / FOLDERS[stage]
+    @classmethod
+    def of(cls, path: str | os.PathLike[str], shared: StageRun) -> _Chain:
+        """Read a configuration; refuse outputs that overlap what is read, stripe files or the store.
 
-    def graph(self) -> Graph | None:
-        """Return the graph of the import."""
-        config = self._config
-        options = import_options(config.source, config.format, config.edge_ids, config.dataset)
+        Outputs may lie in the dataset's directory where the chain's file does.
+        """
+        config = read_config(Path(path))
+        reads = [config.first, config.score.get("scores"), config.score.get("train")]
+        if not lies_in(Path(path), config.source):
+            reads.append(config.source)
+        for folder in FOLDERS.values():
+            around = [(config.source, "holds the dataset"), *scratch_of(config.dataset)]
+            replace(shared, out=config.out / folder).check_output(reads, config.layout.folders, around)
+        memory = config.memory if shared.memory is None else shared.memory
+        return cls(config, replace(shared, memory=memory, checked=True))
 
-        def same(graph: Graph) -> bool:
-            recorded, files = _recorded(graph, "import")
-            if any(recorded.get(key) != value for key, value in options.items()):
-                return False
-            return all(Path(file).is_file() and sampled_digest(Path(file)) == digest for file, digest in files.items())
+    def run(self) -> None:
+        """Run every stage in its order; add what was done to the report, or to the plans."""
+        config = self.config
+        imported = partial(
+            import_graph, config.source, format=config.format, edge_ids=config.edge_ids, **config.dataset
+        )
+        graph = self._stage("import", Graph, self._same_graph, imported)
+        scored = partial(score_graph, graph, **config.score)
+        scores = self._stage("score", Scores, partial(self._same_scores, graph), scored)
+        ranked = partial(reorder_graph, graph, scores, first=config.first, features=config.features)
+        reordered = self._stage("reorder", Graph, partial(self._same_order, graph, scores), ranked)
+        known = scores if config.layout.cache is not None else None
+        placed = partial(layout, reordered, options=config.layout, scores=known)
+        self._stage("layout", Layout, partial(self._same_layout, reordered, known), placed)
 
-        return self._current("import", Graph, same)
+    def _stage(self, name: str, kind: type[A], same: Callable[[A], bool], make: Callable[..., Any]) -> Any:
+        """Return the artifact of a stage: the current one, or what ``make(out=target, ...)`` makes; or its sizes."""
+        target, shared, begun = self.config.out / FOLDERS[name], self.shared, time.perf_counter()
+        if not shared.dry_run:
+            OutputDirectory.recover(target)
+        found = None if any(plan.steps for plan in self.plans) else self._current(target, kind, same)
+        if found is None and target.exists():
+            refuse_foreign(target)
+        # What an unfinished run has made of older artifacts of the chain is not worth a question, its dataset is.
+        again = {**vars(shared), "out": target, "force": target.exists() or bool(self.report)}
+        if shared.dry_run:
+            there = StageEstimate(name, target, (), {}, base_memory(parse_memory(shared.memory)))
+            plan, shape = (there, None) if found else make(**again)
+            self.plans.append(plan)
+            return found or shape
+        place = f"[{len(self.report) + 1}/{len(FOLDERS)}] {name}"
+        if found is None:
+            note(f"{place}: making {target}")
+        artifact = found or make(**again)
+        seconds = time.perf_counter() - begun
+        note(f"{place}: {_made(artifact, seconds) if found is None else f'{target} was there'}")
+        kept.append(str(target))
+        done = {"done": found is None, "seconds": round(seconds, 3)}
+        self.report.append({"stage": name, **done, "path": str(target)})
+        return artifact
 
-    def scores(self, graph: Graph) -> Scores | None:
-        """Return the scores of this graph."""
-        from tiering.scores import plan_score
-
-        def same(scores: Scores) -> bool:
-            plan, (recorded, inputs) = plan_score(graph, **self._config.score), _recorded(scores, "score")
-            asked = {key: value for key, value in recorded.items() if key != "reached"}
-            return (asked, inputs, scores.manifest.provenance.get("seed")) == (plan.options, plan.inputs, plan.seed)
-
-        return self._current("score", Scores, same)
-
-    def reordered(self, graph: Graph, scores: Scores) -> Graph | None:
-        """Return this graph reordered by these scores."""
-        from tiering.reorder import first_digests, read_first
-
-        def same(reordered: Graph) -> bool:
-            first = {} if self._config.first is None else read_first(graph, self._config.first)
-            inputs = {"graph": graph.digest, "scores": scores.digest, **first_digests(first)}
-            return _recorded(reordered, "reorder") == ({"features": self._config.features}, inputs)
-
-        return self._current("reorder", Graph, same)
-
-    def layout(self, graph: Graph, scores: Scores | None) -> Layout | None:
-        """Return the layout of this reordered graph, with an adjacency cache by these scores."""
-        inputs = {"graph": graph.digest, **({} if scores is None else {"scores": scores.digest})}
-        options = self._config.layout
-
-        def same(layout: Layout) -> bool:
-            recorded, of = _recorded(layout, "layout")
-            if options.fit is not None:  # what was measured then still holds
-                recorded = {key: value for key, value in recorded.items() if key != "gpu_times"}
-            return (recorded, of) == (options.recorded, inputs)
-
-        return self._current("layout", Layout, same)
-
-    def _current(self, stage: str, kind: type[A], same: Callable[[A], bool]) -> A | None:
-        if self._force:
+    def _current(self, target: Path, kind: type[A], same: Callable[[A], bool]) -> A | None:
+        """Return the artifact that is there, if it is valid and what would be made now."""
+        if self.shared.force:
             return None
         try:
-            artifact = kind.open(self.target(stage))
+            artifact = kind.open(target)
             return artifact if not artifact.problems("structure") and same(artifact) else None
         except (TieringError, OSError):
             return None
+
+    def _same_graph(self, found: Graph) -> bool:
+        config, (recorded, files) = self.config, _recorded(found, "import")
+        asked = import_options(config.source, config.format, config.edge_ids, config.dataset)
+        return {**recorded, **asked} == recorded and all(
+            Path(file).is_file() and sampled_digest(Path(file)) == digest for file, digest in files.items()
+        )
+
+    def _same_scores(self, graph: Graph, found: Scores) -> bool:
+        plan, (recorded, inputs) = plan_score(graph, **self.config.score), _recorded(found, "score")
+        asked = {key: value for key, value in recorded.items() if key != "reached"}
+        return (asked, inputs, found.manifest.provenance.get("seed")) == (plan.options, plan.inputs, plan.seed)
+
+    def _same_order(self, graph: Graph, scores: Scores, found: Graph) -> bool:
+        first = {} if self.config.first is None else read_first(graph, self.config.first)
+        inputs = {"graph": graph.digest, "scores": scores.digest, **first_digests(first)}
+        return _recorded(found, "reorder") == ({"features": self.config.features}, inputs)
+
+    def _same_layout(self, graph: Graph, scores: Scores | None, found: Layout) -> bool:
+        inputs = {"graph": graph.digest, **({} if scores is None else {"scores": scores.digest})}
+        recorded, of = _recorded(found, "layout")
+        if self.config.layout.fit is not None:  # what was measured then still holds
+            recorded = {key: value for key, value in recorded.items() if key != "gpu_times"}
+        return (recorded, of) == (self.config.layout.recorded, inputs)
 
 
 def _recorded(artifact: Artifact, stage: str) -> tuple[dict[str, Any], dict[str, str]]:
@@ -296,6 +217,5 @@ def _recorded(artifact: Artifact, stage: str) -> tuple[dict[str, Any], dict[str,
 
 def _made(artifact: Artifact, seconds: float) -> str:
     manifest = artifact.manifest
-    nbytes = sum(file.bytes for file in manifest.files.values())
-    nbytes += sum(file.bytes for file in manifest.external.values())
+    nbytes = sum(file.bytes for files in (manifest.files, manifest.external) for file in files.values())
     return f"done in {format_seconds(seconds)}, {format_bytes(nbytes)}, {format_bytes(nbytes / seconds)}/s"

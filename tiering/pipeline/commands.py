@@ -1,27 +1,29 @@
 """One function per command, which opens what it is given and calls its stage: the public API next to `open`, `check`.
 
-Artifacts are given opened or by path; what is read of them is compared with their checksums unless `verify` is off.
-`out` is the directory to create; `force` replaces what is at `out`. `threads` is a number, or ``auto`` (also ``None``):
-every processor; `memory` is what to stay within, bytes or text such as ``8GiB``, ``50%`` or ``auto``, most of what is
-free; neither changes the result. `cluster`, a `tiering.ClusterOptions`: the work is cut into tasks, for
-threads or for the workers of a Ray cluster; the result is the same bytes.
+Artifacts are given opened or by path. Every stage takes `out`, the directory to create; `force`: replace what it holds;
+`threads`, a number, or ``auto``: every processor; `memory` to stay within, such as ``8GiB``, ``50%`` or ``auto``;
+`verify`: compare what is read with its checksums; `cluster`, a `tiering.ClusterOptions`: cut the work into tasks, for
+threads or the workers of a Ray cluster. None of them changes the result. `estimate_score` is `score_graph`'s dry run.
 """
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec
 
-from tiering.artifacts.artifact import Artifact
-from tiering.artifacts.checksum import digest_bytes
-from tiering.artifacts.overlap import refuse_overlap
-from tiering.artifacts.storage import nearest_folder
-from tiering.errors import FormatError, InputError, RefusedError
-from tiering.formats.dataset import Dataset
+from tiering import evaluation, exports, reorder
+from tiering import graph as importer
+from tiering import layout as placement
+from tiering import scores as scoring
+from tiering.artifacts.reader import uncached_bytes
+from tiering.artifacts.storage import disk_of
+from tiering.errors import InputError
+from tiering.evaluation import Evaluation, named_scores
+from tiering.exports import Export, ExportSource
+from tiering.formats.feature_rows import checked_tables
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.formats.registry import open_artifact
@@ -29,30 +31,35 @@ from tiering.formats.scores import Scores
 from tiering.formats.shape import GraphShape
 from tiering.formats.train_set import Train
 from tiering.formats.user_arrays import UserValues
-from tiering.memory import Budget, parse_memory
-from tiering.run.carrier import Carrier, ClusterOptions
+from tiering.layout import LayoutOptions
+from tiering.layout.plan import plan_future_layout
+from tiering.memory import parse_memory
+from tiering.pipeline.sources import CHECKSUM_FEATURES, import_options, open_source, plan_source, scratch_of
+from tiering.pipeline.stage import Pathlike, StageKeywords, StageRun, open_checked, reading, refuse_reordered
+from tiering.plan import Estimate
 from tiering.units import parse_fanouts, parse_threads
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from tiering.datasets.options import ImportKeywords
-    from tiering.evaluation import Evaluation
     from tiering.evaluation.options import EvaluationKeywords
-    from tiering.exports import Export
-    from tiering.layout import LayoutOptions
     from tiering.layout.options import LayoutKeywords
     from tiering.loader import TieredLayout
     from tiering.sampling.options import Fanouts
     from tiering.scores.request import ScoreKeywords
 
-A = TypeVar("A", bound=Artifact)
-CHECKSUM_FEATURES = "checksum_features"
-"""Option of an import that is not the source's."""
-Pathlike = str | os.PathLike[str]
-Memory = str | int | Budget | None
-Threads = int | str | None
-Workers: TypeAlias = "ClusterOptions | Carrier | None"
+    class ImportCommand(ImportKeywords, StageKeywords, total=False):
+        """Keywords of `import_graph`."""
+
+    class ScoreCommand(ScoreKeywords, StageKeywords, total=False):
+        """Keywords of `score_graph`."""
+
+    class LayoutCommand(LayoutKeywords, StageKeywords, total=False):
+        """Keywords of `write_layout`."""
+
+
+P = ParamSpec("P")
 
 
 def generate_dataset(
@@ -91,11 +98,7 @@ def import_graph(
     format: str = "auto",  # noqa: A002 - the name the command line has
     *,
     edge_ids: bool = False,
-    threads: Threads = None,
-    memory: Memory = None,
-    force: bool = False,
-    cluster: Workers = None,
-    **options: Unpack[ImportKeywords],
+    **options: Unpack[ImportCommand],
 ) -> Graph:
     """Import a dataset of the user's as a graph artifact.
 
@@ -111,146 +114,27 @@ def import_graph(
     **options
         Of the source: see `tiering.datasets.options.ImportOptions`. ``checksum_features=True``: feature files are read
         whole, and a checksum is recorded of each block of 64 MiB, which stages and `tiering check --full` compare;
-        without, 64 samples of 64 KiB are.
-    threads, memory, force, cluster
-        As in every stage; see `tiering.pipeline.commands`.
+        without, 64 samples of 64 KiB are. Of every stage: ``threads``, ``memory``, ``force``, ``cluster``.
 
     Returns
     -------
     Graph
         The artifact at `out`, opened.
     """
-    check_output(out, [source], cluster, around=scratch_of(options))
-    return import_to(
-        source, out, format, edge_ids=edge_ids, threads=threads, memory=memory, force=force, cluster=cluster, **options
-    )
-
-
-def import_to(
-    source: Pathlike | Any,
-    out: Pathlike,
-    format: str,  # noqa: A002
-    *,
-    edge_ids: bool,
-    threads: Threads,
-    memory: Memory,
-    force: bool,
-    cluster: Workers,
-    **options: Unpack[ImportKeywords],
-) -> Graph:
-    """Do what `import_graph` does, to an `out` that was checked."""
-    from tiering.graph import build_graph
-
-    seed = int(options.get("split_seed") or 0) if options.get("split") else None
-    recorded = import_options(source, format, edge_ids, options)
-    with (
-        carried(cluster) as carrier,
-        open_source(source, Path(out), format, memory, options, in_place=carrier is not None) as dataset,
-    ):
+    run, given = StageRun.split(out, options)
+    run.check_output([source], around=scratch_of(given))
+    if run.dry_run:
+        stage, shape = plan_source(run, source, format, edge_ids, given)
+        return run.estimate(stage, shape=shape)  # type: ignore[no-any-return]
+    recorded = import_options(source, format, edge_ids, given)
+    with run.carrier() as carrier, open_source(run, source, format, given, in_place=carrier is not None) as dataset:
         if "content" in dataset.notes:
             recorded["content"] = dataset.notes["content"]
-        return build_graph(
-            dataset, out, edge_ids=edge_ids, checksum_features=bool(options.get(CHECKSUM_FEATURES)), options=recorded,
-            seed=seed, threads=threads, memory=memory, force=force, carrier=carrier,
+        return importer.build_graph(
+            dataset, out, edge_ids=edge_ids, checksum_features=bool(given.get(CHECKSUM_FEATURES)), options=recorded,
+            seed=int(given.get("split_seed") or 0) if given.get("split") else None, threads=run.threads,
+            memory=run.memory, force=run.force, carrier=carrier,
         )  # fmt: skip
-
-
-def check_output(
-    out: Pathlike,
-    reads: Iterable[Any],
-    cluster: Workers,
-    ssd: Iterable[Path] = (),
-    around: Iterable[tuple[Path, str]] = (),
-) -> None:
-    """Refuse an output that overlaps what the command reads or where else it writes.
-
-    `reads` are artifacts, paths, mappings to paths, texts such as ``paper=ids.npy,author=1%``, or arrays.
-    """
-    options: Any = getattr(cluster, "options", cluster)
-    stores = [] if options is None or options.store is None else [Path(options.store)]
-    refuse_overlap(Path(out).absolute(), _paths(reads), [*ssd, *stores], around)
-
-
-def _paths(reads: Iterable[Any]) -> Iterator[Path]:
-    for one in reads:
-        if isinstance(one, Mapping | list | tuple):
-            yield from _paths(one.values() if isinstance(one, Mapping) else one)
-        elif isinstance(one, str | os.PathLike):
-            texts = (os.fsdecode(one), *re.split("[,=]", os.fsdecode(one)))
-            yield from (Path(text) for text in texts if text and Path(text).exists())
-        elif hasattr(one, "path"):
-            yield Path(one.path)
-
-
-def scratch_of(options: Mapping[str, Any]) -> list[tuple[Path, str]]:
-    """Return the directory of an import's temporary files, if one is given."""
-    return [(Path(options["work_dir"]), "holds temporary files of the command")] if options.get("work_dir") else []
-
-
-@contextmanager
-def open_carrier(cluster: Workers) -> Iterator[Carrier | None]:
-    """Start a carrier from options, and end it; ``None`` where these cut nothing."""
-    if isinstance(cluster, ClusterOptions):
-        with Carrier(cluster) as carrier:
-            yield carrier if cluster.cuts else None
-    else:
-        yield cluster
-
-
-@contextmanager
-def carried(cluster: Workers) -> Iterator[Carrier | None]:
-    """Start the carrier of a stage; when all went well, remove what its tasks wrote to the shuffle."""
-    with open_carrier(cluster) as carrier:
-        yield carrier
-        if carrier is not None:
-            carrier.finish()
-
-
-def open_source(
-    source: Pathlike | Any,
-    out: Path,
-    format: str,  # noqa: A002
-    memory: Memory,
-    options: Mapping[str, Any],
-    *,
-    in_place: bool = False,
-) -> Dataset:
-    """Open the dataset of an import; temporary files go to the disk that has room for the graph."""
-    from tiering.datasets import open_dataset
-
-    given = {"work_dir": nearest_folder(out.absolute().parent), **options}
-    given.pop(CHECKSUM_FEATURES, None)
-    return open_dataset(source, format=format, memory=memory, in_place=in_place, **given)
-
-
-def import_options(source: Pathlike | Any, format: str, edge_ids: bool, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: A002
-    """Return the recorded options of an import: without defaults, with the file names read."""
-    from tiering.datasets.options import given_options
-
-    in_hand = not isinstance(source, (str, os.PathLike))
-    path = Path(type(source).__qualname__) if in_hand else Path(source).absolute()
-    of_source = {name: value for name, value in options.items() if name != CHECKSUM_FEATURES}
-    return {
-        "source": str(path),
-        "source_files": "" if in_hand else _listing(path),
-        "asked_format": format,
-        "edge_ids": edge_ids,
-        "given": given_options(of_source),
-        **({CHECKSUM_FEATURES: True} if options.get(CHECKSUM_FEATURES) else {}),
-    }
-
-
-def _listing(path: Path) -> str:
-    """Return a digest of the names of the data files under `path`, artifacts left out, to notice changes."""
-    names = []
-    for folder, folders, files in os.walk(path):
-        if "manifest.json" in files:
-            folders.clear()
-            continue
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        own = [name for name in files if Path(name).suffix not in ("", ".toml", ".json", ".png", ".md")]
-        names += [os.path.relpath(Path(folder) / name, path) for name in sorted(own) if not name.startswith(".")]
-    return digest_bytes(os.fsencode("\n".join(names)))
 
 
 def score_graph(
@@ -261,12 +145,7 @@ def score_graph(
     scores: UserValues | None = None,
     train: Train = None,
     seed: int | None = None,
-    threads: Threads = None,
-    memory: Memory = None,
-    force: bool = False,
-    verify: bool = True,
-    cluster: Workers = None,
-    **options: Unpack[ScoreKeywords],
+    **options: Unpack[ScoreCommand],
 ) -> Scores:
     """Score the nodes of a graph; see `tiering.scores.score_graph`.
 
@@ -282,29 +161,32 @@ def score_graph(
         ``.npy`` file, or one of these by node type (`tiering.formats.train_set.resolve_train`).
     seed
         Of the sampler and of a share of training nodes; 0 unless given.
-    **options
-        How training samples: ``fanouts`` (per hop, the seeds' own first), ``batch_size`` (nodes), ``sampler``,
-        ``frontier``...: `tiering.sampling.SamplingOptions`. Of the methods: ``damping``, ``sweeps``, ``epochs``...:
-        `tiering.scores.request.ScoreOptions`, with defaults.
     scores
         Those that you have computed, in place of a method: an array, the path of a ``.npy`` file, or a mapping from
         node type to one of these.
-    out, threads, memory, force, verify, cluster
-        As in every stage; see `tiering.pipeline.commands`.
+    **options
+        How training samples: ``fanouts`` (per hop, the seeds' own first), ``batch_size`` (nodes), ``sampler``,
+        ``frontier``...: `tiering.sampling.SamplingOptions`. Of the methods: ``damping``, ``sweeps``, ``epochs``...:
+        `tiering.scores.request.ScoreOptions`. Of every stage: ``threads``, ``memory``, ``force``, ``verify``,
+        ``cluster``.
 
     Returns
     -------
     Scores
         The artifact at `out`, opened: float64 by node type, shape (num_nodes,), expected accesses per epoch.
     """
-    from tiering.scores import score_graph as score
-
-    check_output(out, [graph := open_checked(graph, Graph, verify), scores, train], cluster)
-    with reading(graph), carried(cluster) as carrier:
-        return score(
-            graph, method, out, scores=scores, train=train, seed=seed, threads=threads, memory=memory, force=force,
-            carrier=carrier, **options,
-        )  # fmt: skip
+    run, given = StageRun.split(out, options)
+    base = run.open_graph(graph)
+    run.check_output([base, scores, train])
+    refuse_reordered(base, "score")
+    asked: dict[str, Any] = {"scores": scores, "train": train, "seed": seed, "threads": run.threads}
+    asked |= {"memory": run.memory, **given}
+    if run.dry_run:
+        plan = scoring.plan_score(base, method, carrier=run.planner, **asked)
+        stage = plan.stage(base, GraphShape.of(base), run.path)
+        return run.estimate(stage, base, prefix="nodes/")  # type: ignore[no-any-return]
+    with run.carrier(base) as carrier:
+        return scoring.score_graph(base, method, out, force=run.force, carrier=carrier, **asked)
 
 
 def evaluate_scores(
@@ -334,11 +216,9 @@ def evaluate_scores(
     Evaluation
         Hit rates by score and capacity; shows them as a table and curves in notebooks.
     """
-    from tiering.evaluation import evaluate, named_scores
-
     judged = [open_checked(one, Scores, verify) for one in scores]
     with reading(graph := open_checked(graph, Graph, verify), *judged):
-        result = evaluate(graph, named_scores(graph, judged), parse_fanouts(fanouts), **options)
+        result = evaluation.evaluate(graph, named_scores(graph, judged), parse_fanouts(fanouts), **options)
         for artifact in (graph, *judged):
             artifact.finish_reads()
     return result
@@ -346,58 +226,59 @@ def evaluate_scores(
 
 def reorder_graph(
     graph: Graph | Pathlike,
-    scores: Scores | Pathlike,
+    scores: Scores | Pathlike | None,
     out: Pathlike,
     *,
     first: UserValues | None = None,
     features: bool = False,
-    threads: Threads = None,
-    memory: Memory = None,
-    force: bool = False,
-    verify: bool = True,
-    cluster: Workers = None,
+    **options: Unpack[StageKeywords],
 ) -> Graph:
     """Renumber the nodes of a graph by falling score; see `tiering.reorder.reorder_graph`.
 
     Parameters
     ----------
     graph, scores
-        A graph in original ids and scores of it, opened or by path.
-    features
-        Also write the feature tables in rank order; otherwise the features stay as the graph has them.
+        A graph in original ids and scores of it, opened or by path. Only a dry run takes no scores.
     first
         Nodes that come before all others, in the order given: an array of original ids, the path of a ``.npy`` file,
         or a mapping from node type to one of these. A layout fills its fastest tiers with them.
-    out, threads, memory, force, verify, cluster
-        As in every stage; see `tiering.pipeline.commands`.
+    features
+        Also write the feature tables in rank order; otherwise the features stay as the graph has them.
+    **options
+        Of every stage: ``threads``, ``memory``, ``force``, ``verify``, ``cluster``.
 
     Returns
     -------
     Graph
         The artifact at `out`, opened: ids are ranks, and `Graph.new_to_old` leads back.
     """
-    from tiering.reorder import order_nodes, read_first, require_memory
-    from tiering.reorder import reorder_graph as reorder
-
-    graph, scores = open_checked(graph, Graph, verify), open_checked(scores, Scores, verify)
-    refuse_reordered(graph)
-    check_output(out, [graph, scores, first], cluster)
-    with reading(graph, scores), carried(cluster) as carrier:
-        budget, workers = parse_memory(memory), parse_threads(threads)
-        chosen = None if first is None else read_first(graph, first)
+    run = StageRun(out, **options)
+    base: Any = run.open_graph(graph)
+    known: Any = None if run.dry_run and scores is None else run.open(scores, Scores)  # type: ignore[arg-type]
+    run.check_output([base, known, first])
+    refuse_reordered(base, "reorder")
+    if known is not None:
+        reorder.check_scores(base, known)
+    if features and isinstance(base, Graph):
+        checked_tables(base)
+    budget, threads, shape = parse_memory(run.memory), parse_threads(run.threads), GraphShape.of(base)
+    chosen = None if first is None else reorder.read_first(base, first)
+    if run.dry_run:
+        values = [] if known is None else [known.values(node_type) for node_type in base.node_types]
+        uncached = sum(map(uncached_bytes, values)) / max(1, sum(array.nbytes for array in values))
+        plan = reorder.plan_reorder(
+            shape, run.path, budget, threads, features, uncached, tuple(chosen or ()), run.planner
+        )
+        compared = (base.part("names"), None if features else base.features) if isinstance(base, Graph) else ()
+        return run.estimate(plan, *compared, shape=shape.reordered(run.path, features=features))  # type: ignore[no-any-return]
+    with run.carrier(base, known) as carrier:
         if carrier is None:
-            require_memory(budget, GraphShape.of(graph), features, workers, chosen or ())
-        order = order_nodes(graph, scores, workers, budget, first=chosen)
-        return reorder(
-            graph, scores, order, out, first=chosen, features=features, threads=workers, memory=budget, force=force,
-            carrier=carrier,
+            reorder.require_memory(budget, shape, features, threads, chosen or ())
+        order = reorder.order_nodes(base, known, threads, budget, first=chosen)
+        return reorder.reorder_graph(
+            base, known, order, out, first=chosen, features=features, threads=threads, memory=budget,
+            force=run.force, carrier=carrier,
         )  # fmt: skip
-
-
-def refuse_reordered(graph: Graph) -> None:
-    """Refuse to reorder a graph again."""
-    if graph.order is not None:
-        raise InputError(f"{graph.path}: this graph is reordered already; reorder the graph it was made from")
 
 
 def write_layout(
@@ -406,12 +287,7 @@ def write_layout(
     options: LayoutOptions | None = None,
     *,
     scores: Scores | Pathlike | None = None,
-    threads: Threads = None,
-    memory: Memory = None,
-    force: bool = False,
-    verify: bool = True,
-    cluster: Workers = None,
-    **settings: Unpack[LayoutKeywords],
+    **settings: Unpack[LayoutCommand],
 ) -> TieredLayout:
     """Place the feature rows of a reordered graph in tiers.
 
@@ -421,26 +297,20 @@ def write_layout(
         From `reorder_graph`, opened or by path.
     options, **settings
         Sizes one by one, ``gpu="8GiB", cpu="64GiB", ssd=["/nvme0", "/nvme1"]``, or whole:
-        `tiering.layout.LayoutOptions.of` says which there are.
+        `tiering.layout.LayoutOptions.of` says which there are. Of every stage: ``threads``, ``memory``, ``force``,
+        ``verify``, ``cluster``.
     scores
         Those that the graph was ordered by: with an adjacency cache, or to place edge features by the reads of
         lists that they predict.
-    out, threads, memory, force, verify, cluster
-        As in every stage; see `tiering.pipeline.commands`.
 
     Returns
     -------
     TieredLayout
         The layout at `out`, ready to read.
     """
-    import tiering
+    from tiering.loader.layout import TieredLayout
 
-    written = layout(
-        reordered, out, options, scores=scores, threads=threads, memory=memory, force=force, verify=verify,
-        cluster=cluster, **settings,
-    )  # fmt: skip
-    made: TieredLayout = tiering.open(written.path)
-    return made
+    return TieredLayout(layout(reordered, out, options, scores=scores, **settings))
 
 
 def layout(
@@ -449,27 +319,35 @@ def layout(
     options: LayoutOptions | None = None,
     *,
     scores: Scores | Pathlike | None = None,
-    threads: Threads = None,
-    memory: Memory = None,
-    force: bool = False,
-    verify: bool = True,
-    cluster: Workers = None,
-    **settings: Unpack[LayoutKeywords],
+    **settings: Unpack[LayoutCommand],
 ) -> Layout:
-    """Write the artifact of `write_layout`, which takes the same parameters."""
-    from tiering.layout import LayoutOptions
-    from tiering.layout import write_layout as write
+    """Write the artifact of `write_layout`, which takes the same parameters.
 
-    asked = LayoutOptions.resolve(options, settings)
-    known = None if scores is None else open_checked(scores, Scores, verify)
-    read = (graph := open_checked(graph, Graph, verify), *(() if known is None else (known,)))
-    check_output(out, read, cluster, asked.folders)
-    with reading(*read), carried(cluster) as carrier:
+    A dry run measures costs that are to be measured (`fit`). Without a graph yet, all scores count as equal.
+    """
+    run, sizes = StageRun.split(out, settings)
+    asked, base = LayoutOptions.resolve(options, sizes), run.open_graph(graph)
+    known = None if scores is None else run.open(scores, Scores)
+    read = (base,) if known is None else (base, known)
+    run.check_output(read, asked.folders)
+    if isinstance(base, GraphShape):
+        tables = base.tables | (dict(sorted(base.edge_tables.items())) if asked.edge_features else {})
+        plan = plan_future_layout(base.path, tables, asked)
+        return run.estimate(plan.stage(run.path, parse_memory(run.memory), 0, run.planner))  # type: ignore[no-any-return]
+    with run.carrier(*read) as carrier:
         if asked.fit is not None:
             from tiering.loader.gpu.fit import fit_costs
 
-            asked = fit_costs(asked, graph, known, memory)
-        return write(graph, out, asked, scores=known, threads=threads, memory=memory, force=force, carrier=carrier)
+            asked = fit_costs(asked, base, known, run.memory)
+        if not run.dry_run:
+            return placement.write_layout(
+                base, out, asked, scores=known, threads=run.threads, memory=run.memory, force=run.force,
+                carrier=carrier,
+            )  # fmt: skip
+        tables, shape, budget = checked_tables(base), GraphShape.of(base), parse_memory(run.memory)
+        plan = placement.plan_layout(base, tables, asked, known, budget)
+        copied = 0 if disk_of(base.path) == disk_of(run.path) else shape.graph_bytes() + shape.order_bytes()
+        return run.estimate(plan.stage(run.path, budget, copied, run.planner), base)  # type: ignore[no-any-return]
 
 
 def export_layout(
@@ -477,45 +355,44 @@ def export_layout(
     out: Pathlike,
     *,
     original_order: bool = False,
-    threads: Threads = None,
-    memory: Memory = None,
-    force: bool = False,
-    verify: bool = True,
+    **options: Unpack[StageKeywords],
 ) -> Export:
     """Write a layout or graph as ``.npy`` files for other programs; see `tiering.exports.write_export`."""
-    from tiering.exports import write_export
-
-    with reading(artifact := open_exportable(layout, verify)):
-        return write_export(artifact, out, original_order=original_order, threads=threads, memory=memory, force=force)
-
-
-def open_exportable(artifact: TieredLayout | Layout | Graph | Pathlike, verify: bool = False) -> Layout | Graph:
-    """Open a layout or graph to export, if given as a path; other artifacts are refused."""
-    one: Any = open_artifact(artifact) if isinstance(artifact, str | os.PathLike) else artifact
-    one = getattr(one, "artifact", one)  # of a layout that is ready to read
-    if not isinstance(one, Layout | Graph):
-        kind = getattr(one, "kind", type(one).__name__)
-        raise InputError(f"{getattr(one, 'path', one)}: expected a layout or a graph to export, found {kind}")
-    if verify:
-        one.verify_reads()
-    return one
-
-
-@contextmanager
-def reading(*artifacts: Artifact) -> Iterator[None]:
-    """Say which of these is damaged where the core refuses what was read of them: `FormatError`, not `RefusedError`."""
-    try:
-        yield
-    except RefusedError as error:
-        for artifact in artifacts:
-            artifact.finish_reads()  # says it best, where checksums tell
-        places = ", ".join(str(artifact.path) for artifact in artifacts)
-        raise FormatError(f"{places}: {error}; an input is damaged: run `tiering check --full` on each") from error
+    run = StageRun(out, **options)
+    artifact: Any = open_artifact(layout) if isinstance(layout, str | os.PathLike) else layout
+    artifact = getattr(artifact, "artifact", artifact)  # of a layout that is ready to read
+    if not isinstance(artifact, Layout | Graph):
+        kind = getattr(artifact, "kind", type(artifact).__name__)
+        raise InputError(f"{getattr(artifact, 'path', artifact)}: expected a layout or a graph to export, found {kind}")
+    if run.cluster is not None:
+        raise InputError("cluster: an export is not cut into tasks; leave it out")
+    run.check_output([artifact])
+    if run.dry_run:
+        source = ExportSource(artifact, original=original_order)
+        return run.estimate(exports.plan_export(source, run.path, parse_memory(run.memory), parse_threads(run.threads)))  # type: ignore[no-any-return]
+    if run.verify:
+        artifact.verify_reads()
+    with reading(artifact):
+        return exports.write_export(
+            artifact, out, original_order=original_order, threads=run.threads, memory=run.memory, force=run.force
+        )
 
 
-def open_checked(artifact: A | Pathlike, kind: type[A], verify: bool = False) -> A:
-    """Open an artifact, if given as a path; with `verify`, what is read of it is compared with its checksums."""
-    one = artifact if isinstance(artifact, kind) else kind.open(artifact)  # type: ignore[arg-type]
-    if verify:
-        one.verify_reads()
-    return one
+def _dry_run(command: Callable[P, Any]) -> Callable[P, Estimate]:
+    """Return the dry run of a command, which takes the same, and sizes in the place of a graph that does not exist."""
+
+    @wraps(command)
+    def estimate(*args: P.args, **options: P.kwargs) -> Estimate:
+        return Estimate((command(*args, **options, dry_run=True).stage,))  # type: ignore[arg-type]
+
+    estimate.__name__ = f"estimate_{command.__name__.partition('_')[0]}"
+    estimate.__doc__ = f"Estimate what `{command.__name__}` would take; nothing is written."
+    return estimate
+
+
+estimate_import, estimate_score, estimate_reorder = (
+    _dry_run(import_graph),
+    _dry_run(score_graph),
+    _dry_run(reorder_graph),
+)
+estimate_layout, estimate_export = _dry_run(layout), _dry_run(export_layout)

@@ -8,57 +8,43 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tiering.arguments import check_names
 from tiering.errors import InputError, MissingError
+from tiering.layout.options import LayoutOptions, LayoutSettings
 from tiering.memory import parse_memory
-
-if TYPE_CHECKING:
-    from tiering.layout import LayoutOptions
-
-SECTIONS: dict[str, tuple[str, ...] | None] = {
-    "dataset": None,
-    "score": None,
-    "reorder": ("first", "features"),
-    "layout": ("gpu", "peer", "cpu", "ssd", "page", "adjacency_cache", "access_costs", "fit", "edge_features"),
-    "output": ("dir",),
-    "run": ("memory",),
-}
-"""Sections of the configuration and their keys.
-
-``dataset`` takes path, format, edge_ids, checksum_features and the options of the source; ``score`` takes method, from
-(a file, or a table of files by node type), train, seed and the options of the methods; ``first`` of ``reorder`` is as
-from.
-"""
+from tiering.options import options_of
+from tiering.pipeline.sources import CHECKSUM_FEATURES
+from tiering.scores.methods import AUTO, METHODS
+from tiering.scores.request import OPTIONS, check_options
 
 
 @dataclass(frozen=True)
 class ChainConfig:
-    """A chain of stages to run; paths are absolute."""
+    """A chain of stages to run; paths are absolute.
+
+    `source`, `format`, `edge_ids` and `dataset` (further options) are of the import; `score` has arguments of
+    `tiering.pipeline.score_graph`; `first` (a file, or files by node type) and `features` are of the reorder; `out` is
+    the directory of the artifacts.
+    """
 
     source: Path
     format: str
     edge_ids: bool
     dataset: dict[str, Any]
-    """Further options of the source."""
     score: dict[str, Any]
-    """Arguments of `tiering.pipeline.score_graph`."""
     first: Any
-    """Nodes that come first: a file, or files by node type."""
     features: bool
-    """Write the feature tables in rank order too."""
     layout: LayoutOptions
-    """With an adjacency cache the layout needs the scores."""
     out: Path
-    """Directory of the artifacts."""
     memory: str | int | None = None
 
 
 def read_config(path: Path) -> ChainConfig:
     """Read a configuration; paths in it are relative to the file."""
     document, base = _sections(path), path.absolute().parent
-    dataset, score, layout = document["dataset"], document["score"], document["layout"]
+    dataset, score, reorder = document["dataset"], document["score"], document["reorder"]
     if "from" in score:
         score["scores"] = _relative_files(score.pop("from"), base)
     if isinstance(score.get("train"), str):
@@ -69,17 +55,29 @@ def read_config(path: Path) -> ChainConfig:
         edge_ids=bool(dataset.pop("edge_ids", False)),
         dataset=dataset,
         score=score,
-        first=_relative_files(document["reorder"]["first"], base) if "first" in document["reorder"] else None,
-        features=bool(document["reorder"].get("features", False)),
-        layout=_layout_options(path, layout, score),
+        first=_relative_files(reorder["first"], base) if "first" in reorder else None,
+        features=bool(reorder.get("features", False)),
+        layout=_layout_options(path, document["layout"], score),
         out=base / str(document["output"].get("dir", ".")),
         memory=document["run"].get("memory"),
     )
 
 
-def _sections(path: Path) -> dict[str, dict[str, Any]]:
-    from tiering.scores.request import OPTIONS, check_options
+def _known_sections() -> dict[str, tuple[str, ...]]:
+    """Return the sections of a configuration with their keys."""
+    from tiering.datasets.options import ImportOptions
 
+    return {
+        "dataset": ("path", "format", "edge_ids", CHECKSUM_FEATURES, *(field.name for field in fields(ImportOptions))),
+        "score": ("method", "from", "train", "seed", *OPTIONS),
+        "reorder": ("first", "features"),
+        "layout": tuple(options_of(LayoutSettings)),
+        "output": ("dir",),
+        "run": ("memory",),
+    }
+
+
+def _sections(path: Path) -> dict[str, dict[str, Any]]:
     toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     if not path.is_file():
         raise MissingError(f"{path}: no such file")
@@ -87,11 +85,12 @@ def _sections(path: Path) -> dict[str, dict[str, Any]]:
         document = toml.loads(path.read_text())
     except (toml.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not valid TOML: {error}") from error
-    _refuse_unknown(path, "section", document, tuple(SECTIONS))
+    known = _known_sections()
+    _refuse_unknown(path, "section", document, tuple(known))
     for name, section in document.items():
         if not isinstance(section, dict):
             raise InputError(f"{path}: {name}: expected a section [{name}], found {section!r}")
-        _refuse_unknown(path, f"[{name}] key", section, SECTIONS[name] or _stage_keys(name))
+        _refuse_unknown(path, f"[{name}] key", section, known[name])
         with _section(path, name):
             check_names(section)
     with _section(path, "score"):
@@ -100,19 +99,7 @@ def _sections(path: Path) -> dict[str, dict[str, Any]]:
         parse_memory(document.get("run", {}).get("memory"))
     if "path" not in document.get("dataset", {}):
         raise InputError(f"{path}: [dataset] path: expected the path of the dataset, found none")
-    return {name: dict(document.get(name, {})) for name in SECTIONS}
-
-
-def _stage_keys(section: str) -> tuple[str, ...]:
-    """Return the keys of a section that a stage defines."""
-    if section == "score":
-        from tiering.scores.request import OPTIONS
-
-        return ("method", "from", "train", "seed", *OPTIONS)
-    from tiering.datasets.options import ImportOptions
-    from tiering.pipeline.commands import CHECKSUM_FEATURES
-
-    return ("path", "format", "edge_ids", CHECKSUM_FEATURES, *(field.name for field in fields(ImportOptions)))
+    return {name: dict(document.get(name, {})) for name in known}
 
 
 @contextmanager
@@ -125,15 +112,11 @@ def _section(path: Path, name: str) -> Iterator[None]:
 
 
 def _layout_options(path: Path, section: dict[str, Any], score: Mapping[str, Any]) -> LayoutOptions:
-    from tiering.layout import LayoutOptions
-    from tiering.scores.methods import AUTO, METHODS
-
     base, folders = path.absolute().parent, section.get("ssd", [])
     section["ssd"] = [base / str(folder) for folder in ([folders] if isinstance(folders, str) else folders)]
-    if "access_costs" in section:
-        section["access_costs"] = base / str(section["access_costs"])
-    if section.get("fit", "auto") != "auto":
-        section["fit"] = base / str(section["fit"])
+    for name in ("access_costs", "fit"):
+        if section.get(name, "auto") != "auto":
+            section[name] = base / str(section[name])
     with _section(path, "layout"):
         options = LayoutOptions.of(**section)
     sampled = [name for name, method in METHODS.items() if "fanouts" in method.options]

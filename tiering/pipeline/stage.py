@@ -1,0 +1,175 @@
+"""The part of a command that all share: inputs opened, the output checked, the carrier of its tasks, its dry run."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias, TypedDict, TypeVar
+
+from tiering.artifacts.artifact import Artifact
+from tiering.artifacts.overlap import refuse_overlap
+from tiering.artifacts.reader import uncached_bytes
+from tiering.errors import FormatError, InputError, RefusedError
+from tiering.formats.graph import Graph
+from tiering.formats.shape import GraphShape, SizedGraph
+from tiering.memory import Budget
+from tiering.plan import StageEstimate, StepEstimate
+from tiering.run.carrier import Carrier, ClusterOptions
+from tiering.units import parse_threads
+
+A = TypeVar("A", bound=Artifact)
+Pathlike = str | os.PathLike[str]
+Memory = str | int | Budget | None
+Threads = int | str | None
+Workers: TypeAlias = "ClusterOptions | Carrier | None"
+
+
+class StageKeywords(TypedDict, total=False):
+    """Keywords of every stage, for editors and type checkers; `tiering.pipeline.commands` explains them."""
+
+    threads: Threads
+    memory: Memory
+    force: bool
+    verify: bool
+    cluster: Workers
+
+
+class DryRun(NamedTuple):
+    """A stage that was only planned: what it takes, and the sizes of the graph that it would leave."""
+
+    stage: StageEstimate
+    shape: GraphShape | None = None
+
+
+@dataclass(frozen=True)
+class StageRun:
+    """One call of a command: its output, and the options that every stage takes."""
+
+    out: Pathlike
+    threads: Threads = None
+    memory: Memory = None
+    force: bool = False
+    verify: bool = True
+    cluster: Workers = None
+    dry_run: bool = False
+    """The stage is planned, not run: sizes may stand in the place of a graph, and nothing is written."""
+    checked: bool = False
+    """The output was checked by the caller."""
+
+    @classmethod
+    def split(cls, out: Pathlike, options: Mapping[str, Any]) -> tuple[StageRun, dict[str, Any]]:
+        """Return the run, and those of `options` that are not every stage's."""
+        own = {field.name for field in fields(cls)}
+        shared = {name: value for name, value in options.items() if name in own}
+        return cls(out, **shared), {name: value for name, value in options.items() if name not in own}
+
+    @property
+    def path(self) -> Path:
+        """The absolute path of the output."""
+        return Path(self.out).absolute()
+
+    def open(self, artifact: A | Pathlike, kind: type[A]) -> A:
+        """Open an artifact, if given as a path; what a run reads of it is compared with its checksums."""
+        return open_checked(artifact, kind, self.verify and not self.dry_run)
+
+    def open_graph(self, graph: SizedGraph | Pathlike) -> Any:
+        """Open a graph; a dry run takes its sizes too."""
+        sizes = self.dry_run and isinstance(graph, GraphShape)
+        return graph if sizes else self.open(graph, Graph)  # type: ignore[arg-type]
+
+    def check_output(
+        self, reads: Iterable[Any], ssd: Iterable[Path] = (), around: Iterable[tuple[Path, str]] = ()
+    ) -> None:
+        """Refuse an output that overlaps what the command reads or where else it writes.
+
+        `reads` are artifacts, paths, mappings to paths, texts such as ``paper=ids.npy,author=1%``, or arrays.
+        """
+        options: Any = getattr(self.cluster, "options", self.cluster)
+        stores = [] if options is None or options.store is None else [Path(options.store)]
+        if not self.checked:
+            refuse_overlap(self.path, _paths(reads), [*ssd, *stores], around)
+
+    @contextmanager
+    def carrier(self, *read: Artifact) -> Iterator[Carrier | None]:
+        """Start the carrier; when all went well, remove what its tasks wrote to the shuffle.
+
+        Errors of the core name the artifacts that are `read`.
+        """
+        with reading(*read), open_carrier(self.cluster) as carrier:
+            yield carrier
+            if carrier is not None:
+                carrier.finish()
+
+    @property
+    def planner(self) -> Carrier | None:
+        """The carrier of a dry run, which is only asked what it cuts."""
+        cluster: Any = self.cluster
+        return Carrier(cluster) if cluster is not None and cluster.cuts else None
+
+    def estimate(
+        self, stage: StageEstimate, *compared: object, prefix: str = "", shape: GraphShape | None = None
+    ) -> Any:
+        """Return the `DryRun` of a stage that compares artifacts with their checksums before it publishes results."""
+        nbytes = sum(_uncached_files(artifact, prefix) for artifact in compared if isinstance(artifact, Artifact))
+        step = StepEstimate("checksums", "compared at the end", disk_read=nbytes)
+        steps = (*stage.steps, step) if nbytes else stage.steps
+        return DryRun(replace(stage, steps=steps, threads=parse_threads(self.threads)), shape)
+
+
+def _uncached_files(artifact: Artifact, prefix: str) -> int:
+    """Return the bytes of an artifact's files outside the page cache, without feature tables, read row by row."""
+    files = [name for name, entry in artifact.manifest.files.items() if entry.bytes and name.startswith(prefix)]
+    inside = [artifact.part(name) for name in artifact.parts() if name != "features"]
+    own = sum(uncached_bytes(artifact.manifest.array(name)) for name in files)
+    return own + sum(_uncached_files(part, prefix) for part in inside if part is not None)
+
+
+def _paths(reads: Iterable[Any]) -> Iterator[Path]:
+    for one in reads:
+        if isinstance(one, Mapping | list | tuple):
+            yield from _paths(one.values() if isinstance(one, Mapping) else one)
+        elif isinstance(one, str | os.PathLike):
+            texts = (os.fsdecode(one), *re.split("[,=]", os.fsdecode(one)))
+            yield from (Path(text) for text in texts if text and Path(text).exists())
+        elif hasattr(one, "path"):
+            yield Path(one.path)
+
+
+def refuse_reordered(graph: SizedGraph, verb: str) -> None:
+    """Refuse to `verb` a graph whose ids are ranks."""
+    if isinstance(graph, Graph) and graph.order is not None:
+        raise InputError(f"{graph.path}: this graph is reordered already; {verb} the graph it was made from")
+
+
+@contextmanager
+def open_carrier(cluster: Workers) -> Iterator[Carrier | None]:
+    """Start a carrier from options, and end it; ``None`` where these cut nothing."""
+    if isinstance(cluster, ClusterOptions):
+        with Carrier(cluster) as carrier:
+            yield carrier if cluster.cuts else None
+    else:
+        yield cluster
+
+
+@contextmanager
+def reading(*artifacts: Artifact) -> Iterator[None]:
+    """Say which of these is damaged where the core refuses what was read of them: `FormatError`, not `RefusedError`."""
+    try:
+        yield
+    except RefusedError as error:
+        for artifact in artifacts:
+            artifact.finish_reads()  # says it best, where checksums tell
+        places = ", ".join(str(artifact.path) for artifact in artifacts)
+        raise FormatError(f"{places}: {error}; an input is damaged: run `tiering check --full` on each") from error
+
+
+def open_checked(artifact: A | Pathlike, kind: type[A], verify: bool = False) -> A:
+    """Open an artifact, if given as a path; with `verify`, what is read of it is compared with its checksums."""
+    one = artifact if isinstance(artifact, kind) else kind.open(artifact)  # type: ignore[arg-type]
+    if verify:
+        one.verify_reads()
+    return one
