@@ -9,47 +9,29 @@ from typing import Annotated
 
 import typer
 
+from tiering.loader import open_layout
+from tiering.loader.options import MemoryOptions, PipelineOptions, ReadOptions, SeedOptions
 from tiering.sampling import SamplingOptions
 
 from .options import Call, Common, Group, Seed, flag, takes
 from .output import print_json, print_line
 
+_TABLES = (SeedOptions, MemoryOptions, ReadOptions, PipelineOptions, SamplingOptions)
 
-@takes(Group(SamplingOptions), Group(Common, ("json",)))
+
+@takes(*map(Group, _TABLES), Group(Common, ("json",)))
 def trace_command(
     call: Call,
     layout: Annotated[Path, typer.Argument(metavar="LAYOUT", help="Layout.", show_default=False)],
-    split: Annotated[str, flag("Whose nodes batches start from.", "--split", metavar="NAME", default=True)] = "train",
-    memory: Annotated[
-        str, flag("Of the loader: 8GiB, 50%, auto; tiers: no look-ahead.", "--memory", metavar="SIZE", default=True)
-    ] = "auto",
-    window: Annotated[
-        str, flag("Batches that are read together, at most, or auto.", "--window", metavar="N", default=True)
-    ] = "auto",
-    ssd_model: Annotated[
-        Path | None, flag("Speed of the disks, as doctor --json finds it.", "--ssd-model", metavar="FILE")
-    ] = None,
-    engine: Annotated[
-        str, flag("How SSDs are read.", "--engine", metavar="auto|io_uring|threads", default=True)
-    ] = "auto",
-    workers: Annotated[int, flag("Threads that sample.", "--workers", metavar="N", default=True, min=1)] = 2,
     epochs: Annotated[int, flag("Epochs to replay.", "--epochs", metavar="N", default=True, min=1)] = 1,
     batches: Annotated[int, flag("Of an epoch, at most; 0: all.", "--batches", metavar="N", default=True, min=0)] = 0,
     seed: Seed = 0,
 ) -> None:
     """Replay epochs of the loader without a model: how fast batches come, from where, and what that is bound by."""
-    from tiering.errors import InputError
-    from tiering.loader import open_layout
-
-    if window != "auto" and not window.isdigit():
-        raise InputError(f"--window: expected auto or a whole number of at least 1, found {window!r}")
-    sampling = call.collect(SamplingOptions)
+    asked = {name: value for table in _TABLES for name, value in call.collect(table).items()}
     found = []
     with open_layout(layout) as opened:
-        loader = opened.loader(
-            split, seed=seed, memory=memory, window=window if window == "auto" else int(window), ssd_model=ssd_model,
-            engine=engine, workers=workers, progress=True, **sampling,
-        )  # fmt: skip
+        loader = opened.loader(seed=seed, progress=True, **asked)
         for epoch in range(epochs):
             loader.reset_counters()
             start, first, count = time.perf_counter(), 0.0, 0

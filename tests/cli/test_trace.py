@@ -52,7 +52,7 @@ def test_what_is_printed(layout: Path, capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--window", "few"], "--window: expected auto or a whole number of at least 1, found 'few'"),
+        (["--window", "few"], "window: expected auto or a whole number of at least 1, found 'few'"),
         (["--window", "0"], "window: expected auto or a whole number of at least 1, found 0"),
         (["--memory", "much"], "memory"),
         (["--engine", "aio"], "engine: expected one of auto, io_uring, threads, found 'aio'"),

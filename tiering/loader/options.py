@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict
 
 import numpy as np
 
 from tiering import native
 from tiering.errors import InputError
+from tiering.options import option
 from tiering.sampling import Negatives, SamplingOptions
 from tiering.sampling.options import SamplingKeywords
 from tiering.units import parse_device, parse_fanouts
@@ -35,7 +37,7 @@ class FeatureSource(Protocol):
 class ReadOptions:
     """Options of reading rows from memory and SSD."""
 
-    engine: str = "auto"
+    engine: str = option("auto", "How SSDs are read.", "auto|io_uring|threads")
     """Engine that reads the ssd tier: ``auto`` (io_uring, else threads; logged), ``io_uring``, ``threads``."""
     depth: int = native.DEFAULT_DEPTH
     """SSD reads in flight at most: the default saturates one NVMe SSD."""
@@ -74,7 +76,7 @@ class DeviceOptions:
 class SeedOptions:
     """Nodes that batches start from, and their order."""
 
-    split: str | None = "train"
+    split: str | None = option("train", "Whose nodes batches start from.", "NAME")
     """Split whose nodes are the seeds."""
     node_type: str | None = None
     """Type of the seeds; optional where one type has the split."""
@@ -107,7 +109,7 @@ class LinkOptions:
 class PipelineOptions:
     """Options of the background stages that make batches."""
 
-    workers: int = 2
+    workers: int = option(2, "Threads that sample.", "N")
     """Threads that sample."""
     prefetch: int = 2
     """Batches kept ready beyond those being worked on."""
@@ -138,14 +140,19 @@ class PipelineOptions:
 class MemoryOptions:
     """Memory for rows of the ssd tier, and the loader's lookahead."""
 
-    memory: Any = "auto"
+    memory: Any = option(
+        "auto", "Of the loader: 8GiB, 50%, auto; tiers: no look-ahead.", "SIZE", cli=str, cli_default="auto"
+    )
     """Memory that this process, or all of its machine that share host memory, may hold (``8GiB``, ``50%``, ``auto``:
     most of what is free): tiers, batches, samplers, the adjacency in the page cache. Rows of the ssd tier are read
     into memory at first if all fit in addition, else into a buffer ahead of the batches; for a GPU both are
     page-locked. ``tiers``: the layout's memory tiers alone; each batch reads its rows of the ssd tier by itself."""
-    window: int | str = "auto"
+    window: int | str = option(
+        "auto", "Batches that are read together, at most, or auto.", "N", cli=str, cli_default="auto",
+        from_cli=lambda text: int(text) if text.isdigit() else text,
+    )  # fmt: skip
     """Batches whose rows are read together, in the order of their pages; ``auto``: chosen by simulation."""
-    ssd_model: Any = None
+    ssd_model: Any = option(None, "Speed of the disks, as doctor --json finds it.", "FILE", cli=Path | None)
     """JSON file with ``reads_per_second`` and ``bytes_per_second`` of the disks, as of ``tiering doctor --json``;
     measured by default."""
 
