@@ -19,20 +19,22 @@ GRAPHS, TIERS, INSPECT = "Get a graph", "Prepare tiers", "Look and measure"
 COMMANDS = {
     "import": ("source", GRAPHS, "Import a dataset as a graph: adjacency by destination, labels, splits."),
     "generate": ("source", GRAPHS, "Generate a dataset in IGB's format."),
-    "score": ("score", TIERS, "Predict how often training will read each node's features, and its adjacency."),
+    "score": ("stages", TIERS, "Predict how often training will read each node's features, and its adjacency."),
     "evaluate": ("evaluate", TIERS, "Count the reads of sampled epochs: what would a cache of each score serve?"),
-    "reorder": ("reorder", TIERS, "Renumber the nodes by score, hottest first."),
-    "layout": ("layout", TIERS, "Cut the feature rows into tiers and write the files each is loaded from."),
-    "export": ("export", TIERS, "Write adjacency, features, labels and splits as .npy files for other programs."),
-    "run": ("run_config", TIERS, "Run the whole chain from one file; started again, it goes on where it stopped."),
-    "check": ("check", INSPECT, "Print every problem of an artifact and of those inside it."),
+    "reorder": ("stages", TIERS, "Renumber the nodes by score, hottest first."),
+    "layout": ("stages", TIERS, "Cut the feature rows into tiers and write the files each is loaded from."),
+    "export": ("stages", TIERS, "Write adjacency, features, labels and splits as .npy files for other programs."),
+    "run": ("stages", TIERS, "Run the whole chain from one file; started again, it goes on where it stopped."),
+    "check": ("look", INSPECT, "Print every problem of an artifact and of those inside it."),
     "datasets": ("datasets", INSPECT, "List published datasets with what importing them takes."),
-    "info": ("info", INSPECT, "Say what an artifact is, or what this installation is."),
-    "doctor": ("doctor", INSPECT, "Say what this machine gives: memory, io_uring, GPUs, speed of SSDs."),
+    "info": ("look", INSPECT, "Say what an artifact is, or what this installation is."),
+    "doctor": ("look", INSPECT, "Say what this machine gives: memory, io_uring, GPUs, speed of SSDs."),
     "trace": ("trace", INSPECT, "Replay epochs of the loader without a model: how fast batches come."),
 }
 """Module, group and summary of each command; the function is ``NAME_command``."""
-_SETTINGS = {"help_option_names": ["-h", "--help"]}
+_SETTINGS: dict[str, Any] = {
+    "add_completion": False, "rich_markup_mode": "rich", "context_settings": {"help_option_names": ["-h", "--help"]}
+}  # fmt: skip
 
 
 class _Commands(TyperGroup):
@@ -54,20 +56,15 @@ class _Commands(TyperGroup):
 @cache
 def _load(name: str) -> Any:
     module = import_module(f".{COMMANDS[name][0]}", __package__)
-    alone = typer.Typer(add_completion=False, rich_markup_mode="rich", context_settings=_SETTINGS)
+    alone = typer.Typer(**_SETTINGS)
     alone.command(name)(getattr(module, f"{name}_command"))
     return typer.main.get_command(alone)
 
 
 app = typer.Typer(
-    name="tiering",
-    cls=_Commands,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    context_settings=_SETTINGS,
+    name="tiering", cls=_Commands, no_args_is_help=True, **_SETTINGS,
     epilog="Environment: TIERING_DEBUG=1 shows the traceback of an error, like --debug.",
-)
+)  # fmt: skip
 
 
 def _version(asked: bool) -> None:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+from tiering import doctor
+from tiering.artifacts.overlap import refuse_overlap
 from tiering.errors import CapabilityError, InputError, MissingError
+from tiering.evaluation import plot as draw
 from tiering.evaluation.options import TIERS, EvaluationOptions
+from tiering.evaluation.tables import evaluation_tables, notes_on
+from tiering.formats.graph import Graph
+from tiering.formats.scores import Scores
+from tiering.layout import parse_capacities
 from tiering.options import options_of
+from tiering.pipeline import evaluate_scores
+from tiering.readahead.disk_speed import DiskSpeed
 from tiering.sampling import SamplingOptions
 from tiering.units import parse_bytes, parse_fanouts, parse_threads
 
 from .options import Call, Common, GraphArgument, Group, Seed, Train, flag, takes
 from .output import note, print_json, print_line, print_parts
-
-if TYPE_CHECKING:
-    from tiering.readahead.disk_speed import DiskSpeed
 
 _FANOUTS = options_of(SamplingOptions)["fanouts"]
 _PLOT_FORMATS = (".png", ".svg", ".pdf")
@@ -48,33 +55,22 @@ def evaluate_command(
 
     Several --fanouts give one table each, and --plot draws their depths next to each other.
     """
-    from tiering.evaluation import evaluate, named_scores
-    from tiering.evaluation.tables import evaluation_tables, notes_on
-    from tiering.formats.graph import Graph
-    from tiering.formats.scores import Scores
-    from tiering.layout import parse_capacities
-
     if plot is not None:
         _check_plot(plot, [graph, *(scores or [])])
-    asked: dict[str, Any] = call.collect(EvaluationOptions)
+    asked: dict[str, Any] = {**call.collect(EvaluationOptions), **call.collect(SamplingOptions)}
     for name, parse in (("ssd_model", _parse_ssd_model), ("shares", _parse_shares), ("row_bytes", _parse_row_bytes)):
         if name in asked:
             asked[name] = parse(asked[name])
-    opened, artifacts = Graph.open(graph), [Scores.open(path) for path in scores or []]
-    for artifact in (opened, *artifacts):
-        artifact.verify_reads(not call.no_verify)
-    named = named_scores(opened, artifacts)
-    how = {"seed": seed, **call.collect(SamplingOptions)}
-    walks = [name for name in ("num_walks", "walk_length", "restart", "metapaths") if name in how]
+    base, judged = Graph.open(graph), [Scores.open(path) for path in scores or []]
+    walks = [name for name in ("num_walks", "walk_length", "restart", "metapaths") if name in asked]
     if walks and call.sampler != "pinsage":
         note(f"note: {', '.join(walks).replace('_', ' ')} has no effect on sampler {call.sampler}, only on pinsage")
     if (gpu, peer, cpu, ssd) != (None, None, None, False):
         asked["tiers"] = parse_capacities(gpu, peer, cpu, ssd=ssd)
-    asked |= {"train": train, "threads": parse_threads(call.threads), "memory": call.memory}
+    asked |= {"train": train, "seed": seed, "threads": parse_threads(call.threads), "memory": call.memory}
+    asked["verify"] = not call.no_verify
     hops = [parse_fanouts(text) for text in fanouts or ["10,10,10"]]
-    results = [evaluate(opened, named, SamplingOptions(fanout, **how), **asked) for fanout in hops]
-    for artifact in (opened, *artifacts):
-        artifact.finish_reads()
+    results = [evaluate_scores(base, judged, fanouts=each, **asked) for each in hops]
     for text in notes_on(results):
         note(f"note: {text}")
     if call.json:
@@ -87,8 +83,6 @@ def evaluate_command(
             if len(results) > 1:
                 print_line("")
     if plot is not None:
-        from tiering.evaluation import plot as draw
-
         draw(results, plot)
         note(f"plot: {plot}")
 
@@ -119,19 +113,12 @@ def _parse_ssd_model(model: str) -> DiskSpeed | str:
     folder = Path(model.removeprefix(_MEASURED))
     if not model.startswith(_MEASURED) or not folder.is_dir():
         raise InputError(f"--ssd-model: expected a file, or {_MEASURED} and a directory of the disk, found {model!r}")
-    from tiering.doctor import measure_disk
-    from tiering.readahead.disk_speed import DiskSpeed
-
-    figures = measure_disk(folder, 1 << 30, 2.0)
+    figures = doctor.measure_disk(folder, 1 << 30, 2.0)
     return DiskSpeed(figures["reads_per_second"], figures["bytes_per_second"])
 
 
 def _check_plot(plot: Path, reads: list[Path]) -> None:
     """Refuse a plot that would fail after minutes of sampling, and a file in an artifact that is read."""
-    from importlib.util import find_spec
-
-    from tiering.artifacts.overlap import refuse_overlap
-
     refuse_overlap(plot.absolute(), reads)
     if plot.suffix.lower() not in _PLOT_FORMATS:
         raise InputError(f"--plot {plot}: expected a file name ending in {', '.join(_PLOT_FORMATS)}")

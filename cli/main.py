@@ -84,24 +84,20 @@ def describe_error(error: BaseException) -> tuple[int, str]:
         return USAGE, _usage_line(error)
     if isinstance(error, typer.Abort):
         return INTERRUPTED, "interrupted"
-    if (
-        isinstance(error, OSError)
-        and not isinstance(error, TieringError)
-        and error.strerror
-        and error.errno is not None
-    ):
+    own = isinstance(error, TieringError)
+    if isinstance(error, OSError) and not own and error.strerror and error.errno is not None:
         place = f"{error.filename}: " if error.filename else ""
         error = StorageError(error.errno, f"{place}{error.strerror}")
-    text = one_line(str(error))
-    if isinstance(error, MemoryError) and not isinstance(error, TieringError):
+    kind, text = type(error).__name__, one_line(str(error))
+    if isinstance(error, MemoryError) and not own:
         detail = f" ({text})" if text else ""
         return 1, f"error: out of memory{detail}; use a smaller input or a machine with more memory"
     if isinstance(error, (TieringError, OSError)) and not isinstance(error, InternalError):
-        return getattr(error, "exit_code", 1), f"error: {text or type(error).__name__}"
+        return getattr(error, "exit_code", 1), f"error: {text or kind}"
     if isinstance(error, RefusedError):
         return 1, f"error: {text}; an input is damaged: run `tiering check --full` on each"
     return INTERNAL, (
-        f"internal error: {type(error).__name__}: {text or type(error).__name__}; "
+        f"internal error: {kind}: {text or kind}; "
         "this is a bug in tiering: run again with --debug and report what it prints"
     )
 

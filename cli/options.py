@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
@@ -15,12 +15,9 @@ from tiering.options import Option, option, options_of, spell_flag
 from tiering.run.carrier import ClusterOptions
 from tiering.units import parse_threads
 
-from .describe import print_artifact, print_estimate
+from .output import print_artifact, print_estimate
 
-if TYPE_CHECKING:
-    from tiering.artifacts.artifact import Artifact
-
-A = TypeVar("A", bound="Artifact")
+A = TypeVar("A")
 _COMMON = "Common options"
 MEMORY = Option("Memory to stay within, such as 8GiB or 50%; page cache is free.", "SIZE|auto", _COMMON)
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tiering.description import Fields, Line, Part, Table
 from tiering.progress import note as note
 from tiering.progress import printable as printable
+
+if TYPE_CHECKING:
+    from tiering.plan import Estimate
 
 _WIDTH = 150
 """Columns where standard output is no terminal: wide enough that tables do not wrap in a log."""
@@ -65,3 +68,20 @@ def print_parts(parts: Sequence[Part]) -> None:
             print_fields(part.values)
         elif isinstance(part, Line):
             print_line(part.text)
+
+
+def print_artifact(artifact: Any, as_json: bool) -> None:
+    """Print what an artifact or an export is: one JSON document, or tables."""
+    if as_json:
+        print_json(artifact.summary())
+    else:
+        print_parts(artifact.describe())
+
+
+def print_estimate(estimate: Estimate, as_json: bool) -> None:
+    """Print an estimate, one JSON document or a table per stage; raises `StorageError` then if a disk is too small."""
+    if as_json:
+        print_json(estimate.to_json())
+    else:
+        print_parts(estimate.describe())
+    estimate.require_space()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -19,13 +20,10 @@ from .output import note, print_json, print_line, print_table
 _FORMATS = f"auto, {', '.join(READERS)}."
 
 
-def _size(text: str, metavar: str) -> Any:
-    return flag(text, metavar=metavar, default=True)
+_size = partial(flag, default=True)
 
 
-@takes(
-    Group(ImportOptions), Group(ClusterOptions), Group(Common, ("memory", "threads", "force", "dry_run", "json")),
-)  # fmt: skip
+@takes(Group(ImportOptions), Group(ClusterOptions), Group(Common, ("memory", "threads", "force", "dry_run", "json")))
 def import_command(
     call: Call,
     source: Annotated[Path, typer.Argument(metavar="SRC", help="Dataset: a directory or file.", show_default=False)],
@@ -58,13 +56,13 @@ def import_command(
 def generate_command(
     call: Call,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory to create.", show_default=False)],
-    nodes: Annotated[int, _size("Nodes, over all types.", "N")] = 100_000,
-    edges: Annotated[int, _size("Edges, over all relations.", "E")] = 1_000_000,
-    dim: Annotated[int, _size("Values per feature row.", "D")] = 128,
-    classes: Annotated[int, _size("Labels, and communities.", "C")] = 8,
+    nodes: Annotated[int, _size("Nodes, over all types.", metavar="N")] = 100_000,
+    edges: Annotated[int, _size("Edges, over all relations.", metavar="E")] = 1_000_000,
+    dim: Annotated[int, _size("Values per feature row.", metavar="D")] = 128,
+    classes: Annotated[int, _size("Labels, and communities.", metavar="C")] = 8,
     seed: Seed = 0,
     hetero: Annotated[bool, flag("Four node types, seven relations.", "--hetero")] = False,
-    dtype: Annotated[str, _size("Of the features.", "float32|float16|bfloat16")] = "float32",
+    dtype: Annotated[str, _size("Of the features.", metavar="float32|float16|bfloat16")] = "float32",
     featureless: Annotated[
         list[str] | None, flag("A type without features (with --hetero); repeatable.", metavar="TYPE")
     ] = None,

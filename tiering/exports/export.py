@@ -14,6 +14,7 @@ from tiering import native
 from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.manifest import Relation
 from tiering.artifacts.storage import open_raw, require_space
+from tiering.description import Fields, Part
 from tiering.exports.arrays import AnyArray, append_array, append_destinations, append_rows, append_split
 from tiering.exports.graphbolt import metadata
 from tiering.exports.plan import plan_export
@@ -27,7 +28,7 @@ from tiering.progress import Progress, progress
 from tiering.reorder.adjacency import OldRelation, write_relation
 from tiering.reorder.arrays import NodeWindows
 from tiering.reorder.sizes import SIZES
-from tiering.units import parse_threads
+from tiering.units import format_bytes, parse_threads
 from tiering.version import __version__
 
 SCRATCH = "scratch"
@@ -52,6 +53,11 @@ class Export:
     def bytes(self) -> int:
         """Bytes of all files."""
         return sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
+
+    def describe(self) -> list[Part]:
+        """Return what the command prints."""
+        ids = "ranks" if self.order == "rank" else "original ids"
+        return [Fields({"export": str(self.path), "node ids": ids, "size": format_bytes(self.bytes)})]
 
     def summary(self) -> Entry:
         """Return what the command prints as JSON."""

@@ -1,0 +1,126 @@
+"""The commands from a graph to tiers: `tiering score`, `reorder`, `layout`, `export`, and `run`, the whole chain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tiering import pipeline
+from tiering.layout.options import LayoutSettings
+from tiering.run.carrier import ClusterOptions
+from tiering.sampling import SamplingOptions
+from tiering.scores.request import ScoreOptions
+from tiering.units import format_seconds
+
+from .options import MEMORY, STAGE, Call, Common, GraphArgument, Group, Out, Seed, Train, flag, takes
+from .output import print_estimate, print_json, print_table
+
+_METHODS = "auto|random|degree|rpr|wrpr|presample|vip|hybrid"
+_METHOD = (
+    "degree: out-degree. rpr: reverse PageRank. wrpr: reverse PageRank weighted to the training nodes. "
+    "presample: count some sampled epochs. vip: expected reads from fanouts and degrees. "
+    "hybrid: presample corrected by vip. random: a baseline. "
+    "auto: hybrid if --fanouts is given, else wrpr if there are training nodes, else rpr."
+)
+_FROM = (
+    "Your own scores instead of a method: a .npy file of one finite number of 0 or more per node, in original ids; "
+    "TYPE=FILE, repeated, where several types have features."
+)
+_FIRST = (
+    "Nodes that come before all others whatever their score, so that the fastest tiers hold them: a .npy file of "
+    "original ids, in the order wanted; TYPE=FILE, repeated, for several types."
+)
+
+
+@takes(Group(SamplingOptions), Group(ScoreOptions), *STAGE)
+def score_command(
+    call: Call,
+    graph: GraphArgument,
+    out: Out,
+    method: Annotated[str, flag(_METHOD, "--method", metavar=_METHODS, default=True)] = "auto",
+    from_: Annotated[list[str] | None, flag(_FROM, "--from", metavar="[TYPE=]FILE")] = None,
+    train: Train = None,
+    seed: Seed = 0,
+) -> None:
+    """Predict how often training will read each node's features, and where fanouts are given, its adjacency."""
+    # Only what stands on the command line: an option that does not matter to the method is noted, a default is not.
+    given = {**call.collect(ScoreOptions), **call.collect(SamplingOptions), "scores": from_, "train": train}
+    if call.stands("seed"):
+        given["seed"] = seed
+    call.run_stage(pipeline.estimate_score, pipeline.score_graph, graph, out, method=method, **given)
+
+
+@takes(*STAGE)
+def reorder_command(
+    call: Call,
+    graph: GraphArgument,
+    scores: Annotated[Path, flag("Scores of this graph.", "--scores", metavar="S")],
+    out: Out,
+    first: Annotated[list[str] | None, flag(_FIRST, "--first", metavar="[TYPE=]FILE")] = None,
+    features: Annotated[
+        bool, flag("Write a reordered feature table too; a layout does not need it.", "--features")
+    ] = False,
+) -> None:
+    """Renumber the nodes by score, hottest first: adjacency, labels, splits, edge data, and the way back."""
+    asked = {"first": first, "features": features}
+    call.run_stage(pipeline.estimate_reorder, pipeline.reorder_graph, graph, scores, out, **asked)
+
+
+@takes(Group(LayoutSettings), *STAGE)
+def layout_command(
+    call: Call,
+    reordered: Annotated[Path, typer.Argument(metavar="R", help="Reordered graph.", show_default=False)],
+    out: Out,
+    scores: Annotated[
+        Path | None, flag("For --adjacency-cache and edge features: the scores that R was ordered by.", metavar="S")
+    ] = None,
+) -> None:
+    """Cut the feature rows into tiers, hottest first, and write the files each tier is loaded from.
+
+    With --adjacency-cache, the GPU's memory is shared with the hottest adjacency lists.
+    """
+    options = call.collect(LayoutSettings)
+    call.run_stage(pipeline.estimate_layout, pipeline.layout, reordered, out, scores=scores, **options)
+
+
+@takes(Group(Common))
+def export_command(
+    call: Call,
+    layout: Annotated[
+        Path, typer.Argument(metavar="L", help="Layout; or a graph, reordered or not.", show_default=False)
+    ],
+    out: Annotated[Path, flag("Directory to write.", "--out", "-o", metavar="DIR")],
+    original_order: Annotated[
+        bool, flag("Nodes have the ids of the source, not their ranks.", "--original-order")
+    ] = False,
+) -> None:
+    """Write adjacency, features, labels and splits as .npy files for other programs."""
+    call.run_stage(pipeline.estimate_export, pipeline.export_layout, layout, out, original_order=original_order)
+
+
+@takes(Group(ClusterOptions), Group(Common, ("threads", "no_verify", "dry_run", "json")))
+def run_command(
+    call: Call,
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="What to run.", show_default=False)],
+    memory: Annotated[
+        str | None, flag(f"{MEMORY.help} Default: the file's, or auto.", panel=MEMORY.panel, metavar=MEMORY.metavar)
+    ] = None,
+    force: Annotated[bool, flag("Redo every step.", "--force")] = False,
+) -> None:
+    """Run the whole chain from one file. Finished steps are kept: started again, it goes on where it stopped."""
+    asked = {"threads": call.threads, "memory": memory, "force": force, "cluster": call.cluster()}
+    if call.dry_run:
+        print_estimate(pipeline.estimate_run(config, **asked), call.json)
+        return
+    report = pipeline.run_config(config, verify=not call.no_verify, **asked)
+    if call.json:
+        print_json({"config": str(config), "stages": report})
+        return
+    rows = [
+        (step["stage"], "done" if step["done"] else "was there", format_seconds(step["seconds"]), step["path"])
+        for step in report
+    ]
+    rows.append(("all", "", format_seconds(sum(step["seconds"] for step in report)), ""))
+    print_table("", ("step", "", "time", "artifact"), rows, left=2)
