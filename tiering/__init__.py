@@ -33,20 +33,9 @@ if find_spec("tiering._native") is None:
 from tiering.version import __version__
 
 __all__ = [
-    "ClusterOptions",
-    "__version__",
-    "check",
-    "evaluate_scores",
-    "export_layout",
-    "generate_dataset",
-    "import_graph",
-    "open",
-    "reorder_graph",
-    "run_chain",
-    "score_graph",
-    "tiered",
-    "write_layout",
-]
+    "ClusterOptions", "__version__", "check", "evaluate_scores", "export_layout", "generate_dataset", "import_graph",
+    "open", "reorder_graph", "run_chain", "score_graph", "tiered", "write_layout",
+]  # fmt: skip
 
 if TYPE_CHECKING:
     from tiering.artifacts.problems import Problem
@@ -60,22 +49,21 @@ if TYPE_CHECKING:
         run_chain,
         score_graph,
         write_layout,
-    )
+    )  # fmt: skip
     from tiering.run.carrier import ClusterOptions
+_OTHERS = {"tiered": "tiering.loader.tiered_tensor.tensor", "ClusterOptions": "tiering.run.carrier"}
+"""Modules of the public names that the pipeline does not have."""
 
 
 def __getattr__(name: str) -> Any:
     """Load the public functions when the first is asked for: ``import tiering`` alone takes no time."""
-    if name == "tiered":
-        return importlib.import_module("tiering.loader.tiered_tensor.tensor").tiered
-    if name == "ClusterOptions":
-        return importlib.import_module("tiering.run.carrier").ClusterOptions
-    if name in __all__:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _OTHERS:
         from tiering.memory import require_floor
 
         require_floor(name.partition("_")[0])
-        return getattr(importlib.import_module("tiering.pipeline"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_OTHERS.get(name, "tiering.pipeline")), name)
 
 
 def open(path: str | os.PathLike[str]) -> Any:

@@ -100,19 +100,17 @@ def serves(architectures: str, capability: str) -> bool:
     They are written as CMake does: ``86`` means code for 8.6 and text, ``86-real`` code alone, ``86-virtual`` text
     alone. Code runs on GPUs of its own generation from its own capability on, text on all from it on.
     """
-    major, minor = (int(number) for number in capability.split("."))
-    for architecture in architectures.split():
+    own = [int(number) for number in capability.split(".")]
+
+    def runs(architecture: str) -> bool:
         found = re.fullmatch(r"(\d+)(\d)(-real|-virtual)?", architecture)
         if found is None:  # of one model alone, such as 90a, or the simulated device
-            if architecture in (f"{major}{minor}a", "simulated"):
-                return True
-            continue
-        of_major, of_minor, kind = int(found[1]), int(found[2]), found[3]
-        if kind != "-virtual" and of_major == major and of_minor <= minor:
-            return True
-        if kind != "-real" and (of_major, of_minor) <= (major, minor):
-            return True
-    return False
+            return architecture in (f"{own[0]}{own[1]}a", "simulated")
+        built = [int(found[1]), int(found[2])]
+        as_code, as_text = found[3] != "-virtual" and built[0] == own[0], found[3] != "-real"
+        return (as_code or as_text) and built <= own
+
+    return any(map(runs, architectures.split()))
 
 
 def status() -> str:

@@ -43,11 +43,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot below its title, where there is matplotlib; text has none."""
+    """A plot below its title, drawn on a ``matplotlib.figure.Figure`` when it is shown; text has none."""
 
     title: str
     draw: Callable[[Any], None]
-    """Draws on a ``matplotlib.figure.Figure``; called only when the plot is shown."""
 
 
 Part: TypeAlias = Fields | Table | Line | Plot

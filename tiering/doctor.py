@@ -26,26 +26,21 @@ from tiering.readahead.disk_speed import DEPTH, large_reads, random_reads
 from tiering.units import format_bytes
 
 _PIECE = 1 << 20
-"""The size of the file is a multiple of it."""
-_MINIMUM = 1 << 20
-"""The smallest file worth reading."""
-_FREE_SHARE = 4
-"""At most one part in so many of what is free on a disk is written."""
+"""The size of the file is a multiple of it, and no less."""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The state of one capability, such as ``io_uring`` or ``ssd /data``."""
+    """The state of one capability, such as ``io_uring`` or ``ssd /data``, in a line and in figures (bytes, reads/s).
+
+    `advice` names a missing prerequisite and how to get it; `error` is the reason why a measurement failed.
+    """
 
     name: str
     text: str
-    """One line."""
     advice: str = ""
-    """A missing prerequisite and how to get it; empty where nothing is missing."""
     figures: dict[str, Any] = field(default_factory=dict)
-    """The same as numbers, by name; bytes, reads per second."""
     error: TieringError | None = None
-    """The reason why a measurement failed."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the finding as JSON holds it."""
@@ -68,9 +63,8 @@ def _memory() -> Diagnosis:
     limited = total < machine
     of = f"a control group allows {format_bytes(total)} of" if limited else "all of"
     text = f"{of} the machine's {format_bytes(machine)} may be used, {format_bytes(free)} are free; --memory sets less"
-    return Diagnosis(
-        "memory", text, figures={"machine": machine, "total": total, "available": free, "limited": limited}
-    )
+    figures = {"machine": machine, "total": total, "available": free, "limited": limited}
+    return Diagnosis("memory", text, figures=figures)
 
 
 def _io_uring() -> Diagnosis:
@@ -110,9 +104,8 @@ def _torch() -> Diagnosis:
     try:
         torch = version("torch")
     except PackageNotFoundError:
-        return Diagnosis(
-            "torch", "not installed", "the loader needs it: pip install 'tiering[torch]'", {"version": None}
-        )
+        needed = "the loader needs it: pip install 'tiering[torch]'"
+        return Diagnosis("torch", "not installed", needed, {"version": None})
     return Diagnosis("torch", torch, figures={"version": torch})
 
 
@@ -139,10 +132,10 @@ def measure_disk(folder: Path, size: int, seconds: float) -> dict[str, Any]:
     if not folder.is_dir():
         raise MissingError(f"--ssd {folder}: no such directory; make it on the disk to measure")
     free = disk_free(folder)
-    size = min(size, free // _FREE_SHARE) // _PIECE * _PIECE
-    if size < _MINIMUM:
+    size = min(size, free // 4) // _PIECE * _PIECE
+    if size == 0:
         raise InputError(
-            f"--ssd {folder}: expected room for a file of {format_bytes(_MINIMUM)} in a fourth of what is free, found "
+            f"--ssd {folder}: expected room for a file of {format_bytes(_PIECE)} in a fourth of what is free, found "
             f"{format_bytes(free)} free"
         )
     with storage_errors(folder, size), tempfile.TemporaryFile(dir=folder) as file:

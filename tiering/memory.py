@@ -115,7 +115,7 @@ def require_floor(command: str) -> None:
 
 def own_memory() -> int:
     """Return the anonymous and shared memory resident in this process now (``RssAnon`` + ``RssShmem``)."""
-    return sum(_kibibytes(Path("/proc/self/status"), ("RssAnon", "RssShmem"))) * 1024
+    return _named_bytes(Path("/proc/self/status"), "RssAnon", "RssShmem")
 
 
 def total_memory() -> int:
@@ -129,18 +129,13 @@ def available_memory() -> int:
 
 
 def _machine(name: str) -> int:
-    sizes = list(_kibibytes(Path("/proc/meminfo"), (name,)))
-    return sizes[0] * 1024 if sizes else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return _named_bytes(Path("/proc/meminfo"), name) or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def _kibibytes(file: Path, names: tuple[str, ...]) -> Iterator[int]:
-    """Yield the values of lines such as ``MemTotal:  1024 kB``."""
-    if not file.exists():
-        return
-    for line in file.read_text().splitlines():
-        name, _, rest = line.partition(":")
-        if name in names:
-            yield int(rest.split()[0])
+def _named_bytes(file: Path, *names: str) -> int:
+    """Return the sum of lines such as ``MemTotal:  1024 kB``; 0 if there is no such file."""
+    lines = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
+    return sum(int(words[1]) * 1024 for words in lines if words and words[0].rstrip(":") in names)
 
 
 def _groups() -> Iterator[tuple[int, int]]:

@@ -17,23 +17,20 @@ _KEY = "option"
 
 @dataclass(frozen=True)
 class Option:
-    """An option of a command and of the function behind it."""
+    """An option of a command and of the function behind it: its help, its value's name in help, its group there.
+
+    `flags` spell it on the command line, by default ``--name``. `cli` and `cli_default` are its type and default there,
+    where the field's are others; `from_cli` makes the option's value of that on the command line.
+    """
 
     help: str
-    """Effect of the option, in one or two sentences."""
     metavar: str | None = None
-    """Its value, as the command line's help names it."""
     panel: str | None = None
-    """The group of options that the help shows it in."""
     flags: tuple[str, ...] = ()
-    """Spellings on the command line; default: ``--name``."""
     parse: Parse | None = None
     cli: Any = None
-    """Its type on the command line, where that is not the field's."""
     cli_default: Any = None
-    """Its default there, where `cli` is given."""
     from_cli: Callable[[Any], Any] | None = None
-    """Return the option's value from that on the command line, where they differ."""
 
 
 def option(default: Any, text: str, metavar: str | None = None, **more: Any) -> Any:
@@ -59,11 +56,8 @@ def spell_words(name: str) -> str:
 
 def parse_options(table: type, values: Mapping[str, Any], spell: Callable[[str], str] = spell_words) -> dict[str, Any]:
     """Return checked values of the options of a dataclass that are given; names are known to be among them."""
-    known = options_of(table)
-    parsers = {name: known[name].parse for name in values}
-    return {
-        name: value if (parse := parsers[name]) is None else parse(value, spell(name)) for name, value in values.items()
-    }
+    parsers = {name: options_of(table)[name].parse for name in values}
+    return {n: value if (parse := parsers[n]) is None else parse(value, spell(n)) for n, value in values.items()}
 
 
 def whole(low: int, high: int, expected: str) -> Parse:

@@ -20,13 +20,7 @@ from tiering.units import format_bytes, format_seconds
 SMALL = 20 << 20
 """Bytes of everything that is small: modules loaded on the way, manifests, stacks, what the allocator keeps."""
 DISK_RATE, EDGE_SECONDS = 1e9, 10e-9
-"""Bytes per second that a disk reads or writes, and seconds in which a thread takes an edge once.
-
-Both are orders of magnitude, of an NVMe drive and of a processor of today, measured on no machine in particular: the
-time that follows from them tells minutes from hours, no more.
-"""
-
-
+"""Bytes per second of a disk, and seconds in which a thread takes an edge once: orders of magnitude, not measured."""
 _DISK = ("disk_read", "disk_written", "disk_scratch", "disk_left")
 _COLUMNS = ("step", "how", "peak memory", "read", "written", "scratch", "left")
 
@@ -52,13 +46,13 @@ class StepEstimate:
     disk_scratch: int = 0
     """Bytes that are written for a while, read again, and gone when the step ends."""
     amount: int = 0
-    """How many of `unit` pass, each as often as it does."""
+    """How many of `unit` (``edge``, ``node``, ``row`` or ``list``) pass, each as often as it does."""
     unit: str = ""
-    """``edge``, ``node``, ``row`` or ``list``."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON holds them."""
-        return dict(vars(self))
+
+def _total(name: str) -> Any:
+    """Return a property of a stage: the sum of a figure of its steps."""
+    return property(lambda stage: sum(getattr(step, name) for step in stage.steps))
 
 
 @dataclass(frozen=True)
@@ -82,20 +76,7 @@ class StageEstimate:
         """Peak of anonymous and shared memory: `held` and the largest step."""
         return self.held + max((step.memory for step in self.steps), default=0)
 
-    @property
-    def disk_read(self) -> int:
-        """Bytes read from disk by all steps."""
-        return sum(step.disk_read for step in self.steps)
-
-    @property
-    def disk_written(self) -> int:
-        """Bytes written to disk by all steps, scratch files included."""
-        return sum(step.disk_written for step in self.steps)
-
-    @property
-    def disk_scratch(self) -> int:
-        """Bytes written for a while and read again, over all steps."""
-        return sum(step.disk_scratch for step in self.steps)
+    disk_read, disk_written, disk_scratch = _total("disk_read"), _total("disk_written"), _total("disk_scratch")
 
     @property
     def disk_left(self) -> int:
@@ -105,12 +86,12 @@ class StageEstimate:
     @property
     def seconds(self) -> float:
         """Time, about: bytes moved at `DISK_RATE`, then edges at `EDGE_SECONDS`, shared by the threads."""
-        moved = self.disk_read + self.disk_written + 2 * self.disk_scratch
+        moved: int = self.disk_read + self.disk_written + 2 * self.disk_scratch
         edges = sum(step.amount for step in self.steps if step.unit == "edge")
         return moved / DISK_RATE + edges * EDGE_SECONDS / self.threads
 
     def needed(self) -> dict[Path, int]:
-        """Return the bytes that must be free, by directory: what stays, and the largest scratch file next to `out`."""
+        """Return the bytes that must be free by directory: for what stays, and the largest scratch file in `out`."""
         scratch = max((step.disk_scratch for step in self.steps), default=0)
         return {place: nbytes + (scratch if place == self.out else 0) for place, nbytes in self.left.items()}
 
@@ -124,7 +105,7 @@ class StageEstimate:
             "memory_held": self.held,
             **{name: getattr(self, name) for name in _DISK},
             "left": {str(place): nbytes for place, nbytes in self.left.items()},
-            "steps": [step.to_json() for step in self.steps],
+            "steps": [dict(vars(step)) for step in self.steps],
             "notes": list(self.notes),
         }
 
@@ -150,19 +131,6 @@ class StageEstimate:
 
 
 @dataclass(frozen=True)
-class Shortage:
-    """A disk that is too small."""
-
-    path: Path
-    """A directory on it that is to be written."""
-    needed: int
-    free: int
-
-    def __str__(self) -> str:
-        return f"{self.path}: {format_bytes(self.needed)} needed, {format_bytes(self.free)} free"
-
-
-@dataclass(frozen=True)
 class Estimate(Described):
     """The estimate of one or several stages that run one after the other."""
 
@@ -178,8 +146,8 @@ class Estimate(Described):
         """Bytes of memory at the peak of the largest stage."""
         return max((plan.memory for plan in self.plans), default=0)
 
-    def shortages(self) -> list[Shortage]:
-        """Return the disks with less free space than the stages need at their fullest moment."""
+    def shortages(self) -> list[str]:
+        """Return a line for each disk with less free space than the stages need at their fullest moment."""
         needed: dict[int, int] = {}
         kept: dict[int, int] = {}
         place: dict[int, Path] = {}
@@ -190,13 +158,17 @@ class Estimate(Described):
                 needed[device] = max(needed.get(device, 0), kept.get(device, 0) + nbytes)
             for path, nbytes in plan.left.items():
                 kept[disk_of(path)] = kept.get(disk_of(path), 0) + nbytes
-        disks = [Shortage(path, needed[device], disk_free(path)) for device, path in place.items()]
-        return [disk for disk in disks if disk.needed > disk.free]
+        disks = [(path, needed[device], disk_free(path)) for device, path in place.items()]
+        return [
+            f"{path}: {format_bytes(wanted)} needed, {format_bytes(free)} free"
+            for path, wanted, free in disks
+            if wanted > free
+        ]
 
     def require_space(self) -> None:
         """Raise `StorageError` naming each disk that is too small, bytes needed and free."""
         if short := self.shortages():
-            raise StorageError(errno.ENOSPC, f"{'; '.join(map(str, short))}; make room or choose another disk")
+            raise StorageError(errno.ENOSPC, f"{'; '.join(short)}; make room or choose another disk")
 
     def describe(self) -> list[Part]:
         """Return a table per stage, the totals, and the assumptions behind the numbers."""
@@ -205,11 +177,10 @@ class Estimate(Described):
             left = format_bytes(sum(plan.disk_left for plan in self.plans))
             time = _about(self.seconds)
             parts.append(Fields({"time": time, "peak memory": format_bytes(self.memory), "left": left}))
-        counted = "read counts what is not in the page cache, memory all that the process holds;"
         assumed = f"disks of {DISK_RATE / 1e9:g} GB/s and {1e9 * EDGE_SECONDS:g} ns for an edge and thread are assumed"
         return [
             *parts,
-            Line(f"nothing was run; {counted}"),
+            Line("nothing was run; read counts what is not in the page cache, memory all that the process holds;"),
             Line(f"time is an order of magnitude: {assumed}"),
         ]
 

@@ -26,15 +26,12 @@ _PERCENT = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*%\s*$")
 class Size:
     """A size as the user wrote it: absolute bytes, a percentage of something, or ``auto``.
 
-    Exactly one of `bytes` and `fraction` is set; both are ``None`` for ``auto``.
+    Exactly one of `bytes` and `fraction` (0 to 1, of the whole) is set; both are ``None`` for ``auto``.
     """
 
     text: str
-    """The text as the user wrote it, for messages."""
     bytes: int | None = None
-    """Absolute size in bytes."""
     fraction: float | None = None
-    """Fraction of the whole in [0, 1]."""
 
     @property
     def auto(self) -> bool:
@@ -105,11 +102,9 @@ def format_seconds(seconds: float) -> str:
     """Render a time for people: ``0.4 s``, ``42 s``, ``12 min 05 s``, ``3 h 07 min``."""
     if seconds < 59.5:
         return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02} s"
-    whole = round(seconds / 60)
-    return f"{whole // 60} h {whole % 60:02} min"
+    if seconds < 3599.5:
+        return f"{round(seconds) // 60} min {round(seconds) % 60:02} s"
+    return f"{round(seconds / 60) // 60} h {round(seconds / 60) % 60:02} min"
 
 
 def format_small_seconds(seconds: float) -> str:
@@ -143,8 +138,9 @@ def parse_fanouts(fanouts: Any, what: str = "fanouts") -> list[int | dict[str, i
     checked where the graph is known.
     """
     if isinstance(fanouts, str):
-        return _fanouts_of_text(fanouts, what)
-    if isinstance(fanouts, Mapping):
+        hops = fanouts.split(";" if "=" in fanouts or ";" in fanouts else ",")
+        fanouts = [_hop_of_text(hop, what) if "=" in hop else hop for hop in hops]
+    elif isinstance(fanouts, Mapping):
         fanouts = _hops_of_relations(fanouts, what)
     elif isinstance(fanouts, bytes) or not isinstance(fanouts, Sequence) or not fanouts:
         raise InputError(f"{what}: expected one entry per hop such as [10, 10, 10], found {fanouts!r}")
@@ -156,39 +152,29 @@ def _hop(hop: Any, what: str) -> int | dict[str, int]:
         return _fanout(hop, what, 1)
     if not hop:
         raise InputError(f"{what}: a hop has no relations; expected such as cites=10,writes=5")
-    return {":".join(r) if isinstance(r, tuple) else str(r): _fanout(n, f"{what} of {r}", 0) for r, n in hop.items()}
+    named = {":".join(r) if isinstance(r, tuple) else str(r): n for r, n in hop.items()}
+    return {name: _fanout(number, f"{what} of {name}", 0) for name, number in named.items()}
 
 
-def _fanouts_of_text(text: str, what: str) -> list[int | dict[str, int]]:
-    if "=" not in text and ";" not in text:
-        return [_fanout(part, what, 1) for part in text.split(",")]
-    found: list[int | dict[str, int]] = []
-    for hop in text.split(";"):
-        if "=" not in hop:
-            found.append(_fanout(hop, what, 1))
-            continue
-        pairs = [part.partition("=") for part in hop.split(",")]
-        names = [name.strip() for name, _, _ in pairs]
-        if len(set(names)) < len(names) or not all(names):
-            raise InputError(f"{what}: expected each relation once per hop, such as cites=10,writes=5, found {hop!r}")
-        found.append({name: _fanout(n, f"{what} of {name}", 0) for name, (_, _, n) in zip(names, pairs, strict=True)})
-    return found
+def _hop_of_text(hop: str, what: str) -> dict[str, str]:
+    """Return the numbers of ``cites=10,writes=5`` by relation."""
+    pairs = [part.partition("=") for part in hop.split(",")]
+    numbers = {name.strip(): number for name, _, number in pairs}
+    if len(numbers) < len(pairs) or not all(numbers):
+        raise InputError(f"{what}: expected each relation once per hop, such as cites=10,writes=5, found {hop!r}")
+    return numbers
 
 
 def _hops_of_relations(fanouts: Mapping[Any, Any], what: str) -> list[dict[Any, Any]]:
     """Return a mapping from relation to one number per hop as one mapping per hop."""
-    lists = {relation: _numbers(numbers, f"{what} of {relation}") for relation, numbers in fanouts.items()}
-    hops = {len(numbers) for numbers in lists.values()}
+    for relation, numbers in fanouts.items():
+        if isinstance(numbers, str) or not isinstance(numbers, Sequence):
+            raise InputError(f"{what} of {relation}: expected one number per hop such as [10, 5], found {numbers!r}")
+    hops = {len(numbers) for numbers in fanouts.values()}
     if len(hops) != 1 or hops == {0}:
-        counts = ", ".join(f"{relation} {len(numbers)}" for relation, numbers in lists.items())
+        counts = ", ".join(f"{relation} {len(numbers)}" for relation, numbers in fanouts.items())
         raise InputError(f"{what}: expected as many hops for each relation, found {counts or 'no relation'}")
-    return [{relation: numbers[hop] for relation, numbers in lists.items()} for hop in range(*hops)]
-
-
-def _numbers(numbers: Any, what: str) -> list[Any]:
-    if isinstance(numbers, str) or not isinstance(numbers, Sequence):
-        raise InputError(f"{what}: expected one number per hop such as [10, 5], found {numbers!r}")
-    return list(numbers)
+    return [{relation: numbers[hop] for relation, numbers in fanouts.items()} for hop in range(*hops)]
 
 
 def _fanout(value: Any, what: str, least: int) -> int:
