@@ -17,13 +17,9 @@ import tiering
 
 
 @pytest.fixture
-def chain(tiering_cli, tmp_path, tiny_dataset):
+def chain(chain):
     """Graph, scores and reordered graph of the tiny dataset."""
-    graph, scores, reordered = (tmp_path / name for name in ("graph", "scores", "reordered"))
-    tiering_cli("import", tiny_dataset, "--out", graph).ok()
-    tiering_cli("score", graph, "--out", scores).ok()
-    tiering_cli("reorder", graph, "--scores", scores, "--out", reordered).ok()
-    return graph, scores, reordered
+    return chain / "graph", chain / "scores", chain / "reordered"
 
 
 @pytest.fixture
@@ -234,13 +230,14 @@ def test_scores_of_another_graph(tiering_cli, tmp_path, chain, unchanged):
     tiering_cli("evaluate", tmp_path / "graph2", "--scores", chain[1], "--fanouts", "5").refused("another graph")
 
 
-def test_feature_file_changed_after_import(tiering_cli, tmp_path, chain, tiny_dataset, unchanged):
-    np.save(tiny_dataset / "node_feat.npy", np.ones((40, 6), np.float32))
+def test_feature_file_changed_after_import(tiering_cli, tmp_path, chain, unchanged):
+    features = chain[0].parent / "data/node_feat.npy"
+    np.save(features, np.ones((40, 6), np.float32))
     unchanged()
     arguments = ("layout", chain[2], "--cpu", "auto", "--out", tmp_path / "layout")
     tiering_cli(*arguments).refused("node_feat.npy")
     assert tiering_cli("check", chain[2], "--full").code == 1
-    (tiny_dataset / "node_feat.npy").unlink()
+    features.unlink()
     tiering_cli(*arguments).refused("node_feat.npy")
 
 

@@ -14,12 +14,9 @@ TOTALS = ("seconds", "memory", "disk_read", "disk_written", "disk_scratch", "dis
 
 
 @pytest.fixture
-def commands(tiny_dataset, tmp_path, tiering_cli):
+def commands(chain, tiny_dataset, tmp_path):
     """Each command with the inputs it needs, made beforehand."""
-    graph, scores, reordered = tmp_path / "graph", tmp_path / "scores", tmp_path / "reordered"
-    tiering_cli("import", tiny_dataset, "--out", graph).ok()
-    tiering_cli("score", graph, "--method", "degree", "--out", scores).ok()
-    tiering_cli("reorder", graph, "--scores", scores, "--out", reordered).ok()
+    graph, scores, reordered = chain / "graph", chain / "scores", chain / "reordered"
     chain = tmp_path / "chain.toml"
     chain.write_text('[dataset]\npath = "tiny"\n[score]\nmethod = "degree"\n[output]\ndir = "chain"\n')
     return {
@@ -88,13 +85,15 @@ def test_stages_that_are_there(commands, tiering_cli):
 
 
 def test_wrong_input_is_refused_as_without(commands, tiering_cli, tmp_path):
+    _, graph, *_ = commands["score"]
+    _, reordered, *_ = commands["layout"]
     for arguments in (
         ("import", tmp_path / "nothing", "--out", tmp_path / "out"),
         ("import", tmp_path / "tiny", "--out", tmp_path / "out", "--num-nodes", "3"),
-        ("score", tmp_path / "graph", "--out", tmp_path / "out", "--method", "vip"),
-        ("reorder", tmp_path / "reordered", "--scores", tmp_path / "scores", "--out", tmp_path / "out"),
-        ("layout", tmp_path / "graph", "--out", tmp_path / "out"),
-        ("layout", tmp_path / "reordered", "--out", tmp_path / "out", "--gpu", "1TiB"),
+        ("score", graph, "--out", tmp_path / "out", "--method", "vip"),
+        ("reorder", reordered, *commands["reorder"][2:4], "--out", tmp_path / "out"),
+        ("layout", graph, "--out", tmp_path / "out"),
+        ("layout", reordered, "--out", tmp_path / "out", "--gpu", "1TiB"),
     ):
         with_it = tiering_cli(*arguments, "--dry-run")
         assert with_it.refused() == tiering_cli(*arguments).refused()

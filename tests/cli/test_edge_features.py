@@ -180,13 +180,13 @@ def test_a_flipped_bit_in_any_tier_of_edges_is_found(tiering_cli, tmp_path):
     tiering_cli("check", path, "--full").ok()
 
 
-@pytest.fixture
-def typed(tiering_cli, tmp_path):
+@pytest.fixture(scope="module")
+def typed(make, tmp_path_factory):
     """A layout of a tree in which ``cites`` has features in float16 and ``writes`` in bfloat16, with reverse edges, so
     that ``rev_writes`` has those of ``writes``; by relation the source's rows."""
-    random = np.random.default_rng(5)
+    random, folder = np.random.default_rng(5), tmp_path_factory.mktemp("typed")
     counts, rows = {"paper": 80, "author": 50, "venue": 6}, {}
-    source = tmp_path / "source"
+    source = folder / "source"
     for t, count in counts.items():
         (source / t).mkdir(parents=True)
         np.save(source / t / "node_feat.npy", random.standard_normal((count, 3), dtype=np.float32))
@@ -195,17 +195,17 @@ def typed(tiering_cli, tmp_path):
     relations = {("paper", "cites", "paper"): 400, ("author", "writes", "paper"): 300, ("venue", "prints", "paper"): 80}
     dtypes = {"cites": ("float16", 7), "writes": ("bfloat16", 4)}
     for relation, count in relations.items():
-        folder = source / "__".join(relation)
-        folder.mkdir()
+        place = source / "__".join(relation)
+        place.mkdir()
         ends = [counts[t] * random.random(count) ** 2 for t in (relation[0], relation[2])]
-        np.save(folder / "edge_index.npy", np.stack(ends, 1).astype(np.int64))
-        np.save(folder / "edge_id.npy", np.arange(count))  # reversed edges keep those of the edges that they reverse
+        np.save(place / "edge_index.npy", np.stack(ends, 1).astype(np.int64))
+        np.save(place / "edge_id.npy", np.arange(count))  # reversed edges keep those of the edges that they reverse
         if relation[1] in dtypes:
             dtype, dim = dtypes[relation[1]]
             rows[relation] = rows_of(count, dim, STORED[dtype], seed=dim)
-            np.save(folder / "edge_feat.npy", rows[relation])
+            np.save(place / "edge_feat.npy", rows[relation])
     rows["paper", "rev_writes", "author"] = rows["author", "writes", "paper"]
-    path = lay_out(tiering_cli, tmp_path, imports=["--reverse-edges"])
+    path = lay_out(make, folder, imports=["--reverse-edges"])
     with tiering.open(path) as layout:
         yield layout, rows
 

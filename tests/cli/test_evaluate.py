@@ -10,22 +10,19 @@ from fresh_process import in_fresh_process
 
 
 @pytest.fixture
-def scored(tiering_cli, tmp_path, tiny_dataset):
+def scored(chain):
     """Graph of 40 nodes with rows of 24 bytes, 20 of them training nodes; two scores."""
-    graph = tmp_path / "graph"
-    tiering_cli("import", tiny_dataset, "--out", graph).ok()
-    for method in ("degree", "wrpr"):
-        tiering_cli("score", graph, "--method", method, "--out", tmp_path / method).ok()
-    return graph, ("--scores", tmp_path / "degree", "--scores", tmp_path / "wrpr")
+    return chain / "graph", ("--scores", chain / "degree", "--scores", chain / "scores")
 
 
-@pytest.fixture
-def hetero(tiering_cli, tmp_path):
+@pytest.fixture(scope="module")
+def hetero(make, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("types")
     size = "--nodes 2000 --edges 20000 --dim 8 --classes 3 --seed 2 --hetero --featureless fos"
-    tiering_cli("generate", tmp_path / "data", *size.split()).ok()
-    graph, scores = tmp_path / "graph", tmp_path / "wrpr"
-    tiering_cli("import", tmp_path / "data", "--out", graph).ok()
-    tiering_cli("score", graph, "--method", "wrpr", "--out", scores).ok()
+    make("generate", folder / "data", *size.split()).ok()
+    graph, scores = folder / "graph", folder / "wrpr"
+    make("import", folder / "data", "--out", graph).ok()
+    make("score", graph, "--method", "wrpr", "--out", scores).ok()
     return graph, ("--scores", scores)
 
 
@@ -325,13 +322,12 @@ def modules_of(command):
     return [name for name in sys.modules if name.partition(".")[0] == "torch"]
 
 
-def test_the_code_in_the_docs_runs(tiering_cli, scored, tmp_path, repository, monkeypatch):
-    (tmp_path / "wrpr").rename(tmp_path / "scores")
-    monkeypatch.chdir(tmp_path)
+def test_the_code_in_the_docs_runs(chain, repository, monkeypatch):
+    monkeypatch.chdir(chain)
     (code,) = re.findall(r"^```python\n(.*?)^```$", (repository / "docs/evaluate.md").read_text(), re.M | re.S)
     names: dict[str, object] = {}
     exec(compile(code, "docs/evaluate.md", "exec"), names)  # noqa: S102 - our own page
-    assert (tmp_path / "curves.png").stat().st_size > 10_000
+    assert (chain / "curves.png").stat().st_size > 10_000
 
 
 REFUSALS = {

@@ -28,11 +28,9 @@ NODES = 40
 
 
 @pytest.fixture
-def scored(tiering_cli, tiny_dataset, tmp_path):
+def scored(chain):
     """Graph and scores by degree."""
-    tiering_cli("import", tiny_dataset, "--out", tmp_path / "graph").ok()
-    tiering_cli("score", tmp_path / "graph", "--method", "degree", "--out", tmp_path / "scores").ok()
-    return tmp_path / "graph", tmp_path / "scores"
+    return chain / "graph", chain / "degree"
 
 
 def expected_order(scores, first):
@@ -62,7 +60,7 @@ def test_nodes_put_first_lie_in_the_fastest_tiers(tiering_cli, scored, tmp_path)
     assert "note: of node, 5 nodes were put first: 3 in gpu, 2 in cpu" in layout.err
     dry = tiering_cli("layout", tmp_path / "reordered", *sizes, "--out", tmp_path / "l", "--dry-run").ok().out
     assert "5 nodes were put first: 3 in gpu, 2 in cpu" in " ".join(dry.split())
-    source = np.load(tmp_path / "tiny/node_feat.npy")
+    source = np.load(graph.parent / "data/node_feat.npy")
     with tiering.open(tmp_path / "layout") as opened:
         np.testing.assert_array_equal(opened.features().gather(np.arange(NODES)).numpy(), source[opened.new_to_old()])
 
@@ -153,10 +151,9 @@ def test_tiers_are_pieces_of_the_line(data):
     assert [ranges[table.node_type]["gpu"][1] for table in tables] == counts
 
 
-def test_beside_adjacency_lists_on_the_gpu(tiering_cli, tiny_dataset, tmp_path):
+def test_beside_adjacency_lists_on_the_gpu(tiering_cli, chain, tmp_path):
     """Scores of the order stay predictions: the split accepts them, and its figures count what is read."""
-    graph, scores = tmp_path / "graph", tmp_path / "scores"
-    tiering_cli("import", tiny_dataset, "--out", graph).ok()
+    graph, scores = chain / "graph", tmp_path / "scores"
     tiering_cli("score", graph, "--fanouts", "3,2", "--batch-size", 5, "--out", scores).ok()
     values = tiering.open(scores).values()
     coldest = np.argsort(values, kind="stable")[:4]
@@ -187,18 +184,8 @@ def test_nodes_that_cannot_come_first(tiering_cli, scored, tmp_path, ids, words)
     graph, scores = scored
     np.save(tmp_path / "first.npy", np.array(ids))
     for more in ((), ("--dry-run",)):
-        reorder = (
-            "reorder",
-            graph,
-            "--scores",
-            scores,
-            "--first",
-            tmp_path / "first.npy",
-            "--out",
-            tmp_path / "r",
-            *more,
-        )
-        tiering_cli(*reorder).refused("first.npy", *words)
+        reorder = ("reorder", graph, "--scores", scores, "--first", tmp_path / "first.npy", "--out", tmp_path / "r")
+        tiering_cli(*reorder, *more).refused("first.npy", *words)
     assert not (tmp_path / "r").exists()
     with pytest.raises(InputError, match=r"--first: .* has no node type author"):
         tiering.reorder_graph(graph, scores, out=tmp_path / "r", first={"author": [1]})

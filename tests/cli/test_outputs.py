@@ -15,18 +15,12 @@ from tiering.errors import ExistsError, InputError, StorageError
 
 
 @pytest.fixture
-def chain(tiering_cli, tmp_path, tiny_dataset, monkeypatch):
-    """A working directory with a dataset, graph, scores, reordered graph and layout, and a directory of a user's."""
-    monkeypatch.chdir(tmp_path)
-    tiny_dataset.rename("data")
-    tiering_cli("import", "data", "--out", "graph").ok()
-    tiering_cli("score", "graph", "--out", "scores").ok()
-    tiering_cli("reorder", "graph", "--scores", "scores", "--out", "reordered").ok()
-    tiering_cli("layout", "reordered", "--cpu", "20%", "--ssd", "ssd", "--out", "layout").ok()
-    tiering_cli("export", "layout", "--out", "exported").ok()
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home/thesis.txt").write_text("years of work")
-    return tmp_path
+def chain(chain, monkeypatch):
+    """The working directory, with a directory of a user's."""
+    monkeypatch.chdir(chain)
+    (chain / "home").mkdir()
+    (chain / "home/thesis.txt").write_text("years of work")
+    return chain
 
 
 def content(folder: Path) -> dict[str, bytes | None]:
@@ -101,11 +95,11 @@ def test_a_chain_is_refused_before_its_first_stage(tiering_cli, chain, output, s
 
 
 @pytest.fixture
-def bound(tmp_path: Path) -> Iterator[Path]:
+def bound(chain: Path) -> Iterator[Path]:
     """A second name of the directory ``data``, by a bind mount."""
-    folder = tmp_path / "a mount"
+    folder = chain / "a mount"
     folder.mkdir()
-    if subprocess.run(["mount", "--bind", tmp_path / "data", folder], capture_output=True).returncode:
+    if subprocess.run(["mount", "--bind", chain / "data", folder], capture_output=True).returncode:
         pytest.skip("bind mounts are not permitted here")
     yield folder
     subprocess.run(["umount", folder], check=True)

@@ -17,9 +17,8 @@ NODES = 40
 
 
 @pytest.fixture
-def graph(tiering_cli, tiny_dataset, tmp_path):
-    tiering_cli("import", tiny_dataset, "--out", tmp_path / "graph").ok()
-    return tmp_path / "graph"
+def graph(chain):
+    return chain / "graph"
 
 
 @pytest.fixture

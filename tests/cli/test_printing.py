@@ -21,11 +21,9 @@ def test_printable() -> None:
 
 
 @pytest.fixture
-def scores(tiering_cli, tmp_path, tiny_dataset) -> Path:
+def scores(chain) -> Path:
     """Scores whose manifest holds evil names."""
-    tiering_cli("import", tiny_dataset, "--out", tmp_path / "graph").ok()
-    tiering_cli("score", tmp_path / "graph", "--method", "degree", "--out", tmp_path / "scores").ok()
-    return tmp_path / "scores"
+    return chain / "degree"
 
 
 def sober(text: str) -> None:
@@ -45,8 +43,7 @@ def test_check(tiering_cli, scores: Path) -> None:
     assert EVIL in json.loads(document.out)["problems"][0]["where"]
 
 
-def test_info_and_evaluate(tiering_cli, tmp_path, scores: Path) -> None:
-
+def test_info_and_evaluate(tiering_cli, scores: Path) -> None:
     def change(document: dict[str, Any]) -> None:
         document["provenance"].update(stage=EVIL, package=EVIL)
         document["body"].update(method=EVIL)
@@ -56,7 +53,9 @@ def test_info_and_evaluate(tiering_cli, tmp_path, scores: Path) -> None:
         result = tiering_cli(*command.split(), scores).ok()
         sober(result.out)
         assert r"\x1b[2J" in result.out or r"\u001b[2J" in result.out
-    result = tiering_cli("evaluate", tmp_path / "graph", "--scores", scores, "--fanouts", "2", "--epochs", "1").ok()
+    result = tiering_cli(
+        "evaluate", scores.parent / "graph", "--scores", scores, "--fanouts", "2", "--epochs", "1"
+    ).ok()
     sober(result.out + result.err)
     assert r"\x1b[2J" in result.out
 
