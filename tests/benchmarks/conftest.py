@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,3 +23,11 @@ def bench(tmp_path: Path) -> Callable[..., Any]:
         return json.loads(out.read_text())
 
     return run
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A simulated GPU; what a benchmark leaves on it is a failure."""
+    from simulated_gpu import lend
+
+    yield from lend(monkeypatch)

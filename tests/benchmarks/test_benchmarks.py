@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from benchmarks import __main__ as program
 from benchmarks.harness import Comparison, Side, Sizes, Spent, compare
-from benchmarks.sampling import SamplingTask, uniform
+from benchmarks.sampling import uniform
 from benchmarks.workers import Worker
 from tiering.errors import CapabilityError, InternalError
 
@@ -115,9 +114,3 @@ def test_a_peer_that_samples_fewer_edges_is_not_timed(tmp_path, monkeypatch):
     monkeypatch.setattr("benchmarks.workers.PROGRAMS", tmp_path)
     with pytest.raises(InternalError, match="number of edges"):
         uniform(Sizes(scale=8, edges=2000, repeats=1))
-
-
-def test_every_side_gets_the_same_distinct_seeds():
-    task = SamplingTask.of(Sizes(scale=8, edges=2000))
-    assert task.seeds.shape == (16, 16)
-    assert np.unique(task.seeds).size == task.seeds.size

@@ -35,12 +35,6 @@ def test_lru_and_belady_miss_what_plain_python_misses(batches: list[list[int]], 
     assert sets(policies.belady(future(batches), slots)) == plain.belady(batches, slots)
 
 
-@given(BATCHES)
-def test_next_uses_are_those_found_by_looking(batches: list[list[int]]) -> None:
-    for k, (rows, uses) in enumerate(zip(batches, future(batches).next_uses, strict=True)):
-        assert uses.tolist() == [plain.next_use(batches, row, k + 1) for row in rows]
-
-
 @settings(max_examples=40)
 @given(st.lists(st.sets(st.integers(0, 4), min_size=1).map(sorted), min_size=1, max_size=5), st.integers(0, 5))
 def test_no_policy_misses_fewer_rows_than_belady(batches: list[list[int]], slots: int) -> None:
@@ -60,26 +54,6 @@ def test_rows_at_random_are_as_many_as_slots(batches: list[list[int]], slots: in
     *missing, others = sets(policies.at_random(future(everything), slots, seed))
     assert len(others) == ROWS - slots
     assert missing == plain.fixed(batches, set(range(ROWS)) - others)
-
-
-def test_all_rows_are_drawn_alike() -> None:
-    """6 of 14 rows are missing, 2000 times: 857 for each row, with a standard deviation of 22."""
-    every = future([list(range(ROWS))])
-    drawn = np.concatenate([next(policies.at_random(every, 8, seed)) for seed in range(2000)])
-    assert np.abs(np.bincount(drawn, minlength=ROWS) - 6 / 14 * 2000).max() < 5 * 22
-
-
-def test_any_row_gives_way_alike_where_no_window_pins_it() -> None:
-    """20 rows, then 10 others, where 20 have room: of the 30 any 10 give way. No row is used in the next batches."""
-    idle = [[30]] * 5
-    batches = future([list(range(20)), list(range(20, 30)), *idle, list(range(30))], 31)
-    seeds = 1500
-    drawn = [list(policies.window_buffering(batches, 20, 4, seed))[-1] for seed in range(seeds)]
-    lost = np.bincount(np.concatenate(drawn), minlength=30)
-    # Row 30 takes a slot too: of 31 rows 11 give way, not all at once; all but row 30 are alike.
-    share = lost.sum() / 30 / seeds
-    assert 10 / 30 <= share <= 11 / 30
-    assert np.abs(lost - share * seeds).max() < 5 * np.sqrt(seeds * share * (1 - share))
 
 
 @given(BATCHES, st.integers(0, ROWS), st.integers(0, 5), st.integers(0, 100))
@@ -109,14 +83,6 @@ def test_with_room_for_all_only_first_uses_are_missing(batches: list[list[int]],
         *(policies.window_buffering(every, ROWS, window, seed) for window in policies.BUFFERED_WINDOWS),
     ):
         assert sets(found) == first
-
-
-@pytest.mark.parametrize("window", policies.BUFFERED_WINDOWS)
-def test_a_seed_repeats(window: int) -> None:
-    rng = np.random.default_rng(3)
-    batches = future([np.flatnonzero(rng.random(200) < 0.2).tolist() for _ in range(12)], 200)
-    runs = [sets(policies.window_buffering(batches, 60, window, seed)) for seed in (1, 1, 2)]
-    assert runs[0] == runs[1] != runs[2]
 
 
 SPEED = DiskSpeed(100_000, 1e9)

@@ -14,12 +14,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from simulated_gpu import lend  # noqa: E402
 
 from benchmarks import __main__ as program  # noqa: E402
 from benchmarks.gpu import page  # noqa: E402
-from benchmarks.gpu.peer_samplers import TorchSampler  # noqa: E402
-from benchmarks.gpu.profile import table_rows  # noqa: E402
 from benchmarks.gpu.rows import RowTask  # noqa: E402
 from benchmarks.gpu.sampling import SECTORS, CachedLists, touched_sectors  # noqa: E402
 from benchmarks.gpu.side import layouts  # noqa: E402
@@ -28,7 +25,6 @@ from benchmarks.harness import Comparison, Side, Sizes, Spent  # noqa: E402
 from tiering.errors import InputError  # noqa: E402
 from tiering.formats.adjacency_prefix import ListBytes  # noqa: E402
 from tiering.layout.cost_model import read_access_costs  # noqa: E402
-from tiering.loader.gpu import device  # noqa: E402
 from tiering.sampling.batch import SampledBatch, SampledEdges  # noqa: E402
 
 GPU = program.gpu_names()
@@ -36,12 +32,6 @@ TINY = ["--scale", "9", "--edges", "4000", "--repeats", "2", "--size", "256KiB",
 TINY += ["--row-bytes", "64", "--threads", "1"]
 REL = ("node", "to", "node")
 SIZES = [512, 1024, 1536, 2408, 4096]
-
-
-@pytest.fixture
-def gpu(monkeypatch):
-    """A simulated GPU; what a benchmark leaves on it is a failure."""
-    yield from lend(monkeypatch)
 
 
 @pytest.fixture
@@ -144,14 +134,6 @@ def test_profile(gpu, in_process, bench):
     assert any("addmm" in row[0] for row in result["rows"]) and result["parameters"]["epoch_seconds"] > 0
 
 
-def test_kernels_by_time():
-    many = [(f"kernel<{k}> | {'x' * 200}", k, 10.0 * k) for k in range(33)]
-    rows = table_rows([*many, ("idle", 5, 0.0)])
-    assert len(rows) == 31 and rows[0][1:] == [32, 0.32, 10.0, pytest.approx(320 / 5280)]
-    assert rows[-1] == ["2 others", 3, 0.03, 10.0, pytest.approx(30 / 5280)]
-    assert all("|" not in row[0] and len(row[0]) <= 100 for row in rows)
-
-
 def test_without_a_gpu(tmp_path, monkeypatch, capsys, bench):
     monkeypatch.setattr("tiering.cuda.unavailable", lambda: "there is no NVIDIA GPU")
     for name in GPU:
@@ -172,12 +154,6 @@ def test_a_bound_that_cannot_be(gpu, capsys, sms, words):
     assert program.main(["gpu-rows", *TINY, "--sms", sms]) == 1
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith("error: --sms: ") and words in said
-
-
-def test_table_for_people(gpu, capsys):
-    assert program.main(["gpu-rows", *TINY]) == 0
-    out = capsys.readouterr().out
-    assert "aim 0.85" in out and "8 multiprocessors" in out and "torch index_select" in out
 
 
 @pytest.mark.slow
@@ -230,25 +206,6 @@ def test_ids_come_once_and_follow_the_power_law():
     assert np.count_nonzero(mixed.ids < task.rows // 10) > mixed.ids.size // 4
     with pytest.raises(InputError, match="expected at least 8 rows of 4096 B"):
         RowTask.of(7 * 4096, 4096, 0)
-
-
-def test_torch_sampler_draws_sets_of_neighbours_evenly(gpu):
-    degrees = np.array([6, 3, 0, 2])
-    indptr = np.concatenate([[0], np.cumsum(degrees)])
-    indices = np.concatenate([[9, 8, 7, 6, 5, 4], [0, 4, 9], [1, 3]]).astype(np.int32)
-    indptr = np.concatenate([indptr, np.full(6, indptr[-1])])
-    sampler = TorchSampler(device.open_device(0), (indptr, indices), [3, 2], 0)
-    counts = np.zeros(10, int)
-    for _ in range(2000):
-        nodes, (first, second) = sampler.sample(torch.tensor([0, 1, 2]))
-        nodes, (src, dst) = nodes.numpy(), first.numpy()
-        assert nodes[:3].tolist() == [0, 1, 2] and np.unique(nodes).size == nodes.size
-        drawn = nodes[src[dst == 0]]
-        assert np.unique(drawn).size == 3 and set(drawn) <= set(indices[:6].tolist())
-        assert set(nodes[src[dst == 1]]) == {0, 4, 9} and not (dst == 2).any()
-        assert np.bincount(second[1].numpy(), minlength=nodes.size)[:3].tolist() == [2, 2, 0]
-        counts[drawn] += 1
-    assert (np.abs(counts[4:] - 1000) < 130).all()  # 130: more than five deviations
 
 
 def test_lists_are_cached_up_to_a_share_of_their_bytes(gpu, in_process, tmp_path):

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
 from dataclasses import asdict
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from simulated_gpu import lend  # noqa: E402
 
 from benchmarks import __main__ as program  # noqa: E402
 from benchmarks.gpu import fill, page, sweep  # noqa: E402
-from benchmarks.gpu.host_memory import PinnedRows, huge_bytes  # noqa: E402
-from benchmarks.gpu.latency import Gemms  # noqa: E402
+from benchmarks.gpu.host_memory import PinnedRows  # noqa: E402
 from benchmarks.gpu.side import GpuSide  # noqa: E402
 from benchmarks.harness import Sizes  # noqa: E402
 from tiering.errors import BudgetError, InternalError  # noqa: E402
@@ -25,12 +21,6 @@ from tiering.loader.gpu import device  # noqa: E402
 
 TINY = ["--repeats", "2", "--size", "256KiB", "--seconds", "0.001", "--row-bytes", "64", "--threads", "1"]
 FEW = [sweep.Case(sms=1), sweep.Case(sms=1, large=True, pages="small"), sweep.Case(512, 4, 1024, False, "ascending")]
-
-
-@pytest.fixture
-def gpu(monkeypatch):
-    """A simulated GPU; what a benchmark leaves on it is a failure."""
-    yield from lend(monkeypatch)
 
 
 @pytest.fixture
@@ -92,13 +82,6 @@ def test_sweep_goes_on_where_memory_cannot_be_had(table, monkeypatch, tmp_path, 
     assert list(json.loads(kept.read_text())["results"]) == [FEW[0].name]  # the other is tried again
 
 
-@pytest.mark.parametrize(("free", "large"), [(10 << 20, "4 MiB"), (3 << 20, "1.5 MiB")])
-def test_the_large_table_of_the_sweep_fits_into_free_memory(table, monkeypatch, free, large):
-    monkeypatch.setattr(sweep, "plan", lambda sms, of: FEW[:2])
-    monkeypatch.setattr(sweep, "available_memory", lambda: free)
-    assert [row["table"] for row in table("gpu-sweep")[0]] == ["256 KiB", large]
-
-
 def test_plan_moves_one_or_two_settings_away_from_the_base_point():
     cases = sweep.plan(13, 132)
     base = asdict(sweep.Case(sms=13))
@@ -114,13 +97,6 @@ def test_plan_moves_one_or_two_settings_away_from_the_base_point():
     assert {case.sms for case in sweep.plan(1, 8)} == {1, 4, 0}
 
 
-def test_sweep_draws_no_row_twice():
-    scrambled, ascending = (sweep._task(1 << 20, sweep.Case(512, ids=ids), 3).ids for ids in ("scrambled", "ascending"))
-    assert np.unique(scrambled).size == scrambled.size == (1 << 20) // 512 // 4
-    assert Counter(scrambled.ravel()) == Counter(ascending.ravel())
-    assert (np.diff(ascending) > 0).all() and not (np.diff(scrambled) > 0).all()
-
-
 def test_latency(table):
     rows, about = table("gpu-latency")
     assert [(row["rows"], row["SMs"]) for row in rows] == [
@@ -130,28 +106,6 @@ def test_latency(table):
     for row in rows:
         assert row["p50 us"] > 0 and row["during GEMMs: p50 us"] > 0 and row["GEMMs slower by"] > 0
     assert about["matrices"] == 64 and about["rows"] == 512
-
-
-def test_matrices_are_as_wide_as_size_allows(gpu):
-    side = GpuSide(Sizes(image_bytes=48 * 256 * 256, seconds=0.001, threads=1))
-    assert Gemms(side).width == 256
-    assert Gemms(GpuSide(Sizes(image_bytes=48 * 256 * 256 - 1, seconds=0.001, threads=1))).width == 128
-
-
-SMAPS = """7f0000000000-7f0000400000 rw-p 00000000 00:00 0
-Size: 4096 kB
-AnonHugePages:      2048 kB
-7f0000400000-7f0000c00000 rw-p 00000000 00:00 0 [heap]
-AnonHugePages:      8192 kB
-"""
-
-
-@pytest.mark.parametrize(
-    ("begin", "end", "found"),
-    [(0, 0x400000, 2 << 20), (0x400000, 0xC00000, 8 << 20), (0x600000, 0x700000, 1 << 20), (0, 0xC00000, 10 << 20)],
-)
-def test_huge_pages_between_two_addresses(begin, end, found):
-    assert huge_bytes(SMAPS, 0x7F0000000000 + begin, 0x7F0000000000 + end) == found
 
 
 def test_small_pages_are_small_and_blocks_differ(gpu):
@@ -172,12 +126,6 @@ def test_page_has_tables_of_figures(gpu, tmp_path):
     text = place.read_text()
     assert "`gpu-ceilings` (page 4 KiB, huge pages " in text and "| copied | bytes | GB/s |" in text
     assert f"| device to device | 64 KiB | {kept['rows'][2][2]:.4g} |" in text
-
-
-def test_tables_are_printed_last(gpu, capsys):
-    assert program.main(["gpu-ceilings", *TINY]) == 0
-    out = capsys.readouterr().out
-    assert out.index("8 multiprocessors") < out.index("gpu-ceilings") < out.index("| device to device |")
 
 
 def test_memory_that_is_short_is_said_before_anything_is_taken(gpu, monkeypatch):

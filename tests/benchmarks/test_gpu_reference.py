@@ -11,15 +11,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from simulated_gpu import lend  # noqa: E402
 
 from benchmarks.gpu import reference, sampling  # noqa: E402
-from benchmarks.gpu.peer_samplers import ReferenceSampler, wrong_draw  # noqa: E402
+from benchmarks.gpu.peer_samplers import wrong_draw  # noqa: E402
 from benchmarks.gpu.side import GpuSide  # noqa: E402
 from benchmarks.harness import Sizes  # noqa: E402
 from benchmarks.sampling import SamplingTask  # noqa: E402
 from tiering.errors import CapabilityError, DeviceError  # noqa: E402
-from tiering.loader.gpu.device import Device  # noqa: E402
 from tiering.sampling import SamplingOptions, make_sampler  # noqa: E402
 
 PROCESSOR = Path(__file__).parent / "reference_host" / "processor.hpp"
@@ -74,34 +72,6 @@ def test_neighbours_are_drawn_without_replacement(kernels, id_type):
     for sources, destinations in draws:
         assert wrong_draw((indptr, indices), nodes.numpy(), 10, sources, destinations) == ""
     assert (draws[0][0] == draws[1][0]).all() and (draws[0][0] != draws[2][0]).any()
-
-
-def test_all_neighbours_are_drawn_alike(kernels):
-    indptr, indices = np.array([0, 0, 6]), np.arange(6, dtype=np.int64)
-    nodes = torch.tensor([1] * 50)
-    counts = np.zeros(6, int)
-    for seed in range(10):
-        counts += np.bincount(
-            kernels.draw(indptr.ctypes.data, indices.ctypes.data, 8, nodes, 3, seed, 0)[0], minlength=6
-        )
-    assert counts.sum() == 1500 and (np.abs(counts - 250) < 60).all()  # 60: more than five deviations
-
-
-def test_sampler_of_several_hops(kernels):
-    indptr, indices = graph()
-    processor = Device.__new__(Device)
-    processor.index, processor.torch_device = 0, torch.device("cpu")
-    processor.current, processor.upload = lambda: 0, torch.from_numpy
-    where = (indptr.ctypes.data, indices.ctypes.data, 4)
-    sampler = ReferenceSampler(processor, kernels, where, 60, [3, 2], 5)
-    seeds = np.array([5, 7, 11])
-    nodes, (first, second) = sampler.sample(torch.from_numpy(seeds))
-    nodes = nodes.numpy()
-    assert nodes[:3].tolist() == seeds.tolist() and np.unique(nodes).size == nodes.size
-    known = np.unique(np.concatenate([seeds, nodes[first[0].numpy()]])).size
-    for hop, frontier, fanout in ((first, seeds, 3), (second, nodes[:known], 2)):
-        src, dst = hop.numpy()
-        assert wrong_draw((indptr, indices), frontier, fanout, nodes[src], dst) == ""
 
 
 def test_wrong_draws_are_found():
@@ -159,12 +129,6 @@ def test_nvcc_compiles_the_gathers(nvcc, tmp_path, monkeypatch):
 @pytest.mark.long
 def test_nvcc_compiles_all_reference_kernels(nvcc, tmp_path):
     reference.Reference(reference.compile_reference(nvcc, "sm_90", tmp_path))
-
-
-@pytest.fixture
-def gpu(monkeypatch):
-    """A simulated GPU; what a test leaves on it is a failure."""
-    yield from lend(monkeypatch)
 
 
 def gpu_side():

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "support"))  # under pytest's importlib mode
-
 import calls
+import pytest
 from crash_injection import CrashInjection
 from trials import STAGES, Trials, done
 
@@ -46,7 +42,7 @@ def inputs(crash_injection: CrashInjection, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def start(crash_injection: CrashInjection, inputs: Path, tmp_path: Path) -> Iterator[Callable[..., Trials]]:
-    """Begin trials of a stage; in memory, where a sync costs nothing, unless `on_disk`."""
+    """Begin trials of a stage; in memory, where a sync costs nothing."""
     yield from starting(crash_injection, inputs, tmp_path)
 
 
@@ -58,8 +54,4 @@ def start_watched(watched: CrashInjection, inputs: Path, tmp_path: Path) -> Iter
 
 def starting(crash_injection: CrashInjection, inputs: Path, tmp_path: Path) -> Iterator[Callable[..., Trials]]:
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path) as memory:
-
-        def begin(stage: str, on_disk: bool = False) -> Trials:
-            return Trials(crash_injection, STAGES[stage], inputs, (tmp_path if on_disk else Path(memory)) / "run")
-
-        yield begin
+        yield lambda stage: Trials(crash_injection, STAGES[stage], inputs, Path(memory) / "run")

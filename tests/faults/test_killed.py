@@ -66,15 +66,3 @@ def test_kills(start: Callable[..., Trials]) -> None:
         return f"killed {killed} times"
 
     Campaign("kills").run(trial)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stage", ["import by buckets", "layout", "run"])
-def test_killed_from_outside(start: Callable[..., Trials], stage: str) -> None:
-    trials, luck = start(stage, on_disk=True), random.Random(stage)
-    for number in range(3):
-        trials.begin()
-        delay = luck.uniform(0.0, 0.25)
-        trials.run(fault="delay", at=delay)
-        trials.whole()
-        trials.finish(f"trial {number}, killed after {delay:.3f} s", 2)

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from striped_rows import Striped, fewest_misses, plain_rounds, round_ends
 
 from tiering import native
 from tiering.errors import RefusedError
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
-
-from striped_rows import Striped, fewest_misses, plain_rounds, round_ends
 
 SIZES = [4, 40, 300, 512, 520, 1536, 4096, 5732, 9000]
 ENDLESS = 1 << 40
@@ -190,30 +184,3 @@ def test_plans_that_make_no_sense(change, words):
     native.simulate_rounds(**given)
     with pytest.raises(RefusedError, match=words):
         native.simulate_rounds(**{**given, **change})
-
-
-def plan_and_tell(rows: int, slots: int) -> None:
-    """Print how much more memory a plan of 40 small batches has had resident than this process had before."""
-
-    def peak() -> int:
-        return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
-
-    batches = [np.arange(k * 100, k * 100 + 100, dtype=np.uint32) for k in range(20)]
-    space = one_table(rows)
-    native.simulate_rounds(one_table(2000).core, 4096, 1, [(512, 1000)], 1, 2, batches, [])
-    before = peak()
-    native.simulate_rounds(space.core, 4096, 1, [(512, slots)], 1, 2, batches * 20, [])
-    print(peak() - before)
-
-
-def test_a_plan_holds_the_memory_that_it_says():
-    """Maps of all rows and slots, which are most of it, where batches are small beside them.
-
-    Asked of a process of its own: memory that earlier tests gave back to the allocator would be used again unseen.
-    """
-    rows, slots = 6_000_000, 4_000_000
-    call = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); from test_lookahead import plan_and_tell; "
-    command = [sys.executable, "-c", call + f"plan_and_tell({rows}, {slots})"]
-    held = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    said = native.lookahead_state_bytes(rows, slots)
-    assert 0.8 * said < held < 1.25 * said

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -15,13 +14,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from tiering import native
-from tiering.errors import RefusedError
-from tiering.loader.tables.resident import anonymous
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
-
 from row_buffers import (
     ENGINES,
     Batch,
@@ -35,6 +27,10 @@ from row_buffers import (
     within,
 )  # fmt: skip
 from striped_rows import Striped, cut, plain_rounds
+
+from tiering import native
+from tiering.errors import RefusedError
+from tiering.loader.tables.resident import anonymous
 
 SIZES = [4, 40, 512, 520, 1536, 4096, 5732]
 
@@ -214,33 +210,6 @@ def test_rows_longer_than_the_longest_read(tmp_path, engine, page_bytes):
     for direct in ("auto", "off"):
         buffer = rows.buffer({20_000: 12, 70_001: 9}, engine, direct, depth=8, max_read=1)
         run_epoch(rows, buffer, batches)
-
-
-def staging_bytes() -> int:
-    """Bytes of memory that forked children do not have ("dc"), such as that into which readers read."""
-    total = size = 0
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        if line.startswith("Size:"):
-            size = 1024 * int(line.split()[1])
-        elif line.startswith("VmFlags:") and "dc" in line.split():
-            total += size
-    return total
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize(("row_bytes", "images", "depth"), [(512, 2, 16), (1 << 20, 1, 16), (1 << 20, 2, 200)])
-def test_the_memory_that_readers_hold_is_counted(tmp_path, engine, row_bytes, images, depth):
-    rows = Rows(tmp_path, Striped([(12, row_bytes)], 4096, images))
-    counted = native.buffer_staging_bytes(rows.space.core, 4096, images, depth, 256 << 10)
-    before = staging_bytes()
-    buffer = rows.buffer({row_bytes: 96}, engine, depth=depth)
-    epoch = Epoch(buffer, [[list(range(12))]])
-    try:
-        within(60, lambda: buffer.wait(0))
-        measured = staging_bytes() - before
-        assert min(depth, 8) * images * row_bytes < measured <= counted
-    finally:
-        epoch.close()
 
 
 def test_arguments_that_make_no_sense(rows):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import gc
 import os
-import sys
 import threading
 import time
 from pathlib import Path
@@ -13,16 +12,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from tiering import native
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
-
 from child_process import in_child
 from forbidden_calls import FORBID, run_script
 from row_buffers import ENGINES, Epoch, Rows, descriptors, random_batches, run_epoch, within
 from striped_rows import Striped
 
+from tiering import native
+
+PAGE = 4096
+SHORT = Path("/sys/kernel/btf/vmlinux")
+"""A file of the kernel, of which a read returns a page at most: short reads in the middle of a file."""
 pytestmark = pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 
 
@@ -75,9 +74,7 @@ def test_an_image_truncated_while_it_is_read(rows, engine):
 
 
 def checksums(rows: Rows) -> list[Any]:
-    return [
-        native.page_hashes(np.fromfile(path, np.uint8), rows.space.page_bytes) for path in rows.paths
-    ]  # fmt: skip
+    return [native.page_hashes(np.fromfile(path, np.uint8), rows.space.page_bytes) for path in rows.paths]
 
 
 @pytest.mark.parametrize("page_bytes", [512, 4096])
@@ -151,6 +148,38 @@ def test_a_child_drops_a_buffer_whose_readers_its_parent_has(rows, engine):
     for number in range(1, 5):
         rows.check_gather(held[0], number, batches[number])
     held[0].cancel()
+
+
+def test_one_of_two_disks_fails_while_the_other_has_nothing_to_do(engine, tmp_path):
+    """The reader of the disk that works waits for slots, and is told."""
+    rows = Rows(tmp_path, Striped([(200, PAGE)], PAGE, 2))
+    rows.paths = [rows.paths[0], Path("/proc/self/mem")]  # whose first pages no process has
+    on_the_first = [[list(range(at, at + 10, 2))] for at in range(0, 100, 10)]
+    batches = [*on_the_first, *([[at, at + 1]] for at in range(100, 120, 2))]
+    buffer = rows.buffer({PAGE: 6}, engine, "off", depth=2)
+    with pytest.raises(OSError, match=r"/proc/self/mem: reading .* Input/output error"):
+        run_epoch(rows, buffer, batches, window=1, horizon=1)
+    assert 8 <= buffer.counters.batches <= len(on_the_first)  # what fails is asked for two rounds ahead
+
+
+@pytest.mark.skipif(not os.access(SHORT, os.R_OK), reason=f"no {SHORT} here")
+def test_short_reads_in_the_middle_of_a_file_are_gone_on_with(engine, tmp_path):
+    count = 300
+    with SHORT.open("rb", buffering=0) as file:
+        assert len(os.pread(file.fileno(), 64 * PAGE, 0)) < 64 * PAGE, "not short here"
+    content = np.frombuffer(SHORT.read_bytes()[: count * PAGE], np.uint8).reshape(count, PAGE)
+    rows = Rows(tmp_path, Striped([(count, PAGE)], PAGE, 1))
+    rows.paths, rows.truth = [SHORT], [content]
+    batches = [[list(range(at, at + 100))] for at in range(0, count, 100)]
+    buffer = rows.buffer({PAGE: 800}, engine, depth=2)
+    run_epoch(rows, buffer, batches, window=1)
+    assert buffer.counters.reads <= 9  # of up to 256 KiB, not pages
+
+    reader = native.SsdReader([str(SHORT)], PAGE, engine, 4, "auto")
+    table = native.TieredTable(PAGE, [0, 0, 0, count], None, [], None, reader, 0, PAGE, 1, PAGE)
+    out = np.zeros_like(content)
+    within(60, lambda: table.gather(np.arange(count), out))
+    np.testing.assert_array_equal(out, content)
 
 
 RING_REFUSED = """

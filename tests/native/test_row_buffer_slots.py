@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from row_buffers import Batch, Epoch, Rows, random_batches, within
+from striped_rows import Striped
 
 from tiering import native
 from tiering.errors import RefusedError
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
-
-from row_buffers import Batch, Epoch, Rows, random_batches, within
-from striped_rows import Striped
 
 WIPED = 0xEE
 

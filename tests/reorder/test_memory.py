@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import peaks
 import pytest
-from fresh_process import in_fresh_process
 from memory_group import memory_group
 from toy_datasets import chain, toy_dataset, tree_bytes
 
@@ -24,7 +22,6 @@ from tiering.formats.scores import Scores
 from tiering.graph import build_graph
 from tiering.memory import Budget, own_memory
 from tiering.reorder import Sizes, order_nodes, reorder_graph
-from tiering.reorder.adjacency import RelabelSizes
 from tiering.reorder.arrays import NodeWindows
 from tiering.reorder.rows import RowSizes
 
@@ -113,18 +110,6 @@ def with_ids(tmp_path_factory: pytest.TempPathFactory) -> tuple[Graph, Scores, G
 
 
 @pytest.mark.slow
-def test_a_real_size_stays_within_its_budget(
-    with_ids: tuple[Graph, Scores, Graph], tmp_path: Path, peak_memory: Any
-) -> None:
-    graph, scores, whole = with_ids
-    budget = own_memory() + 190 * MIB
-    with peak_memory() as peak:
-        pipeline.reorder_graph(graph, scores, tmp_path / "windows", memory=budget)
-    assert peak.bytes < budget
-    assert Graph.open(tmp_path / "windows").digest == whole.digest
-
-
-@pytest.mark.slow
 def test_a_window_of_many_columns_stays_within_its_budget(tmp_path: Path, peak_memory: Any) -> None:
     """The last window has few entries, but nearly all columns, and the start of each."""
     graph, scores = big_graph(tmp_path, 36_000_000, 18, leaves=12_000_000)
@@ -132,21 +117,6 @@ def test_a_window_of_many_columns_stays_within_its_budget(tmp_path: Path, peak_m
     with peak_memory() as peak:
         pipeline.reorder_graph(graph, scores, tmp_path / "windows", memory=budget)
     assert peak.bytes < budget
-
-
-@pytest.mark.slow
-def test_the_formula_is_what_a_relation_takes(tmp_path: Path) -> None:
-    formula = RelabelSizes(20_000_000, 1 << 20, 1 << 20).in_memory()
-    taken = in_fresh_process(memory_of_a_relation, tmp_path, 20_000_000, 20)
-    assert 0.6 * formula < taken < formula + 16 * MIB
-
-
-def memory_of_a_relation(folder: str, edges: int, scale: int) -> int:
-    graph, scores = big_graph(Path(folder), edges, scale)
-    with peaks.peak_memory() as peak:
-        before = own_memory()
-        pipeline.reorder_graph(graph, scores, Path(folder) / "memory", memory="4GiB")
-    return peak.bytes - before
 
 
 def test_too_little_memory(tmp_path: Path) -> None:

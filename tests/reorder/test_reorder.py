@@ -17,7 +17,7 @@ from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.graph import Graph
 from tiering.graph import build_graph
-from tiering.reorder import reorder_graph
+from tiering.reorder import order_nodes, reorder_graph
 
 
 @pytest.mark.slow
@@ -117,3 +117,14 @@ def test_new_to_old_of_an_original_graph_says_what_to_run(tmp_path: Path) -> Non
     graph, _, _ = chain(toy_dataset(tmp_path / "data", 3), tmp_path)
     with pytest.raises(MissingError, match="tiering reorder"):
         graph.new_to_old("paper")
+
+
+def test_scores_of_another_graph_are_refused(tmp_path: Path) -> None:
+    first = build_graph(toy_dataset(tmp_path / "data1", 1).dataset, tmp_path / "one")
+    second = build_graph(toy_dataset(tmp_path / "data2", 2).dataset, tmp_path / "two")
+    again = build_graph(toy_dataset(tmp_path / "data3", 1).dataset, tmp_path / "three", edge_ids=True)
+    scores = pipeline.score_graph(first, tmp_path / "scores", "degree")
+    with pytest.raises(InputError, match=r"expected scores of the .* nodes of type"):
+        order_nodes(second, scores)
+    with pytest.raises(InputError, match=r"computed on another graph than .*three"):
+        order_nodes(again, scores)

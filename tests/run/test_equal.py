@@ -1,99 +1,26 @@
-"""Every artifact that tasks make is the single process's, byte for byte, however the work is cut and shared."""
+"""Artifacts that tasks make are the single process's, byte for byte; tests/ledger compares whole chains."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from folders import contents, contents_of
-from odd_dataset import write_odd_dataset
+from toy_datasets import tree_bytes
 
-SCORES = {
-    "degree": ["--method", "degree"],
-    "presample": ["--method", "presample", "--fanouts", "4,3", "--epochs", "3", "--batch-size", "16"],
-    "vip": ["--method", "vip", "--fanouts", "4,3"],
-}
-"""The first orders nodes: many have the same score."""
-TIERS = ["--gpu", "5%", "--peer", "3x2%", "--cpu", "30%"]
+import tiering
+from tiering.run.carrier import ClusterOptions
 
 
-@pytest.fixture(scope="module")
-def datasets(tmp_path_factory):
-    """Two datasets by name: one type with every oddity, and several types and relations."""
-    from tiering.datasets.generated import generate
-
-    folder = tmp_path_factory.mktemp("cluster")
-    generate(folder / "types", nodes=900, edges=9000, dim=5, hetero=True, featureless=["institute"])
-    return {"odd": write_odd_dataset(folder / "odd"), "types": folder / "types"}
-
-
-def run_all(cli, dataset: Path, work: Path, *more: str) -> dict[str, str]:
-    """Every step, in `work`; digests of what is there at the end."""
-    work.mkdir(exist_ok=True)
-    graph, reordered = work / "graph", work / "reordered"
-    cli("import", dataset, "--out", graph, "--edge-ids", *more).ok()
-    for name, options in SCORES.items():
-        cli("score", graph, "--out", work / name, *options, *more).ok()
-    cli("reorder", graph, "--scores", work / "degree", "--out", reordered, *more).ok()
-    cli("reorder", graph, "--scores", work / "vip", "--out", work / "ranked", "--features", *more).ok()
-    ssd = ["--ssd", work / "ssd0", "--ssd", work / "ssd1"]
-    cli("layout", reordered, "--out", work / "layout", *TIERS, *ssd, "--page", "512", *more).ok()
-    return contents(work)
-
-
-@pytest.fixture(scope="module")
-def expected():
-    """Digests of what one process makes, by dataset."""
-    return {}
-
-
-def compare(cli, datasets, expected, tmp_path_factory, name: str, more: list[str]) -> None:
-    work = tmp_path_factory.getbasetemp() / f"equal-{name}"
-    if name not in expected:
-        expected[name] = run_all(cli, datasets[name], work)
-        empty(work)
-    found = run_all(cli, datasets[name], work, *more)
-    empty(work)
-    assert found == expected[name]
-
-
-def empty(work: Path) -> None:
-    """Room for the next, at the same place: layouts name their images by it."""
-    import shutil
-
-    shutil.rmtree(work)
-
-
-ALL = [(name, shards, workers) for name in ("odd", "types") for shards in (1, 2, 3, 8, 16) for workers in (1, 2, 4)]
-SOME = [("odd", 3, 1), ("odd", 8, 4), ("types", 5, 2)]
-
-
-@pytest.mark.parametrize(
-    ("name", "shards", "workers"), [*SOME, *(pytest.param(*one, marks=pytest.mark.long) for one in ALL)]
-)
-def test_threads_make_the_same_bytes(tiering_cli, datasets, expected, tmp_path_factory, name, shards, workers):
-    more = ["--executor", "local", "--shards", str(shards), "--workers", str(workers)]
-    compare(tiering_cli, datasets, expected, tmp_path_factory, name, more)
-
-
-def test_nothing_is_left_behind(tiering_cli, datasets, tmp_path):
-    more = ["--executor", "local", "--shards", "3", "--store", str(tmp_path / "store")]
-    tiering_cli("import", datasets["odd"], "--out", tmp_path / "graph", *more).ok()
-    tiering_cli("import", datasets["odd"], "--out", tmp_path / "other", "--executor", "local").ok()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["graph", "other"]
-
-
-def test_a_chain(tiering_cli, datasets, tmp_path):
+def test_a_chain(tiering_cli, tiny_dataset, tmp_path):
+    """Nothing but the artifacts is left behind."""
     config = tmp_path / "chain.toml"
     config.write_text(
-        f'[dataset]\npath = "{datasets["types"]}"\n[score]\nmethod = "degree"\n[layout]\ncpu = "20%"\nssd = ["ssd"]\n'
+        f'[dataset]\npath = "{tiny_dataset}"\n[score]\nmethod = "degree"\n[layout]\ncpu = "20%"\nssd = ["ssd"]\n'
     )
     tiering_cli("run", config).ok()
-    expected = contents(tmp_path)
+    expected = tree_bytes(tmp_path)
     result = tiering_cli("run", config, "--force", "--executor", "local", "--shards", "5")
     assert all(step in result.ok().out for step in ("import", "score", "reorder", "layout"))
-    assert contents(tmp_path) == expected
+    assert tree_bytes(tmp_path) == expected
 
 
 @pytest.mark.parametrize(
@@ -107,8 +34,8 @@ def test_a_chain(tiering_cli, datasets, tmp_path):
         (["--executor", "local", "--store", "ftp://host/a"], ["store", "ftp"]),
     ],
 )
-def test_refused(tiering_cli, datasets, tmp_path, given, words):
-    tiering_cli("import", datasets["odd"], "--out", tmp_path / "graph", *given).refused(*words)
+def test_refused(tiering_cli, tiny_dataset, tmp_path, given, words):
+    tiering_cli("import", tiny_dataset, "--out", tmp_path / "graph", *given).refused(*words)
     assert not (tmp_path / "graph").exists()
 
 
@@ -120,22 +47,6 @@ def test_ids_out_of_range_are_named_as_by_one_process(tiering_cli, tmp_path):
     asked = ["import", tmp_path / "bad", "--out", tmp_path / "graph", "--num-nodes", "50"]
     alone = tiering_cli(*asked).refused("edge 333", "61")
     assert tiering_cli(*asked, "--executor", "local", "--shards", "4").refused("edge 333", "61") == alone
-
-
-def test_edges_that_lie_in_no_file_of_their_own(tiering_cli, tmp_path):
-    """Parquet and text are read by who leads, and handed to tasks."""
-    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    random = np.random.default_rng(1)
-    edges = random.integers(0, 90, (2, 1500))
-    columns = {"src": edges[0], "dst": edges[1], "weight": random.random(1500)}
-    parquet.write_table(pa.table(columns), tmp_path / "edges.parquet")
-    np.savetxt(tmp_path / "edges.txt", edges.T, fmt="%d")
-    for name in ("edges.parquet", "edges.txt"):
-        alone, found = tmp_path / f"{name}-alone", tmp_path / f"{name}-tasks"
-        tiering_cli("import", tmp_path / name, "--out", alone, "--edge-ids").ok()
-        more = ["--edge-ids", "--executor", "local", "--shards", "3"]
-        tiering_cli("import", tmp_path / name, "--out", found, *more).ok()
-        assert contents_of(found) == contents_of(alone)
 
 
 def empty_relations():
@@ -173,40 +84,35 @@ def empty_relations():
     ],
 )
 def test_types_and_relations_of_nothing(tmp_path, method, options):
-    import tiering
-    from tiering.run.carrier import ClusterOptions
-
     graph = tiering.import_graph(empty_relations(), tmp_path / "graph")
     scores = tiering.score_graph(graph, tmp_path / "scores", method, **options)
     ordered = tiering.reorder_graph(graph, scores, tmp_path / "ordered")
     for shards in (2, 5):
         cluster = ClusterOptions(shards=shards)
         found = tiering.score_graph(graph, tmp_path / f"scores-{shards}", method, cluster=cluster, **options)
-        assert contents_of(found.path) == contents_of(scores.path)
+        assert tree_bytes(found.path) == tree_bytes(scores.path)
         found = tiering.reorder_graph(graph, scores, tmp_path / f"ordered-{shards}", cluster=cluster)
-        assert contents_of(found.path) == contents_of(ordered.path)
+        assert tree_bytes(found.path) == tree_bytes(ordered.path)
 
 
-def test_a_real_graph_of_many_columns(tiering_cli, shared_data, tmp_path):
-    """More columns than those that are all of high degree: the two kinds are summed one after the other."""
-    import tiering
-    from tiering.run.carrier import ClusterOptions
-
-    graph = tiering.import_graph(shared_data / "cnr-2000", tmp_path / "graph")
+def test_columns_of_both_kinds_and_a_bin_of_several_pieces(tmp_path):
+    """More columns than those that are all of high degree, and a source whose edges one piece does not hold."""
+    random, nodes, hub = np.random.default_rng(1), 140_000, 1_300_000
+    (tmp_path / "data").mkdir()
+    ends = [(random.random(150_000) ** 3 * most).astype(np.int64) for most in (nodes // 2, nodes - 5000)]
+    hub_ends = np.full(hub, 777), random.integers(0, nodes - 5000, hub)
+    np.save(tmp_path / "data" / "edge_index.npy", np.hstack([ends, hub_ends]))
+    graph = tiering.import_graph(tmp_path / "data", tmp_path / "graph", num_nodes=nodes)
     scores = tiering.score_graph(graph, tmp_path / "scores", "wrpr", train="1%", sweeps=2)
-    found = tiering.score_graph(
-        graph, tmp_path / "found", "wrpr", train="1%", sweeps=2, cluster=ClusterOptions(shards=4)
-    )
-    assert contents_of(found.path) == contents_of(scores.path)
+    cluster = ClusterOptions(shards=4)
+    found = tiering.score_graph(graph, tmp_path / "found", "wrpr", train="1%", sweeps=2, cluster=cluster)
+    assert tree_bytes(found.path) == tree_bytes(scores.path)
 
 
 @pytest.mark.parametrize(
     ("dim", "page"), [(350, 512), (1250, 4096), (1024, 4096), (60, 512), (2100, 512)]
 )  # more than a page, with padding and without; a page; several to a page
 def test_rows_and_pages(tmp_path, dim, page):
-    import tiering
-    from tiering.run.carrier import ClusterOptions
-
     random = np.random.default_rng(dim)
     (tmp_path / "data").mkdir()
     np.save(tmp_path / "data" / "edge_index.npy", random.integers(0, 203, (2, 900)))
@@ -220,8 +126,6 @@ def test_rows_and_pages(tmp_path, dim, page):
         out = tmp_path / f"layout{number}"
         tiering.write_layout(ordered, out, gpu="5%", peer="2x10%", cpu="15%", cluster=cluster, **places)
         images = [path.read_bytes() for path in tiering.open(out).artifact.images]
-        files = {
-            name: digest for name, digest in contents_of(out).items() if name not in ("manifest.json", "checksums")
-        }
+        files = {name: digest for name, digest in tree_bytes(out).items() if name not in ("manifest.json", "checksums")}
         made.append((images, files))
     assert all(one == made[0] for one in made)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from folders import contents_of
+from toy_datasets import tree_bytes
 
 import tiering
 from tiering.artifacts.manifest import Manifest
@@ -20,7 +20,7 @@ from tiering.run.carrier import ClusterOptions
 from tiering.run.grid import Grid
 from tiering.run.job import Job
 from tiering.scores import plan as score_plan
-from tiering.scores.tasks import hop_memory, hops
+from tiering.scores.tasks import hop_memory
 
 NODES, EDGES = 700, 5000
 LEAST, MOST = 1, 30 << 20
@@ -102,7 +102,7 @@ def both(graph, folder: Path, shards: int, method: str = "presample", memory: in
     alone = tiering.score_graph(graph, folder / "alone", method, **options)
     cluster = ClusterOptions(shards=shards, task_memory=memory, workers=2, threads=1 + shards % 2)
     found = tiering.score_graph(graph, folder / "found", method, cluster=cluster, **options)
-    return contents_of(alone.path), contents_of(found.path)
+    return tree_bytes(alone.path), tree_bytes(found.path)
 
 
 @pytest.mark.parametrize(
@@ -175,34 +175,6 @@ def test_a_task_reads_its_range_alone(odd, tmp_path, monkeypatch):
     assert sizes["indices"] < 0.6 * EDGES and sizes["indptr"] < NODES  # one list has a third of the edges
     times = Counter((begin, end) for name, begin, end in asked if name == "indices")
     assert sum(end - begin for begin, end in times) == EDGES and set(times.values()) == {2 * 2}  # hops and epochs
-
-
-def test_mistakes_are_caught(odd, tmp_path, monkeypatch):
-    """Duplicates that stay, nodes that were known before, keys by place in the range, all nodes for the new ones."""
-    merge, draw, sampler = hops.merge, hops.draw, hops.native.Sampler
-
-    def forgetful(context):
-        context.params = {**context.params, "known": []}
-        merge(context)
-
-    def eager(context):
-        context.params = {**context.params, "only_new": True}
-        draw(context)
-
-    def shifted(**given):
-        return sampler(**{**given, "node_keys": [None, None, None]})
-
-    mistakes = [(hops, "_distinct", np.sort), (hops, "merge", forgetful), (hops, "draw", eager)]
-    mistakes.append((hops.native, "Sampler", shifted))
-    alone = contents_of(tiering.score_graph(odd, tmp_path / "alone", "presample", fanouts=[3, 3], **OPTIONS).path)
-    for number, mistake in enumerate(mistakes):
-        with monkeypatch.context() as patched:
-            patched.setattr(*mistake)
-            cluster = ClusterOptions(shards=3)
-            found = tiering.score_graph(
-                odd, tmp_path / f"found-{number}", "presample", cluster=cluster, fanouts=[3, 3], **OPTIONS
-            )
-        assert contents_of(found.path) != alone, mistake
 
 
 @pytest.mark.parametrize("weights", [None, np.zeros(EDGES, np.float32)])

@@ -137,7 +137,9 @@ def test_nothing_is_left_by_a_driver_that_was_killed(prepared: Path, tmp_path: P
         OutputDirectory.recover(tmp_path / "out")  # as every command does that is given it as output
     else:
         assert any(path.is_file() for path in store.rglob("*"))
-        work()
+        with real_steps.Watched(options=options) as cluster:
+            work(cluster)
+        assert cluster.seen.skipped > 0 if moment == "a task" else cluster.seen.run == 0
     assert_same(step, prepared, tmp_path / "out")
     assert left(tmp_path) == ["out"]
 
@@ -169,17 +171,6 @@ def test_the_store_of_other_shards_goes_before_the_new_one_grows(prepared: Path,
         options = ClusterOptions(shards=shards, workers=2, store=str(store))
         killed(lambda asked=options: tiering.import_graph(data, out, cluster=asked), tasks, "run_attempt", nth(8))
         assert len(left(store)) == 1
-
-
-def test_nothing_is_left_after_an_error_of_the_input(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    edges = np.random.default_rng(1).integers(0, 50, (2, 300))
-    edges[0, 200] = 50
-    np.save(tmp_path / "data" / "edge_index.npy", edges)
-    store = ClusterOptions(shards=3, workers=2, store=str(tmp_path / "store"))
-    with pytest.raises(InputError, match="edge 200: source id 50 is outside"):
-        tiering.import_graph(tmp_path / "data", tmp_path / "out", num_nodes=50, cluster=store)
-    assert left(tmp_path) == ["data"]
 
 
 def test_a_store_that_was_there_stays_with_what_others_have_in_it(prepared: Path, tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pa_parquet
 import pytest
-from folders import contents
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from toy_datasets import tree_bytes
 
 from tiering.datasets import open_dataset
 from tiering.datasets.readers.parquet import ParquetColumn
@@ -42,9 +42,9 @@ def compared(cli, source: Path, work: Path, *more: str) -> str:
     """Import by one process and by tasks: the same files; what the tasks' command printed."""
     out = work / "graph"
     cli("import", source, "--out", out, *more).ok()
-    expected = contents(out)
+    expected = tree_bytes(out)
     result = cli("import", source, "--out", out, "--force", *more, *TASKS).ok()
-    assert contents(out) == expected
+    assert tree_bytes(out) == expected
     return result.out + result.err
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from cluster_jobs import MAPS, PARTS, held, hold, run_job
 from ray_programs import MARK, Driver, kill_node, marked
+from real_steps import STEPS, assert_same, prepare
 
 from tiering.run.job import Counters
 from tiering.run.local import LocalExecutor
@@ -50,6 +51,20 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_same_bytes_as_on_threads(driver: Driver, plain: str, tmp_path: Path) -> None:
     found = driver.ask("run", store=tmp_path).answer()
     assert (found["digest"], found["run"], found["retried"], found["copies"]) == (plain, ALL, 0, 0)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepare(tmp_path_factory.mktemp("steps"))
+
+
+@pytest.mark.parametrize(
+    "step", [pytest.param(step, marks=[] if step in ("import", "presample") else pytest.mark.long) for step in STEPS]
+)
+@pytest.mark.parametrize("shards", [5, pytest.param(16, marks=pytest.mark.long)])
+def test_steps_of_the_pipeline(driver: Driver, prepared: Path, tmp_path: Path, step: str, shards: int) -> None:
+    driver.ask("step", step=step, folder=prepared, out=tmp_path / "out", shards=shards).answer(300)
+    assert_same(step, prepared, tmp_path / "out")
 
 
 @pytest.mark.parametrize("task", ["cut-3", "order-1", "add-0"])

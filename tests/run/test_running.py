@@ -67,13 +67,6 @@ def test_the_result_is_that_of_sorting_everything(store: Store, executor: LocalE
     assert counters == Counters(run=ALL)
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_bytes_do_not_depend_on_workers(plain: str, tmp_path: Path, workers: int) -> None:
-    local = LocalExecutor(workers)
-    assert run_job(tmp_path / "other", local) == plain
-    local.close()
-
-
 def test_what_is_done_is_skipped(store: Store, executor: LocalExecutor, plain: str) -> None:
     first, second = Counters(), Counters()
     run_job(store, executor, counters=first)
@@ -308,13 +301,6 @@ def test_a_copy_is_sent_after_a_straggler(store: Store, executor: LocalExecutor,
     assert (counters.copies, counters.run, counters.retried) == (1, ALL, 0)
 
 
-def test_no_copy_is_sent_before_its_time(store: Store, executor: LocalExecutor, plain: str, tmp_path: Path) -> None:
-    counters = Counters()
-    hold = cluster_jobs.hold(tmp_path / "held", "cut-2", seconds=0.3)
-    assert run_job(store, executor, hold, retry=RetryOptions(poll=0.02), counters=counters) == plain
-    assert counters.copies == 0
-
-
 @pytest.mark.parametrize("seconds", [0.0, 60.0])
 def test_stages_are_told_of_in_logs(
     store: Store,
@@ -339,14 +325,6 @@ def test_stages_are_told_of_in_logs(
     assert [line for line in said if line in ends] == ends or seconds == 0.0
     assert said[-1] == "add: step 3 of 3, 1 of 1 tasks"
     assert len(said) == 3 if seconds else len(said) > 3  # one more at least, while the two tasks run
-
-
-def test_nothing_is_told_where_bars_are_watched(
-    store: Store, executor: LocalExecutor, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(running, "in_log", lambda: False)
-    run_job(store, executor)
-    assert "stage" not in capfd.readouterr().err
 
 
 def test_a_finished_job_is_removed(store: Store, executor: LocalExecutor) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import pickle
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from warm_processes import Interpreter
 
 from tiering.errors import FormatError, InputError, MissingError, StorageError
 from tiering.run.store import Store, open_store
@@ -149,35 +146,6 @@ def test_one_thread_of_many_wins_a_claim(store: Store) -> None:
             assert len(set(said)) == 1
             assert said[0] in own
             assert store.read(f"job/race-{race}").tobytes() == said[0]
-
-
-CLAIMS = """
-import json, os, pickle, sys, time
-from pathlib import Path
-os.environ.update(json.loads(sys.argv[1]))
-store, own, go = pickle.loads(bytes.fromhex(sys.argv[2])), sys.argv[3].encode(), Path(sys.argv[4])
-store.size("job/race-0")
-print("ready", flush=True)
-while not go.exists():
-    time.sleep(0.001)
-print(*(store.put_if_absent(f"job/race-{race}", own).decode() for race in range(4)))
-"""
-
-
-def test_one_process_of_many_wins_a_claim(store: Store, tmp_path: Path) -> None:
-    told = json.dumps({name: value for name, value in os.environ.items() if name.startswith(("AWS_", "NO_PROXY"))})
-    go = tmp_path / "go"
-    arguments = (told, pickle.dumps(store).hex())
-    processes = [Interpreter(CLAIMS, *arguments, f"process{number}", go) for number in range(4)]
-    until = time.monotonic() + 60
-    while not all("ready" in process.said() for process in processes):
-        assert time.monotonic() < until
-        time.sleep(0.005)
-    go.touch()
-    done = [process.wait() for process in processes]
-    said = [process.stdout.splitlines()[-1].split() for process in done]
-    assert said == [said[0]] * 4, done
-    assert [store.read(f"job/race-{race}").tobytes().decode() for race in range(4)] == said[0]
 
 
 def test_a_store_is_opened_again_by_its_url_and_by_its_pickle(store: Store) -> None:

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 
 import pytest
 
@@ -29,108 +31,33 @@ MOST_STORIES = 20
 
 @dataclass(frozen=True)
 class Plan:
-    """A campaign of the table."""
+    """A campaign: its number of trials, and the test that holds it, as pytest names it."""
 
     count: int
-    """Number of trials."""
     test: str
-    """The test that holds it, as pytest names it."""
-    what: str
-    """What a trial does, in the words of docs/reliability.md."""
 
 
 FAULTS = "tests/faults/"
 CAMPAIGNS = {
-    "kills": Plan(
-        300,
-        f"{FAULTS}test_killed.py::test_kills",
-        "SIGKILL before, in the middle of and after calls of the operating system, up to 3 times, then the same "
-        "command; 12 stages",
-    ),
-    "interrupts": Plan(
-        300,
-        f"{FAULTS}test_disturbed.py::test_interrupts",
-        "Ctrl-C, or a disk that answers EIO from a call on, then the same command; 12 stages",
-    ),
-    "refused-calls": Plan(
-        300,
-        f"{FAULTS}test_refused_calls.py::test_refused_calls",
-        "EIO or ENOSPC from one call, native code included, then the same command; 12 stages",
-    ),
-    "power-cuts": Plan(
-        200,
-        f"{FAULTS}test_power_cut.py::test_power_cuts",
-        "power cut: the log of writes cut anywhere, what was not synced dropped or torn; 12 stages",
-    ),
-    "full-disks": Plan(
-        100,
-        f"{FAULTS}test_full_disk.py::test_full_disks",
-        "a real file system without room for a part of the output, then with room; 7 stages",
-    ),
-    "concurrent": Plan(
-        100,
-        f"{FAULTS}test_two_runs.py::test_concurrent_runs",
-        "2 or 3 processes that write one output at once, some with `--force`, some killed, under a reader",
-    ),
-    "overlaps": Plan(
-        100,
-        f"{FAULTS}test_overlapping_paths.py::test_overlaps",
-        "commands whose outputs, SSD directories and stores lie on, in and above their inputs and each other, by "
-        "links and bind mounts too",
-    ),
-    "flips": Plan(
-        10_000,
-        f"{FAULTS}test_bit_rot.py::test_flips",
-        "a flipped bit or a cut in any file of any kind of artifact, then `check --full`",
-    ),
-    "laundering": Plan(
-        2_000,
-        f"{FAULTS}test_bit_rot.py::test_laundering",
-        "a flipped bit in an input of a stage: refused, harmless, or passed on with its checksum; 10 stages",
-    ),
-    "images": Plan(
-        2_000,
-        "tests/loader/test_verify.py::test_flips_of_images",
-        "a flipped bit in a stripe file, then a gather with `verify=True`, by every engine",
-    ),
-    "manifests": Plan(
-        10_000,
-        f"{FAULTS}test_damaged_manifests.py::test_manifests",
-        "manifests mutated and sealed again, then opened, checked, read",
-    ),
-    "graphs": Plan(
-        1_000,
-        f"{FAULTS}test_damaged_adjacency.py::test_damaged_graphs",
-        "damaged adjacency, orders, labels, weights with `--no-verify`, then a command that reads them",
-    ),
-    "fuzz": Plan(
-        5_000,
-        f"{FAULTS}test_fuzz.py::test_fuzz",
-        "the same to every kernel of the core, under ASan and UBSan",
-    ),
-    "imports": Plan(
-        500,
-        f"{FAULTS}test_malformed_imports.py::test_imports",
-        "malformed inputs of an import, of a table and damaged at random; graphs judged by a second reader",
-    ),
-    "texts": Plan(
-        1_000,
-        f"{FAULTS}test_texts.py::test_texts",
-        "generated text files: quotes, delimiters, comments, line ends, encodings, cut points; graphs judged by "
-        "Python's csv module and by pyarrow",
-    ),
-    "eio": Plan(
-        200,
-        "tests/loader/test_failing_disk.py::test_eio",
-        "a block device that answers EIO, under io_uring and threads with O_DIRECT: gathers and epochs",
-    ),
-    "forks": Plan(
-        300,
-        "tests/loader/test_forks.py::test_forks_for_long",
-        "forks of a process that reads, by every engine",
-    ),
-}  # fmt: skip
-"""Name -> campaign, in the order of `make long-test`."""
+    "kills": Plan(300, f"{FAULTS}test_killed.py::test_kills"),
+    "interrupts": Plan(300, f"{FAULTS}test_disturbed.py::test_interrupts"),
+    "refused-calls": Plan(300, f"{FAULTS}test_refused_calls.py::test_refused_calls"),
+    "power-cuts": Plan(200, f"{FAULTS}test_power_cut.py::test_power_cuts"),
+    "full-disks": Plan(100, f"{FAULTS}test_full_disk.py::test_full_disks"),
+    "concurrent": Plan(100, f"{FAULTS}test_two_runs.py::test_concurrent_runs"),
+    "overlaps": Plan(100, f"{FAULTS}test_overlapping_paths.py::test_overlaps"),
+    "flips": Plan(10_000, f"{FAULTS}test_bit_rot.py::test_flips"),
+    "laundering": Plan(2_000, f"{FAULTS}test_bit_rot.py::test_laundering"),
+    "images": Plan(2_000, "tests/loader/test_verify.py::test_flips_of_images"),
+    "manifests": Plan(10_000, f"{FAULTS}test_damaged_manifests.py::test_manifests"),
+    "graphs": Plan(1_000, f"{FAULTS}test_damaged_adjacency.py::test_damaged_graphs"),
+    "fuzz": Plan(5_000, f"{FAULTS}test_fuzz.py::test_fuzz"),
+    "imports": Plan(500, f"{FAULTS}test_malformed_imports.py::test_imports"),
+    "texts": Plan(1_000, f"{FAULTS}test_texts.py::test_texts"),
+    "eio": Plan(200, "tests/loader/test_failing_disk.py::test_eio"),
+    "forks": Plan(300, "tests/loader/test_forks.py::test_forks_for_long"),
+}
+"""Name -> campaign, in the order of `make long-test`; docs/reliability.md says what a trial does."""
 
 
 class Campaign:
@@ -177,10 +104,12 @@ class Campaign:
 
     def line(self, done: int) -> str:
         """The counts, as a row of the table in docs/reliability.md."""
+        page = (Path(__file__).parents[2] / "docs/reliability.md").read_text()
+        what = re.findall(rf"(?m)^\| `{self.name}` \| (.+?) \|", page)
         outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in self.outcomes.most_common())
         seconds = time.monotonic() - self._begin
         columns = (
-            f"`{self.name}`", self.plan.what, f"{done:,}", outcomes, len(self.stories), f"{seconds:.0f} s",
+            f"`{self.name}`", *what, f"{done:,}", outcomes, len(self.stories), f"{seconds:.0f} s",
             date.today(), self.seed,
         )  # fmt: skip
         return f"| {' | '.join(map(str, columns))} |"

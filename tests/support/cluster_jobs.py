@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +27,15 @@ MAPS, PARTS, ROWS = 6, 3, 2000
 NAME = "job"
 
 
-def values(index: int, rows: int = ROWS) -> np.ndarray:
+def values(index: int) -> np.ndarray:
     """What a map task begins with."""
-    return np.random.default_rng(index).integers(0, 1 << 40, rows)
+    return np.random.default_rng(index).integers(0, 1 << 40, ROWS)
 
 
 def cut(context: TaskContext) -> dict[str, Any]:
     """Map: values and their squares, in parts by the remainder."""
     _pause(context)
-    mine = values(context.index, context.params["rows"])
+    mine = values(context.index)
     for part in range(PARTS):
         chosen = mine[mine % PARTS == part]
         context.write(value=chosen, square=(chosen % 1000).astype(np.float32) ** 2)
@@ -62,22 +63,22 @@ def expected() -> list[list[int]]:
     return [[value for value in everything if value % PARTS == part] for part in range(PARTS)]
 
 
-def stages(hold: Mapping[str, Any] | None = None, rows: int = ROWS) -> list[Step]:
+def stages(hold: Mapping[str, Any] | None = None) -> list[Step]:
     """The three stages; `hold`: what `_pause` is told."""
     return [
-        Step("cut", "cluster_jobs:cut", MAPS, {"hold": hold, "rows": rows}),
+        Step("cut", "cluster_jobs:cut", MAPS, {"hold": hold}),
         Step("order", "cluster_jobs:order", PARTS, {"hold": hold}, ("cut",)),
         Step("add", "cluster_jobs:add", 1, {"hold": hold}, ("order",)),
     ]
 
 
-def hold(folder: Path, *tasks: str, seconds: float = 60.0, times: int = 1) -> dict[str, Any]:
-    """Holds the first `times` attempts at some tasks (``cut-3``) for a while; they leave their process in `folder`.
+def hold(folder: Path, *tasks: str, seconds: float = 60.0) -> dict[str, Any]:
+    """Holds the first attempt at some tasks (``cut-3``) for a while; it leaves its process in `folder`.
 
-    A file ``cut-3.go`` there lets them go on; they leave ``cut-3.gone``.
+    A file ``cut-3.go`` there lets it go on; it leaves ``cut-3.gone``.
     """
     folder.mkdir(exist_ok=True)
-    return {"folder": str(folder), "tasks": tasks, "seconds": seconds, "times": times}
+    return {"folder": str(folder), "tasks": tasks, "seconds": seconds}
 
 
 def _pause(context: TaskContext) -> None:
@@ -88,22 +89,18 @@ def _pause(context: TaskContext) -> None:
     folder = Path(asked["folder"])
     own = folder / f".{name}-{os.getpid()}-{threading.get_ident()}"
     own.write_text(str(os.getpid()))
-    for number in range(asked["times"]):
-        try:
-            os.link(own, folder / f"{name}.{number}")
-        except FileExistsError:
-            continue
+    with suppress(FileExistsError):
+        os.link(own, folder / f"{name}.held")
         end = time.monotonic() + asked["seconds"]
         while time.monotonic() < end and not (folder / f"{name}.go").exists():
             time.sleep(0.02)
         (folder / f"{name}.gone").touch()
-        break
     own.unlink()
 
 
-def held(folder: Path, name: str, number: int = 0, seconds: float = 30.0) -> int:
+def held(folder: Path, name: str) -> int:
     """The process that is held in a task, as soon as there is one."""
-    file, end = folder / f"{name}.{number}", time.monotonic() + seconds
+    file, end = folder / f"{name}.held", time.monotonic() + 30
     while not file.exists():
         assert time.monotonic() < end, f"{file} does not come"
         time.sleep(0.02)
@@ -117,12 +114,11 @@ def run_job(
     *,
     retry: RetryOptions | None = None,
     counters: Counters | None = None,
-    rows: int = ROWS,
 ) -> str:
     """Run the three stages; the digest of all that is left."""
     store = open_store(str(store)) if isinstance(store, Path) else store
     job = Job(store, NAME, executor, retry=retry, counters=counters)
-    return digest(job, [job.run(stage) for stage in stages(asked, rows)])
+    return digest(job, [job.run(stage) for stage in stages(asked)])
 
 
 def digest(job: Job, done: list[list[TaskRecord]]) -> str:

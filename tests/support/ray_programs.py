@@ -4,6 +4,7 @@ which forks, and tests may kill it.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import select
@@ -14,8 +15,8 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
+from contextlib import redirect_stderr, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -81,9 +82,7 @@ class Driver:
         Begin so many nodes of one processor each, beside a head of none; otherwise the executor starts a cluster.
     """
 
-    def __init__(
-        self, *, like: Driver | None = None, nodes: int = 0, workers: int = 2, host: Host | None = None
-    ) -> None:
+    def __init__(self, *, like: Driver | None = None, nodes: int = 0, host: Host | None = None) -> None:
         self.mark = uuid.uuid4().hex
         self.folder = Path(tempfile.mkdtemp(prefix="ray-")) if like is None else like.folder
         self._own = like is None
@@ -97,12 +96,8 @@ class Driver:
         )
         address = None if host is None else host.head
         address = address if like is None else like.started["address"]
-        self.started = self.ask("start", address=address, nodes=nodes, workers=workers).answer(120)
+        self.started = self.ask("start", address=address, nodes=nodes).answer(120)
         assert "error" not in self.started, self.started
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     def ask(self, order: str, **arguments: Any) -> Driver:
         assert self._process.stdin is not None
@@ -195,7 +190,7 @@ def _is_child(pid: int, of: int) -> bool:
 class _Program:
     """What the process can be told."""
 
-    def start(self, address: str | None, nodes: int, workers: int) -> dict[str, Any]:
+    def start(self, address: str | None, nodes: int) -> dict[str, Any]:
         from tiering.run.ray import RayExecutor
 
         self.cluster: Any = None
@@ -214,11 +209,10 @@ class _Program:
                 self.cluster.add_node(**{**_NODE, **own, "num_cpus": processors}, wait=False)
             self.cluster.wait_for_nodes()
             address = self.cluster.address
-        begun = time.monotonic()
-        self.executor = RayExecutor(address, workers=workers)
+        self.executor = RayExecutor(address, workers=2)
         import ray
 
-        return {"address": ray.get_runtime_context().gcs_address, "seconds": time.monotonic() - begun}
+        return {"address": ray.get_runtime_context().gcs_address}
 
     def run(
         self,
@@ -226,9 +220,8 @@ class _Program:
         hold: Mapping[str, Any] | None = None,
         retry: Mapping[str, Any] = {},
         options: Mapping[str, Any] = {},
-        **more: Any,
     ) -> dict[str, Any]:
-        """Run the small job; `options`: of the executor; `more`: of `cluster_jobs.run_job`."""
+        """Run the small job; `options`: of the executor."""
         import cluster_jobs
 
         from tiering.run.job import Counters, RetryOptions
@@ -236,7 +229,7 @@ class _Program:
         counters = Counters()
         often = RetryOptions(**{"poll": 0.1, **retry})
         executor = self._executor(**options)
-        digest = cluster_jobs.run_job(Path(store), executor, hold, retry=often, counters=counters, **more)
+        digest = cluster_jobs.run_job(Path(store), executor, hold, retry=often, counters=counters)
         return {"digest": digest, **asdict(counters)}
 
     def stage(self, store: str, function: str, params: Mapping[str, Any], threads: int = 1) -> dict[str, Any]:
@@ -257,35 +250,25 @@ class _Program:
         finally:
             self.cluster.remove_node(node)
 
-    def joined_later(
-        self, environment: Mapping[str, str], store: str, hold: Mapping[str, Any], nodes: int = 1
-    ) -> dict[str, Any]:
-        """Run a job during which more nodes come, of another environment, when the first of its tasks is held."""
+    def joined_later(self, environment: Mapping[str, str], store: str, hold: Mapping[str, Any]) -> dict[str, Any]:
+        """Run a job during which one more node comes, of another environment, when the first of its tasks is held."""
         from concurrent.futures import ThreadPoolExecutor
 
         import cluster_jobs
 
-        added = []
         with ThreadPoolExecutor(1) as pool:
-            running = pool.submit(self._said, lambda: self.run(store, hold))
+            running = pool.submit(self._run_and_note, store, hold)
             cluster_jobs.held(Path(hold["folder"]), hold["tasks"][0])
+            node = self.cluster.add_node(**_NODE, env_vars=environment)
             try:
-                added += [self.cluster.add_node(**_NODE, env_vars=environment) for _ in range(nodes)]
                 Path(hold["folder"], f"{hold['tasks'][0]}.go").touch()
                 return running.result()
             finally:
-                for node in added:
-                    self.cluster.remove_node(node)
+                self.cluster.remove_node(node)
 
-    @staticmethod
-    def _said(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """What some work answers, and its notes."""
-        import contextlib
-        import io
-
-        with contextlib.redirect_stderr(io.StringIO()) as said:
-            answer = work()
-        return {**answer, "said": said.getvalue()}
+    def _run_and_note(self, store: str, hold: Mapping[str, Any]) -> dict[str, Any]:
+        with redirect_stderr(io.StringIO()) as said:
+            return {**self.run(store, hold), "said": said.getvalue()}
 
     def lose_head(self, store: str, hold: Mapping[str, Any]) -> dict[str, Any]:
         """Run a job whose cluster loses its head while a task is held."""
@@ -309,36 +292,15 @@ class _Program:
         finally:
             thread.join()
 
-    def step(
-        self,
-        step: str,
-        folder: str,
-        out: str,
-        hold: Mapping[str, Any] | None = None,
-        retry: Mapping[str, Any] = {},
-        **options: Any,
-    ) -> dict[str, Any]:
-        """Run a step of the pipeline; `hold`: tasks of its stages; `options`: of the session."""
+    def step(self, step: str, folder: str, out: str, **options: Any) -> dict[str, Any]:
+        """Run a step of the pipeline; `options`: of the session."""
         import real_steps
-        import stage_holds
 
         from tiering.run.carrier import ClusterOptions
-        from tiering.run.job import RetryOptions
 
-        asked = ClusterOptions("ray", address="auto", **{"shards": 3, **options})
-        with (
-            stage_holds.held_calls(hold),
-            real_steps.Watched(retry=RetryOptions(**{"poll": 0.1, **retry}), options=asked) as cluster,
-        ):
+        with real_steps.Watched(options=ClusterOptions("ray", address="auto", **options)) as cluster:
             real_steps.make(step, Path(folder), Path(out), cluster)
         return asdict(cluster.seen)
-
-    def add_nodes(self, count: int) -> dict[str, Any]:
-        """In the place of those that were killed."""
-        for _ in range(count):
-            self.cluster.add_node(**_NODE, wait=False)
-        self.cluster.wait_for_nodes()
-        return {}
 
     def wide(self, store: str, memory: int = 0, threads: int = 1, **options: Any) -> dict[str, Any]:
         """Run a stage whose tasks fit nowhere; `options`: of the executor."""
@@ -357,7 +319,8 @@ class _Program:
         if self.cluster is not None:
             self.cluster.shutdown()
 
-    def _executor(self, **options: Any) -> Any:
+    @staticmethod
+    def _executor(**options: Any) -> Any:
         """One that knows nothing of nodes that were there before: Ray itself goes on."""
         from tiering.run.ray import RayExecutor
 

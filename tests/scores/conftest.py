@@ -1,6 +1,0 @@
-"""Makes the modules of `tests/support` importable under pytest's importlib mode."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
