@@ -7,7 +7,8 @@ import threading
 import numpy as np
 import pytest
 
-from tiering.artifacts.background import WriteBehind, prefetch
+from tiering.artifacts.file_writer import WriteBehind
+from tiering.artifacts.reader import prefetch
 
 
 def test_one_result_is_loaded_while_another_is_used() -> None:

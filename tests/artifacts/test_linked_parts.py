@@ -14,7 +14,7 @@ from toy_datasets import toy_dataset
 
 from tiering import pipeline
 from tiering.artifacts import checksum, manifest, open_directory
-from tiering.artifacts.verify import Verifier
+from tiering.artifacts.checksum import Verifier
 from tiering.errors import FormatError
 from tiering.formats.names import NameTable
 from tiering.graph import build_graph

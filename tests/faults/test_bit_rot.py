@@ -209,7 +209,7 @@ def test_flips(inputs: Path, tmp_path: Path) -> None:
 
 def test_every_block_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks are compared as they pass by; those that did not are read before the end."""
-    from tiering.artifacts.verify import Verifier
+    from tiering.artifacts.checksum import Verifier
 
     monkeypatch.setattr(checksum, "BLOCK_BYTES", 16)
     data = random.Random(0).randbytes(100)
@@ -250,7 +250,7 @@ def test_what_the_core_reads_past_the_cache_is_compared(
     inputs: Path, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Indices larger than memory are compared as the core streams them: they are not read once more at the end."""
-    from tiering.artifacts.verify import Verifier
+    from tiering.artifacts.checksum import Verifier
     from tiering.scores import sweeps
 
     monkeypatch.setattr(manifest, "available_memory", lambda: 0)

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
 from tiering.artifacts import checksum
-from tiering.artifacts.background import WriteBehind
 from tiering.artifacts.direct_io import ALIGNMENT, aligned_bytes, open_direct, write_all
 from tiering.artifacts.journal import Journal
 from tiering.artifacts.storage import reserve, storage_errors
@@ -26,6 +25,7 @@ from tiering.progress import note
 from tiering.units import parse_threads
 
 Bytes = npt.NDArray[np.uint8]
+T = TypeVar("T")
 
 PIECE_BYTES = 8 * 1024 * 1024  # size of the pieces in which appended bytes are written; a block is a multiple
 _PIECES = 4  # pieces in memory: one is filled while the others are written
@@ -197,6 +197,46 @@ class FileWriter:
         self.close()
         if kind is None and self._finished is not None:
             self._finished(self.digests())
+
+
+class WriteBehind:
+    """Buffers that are filled in turn, each while the others are written by `writers` threads."""
+
+    def __init__(self, buffers: Sequence[Bytes], writers: int = 1) -> None:
+        self._buffers = buffers
+        self._writes: list[list[Future[Any]]] = [[] for _ in buffers]
+        self._current = -1
+        self._pool = ThreadPoolExecutor(writers)
+
+    def next_buffer(self) -> Bytes:
+        """Return the next buffer to fill, once all writes from it have ended; raise what one of them raised."""
+        self._current = (self._current + 1) % len(self._buffers)
+        self._wait(self._current)
+        return self._buffers[self._current]
+
+    def submit(self, write: Callable[..., T], *arguments: Any) -> Future[T]:
+        """Call `write`, which reads the current buffer, in the background."""
+        future = self._pool.submit(write, *arguments)
+        self._writes[self._current].append(future)
+        return future
+
+    def finish(self) -> None:
+        """Wait for all writes, raise what one of them raised, and `close`."""
+        try:
+            for buffer in range(len(self._buffers)):
+                self._wait(buffer)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End the threads once the writes under way have ended, and let the buffers go."""
+        self._pool.shutdown()
+        self._buffers = ()
+
+    def _wait(self, buffer: int) -> None:
+        writes, self._writes[buffer] = self._writes[buffer], []
+        for write in writes:
+            write.result()
 
 
 class _Appender:

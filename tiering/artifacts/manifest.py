@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.checksum import DIGEST_BYTES, PREFIX, combine_digests, num_blocks
+from tiering.artifacts.checksum import DIGEST_BYTES, PREFIX, Verifier, combine_digests, num_blocks
 from tiering.artifacts.open_directory import OpenDirectory
 from tiering.artifacts.storage import open_raw, storage_errors
-from tiering.artifacts.verify import Verifier
 from tiering.errors import FormatError, InternalError
 from tiering.memory import available_memory
 

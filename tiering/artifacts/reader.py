@@ -9,26 +9,45 @@ import errno
 import mmap
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.background import prefetch
+from tiering.artifacts.checksum import Verifier
 from tiering.artifacts.direct_io import aligned_bytes, direct_engine, open_direct, padded, write_all
 from tiering.artifacts.storage import open_descriptor, open_raw, reserve, storage_errors
-from tiering.artifacts.verify import Verifier
 
 AnyArray = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
+T = TypeVar("T")
+U = TypeVar("U")
 
 _PADDING = 8192  # bytes of a buffer beyond its chunk: direct reads begin and end at multiples of 4096
 _FRACTION_SAMPLES = 256  # pages sampled to estimate which fraction of a file is cached
 _SAMPLES = 16  # pages of a file that must all be in the page cache for it to count as cached
+
+
+def prefetch(load: Callable[[T], U], items: Iterable[T]) -> Generator[U, None, None]:
+    """Yield ``load(item)`` of each item in order; a thread loads the next while the caller uses one.
+
+    With two buffers used in turn, a result is valid until the next is asked for.
+    """
+    pool, following = ThreadPoolExecutor(1), cast("Future[U] | None", None)
+    try:
+        for item in items:
+            current, following = following, pool.submit(load, item)
+            if current is not None:
+                yield current.result()
+        if following is not None:
+            yield following.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def open_stream(paths: Sequence[Path], buffers: Sequence[Bytes]) -> native.StreamReader:

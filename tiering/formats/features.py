@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from tiering.artifacts.artifact import Artifact
+from tiering.artifacts.checksum import Verifier
 from tiering.artifacts.manifest import storage_dtype
 from tiering.artifacts.problems import Problem, body_problem
 from tiering.artifacts.storage import open_raw
-from tiering.artifacts.verify import Verifier
 from tiering.description import Part, Table
 from tiering.errors import MissingError
 from tiering.units import format_bytes, format_count

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.background import prefetch
+from tiering.artifacts.reader import prefetch
 from tiering.errors import InternalError
 from tiering.formats.feature_rows import map_rows
 from tiering.formats.features import FeatureTable
