@@ -88,8 +88,7 @@ class Features(Artifact):
         compared = manifest.verify and (inside or manifest.external[name].whole)
         return FeatureTable(
             path, entry["rows"], entry["dim"], entry["dtype"], entry["offset"], entry["row_order"],
-            manifest.place(name),
-            manifest.verifier(name) if compared else None,
+            manifest.place(name), manifest.verifier(name) if compared else None,
         )  # fmt: skip
 
     def _body_problems(self) -> list[Problem]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import UserDict
+from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -23,25 +24,15 @@ def relation_folder(relation: Relation) -> str:
     return "relations/" + "__".join(relation)
 
 
-class _MappedArrays(Mapping[str, np.ndarray[Any, Any]]):
-    """The arrays of a folder of an artifact by name, each mapped when it is looked up."""
+class _MappedArrays(UserDict[str, Any]):
+    """Arrays by name, each mapped when it is looked up; made of the names of their files."""
 
-    def __init__(self, manifest: Manifest, folder: str, names: tuple[str, ...]) -> None:
-        self._manifest, self._folder, self._names = manifest, folder, names
+    def __init__(self, manifest: Manifest, files: dict[str, str]) -> None:
+        super().__init__(files)
+        self._manifest = manifest
 
     def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
-        if name in self._names:
-            return self._manifest.array(f"{self._folder}/{name}")
-        raise KeyError(name)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
+        return self._manifest.array(self.data[name])
 
 
 class Graph(Artifact):
@@ -80,14 +71,10 @@ class Graph(Artifact):
         raise MissingError(f"{self.path}: no single relation {relation!r}; relations: {keys}")
 
     def csc(self, relation: Relation | str | None = None) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Return the adjacency of a relation, mapped read-only.
+        """Return the adjacency of a relation, mapped read-only: ``indptr`` and ``indices``.
 
-        Returns
-        -------
-        indptr : numpy.ndarray
-            int64, shape (nodes of the destination type + 1,).
-        indices : numpy.ndarray
-            int32 or int64, shape (edges,): ``indices[indptr[v]:indptr[v + 1]]`` are the in-neighbours of v.
+        The in-neighbours of v are ``indices[indptr[v]:indptr[v + 1]]``. `indptr` is int64, of one entry more than the
+        destination type has nodes, `indices` int32 or int64, of one for each edge.
         """
         folder = relation_folder(self.relation(relation))
         return self.manifest.array(f"{folder}/indptr"), self.manifest.array(f"{folder}/indices")
@@ -98,8 +85,8 @@ class Graph(Artifact):
         Each is mapped, read-only, when it is first looked up.
         """
         resolved = self.relation(relation)
-        entry = self.manifest.body["relations"][self.relations.index(resolved)]
-        return _MappedArrays(self.manifest, relation_folder(resolved), tuple(entry["edge_data"]))
+        entry, folder = self.manifest.body["relations"][self.relations.index(resolved)], relation_folder(resolved)
+        return _MappedArrays(self.manifest, {name: f"{folder}/{name}" for name in entry["edge_data"]})
 
     def edge_feature_shape(self, relation: Relation) -> tuple[int, str] | None:
         """Return dim and dtype of the features of a relation's edges (edge data ``feat``), if there are any."""
@@ -119,8 +106,7 @@ class Graph(Artifact):
     def labels(self, node_type: str | None = None) -> np.ndarray[Any, Any] | None:
         """Return the class of each node, int64 with -1 for none; ``None`` if the type has no labels."""
         node_type = self._only(node_type)
-        name = f"nodes/{node_type}/label"
-        return self.manifest.array(name) if self._node(node_type)["num_classes"] is not None else None
+        return None if self.num_classes(node_type) is None else self.manifest.array(f"nodes/{node_type}/label")
 
     def num_classes(self, node_type: str | None = None) -> int | None:
         """Return the number of classes, or ``None`` without labels."""
@@ -273,8 +259,8 @@ class Graph(Artifact):
             if drops.size:
                 problems.append(Problem(where, f"decreases at {drops.size} places, first at node {drops[0]}", "value"))
         for node_type in self.node_types:
-            labels, folder = self.labels(node_type), f"nodes/{node_type}"
-            if labels is not None:
+            folder = f"nodes/{node_type}"
+            if (labels := self.labels(node_type)) is not None:
                 problems += _range_problems(f"{folder}/label", "", labels, -1, self.num_classes(node_type) or 0)
             for name in self.splits(node_type):
                 ids = self.split(name, node_type)
@@ -310,12 +296,8 @@ class Graph(Artifact):
             relation_key(relation): {"edges": self.num_edges(relation), "edge_data": sorted(self.edge_data(relation))}
             for relation in self.relations
         }
-        return {
-            "reordered": self.order is not None,
-            "node_types": nodes,
-            "relations": relations,
-            "changes": self.manifest.body["changes"],
-        }
+        changes = self.manifest.body["changes"]
+        return {"reordered": self.order is not None, "node_types": nodes, "relations": relations, "changes": changes}
 
     def _describe_content(self, summary: Mapping[str, Any]) -> list[Part]:
         nodes = []

@@ -51,13 +51,11 @@ class Names(Artifact):
         return NameTable(self.manifest.array(f"{folder}/offsets"), self.manifest.array(f"{folder}/bytes"))
 
     def _body_problems(self) -> list[Problem]:
-        files = {"offsets": "int64", "bytes": "uint8"}
-        return [
-            problem
-            for node_type in self.node_types
-            for name, dtype in files.items()
-            for problem in array_problems(self.manifest, f"nodes/{node_type}/{name}", None, [dtype])
-        ]
+        problems = []
+        for node_type in self.node_types:
+            for name, dtype in (("offsets", "int64"), ("bytes", "uint8")):
+                problems += array_problems(self.manifest, f"nodes/{node_type}/{name}", None, [dtype])
+        return problems
 
     def _structure_problems(self) -> list[Problem]:
         problems = []
@@ -74,18 +72,15 @@ class Names(Artifact):
         return problems
 
     def _content_problems(self, threads: int) -> list[Problem]:
-        positions = {node_type: _find_disorder(self.table(node_type)) for node_type in self.node_types}
-        return [
-            Problem(f"nodes/{node_type}/bytes", f"name {position} does not follow the one before", "value")
-            for node_type, position in positions.items()
-            if position is not None
-        ]
+        problems = []
+        for node_type in self.node_types:
+            if (position := _find_disorder(self.table(node_type))) is not None:
+                message = f"name {position} does not follow the one before"
+                problems.append(Problem(f"nodes/{node_type}/bytes", message, "value"))
+        return problems
 
     def _summarize_content(self) -> dict[str, Any]:
-        types = {
-            name: {"nodes": int(self.manifest.files[f"nodes/{name}/offsets"].shape[0]) - 1} for name in self.node_types
-        }
-        return {"node_types": types}
+        return {"node_types": {name: {"nodes": len(self.table(name))} for name in self.node_types}}
 
     def _describe_content(self, summary: Mapping[str, Any]) -> list[Part]:
         rows = [(name, format_count(entry["nodes"])) for name, entry in summary["node_types"].items()]
@@ -117,13 +112,12 @@ class NodeNames:
 
         `MissingError` if no node of the type has one of the names. Cost: a binary search for each name.
         """
-        positions = np.empty(len(names), np.int64)
-        for k, name in enumerate(names):
-            position = self._table.position(name.encode())
-            if position is None:
-                raise MissingError(f"names: no node of type {self._type} is called {quoted(name)}")
-            positions[k] = position
-        return positions if self._order is None else self._order.old_to_new(self._type)[positions].astype(np.int64)
+        positions = [self._table.position(name.encode()) for name in names]
+        if None in positions:
+            name = names[positions.index(None)]
+            raise MissingError(f"names: no node of type {self._type} is called {quoted(name)}")
+        ids = np.array(positions, np.int64)
+        return ids if self._order is None else self._order.old_to_new(self._type)[ids].astype(np.int64)
 
 
 def _find_disorder(table: NameTable) -> int | None:

@@ -65,8 +65,7 @@ class Order(Artifact):
         problems = []
         for node_type in self.node_types:
             new_to_old, old_to_new = self.new_to_old(node_type), self.old_to_new(node_type)
-            count = new_to_old.size
-            where = f"nodes/{node_type}/new_to_old"
+            count, where = new_to_old.size, f"nodes/{node_type}/new_to_old"
             outside = np.flatnonzero((new_to_old < 0) | (new_to_old >= count))
             if outside.size:
                 message = f"rank {outside[0]} holds id {new_to_old[outside[0]]}, outside 0..{count - 1}"
@@ -81,10 +80,7 @@ class Order(Artifact):
         return problems
 
     def _summarize_content(self) -> dict[str, Any]:
-        types = {
-            t: {"nodes": int(self.manifest.files[f"nodes/{t}/new_to_old"].shape[0]), "first": self.first(t)}
-            for t in self.node_types
-        }
+        types = {t: {"nodes": self.new_to_old(t).size, "first": self.first(t)} for t in self.node_types}
         return {"node_types": types}
 
     def _describe_content(self, summary: Mapping[str, Any]) -> list[Part]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -9,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.manifest import FileEntry, Relation, id_bytes, relation_key
+from tiering.artifacts.manifest import FileEntry, Relation, id_bytes, relation_key, storage_dtype
 from tiering.artifacts.reader import uncached_bytes
 from tiering.formats.dataset import Dataset, EdgeData, FeatureStream, NodeData
 from tiering.formats.features import EDGE_FEATURES, FeatureTable, edge_feature_shape
@@ -18,11 +19,10 @@ from tiering.formats.graph import Graph, relation_folder
 
 @dataclass(frozen=True)
 class NodeShape:
-    """The nodes of a type."""
+    """The nodes of a type, with the bytes of each array by file name: ``label``, ``split-train``..."""
 
     num_nodes: int
     arrays: dict[str, int] = field(default_factory=dict)
-    """Bytes of each array in the artifact by file name: ``label``, ``split-train``..."""
     table: FeatureTable | None = None  # the feature table, where it lies
 
     @property
@@ -39,23 +39,22 @@ class NodeShape:
 
 @dataclass(frozen=True)
 class EdgeShape:
-    """The edges of a relation."""
+    """The edges of a relation.
+
+    `values`: bytes of one edge's value in each array. `features`: their dim and dtype. `uncached`: the fraction of the
+    entries that the page cache does not hold, 0 after they were written through it.
+    """
 
     relation: Relation
     num_edges: int
     values: dict[str, int] = field(default_factory=dict)
-    """Bytes of one edge's value of each array that runs along the edges."""
-    features: tuple[int, str] | None = None  # dim and dtype of the edges' features; ``None`` for none
+    features: tuple[int, str] | None = None
     uncached: float = 0.0
-    """Fraction of the entries that the page cache does not hold; 0 after they were written through it."""
 
 
 @dataclass(frozen=True)
 class GraphShape:
-    """Sizes of a graph. It stands for a graph that does not exist yet where only sizes matter: ids are as good as any.
-
-    Methods that a graph has too are those of `tiering.formats.graph.Graph`.
-    """
+    """Sizes of a graph, with methods of `Graph`, which it stands for where only sizes matter: ids may be any."""
 
     nodes: dict[str, NodeShape]
     edges: tuple[EdgeShape, ...]
@@ -117,8 +116,8 @@ class GraphShape:
 
     def csc(self, relation: Relation) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
         """Return arrays of the shapes that the adjacency has; they take no memory."""
-        columns, edges = self.num_nodes(relation[2]) + 1, self.num_edges(relation)
-        return np.broadcast_to(np.int64(0), columns), np.broadcast_to(np.int32(0), edges)
+        columns = self.num_nodes(relation[2]) + 1
+        return np.broadcast_to(np.int64(0), columns), np.broadcast_to(np.int32(0), self.num_edges(relation))
 
     def edge_bytes(self, edges: EdgeShape) -> int:
         """Return the bytes of a relation in a graph artifact."""
@@ -140,10 +139,9 @@ class GraphShape:
 
     def reordered(self, path: Path, *, features: bool) -> GraphShape:
         """Return the sizes after a reorder, which writes the feature tables again with `features`."""
-        folder = path / "features" / "tables"
         nodes = dict(self.nodes)
         for name, table in self.tables.items() if features else ():
-            table = replace(table, path=folder / name, offset=0, row_order="rank")
+            table = replace(table, path=path / "features" / "tables" / name, offset=0, row_order="rank")
             nodes[name] = replace(nodes[name], table=table)
         return replace(self, nodes=nodes, path=path)
 
@@ -167,7 +165,11 @@ class GraphShape:
             nodes[name] = NodeShape(graph.num_nodes(name), arrays, graph.feature_table(name) if tables else None)
         for relation in graph.relations:
             files = _inside(graph, f"{relation_folder(relation)}/")
-            values = {f: _item(entry) for f, entry in files.items() if f not in ("indptr", "indices")}
+            values = {
+                f: storage_dtype(entry.dtype).itemsize * math.prod(entry.shape[1:])
+                for f, entry in files.items()
+                if f not in ("indptr", "indices")
+            }
             indices = graph.csc(relation)[1]
             uncached = uncached_bytes(indices) / max(1, indices.nbytes)
             features = graph.edge_feature_shape(relation)
@@ -175,12 +177,7 @@ class GraphShape:
         return cls(nodes, tuple(edges), graph.path, graph.digest)
 
 
-SizedGraph: TypeAlias = Graph | GraphShape  # A graph, or its sizes: planning takes either
-
-
-def _item(entry: FileEntry) -> int:
-    """Return the bytes of an array's entry along its first axis."""
-    return FileEntry(entry.dtype, (1, *entry.shape[1:]), "").bytes
+SizedGraph: TypeAlias = Graph | GraphShape  # planning takes either
 
 
 def _inside(graph: Graph, folder: str) -> dict[str, FileEntry]:
