@@ -1,7 +1,6 @@
 """The journal of a directory that is being written: its finished work, from which a killed run goes on.
 
-One JSON document per line, followed by a tab and its checksum, appended and synced. The first line identifies the run;
-reading ends at a line that is damaged, or torn by a kill or a power cut.
+One JSON document per line, followed by a tab and its checksum, appended and synced; the first identifies the run.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from tiering.artifacts.storage import fsync_directory, storage_errors
 
 JOURNAL = "journal.jsonl"
 JOURNAL_BEGIN = b'{"identity":'  # first bytes of every journal
-OUTSIDE = "outside "
-"""Prefix of keys about directories outside the output; see `tiering.artifacts.external_directories`."""
+OUTSIDE = "outside "  # prefix of keys about directories outside the output (`external_directories`)
 
 
 class Journal:
@@ -104,8 +102,7 @@ class Journal:
 
 def _whole_lines(data: bytes) -> tuple[list[dict[str, Any]], int]:
     """Return the documents before the first torn or damaged line, and their size in bytes."""
-    documents: list[dict[str, Any]] = []
-    length = 0
+    documents, length = list[dict[str, Any]](), 0
     for line in data.splitlines(keepends=True):
         text, _, digest = line.partition(b"\t")
         if digest != xxhash.xxh3_64(text).hexdigest().encode() + b"\n":

@@ -86,7 +86,7 @@ def chunks(arrays: Sequence[AnyArray], step: int) -> Iterator[tuple[int, int, li
     """
     size = int(arrays[0].shape[0]) if arrays else 0
     regions = _find_regions(arrays) if size else []
-    read = _RegionReader(arrays, regions, size, min(step, size)).read if regions else None
+    read = _open_regions(arrays, regions, min(step, size)) if regions else None
 
     def load(first: int) -> tuple[int, int, list[AnyArray]]:
         end = min(size, first + step)
@@ -99,32 +99,32 @@ def chunks(arrays: Sequence[AnyArray], step: int) -> Iterator[tuple[int, int, li
     yield from prefetch(load, firsts) if regions else map(load, firsts)
 
 
-class _RegionReader:
-    """A reader of chunks of regions into two buffers for each region, used in turn."""
+def _open_regions(
+    arrays: Sequence[AnyArray], regions: list[_Region], step: int
+) -> Callable[[int, int, list[AnyArray]], None]:
+    """Return the function that reads and verifies entries [first, end), and replaces the mapped ones of `parts`.
 
-    def __init__(self, arrays: Sequence[AnyArray], regions: list[_Region], size: int, step: int) -> None:
-        self._arrays, self._regions, self._step = arrays, regions, step
-        paths = sorted({region.path for region in regions})
-        self._files = [paths.index(region.path) for region in regions]
-        self._buffers = [aligned_bytes(step * region.stride + _PADDING) for _ in range(2) for region in regions]
-        self._reader = open_stream(paths, self._buffers)
+    Each region has two buffers, used in turn.
+    """
+    paths = sorted({region.path for region in regions})
+    buffers = [aligned_bytes(step * region.stride + _PADDING) for _ in range(2) for region in regions]
+    reader = open_stream(paths, buffers)
 
-    def read(self, first: int, end: int, parts: list[AnyArray]) -> None:
-        """Read and verify entries [first, end), and replace the mapped ones of `parts`."""
-        spans = [region.span(first, end) for region in self._regions]
-        buffer = first // self._step % 2 * len(self._regions)
-        files = enumerate(zip(self._files, spans, strict=True), buffer)
-        self._reader.start([(file, *span, number, 0) for number, (file, span) in files])
-        for number, position in enumerate(self._reader.finish()):
-            region, (offset, nbytes), memory = self._regions[number], spans[number], self._buffers[buffer + number]
+    def read(first: int, end: int, parts: list[AnyArray]) -> None:
+        spans, buffer = [region.span(first, end) for region in regions], first // step % 2 * len(regions)
+        files = enumerate(zip(regions, spans, strict=True), buffer)
+        reader.start([(paths.index(region.path), *span, number, 0) for number, (region, span) in files])
+        for number, position in enumerate(reader.finish()):
+            region, (offset, nbytes), memory = regions[number], spans[number], buffers[buffer + number]
             if region.verifier is not None:
                 region.verifier.update(offset, memory[position : position + nbytes].data)
             for k, at in region.members.items():
-                dtype, strides = self._arrays[k].dtype, self._arrays[k].strides
-                parts[k] = np.ndarray(parts[k].shape, dtype, memory.data, position + at, strides)
-            if not self._reader.direct:  # the page cache need not keep what was copied
-                with region.path.open("rb") as file:
-                    os.posix_fadvise(file.fileno(), offset, nbytes, os.POSIX_FADV_DONTNEED)
+                parts[k] = np.ndarray(parts[k].shape, arrays[k].dtype, memory.data, position + at, arrays[k].strides)
+            if not reader.direct:  # the page cache need not keep what was copied
+                with open_descriptor(region.path) as fd:
+                    os.posix_fadvise(fd, offset, nbytes, os.POSIX_FADV_DONTNEED)
+
+    return read
 
 
 @dataclass
@@ -233,19 +233,12 @@ def entry_width(itemsize: int, shape: Sequence[int], strides: Sequence[int]) -> 
 
 def _is_cached(region: _Region, size: int) -> bool:
     """Return whether the page cache holds the region, by a sample of its pages."""
-    if size and region.span(0, size)[1] <= mmap.PAGESIZE * _SAMPLES:
-        return True  # too small for direct reads to pay
-    return size > 0 and all(_sample_pages(region, size, _SAMPLES))
+    small = region.span(0, size)[1] <= mmap.PAGESIZE * _SAMPLES  # direct reads would not pay
+    return size > 0 and (small or all(_sample_pages(region, size, _SAMPLES)))
 
 
 def _sample_pages(region: _Region, size: int, samples: int) -> Iterator[bool]:
-    """Yield whether random pages of a region are in the page cache; ``False`` where there is no telling.
-
-    Asking for a page that is missing brings it in: take no more answers than are needed.
-    """
-    if not hasattr(os, "RWF_NOWAIT"):
-        yield False
-        return
+    """Yield whether random pages of a region are in the page cache; to ask for a missing one brings it in."""
     begin, nbytes = region.span(0, size)
     with storage_errors(region.path), open_descriptor(region.path) as fd:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # a page that is missing must not bring others
@@ -286,35 +279,23 @@ class SegmentFile:
 
         `buffers` are two of aligned memory, of one size: as many segments as fit, at least one, are read into each.
         """
-        batches = list(self._split_batches(buffers[0].size))
-        if not batches:
-            return
+        batches, end = list[list[tuple[int, int]]](), 0  # offset and bytes of segments that are read together
+        for nbytes in self._sizes:
+            if not batches or end + padded(nbytes) - batches[-1][0][0] > buffers[0].size:
+                batches.append([])
+            batches[-1].append((end, nbytes))
+            end += padded(nbytes)
         reader = open_stream([self.path], buffers)
 
         def load(number: int) -> list[Bytes]:
-            (offset, sizes), memory, at = batches[number], buffers[number % 2], 0
-            reader.start([(0, offset, sum(map(padded, sizes)), number % 2, 0)])
+            batch, memory = batches[number], buffers[number % 2]
+            begin, (last, size) = batch[0][0], batch[-1]
+            reader.start([(0, begin, last + padded(size) - begin, number % 2, 0)])
             reader.finish()
-            segments = []
-            for nbytes in sizes:
-                segments.append(memory[at : at + nbytes])
-                at += padded(nbytes)
-            return segments
+            return [memory[offset - begin : offset - begin + nbytes] for offset, nbytes in batch]
 
         for segments in prefetch(load, range(len(batches))):
             yield from segments
-
-    def _split_batches(self, most: int) -> Iterator[tuple[int, list[int]]]:
-        """Yield the offset and the segment sizes of each batch: as many as `most` bytes hold, or one."""
-        offset, end, sizes = 0, 0, list[int]()
-        for size in self._sizes:
-            if sizes and end + padded(size) - offset > most:
-                yield offset, sizes
-                offset, sizes = end, []
-            sizes.append(size)
-            end += padded(size)
-        if sizes:
-            yield offset, sizes
 
     def remove(self) -> None:
         """Close and remove the file; a second call does nothing."""
