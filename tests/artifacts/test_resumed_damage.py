@@ -92,14 +92,13 @@ def test_a_flipped_bit_in_every_file(
     assert tree_bytes(folder) == expected
 
 
-@pytest.mark.parametrize("name", ["reorder", "layout"])
-def test_a_damaged_journal(inputs: Path, tmp_path: Path, name: str) -> None:
-    stage, luck, folder = STAGES[name], random.Random(name), tmp_path / "run"
+def test_a_damaged_journal(inputs: Path, tmp_path: Path) -> None:
+    stage, luck, folder = STAGES["layout"], random.Random(0), tmp_path / "run"
     folder.mkdir()
     with recording() as keys:
         stage(inputs, folder / "out")
     expected = tree_bytes(folder)
-    for _ in range(3):
+    for _ in range(4):
         shutil.rmtree(folder)
         folder.mkdir()
         with recording(len(keys) - 1), pytest.raises(StorageError):

@@ -41,7 +41,7 @@ def test_lists_of_the_example() -> None:
     assert summary["adjacency"][CITES] == {**held, "of_columns": 4, "of_edges": 4}
 
 
-def test_edges_of_the_example(tiering_cli: Any) -> None:
+def test_edges_of_the_example() -> None:
     layout = Layout.open(EXAMPLES / "layout-edges")
     assert layout.feature_types == ["paper"] and layout.edge_feature_relations == [("paper", "cites", "paper")]
     assert layout.edge_table() == layout.edge_table("cites") == CITES
@@ -50,22 +50,17 @@ def test_edges_of_the_example(tiering_cli: Any) -> None:
     with pytest.raises(MissingError, match=r"author:writes:paper have no tiered features; .*: paper:cites:paper"):
         layout.edge_table("writes")
     assert layout.summary()["edge_tables"][CITES]["tiers"]["ssd"] == {"ranks": [2, 4], "rows": 2, "bytes": 8}
-    assert CITES in tiering_cli("info", EXAMPLES / "layout-edges").ok().out
     with tiering.open(EXAMPLES / "layout-edges") as opened:
         bits = opened.edge_features(verify=True).gather_numpy(np.arange(4)).tolist()
     assert bits == [[0x3F80, 0x3F81], [0x3F82, 0x3F83], [0x3F84, 0x3F85], [0x3F86, 0x3F87]]
 
 
-def of_edges(document: dict[str, Any], key: str, value: object) -> None:
-    document["body"]["edge_tables"][CITES][key] = value
-
-
 DAMAGED_EDGES: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda d: d.update(requires=[]), "edge_tables"),
     (lambda d: d["body"].pop("edge_tables"), "edge_tables"),
-    (lambda d: of_edges(d, "num_edges", 5), "expected 4 edges, 2 x bfloat16, found 5 edges"),
-    (lambda d: of_edges(d, "dim", 1), "expected 4 edges, 2 x bfloat16, found 4 edges, 1 x"),
-    (lambda d: of_edges(d, "cpu", [2, 2]), "to begin at rank 1"),
+    (lambda d: d["body"]["edge_tables"][CITES].update(num_edges=5), "4 edges, 2 x bfloat16, found 5 edges"),
+    (lambda d: d["body"]["edge_tables"][CITES].update(dim=1), "4 edges, 2 x bfloat16, found 4 edges, 1 x"),
+    (lambda d: d["body"]["edge_tables"][CITES].update(cpu=[2, 2]), "to begin at rank 1"),
     (lambda d: d["body"].update(edge_tables={}), "edge_tables"),
     (lambda d: d["body"].update(edge_tables={WRITES: d["body"]["edge_tables"][CITES]}), "no features in the graph"),
     (lambda d: d["body"].update(edge_tables={"a:b:c": d["body"]["edge_tables"][CITES]}), "has no such relation"),
@@ -91,17 +86,13 @@ def test_info_shows_both(tiering_cli: Any) -> None:
     assert tiering_cli("info", EXAMPLES / "layout-split", "--json").ok().json["adjacency"][CITES]["columns"] == 2
 
 
-def _relation(body: dict[str, Any], name: str, value: int) -> None:
-    body["adjacency"][CITES][name] = value
-
-
 DAMAGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
-    "columns": (lambda b: _relation(b, "columns", 5), r"cites:paper.columns: expected at most 4, found 5"),
-    "edges": (lambda b: _relation(b, "edges", 5), r"cites:paper.edges: expected at most 4, found 5"),
-    "bytes": (lambda b: _relation(b, "bytes", 37), r"cites:paper.bytes: expected 44, found 37"),
+    "columns": (lambda b: b["adjacency"][CITES].update(columns=5), r"cites:paper.columns: expected at most 4, found 5"),
+    "edges": (lambda b: b["adjacency"][CITES].update(edges=5), r"cites:paper.edges: expected at most 4, found 5"),
+    "bytes": (lambda b: b["adjacency"][CITES].update(bytes=37), r"cites:paper.bytes: expected 44, found 37"),
     "weights": (lambda b: b["adjacency"][CITES].update(weights=True), r"cites:paper.bytes: expected 68, found 44"),
-    "no columns": (lambda b: _relation(b, "columns", 0), r"cites:paper.columns: 0 is less than the minimum of 1"),
-    "negative": (lambda b: _relation(b, "edges", -1), r"cites:paper.edges: -1 is less than the minimum"),
+    "no columns": (lambda b: b["adjacency"][CITES].update(columns=0), r"columns: 0 is less than the minimum of 1"),
+    "negative": (lambda b: b["adjacency"][CITES].update(edges=-1), r"cites:paper.edges: -1 is less than the minimum"),
     "relation": (
         lambda b: b["adjacency"].update(likes=b["adjacency"].pop(CITES)),
         r"adjacency.likes: the graph has no such relation, only author:writes:paper, paper:cites:paper",
@@ -126,8 +117,7 @@ def test_edges_are_those_of_indptr(split: Path) -> None:
     """Seen with the structure: the manifest alone does not know ``indptr``."""
 
     def change(document: dict[str, Any]) -> None:
-        _relation(document["body"], "edges", 2)
-        _relation(document["body"], "bytes", 40)
+        document["body"]["adjacency"][CITES].update(edges=2, bytes=40)
         document["body"]["split"]["adjacency_bytes"] -= 4
 
     edit_manifest(split, change)

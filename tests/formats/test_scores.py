@@ -29,6 +29,8 @@ def test_columns_of_the_example() -> None:
     assert scores.counted_epochs(0) is None
     with pytest.raises(MissingError, match=r"no single relation None; relations: author:writes:paper, paper:cites"):
         scores.adjacency()
+    with pytest.raises(MissingError, match="author, paper"):
+        scores.values()
     with pytest.raises(MissingError, match="no column 'adjacency' per node type; columns: feature"):
         scores.values("paper", "adjacency")
 

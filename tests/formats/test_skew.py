@@ -18,8 +18,7 @@ def test_the_hottest_hold_what_their_sum_is() -> None:
 
 
 def test_few_values_are_all_looked_at() -> None:
-    values = np.arange(1000.0)
-    assert np.array_equal(np.sort(sample_values(values, 1024)), values)
+    assert np.array_equal(sample_values(np.arange(1000.0), 1024), np.arange(1000.0))
 
 
 @pytest.mark.parametrize("ordered", [True, False])

@@ -25,38 +25,31 @@ def graph(tmp_path):
     )
 
 
-def as_lists(found):
-    return {name: ids.tolist() for name, ids in found.items()}
+HALF = sorted(np.random.default_rng(1).choice(6, 3, replace=False).tolist())
 
 
-def test_splits_keep_their_order(graph):
-    assert as_lists(resolve_train(graph)) == {"paper": [7, 2, 5], "author": [3]}
-    assert as_lists(resolve_train(graph, "train")) == as_lists(resolve_train(graph))
-    assert as_lists(resolve_train(graph, "val")) == {"paper": [1, 0]}
-    assert as_lists(resolve_train(graph, "paper=val")) == {"paper": [1, 0]}
-    assert as_lists(resolve_train(graph, {"paper": "train", "author": [5, 4]})) == {
-        "paper": [7, 2, 5],
-        "author": [5, 4],
-    }
-
-
-def test_files_and_shares(graph, tmp_path):
-    np.save(tmp_path / "ids.npy", np.array([4, 9]))
-    assert as_lists(resolve_train(graph, f"paper={tmp_path / 'ids.npy'},author=50%", seed=1)) == {
-        "paper": [4, 9],
-        "author": sorted(np.random.default_rng(1).choice(6, 3, replace=False).tolist()),
-    }
+@pytest.mark.parametrize(
+    ("train", "expected"),
+    [
+        (None, {"paper": [7, 2, 5], "author": [3]}),
+        ("train", {"paper": [7, 2, 5], "author": [3]}),
+        ("val", {"paper": [1, 0]}),
+        ("paper=val", {"paper": [1, 0]}),
+        ({"paper": "train", "author": [5, 4]}, {"paper": [7, 2, 5], "author": [5, 4]}),
+        ("paper=ids.npy,author=50%", {"paper": [4, 9], "author": HALF}),
+    ],
+)
+def test_splits_files_and_shares_keep_their_order(graph, tmp_path, monkeypatch, train, expected):
+    monkeypatch.chdir(tmp_path)
+    np.save("ids.npy", np.array([4, 9]))
+    assert {name: ids.tolist() for name, ids in resolve_train(graph, train, seed=1).items()} == expected
 
 
 @pytest.mark.parametrize(
     ("train", "error", "words"),
     [
         ("dev", MissingError, "dev: no such file, and no split of that name"),
-        (
-            "author=val",
-            MissingError,
-            "val: no such file, and no split of that name; give one with --train: a split of the graph",
-        ),
+        ("author=val", MissingError, "val: no such file, and no split of that name; give one with --train: a split"),
         ("paper=", InputError, "expected TYPE=FILE"),
         ({"paper": [3, 3]}, InputError, "each id once, found 1 repeated, such as 3"),
         ({"paper": [3, 10]}, InputError, r"ids 0..9, found 10 at position 1"),
