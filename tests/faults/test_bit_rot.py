@@ -21,7 +21,7 @@ from toy_datasets import chain, toy_dataset, tree_bytes
 
 import tiering
 from tiering import pipeline
-from tiering.artifacts import checksum, external_directories, manifest, reader
+from tiering.artifacts import atomic, checksum, manifest, reader
 from tiering.errors import FormatError, TieringError
 from tiering.evaluation import evaluate, named_scores
 from tiering.formats.graph import Graph
@@ -190,7 +190,7 @@ def test_flips(inputs: Path, tmp_path: Path) -> None:
         (path, exported.get(owner, owner))
         for owner in sorted(folder.iterdir())
         for path in sorted(owner.rglob("*"))
-        if path.is_file() and not path.is_symlink() and path.stat().st_size and path.name != external_directories.OWNER
+        if path.is_file() and not path.is_symlink() and path.stat().st_size and path.name != atomic.OWNER
     ]
 
     def trial(luck: random.Random) -> str:

@@ -15,7 +15,7 @@ from warm_processes import interpret
 
 from benchmarks.rmat import rmat_edges
 from tiering import pipeline
-from tiering.artifacts.external_directories import OWNER
+from tiering.artifacts.atomic import OWNER
 from tiering.datasets.generated import generate
 from tiering.errors import BudgetError, InputError
 from tiering.memory import own_memory

@@ -17,8 +17,7 @@ from cluster_jobs import NAME
 from real_steps import assert_same, make, prepare
 
 import tiering
-from tiering.artifacts.atomic import OutputDirectory
-from tiering.artifacts.external_directories import ExternalDirectories
+from tiering.artifacts.atomic import ExternalDirectories, OutputDirectory
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import CapabilityError, InputError
 from tiering.run import files

@@ -17,7 +17,6 @@ from tiering.artifacts.storage import storage_errors
 Bytes = npt.NDArray[np.uint8]
 
 ALIGNMENT = 4096  # bytes that addresses, offsets and lengths of direct I/O are multiples of
-
 LINE = 64  # bytes of a cache line: arrays one behind the other in a file or buffer begin at multiples
 
 
@@ -31,8 +30,7 @@ def aligned_bytes(nbytes: int) -> Bytes:
     if nbytes == 0:
         return np.empty(0, np.uint8)
     memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        memory.madvise(mmap.MADV_HUGEPAGE)
+    memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.uint8)
 
 

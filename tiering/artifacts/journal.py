@@ -18,7 +18,7 @@ from tiering.artifacts.storage import fsync_directory, storage_errors
 
 JOURNAL = "journal.jsonl"
 JOURNAL_BEGIN = b'{"identity":'  # first bytes of every journal
-OUTSIDE = "outside "  # prefix of keys about directories outside the output (`external_directories`)
+OUTSIDE = "outside "  # prefix of keys about directories outside the output (`atomic`)
 
 
 class Journal:

@@ -6,7 +6,7 @@ the same bytes: a layout that is replaced keeps its own until the new one has it
 replaces each by its equal.
 
 The layout's journal lists the directories made here, which are removed if the run is given up
-(`tiering.artifacts.external_directories`), and the blocks that a killed run has finished.
+(`tiering.artifacts.atomic`), and the blocks that a killed run has finished.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from tiering import native
+from tiering.artifacts.atomic import ExternalDirectories
 from tiering.artifacts.checksum import DIGEST_BYTES, combine_digests, digest_bytes, num_blocks
-from tiering.artifacts.external_directories import ExternalDirectories
 from tiering.artifacts.file_writer import FileWriter, block_key
 from tiering.artifacts.journal import Journal
 from tiering.artifacts.manifest import External

@@ -11,7 +11,7 @@ from typing import Any
 
 import xxhash
 
-from tiering.artifacts.external_directories import ExternalDirectories
+from tiering.artifacts.atomic import ExternalDirectories
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError
 from tiering.options import option
