@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 
 import numpy as np
 import pytest
+import xxhash
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tiering.artifacts import checksum, file_writer
 from tiering.artifacts.checksum import file_digests
 from tiering.artifacts.direct_io import aligned_bytes
-from tiering.artifacts.file_writer import FileWriter
+from tiering.artifacts.file_writer import FileWriter, WriteBehind
 from tiering.artifacts.journal import JOURNAL, Journal
 from tiering.errors import InternalError, StorageError
 
@@ -194,3 +196,51 @@ def test_errors_of_the_disk_come_out(tmp_path, monkeypatch):
         file.append(data)
     assert journal.keys("blocks f ") == ["blocks f 0"], "the first block is recorded, nothing after it"
     journal.close()
+
+
+def test_a_buffer_is_filled_again_once_it_is_written() -> None:
+    written: list[int] = []
+    go = threading.Event()
+
+    def write(buffer: np.ndarray) -> None:
+        assert go.wait(10)
+        written.append(int(buffer[0]))
+
+    behind = WriteBehind([np.zeros(1, np.uint8) for _ in range(2)])
+    for value in range(2):  # both buffers are filled before anything is written
+        behind.next_buffer()[:] = value
+        behind.submit(write, behind._buffers[value])
+    go.set()
+    for value in range(2, 7):
+        buffer = behind.next_buffer()
+        buffer[:] = value
+        behind.submit(write, buffer)
+    behind.finish()
+    assert written == list(range(7))
+
+
+def test_an_error_of_a_write_comes_out() -> None:
+    behind = WriteBehind([np.zeros(1, np.uint8)])
+    behind.next_buffer()
+    behind.submit(lambda: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        behind.finish()
+
+
+@pytest.mark.parametrize("size", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 7 * BLOCK - 5])
+@pytest.mark.parametrize("threads", [1, 2, 7])
+def test_file_and_definition_agree(tmp_path, size, threads):
+    data = np.random.default_rng(size).bytes(size)
+    (tmp_path / "x").write_bytes(data)
+    digests = b"".join(xxhash.xxh3_64(data[i : i + BLOCK]).digest() for i in range(0, size, BLOCK))
+    expected = "xxh3-64-b64m:" + xxhash.xxh3_64(digests).hexdigest()
+    assert checksum.checksum_file(tmp_path / "x", threads) == expected
+
+
+def test_sampled_digest_sees_size_and_ends(tmp_path):
+    file = tmp_path / "x"
+    file.write_bytes(bytes(100_000))
+    first = checksum.sampled_digest(file)
+    for change in (bytes(100_001), b"\1" + bytes(99_999), bytes(99_999) + b"\1"):
+        file.write_bytes(change)
+        assert checksum.sampled_digest(file) != first
