@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar, cast
 from tiering.artifacts.checksum import SAMPLE_BYTES, SAMPLES, num_blocks, sampled_digest
 from tiering.artifacts.document import read_manifest
 from tiering.artifacts.manifest import CHECKSUMS, External, Manifest
-from tiering.artifacts.open_directory import OpenDirectory, open_directory
+from tiering.artifacts.open_directory import OpenDirectory
 from tiering.artifacts.problems import Problem, error_problems, raise_problems
 from tiering.artifacts.storage import storage_errors
 from tiering.description import Described, Fields, Part
@@ -75,7 +75,7 @@ class Artifact(Described):
             time.sleep(pause)
             before = _inode_state(path)
             try:
-                artifact = cls._load(open_directory(path))
+                artifact = cls._load(OpenDirectory(path))
                 raise_problems(path, artifact._header_problems())
                 if before == _inode_state(path) or not artifact._lacks_files():
                     return artifact
@@ -113,7 +113,7 @@ class Artifact(Described):
             self._damaged.append(Problem(f"manifest.json: parts.{name}", f"a {self.kind} has no such part", "value"))
             return
         try:
-            part = self._types[name]._load(open_directory(self.path / name, directory))
+            part = self._types[name]._load(OpenDirectory(self.path / name, directory))
         except (FormatError, MissingError) as error:
             problems = error_problems(error)
         else:
@@ -174,7 +174,7 @@ class Artifact(Described):
             try:
                 artifact = cls.open(path)
             except FormatError:
-                artifact = cls._load(open_directory(Path(path)))
+                artifact = cls._load(OpenDirectory(Path(path)))
             return artifact.problems(level, report)
         except (FormatError, StorageError) as error:
             return error_problems(error)

@@ -14,7 +14,7 @@ from typing import Any, cast
 from tiering.arguments import nameable
 from tiering.artifacts.checksum import digest_bytes
 from tiering.artifacts.manifest import External, FileEntry, Manifest
-from tiering.artifacts.open_directory import OpenDirectory, open_directory
+from tiering.artifacts.open_directory import OpenDirectory
 from tiering.artifacts.problems import Problem, body_problem, raise_problems
 from tiering.artifacts.storage import storage_errors
 from tiering.errors import FormatError, MissingError
@@ -71,7 +71,7 @@ def open_manifest(path: str | Path, kind: str | None = None) -> Manifest:
 
     `MissingError`: there is none. `FormatError`: it is damaged, or of another kind than `kind`.
     """
-    return read_manifest(open_directory(Path(path)), kind)
+    return read_manifest(OpenDirectory(Path(path)), kind)
 
 
 def read_manifest(directory: OpenDirectory, kind: str | None = None) -> Manifest:

@@ -25,6 +25,7 @@ class OpenDirectory:
     """A directory and those of its files that were asked for, open until nobody refers to it.
 
     `path` is its name in messages. It is looked up in the directory that it lies in, `within`, if that is open.
+    `MissingError`: there is none.
     """
 
     def __init__(self, path: Path, within: OpenDirectory | None = None) -> None:
@@ -32,9 +33,16 @@ class OpenDirectory:
         self._sizes: dict[str, int] = {}
         self._descriptors: dict[str, int] = {}
         weakref.finalize(self, _close, self._descriptors)
-        within_fd = None if within is None else within._descriptors[""]
-        name = path if within is None else path.name
-        self._descriptors[""] = _open(name, _FLAGS | os.O_DIRECTORY, within_fd)
+        name, within_fd = (path, None) if within is None else (path.name, within._descriptors[""])
+        with storage_errors(path):
+            try:
+                self._descriptors[""] = _open(name, _FLAGS | os.O_DIRECTORY, within_fd)
+            except FileNotFoundError:
+                raise MissingError(f"{path}: no such file or directory") from None
+            except NotADirectoryError:
+                raise MissingError(f"{path}: expected the directory of an artifact, found a file") from None
+            except ValueError as error:
+                raise InputError(f"expected the name of a directory, found {str(path)!r} ({error})") from None
 
     def open(self, name: str | Path) -> int | None:
         """Open a file, by its name in the directory or an absolute path; return its size, ``None`` if there is none.
@@ -75,20 +83,6 @@ class OpenDirectory:
             shutil.copyfile(self.place(name), target)
             with target.open("rb") as file:
                 os.fsync(file.fileno())
-
-
-def open_directory(path: Path, within: OpenDirectory | None = None) -> OpenDirectory:
-    """Open the directory of an artifact; `MissingError` if there is none."""
-    try:
-        with storage_errors(path):
-            try:
-                return OpenDirectory(path, within)
-            except FileNotFoundError:
-                raise MissingError(f"{path}: no such file or directory") from None
-            except NotADirectoryError:
-                raise MissingError(f"{path}: expected the directory of an artifact, found a file") from None
-    except ValueError as error:
-        raise InputError(f"expected the name of a directory, found {str(path)!r} ({error})") from None
 
 
 def require_descriptors(count: int) -> None:

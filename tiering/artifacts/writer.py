@@ -53,7 +53,7 @@ class DirectoryWriter:
         self.external: dict[str, External] = {}
         self._output: OutputDirectory | None = None
         if parent is None:
-            read = [artifact.path for artifact in reads if artifact is not None]
+            read = [artifact.path for artifact in filter(None, reads)]
             self._output = OutputDirectory(out, force=force, identity=identity, reads=read)
             self.path, self.out, self.root = self._output.path, self._output.out, self._output.out
             self.journal: Journal | None = self._output.journal
@@ -138,9 +138,8 @@ class DirectoryWriter:
 
     def finish_reads(self) -> None:
         """Verify the inputs that were read to the end, and their arrays of nodes even if they were not read."""
-        for artifact in self._reads:
-            if artifact is not None:
-                artifact.finish_reads("nodes/")
+        for artifact in filter(None, self._reads):
+            artifact.finish_reads("nodes/")
 
     def sweep(self, keep: Collection[Path] = (), parts: Collection[Path] = ()) -> None:
         """Remove what was not recorded, such as scratch files; files to `keep` and the content of `parts` stay."""
