@@ -20,10 +20,10 @@ from tiering.artifacts.storage import storage_errors
 from tiering.errors import FormatError, MissingError
 
 MANIFEST = "manifest.json"
-KINDS = ("graph", "features", "scores", "order", "names", "layout")
 MAJOR = 1
 # minor versions that this package writes; each is the first whose manifests are sealed
 MINORS = {"graph": 1, "features": 1, "scores": 2, "order": 1, "names": 0, "layout": 2}
+KINDS = tuple(MINORS)
 SUPPORTED_FEATURES = frozenset({"first", "edge_tables"})  # names allowed in ``requires``; any other is refused
 MAX_MANIFEST_BYTES = 4 * 1024 * 1024
 _MOST_DEPTH = 32  # levels of nesting; manifests have fewer than ten
