@@ -80,7 +80,7 @@ def test_any_sizes_give_the_same_bytes(seed, nodes, edges, chunk, buckets, colum
     own = random.integers(0, 1 << 40, edges) if random.random() < 0.5 else None
     relation = EdgeData(("node", "to", "node"), src, dst, data=data, edge_ids=own)
     dataset = Dataset("any", "npy", {"node": NodeData(nodes)}, [relation])
-    sizes = SortSizes(-1, 0, chunk, chunk, buckets, 8, 1, columns, runs, resident, 0)
+    sizes = SortSizes(chunk, chunk, buckets, 8, 1, columns, runs, resident, 0)
     with tempfile.TemporaryDirectory() as folder:
         made = build_graph(dataset, Path(folder) / "made", edge_ids=True, threads=threads, sizes=sizes)
         order = np.argsort(dst, kind="stable")

@@ -8,9 +8,8 @@ list of its own, and scattered once more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from pathlib import Path
@@ -21,7 +20,7 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.direct_io import ALIGNMENT, LINE, aligned_bytes, padded
-from tiering.artifacts.file_writer import FileWriter
+from tiering.artifacts.file_writer import FileWriter, WriteBehind
 from tiering.artifacts.reader import SegmentFile, chunks, open_stream
 from tiering.artifacts.storage import open_raw, storage_errors
 from tiering.artifacts.writer import ArtifactWriter
@@ -130,11 +129,8 @@ class _BucketSort:
         self.memory = aligned_bytes(resident + 2 * self.segment + 2 * inputs)  # given by the system as it is used
         self.outputs = [slice(at, at + self.segment) for at in (resident, resident + self.segment)]
         self.inputs = [slice(at, at + inputs) for at in (resident + 2 * self.segment, self.memory.size - inputs)]
-        self.offsets = [np.empty(min(csc.num_dst, sizes.columns), np.int64) for _ in range(2)]
-        self.output = self.input = 0
-        self.jobs: list[Future[None] | None] = [None, None]
+        self.offsets, self.input = np.empty(min(csc.num_dst, sizes.columns), np.int64), 0
         self.scratch_files: list[SegmentFile] = []
-        self.pool = ThreadPoolExecutor(1)
 
     def run(self, chunks: Iterator[Chunk]) -> None:
         """Scatter the edge list, sort the buckets, and write."""
@@ -145,7 +141,6 @@ class _BucketSort:
         with progress(edges, "sort", "edge", scale=True) as self.bar:
             self.bar.update(self.entry)
             self._sort(whole)
-            self._finish_jobs()
         self.files[0].append(np.array([edges], np.int64), 8 * self.csc.num_dst)
 
     def _scatter(self, chunks: Iterator[Chunk], columns: range, lengths: list[int], level: int = 0) -> Scattered:
@@ -157,24 +152,26 @@ class _BucketSort:
         file = self._scratch_file([n for n, within in zip(lengths, resident, strict=True) if not within], level)
         counts = np.zeros((len(lengths), ((len(columns) - 1) >> shift) + 1), np.int64)
         places = np.zeros((len(lengths), self.widths.size), np.int64)
-        for number, chunk in enumerate(chunks):
-            by_thread = native.count_buckets(chunk.dst, chunk.first, len(columns), shift, self.threads)
-            counts[number] = by_thread.sum(0)
-            cuts = self.csc.segment(int(counts[number, first:].sum()))
-            if resident[number] or file is None:
-                begin = int(kept[number]) * self.segment
-                target = self.memory[begin : begin + self.segment]
-            else:
-                begin, target = file.add(cuts[-1]), self._next_output()
-            parts = [target[start:stop] for start, stop in pairwise(cuts)]
-            native.scatter_edges(
-                chunk.src, chunk.dst, chunk.values, chunk.first, self.csc.num_src, len(columns), shift, by_thread,
-                first, parts,
-            )  # fmt: skip
-            if file is not None and not resident[number]:
-                self._submit(file.write, target[: padded(cuts[-1])], begin)
-            places[number] = begin + np.array(cuts[:-1])
-        self._finish_jobs()
+        with closing(WriteBehind([self.memory[part] for part in self.outputs])) as behind:
+            for number, chunk in enumerate(chunks):
+                by_thread = native.count_buckets(chunk.dst, chunk.first, len(columns), shift, self.threads)
+                counts[number] = by_thread.sum(0)
+                cuts = self.csc.segment(int(counts[number, first:].sum()))
+                out = None if resident[number] else file
+                if out is not None:
+                    begin, target = out.add(cuts[-1]), behind.next_buffer()
+                else:
+                    begin = int(kept[number]) * self.segment
+                    target = self.memory[begin : begin + self.segment]
+                parts = [target[start:stop] for start, stop in pairwise(cuts)]
+                native.scatter_edges(
+                    chunk.src, chunk.dst, chunk.values, chunk.first, self.csc.num_src, len(columns), shift, by_thread,
+                    first, parts,
+                )  # fmt: skip
+                if out is not None:
+                    behind.submit(out.write, target[: padded(cuts[-1])], begin)
+                places[number] = begin + np.array(cuts[:-1])
+            behind.finish()
         begins = np.zeros((counts.shape[0], counts.shape[1] + 1), np.int64)
         np.cumsum(counts[:, first:], 1, out=begins[:, first + 1 :])
         return Scattered(columns, shift, first, counts, begins, places, resident, file)
@@ -226,7 +223,7 @@ class _BucketSort:
                 self._ask(scattered, following.first, following.end)
             columns = scattered.columns_of(unit.first, unit.end)
             outs = self._outs(unit.edges)
-            offsets = self.offsets[self.output][: len(columns)]
+            offsets = self.offsets[: len(columns)]
             counts = np.ascontiguousarray(scattered.counts[:, unit.first : unit.end])
             native.sort_runs(
                 self.memory, places, counts, self.items[1:], len(columns), scattered.shift, self.csc.num_src,
@@ -255,7 +252,7 @@ class _BucketSort:
         if unit.edges == 0:
             for begin in range(columns.start, columns.stop, self.sizes.columns):
                 outs = self._outs(0)
-                offsets = self.offsets[self.output][: columns.stop - begin]
+                offsets = self.offsets[: columns.stop - begin]
                 offsets[:] = self.entry
                 self._emit(begin, offsets, outs, 0)
             return
@@ -276,7 +273,7 @@ class _BucketSort:
         begin = self.entry
         for chunk in chunks:
             outs = self._outs(chunk.src.size)
-            offsets = self.offsets[self.output][:1]
+            offsets = self.offsets[:1]
             offsets[:] = begin
             outs[0].view(chunk.src.dtype)[:] = chunk.src
             for out, values in zip(outs[1:], chunk.values, strict=True):
@@ -343,41 +340,21 @@ class _BucketSort:
         return np.ascontiguousarray(self.places.T)
 
     def _outs(self, edges: int) -> list[Bytes]:
-        """Return the memory for the ids and the values of so many edges in the next output."""
-        target, cuts = self._next_output(), line_up(edges, self.items)
+        """Return the memory for the ids and the values of so many edges that are to be written."""
+        target, cuts = self.memory[self.outputs[0]], line_up(edges, self.items)
         return [target[at : at + edges * item] for at, item in zip(cuts, self.items, strict=False)]
 
     def _emit(self, column: int, offsets: Counts, outs: list[Bytes], edges: int) -> None:
-        """Append what was sorted to the files, in the background."""
-        self._submit(self._append, column, offsets, self.entry, outs)
-        self.entry += edges
-        self.bar.update(edges)
-
-    def _append(self, column: int, offsets: Counts, entry: int, outs: list[Bytes]) -> None:
+        """Append what was sorted to the files."""
         self.files[0].append(offsets, 8 * column)
         for file, item, out in zip(self.files[1:], self.items, outs, strict=True):
-            file.append(out, item * entry)
-
-    def _next_output(self) -> Bytes:
-        """Return the other output, once its content is written."""
-        self.output = 1 - self.output
-        job, self.jobs[self.output] = self.jobs[self.output], None
-        if job is not None:
-            job.result()
-        return self.memory[self.outputs[self.output]]
-
-    def _submit(self, write: Callable[..., None], *arguments: Any) -> None:
-        """Have the current output written; jobs follow each other."""
-        self.jobs[self.output] = self.pool.submit(write, *arguments)
-
-    def _finish_jobs(self) -> None:
-        for _ in range(2):
-            self._next_output()
+            file.append(out, item * self.entry)
+        self.entry += edges
+        self.bar.update(edges)
 
     def __enter__(self) -> _BucketSort:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.pool.shutdown()
         for file in self.scratch_files:
             file.remove()

@@ -145,7 +145,7 @@ def plan_buckets(csc: CscSizes, room: int, sizes: SortSizes) -> BucketPlan | Non
 def _plan(csc: CscSizes, spent: int, sizes: SortSizes, room: int = 0) -> BucketPlan:
     """Return the plan whose parts take fixed fractions of `spent`, if that suffices, and that fills `room`.
 
-    Memory throughout: resident segments; two outputs of a chunk, a segment each, and offsets of the columns; counters
+    Memory throughout: resident segments; two segments that are written, and offsets of the columns; counters
     by segment and bucket; pieces of the files. In addition, while the edge list arrives, `CscSizes.read_bytes` for each
     edge of a chunk; afterwards two inputs, what a chunk has scattered and 12 KiB for each run.
     """
@@ -159,7 +159,7 @@ def _plan(csc: CscSizes, spent: int, sizes: SortSizes, room: int = 0) -> BucketP
     piece = 1 << _clip(18, (spent // (64 * len(csc.written))).bit_length() - 1, PIECE_BYTES.bit_length() - 1)
     segment = padded(csc.segment(chunk)[-1])
     inputs = input_bytes(csc, chunk, min(runs, segments))
-    offsets, margin = 2 * 8 * min(csc.num_dst, sizes.columns), min(sizes.margin, (4 << 20) + 16 * csc.num_edges)
+    offsets, margin = 8 * min(csc.num_dst, sizes.columns), min(sizes.margin, (4 << 20) + 16 * csc.num_edges)
     files = sum(appending_memory(nbytes, piece) for nbytes in csc.written)
     fixed = 2 * segment + max(chunk * csc.read_bytes, 2 * inputs) + 2 * counters + offsets + files + margin
     resident = _clip(0, min((room - fixed) // segment, int(sizes.resident * segments)), segments)
