@@ -140,7 +140,10 @@ class FileWriter:
         if end > self.nbytes or (data.size % self.block_bytes and end != self.nbytes):
             raise InternalError(f"{self.path}: {data.size} bytes from block {first} on are no whole blocks")
         pieces = [data[offset : offset + self.block_bytes] for offset in range(0, data.size, self.block_bytes)]
-        with ThreadPoolExecutor(_WRITERS) as pool:  # it starts no more threads than there are blocks
+        if len(pieces) == 1:
+            self.seal({first: self._write_block(first, data)})
+            return
+        with ThreadPoolExecutor(_WRITERS) as pool:
             digests = list(pool.map(self._write_block, range(first, first + len(pieces)), pieces))
         self.seal(dict(enumerate(digests, first)))
 
