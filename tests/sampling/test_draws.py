@@ -15,7 +15,7 @@ from chances import FAN, LEAST, as_sets, drawn_places, fan, p_value, rows, succe
 from scipy import stats
 from toy_graphs import HOMOGENEOUS, homogeneous
 
-from tiering.sampling import NeighborSampler
+from tiering.sampling import NeighborSampler, epoch_order
 
 HUBS = 1000
 
@@ -217,3 +217,25 @@ def test_every_edge_takes_part_under_every_rule() -> None:
         assert set(drawn_places(sampler, 200, 1).ravel().tolist()) == set(range(6))
         edges = sampler.sample({"hub": [0]}).hops[0][FAN]
         assert len(edges) == 2 and edges.weights is None
+
+
+@pytest.mark.parametrize("fanout", [10, 100])
+def test_places_are_equally_likely_in_long_lists(fanout: int) -> None:
+    """Many nodes with the same 300 neighbours in one batch; 100 goes through the hashed path."""
+    degree, copies = 300, 500
+    edges = np.stack([np.tile(np.arange(degree), copies), np.repeat(np.arange(degree, degree + copies), degree)])
+    graph = homogeneous(degree + copies, edges)
+    sampler = NeighborSampler(graph, [fanout])
+    counts = np.zeros(degree, np.int64)
+    for b in range(20):
+        batch = sampler.sample(np.arange(degree, degree + copies), batch=b, positions=True)
+        counts += np.bincount(batch.hops[0][HOMOGENEOUS].positions % degree, minlength=degree)
+    # Without replacement the counts vary less than a multinomial's: scale by the finite population factor.
+    statistic = ((counts - counts.mean()) ** 2 / counts.mean()).sum() * (degree - 1) / (degree - fanout)
+    assert 1e-4 < stats.chi2.sf(statistic, degree - 1) < 1 - 1e-4
+
+
+def test_epoch_orders_are_uniform() -> None:
+    orders = [tuple(epoch_order(4, 0, epoch)) for epoch in range(4800)]
+    counts = [orders.count(p) for p in itertools.permutations(range(4))]
+    assert stats.chisquare(counts).pvalue > 1e-4

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
-from toy_graphs import HOMOGENEOUS, ToyGraph, homogeneous, random_graph, relabelled
+from toy_graphs import HOMOGENEOUS, ToyGraph, homogeneous, random_graph
 
-from tiering.errors import InputError
-from tiering.sampling import AccessCounts, LayerSampler, SamplingOptions, make_sampler
+from tiering.sampling import LayerSampler
 
 
 def by_successive_draws(importance: dict[int, float], n: int) -> dict[frozenset[int], float]:
@@ -178,82 +177,6 @@ def test_relations_draw_by_themselves() -> None:
     both = Counter(int(sampler.sample({"paper": [0, 1]}, batch=b).nodes["author"][0]) for b in range(3000))
     expected = np.array([1 / 9, 1 / 9, 1 / 9 + 1 / 4, 1 / 4])  # summed over both papers' lists
     assert stats.chisquare([both[a] for a in range(4)], 3000 * expected / expected.sum()).pvalue > 1e-4
-
-
-@pytest.mark.parametrize("frontier", ["all", "new"])
-def test_counts_do_not_depend_on_threads(frontier: Any) -> None:
-    graph = random_graph(2000, 30_000)
-    sampler = LayerSampler(graph, [50, 50, 50], frontier=frontier, seed=7)
-    plan = sampler.batches(np.arange(0, 2000, 3), 16, epoch=2)
-    one, two, seven = (sampler.count_accesses(plan, threads=n) for n in (1, 2, 7))
-    expected = AccessCounts.zeros(graph)
-    for b, seeds in enumerate(plan):
-        batch = sampler.sample(seeds, epoch=2, batch=b)
-        nodes, sizes = batch.nodes["node"], [0, *(n["node"] for n in batch.num_nodes)]
-        expected.features["node"][nodes] += 1
-        for hop in range(3):
-            expected.adjacency[HOMOGENEOUS][nodes[0 if frontier == "all" else sizes[hop] : sizes[hop + 1]]] += 1
-    for counts in (one, two, seven):
-        assert counts.adjacency[HOMOGENEOUS].tolist() == expected.adjacency[HOMOGENEOUS].tolist()
-        assert counts.features["node"].tolist() == expected.features["node"].tolist()
-
-
-def test_every_part_of_the_key_matters() -> None:
-    graph = random_graph(2000, 30_000)
-
-    def draw(seed: int = 0, **key: int) -> list[int]:
-        return LayerSampler(graph, [30, 30], seed=seed).sample(np.arange(50), **key).nodes["node"].tolist()
-
-    found = [draw(), draw(seed=1), draw(epoch=1), draw(batch=1)]
-    assert all(a != b for a, b in itertools.combinations(found, 2)) and draw(epoch=1) == found[2]
-
-
-def test_relabelled_graph_samples_the_images() -> None:
-    rng = np.random.default_rng(5)
-    graph = random_graph(500, 4000)
-    new_to_old = {"node": rng.permutation(500).astype(np.int32)}
-    image = relabelled(graph, new_to_old)
-    train = rng.choice(500, 60, replace=False)
-    a = LayerSampler(graph, [40, 40], seed=3).sample(train)
-    c = LayerSampler(image, [40, 40], seed=3).sample(np.argsort(new_to_old["node"])[train])
-    assert new_to_old["node"][c.nodes["node"]].tolist() == a.nodes["node"].tolist()
-    for left, right in zip(a.hops, c.hops, strict=True):
-        for name in ("src", "dst", "weights"):
-            assert getattr(left[HOMOGENEOUS], name).tolist() == getattr(right[HOMOGENEOUS], name).tolist()
-
-
-def test_isolated_nodes_and_wide_indices() -> None:
-    graph = homogeneous(4, np.array([[1], [0]]))
-    batch = LayerSampler(graph, [10, 10]).sample([3, 2, 0])
-    assert batch.nodes["node"].tolist() == [3, 2, 0, 1]
-    assert batch.hops[1][HOMOGENEOUS].weights.tolist() == [1.0]  # type: ignore[union-attr]
-    assert len(LayerSampler(graph, [10]).sample([3]).hops[0][HOMOGENEOUS]) == 0
-    narrow, wide = random_graph(300, 2000), random_graph(300, 2000)
-    indptr, indices = narrow.csc(HOMOGENEOUS)
-    wide._csc[HOMOGENEOUS] = (indptr, indices.astype(np.int64))
-    a, b = (LayerSampler(g, [9, 9]).sample(np.arange(20)) for g in (narrow, wide))
-    assert a.nodes["node"].tolist() == b.nodes["node"].tolist()
-
-
-def test_errors() -> None:
-    for sizes, words in (([], "expected one entry per hop"), ([0], "expected 1 or more"), ([2.5], "a whole number")):
-        with pytest.raises(InputError, match=words):
-            LayerSampler(FORK, sizes)
-    with pytest.raises(InputError, match="frontier: expected"):
-        LayerSampler(FORK, [1], frontier="old")  # type: ignore[arg-type]
-    bad = homogeneous(2, np.array([[1], [0]]))
-    bad._csc[HOMOGENEOUS][1][0] = 9
-    with pytest.raises(InputError, match=r"indices\[0\]: source id 9 is outside 0..1"):
-        LayerSampler(bad, [1]).sample([0])
-
-
-def test_made_from_options() -> None:
-    made = make_sampler(FORK, SamplingOptions([2], sampler="ladies", seed=4))
-    direct = LayerSampler(FORK, [2], seed=4)
-    for b in range(5):
-        assert (
-            made.sample([0, 1], batch=b).nodes["node"].tolist() == direct.sample([0, 1], batch=b).nodes["node"].tolist()
-        )
 
 
 def test_golden_batch() -> None:

@@ -94,14 +94,6 @@ def test_heterogeneous_by_hand() -> None:
     assert {t: s.tolist() for t, s in batch.seeds.items()} == {"paper": [0], "author": []}
 
 
-def test_no_seeds_and_isolated_seed() -> None:
-    graph = homogeneous(3, np.array([[0], [1]]))
-    sampler = NeighborSampler(graph, [2, 2])
-    assert sampler.sample([]).nodes["node"].size == 0
-    batch = sampler.sample([2])
-    assert batch.nodes["node"].tolist() == [2] and batch.num_edges == 0
-
-
 def test_wide_indices_and_memory_maps(tmp_path) -> None:  # type: ignore[no-untyped-def]
     graph = random_graph(50, 400)
     expected = NeighborSampler(graph, [3, 3]).sample([1, 2, 3])

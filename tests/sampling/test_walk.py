@@ -13,7 +13,7 @@ from scipy import stats
 from toy_graphs import HOMOGENEOUS, ToyGraph, homogeneous, random_graph, relabelled
 
 from tiering.errors import InputError
-from tiering.sampling import AccessCounts, RandomWalkSampler, SamplingOptions, make_sampler
+from tiering.sampling import AccessCounts, RandomWalkSampler
 
 # Column: its in-neighbours. Asymmetric, with a parallel edge (1 from 2 twice), a loop and a dead end (4).
 ASYMMETRIC = homogeneous(6, np.array([[1, 2, 2, 2, 3, 0, 3, 4, 5], [0, 0, 1, 1, 1, 2, 3, 3, 0]]))
@@ -182,18 +182,6 @@ def test_every_step_counts_as_a_read() -> None:
 
 
 @pytest.mark.parametrize("frontier", ["all", "new"])
-def test_counts_do_not_depend_on_threads(frontier: Any) -> None:
-    graph = random_graph(2000, 30_000)
-    sampler = RandomWalkSampler(graph, [5, 3], num_walks=30, walk_length=3, frontier=frontier, seed=7)
-    plan = sampler.batches(np.arange(0, 2000, 3), 16, epoch=2)
-    one, two, seven = (sampler.count_accesses(plan, threads=n) for n in (1, 2, 7))
-    for other in (two, seven):
-        assert one.adjacency[HOMOGENEOUS].tolist() == other.adjacency[HOMOGENEOUS].tolist()
-        assert one.features["node"].tolist() == other.features["node"].tolist()
-    assert one.total == sum(sampler.sample(s, epoch=2, batch=b).nodes["node"].size for b, s in enumerate(plan))
-
-
-@pytest.mark.parametrize("frontier", ["all", "new"])
 def test_who_walks(frontier: Any) -> None:
     graph = random_graph(500, 3000, seed=3)
     sampler = RandomWalkSampler(graph, [3, 3, 3], num_walks=10, frontier=frontier)
@@ -206,30 +194,6 @@ def test_who_walks(frontier: Any) -> None:
         assert list(dict.fromkeys(edges[HOMOGENEOUS].dst.tolist())) == walkers
 
 
-def test_relabelled_graph_samples_the_images() -> None:
-    rng = np.random.default_rng(5)
-    nodes = {"paper": 300, "author": 120}
-    cites, writes, by = ("paper", "cites", "paper"), ("author", "writes", "paper"), ("paper", "by", "author")
-    edges = {
-        r: np.stack([rng.integers(0, nodes[r[0]], 1500), rng.integers(0, nodes[r[2]], 1500)])
-        for r in (cites, writes, by)
-    }
-    graph = ToyGraph(nodes, edges)
-    new_to_old = {t: rng.permutation(n).astype(np.int32) for t, n in nodes.items()}
-    image = relabelled(graph, new_to_old)
-    train = rng.choice(300, 50, replace=False)
-    images = np.argsort(new_to_old["paper"])[train]
-    a, c = (
-        RandomWalkSampler(g, [4, 4], num_walks=20, metapaths=[[cites], [writes, by]], seed=3).sample({"paper": t})
-        for g, t in ((graph, train), (image, images))
-    )
-    assert new_to_old["paper"][c.nodes["paper"]].tolist() == a.nodes["paper"].tolist()
-    for left, right in zip(a.hops, c.hops, strict=True):
-        for relation in left:
-            for name in ("src", "dst", "weights"):
-                assert getattr(left[relation], name).tolist() == getattr(right[relation], name).tolist()
-
-
 def test_isolated_nodes_and_many_walks() -> None:
     graph = homogeneous(4, np.array([[1], [0]]))
     sampler = RandomWalkSampler(graph, [10, 10], num_walks=3000, walk_length=1, restart=0)
@@ -237,15 +201,6 @@ def test_isolated_nodes_and_many_walks() -> None:
     assert batch.nodes["node"].tolist() == [3, 2, 0, 1]
     assert batch.hops[0][HOMOGENEOUS].weights.tolist() == [3000.0]  # type: ignore[union-attr]
     assert len(sampler.sample([3]).hops[1][HOMOGENEOUS]) == 0
-
-
-def test_wide_indices() -> None:
-    graph = random_graph(300, 2000)
-    indptr, indices = graph.csc(HOMOGENEOUS)
-    wide = homogeneous(300, np.empty((2, 0), np.int64))
-    wide._csc[HOMOGENEOUS] = (indptr, indices.astype(np.int64))
-    a, b = (RandomWalkSampler(g, [4, 4], num_walks=9).sample(np.arange(50)) for g in (graph, wide))
-    assert a.nodes["node"].tolist() == b.nodes["node"].tolist()
 
 
 def dgl_sampler(dgl: Any, graph: ToyGraph, k: int, walks: int, length: int, restart: float) -> Any:
@@ -282,53 +237,11 @@ def test_agrees_with_dgl(dgl: Any, walks: int, length: int, restart: float, k: i
         assert np.all(np.abs(a.mean(0) - b.mean(0)) <= 4.5 * spread + 1e-9)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"num_walks": 0}, "num_walks: expected 1"),
-        ({"num_walks": 1.5}, "num_walks: expected a whole number"),
-        ({"walk_length": 0}, "walk_length: expected 1"),
-        ({"num_walks": 2**20, "walk_length": 2**10}, r"num_walks \* walk_length: expected at most 16777216"),
-        ({"restart": 1.5}, "restart: expected a probability"),
-        ({"restart": float("nan")}, "restart: expected a probability"),
-        ({"restart": "often"}, "restart: expected a probability"),
-        ({"metapaths": []}, "metapaths: expected a list of lists"),
-        ({"metapaths": [[]]}, "metapaths: expected a list of lists"),
-        ({"metapaths": ["cites"]}, "metapaths: expected a list of lists"),
-        ({"metapaths": [["sites"]]}, "metapath 0: no single relation 'sites'"),
-        ({"metapaths": [["by", "writes"], ["writes", "writes"]]}, "metapath 1: walks go against the edges; author:wri"),
-        ({"metapaths": [["writes"]]}, "metapath 0: starts from 'paper' and ends at 'author'; walks of 2 steps"),
-        ({"metapaths": [["cites"], ["cites"]]}, "metapaths: paper:cites:paper comes twice"),
-        ({"fanouts": [{"writes": 1}]}, "no single relation 'writes'; relations: paper:cites:paper"),
-        ({"frontier": "old"}, "frontier: expected"),
-    ],
-)
-def test_what_does_not_fit_is_refused(arguments: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        RandomWalkSampler(papers(), **{"fanouts": [3], **arguments})
-
-
 def test_other_errors() -> None:
     with pytest.raises(InputError, match="no relation joins nodes of one type"):
         RandomWalkSampler(ToyGraph({"a": 1, "b": 1}, {("a", "to", "b"): np.zeros((2, 1), np.int64)}), [1])
     with pytest.raises(InputError, match="positions: an edge of a random walk"):
         RandomWalkSampler(ASYMMETRIC, [1]).sample([0], positions=True)
-    bad = homogeneous(2, np.array([[1], [0]]))
-    bad._csc[HOMOGENEOUS][1][0] = 9
-    with pytest.raises(InputError, match=r"indices\[0\]: source id 9 is outside 0..1; .*: run `tiering check"):
-        RandomWalkSampler(bad, [1]).sample([0])
-
-
-def test_made_from_options() -> None:
-    options = SamplingOptions([3, 2], sampler="pinsage", num_walks=11, walk_length=3, restart=0.25, seed=4)
-    made = make_sampler(ASYMMETRIC, options)
-    direct = RandomWalkSampler(ASYMMETRIC, [3, 2], num_walks=11, walk_length=3, restart=0.25, seed=4)
-    assert made.sample([0]).nodes["node"].tolist() == direct.sample([0]).nodes["node"].tolist()
-    walks = {"num_walks": 11, "walk_length": 3, "restart": 0.25, "metapaths": None}
-    assert walks.items() <= options.record().items()
-    paths = SamplingOptions([3], sampler="pinsage", metapaths=[[PAPERS[0], "by"]]).record()["metapaths"]
-    assert paths == [["author:writes:paper", "by"]]
-    assert "num_walks" not in SamplingOptions([3]).record()
 
 
 def test_golden_batch() -> None:

@@ -9,43 +9,17 @@ from tiering.sampling.base import FrontierRule, Sampler, Seeds
 from tiering.sampling.batch import AccessCounts, SampledBatch, SampledEdges
 from tiering.sampling.fanouts import Fanout, resolve_fanouts
 from tiering.sampling.graph import Relation, SampledGraph, checked_weights
-from tiering.sampling.ladies import LayerSampler
 from tiering.sampling.links import LinkedNodes, LinkPlan, Links, NegativeDraws, Negatives, link_nodes
-from tiering.sampling.list_reads import list_read_bytes, list_read_entries, list_read_places
-from tiering.sampling.neighbor import NeighborSampler
+from tiering.sampling.memory import list_read_bytes, list_read_entries, list_read_places
+from tiering.sampling.neighbor import LayerSampler, NeighborSampler
 from tiering.sampling.options import SAMPLERS, SamplingOptions, make_sampler
 from tiering.sampling.pinsage import RandomWalkSampler
 from tiering.sampling.plan import EpochPlan, batches, epoch_order, runs_of_batches
 
 __all__ = [
-    "SAMPLERS",
-    "AccessCounts",
-    "EpochPlan",
-    "Fanout",
-    "FrontierRule",
-    "LayerSampler",
-    "LinkPlan",
-    "LinkedNodes",
-    "Links",
-    "NegativeDraws",
-    "Negatives",
-    "NeighborSampler",
-    "RandomWalkSampler",
-    "Relation",
-    "SampledBatch",
-    "SampledEdges",
-    "SampledGraph",
-    "Sampler",
-    "SamplingOptions",
-    "Seeds",
-    "batches",
-    "checked_weights",
-    "epoch_order",
-    "link_nodes",
-    "list_read_bytes",
-    "list_read_entries",
-    "list_read_places",
-    "make_sampler",
-    "resolve_fanouts",
+    "SAMPLERS", "AccessCounts", "EpochPlan", "Fanout", "FrontierRule", "LayerSampler", "LinkPlan", "LinkedNodes",
+    "Links", "NegativeDraws", "Negatives", "NeighborSampler", "RandomWalkSampler", "Relation", "SampledBatch",
+    "SampledEdges", "SampledGraph", "Sampler", "SamplingOptions", "Seeds", "batches", "checked_weights", "epoch_order",
+    "link_nodes", "list_read_bytes", "list_read_entries", "list_read_places", "make_sampler", "resolve_fanouts",
     "runs_of_batches",
-]
+]  # fmt: skip

@@ -62,14 +62,14 @@ class Sampler:
         """hop x edge relation."""
         place = {t: i for i, t in enumerate(self.node_types)}
         given, workers = weights or {}, parse_threads(threads)
+        relations = [
+            (":".join(r), place[r[0]], place[r[2]], *checked_csc(graph, r), given.get(r)) for r in self.relations
+        ]
         with self._explained():
             self._native = native.Sampler(
                 type_names=[repr(t) for t in self.node_types],
                 num_nodes=[graph.num_nodes(t) for t in self.node_types],
-                relations=[
-                    (":".join(r), place[r[0]], place[r[2]], *checked_csc(graph, r), given.get(r))
-                    for r in self.relations
-                ],
+                relations=relations,
                 fanouts=self.fanouts,
                 frontier=frontier,
                 node_keys=[checked_node_keys(graph, t) for t in self.node_types],
@@ -146,20 +146,14 @@ class Sampler:
         Adds to `counts`, or to new counters, and returns them. The result does not depend on the threads.
         """
         counts = AccessCounts.zeros(self.graph) if counts is None else counts
-        epoch, counters = self._epoch(plan, first, last), self._counters(counts)
-        with self._explained():
-            self._native.count_accesses(*epoch, *counters, parse_threads(threads))
-        return counts
-
-    def _epoch(
-        self, plan: EpochPlan, first: int, last: int | None
-    ) -> tuple[list[tuple[IdArray, IdArray]], int, int, int]:
-        """Return the core's arguments: seeds and offsets per node type, epoch, first and last batch."""
         self._check_types(plan.ids, "plan")
-        none = np.empty(0, np.int64)
-        idle = np.zeros(len(plan) + 1, np.int64)
+        none, idle = np.empty(0, np.int64), np.zeros(len(plan) + 1, np.int64)
         lists = [(plan.ids.get(t, none), plan.offsets.get(t, idle)) for t in self.node_types]
-        return lists, key_word(plan.epoch, "epoch"), first, len(plan) if last is None else last
+        epoch, last = key_word(plan.epoch, "epoch"), len(plan) if last is None else last
+        counters = self._counters(counts)
+        with self._explained():
+            self._native.count_accesses(lists, epoch, first, last, *counters, parse_threads(threads))
+        return counts
 
     def _counters(self, counts: AccessCounts) -> tuple[list[IdArray], list[IdArray]]:
         """Return the arrays per node type and per relation that the core may add to in place."""
@@ -214,12 +208,10 @@ class Sampler:
 
 def _checked_counter(counter: IdArray | None, size: int, what: str) -> IdArray:
     """Return the array itself, checked: a converted copy would take the counts with it."""
-    if counter is None:
-        raise InputError(f"{what}: expected an int64 array of shape ({size},), found none; see AccessCounts.zeros")
-    if counter.dtype != np.int64 or counter.shape != (size,) or not counter.flags.c_contiguous:
+    if counter is None or counter.dtype != np.int64 or counter.shape != (size,) or not counter.flags.c_contiguous:
+        found = "none" if counter is None else f"{counter.dtype} of shape {counter.shape} and strides {counter.strides}"
         raise InputError(
-            f"{what}: expected a contiguous int64 array of shape ({size},), found {counter.dtype} of shape "
-            f"{counter.shape} and strides {counter.strides}; see AccessCounts.zeros"
+            f"{what}: expected a contiguous int64 array of shape ({size},), found {found}; see AccessCounts.zeros"
         )
     if not counter.flags.writeable:
         raise InputError(f"{what}: expected an array to add to, found a read-only one; give a copy")

@@ -16,6 +16,8 @@ from tiering.sampling.plan import IdArray, epoch_order, positive_size
 
 Pairs = tuple[IdArray, IdArray]
 """Sources and destinations."""
+IdsOf = Callable[[str, IdArray], IdArray]
+"""Turns original ids of a type into ids of the graph."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class Links:
         count: int,
         pairs: Callable[[IdArray], Pairs],
         num_nodes: tuple[int, int],
-        ids_of: Callable[[str, IdArray], IdArray] = lambda node_type, ids: ids,
+        ids_of: IdsOf = lambda node_type, ids: ids,
     ) -> None:
         if count < 1:
             raise InputError(f"links of {':'.join(relation)}: expected at least 1, found {count}")
@@ -97,13 +99,9 @@ class Links:
 
     @classmethod
     def of_csc(
-        cls,
-        relation: Relation,
-        indptr: npt.NDArray[np.int64],
-        indices: npt.NDArray[Any],
-        num_src: int,
-        ids_of: Callable[[str, IdArray], IdArray] = lambda node_type, ids: ids,
-    ) -> Links:
+        cls, relation: Relation, indptr: IdArray, indices: npt.NDArray[Any], num_src: int,
+        ids_of: IdsOf = lambda node_type, ids: ids,
+    ) -> Links:  # fmt: skip
         """Return all edges of a relation; the place of one is where it stands in `indices`."""
 
         def pairs(places: IdArray) -> Pairs:
@@ -114,13 +112,9 @@ class Links:
 
     @classmethod
     def of_ids(
-        cls,
-        relation: Relation,
-        src: IdArray,
-        dst: IdArray,
-        num_nodes: tuple[int, int],
-        ids_of: Callable[[str, IdArray], IdArray] = lambda node_type, ids: ids,
-    ) -> Links:
+        cls, relation: Relation, src: IdArray, dst: IdArray, num_nodes: tuple[int, int],
+        ids_of: IdsOf = lambda node_type, ids: ids,
+    ) -> Links:  # fmt: skip
         """Return the links between ids of the graph, in the order given."""
         for ids, count, what in ((src, num_nodes[0], "source"), (dst, num_nodes[1], "destination")):
             if ids.size and not 0 <= ids.min() <= ids.max() < count:

@@ -1,6 +1,11 @@
-"""Memory of sampling, by formula."""
+"""Memory of sampling, and bytes that one read of an adjacency list touches, by formula."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 from tiering.sampling.fanouts import resolve_fanouts
 from tiering.sampling.graph import SampledGraph
@@ -10,28 +15,37 @@ NODE_BYTES, EDGE_BYTES = 80, 16
 """Bytes of a batch being sampled: per unique node and per edge, tables half empty."""
 CANDIDATE_BYTES = 64
 """``ladies``: per neighbour of a layer's nodes while the next layer is drawn."""
+INDPTR_BYTES = 16
+"""Begin and end of a list."""
+SUMS_PER_SECTOR = 4
+"""Sums of weights, 8 bytes each, in the at least 32 bytes that a GPU reads."""
+
+
+def batch_bounds(graph: SampledGraph, options: SamplingOptions) -> tuple[int, int, int]:
+    """Return bounds of a batch: the nodes that sample in its last hop, all its nodes, and all its edges.
+
+    A batch of B seeds has at most ``n_0 = B`` nodes and, with f the sum of the fanouts of a hop over all relations,
+    ``n_{h+1} = n_h (1 + f)`` after it, ``ladies`` ``n_h + f``, never more than the graph; -1 counts as all its edges.
+    """
+    nodes, edges = sum(graph.num_nodes(t) for t in graph.node_types), _edges(graph)
+    asking, known, read = 0, min(nodes, options.batch_size), 0
+    for hop in resolve_fanouts(graph.relations, options.fanouts):
+        drawn = edges if min(hop) < 0 else sum(hop) * (1 if options.sampler == "ladies" else known)
+        asking, known, read = known, min(nodes, known + drawn), read + min(edges, drawn)
+    return asking, known, read
 
 
 def batch_bytes(graph: SampledGraph, options: SamplingOptions) -> int:
     """Return the memory of one batch while it is sampled; each thread samples one.
 
-    80 bytes per unique node and 16 per edge. A batch of B seeds has at most ``n_0 = B`` nodes and, with f the sum of
-    the fanouts of a hop over all relations, ``n_{h+1} = n_h (1 + f)`` after it, never more than the graph; -1 counts as
-    all edges of the graph. ``ladies``: 64 bytes for each neighbour of a layer, of lists of average length.
+    80 bytes per node and 16 per edge. ``ladies``: 64 bytes for each neighbour of a layer, of lists of average length.
     """
-    nodes, edges = sum(graph.num_nodes(t) for t in graph.node_types), _edges(graph)
-    known, read, candidates = min(nodes, options.batch_size), 0, 0
-    for hop in resolve_fanouts(graph.relations, options.fanouts):
-        drawn = sum(hop)
-        if options.sampler == "ladies":
-            candidates = max(candidates, min(edges, known * -(-edges // max(1, nodes))))
-        else:
-            drawn *= known
-        if min(hop) < 0:
-            drawn = edges
-        read += min(edges, drawn)
-        known = min(nodes, known + drawn)
-    return known * NODE_BYTES + read * EDGE_BYTES + candidates * CANDIDATE_BYTES
+    asking, known, read = batch_bounds(graph, options)
+    nbytes, edges = known * NODE_BYTES + read * EDGE_BYTES, _edges(graph)
+    if options.sampler == "ladies":
+        average = -(-edges // max(1, sum(graph.num_nodes(t) for t in graph.node_types)))
+        nbytes += CANDIDATE_BYTES * min(edges, asking * average)
+    return nbytes
 
 
 def _edges(graph: SampledGraph) -> int:
@@ -46,3 +60,45 @@ def sums_bytes(graph: SampledGraph, options: SamplingOptions) -> int:
 def counting_threads(graph: SampledGraph, options: SamplingOptions, threads: int, room: int) -> int:
     """Return as many of `threads` as have a batch each within `room` bytes, one at least."""
     return max(1, min(threads, room // max(1, batch_bytes(graph, options))))
+
+
+def list_read_entries(degrees: npt.NDArray[np.int64], sampler: str, fanouts: Sequence[int]) -> npt.NDArray[np.float64]:
+    """Return entries that a read of each list draws, from the lists' lengths and the relation's fanouts, hop by hop.
+
+    ``min(fanout, degree)``, all for fanout -1 and for ``ladies``, one for each step of a ``pinsage`` walk. Where hops
+    have different fanouts, the mean over those that read the relation at all.
+    """
+    if sampler == "ladies":
+        return degrees.astype(np.float64)
+    if sampler == "pinsage":
+        return np.minimum(degrees, 1).astype(np.float64)
+    entries, reading = np.zeros(degrees.size), [fanout for fanout in fanouts if fanout]
+    for fanout in reading:
+        entries += degrees if fanout < 0 else np.minimum(degrees, fanout)
+    return entries / max(1, len(reading))
+
+
+def list_read_places(degrees: npt.NDArray[np.int64], sampler: str, fanouts: Sequence[int]) -> npt.NDArray[np.float64]:
+    """Return the number of separate positions that a read of each list looks at: entries drawn, and sums for draws.
+
+    Only ``weighted`` reads sums of weights: all of a list no longer than the fanout, side by side; of a longer one
+    those that a binary search meets, ``ceil(log2(degree + 1))`` for each draw.
+    """
+    entries = list_read_entries(degrees, sampler, fanouts)
+    if sampler != "weighted":
+        return entries
+    search, reading = np.ceil(np.log2(degrees + 1.0)), [fanout for fanout in fanouts if fanout]
+    for fanout in reading:
+        whole = degrees <= fanout if fanout > 0 else True
+        entries += np.where(whole, degrees / SUMS_PER_SECTOR, fanout * search) / len(reading)
+    return entries
+
+
+def list_read_bytes(
+    degrees: npt.NDArray[np.int64], index_bytes: int, sampler: str, fanouts: Sequence[int]
+) -> npt.NDArray[np.float64]:
+    """Return the bytes that a read of each list touches: begin and end, and the entries drawn, of `index_bytes` each.
+
+    Edge data such as weights come on top.
+    """
+    return INDPTR_BYTES + index_bytes * list_read_entries(degrees, sampler, fanouts)

@@ -13,8 +13,7 @@ from tiering.options import option
 from tiering.sampling.base import Sampler
 from tiering.sampling.fanouts import Fanout, resolve_fanouts
 from tiering.sampling.graph import SampledGraph
-from tiering.sampling.ladies import LayerSampler
-from tiering.sampling.neighbor import DRAW_RULES, DrawRule, NeighborSampler
+from tiering.sampling.neighbor import DRAW_RULES, DrawRule, LayerSampler, NeighborSampler
 from tiering.sampling.pinsage import RandomWalkSampler
 from tiering.sampling.plan import key_word, positive_size
 
@@ -78,12 +77,11 @@ class SamplingOptions:
             {_key(r): _plain(n) for r, n in hop.items()} if isinstance(hop, Mapping) else _plain(hop)
             for hop in self.fanouts
         ]
-        own: dict[str, Any] = {"fanouts": fanouts}
-        own |= {name: getattr(self, name) for name in ("batch_size", "frontier", "sampler")}
+        own = {name: getattr(self, name) for name in ("batch_size", "frontier", "sampler")}
         if self.sampler == "pinsage":
             own |= {name: _plain(getattr(self, name)) for name in ("num_walks", "walk_length", "restart")}
-            own["metapaths"] = None if self.metapaths is None else [[_key(r) for r in path] for path in self.metapaths]
-        return own
+            own["metapaths"] = self.metapaths and [[_key(r) for r in path] for path in self.metapaths]
+        return {"fanouts": fanouts, **own}
 
     def to_json(self) -> dict[str, Any]:
         """Return `record`, and the seed."""

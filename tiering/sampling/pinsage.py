@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import operator
+import math
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from tiering import native
 from tiering.errors import InputError
 from tiering.sampling.base import FrontierRule, Sampler
 from tiering.sampling.fanouts import Fanout, match_relation
 from tiering.sampling.graph import Relation, SampledGraph
+from tiering.sampling.plan import whole_number
 
 
 class RandomWalkSampler(Sampler):
@@ -99,20 +102,11 @@ class RandomWalkSampler(Sampler):
 
 
 def _count(value: int, what: str) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise InputError(f"{what}: expected a whole number, found {value!r}") from None
-    if not 1 <= number <= native.MOST_VISITS:
-        raise InputError(f"{what}: expected 1 to {native.MOST_VISITS}, found {number}")
-    return number
+    return whole_number(value, 1, native.MOST_VISITS + 1, what, f" from 1 to {native.MOST_VISITS}")
 
 
 def _probability(value: float) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise InputError(f"restart: expected a probability, found {value!r}") from None
+    number = float(value) if isinstance(value, (int, float, np.number)) else math.nan
     if not 0.0 <= number <= 1.0:
         raise InputError(f"restart: expected a probability, 0 to 1, found {value!r}")
     return number

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -112,26 +113,25 @@ def runs_of_batches(
                 bar.update(last - first)
 
 
+def whole_number(value: Any, low: int, end: int, what: str, expected: str) -> int:
+    """Return a whole number of at least `low` and below `end`; `InputError` names it `what`."""
+    try:
+        number = low - 1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = low - 1
+    if not low <= number < end:
+        raise InputError(f"{what}: expected a whole number{expected}, found {value!r}")
+    return number
+
+
 def key_word(value: int, what: str) -> int:
     """Return `value` as an unsigned word of the key; `InputError` names it `what`."""
-    try:
-        word = operator.index(value)
-    except TypeError:
-        word = -1
-    if not 0 <= word < 2**64:
-        raise InputError(f"{what}: expected a whole number from 0 to 2^64 - 1, found {value!r}")
-    return word
+    return whole_number(value, 0, 2**64, what, " from 0 to 2^64 - 1")
 
 
 def positive_size(batch_size: int) -> int:
     """Return `batch_size` as an int; `InputError` unless it is at least 1."""
-    try:
-        size = 0 if isinstance(batch_size, bool) else operator.index(batch_size)
-    except TypeError:
-        size = 0
-    if size < 1:
-        raise InputError(f"batch size: expected a whole number, 1 or more, found {batch_size!r}")
-    return size
+    return whole_number(batch_size, 1, 2**63, "batch size", ", 1 or more")
 
 
 def id_array(ids: npt.ArrayLike, what: str) -> IdArray:
