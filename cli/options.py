@@ -18,7 +18,7 @@ from tiering.units import parse_threads
 from .output import print_artifact, print_estimate
 
 A = TypeVar("A")
-_COMMON = "Common options"
+_COMMON, _KEYWORD = "Common options", inspect.Parameter.KEYWORD_ONLY
 MEMORY = Option("Memory to stay within, such as 8GiB or 50%; page cache is free.", "SIZE|auto", _COMMON)
 
 
@@ -63,24 +63,18 @@ class Group:
     def parameters(self) -> list[inspect.Parameter]:
         """Return them as parameters of a command."""
         kinds, known = get_type_hints(self.table), options_of(self.table)
-        defaults = {entry.name: entry.default for entry in fields(self.table)}
-        return [
-            _parameter(name, kinds[name], defaults[name], entry)
-            for name, entry in known.items()
-            if not self.names or name in self.names
-        ]
+        chosen = [field for field in fields(self.table) if field.name in (self.names or known)]
+        return [_parameter(field.name, kinds[field.name], field.default, known[field.name]) for field in chosen]
 
 
 def _parameter(name: str, kind: Any, default: Any, entry: Option) -> inspect.Parameter:
     if entry.cli is not None:
         kind, default = entry.cli, entry.cli_default
-    names = entry.flags or (spell_flag(name),)
-    check = parse_threads if name == "threads" else None
-    shown = default not in (None, False, MISSING)
-    declared = flag(entry.help, *names, panel=entry.panel, metavar=entry.metavar, default=shown, callback=check)
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, declared]
-    )
+    declared = flag(
+        entry.help, *(entry.flags or (spell_flag(name),)), panel=entry.panel, metavar=entry.metavar,
+        default=default not in (None, False, MISSING), callback=parse_threads if name == "threads" else None,
+    )  # fmt: skip
+    return inspect.Parameter(name, _KEYWORD, default=default, annotation=Annotated[kind, declared])
 
 
 class Call:
@@ -103,9 +97,9 @@ class Call:
 
     def collect(self, table: type) -> dict[str, Any]:
         """Return the options of a table that the user gave."""
-        options = {n: entry for n, entry in options_of(table).items() if n in self._standing and n in self.values}
-        values = {name: self.values[name] for name in options}
-        return {n: values[n] if entry.from_cli is None else entry.from_cli(values[n]) for n, entry in options.items()}
+        parsers = {name: entry.from_cli for name, entry in options_of(table).items()}
+        values = {name: self.values[name] for name in parsers if name in self._standing and name in self.values}
+        return {n: value if (parse := parsers[n]) is None else parse(value) for n, value in values.items()}
 
     def cluster(self) -> ClusterOptions | None:
         """Return what the options of tasks ask for; ``None`` where the command does the work itself."""
@@ -139,12 +133,16 @@ def takes(*groups: Group) -> Callable[[Callable[..., None]], Callable[..., None]
     """Give a command the options of groups, as attributes of its first argument, a `Call`."""
 
     def wrap(command: Callable[..., None]) -> Callable[..., None]:
-        own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in _own_parameters(command)]
-        context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+        kinds, (_, *named) = (
+            get_type_hints(command, include_extras=True),
+            inspect.signature(command).parameters.values(),
+        )
+        own = [parameter.replace(kind=_KEYWORD, annotation=kinds[parameter.name]) for parameter in named]
+        context = inspect.Parameter("context", _KEYWORD, annotation=typer.Context)
 
         def run(context: typer.Context, **values: Any) -> None:
-            named = {parameter.name: values.pop(parameter.name) for parameter in own}
-            command(Call(context, values), **named)
+            given = {parameter.name: values.pop(parameter.name) for parameter in own}
+            command(Call(context, values), **given)
 
         parameters = [context, *own, *(p for group in groups for p in group.parameters())]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -153,10 +151,3 @@ def takes(*groups: Group) -> Callable[[Callable[..., None]], Callable[..., None]
         return run
 
     return wrap
-
-
-def _own_parameters(command: Callable[..., None]) -> list[inspect.Parameter]:
-    """Return a command's parameters but the call, annotations resolved."""
-    kinds = get_type_hints(command, include_extras=True)
-    parameters = list(inspect.signature(command).parameters.values())[1:]
-    return [parameter.replace(annotation=kinds[parameter.name]) for parameter in parameters]
