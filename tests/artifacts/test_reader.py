@@ -13,12 +13,14 @@ from tiering.artifacts.direct_io import aligned_bytes, padded
 from tiering.artifacts.reader import SegmentFile, buffer_bytes, chunks, prefetch
 from tiering.errors import StorageError
 
+from ..conftest import really_sync
+
 ENGINES = ["threads", *([] if native.uring_unavailable() else ["io_uring"])]
 
 
 def drop_cache(path: Path) -> None:
     with path.open("rb") as file:
-        os.fsync(file.fileno())
+        really_sync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
