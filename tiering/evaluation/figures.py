@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tiering.drawing import DASHES, PERCENT, TOP, decorate, line_style, plain_label
+from tiering.description import DASHES, PERCENT, TOP, decorate, line_style, plain_label
 from tiering.errors import CapabilityError, InputError
 from tiering.evaluation.result import ORACLE, Evaluation
 

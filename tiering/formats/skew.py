@@ -8,8 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tiering.description import Plot
-from tiering.drawing import PERCENT, TOP, decorate, line_style, plain_label
+from tiering.description import PERCENT, TOP, Plot, decorate, line_style, plain_label
 from tiering.units import format_count
 
 FloatArray: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
