@@ -71,8 +71,7 @@ def test_rows_of_memory_do_not_count():
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"reads_per_second": 0}, {"latency": math.nan}, {"startup": -1e-6}, {"termination": -1e-6}, {"ssds": 1.5}],
+    "wrong", [{"reads_per_second": 0}, {"latency": math.nan}, {"startup": -1e-6}, {"termination": -1e-6}, {"ssds": 1.5}]
 )
 def test_bad_models(wrong):
     (name,) = wrong

@@ -36,10 +36,6 @@ def test_ratios_are_to_the_best_policy_and_to_the_slower_of_it_and_sampling():
     assert found["share"] == pytest.approx(1 / 3)
 
 
-def test_what_was_foreseen_is_compared_with_the_reading_of_the_same_plan():
-    assert figures(cell())["foreseen_ratio"] == pytest.approx(0.025 / 0.02)
-
-
 def test_policies_that_were_not_simulated_have_no_ratio():
     found = figures(cell(simulated={"gids_hits": {}}))
     assert "best" not in found and "loader_ratio" not in found and found["reading"] == 0.02
@@ -82,11 +78,6 @@ def test_a_cell_that_cannot_be_says_why_in_the_table():
     heads, rules, row = (line.count("|") for line in table.splitlines())
     assert heads == rules == row
     assert "planner" not in lookahead.tables({first.name: {"note": "a batch does not fit"}})
-
-
-def test_an_unknown_part_is_refused(capsys):
-    assert program.main(["lookahead", "nonsense"]) == 1
-    assert capsys.readouterr().err == "error: no part 'nonsense'; parts: policies, planner, buffer\n"
 
 
 def test_a_page_that_is_not_there_is_refused_before_anything_is_measured(tmp_path, capsys):

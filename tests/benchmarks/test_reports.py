@@ -19,21 +19,17 @@ from tiering.errors import MissingError
 FEW = ["score vip", "kernel out_degrees"]
 
 
-@pytest.mark.parametrize("parts", [pytest.param(FEW, marks=pytest.mark.long), pytest.param([], marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("parts", [FEW, []])
 def test_stages_and_kernels_beside_another_checkout(tmp_path, capsys, parts):
     """This checkout beside itself: every row has both sides."""
     out = tmp_path / "figures.json"
     options = [
         "--against",
         sys.executable,
-        "--scale",
-        "10",
-        "--edges",
-        "8000",
-        "--repeats",
-        "1",
         "--dir",
         str(tmp_path),
+        *["--scale", "10", "--edges", "8000", "--repeats", "1"],
     ]
     assert program.main(["stages", *parts, *options, "--json", str(out)]) == 0
     results = json.loads(out.read_text())["results"]

@@ -61,10 +61,7 @@ STAGES: dict[str, tuple[Stage, tuple[str, ...]]] = {
         lambda inputs, out: pipeline.layout(inputs / "reordered", out, gpu="20%", ssd=[out.with_name("ssd")]),
         ("reordered", "data"),
     ),
-    "layout of ranked rows": (
-        lambda inputs, out: pipeline.layout(inputs / "ranked", out, gpu="20%"),
-        ("ranked",),
-    ),
+    "layout of ranked rows": (lambda inputs, out: pipeline.layout(inputs / "ranked", out, gpu="20%"), ("ranked",)),
 }
 
 

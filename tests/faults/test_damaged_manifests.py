@@ -204,8 +204,7 @@ def test_the_first_page_is_derived(tmp_path: Path) -> None:
     """One wrong number there, and every row would be another's."""
     shutil.copytree(EXAMPLES / "layout", tmp_path / "layout")
     edit_manifest(
-        tmp_path / "layout",
-        lambda found: found["body"]["node_types"]["paper"]["ssd_rows"].update(first_page=8),
+        tmp_path / "layout", lambda found: found["body"]["node_types"]["paper"]["ssd_rows"].update(first_page=8)
     )
     with pytest.raises(TieringError, match=r"ssd_rows: expected SsdRows\(first_page=0.*found SsdRows\(first_page=8"):
         tiering.open(tmp_path / "layout")

@@ -23,20 +23,7 @@ OPTIONS = (
     (), (), (), (), ("--edge-ids",), ("--memory", "200MiB"), ("--dry-run",), ("--compact-ids",), ("--deduplicate",),
     ("--reverse-edges",), ("--self-loops", "add"), ("--split", "0.5,0.2,0.1"), ("--num-nodes", "9"),
 )  # fmt: skip
-PIECES = (
-    b"\0",
-    b"\xff" * 8,
-    b"9" * 30,
-    b"-",
-    b"\n",
-    b"\r",
-    b'"',
-    b",",
-    b"#",
-    b"1e3",
-    b"nan",
-    b"\xff\xff\xff\x7f",
-)
+PIECES = (b"\0", b"\xff" * 8, b"9" * 30, b"-", b"\n", b"\r", b'"', b",", b"#", b"1e3", b"nan", b"\xff\xff\xff\x7f")
 
 
 @pytest.fixture

@@ -26,15 +26,7 @@ from tiering.graph.plan import SIZES, SortSizes, plan_import
 from tiering.memory import Budget, own_memory, parse_memory
 
 MIB = 1 << 20
-SMALL = SortSizes(
-    min_chunk=100,
-    max_chunk=100,
-    bucket_edges=8,
-    run_records=1,
-    columns=64,
-    resident=0.5,
-    margin=0,
-)
+SMALL = SortSizes(min_chunk=100, max_chunk=100, bucket_edges=8, run_records=1, columns=64, resident=0.5, margin=0)
 """Chunks of 100 edges, of which half of the segments stay in memory."""
 SIZES_TRIED = {
     "in memory": replace(SMALL, resident=1.0),

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from odd_dataset import write_odd_dataset
 
 Cli = Callable[..., Any]
 CUTS = {
@@ -21,6 +20,26 @@ CUTS = {
 """How the work is cut, by name: options of every command. After ``--memory`` comes the least that a command accepts."""
 _NOT_COMPARED = {"provenance", "parts", "checksum", "graph_digest", "source"}
 """Keys of JSON documents: what was asked for and where, and digests of that."""
+
+
+def write_odd_dataset(folder: Path) -> Path:
+    """Parallel edges, self loops, a hub, isolated nodes, weights, 14-byte rows, NaN labels."""
+    random, nodes, edges = np.random.default_rng(3), 700, 5000
+    src = random.integers(0, nodes // 2, edges)
+    dst = np.where(random.random(edges) < 0.3, 17, (random.random(edges) ** 3 * nodes).astype(np.int64))
+    src[:50], dst[:50] = src[50:100], dst[50:100]
+    dst[100:120] = src[100:120]
+    folder.mkdir()
+    np.save(folder / "edge_index.npy", np.stack([src, dst]))
+    np.save(folder / "edge_weight.npy", random.random(edges).astype(np.float32))
+    np.save(folder / "edge_feat.npy", random.random((edges, 3)).astype(np.float16))
+    np.save(folder / "node_feat.npy", random.random((nodes, 7)).astype(np.float16))
+    labels = random.integers(0, 4, nodes).astype(np.float32)
+    labels[::9] = np.nan
+    np.save(folder / "node_label.npy", labels)
+    for name, ids in zip(("train", "val", "test"), np.split(random.permutation(nodes)[:270], 3), strict=True):
+        np.save(folder / f"{name}_idx.npy", ids)
+    return folder
 
 
 def write_types(folder: Path) -> Path:

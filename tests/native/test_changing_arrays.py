@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -154,7 +153,3 @@ def test_no_crash(name: str) -> None:
 @pytest.mark.parametrize("name", RACES)
 def test_no_crash_for_long(name: str) -> None:
     print(f"campaign changing arrays: {race(name, 20)}, 0 crashes")
-
-
-if __name__ == "__main__":
-    print(race(sys.argv[1], 2.0))

@@ -57,15 +57,7 @@ graphs = {
     item=st.sampled_from([0, 0, 0, 1, 3, 4, 8, 12, 600]), part_of_map=st.integers(1, 60),
 )  # fmt: skip
 def test_windows_and_chunks_make_the_same(
-    num_src: int,
-    num_dst: int,
-    edges: int,
-    seed: int,
-    cuts: int,
-    chunk: int,
-    threads: int,
-    item: int,
-    part_of_map: int,
+    num_src: int, num_dst: int, edges: int, seed: int, cuts: int, chunk: int, threads: int, item: int, part_of_map: int
 ) -> None:
     """Item 0 stands for the sources, with parts of the source map; else bytes of a value that runs along the edges."""
     (indptr, indices), (columns, sources), (new_indptr, new_indices), places = relabelled(num_src, num_dst, edges, seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
 from collections.abc import Sequence
@@ -19,11 +18,8 @@ from row_buffers import (
     Batch,
     Epoch,
     Rows,
-    comes_to,
-    descriptors,
     random_batches,
     run_epoch,
-    tasks,
     within,
 )  # fmt: skip
 from striped_rows import Striped, cut, plain_rounds
@@ -119,22 +115,6 @@ def test_rounds_and_misses_are_those_of_the_plan(rows, engine):
     assert found.used_bytes < found.read_bytes
 
 
-def test_an_epoch_that_is_broken_off_leaves_no_thread_and_no_descriptor(rows, engine):
-    """The pool of threads that all readers of the process share stays, and is bounded."""
-    batches = random_batches(rows, 40, 40)
-    buffer = rows.buffer(rows.slots(batches, 20), engine, depth=2)
-    run_epoch(rows, buffer, batches)
-    gc.collect()  # of what earlier tests left, which may have descriptors
-    before = tasks(), descriptors()
-    for upto in (0, 1, 2, 7, 20, 39) * 3:
-        run_epoch(rows, buffer, batches, upto)
-        assert descriptors() == before[1]
-    assert comes_to(before[0] + (4 if engine == "threads" else 0))
-    del buffer
-    gc.collect()
-    assert descriptors() == before[1] - 2  # one for each image
-
-
 def test_who_waits_is_released_by_stop(rows, engine):
     """A gather whose batch nobody adds, and a feeder whose batches nobody takes."""
     batches = random_batches(rows, 40, 40)
@@ -151,21 +131,6 @@ def test_who_waits_is_released_by_stop(rows, engine):
     within(60, epoch.close)
     assert epoch.error is None
     run_epoch(rows, buffer, batches)
-
-
-def test_a_buffer_that_is_dropped_in_the_middle_ends_its_readers(rows, engine):
-    batches = random_batches(rows, 3, 40)
-    run_epoch(rows, rows.buffer(rows.slots(batches), engine, depth=2), batches)
-    gc.collect()
-    before = tasks(), descriptors()
-    for _ in range(3):
-        buffer = rows.buffer(rows.slots(batches), engine, depth=2)
-        buffer.begin(1, 0, 0)
-        buffer.add([np.array(ids, np.int64) for ids in batches[0]])
-        del buffer
-        gc.collect()
-    assert comes_to(before[0] + (4 if engine == "threads" else 0))
-    assert descriptors() == before[1]
 
 
 def test_one_epoch_at_a_time(rows):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from child_process import in_child
 from forbidden_calls import FORBID, run_script
-from row_buffers import ENGINES, Epoch, Rows, descriptors, random_batches, run_epoch, within
+from row_buffers import ENGINES, Rows, descriptors, random_batches, run_epoch, within
 from striped_rows import Striped
 
 from tiering import native
@@ -49,30 +49,6 @@ def test_an_image_truncated_before_it_is_read(rows, engine, left):
     run_epoch(rows, buffer, batches)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_an_image_truncated_while_it_is_read(rows, engine):
-    """Batches that were read before are right; then the loop is told. What is in the buffer stays."""
-    batches = [[list(range(5 + 30 * k, 35 + 30 * k)), list(range(6 * k, 6 + 6 * k))] for k in range(10)]
-    buffer = rows.buffer(rows.slots(batches), engine, depth=2)
-    whole = rows.paths[0].read_bytes()
-
-    def work() -> None:
-        epoch = Epoch(buffer, batches, window=1, horizon=0)
-        try:
-            for number, batch in enumerate(batches):
-                if number == 3:
-                    os.truncate(rows.paths[0], 5000)
-                rows.check_gather(buffer, number, batch)
-        finally:
-            epoch.close()
-
-    with pytest.raises(OSError, match="image-0: ends at byte 5000"):
-        within(60, work)
-    assert 3 <= buffer.counters.batches < 10
-    rows.paths[0].write_bytes(whole)
-    run_epoch(rows, buffer, batches)
-
-
 def checksums(rows: Rows) -> list[Any]:
     return [native.page_hashes(np.fromfile(path, np.uint8), rows.space.page_bytes) for path in rows.paths]
 
@@ -96,24 +72,6 @@ def test_a_damaged_page_is_named(tmp_path, engine, page_bytes):
         path.write_bytes(whole)
         run_epoch(rows, buffer, batches)
         assert buffer.bad_page == -1
-
-
-def test_a_fork_in_the_middle_leaves_parent_and_child_alone(rows, engine):
-    """The child makes a buffer of its own."""
-    batches = random_batches(rows, 20, 40)
-    buffer = rows.buffer(rows.slots(batches, 10), engine)
-
-    def child() -> bool:
-        run_epoch(rows, rows.buffer(rows.slots(batches, 10), engine), batches)
-        return True
-
-    epoch = Epoch(buffer, batches)
-    for number, batch in enumerate(batches):
-        rows.check_gather(buffer, number, batch)
-        if number % 7 == 3:
-            assert in_child(child)
-    epoch.close()
-    assert epoch.error is None
 
 
 def test_a_child_drops_a_buffer_whose_readers_its_parent_has(rows, engine):

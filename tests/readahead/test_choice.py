@@ -95,23 +95,11 @@ def test_the_cheapest_window(each, slots):
     assert choice.gap in (0, DISK.gap)
 
 
-def test_windows_given_by_hand():
-    tables, batches = tables_of((3000, ROW)), drawn(30, 3000, 100)
-    for window in (1, 3, 7):
-        assert choose_config(tables, [(ROW, 2000)], batches, DISK, [window]).window == window
-
-
 def test_no_more_batches_are_held_than_allowed():
     tables, batches = tables_of((30_000, ROW)), drawn(200, 30_000, 50)
     for most in (2, 5, 20):
         choice = choose_config(tables, [(ROW, 10_000)], batches, DISK, max_known=most)
         assert choice.window + choice.horizon <= max(2, most)
-
-
-def test_batches_without_rows():
-    tables = tables_of((300, ROW))
-    choice = choose_config(tables, [(ROW, 10)], [np.empty(0, np.uint32)] * 5, DISK)
-    assert choice.seconds == 0
 
 
 def test_a_disk_of_few_reads_reads_through_gaps():

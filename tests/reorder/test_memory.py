@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from memory_group import memory_group
-from toy_datasets import chain, toy_dataset, tree_bytes
+from toy_datasets import Leaves, chain, toy_dataset, tree_bytes
 
 from benchmarks.rmat import rmat_edges
 from tiering import native, pipeline
@@ -20,7 +19,7 @@ from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
 from tiering.graph import build_graph
-from tiering.memory import Budget, own_memory
+from tiering.memory import own_memory
 from tiering.reorder import Sizes, order_nodes, reorder_graph
 from tiering.reorder.arrays import NodeWindows
 from tiering.reorder.rows import RowSizes
@@ -31,17 +30,6 @@ MIB = 1 << 20
 SMALL = Sizes(
     block=1024, entries=400, nodes=100, node_bytes=10, scores=12, min_ranked=20, rows=RowSizes(chunk=4096, free=0)
 )
-
-
-@dataclass(frozen=True)
-class Leaves(Budget):
-    """A budget that always leaves as much."""
-
-    def left(self) -> int:
-        return self.limit
-
-    def require(self, needed: int, what: str) -> None:
-        pass
 
 
 @pytest.fixture

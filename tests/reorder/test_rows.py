@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toy_datasets import Leaves
 
-from tiering.errors import BudgetError, StorageError
+from tiering.errors import BudgetError
 from tiering.formats.features import FeatureTable
 from tiering.memory import Budget, own_memory, parse_memory
 from tiering.reorder.rows import PermutedRows, RowSizes, plan, plan_rows
@@ -39,17 +38,6 @@ def inverse(order):
 
 SMALL = RowSizes(chunk=4096, free=0)
 NO_CACHE = RowSizes(free=0)
-
-
-@dataclass(frozen=True)
-class Leaves(Budget):
-    """A budget that always leaves as much."""
-
-    def left(self) -> int:
-        return self.limit
-
-    def require(self, needed, what):
-        pass
 
 
 def tight(window: int) -> Leaves:
@@ -130,20 +118,3 @@ def test_too_little_memory(tmp_path):
         with pytest.raises(BudgetError, match=r"rows of table, in chunks of .* need 1.\d+ MiB .* give --memory 10MiB"):
             plan_rows(table, in_order, Budget(MIB, "1MiB"), sizes)
     assert order.size
-
-
-def test_no_room_for_the_scratch_files(tmp_path):
-    table, _, order = make_table(tmp_path, 2000, 1000)
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True).returncode:
-        pytest.skip("cannot mount a small file system here (needs root)")
-    try:
-        options = {"budget": tight(200_000), "scratch": disk / "scratch", "threads": 1, "sizes": SMALL}
-        with PermutedRows(table, order, inverse(order), **options) as source:
-            assert source.plan.strategy == "scatter"
-            with pytest.raises(StorageError, match=r"no space left: .* needed, .* free"):
-                list(source.chunks(0, 2000))
-        assert list(disk.iterdir()) == []
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)

@@ -39,16 +39,6 @@ def test_refused(tiering_cli, tiny_dataset, tmp_path, given, words):
     assert not (tmp_path / "graph").exists()
 
 
-def test_ids_out_of_range_are_named_as_by_one_process(tiering_cli, tmp_path):
-    edges = np.random.default_rng(0).integers(0, 50, (2, 400))
-    edges[1, 333] = 61
-    (tmp_path / "bad").mkdir()
-    np.save(tmp_path / "bad" / "edge_index.npy", edges)
-    asked = ["import", tmp_path / "bad", "--out", tmp_path / "graph", "--num-nodes", "50"]
-    alone = tiering_cli(*asked).refused("edge 333", "61")
-    assert tiering_cli(*asked, "--executor", "local", "--shards", "4").refused("edge 333", "61") == alone
-
-
 def empty_relations():
     """Types without nodes, relations without edges, one type that is the destination of three relations."""
     torch = pytest.importorskip("torch")

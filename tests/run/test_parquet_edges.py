@@ -71,27 +71,23 @@ def test_the_same_bytes(tiering_cli, tmp_path, reads, types):
 
 
 @pytest.mark.parametrize(
-    ("options", "more"),
+    ("options", "ids", "more"),
     [
-        ({"write_statistics": False}, []),
-        ({}, ["--compact-ids"]),
-        ({}, ["--self-loops", "remove"]),
-        ({}, ["--executor", "local", "--shards", "1"]),
+        ({"write_statistics": False}, pa.int64(), []),
+        ({}, pa.int64(), ["--compact-ids"]),
+        ({}, pa.int64(), ["--self-loops", "remove"]),
+        ({}, pa.int64(), ["--executor", "local", "--shards", "1"]),
+        ({}, pa.string(), []),
     ],
 )
-def test_left_to_who_leads(tiering_cli, tmp_path, reads, options, more):
-    source = write(tmp_path / "edges", edges(), **options)
+def test_the_driver_decodes(tiering_cli, tmp_path, reads, options, ids, more):
+    columns = edges()
+    columns |= {end: columns[end].cast(ids) for end in ("src", "dst")}
+    source = write(tmp_path / "edges", columns, **options)
     if "--shards" in more:
         tiering_cli("import", source, "--out", tmp_path / "one", *more).ok()
     else:
         compared(tiering_cli, source, tmp_path, *more)
-    assert not reads
-
-
-def test_names_are_left_to_who_leads(tiering_cli, tmp_path, reads):
-    columns = edges()
-    columns |= {end: columns[end].cast(pa.string()) for end in ("src", "dst")}
-    compared(tiering_cli, write(tmp_path / "edges", columns), tmp_path)
     assert not reads
 
 

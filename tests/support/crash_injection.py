@@ -70,11 +70,7 @@ class CrashInjection:
 
     def __enter__(self) -> CrashInjection:
         self._server = subprocess.Popen(
-            [sys.executable, __file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=self._environment,
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=self._environment
         )
         return self
 

@@ -32,11 +32,7 @@ def run_script(*parts: str, argument: object = "") -> str:
     """Run pieces of Python code, one after the other, in a process of its own; return what it printed."""
     code = "\n".join(textwrap.dedent(part) for part in ("from tiering import native", *parts))
     done = subprocess.run(
-        [sys.executable, "-c", code, str(argument)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ,
+        [sys.executable, "-c", code, str(argument)], capture_output=True, text=True, check=False, env=os.environ
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -52,9 +52,7 @@ class GeneratedText:
             io.BytesIO(self.rows),
             pa_csv.ReadOptions(column_names=names, block_size=len(self.rows) + 1),
             pa_csv.ParseOptions(
-                delimiter=self.delimiter,
-                quote_char=False if self.delimiter == "\t" else '"',
-                newlines_in_values=True,
+                delimiter=self.delimiter, quote_char=False if self.delimiter == "\t" else '"', newlines_in_values=True
             ),
             pa_csv.ConvertOptions(
                 column_types=dict.fromkeys(names, pa.string()), null_values=[], strings_can_be_null=False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,11 +25,6 @@ class LimitedRuns:
         """Run `tiering` with these arguments inside the group."""
         command = [sys.executable, "-m", "tiering.cli", *map(str, argv)]
         return subprocess.run(command, capture_output=True, text=True, preexec_fn=self.group.enter, timeout=300)
-
-    @property
-    def failures(self) -> Callable[[], int]:
-        """How often the limit was hit."""
-        return self.group.failures
 
 
 @contextmanager

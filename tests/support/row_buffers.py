@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -139,18 +138,6 @@ def random_batches(rows: Rows, number: int, size: int, seed: int = 0) -> list[Ba
         [random.permutation(len(truth))[: random.integers(1, size + 1)].tolist() for truth in rows.truth]
         for _ in range(number)
     ]
-
-
-def tasks() -> int:
-    return sum(1 for _ in Path("/proc/self/task").iterdir())
-
-
-def comes_to(most: int) -> bool:
-    """Threads that were joined are still listed for a moment."""
-    end = time.monotonic() + 10
-    while tasks() > most and time.monotonic() < end:
-        time.sleep(0.01)
-    return tasks() <= most
 
 
 def descriptors() -> int:
