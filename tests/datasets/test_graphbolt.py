@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,17 +43,12 @@ def edges_of(graph: Graph) -> dict[str, list[tuple[int, int, int]]]:
     return edges
 
 
-FILES = {
-    "homo": {"node:to:node": "edges"},
-    "het": {"author:writes:paper": "w", "paper:cites:paper": "c"},
-}
+FILES = {"homo": {"node:to:node": "edges"}, "het": {"author:writes:paper": "w", "paper:cites:paper": "c"}}
 
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("form", ["own edges", "preprocessed"])
-def test_a_dataset_is_the_same_from_its_own_edges_and_from_what_graphbolt_made(
-    tmp_path: Path, name: str, form: str
-) -> None:
+def test_own_edges_and_those_that_graphbolt_made_are_the_same(tmp_path: Path, name: str, form: str) -> None:
     source = shutil.copytree(MADE / name, tmp_path / name)
     expected = {}
     for relation, file in FILES[name].items():
@@ -70,9 +64,8 @@ def test_a_dataset_is_the_same_from_its_own_edges_and_from_what_graphbolt_made(
     assert edges_of(graph) == expected
     node = "node" if name == "homo" else "paper"
     table = graph.feature_table(node)
-    assert table is not None
-    np.testing.assert_array_equal(table.open(), np.load(MADE / name / "data" / f"{'' if name == 'homo' else 'p'}f"
-                                                        f"{'eat' if name == 'homo' else ''}.npy"))  # fmt: skip
+    rows = np.load(MADE / name / "data" / ("feat.npy" if name == "homo" else "pf.npy"))
+    np.testing.assert_array_equal(table.open(), rows)
     np.testing.assert_array_equal(graph.split("train", node), [5, 1, 2])
     labels = np.full(9 if name == "homo" else 7, -1)
     labels[[5, 1, 2]] = [1, 0, 2]
@@ -105,7 +98,6 @@ def test_features_of_edges_are_gathered_through_the_ids_that_graphbolt_kept(tmp_
     graph = tiering.import_graph(source, tmp_path / "graph")
     relation = ("paper", "cites", "paper")
     table = graph.edge_feature_table(relation)
-    assert table is not None
     np.testing.assert_array_equal(table.open(), rows[graph.edge_data(relation)["edge_ids"]])
     np.save(source / "rows.npy", rows[1:])
     with pytest.raises(InputError, match=rf"rows\.npy: expected one row for each of {len(rows)} edges, found float32"):
@@ -126,9 +118,7 @@ def test_data_of_edges_without_ids_is_left_out_and_wrong_ids_refused(tmp_path: P
             graphbolt._reorder(column, np.array(wrong), "here", context)
 
 
-def test_cora_is_the_same_from_csv_edges_and_torch_features(
-    shared_data: Path, tmp_path: Path, tiering_cli: Callable[..., Any]
-) -> None:
+def test_cora_is_the_same_from_csv_edges_and_torch_features(shared_data, tmp_path, tiering_cli):
     torch = pytest.importorskip("torch")
     source, folder = tmp_path / "cora", shared_data / "cora"
     source.mkdir()
@@ -164,11 +154,8 @@ def test_cora_is_the_same_from_csv_edges_and_torch_features(
 
 def metadata(**changes: Any) -> dict[str, Any]:
     """Of a dataset with one type, changed."""
-    return {
-        "graph": {"nodes": [{"num": 3}], "edges": [{"format": "numpy", "path": "edges.npy"}]},
-        "feature_data": [],
-        **changes,
-    }
+    graph = {"nodes": [{"num": 3}], "edges": [{"format": "numpy", "path": "edges.npy"}]}
+    return {"graph": graph, "feature_data": [], **changes}
 
 
 def typed(edge_type: str) -> dict[str, Any]:
@@ -209,6 +196,9 @@ def test_files_that_are_missing_or_do_not_fit_are_refused(tmp_path: Path, monkey
     data = [{"name": name, "format": "numpy", "path": f"{name}.npy"} for name in ("seeds", "labels")]
     path.write_text(json.dumps(metadata(tasks=[{"train_set": [{"data": data}]}])))
     with pytest.raises(InputError, match=r"seeds\.npy: expected node ids in 0\.\.2"):
+        open_dataset(tmp_path)
+    np.save(tmp_path / "seeds.npy", np.array([1.0]))
+    with pytest.raises(InputError, match=r"seeds\.npy: expected node ids as whole numbers, found float64"):
         open_dataset(tmp_path)
     path.write_text("dataset_name: a")
     monkeypatch.setitem(sys.modules, "yaml", None)

@@ -20,9 +20,7 @@ from tiering.formats.graph import Graph
 
 
 def rows_of(graph: Graph, node_type: str) -> Any:
-    table = graph.feature_table(node_type)
-    assert table is not None
-    return table.open()
+    return graph.feature_table(node_type).open()
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from tiering.datasets import open_dataset, text
 from tiering.errors import InputError
 
 HEAD = "%%MatrixMarket matrix coordinate {} {}\n"
+PATTERN, REAL = HEAD.format("pattern", "general"), HEAD.format("real", "general")
 
 
 def read(path: Path, **options: Any) -> tuple[int, list[tuple[float, ...]]]:
@@ -72,7 +73,7 @@ def test_an_entry_of_a_symmetric_matrix_is_followed_by_its_reverse(tmp_path: Pat
 
 def test_a_file_of_another_name_is_recognised_by_its_first_line(tmp_path: Path) -> None:
     path = tmp_path / "edges.txt"
-    path.write_text(HEAD.format("pattern", "general") + "2 2 1\n1 2\n")
+    path.write_text(PATTERN + "2 2 1\n1 2\n")
     assert read(path) == (2, [(0, 1)])
     with pytest.raises(InputError, match="counts from 1; give --format mtx"):
         open_dataset(path, "edgelist")
@@ -86,31 +87,25 @@ def test_a_file_of_another_name_is_recognised_by_its_first_line(tmp_path: Path) 
         ("%%MatrixMarket matrix array real general\n2 2\n1\n", {}, "expected a first line of .* found .* array"),
         (HEAD.format("complex", "general") + "1 1 1\n1 1 1 1\n", {}, "pattern/real/integer"),
         (HEAD.format("real", "hermitian") + "1 1 1\n1 1 1\n", {}, "general/symmetric, found .* hermitian"),
-        (HEAD.format("pattern", "general"), {}, "expected numbers of rows, columns and entries, found"),
-        (HEAD.format("pattern", "general") + "3 3\n", {}, "line 2: expected numbers of rows, columns and entries"),
-        (HEAD.format("pattern", "general") + "%\n3 4 1\n1 1\n", {}, "line 3: expected a square matrix.*3 x 4"),
-        (HEAD.format("pattern", "general") + "3 3 0\n", {}, "expected edges, found none"),
-        (HEAD.format("pattern", "general") + "3 3 2\n1 1\n", {}, "expected 2 entries as its header says, found 1"),
-        (HEAD.format("pattern", "general") + "3 3 1\n1 1\n1 2\n", {}, "expected 1 entries .* found 2"),
-        (HEAD.format("pattern", "general") + "3 3 2\n1 1\n0 2\n", {}, "entry 2: expected a row of 1 to 3, found 0"),
-        (HEAD.format("pattern", "general") + "3 3 1\n1 4\n", {}, "entry 1: expected a column of 1 to 3, found 4"),
-        (HEAD.format("pattern", "general") + "3 3 1\n1 x\n", {}, "line 3: expected a whole number .*found 'x'"),
-        (HEAD.format("pattern", "general") + "%\n3 3 2\n1 2\n1 2 5\n", {}, "line 5: expected 2 fields, found 3"),
-        (HEAD.format("real", "general") + "3 3 1\n1 2 -1\n", {"weight_column": "value"}, "0 or more, found -1.0"),
+        (PATTERN, {}, "expected numbers of rows, columns and entries, found"),
+        (PATTERN + "3 3\n", {}, "line 2: expected numbers of rows, columns and entries"),
+        (PATTERN + "%\n3 4 1\n1 1\n", {}, "line 3: expected a square matrix.*3 x 4"),
+        (PATTERN + "3 3 0\n", {}, "expected edges, found none"),
+        (PATTERN + "3 3 2\n1 1\n", {}, "expected 2 entries as its header says, found 1"),
+        (PATTERN + "3 3 1\n1 1\n1 2\n", {}, "expected 1 entries .* found 2"),
+        (PATTERN + "3 3 2\n1 1\n0 2\n", {}, "entry 2: expected a row of 1 to 3, found 0"),
+        (PATTERN + "3 3 1\n1 4\n", {}, "entry 1: expected a column of 1 to 3, found 4"),
+        (PATTERN + "3 3 1\n1 x\n", {}, "line 3: expected a whole number .*found 'x'"),
+        (PATTERN + "%\n3 3 2\n1 2\n1 2 5\n", {}, "line 5: expected 2 fields, found 3"),
+        (REAL + "3 3 1\n1 2 -1\n", {"weight_column": "value"}, "0 or more, found -1.0"),
         (HEAD.format("real", "skew-symmetric") + "3 3 1\n2 1 1\n", {}, "general/symmetric, found .* skew-symmetric"),
-        (HEAD.format("pattern", "general") + "3 3 1\n1 2\n", {"weight_column": "value"}, "this one has no values"),
-        (HEAD.format("real", "general") + "3 3 1\n1 2 1\n", {"weight_column": "w"}, "found 'w'; say value"),
-        (
-            HEAD.format("pattern", "general") + "3 3 1\n1 2\n",
-            {"num_nodes": 4},
-            "expected 4 nodes of type node as in --num-nodes, found 3",
-        ),
-        (HEAD.format("pattern", "general") + "999999999999999999 999999999999999999 1\n1 2\n", {}, "up to 2.48"),
+        (PATTERN + "3 3 1\n1 2\n", {"weight_column": "value"}, "this one has no values"),
+        (REAL + "3 3 1\n1 2 1\n", {"weight_column": "w"}, "found 'w'; say value"),
+        (PATTERN + "3 3 1\n1 2\n", {"num_nodes": 4}, "expected 4 nodes of type node as in --num-nodes, found 3"),
+        (PATTERN + "999999999999999999 999999999999999999 1\n1 2\n", {}, "up to 2.48"),
     ],
 )
-def test_files_that_are_not_as_their_header_says(
-    tmp_path: Path, content: str, options: dict[str, Any], message: str
-) -> None:
+def test_files_that_are_not_as_their_header_says(tmp_path, content, options, message):
     path = tmp_path / "a.mtx"
     path.write_text(content)
     with pytest.raises(InputError, match=message):

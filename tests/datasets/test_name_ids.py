@@ -37,9 +37,7 @@ def by_name(names: list[str]) -> list[str]:
     run_bytes=st.sampled_from([1, 300, 10**6]),
     range_bytes=st.sampled_from([1, 150, 10**6]),
 )
-def test_ids_are_places_among_the_sorted_names(
-    edges: list[tuple[str, str]], block: int, run_bytes: int, range_bytes: int
-) -> None:
+def test_ids_are_places_among_the_sorted_names(edges, block, run_bytes, range_bytes):
     ids = NameIds(Scratch(None, parse_memory("8GiB")), run_bytes=run_bytes, range_bytes=range_bytes)
     for first in range(0, len(edges), block):
         for place, end in enumerate(("src", "dst")):
@@ -109,7 +107,6 @@ def test_names_in_a_layout_are_by_rank(tmp_path: Path) -> None:
     reordered = tiering.reorder_graph(graph, scores, tmp_path / "r")
     with tiering.write_layout(reordered, tmp_path / "l", cpu="100%") as layout:
         names = layout.graph.names()
-        assert names is not None
         assert names.of(range(6)) == ["hub", "x", "y", "z", "b", "a"]
         assert names.find(["a", "hub"]).tolist() == [5, 0]
         by_id = ["a", "b", "hub", "x", "y", "z"]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,20 +24,16 @@ def open_json_graph(path: Path, context: ImportContext) -> Dataset:
     src, dst = np.array(document["edges"], np.int64).reshape(-1, 2).T
     edges = EdgeData(RELATION, src, dst, where=str(path))
     context.notes["node_types"] = [NODE]
-    nodes = make_nodes(NODE, NodeArrays(counts=[(str(path), document["nodes"])]), [edges], context, str(path))
+    nodes = make_nodes(NODE, NodeArrays(counts=[(str(path), document["nodes"])]), [edges], context)
     return context.dataset(path.stem, {NODE: nodes}, [edges])
 
 
 READER = Reader(
-    open_json_graph,
-    takes=frozenset(),
-    file=Detector("a graph in JSON (.json)", lambda path: path.suffix == ".json"),
+    open_json_graph, takes=frozenset(), file=Detector("a graph in JSON (.json)", lambda path: path.suffix == ".json")
 )
 
 
-def test_a_new_format_is_detected_imported_checked_and_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiering_cli: Callable[..., Any]
-) -> None:
+def test_a_new_format_is_detected_imported_checked_and_named(tmp_path, monkeypatch, tiering_cli):
     monkeypatch.setitem(READERS, "json", READER)
     path = tmp_path / "tiny.json"
     path.write_text('{"nodes": 4, "edges": [[0, 1], [2, 1], [1, 0]]}')

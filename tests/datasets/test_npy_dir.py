@@ -24,12 +24,10 @@ def test_all_files(npy_dir: Path) -> None:
         assert data.relations == [("node", "to", "node")]
         assert nodes.num_nodes == 5
         assert nodes.num_classes == 3
-        assert nodes.labels is not None
         assert nodes.labels.tolist() == [0, 1, 0, -1, 2]
         assert {k: v.tolist() for k, v in nodes.splits.items()} == {"train": [2, 0], "val": [1], "test": [4]}
         assert edges.src.tolist() == [0, 1, 2, 3, 4, 0]
         assert edges.dst.tolist() == [1, 2, 3, 4, 0, 0]
-        assert nodes.features is not None
         assert nodes.features.path == (npy_dir / "node_feat.npy").absolute()
         assert np.array_equal(nodes.features.open(), np.arange(15, dtype=np.float32).reshape(5, 3))
         assert len(data.files) == 6
@@ -60,9 +58,7 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, data: st.DataObjec
         assert np.array_equal(edge.src, pair[0])
         assert np.array_equal(edge.dst, pair[1])
         assert np.array_equal(edge.data["weight"], weight)
-        assert edge.edge_ids is not None
         assert edge.edge_ids.tolist() == list(range(e))[::-1]
-        assert nodes.features is not None
         assert nodes.features.dtype == ("bfloat16" if dtype == "uint16" else dtype)
         assert np.array_equal(nodes.features.open(), feat)
 
@@ -82,7 +78,6 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, data: st.DataObjec
 def test_labels(npy_dir: Path, values: np.ndarray, expected: list[int]) -> None:
     np.save(npy_dir / "node_label.npy", values)
     nodes = open_dataset(npy_dir).nodes["node"]
-    assert nodes.labels is not None
     assert nodes.labels.dtype == np.int64
     assert nodes.labels.tolist() == expected
     assert nodes.num_classes == max(expected) + 1
@@ -120,7 +115,6 @@ def test_headerless_features_with_options(npy_dir: Path) -> None:
     np.arange(15, dtype=np.float32).tofile(npy_dir / "node_feat.npy")
     for options in ({"feature_dim": 3}, {"num_nodes": 5}, {"feature_dim": "node=3", "feature_dtype": "float32"}):
         ref = open_dataset(npy_dir, **options).nodes["node"].features
-        assert ref is not None
         assert (ref.rows, ref.dim, ref.offset) == (5, 3, 0)
         assert np.array_equal(ref.open(), np.arange(15, dtype=np.float32).reshape(5, 3))
 
@@ -213,7 +207,6 @@ def test_missing_things(tmp_path: Path, npy_dir: Path) -> None:
 
 def test_features_that_change_later_are_noticed(npy_dir: Path) -> None:
     ref = open_dataset(npy_dir).nodes["node"].features
-    assert ref is not None
     before = fingerprint(ref.path)
     assert before == fingerprint(ref.path)
     np.save(npy_dir / "node_feat.npy", np.zeros((5, 3), np.float32))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,6 @@ def same_as_arrays(graph: Graph, expected: Graph) -> None:
     for split in expected.splits("node"):
         np.testing.assert_array_equal(graph.split(split, node), np.sort(expected.split(split, "node")))
     table, other_table = graph.feature_table(node), expected.feature_table("node")
-    assert table is not None and other_table is not None
     assert table.dtype == other_table.dtype
     np.testing.assert_array_equal(table.open(), other_table.open())
 
@@ -61,9 +59,7 @@ def cora_graph(shared_data: Path, tmp_path: Path) -> Graph:
     return tiering.import_graph(shared_data / "cora", tmp_path / "expected")
 
 
-def test_cora_is_the_same_from_a_data_file_where_its_features_stay(
-    pyg: Any, shared_data: Path, tmp_path: Path, cora_graph: Graph, tiering_cli: Callable[..., Any]
-) -> None:
+def test_cora_is_the_same_from_a_data_file_where_its_features_stay(pyg, shared_data, tmp_path, cora_graph, tiering_cli):
     torch.save(pyg.Data(**cora(shared_data / "cora")), tmp_path / "cora.pt")
     tiering_cli("import", tmp_path / "cora.pt", "--out", tmp_path / "graph").ok()
     graph = Graph.open(tmp_path / "graph")
@@ -80,9 +76,7 @@ def cora_in_dgl(dgl: Any, folder: Path) -> Any:
     return graph
 
 
-def test_cora_is_the_same_from_objects_in_hand(
-    pyg: Any, dgl: Any, shared_data: Path, tmp_path: Path, cora_graph: Graph
-) -> None:
+def test_cora_is_the_same_from_objects_in_hand(pyg, dgl, shared_data, tmp_path, cora_graph):
     graph = tiering.import_graph(pyg.Data(**cora(shared_data / "cora")), tmp_path / "pyg")
     same_as_arrays(graph, cora_graph)
     assert graph.feature_table("node").path.is_relative_to(tmp_path / "pyg")
@@ -209,9 +203,7 @@ def test_files_that_hold_something_else_are_refused(pyg: Any, tmp_path: Path) ->
         open_dataset(tmp_path, format="pyg")
 
 
-def test_files_of_dgl_are_refused_where_dgl_is_not_or_they_are_none(
-    dgl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_dgl_are_refused_where_dgl_is_not_or_they_are_none(dgl, tmp_path, monkeypatch):
     path, graph = tmp_path / "a.bin", dgl.graph(([0], [1]))
     dgl.save_graphs(str(path), [graph, graph])
     with pytest.raises(InputError, match="expected one graph, found 2"):

@@ -117,7 +117,6 @@ def test_reddit_by_the_lines_of_the_page(tmp_path: Path, monkeypatch: pytest.Mon
     assert in_lists(graph) == set(zip(matrix.row.tolist(), matrix.col.tolist(), strict=True))
     assert np.array_equal(graph.split("val", "node"), np.flatnonzero(kinds == 2))
     table = graph.feature_table("node")
-    assert table is not None
     assert np.array_equal(table.open(), rows)
 
 

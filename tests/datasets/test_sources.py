@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -164,9 +163,7 @@ def _no_labels(root: Path) -> None:
         (_no_labels, MissingError, r"node_label_19.npy: expected labels, float32 \(200,\), 800 bytes of mini"),
     ],
 )
-def test_a_file_that_is_not_as_specified_is_named_before_work_begins(
-    tree: Path, spec: str, spoil: Callable[[Path], None], error: type[Exception], message: str
-) -> None:
+def test_a_file_that_is_not_as_specified_is_named_before_work_begins(tree, spec, spoil, error, message):
     spoil(tree)
     with pytest.raises(error, match=message):
         open_dataset(tree, spec=spec)

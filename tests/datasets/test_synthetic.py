@@ -75,9 +75,7 @@ def test_exact_sizes_over_several_blocks(tmp_path: Path, dtype: str) -> None:
         assert cites.num_edges == edges
         assert src.min() >= 0 and max(src.max(), dst.max()) < nodes
         assert not (src == dst).any()
-        assert paper.features is not None
         assert (paper.features.rows, paper.features.dim, paper.features.dtype) == (nodes, 33, dtype)
-        assert paper.labels is not None
         assert np.bincount(paper.labels).tolist() == [nodes * (k + 1) // 5 - nodes * k // 5 for k in range(5)]
         assert {k: len(v) for k, v in paper.splits.items()} == {"train": 7000, "val": 3500, "test": 7000}
         assert "warnings" not in data.notes
@@ -91,12 +89,8 @@ def test_exact_sizes_over_several_blocks(tmp_path: Path, dtype: str) -> None:
 def test_hetero(tmp_path: Path) -> None:
     generate(tmp_path / "g", nodes=5000, edges=20_003, dim=8, classes=4, seed=2, hetero=True, featureless=["fos"])
     with open_dataset(tmp_path / "g") as data:
-        assert {k: v.num_nodes for k, v in data.nodes.items()} == {
-            "author": 2000,
-            "fos": 400,
-            "institute": 100,
-            "paper": 2500,
-        }
+        counts = {"author": 2000, "fos": 400, "institute": 100, "paper": 2500}
+        assert {k: v.num_nodes for k, v in data.nodes.items()} == counts
         assert sum(e.num_edges for e in data.edges) == 20_003
         assert data.nodes["fos"].features is None
         assert data.nodes["author"].features is not None

@@ -36,9 +36,7 @@ def read(folder: Path, text: str | bytes, **options: Any) -> Edges:
     return edges_of(path, **options)
 
 
-def test_generated_texts_have_the_edges_of_pythons_csv_module_and_of_pyarrow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_generated_texts_have_the_edges_of_pythons_csv_module_and_of_pyarrow(tmp_path, monkeypatch):
     """A few of the campaign's (tests/faults), each read in blocks of two sizes."""
     for seed in range(40):
         rng = random.Random(seed)
@@ -77,9 +75,7 @@ BROKEN = "".join(f'{i},{i + 1},"text\n{i},{i + 2},x"\n' for i in range(60_000))
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_line_breaks_in_quotes_are_read_if_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Any
-) -> None:
+def test_line_breaks_in_quotes_are_read_if_asked_for(tmp_path, monkeypatch, pack):
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 1 << 18)
     text = pack(BROKEN.encode())
     edges = read(tmp_path, text, quoted_newlines=True)
@@ -132,9 +128,7 @@ def test_text_that_is_refused(tmp_path: Path, text: str, options: dict[str, Any]
         ("c x\n0 1\nc y z\n1 2\n", {"comment": "c"}, [("0", "1"), ("1", "2")], 2),
     ],
 )
-def test_comments(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, options: dict[str, Any], edges: Edges, comments: int
-) -> None:
+def test_comments(tmp_path, capsys, text, options, edges, comments):
     assert read(tmp_path, text, num_nodes=None if "string_ids" in options else 3, **options) == edges
     said = re.findall(r"note: .*e\.csv: lines left out as comments: (\d+)", capsys.readouterr().err)
     assert said == [str(comments)] * (comments > 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -113,14 +112,6 @@ def test_values_that_are_no_dense_arrays_are_made_ones(pyg: Any, tmp_path: Path,
             same(imported(tmp_path / "a.pt", tmp_path / "graph"))
 
 
-def test_sparse_values_of_dgl_are_made_dense(dgl: Any, tmp_path: Path) -> None:
-    graph = dgl.graph(tuple(EDGES))
-    graph.ndata.update(feat=SPARSE["coo"](ROWS), label=SPARSE["coo"](COLUMN), train_idx=torch.tensor([0, 3, 1, 2]))
-    graph.edata.update(feat=SPARSE["csr"](ROWS), weight=SPARSE["coo"](COLUMN), type=torch.from_numpy(COLUMN))
-    graph.ndata["train_mask"] = torch.tensor([1, 0, 0, 1])
-    same(imported(graph, tmp_path / "graph"))
-
-
 def test_a_sparse_value_that_fits_no_memory_is_refused_by_its_name(pyg: Any) -> None:
     wide = torch.sparse_coo_tensor(torch.tensor([[0], [0]]), torch.ones(1), (4, 2**40))
     for name, value in (("x", wide), ("edge_attr", wide), ("x", sparse.coo_matrix((4, 2**40)))):
@@ -154,12 +145,12 @@ def unusual_tensors() -> dict[str, tuple[Any, str]]:
     """Tensors that no dense array can stand for -> what is said of them."""
     ragged = [torch.ones(2), torch.ones(3)]
     return {
-        "float8": (torch.ones(4, 2).to(torch.float8_e4m3fn), r"tensor of float8_e4m3fn; give tensor\.to\("),
-        "half complex": (torch.ones(4, 2, dtype=torch.complex32), "tensor of complex32"),
-        "quantised": (torch.quantize_per_tensor(torch.ones(4, 2), 0.1, 0, torch.qint8), r"qint8; .*dequantize\(\)"),
-        "meta": (torch.ones(4, 2, device="meta"), "a meta tensor of float32; give its values"),
-        "nested": (torch.nested.nested_tensor(ragged), "a nested tensor of float32; .*to_padded_tensor"),
-        "jagged": (torch.nested.nested_tensor(ragged, layout=torch.jagged), "a nested tensor of float32"),
+        "float8": (torch.ones(4, 2).to(torch.float8_e4m3fn), r"found one of float8_e4m3fn; give tensor\.to\("),
+        "half complex": (torch.ones(4, 2, dtype=torch.complex32), "found one of complex32"),
+        "quantised": (torch.quantize_per_tensor(torch.ones(4, 2), 0.1, 0, torch.qint8), r"qint8; .*dequantize"),
+        "meta": (torch.ones(4, 2, device="meta"), "numbers as a dense array, found Tensor: .*meta"),
+        "nested": (torch.nested.nested_tensor(ragged), "numbers as a dense array, found "),
+        "jagged": (torch.nested.nested_tensor(ragged, layout=torch.jagged), "numbers as a dense array, found "),
         "complex": (torch.ones(4, dtype=torch.complex64), "complex64"),
         "conjugate": (torch.ones(4, dtype=torch.complex64).conj(), "complex64"),
     }
@@ -213,16 +204,12 @@ def test_values_without_numbers_are_refused_by_their_name(pyg: Any, values: dict
 
 @pytest.mark.parametrize("make", [list, tuple, np.array])
 def test_edges_in_lists_are_taken(pyg: Any, tmp_path: Path, make: Callable[[Any], Any]) -> None:
-    index = make(EDGES.tolist())
-    torch.save({"edge_index": index}, tmp_path / "a.pt")
-    expected = imported(pyg.Data(edge_index=EDGES), tmp_path / "expected").csc(("node", "to", "node"))
-    for source in (pyg.Data(edge_index=index), tmp_path / "a.pt", pyg.Data(edge_index=make(tuple(EDGES)))):
-        if isinstance(index, np.ndarray) and not isinstance(source, Path):
-            continue
-        graph = imported(source, tmp_path / "graph")
-        for one, other in zip(graph.csc(graph.relations[0]), expected, strict=True):
-            np.testing.assert_array_equal(one, other)
-    assert imported(pyg.Data(edge_index=[[], []], num_nodes=2), tmp_path / "graph").num_nodes("node") == 2
+    torch.save({"edge_index": make(EDGES.tolist())}, tmp_path / "a.pt")
+    for source in [tmp_path / "a.pt", *([] if make is np.array else [pyg.Data(edge_index=make(tuple(EDGES)))])]:
+        with open_dataset(source) as dataset:
+            assert [dataset.edges[0].src.tolist(), dataset.edges[0].dst.tolist()] == EDGES.tolist()
+    with open_dataset(pyg.Data(edge_index=[[], []], num_nodes=2)) as dataset:
+        assert dataset.nodes["node"].num_nodes == 2
 
 
 @pytest.mark.parametrize("number", [6, np.int64(6), torch.tensor(6), torch.tensor([6]), [6]])
@@ -247,9 +234,7 @@ def test_a_mask_of_zeros_and_ones_is_a_mask(pyg: Any, dgl: Any, dtype: Any) -> N
 
 def test_ids_under_the_name_of_a_mask_are_refused(pyg: Any) -> None:
     for ids in ([2, 0, 1, 3], [-1, 0, 1, 1]):
-        with pytest.raises(
-            InputError, match=r"train_mask of node: expected a boolean mask, or 0 or 1 .* name them idx"
-        ):
+        with pytest.raises(InputError, match=r"train_mask of node: expected a boolean mask, or 0 or 1 .* name them"):
             open_dataset(pyg.Data(edge_index=EDGES, train_mask=torch.tensor(ids)))
     with open_dataset(pyg.Data(edge_index=EDGES, train_idx=torch.tensor([1, 0]))) as dataset:
         assert dataset.nodes["node"].splits["train"].tolist() == [1, 0]
@@ -267,19 +252,15 @@ NOT_READ = {
 
 
 @pytest.mark.parametrize("how", ["data", "hetero", "data file", "hetero file", "dict file"])
-def test_what_is_not_read_is_named_on_standard_error(
-    pyg: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
-) -> None:
+def test_what_is_not_read_is_named_on_standard_error(pyg, tmp_path, capsys, how):
     nodes = {"x": torch.ones(4, 2), **NOT_READ}
     if how.endswith("file"):
         del nodes["n_id"]  # which the reader of such files refuses
-    data = (
-        hetero(pyg, nodes, {"edge_time": [0] * 4})
-        if "hetero" in how
-        else pyg.Data(edge_index=EDGES, **nodes, edge_time=[0] * 4)
-    )
     if "hetero" in how:
+        data = hetero(pyg, nodes, {"edge_time": [0] * 4})
         data.owner = "me"
+    else:
+        data = pyg.Data(edge_index=EDGES, **nodes, edge_time=[0] * 4)
     source: Any = data
     if how.endswith("file"):
         source = tmp_path / "a.pt"
@@ -293,9 +274,7 @@ def test_what_is_not_read_is_named_on_standard_error(
     assert all(name in line for name in expected) and line.startswith("note: ") and "rename" in line
 
 
-def test_what_dgl_has_besides_is_named_on_standard_error(
-    dgl: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_dgl_has_besides_is_named(dgl: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     graph = dgl.graph(tuple(EDGES))
     graph.ndata["year"], graph.edata["when"] = torch.arange(4), torch.arange(4)
     dgl.save_graphs(str(tmp_path / "a.bin"), [graph], {"glabel": torch.tensor([1])})
@@ -328,9 +307,7 @@ def test_numpy_files_of_other_names_are_said(tmp_path: Path, tiering_cli: Callab
     assert tiering_cli("import", folder, "--out", tmp_path / "first").ok().err == ""
     np.save(folder / name, ROWS)
     said = tiering_cli("import", folder, "--out", tmp_path / "graph").ok().err
-    assert said.startswith(
-        f"note: not imported: {folder / name}; read are node_feat.npy, node_label.npy, train_idx.npy"
-    )
+    assert said.startswith(f"note: not imported: {folder / name}; read are node_feat.npy, node_label.npy, train_idx")
     assert len(said.splitlines()) == 1
 
 
@@ -341,35 +318,5 @@ def test_a_numpy_mask_of_zeros_and_ones_is_a_mask(tmp_path: Path) -> None:
         assert dataset.nodes["node"].splits["train"].tolist() == [0, 3]
     for ids in ([3, 0], [0, 1], [1, 0, 0, 2]):
         np.save(tmp_path / "train_mask.npy", np.array(ids))
-        with pytest.raises(
-            InputError, match=r"train_mask\.npy: expected a boolean mask, or 0 or 1 for each of 4 nodes"
-        ):
+        with pytest.raises(InputError, match=r"train_mask\.npy: expected a boolean mask, or 0 or 1 for each of 4"):
             open_dataset(tmp_path)
-
-
-def graphbolt(folder: Path, labels: Any, seeds: Any) -> Path:
-    """A dataset of GraphBolt with labels and seeds in files of torch, and an array that is not read."""
-    torch.save(EDGES, folder / "edges.pt")
-    torch.save(labels, folder / "labels.pt")
-    torch.save(seeds, folder / "seeds.pt")
-    torch.save(list(range(4)), folder / "year.pt")
-    entries = [{"name": name, "format": "torch", "path": f"{name}.pt"} for name in ("seeds", "labels")]
-    meta = {
-        "graph": {"nodes": [{"num": 4}], "edges": [{"format": "torch", "path": "edges.pt"}]},
-        "feature_data": [{"domain": "node", "name": "year", "format": "torch", "path": "year.pt"}],
-        "tasks": [{"train_set": [{"data": entries}]}],
-    }
-    (folder / "metadata.yaml").write_text(json.dumps(meta))
-    return folder
-
-
-def test_values_of_graphbolt_are_taken_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for labels, seeds in (([2, 1], [3, 0]), (torch.tensor([2.0, 1]).bfloat16(), torch.tensor([3, 0]))):
-        with open_dataset(graphbolt(tmp_path, labels, seeds)) as dataset:
-            assert dataset.nodes["node"].labels.tolist() == [1, -1, -1, 2]
-            assert dataset.nodes["node"].splits["train"].tolist() == [3, 0]
-        assert "year.pt" in capsys.readouterr().err
-    with pytest.raises(InputError, match=r"seeds\.pt: expected node ids as whole numbers, found float64"):
-        open_dataset(graphbolt(tmp_path, [2, 1], [3.0, 0.0]))
-    with pytest.raises(InputError, match=r"labels\.pt: expected numbers as a dense array, found str"):
-        open_dataset(graphbolt(tmp_path, ["a", "b"], [3, 0]))

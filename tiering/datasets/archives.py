@@ -1,7 +1,6 @@
 """Numbers that can only be unpacked front to back: arrays in archives of numpy's (.npz), and packed text.
 
-The size that an archive claims is checked before memory or disk is reserved: deflated data is never more than some 1032
-times as long as it is packed, and a member must be as long as the header of its array says.
+The size that an archive claims is checked before memory or disk is reserved.
 """
 
 from __future__ import annotations
@@ -51,9 +50,8 @@ class PackedRows:
     def require(self, count: int, rows: int | str | None) -> None:
         """Refuse another number of rows than `count`; ``None`` is not known."""
         if rows not in (None, count):
-            raise InputError(
-                f"{self.where}: expected {count} rows, one for each node or edge, found {rows}; get the file again"
-            )
+            problem = f"expected {count} rows, one for each node or edge, found {rows}"
+            raise InputError(f"{self.where}: {problem}; get the file again")
 
     def read(self, count: int, scratch: Scratch) -> npt.NDArray[Any]:
         """Return `count` rows, all there are, in memory or a temporary file."""
@@ -124,10 +122,8 @@ class NpzMember(NpyHeader):
         if len(self.shape) not in (1, 2) or not dim:
             raise InputError(f"{self.where}: expected rows of shape (rows, dim), found {self.described}; get it again")
         if self.fortran_order and dim > 1:
-            raise InputError(
-                f"{self.where}: expected rows that lie together (C order), found {self.described} in Fortran order; "
-                "save it again with numpy.ascontiguousarray(array)"
-            )
+            problem = f"expected rows that lie together (C order), found {self.described} in Fortran order"
+            raise InputError(f"{self.where}: {problem}; save it again with numpy.ascontiguousarray(array)")
         rows = replace(self, shape=(self.shape[0], dim), fortran_order=False)
         return PackedRows(self.where, dim, self.dtype, rows.blocks, self.shape[0])
 
@@ -145,13 +141,7 @@ class NpzMember(NpyHeader):
 
 
 def open_npz(path: Path, what: str, context: ImportContext) -> dict[str, NpzMember]:
-    """Return the arrays of an archive that should hold `what`, by name.
-
-    Raises
-    ------
-    MissingError, InputError
-        If it is not there; if it is no archive, is damaged, holds Python objects, or claims more than it can hold.
-    """
+    """Return the arrays of an archive that should hold `what`, by name; refuse what claims more than it can hold."""
     require_file(path, what)
     context.record_file(path)
     try:
@@ -170,7 +160,15 @@ def open_npz(path: Path, what: str, context: ImportContext) -> dict[str, NpzMemb
                 f"{path}: {name} claims to be {info.file_size} bytes, of {info.compress_size} packed ones in a file of "
                 f"{size}: no archive can hold that; get the file again"
             )
-        members[name] = _read_member_header(path, name, info.file_size)
+        with _open_member(path, name) as file:
+            start = io.BytesIO(file.read(MAX_HEADER + 12))
+        members[name] = member = NpzMember(**vars(read_header(start, f"{path}: {name}")), path=path, name=name)
+        if member.dtype.hasobject or member.dtype.names or member.dtype.byteorder == ">":
+            raise InputError(f"{member.where}: expected plain numbers, found {member.described}; convert them")
+        claimed = member.offset + member.nbytes
+        if claimed != info.file_size:
+            problem = f"its header says {member.described}, {claimed} bytes, the archive {info.file_size}"
+            raise InputError(f"{member.where}: {problem}; get the file again")
     return members
 
 
@@ -182,24 +180,8 @@ def require_member(members: dict[str, NpzMember], name: str, path: Path) -> NpzM
     return members[name]
 
 
-def _read_member_header(path: Path, name: str, size: int) -> NpzMember:
-    with _open_member(path, name) as file:
-        start = io.BytesIO(file.read(MAX_HEADER + 12))
-    member = NpzMember(**vars(read_header(start, f"{path}: {name}")), path=path, name=name)
-    dtype = member.dtype
-    if dtype.hasobject or dtype.names or dtype.byteorder == ">":
-        raise InputError(f"{member.where}: expected plain numbers, found {member.described}; convert them")
-    if member.offset + member.nbytes != size:
-        raise InputError(
-            f"{member.where}: its header says {member.described}, {member.offset + member.nbytes} bytes, the archive "
-            f"{size}; get the file again"
-        )
-    return member
-
-
 @contextmanager
 def _open_member(path: Path, name: str) -> Iterator[IO[bytes]]:
-    """Open a member to be unpacked; damage is `InputError`."""
     try:
         with storage_errors(path), zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
             yield file

@@ -1,7 +1,4 @@
-"""Arrays of a dataset, wherever they lie: numpy files, tensors, sparse matrices, lists.
-
-Imports neither torch nor scipy.
-"""
+"""Arrays of a dataset: numpy files, tensors, sparse matrices, lists. Imports neither torch nor scipy."""
 
 from __future__ import annotations
 
@@ -25,11 +22,6 @@ from tiering.formats.features import FEATURE_DTYPES, FeatureTable
 from tiering.formats.npy_file import as_column
 
 BLOCK_BYTES = 8 << 20  # bytes of rows that are copied together
-_ADVICE = {
-    "nested": "torch.nested.to_padded_tensor(tensor, 0)",
-    "quantized": "tensor.dequantize()",
-    "meta": "its values",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,10 +61,8 @@ class SourceArray:
         """Return the array as feature rows, (rows, dim) as stored, and the name of their dtype."""
         array = self.array
         if array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[1] == 0):
-            raise InputError(
-                f"{self.where}: expected features of shape (rows, dim), found {self.described}; reshape them, or leave "
-                "them out"
-            )
+            problem = f"expected features of shape (rows, dim), found {self.described}"
+            raise InputError(f"{self.where}: {problem}; reshape them, or leave them out")
         if self.dtype in ("uint16", "uint32", "uint64") and not self.numpy_file:
             raise InputError(f"{self.where}: expected features of {', '.join(FEATURE_DTYPES)}, found {self.dtype}")
         name = self.dtype if self.dtype == "bfloat16" else name_feature_dtype(self.where, array.dtype)
@@ -113,10 +103,8 @@ def name_feature_dtype(path: Path | str, dtype: np.dtype[np.generic]) -> str:
     for name in FEATURE_DTYPES:
         if dtype == storage_dtype(name):
             return name
-    raise InputError(
-        f"{path}: expected features of {', '.join(FEATURE_DTYPES)} (bfloat16 stored as uint16), found {dtype}; "
-        "convert them, for example with array.astype('float32')"
-    )
+    problem = f"expected features of {', '.join(FEATURE_DTYPES)} (bfloat16 stored as uint16), found {dtype}"
+    raise InputError(f"{path}: {problem}; convert them, for example with array.astype('float32')")
 
 
 def narrow_rows(rows: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any]:
@@ -133,10 +121,8 @@ def narrow_rows(rows: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any]:
 def dense_array(value: Any, where: str, scratch: Scratch) -> tuple[npt.NDArray[Any], str]:
     """Return a value as a dense array, and the name of its dtype; ``bfloat16`` is stored as ``uint16``.
 
-    The value, `where` in messages, is a tensor, dense or sparse, on any device; a sparse matrix of scipy or
-    torch_sparse; a list or tuple of numbers, tensors or arrays; or anything that numpy makes an array of. What is made
-    dense is taken off the memory budget of `scratch`: `BudgetError` if it does not fit. `InputError` where no dense
-    array can hold the value.
+    It is a tensor on any device, a sparse matrix of scipy or torch_sparse, a list, or anything that numpy takes.
+    What is made dense is taken off the memory budget of `scratch`. `where` is for messages.
     """
     try:
         array, dtype = _convert(value, where, scratch)
@@ -152,10 +138,7 @@ def dense_array(value: Any, where: str, scratch: Scratch) -> tuple[npt.NDArray[A
 
 def widen_rows(array: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
     """Return an array of `dtype` as numpy computes with it: ``bfloat16`` as ``float32``."""
-    if dtype != "bfloat16":
-        return array
-    numbers: npt.NDArray[Any] = (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-    return numbers
+    return array if dtype != "bfloat16" else (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
 
 
 def is_sparse(value: Any) -> bool:
@@ -183,12 +166,9 @@ def _convert(value: Any, where: str, scratch: Scratch) -> tuple[npt.NDArray[Any]
 
 def _convert_tensor(torch: Any, tensor: Any, where: str, scratch: Scratch) -> tuple[npt.NDArray[Any], str]:
     dtype = str(tensor.dtype).removeprefix("torch.")
-    kind = next((kind for kind in _ADVICE if getattr(tensor, f"is_{kind}")), "")
-    if kind or (dtype != "bfloat16" and dtype not in np.sctypeDict):
-        raise InputError(
-            f"{where}: expected a tensor of a dtype that numpy has or bfloat16, dense or sparse, found a "
-            f"{kind}{' ' * bool(kind)}tensor of {dtype}; give {_ADVICE.get(kind, 'tensor.to(torch.float32)')}"
-        )
+    if dtype != "bfloat16" and dtype not in np.sctypeDict:
+        problem = f"expected a tensor of a dtype that numpy has or bfloat16, found one of {dtype}"
+        raise InputError(f"{where}: {problem}; give tensor.to(torch.float32), or dequantize it")
     tensor = tensor.detach().cpu()
     if tensor.layout is not torch.strided:
         _take_memory(tensor.shape, tensor.element_size(), where, scratch)

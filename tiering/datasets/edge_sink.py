@@ -104,7 +104,7 @@ def describe_edges(
     else:
         _check_largest(edges, largest, context)
     context.notes["node_types"] = [NODE]
-    nodes = make_nodes(NODE, arrays, [edges], context, str(path))
+    nodes = make_nodes(NODE, arrays, [edges], context)
     nodes.names, nodes.extra = names, extra
     return context.dataset(path.name.split(".")[0], {NODE: nodes}, [edges])
 
@@ -113,10 +113,8 @@ def _check_largest(edges: EdgeData, largest: LargestId, context: ImportContext) 
     """Refuse an id beyond option ``num_nodes``; without it, ids so sparse that the largest is likely to be wrong."""
     stated, count = context.options.num_nodes.get(NODE), largest.id + 1
     if stated is not None and count > stated:
-        raise InputError(
-            f"{edges.where}: --num-nodes says {stated}, ids 0..{stated - 1}, but id {largest.id} occurs; correct "
-            "--num-nodes, or make sparse ids dense with --compact-ids"
-        )
+        problem = f"--num-nodes says {stated}, ids 0..{stated - 1}, but id {largest.id} occurs"
+        raise InputError(f"{edges.where}: {problem}; correct --num-nodes, or make sparse ids dense with --compact-ids")
     if stated is None and count > _SPARSE * max(1, 2 * edges.num_edges):
         others = f", or say that the other nodes exist with --num-nodes {count}"
         raise InputError(
@@ -140,7 +138,6 @@ def _find_distinct_ids(edges: EdgeData, context: ImportContext) -> npt.NDArray[n
 
 
 def _find_positions(ids: npt.NDArray[np.int64], column: npt.NDArray[Any], context: ImportContext) -> npt.NDArray[Any]:
-    """Return the position in `ids` of each value: by a table of 4 bytes per possible id, or by search if sparse."""
     out = context.scratch.array(column.shape[0], np.int64)
     table = None
     if ids.size and int(ids[-1]) < _TABLE_FACTOR * ids.size < 2**31:
@@ -152,10 +149,7 @@ def _find_positions(ids: npt.NDArray[np.int64], column: npt.NDArray[Any], contex
 
 
 def choose_columns(columns: Sequence[str], options: ImportOptions, where: str) -> dict[str, int]:
-    """Return positions of the columns ``src``, ``dst`` and, if asked for or a column has that name, ``weight``.
-
-    Columns without names go by "0", "1"...
-    """
+    """Return positions of ``src``, ``dst`` and perhaps ``weight``; columns without names go by "0", "1"..."""
     if len(columns) < 2:
         raise InputError(f"{where}: expected two or more columns (source, destination), found {len(columns)}")
     names = [name.strip().lower() for name in columns]
@@ -177,10 +171,8 @@ def choose_columns(columns: Sequence[str], options: ImportOptions, where: str) -
     if chosen["src"] == chosen["dst"]:
         raise InputError(f"{where}: source and destination are the same column {chosen['src']}; name two")
     if chosen.get("weight") in (chosen["src"], chosen["dst"]):
-        raise InputError(
-            f"{where}: expected ids and weights in columns of their own, found column {chosen['weight']} to be both; "
-            "name them with --src-column, --dst-column and --weight-column"
-        )
+        problem = f"expected ids and weights in columns of their own, found column {chosen['weight']} to be both"
+        raise InputError(f"{where}: {problem}; name them with --src-column, --dst-column and --weight-column")
     return chosen
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,21 +30,17 @@ EDGE_FILES = {  # files with one value or row per edge -> what they hold; of two
 }
 
 
-class EdgeReader(Protocol):
-    """A function that reads the edges of one relation from its folder."""
-
-    def __call__(self, folder: Path, relation: Relation, context: ImportContext, *, pairs: bool = False) -> EdgeData:
-        """Read the edges of `relation` in `folder`; with `pairs`, an array of shape (2, 2) is (E, 2)."""
+# Function that reads the edges of a relation from its folder; if the last is true, an array of shape (2, 2) is (E, 2).
+EdgeReader = Callable[[Path, Relation, ImportContext, bool], EdgeData]
 
 
-def read_edge_folder(folder: Path, relation: Relation, context: ImportContext, *, pairs: bool = False) -> EdgeData:
+def read_edge_folder(folder: Path, relation: Relation, context: ImportContext, pairs: bool) -> EdgeData:
     """Map ``edge_index.npy``, (2, E) or (E, 2), and `EDGE_FILES` next to it; shape (2, 2) is (E, 2) with `pairs`."""
     index = SourceArray.open_npy(path := folder / "edge_index.npy", "edges of shape (2, E) or (E, 2)", context)
     array = index.array
     if array.dtype.str not in ("<i4", "<i8"):
-        raise InputError(
-            f"{path}: expected edges of dtype int32 or int64, found {array.dtype}; convert with array.astype('int64')"
-        )
+        problem = f"expected edges of dtype int32 or int64, found {array.dtype}"
+        raise InputError(f"{path}: {problem}; convert with array.astype('int64')")
     if array.ndim != 2 or 2 not in array.shape:
         raise InputError(f"{path}: expected edges of shape (2, E) or (E, 2), found {array.shape}; reshape them")
     if array.shape == (2, 2):
@@ -91,10 +88,8 @@ def check_weights(weights: npt.NDArray[Any], where: str, first: int = 0) -> None
     """Refuse weights that are negative, infinite or NaN; names the edge, counted from `first`."""
     edge = first_wrong(weights, lambda block: ~(np.isfinite(block) & (block >= 0)))
     if edge is not None:
-        raise InputError(
-            f"{where}: expected finite weights of 0 or more, found {weights[edge]} at edge {first + edge}; correct it, "
-            "or leave the weights out"
-        )
+        problem = f"expected finite weights of 0 or more, found {weights[edge]} at edge {first + edge}"
+        raise InputError(f"{where}: {problem}; correct it, or leave the weights out")
 
 
 class LargestId(NamedTuple):
@@ -111,10 +106,8 @@ def find_largest_id(ids: npt.NDArray[Any], where: str, end: str, first: int = 0)
         block = ids[part]
         if int(block.min()) < 0:
             wrong = int(np.argmax(block < 0))
-            raise InputError(
-                f"{where}: edge {first + part.start + wrong}: {end} id {int(block[wrong])} is negative; expected ids "
-                "from 0; correct the file"
-            )
+            problem = f"edge {first + part.start + wrong}: {end} id {int(block[wrong])} is negative"
+            raise InputError(f"{where}: {problem}; expected ids from 0; correct the file")
         if int(block.max()) > largest:
             largest, edge = int(block.max()), first + part.start + int(block.argmax())
     return LargestId(largest, f"{where}: edge {edge}: {end} id {largest}")

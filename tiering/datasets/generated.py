@@ -55,8 +55,7 @@ SHUFFLE_ROUNDS = 3
 class KeyedPermutation:
     """A permutation of 0..size-1 (size up to 2^62) chosen by a key of numbers below 2^64; needs no table.
 
-    Works on the k bits that size - 1 needs: rounds of multiplication by an odd number and of exclusive or with the
-    upper half, each invertible. Results outside the range are mapped again (cycle walking).
+    Rounds of invertible steps on the bits that size - 1 needs; results outside the range are mapped again.
     """
 
     def __init__(self, size: int, key: tuple[int, ...]) -> None:
@@ -109,7 +108,12 @@ class Population:
         self.shuffle = KeyedPermutation(size, (seed, 1, stream))
         # First slot of each community, and the end.
         self.starts = np.array([size * k // communities for k in range(communities + 1)], np.int64)
-        self._factors = np.array([_coprime(int(n)) for n in np.diff(self.starts)], np.int64)
+        # Multipliers near the golden section of a community, without common factor: they spread neighbouring ranks.
+        factors = []
+        for count in np.diff(self.starts).tolist():
+            near = range(max(1, int(count * 0.6180339887)), count + 2)
+            factors.append(next(factor for factor in near if math.gcd(factor, count) == 1))
+        self._factors = np.array(factors, np.int64)
 
     def community_of_ids(self, ids: npt.NDArray[Any]) -> Ids:
         """Return the community of each node id: its label."""
@@ -146,19 +150,8 @@ class Population:
         return values
 
 
-def _coprime(count: int) -> int:
-    """Return a multiplier near the golden section of `count` without common factor: it spreads neighbouring ranks."""
-    factor = max(1, int(count * 0.6180339887))
-    while math.gcd(factor, count) != 1:
-        factor += 1
-    return factor
-
-
 def draw_edges(source: Population, target: Population, stream: int, block: int, count: int, homophily: float) -> Ids:
-    """Return `count` <= `EDGE_BLOCK` edges of one block, shape (count, 2): source id, destination id.
-
-    Within one type an edge that would be a self loop goes from the next slot instead.
-    """
+    """Return `count` <= `EDGE_BLOCK` edges of one block, shape (count, 2): source id, destination id; no self loops."""
     raw = raw_numbers(target.seed, 64 + stream, block, 5 * count).reshape(5, count)
     units = (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53  # uniform in [0, 1), 53 bits
     # Communities are drawn in proportion to their sizes.

@@ -51,10 +51,7 @@ class ImportContext:
         self.notes.setdefault("warnings", []).append(text)
 
     def record_ignored(self, paths: Iterable[Path]) -> None:
-        """Record those of the files that are not known and not hidden; archives in place of numpy files are refused.
-
-        In a directory of numpy files those are named on standard error, too; of IGB's labels, ``--label`` chooses.
-        """
+        """Record, of numpy files also print, the files that are neither known nor hidden; refuse archives."""
         unused = [path for path in paths if path not in self.known and not path.name.startswith(".")]
         refuse_archives(unused)
         if unused:

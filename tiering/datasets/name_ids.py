@@ -1,9 +1,8 @@
 """Names of nodes become ids 0, 1, 2... in ascending order of their UTF-8 bytes, out of core.
 
-The order is that of the names, not of their first occurrence: it does not depend on how edges are cut or ordered, and
-the sorted names are their own index, by which a name is looked up. Names are sorted in runs, each with the names of
-some edges once; then the runs are merged range by range of names. Ends of edges are positions in runs until ids are
-known. Temporary disk: 16 bytes per edge twice, and the names of each run; memory: a fraction of the budget left.
+Names are sorted in runs, each with the names of some edges once; then the runs are merged range by range of names. Ends
+of edges are positions in runs until ids are known. Temporary disk: 16 bytes per edge twice, and the names of each run;
+memory: a fraction of the budget left.
 """
 
 from __future__ import annotations
@@ -44,10 +43,7 @@ class NameIds:
         self._runs = [0]
 
     def append(self, end: str, names: Any, where: str = "", first: int = 0) -> None:
-        """Add the names of one end (``src``, ``dst``) of the next edges, pyarrow text; refuses what is no name.
-
-        `where` they come from and the number of the `first` edge are for messages.
-        """
+        """Add the names, pyarrow text, of one end of the next edges; `where` and `first` are for messages."""
         for array in names.chunks if isinstance(names, pa.ChunkedArray) else [names]:
             encoded = _encode(array, where, first)
             first += len(array)
@@ -59,7 +55,6 @@ class NameIds:
                 self._sort_run()
 
     def _sort_run(self) -> None:
-        """Write the distinct names of the pending edges, sorted, as a run, and the edges as positions in it."""
         names = pa.concat_arrays([array for arrays in self._pending.values() for array in arrays])
         first = self._runs[-1]
         distinct, ranks = _sorted(names)
@@ -102,8 +97,10 @@ class NameIds:
 
     def _ranges(self, runs: NameTable) -> Iterator[list[slice]]:
         """Yield slices of all runs that hold the same range of names, range after range."""
-        size = runs.data.size + NAME_BYTES * len(runs)
-        cuts = self._cuts(runs, -(-size // self._range_bytes))
+        ranges = -(-(runs.data.size + NAME_BYTES * len(runs)) // self._range_bytes)
+        sampled = np.linspace(0, len(runs) - 1, min(len(runs), _SAMPLES * ranges)).astype(np.int64)
+        names = sorted(runs.encoded(int(place)) for place in sampled) if ranges > 1 else []
+        cuts = sorted({names[len(names) * k // ranges] for k in range(1, ranges)})
         begins = self._runs[:-1]
         for cut in [*cuts, None]:
             ends = self._runs[1:]
@@ -116,14 +113,6 @@ class NameIds:
             if slices:
                 yield slices
             begins = ends
-
-    def _cuts(self, runs: NameTable, ranges: int) -> list[bytes]:
-        """Return names at which ranges of like size begin."""
-        if ranges <= 1:
-            return []
-        sampled = np.linspace(0, len(runs) - 1, min(len(runs), _SAMPLES * ranges)).astype(np.int64)
-        names = sorted(runs.encoded(int(place)) for place in sampled)
-        return sorted({names[len(names) * k // ranges] for k in range(1, ranges)})
 
 
 def is_text(kind: Any) -> bool:

@@ -94,10 +94,8 @@ class NamedArrays:
         """Return sources and destinations of edges of shape (2, E)."""
         array = index.array.astype(np.int64) if index.array.shape == (2, 0) else index.array
         if array.dtype.str not in ("<i4", "<i8") or array.ndim != 2 or array.shape[0] != 2:
-            raise InputError(
-                f"{index.where}: expected edges of shape (2, E), int32 or int64, found {index.described}; convert or "
-                "transpose them"
-            )
+            problem = f"expected edges of shape (2, E), int32 or int64, found {index.described}"
+            raise InputError(f"{index.where}: {problem}; convert or transpose them")
         return array[0], array[1]
 
     def make_dataset(self, context: ImportContext) -> Dataset:
@@ -151,4 +149,4 @@ class NamedArrays:
             if column is not None:
                 ids = column.numbers("node ids or a mask", "biu", SPLIT_WORDS)
                 arrays.splits[split] = SplitArray(ids, column.where, column.where, "mask" in name)
-        return make_nodes(node_type, arrays, edges, context, self.where)
+        return make_nodes(node_type, arrays, edges, context)

@@ -50,10 +50,8 @@ class NodeArrays:
     largest: LargestId | None = None  # the largest id in the edges, where it is known already
 
 
-def make_nodes(
-    node_type: str, arrays: NodeArrays, edges: list[EdgeData], context: ImportContext, where: str
-) -> NodeData:
-    """Return the nodes of one type; `where` names the dataset for messages."""
+def make_nodes(node_type: str, arrays: NodeArrays, edges: list[EdgeData], context: ImportContext) -> NodeData:
+    """Return the nodes of one type, checked."""
     labels, count = arrays.labels, _count_nodes(node_type, arrays, edges, context)
     nodes = NodeData(count, arrays.features)
     if labels is not None:
@@ -62,7 +60,7 @@ def make_nodes(
     if makes_splits(nodes.labels, context):
         if nodes.splits:
             context.notes["splits_replaced"] = sorted(split.name for split in arrays.splits.values())
-        nodes.splits = make_splits(nodes.labels, count, context, where)
+        nodes.splits = make_splits(nodes.labels, count, context)
     elif "train" in nodes.splits and nodes.splits["train"].size == 0:
         raise InputError(
             f"{arrays.splits['train'].where}: the train set is empty; expected 1 or more nodes; correct it, or make "
@@ -73,11 +71,7 @@ def make_nodes(
 
 
 def _count_nodes(node_type: str, arrays: NodeArrays, edges: list[EdgeData], context: ImportContext) -> int:
-    """Return the number of nodes of a type.
-
-    It is what the option, `NodeArrays.counts` and adjacency lists state, which must agree; else the rows of labels and
-    masks; else the largest id in `edges` + 1, which is recorded.
-    """
+    """Return the number that all statements agree on; else rows of labels and masks, else the largest id + 1."""
     asked, labels = context.options.num_nodes.get(node_type), arrays.labels
     counts = [] if asked is None else [("--num-nodes", asked)]
     counts += arrays.counts + count_listed_nodes(node_type, edges)
@@ -87,10 +81,8 @@ def _count_nodes(node_type: str, arrays: NodeArrays, edges: list[EdgeData], cont
         counts += [(mask.where, mask.values.shape[0]) for mask in masks]
     for origin, number in counts[1:]:
         if number != counts[0][1]:
-            raise InputError(
-                f"{origin}: expected {counts[0][1]} nodes of type {node_type} as in {counts[0][0]}, found "
-                f"{number}; correct one of the two"
-            )
+            problem = f"expected {counts[0][1]} nodes of type {node_type} as in {counts[0][0]}, found {number}"
+            raise InputError(f"{origin}: {problem}; correct one of the two")
     if counts:
         count = counts[0][1]
         origin = f"{counts[0][0]}: says that there are {count}; correct it if there are not"
@@ -131,7 +123,14 @@ def read_node_folder(files: NodeFiles, context: ImportContext) -> NodeArrays:
         stated = str(path), node_count(text, str(path))
     path = files.folder / "node_feat.npy"
     if file_exists(path, "a feature table"):
-        known = {**files.known_rows, **dict([stated] if stated else []), **_label_rows(arrays.labels)}
+        known = {**files.known_rows, **dict([stated] if stated else [])}
+        if arrays.labels is not None:
+            label_file, rows = Path(arrays.labels.where), arrays.labels.rows
+            size = label_file.stat().st_size
+            if rows is not None:
+                known[label_file.name] = rows
+            elif size % 4 == 0:
+                known[f"{label_file.name} as float32"] = size // 4
         arrays.features = _describe_features(path, files, known, context)
         arrays.counts.append((str(path), arrays.features.rows))
     for option in ("feature_dim", "feature_dtype"):
@@ -160,23 +159,11 @@ def _find_labels(files: NodeFiles, context: ImportContext) -> LabelArray | None:
     return LabelArray(str(path), open_values, None, files.label_prefixes)
 
 
-def _label_rows(labels: LabelArray | None) -> dict[str, int]:
-    """Return the number of labels by its origin, if the file says it."""
-    if labels is None:
-        return {}
-    file = Path(labels.where)
-    if labels.rows is not None:
-        return {file.name: labels.rows}
-    size = file.stat().st_size
-    return {} if size % 4 else {f"{file.name} as float32": size // 4}
-
-
 def _make_labels(labels: LabelArray, num_nodes: int, context: ImportContext) -> tuple[npt.NDArray[np.int64], int]:
     """Return labels, int64 of shape (num_nodes,), -1 for none, and the number of classes: the largest label + 1.
 
-    The values are whole numbers as ints or floats; NaN or -1 is no label. There is one per node, or one for the first
-    nodes alone, as many as one of `LabelArray.prefixes` says. The first of those is the number of labelled nodes, also
-    of more values (padding), unless option ``num_labelled`` says otherwise.
+    There is one for each node, NaN or -1 for none, or one for the first nodes alone, as `LabelArray.prefixes` say: the
+    first of those is the number of labelled nodes, also of more values, unless option ``num_labelled`` says otherwise.
     """
     values, where, prefixes = labels.open(num_nodes), labels.where, labels.prefixes.get(num_nodes, ())
     labelled = context.options.num_labelled
@@ -192,12 +179,16 @@ def _make_labels(labels: LabelArray, num_nodes: int, context: ImportContext) -> 
     used = values.shape[0] if labelled is None else min(labelled, values.shape[0])
     if used < num_nodes:
         context.notes["num_labelled"] = used
-    row = first_wrong(values[:used], lambda block: _is_wrong(_replace_nan(block)))
+
+    def is_wrong(block: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        block = _replace_nan(block)
+        wrong: npt.NDArray[np.bool_] = (block < -1) | (block > 2**31 - 1)
+        return wrong | (block != np.floor(block)) if block.dtype.kind == "f" else wrong
+
+    row = first_wrong(values[:used], is_wrong)
     if row is not None:
-        raise InputError(
-            f"{where}: expected labels 0, 1, 2... (NaN or -1 for none), found {values[row]} at row {row}; correct it, "
-            "or write -1 there"
-        )
+        problem = f"expected labels 0, 1, 2... (NaN or -1 for none), found {values[row]} at row {row}"
+        raise InputError(f"{where}: {problem}; correct it, or write -1 there")
     out = context.scratch.array(num_nodes, np.int64)
     out[used:] = -1
     largest = -1
@@ -226,45 +217,31 @@ def _replace_nan(block: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return block if block.dtype.kind != "f" else np.where(np.isnan(block), -1.0, block.astype(np.float64))
 
 
-def _is_wrong(block: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    wrong: npt.NDArray[np.bool_] = (block < -1) | (block > 2**31 - 1)
-    return wrong | (block != np.floor(block)) if block.dtype.kind == "f" else wrong
-
-
-def _describe_features(
-    path: Path, files: NodeFiles, known_rows: Mapping[str, int], context: ImportContext
-) -> FeatureTable:
+def _describe_features(path: Path, files: NodeFiles, known: dict[str, int], context: ImportContext) -> FeatureTable:
     """Describe a feature file, with or without numpy header: numpy's magic bytes decide, not the name.
 
-    `known_rows` (where a number is known from -> rows) and the usual number of values per row, float32, help with a
-    headerless one: the usual dim counts if the rows that follow from it are known.
+    `known`: where a number is known from -> rows; a headerless file of so many has the usual number of values.
     """
     context.record_file(path)
     options, node_type = context.options, files.node_type
     if not is_npy(path):
-        return _describe_headerless(path, files, known_rows, context)
+        return _describe_headerless(path, files, known, context)
     column = SourceArray.open_npy(path, "a feature table (rows, dim)", context)
     if column.offset is None:
-        raise InputError(
-            f"{path}: expected rows that lie together (C order), found Fortran order; "
-            "save it again with numpy.save(path, numpy.ascontiguousarray(array))"
-        )
+        problem = "expected rows that lie together (C order), found Fortran order"
+        raise InputError(f"{path}: {problem}; save it again with numpy.save(path, numpy.ascontiguousarray(array))")
     rows, dtype = column.rows()
     for option, wanted, has, unit in (
         ("--feature-dim", options.feature_dim.get(node_type), rows.shape[1], " values per row"),
         ("--feature-dtype", options.feature_dtype.get(node_type), dtype, ""),
     ):
         if wanted not in (None, has):
-            raise InputError(
-                f"{path}: {option} says {wanted}{unit}, but the file has a numpy header that says {column.described}; "
-                "leave the option out"
-            )
+            problem = f"{option} says {wanted}{unit}, but the file has a numpy header that says {column.described}"
+            raise InputError(f"{path}: {problem}; leave the option out")
     return FeatureTable(path, rows.shape[0], rows.shape[1], dtype, column.offset)
 
 
-def _describe_headerless(
-    path: Path, files: NodeFiles, known_rows: Mapping[str, int], context: ImportContext
-) -> FeatureTable:
+def _describe_headerless(path: Path, files: NodeFiles, known: dict[str, int], context: ImportContext) -> FeatureTable:
     options, node_type, size = context.options, files.node_type, path.stat().st_size
     dim, rows = options.feature_dim.get(node_type), options.num_nodes.get(node_type)
     dtype = options.feature_dtype.get(node_type) or "float32"
@@ -274,13 +251,13 @@ def _describe_headerless(
     if dim is None and rows:
         dim = _divide(path, size, rows * item, f"{rows} rows (--num-nodes) of {dtype}", "dim")
         context.record_guess(f"{node_type} feature_dim", dim)
-    elif dim is None and files.usual_dim and size in (n * files.usual_dim * item for n in known_rows.values()):
+    elif dim is None and files.usual_dim and size in (n * files.usual_dim * item for n in known.values()):
         dim = files.usual_dim
         context.record_guess(f"{node_type} feature shape", [size // (dim * item), dim, dtype])
     if dim is None:
         fits = [
             f"{rows} rows ({origin}) x {size // (rows * item)} x {dtype}"
-            for origin, rows in known_rows.items()
+            for origin, rows in known.items()
             if rows and size % (rows * item) == 0
         ]
         hint = f"its {size} bytes would fit {' or '.join(fits)}" if fits else f"it has {size} bytes"

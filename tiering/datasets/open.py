@@ -83,7 +83,6 @@ def detect_format(path: str | os.PathLike[str]) -> str:
 
 
 def _is_directory(path: Path) -> bool:
-    """Return whether it is a directory, and if not, a regular file."""
     if str(path) in STANDARD_INPUT and not path.is_file():
         raise InputError(f"{path}: expected a file or directory, found standard input; save it in a file first")
     if is_folder(path, "a file or directory"):
@@ -172,10 +171,8 @@ def _open(context: ImportContext, read: Callable[[], Dataset], source: str) -> D
     try:
         dataset = read()
         if options.split == OFFICIAL and not any(nodes.splits for nodes in dataset.nodes.values()):
-            raise InputError(
-                f"--split official: {source} has no files of splits; give fractions such as --split 0.6,0.2,0.2, or a "
-                "rule"
-            )
+            problem = f"--split official: {source} has no files of splits"
+            raise InputError(f"{problem}; give fractions such as --split 0.6,0.2,0.2, or a rule")
         if options.split not in (None, OFFICIAL) and "splits" not in context.notes:
             raise InputError(f"--split: no node type of {source} has labels to split; leave the option out")
         transform(dataset, context)
@@ -207,10 +204,7 @@ def _find_checked_root(spec: DatasetSpec, path: Path) -> Path:
 
 
 def _open_in_memory(graph: Any, context: ImportContext) -> Dataset:
-    """Return a graph of PyG or DGL as a dataset: tensors on a GPU are copied, others are read where they lie.
-
-    The record holds a digest of all that was read: an import that was stopped continues with the same graph only.
-    """
+    """Return a graph of PyG or DGL, with a digest: an import that was stopped continues with the same graph only."""
     name = type(graph).__name__
     target = NamedArrays(name, f"the {name}", Path(name), context.scratch)
     if context.format == "dgl":
@@ -229,7 +223,6 @@ def _open_in_memory(graph: Any, context: ImportContext) -> Dataset:
 
 
 def _find_library(graph: Any) -> str:
-    """Return ``pyg`` or ``dgl``, by the class of the object."""
     for kind in type(graph).__mro__:
         library = kind.__module__.partition(".")[0]
         if library == "torch_geometric" and hasattr(graph, "to_dict"):

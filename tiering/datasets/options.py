@@ -92,7 +92,6 @@ SPLIT_RULES: Mapping[str, tuple[float, ...]] = {"official": (), "igb": (0.6, 0.2
 
 
 def _split(value: Any, what: str) -> str | tuple[float, float, float]:
-    """Return a rule, or fractions."""
     if isinstance(value, str) and re.fullmatch(r"\s*[A-Za-z]\w*\s*", value):
         return _one_of(*SPLIT_RULES, "or fractions such as 0.6,0.2,0.2")(value.strip().lower(), what)
     return split_fractions(value, what)

@@ -75,8 +75,7 @@ class GrowingFile:
 class Scratch:
     """A maker of temporary files in one folder (``None``: the system's), for an import that stays within a budget.
 
-    The files have no name, so nothing is left behind however the process ends; their space is free again when the
-    last array that lies in them is gone.
+    The files have no name: their space is free again when the process or the last array in them is gone.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None, budget: Budget) -> None:

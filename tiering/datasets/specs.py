@@ -1,7 +1,4 @@
-"""Published datasets: specifications of their files, sizes and defects, and what files or plans are held against them.
-
-``data_specs/sources/*.toml`` come with the package, one file for each family; ``--spec`` takes another file as well.
-"""
+"""Published datasets: specifications (``data_specs/sources/*.toml``), and what files or plans are held against them."""
 
 from __future__ import annotations
 
@@ -176,7 +173,6 @@ def _files(
     exact = {**counts["nodes"], **counts["edges"]}
 
     def numbers(shape: Sequence[int | str], name: str | None) -> tuple[int, ...] | None:
-        """Return the shape, with counts in the place of names."""
         known = [exact.get(str(name) if n.startswith("{") else n) if isinstance(n, str) else n for n in shape]
         return None if None in known else tuple(n for n in known if n is not None)
 
@@ -283,7 +279,6 @@ def _advise_renaming(spec: DatasetSpec, file: SpecFile, root: Path) -> str | Non
 
 
 def _has_size(path: Path, file: SpecFile) -> bool:
-    """Return whether a file of that size, with or without a numpy header, is at `path`."""
     return file.bytes is not None and path.is_file() and 0 <= path.stat().st_size - file.bytes <= _LONGEST_HEADER
 
 
@@ -298,10 +293,9 @@ def list_files(spec: DatasetSpec) -> list[tuple[str, str, str]]:
 
 
 def make_sized_dataset(source: DatasetSpec, path: Path = Path(), split: Any = None) -> Dataset:
-    """Return nodes and edges of the numbers published, and features of their shapes at `path`; all entries are 0.
+    """Return a dataset of the numbers and shapes published, with features at `path`, to plan with before a download.
 
-    Plans before a download are made from it. `split`: as of the import; the specification's if ``None``.
-    Arrays are maps of a temporary file that has a size and no content.
+    All entries are 0, in maps of a temporary file without content. `split`: of the import, else of the specification.
     """
     parts = [part for file in source.files for part in (file.members or (file,)) if part.of and not part.optional]
     relations = {part.of: relation_of(part.of) for part in parts if part.holds == "edges" and part.of}

@@ -54,20 +54,16 @@ class SplitArray(NamedTuple):
                 )
             values = values.astype(bool)
         if values.dtype.kind == "b" and values.shape[0] != num_nodes:
-            raise InputError(
-                f"{self.where}: expected a mask of {num_nodes} values, one per node, {found}; correct it, or write "
-                "node ids instead"
-            )
+            problem = f"expected a mask of {num_nodes} values, one per node, {found}"
+            raise InputError(f"{self.where}: {problem}; correct it, or write node ids instead")
         if values.dtype.kind == "b":
             return np.flatnonzero(values).astype(np.int64)
         # Unsigned 64-bit values above 2^63 turn negative here and are caught as out of range.
         ids: Ids = np.array(values, dtype=np.int64)
         position = first_wrong(ids, lambda block: (block < 0) | (block >= num_nodes))
         if position is not None:
-            raise InputError(
-                f"{self.where}: expected node ids in 0..{num_nodes - 1}, found {values[position]} at position "
-                f"{position}; correct the file, or check that it belongs to this graph"
-            )
+            problem = f"expected node ids in 0..{num_nodes - 1}, found {values[position]} at position {position}"
+            raise InputError(f"{self.where}: {problem}; correct the file, or check that it belongs to this graph")
         seen = np.zeros(num_nodes, bool)
         seen[ids] = True
         if np.count_nonzero(seen) != ids.size:
@@ -143,7 +139,7 @@ def makes_splits(labels: Ids | None, context: ImportContext) -> bool:
     return asked and (labels is not None or len(context.notes["node_types"]) == 1)
 
 
-def make_splits(labels: Ids | None, num_nodes: int, context: ImportContext, where: str) -> dict[str, Ids]:
+def make_splits(labels: Ids | None, num_nodes: int, context: ImportContext) -> dict[str, Ids]:
     """Make splits as option ``split`` asks, if it does, of the labelled nodes (of all, without labels).
 
     Fractions: nodes are drawn in the order of a hash of (seed, id). ``igb``: in the order of ids where the labelled
@@ -171,16 +167,13 @@ def make_splits(labels: Ids | None, num_nodes: int, context: ImportContext, wher
     }
     if splits["train"].size == 0:
         said = rule if isinstance(rule, str) else ",".join(map(str, rule))
-        raise InputError(
-            f"{where}: split {said} of {pool.size} labelled nodes leaves the train set empty; "
-            "give train a larger fraction, or check the labels"
-        )
+        problem = f"split {said} of {pool.size} labelled nodes leaves the train set empty"
+        raise InputError(f"{context.notes['source']}: {problem}; give train a larger fraction, or check the labels")
     context.notes["splits"] = notes
     return {name: ids for name, ids in splits.items() if ids.size}
 
 
 def _hash(ids: Ids, seed: int) -> npt.NDArray[np.uint64]:
-    """Return splitmix64 of (seed, id)."""
     x = ids.astype(np.uint64) + np.uint64((0x9E3779B97F4A7C15 * (seed + 1)) % 2**64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         x ^= x >> np.uint64(shift)

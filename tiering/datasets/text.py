@@ -26,6 +26,7 @@ BLOCK_BYTES = 16 * 1024 * 1024
 _PARSED_BYTES = 1024 * 1024  # bytes of a block that are parsed together; lines are shorter
 _SAMPLE_BYTES = 64 * 1024  # bytes of the first lines of data, by which the delimiter is guessed
 MAX_COLUMNS = 10_000
+BANNER = b"%%MatrixMarket"  # first bytes of a file of the Matrix Market
 BLANK = "space"  # delimiter: any number of spaces and tabs
 _BLANKS = re.compile(rb" {2,}")
 _EDGE_BLANKS = re.compile(rb"^ | (?=\r?\n|\Z)", re.MULTILINE)
@@ -135,10 +136,7 @@ def _as_csv(token: re.Match[bytes]) -> bytes:
 
 
 def guess_delimiter(sample: bytes, named: bool, newlines: bool, where: str) -> str:
-    """Return the delimiter by the first lines of a text; blanks separate numbers only: names may hold them.
-
-    It is the tab where every line has one, else the comma, semicolon or ``|`` that most lines have outside quotes.
-    """
+    """Return the delimiter that most of the first lines have; blanks separate numbers only: names may hold them."""
     plain = re.sub(rb'"[^"]*(?:"|\Z)' if newlines else rb'"[^"\n]*"', b"", sample)
 
     def fraction(mark: bytes, text: bytes) -> float:
@@ -180,11 +178,11 @@ class TextBlock:
         return TextBlock(self.raw[size:], self.line + self.raw.count(b"\n", 0, size), self.offset + size)
 
 
-def starts_with(path: Path, start: bytes) -> bool:
-    """Return whether a text, plain or gzip, begins with `start`."""
+def is_mtx(path: Path) -> bool:
+    """Return whether a text, plain or gzip, begins like a file of the Matrix Market."""
     try:
         with _open(path) as file:
-            return file.read(len(start)) == start
+            return file.read(len(BANNER)) == BANNER
     except (OSError, EOFError, zlib.error):
         return False
 
@@ -192,7 +190,7 @@ def starts_with(path: Path, start: bytes) -> bool:
 def read_blocks(
     path: Path, what: str, start: TextBlock | None = None, syntax: TextSyntax | None = None, strict: bool = True
 ) -> Iterator[TextBlock]:
-    """Read a text file, plain or gzip, from `start` on, in blocks that end with records of `syntax`, by default lines.
+    """Read a text, plain or gzip, from `start` on, in blocks that end with records of `syntax`, by default lines.
 
     `what` is being read, for the bar of progress. Carriage returns alone are refused if `strict`.
     """
@@ -207,10 +205,8 @@ def read_blocks(
             returns = strict and b"\r" in raw and raw.count(b"\r") > raw.count(b"\r\n")
             if returns and (alone := _LONE_RETURN.search(syntax.masked(raw))) is not None:
                 number = line + raw.count(b"\n", 0, alone.start())
-                raise InputError(
-                    f"{path}: line {number}: expected lines that end in a line feed, found a carriage return alone; "
-                    "convert them, for example with tr '\\r' '\\n'"
-                )
+                problem = f"line {number}: expected lines that end in a line feed, found a carriage return alone"
+                raise InputError(f"{path}: {problem}; convert them, for example with tr '\\r' '\\n'")
             yield TextBlock(raw, line, offset)
             line += raw.count(b"\n")
             offset += len(raw)
@@ -218,9 +214,9 @@ def read_blocks(
 
 
 def find_data(path: Path, start: TextBlock, comments: bytes, strict: bool) -> tuple[TextBlock, int]:
-    """Find the first line from `start` on that is neither empty nor a comment, and count the comments before.
+    """Return the first 64 KiB from `start` on behind lines that are empty or comments, and the number of comments.
 
-    The block ends after some 64 KiB, and is empty if there is no such line. `comments`: a pattern of how they begin.
+    The block is empty if there are no such lines. `comments`: a pattern of how they begin.
     """
     skipped = re.compile(rb"[ \t\r]*(?:\n|\Z)|(%s[^\n]*(?:\n|\Z))" % comments)
     sample, number = TextBlock(b""), 0
@@ -346,21 +342,17 @@ class ColumnParser:
             fields, start = self.syntax.fields(record), record[:80].strip().decode(errors="replace")
             remark = f"; if it is a comment, say --comment '{start[0]}'" if start[:1] in ("#", "%") else ""
             if len(fields) != self.width:
-                raise InputError(
-                    f"{self.path}: line {number}: expected {self.width} fields, found {len(fields)}: {start!r}; "
-                    f"correct the line, or name the --delimiter{remark}"
-                )
+                problem = f"line {number}: expected {self.width} fields, found {len(fields)}: {start!r}"
+                raise InputError(f"{self.path}: {problem}; correct the line, or name the --delimiter{remark}")
             for name, i in self.columns.items():
                 if (name == "weight" or not self.named) and not _fits(fields[i], name):
                     wanted, remedy = _WANTED[name]
                     remark = remark or ("; if this line is a header, say --header" if number == self.first else "")
-                    raise InputError(
-                        f"{self.path}: line {number}: expected {wanted}, found {quoted(fields[i])}; {remedy}{remark}"
-                    )
+                    problem = f"line {number}: expected {wanted}, found {quoted(fields[i])}"
+                    raise InputError(f"{self.path}: {problem}; {remedy}{remark}")
 
 
 def _fits(text: str, name: str) -> bool:
-    """Return whether a field holds a value of column `name`."""
     if name != "weight":
         return re.fullmatch("-?[0-9]{1,4000}", text) is not None and -(2**63) <= int(text) < 2**63
     try:

@@ -35,10 +35,7 @@ _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)  # spread th
 
 
 def transform(dataset: Dataset, context: ImportContext) -> None:
-    """Apply the options ``self_loops``, ``reverse_edges`` and ``deduplicate`` to all relations, in place.
-
-    Ids are checked before: changed edges no longer have the position they had in the file.
-    """
+    """Apply ``self_loops``, ``reverse_edges`` and ``deduplicate`` to all relations, in place, after a check of ids."""
     options = context.options
     if not options.changes_edges:
         return
@@ -78,7 +75,6 @@ def _record(step: str, edge: EdgeData, before: int, context: ImportContext) -> N
 
 
 def _pieces(column: Array, keep: Mask | None = None) -> Iterator[Array]:
-    """Yield a column in pieces, or the values of it that a mask keeps."""
     for part in chunks(column.shape[0], _piece_edges(column)):
         yield column[part] if keep is None else column[part][keep[part]]
 
@@ -89,10 +85,7 @@ def _piece_edges(column: Array) -> int:
 
 
 def _rewrite(edge: EdgeData, size: int, make_column: Callable[[str, Array], NewColumn], context: ImportContext) -> None:
-    """Replace every column by one of `size` values or rows, which `make_column` makes of its name and old values.
-
-    Columns are ``src``, ``dst``, ``edge_ids``, and ``data.NAME`` for those of `EdgeData.data`.
-    """
+    """Replace ``src``, ``dst``, ``edge_ids`` and ``data.NAME`` by the columns that `make_column` makes of them."""
 
     def rewrite(name: str, column: Array) -> Array:
         dtype, pieces = make_column(name, column)
@@ -109,7 +102,6 @@ def _rewrite(edge: EdgeData, size: int, make_column: Callable[[str, Array], NewC
 
 
 def _keep(edge: EdgeData, keep: Mask, context: ImportContext) -> None:
-    """Drop the edges that a mask does not keep."""
     after = int(np.count_nonzero(keep))
     if after < edge.num_edges:
         _rewrite(edge, after, lambda _, column: (column.dtype, _pieces(column, keep)), context)
@@ -133,7 +125,6 @@ def _add_reverse_relation(dataset: Dataset, edge: EdgeData, context: ImportConte
 
 
 def _append_reverse(edge: EdgeData, num_nodes: int, context: ImportContext) -> None:
-    """Append each edge that is no self loop, reversed."""
     keep = _mark_no_loops(edge, context)
     reverse = {"src": edge.dst, "dst": edge.src}
 
@@ -145,7 +136,6 @@ def _append_reverse(edge: EdgeData, num_nodes: int, context: ImportContext) -> N
 
 
 def _add_loops(edge: EdgeData, num_nodes: int, context: ImportContext) -> None:
-    """Append a self loop for each node without one, by id."""
     missing = np.ones(num_nodes, bool)
     for part in chunks(edge.num_edges):
         src = edge.src[part]
@@ -163,11 +153,9 @@ def _add_loops(edge: EdgeData, num_nodes: int, context: ImportContext) -> None:
 
 
 def _deduplicate(edge: EdgeData, num_src: int, context: ImportContext) -> None:
-    """Keep the first of each set of equal edges.
+    """Keep the first of each set of equal edges: they meet in a bucket by a hash of both ends, sorted by itself.
 
-    Edges go to buckets by a hash of both ends, so that equal edges meet in one, and each bucket is sorted by itself.
-    Memory: `BYTES_PER_EDGE` of a bucket, at most half of the budget left; temporary disk: 1 byte per edge, and 24 if
-    there is more than one bucket.
+    Memory: `BYTES_PER_EDGE` of a bucket; temporary disk: 1 byte per edge, and 24 if there is more than one bucket.
     """
     keep = context.scratch.array(edge.num_edges, bool)
     keep[:] = False

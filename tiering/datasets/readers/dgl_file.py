@@ -1,7 +1,4 @@
-"""Format ``dgl``: a file of ``dgl.save_graphs`` with one graph, read by DGL itself, which has to be installed.
-
-DGL reads such a file into memory as a whole. Names of arrays: see `tiering.datasets.named_arrays`.
-"""
+"""Format ``dgl``: a file of ``dgl.save_graphs`` with one graph, which DGL itself reads into memory as a whole."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from typing import Any
 
 from tiering.artifacts.manifest import relation_key
 from tiering.datasets.arrays import SourceArray
-from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
+from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader, one_line
 from tiering.datasets.named_arrays import NAMED_OPTIONS, NamedArrays, NamedNodes
 from tiering.errors import BudgetError, CapabilityError, InputError
 from tiering.formats.dataset import Dataset, EdgeData
@@ -71,8 +68,7 @@ def _load(path: Path) -> tuple[list[Any], dict[str, Any]]:
         try:
             graphs, labels = dgl.load_graphs(str(path))
         except Exception as error:
-            reason = " ".join(str(error).split())[:120]
-            raise InputError(f"{path}: DGL cannot read it ({reason}); get the file again") from error
+            raise InputError(f"{path}: DGL cannot read it ({one_line(error)}); get the file again") from error
     return graphs, labels
 
 

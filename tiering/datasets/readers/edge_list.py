@@ -16,21 +16,13 @@ from tiering.artifacts.regular import require_file
 from tiering.datasets.edge_sink import EdgeSink, choose_columns, find_end_names
 from tiering.datasets.import_context import Detector, ImportContext, Reader
 from tiering.datasets.options import COLUMN_OPTIONS, NO_COMMENT, TEXT_OPTIONS, ImportOptions
-from tiering.datasets.text import (
-    ColumnParser,
-    TextBlock,
-    TextSyntax,
-    find_data,
-    guess_delimiter,
-    read_blocks,
-    starts_with,
-)
+from tiering.datasets.text import ColumnParser, TextBlock, TextSyntax, find_data, guess_delimiter, is_mtx, read_blocks
 from tiering.errors import InputError, quoted
 from tiering.formats.npy_file import read_start
 from tiering.progress import note
 
-BANNER = b"%%MatrixMarket"  # first bytes of a Matrix Market file
 SUFFIXES = (".txt", ".csv", ".tsv", ".edges", ".edgelist", ".el")
+Change = Callable[[dict[str, Any]], dict[str, Any]]  # of columns by name
 _NUMERIC = re.compile(r"\"?[+-]?(\.?\d.*|nan|inf|infinity)", re.IGNORECASE | re.DOTALL)
 
 
@@ -38,7 +30,7 @@ def read_text(path: Path, context: ImportContext) -> EdgeSink:
     """Return the sink with the edges of a text file; says how many lines were left out as comments."""
     require_file(path, "a text file of edges")
     context.record_file(path)
-    if starts_with(path, BANNER):
+    if is_mtx(path):
         raise InputError(f"{path}: expected edges, found a Matrix Market file, which counts from 1; give --format mtx")
     start, parser = _find_start(path, context)
     sink = EdgeSink(path, context, weighted="weight" in parser.columns, named=parser.named)
@@ -46,12 +38,7 @@ def read_text(path: Path, context: ImportContext) -> EdgeSink:
     return sink
 
 
-def read_edges(
-    start: TextBlock,
-    parser: ColumnParser,
-    sink: EdgeSink,
-    change: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
-) -> None:
+def read_edges(start: TextBlock, parser: ColumnParser, sink: EdgeSink, change: Change | None = None) -> None:
     """Read the lines from `start` on into `sink`, block by block, with `change` applied to the columns of each."""
     path = sink.path
     for block in read_blocks(path, "reading edges", start, parser.syntax):
@@ -135,10 +122,7 @@ def _require_edges(size: int, path: Path, comments: int) -> None:
 
 
 def _has_header(fields: list[str], options: ImportOptions) -> bool:
-    """Return whether the first line is a header: neither of the two ids looks like a number, damaged or not.
-
-    Where ids are names: whether it has usual names of such columns.
-    """
+    """Return whether the first line is a header: no id looks like a number; of names, it has usual names of columns."""
     if options.header is not None:
         return options.header
     asked = (options.src_column, options.dst_column)

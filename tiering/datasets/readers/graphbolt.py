@@ -1,7 +1,4 @@
-"""Format ``graphbolt``: directories of DGL's `OnDiskDataset`, before it has preprocessed them and after.
-
-``metadata.yaml`` says the files. The edges are those of the dataset itself, or those that GraphBolt has sorted.
-"""
+"""Format ``graphbolt``: directories of DGL's `OnDiskDataset`, before it has preprocessed them and after."""
 
 from __future__ import annotations
 
@@ -125,11 +122,11 @@ def _read_edge_data(relation: Relation, meta: Metadata, context: ImportContext) 
 
 def _add_topology(target: NamedArrays, path: Path, meta: Metadata, context: ImportContext) -> None:
     """Add the edges that GraphBolt has sorted; with the ids that it has kept, also their data."""
-    topology = read_topology(path, context)
-    for node_type, number in topology.nodes.items():
+    nodes, relations = read_topology(path, context)
+    for node_type, number in nodes.items():
         target.nodes.setdefault(node_type, NamedNodes(num_nodes=number))
     unused: list[str] = []
-    for edges in topology.edges:
+    for edges in relations:
         arrays = {}
         if edges.edge_ids is None:
             unused += meta.edge_data.get(edges.relation, {})
@@ -150,10 +147,8 @@ def _reorder(column: SourceArray, ids: npt.NDArray[np.int64], where: str, contex
     """Return data of edges in the order of their positions `ids`."""
     rows = column.array
     if rows.shape[:1] != ids.shape:
-        raise InputError(
-            f"{column.where}: expected one row for each of {ids.size} edges, found {column.described}; correct it, or "
-            "leave it out"
-        )
+        problem = f"expected one row for each of {ids.size} edges, found {column.described}"
+        raise InputError(f"{column.where}: {problem}; correct it, or leave it out")
     out = context.scratch.array(rows.shape, rows.dtype)
     for part in chunks(ids.size, max(1, BLOCK_BYTES // max(8, rows.nbytes // max(1, ids.size)))):
         positions = ids[part]
@@ -182,7 +177,6 @@ def _add_sets(target: NamedArrays, meta: Metadata, context: ImportContext) -> No
 
 
 def _read_seeds(entry: NodeSet, context: ImportContext) -> SourceArray | None:
-    """Return node ids; ``None`` if the set is of edges."""
     file = next((entry.files[name] for name in SEEDS if name in entry.files), None)
     if file is None:
         return None
@@ -206,10 +200,8 @@ def _add_labels(nodes: NamedNodes, sets: list[tuple[NodeSet, SourceArray]], cont
         values, ids = file.read("labels", context), seeds.array
         flat = values.numbers("one label for each seed", "iufb", "labels as whole numbers")
         if flat.shape != ids.shape:
-            raise InputError(
-                f"{values.where}: expected one label for each of {ids.shape[0]} seeds, found {values.described}; "
-                "correct it"
-            )
+            problem = f"expected one label for each of {ids.shape[0]} seeds, found {values.described}"
+            raise InputError(f"{values.where}: {problem}; correct it")
         if ids.size and not (int(ids.min()) >= 0 and int(ids.max()) < count):
             raise InputError(f"{seeds.where}: expected node ids in 0..{count - 1}, found others; correct it")
         labels[ids] = flat
@@ -261,9 +253,8 @@ def _parse(path: Path) -> Mapping[str, Any]:
         try:
             return _mapping(json.loads(text))
         except (ValueError, TypeError, RecursionError) as error:
-            raise InputError(
-                f"{path}: expected metadata, found damaged JSON ({one_line(error)}); correct it"
-            ) from error
+            problem = f"expected metadata, found damaged JSON ({one_line(error)})"
+            raise InputError(f"{path}: {problem}; correct it") from error
     try:
         yaml = importlib.import_module("yaml")
     except ImportError as error:

@@ -1,13 +1,11 @@
-"""``fused_csc_sampling_graph.pt``: the adjacency that GraphBolt makes of all relations together.
+"""``fused_csc_sampling_graph.pt``: the adjacency that GraphBolt makes of all relations together, read without DGL.
 
-The file is read without DGL: the object in it is known by its state, dictionaries of tensors. Types are numbered, the
-nodes of each follow those of the one before; ``type_per_edge`` says which relation an entry belongs to.
+Types are numbered, the nodes of each follow those of the one before; ``type_per_edge`` says the relation of an entry.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,20 +20,13 @@ from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import ColumnIds, EdgeData
 from tiering.formats.torch_file import StoredObject, read_torch, to_array
 
+Array = npt.NDArray[Any]
 WHAT = "a FusedCSCSamplingGraph of GraphBolt"
 EDGE_IDS = "_ORIGINAL_EDGE_ID"
 
 
-@dataclass(frozen=True)
-class Topology:
-    """Nodes by type, and the edges of all relations."""
-
-    nodes: dict[str, int]
-    edges: list[EdgeData]
-
-
-def read_topology(path: Path, context: ImportContext) -> Topology:
-    """Read the relations in the file; several are split in one pass, into temporary files."""
+def read_topology(path: Path, context: ImportContext) -> tuple[dict[str, int], list[EdgeData]]:
+    """Return nodes by type, and the edges of all relations, split in one pass into temporary files."""
     state = _state(read_torch(path, WHAT), path)
     context.record_file(path)
     tensors = state["independent_tensors"]
@@ -45,22 +36,16 @@ def read_topology(path: Path, context: ImportContext) -> Topology:
     ids = _tensor(attributes, EDGE_IDS, path) if EDGE_IDS in attributes else None
     if ids is not None and ids.shape != indices.shape:
         raise _wrong(path, f"{EDGE_IDS} of shape {ids.shape} for {indices.shape[0]} edges")
-    where = f"{path}: indices"
     if "type_per_edge" not in tensors:
-        edges = EdgeData(RELATION, indices, columns, where)
+        edges = EdgeData(RELATION, indices, columns, f"{path}: indices")
         edges.edge_ids = None if ids is None else ids.astype(np.int64, copy=False)
-        return Topology({}, [edges])
+        return {}, [edges]
     return _separate(state, indices, cast("ColumnIds", columns), ids, path, context)
 
 
 def _separate(
-    state: Mapping[str, Any],
-    indices: npt.NDArray[Any],
-    columns: ColumnIds,
-    ids: npt.NDArray[Any] | None,
-    path: Path,
-    context: ImportContext,
-) -> Topology:
+    state: Mapping[str, Any], indices: Array, columns: ColumnIds, ids: Array | None, path: Path, context: ImportContext
+) -> tuple[dict[str, int], list[EdgeData]]:
     """Split the relations of a heterogeneous graph, ids counted from 0 in each type."""
     tensors = state["independent_tensors"]
     kinds = _tensor(tensors, "type_per_edge", path)
@@ -98,7 +83,7 @@ def _separate(
         edge = EdgeData(relation, arrays["src"], arrays["dst"], f"{path}: {':'.join(relation)}")
         edge.edge_ids = None if ids is None else arrays["id"]
         edges.append(edge)
-    return Topology({name: end - begin for name, (begin, end) in place.items()}, edges)
+    return {name: end - begin for name, (begin, end) in place.items()}, edges
 
 
 def _state(value: Any, path: Path) -> Mapping[str, Any]:
@@ -113,7 +98,7 @@ def _state(value: Any, path: Path) -> Mapping[str, Any]:
     raise MissingError(f"{path}: expected {WHAT}, found none; preprocess the dataset again, or import its own edges")
 
 
-def _tensor(tensors: Mapping[str, Any], name: str, path: Path) -> npt.NDArray[Any]:
+def _tensor(tensors: Mapping[str, Any], name: str, path: Path) -> Array:
     array = to_array(tensors.get(name), path, f"{path}: {name}")
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise _wrong(path, f"no {name}")

@@ -1,13 +1,8 @@
 """Format ``igb``: IGB and IGBH trees, and any tree of their shape (MAG240M's too).
 
-``TYPE/node_feat.npy``, ``TYPE/node_label_19.npy`` (or ``_2K``, or ``node_label.npy``), ``TYPE/train_idx.npy``...,
-``SRC__NAME__DST/edge_index.npy`` of shape (E, 2); with three underscores (MAG240M) of shape (2, E). Every shape
-but (2, 2) tells its orientation, so the rule matters for that one alone. Types need no folder: what is known of
-a type without features is its count, from ``TYPE/num_nodes.txt``, ``meta.json`` (``{"num_nodes": {TYPE: N}}``),
-MAG240M's ``meta.pt``, labels, option ``num_nodes``, or else the largest id.
-
-The features of paper and author and the labels in IGB large and full have no numpy header although their names
-end in ``.npy``. Their shape follows from the size of the file; see `tiering.datasets.nodes`.
+``TYPE/node_feat.npy``, ``TYPE/node_label_19.npy`` (or ``_2K``, or ``node_label.npy``), ``TYPE/train_idx.npy``..., and
+``SRC__NAME__DST/edge_index.npy`` of shape (E, 2); with three underscores (MAG240M) of shape (2, E). The number of nodes
+is in ``TYPE/num_nodes.txt``, ``meta.json`` or MAG240M's ``meta.pt``. Files of IGB large and full have no numpy header.
 """
 
 from __future__ import annotations
@@ -58,10 +53,7 @@ def _relation_folders(path: Path, sign: str) -> dict[Path, tuple[Relation, bool]
 
 
 def find_tree(path: Path, sign: str = EDGES) -> Path | None:
-    """Return the folder with the relations: `path`, ``path/processed``, or the one ``path/SIZE/processed``.
-
-    A relation's folder holds the file `sign`.
-    """
+    """Return the folder of the folders with `sign`: `path`, ``path/processed``, or the one ``path/SIZE/processed``."""
     for folder in (path, path / "processed"):
         if _relation_folders(folder, sign):
             return folder
@@ -87,7 +79,7 @@ def open_tree(tree: Path, context: ImportContext, sign: str, read_edges: EdgeRea
     size = tree.parent.name if tree.name == "processed" else tree.name
     edges = []
     for folder, (relation, pairs) in _choose(tree, context.options.relations, sign).items():
-        edges.append(read_edges(folder, relation, context, pairs=pairs))
+        edges.append(read_edges(folder, relation, context, pairs))
         context.known.add(folder)
         context.record_ignored(entries(folder))
     types = sorted({t for edge in edges for t in (edge.relation[0], edge.relation[2])})
@@ -101,7 +93,7 @@ def open_tree(tree: Path, context: ImportContext, sign: str, read_edges: EdgeRea
         arrays = read_node_folder(_node_files(folder, size, stated, context), context)
         if arrays.labels is not None and not arrays.splits and context.options.split in (None, OFFICIAL):
             arrays.splits = _read_torch_splits(tree, context)
-        nodes[node_type] = make_nodes(node_type, arrays, edges, context, str(folder))
+        nodes[node_type] = make_nodes(node_type, arrays, edges, context)
         context.known.add(folder)
         if is_folder(folder):
             labels = [entry.name for entry in entries(folder) if entry.match("node_label*.npy")]
@@ -128,7 +120,6 @@ def _read_torch_splits(tree: Path, context: ImportContext) -> dict[str, SplitArr
 
 
 def _choose(tree: Path, wanted: tuple[str, ...], sign: str) -> dict[Path, tuple[Relation, bool]]:
-    """Return the relations asked for, by folder; by default all."""
     folders = _relation_folders(tree, sign)
     by_name = {relation_key(relation): folder for folder, (relation, _) in folders.items()}
     by_name |= {folder.name: folder for folder in folders}

@@ -1,8 +1,6 @@
 """Format ``mtx``: a square sparse matrix of the Matrix Market, plain or gzip: a header, then text of edges, ids from 1.
 
-Entry (i, j) is edge i -> j. A symmetric matrix holds one triangle: an entry off the diagonal is two edges, i -> j and
-then j -> i. Values (real, integer) are weights if ``--weight-column value`` asks for them. Cost: as of text
-(`tiering.datasets.readers.edge_list`).
+Entry (i, j) is edge i -> j, of a symmetric matrix also j -> i. Values are weights if ``--weight-column value`` asks.
 """
 
 from __future__ import annotations
@@ -17,8 +15,8 @@ from tiering.artifacts.regular import require_file
 from tiering.datasets.edge_sink import EdgeSink
 from tiering.datasets.import_context import Detector, ImportContext, Reader
 from tiering.datasets.options import node_count
-from tiering.datasets.readers.edge_list import BANNER, read_edges
-from tiering.datasets.text import BLANK, ColumnParser, TextBlock, TextSyntax, find_data, read_blocks, starts_with
+from tiering.datasets.readers.edge_list import read_edges
+from tiering.datasets.text import BANNER, BLANK, ColumnParser, TextBlock, TextSyntax, find_data, is_mtx, read_blocks
 from tiering.errors import InputError, quoted
 from tiering.formats.dataset import Dataset
 
@@ -64,7 +62,6 @@ def _open_matrix(path: Path, context: ImportContext) -> Dataset:
 
 
 def _read_banner(path: Path) -> tuple[str, str]:
-    """Return field and symmetry as the first line says."""
     first = next(read_blocks(path, "reading the header"), TextBlock(b"")).raw.split(b"\n", 1)[0]
     banner = first[:200].decode(errors="replace").lower().split()
     kinds = [f"{BANNER.decode().lower()} matrix coordinate {field} {way}" for field in _FIELDS for way in _SYMMETRIES]
@@ -78,12 +75,9 @@ def _read_banner(path: Path) -> tuple[str, str]:
 
 
 def _parse_size(path: Path, line: int, text: str) -> tuple[int, int]:
-    """Return the numbers of nodes and entries as the first line that is no comment says."""
     if not re.fullmatch(r"\d{1,18}\s+\d{1,18}\s+\d{1,18}", text):
-        raise InputError(
-            f"{path}: line {line}: expected numbers of rows, columns and entries, found {quoted(text)}; was a download "
-            "interrupted?"
-        )
+        problem = f"line {line}: expected numbers of rows, columns and entries, found {quoted(text)}"
+        raise InputError(f"{path}: {problem}; was a download interrupted?")
     rows, columns, entries = map(int, text.split())
     if rows != columns:
         raise InputError(
@@ -108,6 +102,6 @@ READER = Reader(
     frozenset({"weight_column"}),
     file=Detector(
         "a Matrix Market file (.mtx, also .gz)",
-        lambda path: ".mtx" in [suffix.lower() for suffix in path.suffixes[-2:]] or starts_with(path, BANNER),
+        lambda path: ".mtx" in [suffix.lower() for suffix in path.suffixes[-2:]] or is_mtx(path),
     ),
 )

@@ -1,13 +1,9 @@
 """Formats ``npy``, ``csc`` and ``csr``: numpy files in one directory, of one homogeneous graph.
 
-``npy``: ``edge_index.npy`` (2, E) or (E, 2), int32 or int64; and, each if there is one: ``node_feat.npy`` (N, dim),
-``node_label.npy`` (N,), ``train_idx.npy``, ``val_idx.npy``, ``test_idx.npy`` (ids or masks), ``edge_weight.npy``,
-``edge_type.npy``, ``edge_id.npy`` (E,), ``edge_feat.npy`` (E, dim), ``num_nodes.txt``. Node type ``node``, relation
-``node:to:node``.
-
-``csc`` and ``csr``: ``indptr.npy`` (nodes + 1,) and ``indices.npy`` (E,) in place of ``edge_index.npy``, here or in a
-tree as of format `igb`. The list of node k, ``indices[indptr[k]:indptr[k + 1]]``, holds in a ``csc`` the sources of the
-edges that end at k, in a ``csr`` the destinations of those that begin there. Edge values run along the indices.
+``npy`` has ``edge_index.npy``, (2, E) or (E, 2); the others ``indptr.npy`` and ``indices.npy``, here or in a tree as of
+format `igb`: the list of node k, ``indices[indptr[k]:indptr[k + 1]]``, holds in a ``csc`` the sources of the edges that
+end at k, in a ``csr`` the destinations of those that begin there. Further files: `SPLIT_FILES`, `EDGE_FILES`,
+``node_feat.npy``, ``node_label.npy``, ``num_nodes.txt``.
 """
 
 from __future__ import annotations
@@ -31,6 +27,7 @@ from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import ColumnIds, Dataset, EdgeData
 from tiering.options import spell_flag
 
+Array = npt.NDArray[Any]
 LABEL_NAMES = ("node_label.npy", "node_labels.npy")
 INDPTR, INDICES = "indptr.npy", "indices.npy"
 
@@ -40,9 +37,9 @@ def open_folder(
 ) -> Dataset:
     """Return one graph of one node type and relation, whose edges `read_edges` reads from the folder."""
     context.notes["node_types"] = [NODE]
-    edges = read_edges(path, RELATION, context)
+    edges = read_edges(path, RELATION, context, False)
     arrays = read_node_folder(NodeFiles(path, NODE, LABEL_NAMES, stated_count=stated_count), context)
-    nodes = make_nodes(NODE, arrays, [edges], context, str(path))
+    nodes = make_nodes(NODE, arrays, [edges], context)
     context.record_ignored(entries(path))
     return context.dataset(path.name, {NODE: nodes}, [edges])
 
@@ -56,10 +53,8 @@ def _open_lists(path: Path, context: ImportContext, *, by_source: bool) -> Datas
     folder = find_lists(path)
     read = partial(_read_lists, by_source=by_source)
     if folder is None:
-        raise MissingError(
-            f"{path}: expected {INDPTR} and {INDICES}, or folders SRC__NAME__DST that hold them, found neither; check "
-            "the path or choose another --format"
-        )
+        problem = f"expected {INDPTR} and {INDICES}, or folders SRC__NAME__DST that hold them, found neither"
+        raise MissingError(f"{path}: {problem}; check the path or choose another --format")
     if file_exists(folder / INDPTR, "offsets of lists"):
         if ignored := sorted(TREE_OPTIONS & set(context.notes["options"])):
             what = "has no meaning for one relation in one directory"
@@ -68,14 +63,11 @@ def _open_lists(path: Path, context: ImportContext, *, by_source: bool) -> Datas
     return open_tree(folder, context, INDPTR, read)
 
 
-def _read_lists(
-    folder: Path, relation: Relation, context: ImportContext, *, pairs: bool = False, by_source: bool = False
-) -> EdgeData:
+def _read_lists(folder: Path, relation: Relation, context: ImportContext, _: bool, *, by_source: bool) -> EdgeData:
     indices = context.open_npy(path := folder / INDICES, "one id per edge").column("i", "ids of dtype int32 or int64")
     if indices.dtype.itemsize < 4:
-        raise InputError(
-            f"{path}: expected ids of dtype int32 or int64, found {indices.dtype}; convert with array.astype('int64')"
-        )
+        problem = f"expected ids of dtype int32 or int64, found {indices.dtype}"
+        raise InputError(f"{path}: {problem}; convert with array.astype('int64')")
     indptr = context.open_npy(folder / INDPTR, "offsets of lists").column("iu", "whole numbers")
     ends = list_ends(indptr, indices, folder / INDPTR, context, by_source=by_source)
     edges = EdgeData(relation, *ends, where=str(path))
@@ -84,18 +76,15 @@ def _read_lists(
 
 
 def list_ends(
-    indptr: npt.NDArray[Any],
-    indices: npt.NDArray[Any],
+    indptr: Array,
+    indices: Array,
     path: Path,
     context: ImportContext,
     *,
     by_source: bool = False,
     count: int | None = None,
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return sources and destinations of edges in lists of `indices`, by destination or source; one is `ColumnIds`.
-
-    The offsets, from the file `path`, are checked in one pass. `count`: number of lists there must be.
-    """
+) -> tuple[Array, Array]:
+    """Return both ends of edges in lists of `indices`, one as `ColumnIds`; `path` is that of the offsets."""
     where = str(path) if path.name == INDPTR else f"{path}: indptr"
     if indptr.shape[0] == 0 or count not in (None, indptr.shape[0] - 1):
         expected = "one offset more than there are nodes" if count is None else f"{count + 1} offsets"
@@ -117,11 +106,9 @@ def list_ends(
             offsets[part] = block
         before = int(block[-1])
     if before != indices.shape[0]:
-        raise InputError(
-            f"{where}: expected the last offset to be the number of ids in indices, {indices.shape[0]}, found "
-            f"{before}; the two do not belong together"
-        )
-    columns = cast("npt.NDArray[Any]", ColumnIds(offsets, id_bytes(offsets.shape[0] - 1), where))
+        problem = f"expected the last offset to be the number of ids in indices, {indices.shape[0]}, found {before}"
+        raise InputError(f"{where}: {problem}; the two do not belong together")
+    columns = cast("Array", ColumnIds(offsets, id_bytes(offsets.shape[0] - 1), where))
     return (columns, indices) if by_source else (indices, columns)
 
 

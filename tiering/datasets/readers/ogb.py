@@ -1,13 +1,8 @@
 """Format ``ogb``: node datasets of the Open Graph Benchmark as they are downloaded, of one node type and relation.
 
-Large ones (papers100M) have ``raw/data.npz`` with deflated arrays ``edge_index`` (2, E), ``node_feat`` (N, dim),
-``num_nodes_list``, and ``raw/node-label.npz``; small ones ``raw/edge.csv.gz``, ``node-feat.csv.gz``,
-``node-label.csv.gz``, ``num-node-list.csv.gz``. Either may have features of edges, ``edge_feat`` or
-``edge-feat.csv.gz``. Labels of several columns, as those of proteins, are left out. Splits are in
-``split/SCHEME/{train,valid,test}.csv.gz`` or ``split_dict.pt``.
-
-Nothing of this can be mapped: edges, their features and labels are unpacked once, into memory or temporary files, and
-features of nodes once, into the graph that is written.
+Large ones (papers100M) have ``raw/data.npz`` and ``raw/node-label.npz`` with deflated arrays; small ones text,
+``raw/edge.csv.gz``, ``node-feat.csv.gz``... Labels of several columns, as those of proteins, are left out. Nothing of
+this can be mapped: it is unpacked once, features of nodes into the graph that is written.
 """
 
 from __future__ import annotations
@@ -63,14 +58,12 @@ def _open_ogb(path: Path, context: ImportContext) -> Dataset:
         add_edge_values(edges, EDGE_FEATURES, column, context)
     if context.options.split in (None, OFFICIAL):
         arrays.splits = _read_splits(path, files.num_nodes, context)
-    nodes = make_nodes(NODE, arrays, [edges], context, str(path))
+    nodes = make_nodes(NODE, arrays, [edges], context)
     context.record_ignored(entries(raw))
     return context.dataset(path.name, {NODE: nodes}, [edges])
 
 
 class _Archive:
-    """``data.npz`` and ``node-label.npz``."""
-
     def __init__(self, raw: Path, context: ImportContext) -> None:
         self._context, self._path = context, raw / DATA
         self._members = open_npz(self._path, "the graph", context)
@@ -122,8 +115,6 @@ class _Archive:
 
 
 class _Texts:
-    """Packed texts without names of columns."""
-
     def __init__(self, raw: Path, context: ImportContext) -> None:
         self._context, self._raw = context, raw
         path = raw / "num-node-list.csv.gz"
@@ -163,7 +154,6 @@ class _Texts:
 
 
 def _read_numbers(path: Path, what: str, most: int, context: ImportContext) -> npt.NDArray[Any]:
-    """Return the rows of a text of one column, at most so many."""
     rows = open_packed_text(path, what, "int64", context)
     if rows.dim != 1:
         raise InputError(f"{path}: expected {what}, 1 in a line, found {rows.dim}; get the file again")
@@ -177,7 +167,6 @@ def _read_numbers(path: Path, what: str, most: int, context: ImportContext) -> n
 
 
 def _read_splits(path: Path, count: int, context: ImportContext) -> dict[str, SplitArray]:
-    """Return the splits of the only scheme."""
     folder = path / "split"
     if not is_folder(folder):
         return {}

@@ -1,8 +1,7 @@
 """Format ``parquet``: edges as columns of one parquet file or of all those in a directory, streamed by row group.
 
-Files of a directory are read in the order of their names: the order of edges over files is defined nowhere else.
-Columns of text are names (`tiering.datasets.name_ids`). Cost: one pass, 16 bytes of temporary disk per edge (24 with
-weights), memory for a million rows; none of it where tasks read the files, by ranges of rows.
+Files of a directory are read in the order of their names. Columns of text are names. Cost: one pass, 16 bytes of
+temporary disk per edge (24 with weights), memory for a million rows; none of it where tasks read ranges of the files.
 """
 
 from __future__ import annotations
@@ -129,10 +128,7 @@ def _check_columns(file: Path, schema: Any, chosen: dict[str, str], named: bool)
 
 @dataclass(frozen=True)
 class ParquetColumn:
-    """A column of the edges of a relation, in files that every machine sees under the same path.
-
-    It stands for an array of shape (rows,) in `tiering.formats.dataset.EdgeData`; tasks read ranges of it.
-    """
+    """A column of edges in files that every machine sees; tasks read ranges of it as of an array."""
 
     files: tuple[str, ...]
     rows: tuple[int, ...]  # rows of each file
@@ -177,7 +173,6 @@ class ParquetColumn:
 
 
 def _open(file: Path) -> Any:
-    """Open a Parquet file with checksums of pages; `InputError` if it is damaged."""
     try:
         return pa_parquet.ParquetFile(file, buffer_size=BUFFER_BYTES, page_checksum_verification=True)
     except _DAMAGES as error:
@@ -188,10 +183,7 @@ def _open(file: Path) -> Any:
 def _batches(
     file: Path, columns: list[str], begin: int = 0, end: int | None = None, rows: int | None = None
 ) -> Iterator[tuple[int, Any]]:
-    """Yield rows [begin, end) of a file, by default all, as first row and piece: a small file may hold any number.
-
-    `rows`: number of rows of the file when it was described.
-    """
+    """Yield rows [begin, end), by default all, as first row and piece; `rows`: of the file when it was described."""
     with _open(file) as table:
         found = table.metadata.num_rows
         if rows not in (None, found):

@@ -1,9 +1,7 @@
 """Format ``pyg``: `Data` or `HeteroData` of PyG in a file of ``torch.save``, as it is or as `InMemoryDataset` saves it.
 
-The file, or a directory with ``data.pt``, ``geometric_data_processed.pt`` or ``processed/`` with one of them. It is
-read without PyG and without running anything (`tiering.formats.torch_file`). Features that lie in the file one row
-behind the other stay there. Sparse matrices (``adj_t``) are refused. A homogeneous graph has node type ``node`` and
-relation ``node:to:node``.
+It is read without PyG and without running anything (`tiering.formats.torch_file`). Features that lie in the file one
+row behind the other stay there. Sparse matrices (``adj_t``) are refused.
 """
 
 from __future__ import annotations
@@ -90,7 +88,6 @@ def _mapping(state: Mapping[str, Any], name: str, where: str) -> Mapping[Any, An
 
 
 def _require_one(slices: Any, where: str, depth: int = 4) -> None:
-    """Refuse what `InMemoryDataset` made of several graphs."""
     if isinstance(slices, dict):
         for part in slices.values() if depth else ():
             _require_one(part, where, depth - 1)

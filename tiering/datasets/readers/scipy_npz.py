@@ -1,9 +1,7 @@
 """Format ``npz``: a square sparse matrix that ``scipy.sparse.save_npz`` wrote; entry (i, j) is edge i -> j.
 
-The path is the file, or a directory with one such file and the nodes' files of format `npy` (``node_feat.npy``,
-``node_label.npy``, ``train_idx.npy``...) and ``edge_weight.npy``, ``edge_type.npy``... in the order of the entries.
-The matrix is a ``coo``, ``csr`` or ``csc``; its values are not read. Arrays are unpacked once, into memory or temporary
-files.
+The path is the file, or a directory with it and the files of nodes and edges of format `npy`. The matrix is a ``coo``,
+``csr`` or ``csc``; its values are not read. Arrays are unpacked once, into memory or temporary files.
 """
 
 from __future__ import annotations
@@ -38,11 +36,11 @@ def _open_matrix(path: Path, context: ImportContext) -> Dataset:
     stated = f"{matrices[0]}: shape", count
     if folder:
         read_edge_values(folder, edges, context)
-        return open_folder(folder, context, lambda *_, **__: edges, stated)
-    for name in sorted(RAW_OPTIONS & set(context.notes["options"])):  # it would be ignored
-        raise InputError(f"{spell_flag(name)}: has no meaning for one file; give the directory with the features")
+        return open_folder(folder, context, lambda *_: edges, stated)
+    if ignored := sorted(RAW_OPTIONS & set(context.notes["options"])):
+        raise InputError(f"{spell_flag(ignored[0])}: has no meaning for one file; give the directory with the features")
     context.notes["node_types"] = [NODE]
-    nodes = make_nodes(NODE, NodeArrays(counts=[stated]), [edges], context, str(path))
+    nodes = make_nodes(NODE, NodeArrays(counts=[stated]), [edges], context)
     return context.dataset(path.stem, {NODE: nodes}, [edges])
 
 
@@ -55,10 +53,8 @@ def _read_matrix(path: Path, context: ImportContext) -> tuple[EdgeData, int]:
     if layout not in _LAYOUTS:
         raise InputError(f"{path}: expected a matrix {', '.join(_LAYOUTS)}, found {layout[:20]!r}; save matrix.tocsr()")
     if len(shape) != 2 or shape[0] != shape[1]:
-        raise InputError(
-            f"{path}: expected a square matrix, of which a row and a column are a node, found shape {shape}; write "
-            "edges between two types of nodes as format igb or csr"
-        )
+        problem = f"expected a square matrix, of which a row and a column are a node, found shape {shape}"
+        raise InputError(f"{path}: {problem}; write edges between two types of nodes as format igb or csr")
     count = node_count(shape[0], f"{path}: shape")
 
     def ids(name: str) -> npt.NDArray[Any]:
