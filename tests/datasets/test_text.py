@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import random
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -178,3 +180,11 @@ def test_comments_are_said_by_the_import_its_dry_run_tasks_and_chains(tmp_path: 
         ("run", tmp_path / "chain.toml"),
     ):
         assert f"{tmp_path}/e.csv: lines left out as comments: 2" in tiering_cli(*command).ok().err, command
+
+
+def test_an_interpreter_that_read_text_ends_well(tmp_path):
+    """Arrow's threads, which may outlive the interpreter, hold nothing of Python: that aborted a third of them."""
+    (tmp_path / "e.txt").write_text("0 1\n")
+    program = f"import tiering.datasets; tiering.datasets.open_dataset({str(tmp_path / 'e.txt')!r}).close()"
+    for _ in range(4):
+        subprocess.run([sys.executable, "-c", program], check=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import gzip
-import io
 import re
 import zlib
 from collections.abc import Iterator
@@ -327,8 +326,11 @@ class ColumnParser:
         ids, quoted = pa.string() if self.named else pa.int64(), delimiter != "\t" and b'"' in text
         kinds = {str(i): pa.float64() if name == "weight" else ids for name, i in self.columns.items()}
         names, size = [str(i) for i in range(self.width)], len(text) + 1 if quoted else block_size
+        # A copy that knows no Python: threads of Arrow that drop it while the interpreter ends would abort.
+        copy = pa.allocate_buffer(len(text))
+        pa.FixedSizeBufferWriter(copy).write(text)
         return pa_csv.read_csv(
-            io.BytesIO(text),
+            pa.BufferReader(copy),
             pa_csv.ReadOptions(column_names=names, block_size=size),
             pa_csv.ParseOptions(delimiter=delimiter, quote_char='"' if quoted else False, newlines_in_values=quoted),
             pa_csv.ConvertOptions(include_columns=list(kinds), column_types=kinds, null_values=[]),
