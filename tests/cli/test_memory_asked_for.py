@@ -19,7 +19,11 @@ MIB = 1 << 20
 COMMANDS = {
     "import": "import data",
     "import with edge ids": "import data --edge-ids",
-    "score": "score graph --method wrpr",
+    "import with changes": "import data --reverse-edges --deduplicate",
+    **{
+        f"score by {method}": f"score graph --method {method} --fanouts 3,3"
+        for method in ("wrpr", "presample", "hybrid")
+    },
     "reorder": "reorder graph --scores scores",
     "reorder with features": "reorder graph --scores scores --features --first first.npy",
     "layout": "layout reordered --cpu 10% --ssd ssd",

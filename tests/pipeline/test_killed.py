@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -50,37 +49,33 @@ STAGES = {
 }
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_killed_stage_leaves_nothing_that_opens(tmp_path: Path, stage: str) -> None:
-    chain(toy_dataset(tmp_path / "data", 4, featureless=0, min_nodes=30), tmp_path)
-    names = {name: str(tmp_path / name) for name in ("graph", "scores", "reordered", "out", "ssd")}
+def kill(stage: str, folder: Path) -> str:
+    """Kill a stage where it stops; return its command."""
+    chain(toy_dataset(folder / "data", 4, featureless=0, min_nodes=30), folder)
+    names = {name: str(folder / name) for name in ("graph", "scores", "reordered", "out", "ssd")}
     patch, run = (text.format(**names) for text in STAGES[stage])
     script = STOPPED.format(patch=patch, run=run)
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "reached\n"
-    process.send_signal(signal.SIGKILL)
+    assert process.stdout is not None and process.stdout.readline() == "reached\n"
+    process.kill()
     process.communicate()
+    return run
 
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_killed_stage_leaves_nothing_that_opens(tmp_path: Path, stage: str) -> None:
+    run = kill(stage, tmp_path)
     with pytest.raises(MissingError):
         tiering.check(tmp_path / "out")
-    exec(run.format(**names), {"pipeline": pipeline})  # noqa: S102 - the same command, in this process
+    exec(run, {"pipeline": pipeline})  # noqa: S102 - the same command, in this process
     assert tiering.check(tmp_path / "out", "full") == []
     left = [path for path in [*tmp_path.iterdir(), *(tmp_path / "ssd").glob("*")] if path.name.startswith(".")]
     assert left == []
 
 
 def test_a_killed_layout_with_other_options_leaves_no_image(tmp_path: Path) -> None:
-    *_, reordered = chain(toy_dataset(tmp_path / "data", 4, featureless=0, min_nodes=30), tmp_path)
-    names = {name: str(tmp_path / name) for name in ("reordered", "out", "ssd")}
-    patch, run = (text.format(**names) for text in STAGES["layout"])
-    script = STOPPED.format(patch=patch, run=run)
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "reached\n"
-    process.kill()
-    process.communicate()
-    layout = pipeline.layout(reordered, tmp_path / "out", gpu="20%", ssd=[tmp_path / "ssd"])
+    kill("layout", tmp_path)
+    layout = pipeline.layout(tmp_path / "reordered", tmp_path / "out", gpu="20%", ssd=[tmp_path / "ssd"])
     assert set(tree_bytes(tmp_path / "ssd")) == {
         f"{layout.images[0].parent.name}/{name}" for name in ("layout", "ssd-0-of-1")
     }
