@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-from fresh_process import in_fresh_process
 
 
 @pytest.fixture
@@ -302,24 +301,6 @@ def test_the_table_in_the_docs_is_what_is_printed(tiering_cli, shared_data, repo
     lines = [line.rstrip() for line in out.splitlines() if line.strip() and not line.startswith("─")]
     begin = next(k for k, line in enumerate(lines) if line.startswith("Read from SSD"))
     assert lines[begin:-1] == [line for line in printed if line.strip()]
-
-
-def test_simulated_reading_needs_no_torch(scored, disk):
-    command = f"evaluate {scored[0]} --batch-size 4 --fanouts 2 --rows-in-memory 1KiB --ssd-model {disk}"
-    assert in_fresh_process(modules_of, command.split()) == []
-
-
-def modules_of(command):
-    """Modules of torch after a command."""
-    import contextlib
-    import io
-    import sys
-
-    from tiering.cli.main import main
-
-    with contextlib.redirect_stdout(io.StringIO()):
-        assert main(command) == 0
-    return [name for name in sys.modules if name.partition(".")[0] == "torch"]
 
 
 def test_the_code_in_the_docs_runs(chain, repository, monkeypatch):

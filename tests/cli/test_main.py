@@ -136,12 +136,14 @@ def test_start_up_is_fast_and_imports_little():
 
 
 def test_offline_stages_import_no_torch(tmp_path, tiny_dataset):
+    (tmp_path / "disk.json").write_text('{"reads_per_second": 100000, "bytes_per_second": 1e9}')
     script = f"""
 import sys
 from tiering.cli.main import main
 folder = {str(tmp_path)!r}
 for line in (
     "import tiny --out g", "score g --out s", "evaluate g --scores s --fanouts 5 --epochs 1",
+    "evaluate g --batch-size 4 --fanouts 2 --rows-in-memory 1KiB --ssd-model disk.json",
     "reorder g --scores s --out r", "layout r --cpu 20% --ssd d --out l", "check l --full", "info l",
 ):
     assert main(line.split()) == 0, line

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from warm_processes import Interpreter
 
 # Sends SIGINT when a module is looked for.
 WHILE_LOADING = """
@@ -50,15 +52,10 @@ def test_interrupted_while_modules_load(module: str) -> None:
     assert (found.returncode, found.stderr, found.stdout) == (130, "interrupted\n", "")
 
 
-def begin(folder: Path, dataset: Path, *, deaf: str = "ZeroDivisionError") -> subprocess.Popen[str]:
+def begin(folder: Path, dataset: Path, *, deaf: str = "ZeroDivisionError") -> Interpreter:
     """An import that has done its work."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", STOPPED.format(deaf=deaf), "import", str(dataset), "--out", str(folder / "graph")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None and process.stdout.readline() == "reached\n"
+    process = Interpreter(STOPPED.format(deaf=deaf), "import", dataset, "--out", folder / "graph")
+    process.wait_for("reached\n")
     return process
 
 
@@ -72,21 +69,18 @@ def begin(folder: Path, dataset: Path, *, deaf: str = "ZeroDivisionError") -> su
 )
 def test_what_is_finished_is_kept(tiering_cli, tmp_path, tiny_dataset, number, code, words) -> None:
     process = begin(tmp_path, tiny_dataset)
-    process.send_signal(number)
-    _, said = process.communicate(timeout=60)
-    command = f"tiering import {tiny_dataset} --out {tmp_path / 'graph'}"
-    assert said == f"{words}; what is finished is kept, go on with: {command}\n"
-    assert process.returncode == code
+    os.kill(process.pid, number)
+    done, command = process.wait(), f"tiering import {tiny_dataset} --out {tmp_path / 'graph'}"
+    assert (done.returncode, done.stderr) == (code, f"{words}; what is finished is kept, go on with: {command}\n")
     assert "going on with" in tiering_cli(*command.split()[1:]).ok().err
 
 
 def test_the_second_ends_at_once(tmp_path, tiny_dataset) -> None:
     process = begin(tmp_path, tiny_dataset, deaf="BaseException")
-    process.terminate()
-    assert process.stdout is not None and process.stdout.readline() == "told\n"
-    process.terminate()
-    assert process.wait(timeout=10) == -signal.SIGTERM
-    process.communicate()
+    os.kill(process.pid, signal.SIGTERM)
+    process.wait_for("told\n")
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.wait(10).returncode == -signal.SIGTERM
 
 
 def test_what_was_ignored_stays_so() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import signal
 from pathlib import Path
 
 import pytest
 from toy_datasets import chain, toy_dataset, tree_bytes
+from warm_processes import Interpreter
 
 import tiering
 from tiering import pipeline
@@ -55,10 +55,10 @@ def kill(stage: str, folder: Path) -> str:
     names = {name: str(folder / name) for name in ("graph", "scores", "reordered", "out", "ssd")}
     patch, run = (text.format(**names) for text in STAGES[stage])
     script = STOPPED.format(patch=patch, run=run)
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None and process.stdout.readline() == "reached\n"
+    process = Interpreter(script)
+    process.wait_for("reached\n")
     process.kill()
-    process.communicate()
+    assert process.wait().returncode == -signal.SIGKILL
     return run
 
 
