@@ -27,7 +27,7 @@ from tiering.evaluation.options import EvaluationOptions
 from tiering.evaluation.result import ORACLE, Evaluation
 from tiering.evaluation.ssd_reading import ReadingSpec
 from tiering.formats.graph import Graph
-from tiering.formats.scores import Scores
+from tiering.formats.scores import GIVEN, Scores
 from tiering.formats.train_set import Train, resolve_train
 from tiering.layout.tiers import Capacities
 from tiering.memory import Budget, parse_memory
@@ -140,7 +140,7 @@ def named_scores(graph: Graph, scores: Sequence[Scores]) -> dict[str, Score]:
     named: dict[str, Score] = {}
     for score in scores:
         if graph.order is None and score.graph_digest != graph.digest:
-            how = "--from FILE" if score.user_given else f"--method {score.method}"
+            how = "--from FILE" if score.method == GIVEN else f"--method {score.method}"
             raise InputError(
                 f"{score.path}: computed on another graph than {graph.path} (digest {score.graph_digest}, expected "
                 f"{graph.digest}); run `tiering score {graph.path} {how} --out NEW`"

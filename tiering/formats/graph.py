@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import UserDict
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -22,6 +23,16 @@ from tiering.units import format_bytes, format_count
 def relation_folder(relation: Relation) -> str:
     """Return a relation's folder in a graph: ``relations/SRC__NAME__DST``."""
     return "relations/" + "__".join(relation)
+
+
+def find_relation(path: Path, known: list[Relation], relation: Relation | str | None) -> Relation:
+    """Return the relation of that key, or of that name if it is unique, or the only one; `MissingError` otherwise."""
+    keyed = [one for one in known if relation in (one, relation_key(one))]
+    named = keyed or [one for one in known if relation in (one[1], None)]
+    if len(named) != 1:
+        keys = ", ".join(map(relation_key, known))
+        raise MissingError(f"{path}: no single relation {relation!r}; relations: {keys}")
+    return named[0]
 
 
 class _MappedArrays(UserDict[str, Any]):
@@ -61,14 +72,7 @@ class Graph(Artifact):
 
     def relation(self, relation: Relation | str | None = None) -> Relation:
         """Resolve ``"src:name:dst"``, a bare name that is unique, or ``None`` where there is one relation."""
-        if relation is None and len(self.relations) == 1:
-            return self.relations[0]
-        keyed = [known for known in self.relations if relation in (known, relation_key(known))]
-        named = keyed or [known for known in self.relations if known[1] == relation]
-        if len(named) == 1:
-            return named[0]
-        keys = ", ".join(map(relation_key, self.relations))
-        raise MissingError(f"{self.path}: no single relation {relation!r}; relations: {keys}")
+        return find_relation(self.path, self.relations, relation)
 
     def csc(self, relation: Relation | str | None = None) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Return the adjacency of a relation, mapped read-only: ``indptr`` and ``indices``.

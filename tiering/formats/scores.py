@@ -13,7 +13,7 @@ from tiering.artifacts.manifest import Relation, relation_key
 from tiering.artifacts.problems import Problem, body_problem
 from tiering.description import Part, Table
 from tiering.errors import MissingError
-from tiering.formats.graph import relation_folder
+from tiering.formats.graph import find_relation, relation_folder
 from tiering.formats.skew import skew_plot
 from tiering.units import format_count
 
@@ -30,11 +30,6 @@ class Scores(Artifact):
     def method(self) -> str:
         """Name of the predictor, such as ``wrpr``."""
         return str(self.manifest.body["method"])
-
-    @property
-    def user_given(self) -> bool:
-        """Whether the user has computed the scores."""
-        return self.method == GIVEN
 
     @property
     def graph_digest(self) -> str:
@@ -87,12 +82,7 @@ class Scores(Artifact):
             raise MissingError(
                 f"{self.path}: {self.method} predicts no reads of adjacency; score with presample, vip or hybrid"
             )
-        exact = [one for one in known if relation in (one, relation_key(one))]
-        named = exact or [one for one in known if relation in (one[1], None)]
-        if len(named) != 1:
-            keys = ", ".join(map(relation_key, known))
-            raise MissingError(f"{self.path}: no single relation {relation!r}; relations: {keys}")
-        return self.manifest.array(f"{relation_folder(named[0])}/{ADJACENCY}")
+        return self.manifest.array(f"{relation_folder(find_relation(self.path, known, relation))}/{ADJACENCY}")
 
     def _body_problems(self) -> list[Problem]:
         files = self.manifest.files
