@@ -11,7 +11,7 @@ from tiering.artifacts.overlap import refuse_overlap
 from tiering.errors import CapabilityError, InputError, MissingError
 from tiering.evaluation import plot as draw
 from tiering.evaluation.options import TIERS, EvaluationOptions
-from tiering.evaluation.tables import evaluation_tables, notes_on
+from tiering.evaluation.result import evaluation_tables, notes_on
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
 from tiering.layout import parse_capacities

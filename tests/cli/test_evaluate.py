@@ -243,16 +243,6 @@ def test_simulated_reading(tiering_cli, scored, disk):
     assert several[0]["ssd_reading"] == found != several[1]["ssd_reading"]
 
 
-def test_simulated_reading_of_types(tiering_cli, hetero, disk):
-    graph, scores = hetero
-    judge = ("evaluate", graph, *scores, "--fanouts", "4,4", "--batch-size", 32, "--ssd-model", disk)
-    found = tiering_cli(*judge, "--rows-in-memory", "90%", "--row-bytes", "fos=1KiB", "--json").ok().json
-    (entry,) = found["ssd_reading"]["scores"]["wrpr"]
-    assert entry["bytes"] == int(0.9 * found["num_bytes"]) and 0 < entry["rows"] < found["num_rows"]
-    look_ahead, static = entry["policies"]["look-ahead"], entry["policies"]["static"]
-    assert 0 < look_ahead["seconds_per_batch"] <= static["seconds_per_batch"]
-
-
 def test_simulated_reading_of_a_real_graph(tiering_cli, shared_data, tmp_path, disk):
     """DBLP, rows of 512 bytes, batches of 2 % and less of the nodes: windows read in page order beat rows that stay."""
     graph, scores = tmp_path / "graph", tmp_path / "wrpr"

@@ -8,20 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from judged_graphs import import_graph, star_graph, two_types
+from judged_graphs import star_graph, two_types
 
 from tiering.evaluation import evaluate
-from tiering.evaluation.bootstrap import MAX_GROUPS, Bootstrap, group_of
+from tiering.evaluation.counting import MAX_GROUPS, Bootstrap, group_of
 from tiering.formats.graph import Graph
 from tiering.formats.train_set import resolve_train
 from tiering.layout import parse_capacities
 from tiering.sampling import NeighborSampler, batches
 from tiering.scores import score_graph
-
-
-@pytest.fixture(scope="module")
-def cnr(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    return import_graph(shared_data / "cnr-2000", tmp_path_factory.mktemp("cnr") / "graph")
 
 
 def plain_interval(hits: npt.NDArray[Any], found: npt.NDArray[Any], draws: int) -> tuple[float, float]:
@@ -35,8 +30,9 @@ def plain_interval(hits: npt.NDArray[Any], found: npt.NDArray[Any], draws: int) 
     return float(low), float(high)
 
 
-def test_against_a_plain_bootstrap(cnr: Graph, tmp_path: Path) -> None:
+def test_against_a_plain_bootstrap(cnr_graph: Graph, tmp_path: Path) -> None:
     """Hits of each batch are counted again from the batch itself, with sets."""
+    cnr = cnr_graph
     degree = score_graph(cnr, "degree", tmp_path / "degree")
     shares, tiers = [0.01, 0.1], parse_capacities("1%", cpu="9%", ssd=True)
     result = evaluate(
@@ -56,16 +52,14 @@ def test_against_a_plain_bootstrap(cnr: Graph, tmp_path: Path) -> None:
                 hits.append(len(cached & set(nodes.tolist())))
                 found.append(nodes.size)
         low, high = plain_interval(np.array(hits), np.array(found), 2000)
-        ours = result.scores["degree"].intervals
-        assert ours is not None and result.hit_rates["degree"][at] == sum(hits) / sum(found)
+        ours = result.intervals["degree"]
+        assert result.hit_rates["degree"][at] == sum(hits) / sum(found)
         assert ours[at] == pytest.approx((low, high), abs=0.15 * (high - low))
     # One row size: the gpu tier's share of the bytes is the hit rate at its capacity, and so is its interval.
-    assert result.tiers is not None and result.tiers["degree"].intervals is not None
-    assert result.tiers["degree"].intervals["gpu_memory"] == pytest.approx(ours[0])
-    links = result.tiers["degree"]
-    for link, (low, high) in (links.intervals or {}).items():
-        assert low <= links.shares()[link] <= high
-    assert result.scores["oracle"].intervals is None and "oracle" not in result.bands
+    assert result.tiers is not None and "oracle" not in {**result.intervals, **result.bands}
+    links = result.tiers["degree"].to_json()["links"]
+    assert links["gpu_memory"]["interval"] == pytest.approx(ours[0])
+    assert all(link["interval"][0] <= link["share"] <= link["interval"][1] for link in links.values())
     assert result.tiers["oracle"].intervals is None
 
 
@@ -78,15 +72,15 @@ def test_intervals_of_types_and_links(tmp_path: Path) -> None:
     graph = two_types(tmp_path / "source")
     score = {"s": {"b": [1.0, 0.0]}}
     found = evaluate(graph, score, [1], batch_size=1, epochs=1, shares=[2 / 36], tiers=parse_capacities("2"))
-    curve, types = found.scores["s"], found.types
-    assert curve.hit_rates == [3 / 8] and curve.intervals is not None
-    low, high = curve.intervals[0]
+    assert found.hit_rates["s"] == [3 / 8]
+    ((low, high),) = found.intervals["s"]
     assert low == 1 / 8 and high == 1 / 2
-    assert types["b"].scores["s"].intervals == [(2 * low, 2 * high)]
-    assert types["a"].scores["s"].intervals == [(0, 0)]
-    assert found.tiers is not None and found.tiers["s"].intervals is not None
-    assert found.tiers["s"].shares()["gpu_memory"] == pytest.approx(3 * 2 / 40)
-    assert found.tiers["s"].intervals["gpu_memory"] == pytest.approx((0.2 * 2 * low, 0.2 * 2 * high))
+    assert found.types["b"].intervals["s"] == [[2 * low, 2 * high]]
+    assert found.types["a"].intervals["s"] == [[0, 0]]
+    assert found.tiers is not None
+    link = found.tiers["s"].to_json()["links"]["gpu_memory"]
+    assert link["share"] == pytest.approx(3 * 2 / 40)
+    assert link["interval"] == pytest.approx([0.2 * 2 * low, 0.2 * 2 * high])
 
 
 def test_few_batches(tmp_path: Path) -> None:
@@ -95,13 +89,12 @@ def test_few_batches(tmp_path: Path) -> None:
     score = {"s": {"node": np.arange(10)[::-1]}}
     options: dict[str, Any] = {"train": [1, 2], "epochs": 1, "shares": [0.1, 0.2]}
     one = evaluate(star, score, [1], batch_size=2, **options)
-    assert one.batches == 1 and one.scores["s"].intervals is None and one.bands == {}
-    assert one.to_json()["intervals"] == {"s": [None, None]}
+    assert one.batches == 1 and one.intervals == {"s": [None, None]} and one.bands == {}
     two = evaluate(star, score, [1], batch_size=1, **options)
     # Both read node 0 and themselves: at 1 row always a half; at 2 rows (0 and 1) 1/2, 3/4 or 1.
-    assert two.scores["s"].intervals == [(0.5, 0.5), (0.5, 1.0)]
+    assert two.intervals["s"] == [[0.5, 0.5], [0.5, 1.0]]
     none = evaluate(star, score, [1], batch_size=1, resamples=0, **options)
-    assert none.scores["s"].intervals is None and none.hit_rates == two.hit_rates
+    assert none.intervals == one.intervals and none.hit_rates == two.hit_rates
 
 
 def test_same_seed_same_intervals() -> None:

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from judged_graphs import import_graph
 
-from tiering.datasets.generated import generate
-from tiering.evaluation import bootstrap, counting
+from tiering.evaluation import counting
 from tiering.evaluation.counting import BUCKETS, ReferenceEpochs
 from tiering.formats.graph import Graph
 from tiering.formats.train_set import resolve_train
 from tiering.sampling import AccessCounts, SamplingOptions, batches, make_sampler
-
-
-@pytest.fixture(scope="module")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    folder = tmp_path_factory.mktemp("counted")
-    generate(folder / "data", nodes=3000, edges=30_000, dim=4, classes=3, seed=1, hetero=True)
-    return import_graph(folder / "data", folder / "graph")
 
 
 def reference(graph: Graph, threads: int, batch_size: int) -> ReferenceEpochs:
@@ -28,9 +19,9 @@ def reference(graph: Graph, threads: int, batch_size: int) -> ReferenceEpochs:
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("batch_size", [40, 3])
-def test_tally(graph: Graph, threads: int, batch_size: int) -> None:
+def test_tally(generated: Graph, threads: int, batch_size: int) -> None:
     """Each map counts one type; tasks of one batch and of several."""
-    rng, epochs = np.random.default_rng(0), reference(graph, threads, batch_size)
+    graph, rng, epochs = generated, np.random.default_rng(0), reference(generated, threads, batch_size)
     maps = [(t, rng.integers(0, BUCKETS, graph.num_nodes(t)).astype(np.uint8)) for t in ("paper", "author", "paper")]
     found = epochs.count(maps)
     sums, expected = AccessCounts.zeros(graph), []
@@ -48,12 +39,11 @@ def test_tally(graph: Graph, threads: int, batch_size: int) -> None:
         assert found.accesses.adjacency[r].tolist() == sums.adjacency[r].tolist()
 
 
-def test_groups_and_no_maps(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_and_no_maps(generated: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond `MAX_GROUPS`, neighbouring batches share a group; without maps only accesses are counted."""
-    maps, epochs = [("paper", np.zeros(graph.num_nodes("paper"), np.uint8))], reference(graph, 2, 40)
+    maps, epochs = [("paper", np.zeros(generated.num_nodes("paper"), np.uint8))], reference(generated, 2, 40)
     whole = epochs.count(maps)
-    for module in (bootstrap, counting):
-        monkeypatch.setattr(module, "MAX_GROUPS", 5)
+    monkeypatch.setattr(counting, "MAX_GROUPS", 5)
     hits = epochs.count(maps).hits[0, :, 0]
     assert hits.size == 5 and hits.sum() == whole.hits.sum()
     none = epochs.count([])

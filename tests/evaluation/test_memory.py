@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from memory_group import memory_group
 from toy_datasets import toy_dataset
 
 from benchmarks.rmat import rmat_edges
 from tiering.errors import BudgetError
 from tiering.evaluation import evaluate, named_scores
 from tiering.evaluation.cache_order import competing_rows
-from tiering.evaluation.memory import evaluation_memory
+from tiering.evaluation.counting import evaluation_memory
 from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.graph import Graph
 from tiering.graph import build_graph
@@ -101,14 +100,3 @@ def test_below_the_least_says_how_much_it_needs(rmat: Graph) -> None:
         evaluate(rmat, {}, OPTIONS, memory=own_memory() + 4 * MIB)
     enough = int(str(told.value).split("--memory ")[1].split("MiB")[0])
     assert evaluate(rmat, {}, OPTIONS, epochs=1, memory=f"{enough + 16}MiB").batches
-
-
-def test_inside_a_memory_group(rmat: Graph) -> None:
-    """The kernel's own limit, budget and 10 %."""
-    train = (1 << 21) // 100
-    need = evaluation_memory(rmat, competing_rows(rmat), OPTIONS, scores=0, ssd=False, train=train)
-    budget = need.minimum + 96 * MIB  # the interpreter and its libraries
-    with memory_group(budget + budget // 10) as group:
-        done = group.run("evaluate", rmat.path, "--fanouts", "5,3", "--batch-size", 400, "--epochs", 1, "--threads", 2,
-                         "--memory", budget, "--json")  # fmt: skip
-    assert done.returncode == 0, done.stderr

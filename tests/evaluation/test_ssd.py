@@ -16,19 +16,19 @@ from tiering import pipeline
 from tiering.datasets.generated import generate
 from tiering.errors import InputError
 from tiering.evaluation import evaluate
-from tiering.evaluation.link_traffic import SsdReads, SsdUnits, read_spans
+from tiering.evaluation.cache_order import SsdUnits, read_spans
 from tiering.formats.layout import SsdRows
 from tiering.layout import parse_capacities
 
 
-def walk(begins: list[int], ends: list[int], units: SsdUnits) -> SsdReads:
+def walk(begins: list[int], ends: list[int], units: SsdUnits) -> tuple[int, int]:
     """Page by page: all blocks from the first needed byte of the page to the last."""
     needed: dict[int, list[int]] = {}
     for begin, end in zip(begins, ends, strict=True):
         for byte in range(begin, end):
             needed.setdefault(byte // units.page_bytes, []).append(byte // units.block_bytes)
     blocks = sum(max(each) - min(each) + 1 for each in needed.values())
-    return SsdReads(blocks * units.block_bytes, len(needed))
+    return blocks * units.block_bytes, len(needed)
 
 
 @settings(max_examples=150)
@@ -39,7 +39,7 @@ def test_equals_a_walk_over_the_blocks(data: st.DataObject) -> None:
     row_bytes = data.draw(st.sampled_from([1, 7, 32, 100, 400, 512, 600, 1536, 2408, 5000]))
     rows = np.unique(data.draw(st.lists(st.integers(0, 40), max_size=12))).astype(np.int64)
     begins = SsdRows.plan(0, 41, row_bytes, page).begins(rows, page)
-    found = read_spans(begins, begins + row_bytes, units)
+    found = read_spans(begins, begins + row_bytes, units)[:2]
     assert found == walk(begins.tolist(), (begins + row_bytes).tolist(), units)
 
 
@@ -49,8 +49,7 @@ def test_by_hand() -> None:
 
     def read(*rows: int, block: int = 512) -> tuple[int, int]:
         begins = place.begins(np.array(rows, np.int32), 4096)
-        found = read_spans(begins, begins + 400, SsdUnits(4096, block))
-        return found.bytes, found.pages
+        return read_spans(begins, begins + 400, SsdUnits(4096, block))[:2]
 
     assert read() == (0, 0)
     assert read(0) == (512, 1)
@@ -65,21 +64,18 @@ def test_two_types(tmp_path: Path) -> None:
     """All on SSD. Each batch of one a reads a row of 8 bytes and one of b, of 2: 4 epochs' batches, 2 blocks each."""
     graph = two_types(tmp_path / "source")
     found = evaluate(graph, {"s": {"a": [4, 3, 2, 1]}}, [2], batch_size=1, epochs=3, tiers=parse_capacities(ssd=True))
-    assert found.tiers is not None
-    plan = found.tiers["s"]
-    assert plan.ssd_reads == {"a": SsdReads(12 * 512, 12), "b": SsdReads(12 * 512, 12)}
-    assert plan.device() == {"bytes": 8 * 512, "pages": 8} and plan.device("b") == {"bytes": 4 * 512, "pages": 4}
-    document = found.to_json()["tiers"]["scores"]["oracle"]
-    assert document["links"]["ssd"]["bytes_read_per_epoch"] == 8 * 512
-    assert document["types"]["a"]["links"]["ssd"]["pages_read_per_epoch"] == 4
+    for document in found.to_json()["tiers"]["scores"].values():
+        for part, batches in ((document, 8), (document["types"]["a"], 4), (document["types"]["b"], 4)):
+            ssd = part["links"]["ssd"]
+            assert (ssd["bytes_read_per_epoch"], ssd["pages_read_per_epoch"]) == (batches * 512, batches)
     pages = evaluate(graph, {}, [2], batch_size=4, epochs=1, tiers=parse_capacities(ssd=True), block="4KiB").tiers
-    assert pages is not None and pages["oracle"].device() == {"bytes": 8192, "pages": 2}
+    assert pages is not None and pages["oracle"].ssd_reads is not None
+    assert pages["oracle"].ssd_reads.sum(axis=0).tolist() == [8192, 2]
 
 
 def test_nothing_is_said_without_ssd_or_sizes(tmp_path: Path) -> None:
     graph = two_types(tmp_path / "source")
     found = evaluate(graph, {}, [2], batch_size=1, tiers=parse_capacities("50%", cpu="auto"))
-    assert found.tiers is not None and found.tiers["oracle"].device() is None
     assert found.to_json()["tiers"]["scores"]["oracle"]["links"]["ssd"]["bytes_read_per_epoch"] is None
 
 
@@ -112,8 +108,8 @@ def test_the_loader_reads_the_same(dim: int, page: int, hetero: bool, tmp_path: 
             served = loader.counters()
         asked = {"tiers": parse_capacities("10%", cpu="10%", ssd=True), "page": page, "block": block, "epochs": 1}
         found = evaluate(graph, {"s": scores}, run["fanouts"], batch_size=16, seed=4, **asked)
-        assert found.tiers is not None
-        for node_type, reads in (found.tiers["s"].ssd_reads or {}).items():
-            assert served[node_type]["ssd_read_bytes"] == reads.bytes, (node_type, block)
-            assert served[node_type]["ssd_reads"] <= reads.pages
+        for node_type, entry in found.to_json()["tiers"]["scores"]["s"]["types"].items():
+            ssd = entry["links"]["ssd"]
+            assert served[node_type]["ssd_read_bytes"] == ssd["bytes_read_per_epoch"], (node_type, block)
+            assert served[node_type]["ssd_reads"] <= ssd["pages_read_per_epoch"]
         assert sum(each["ssd_read_bytes"] for each in served.values()) > 0

@@ -19,8 +19,14 @@ from striped_rows import cut
 from tiering.errors import BudgetError, FormatError, InputError
 from tiering.evaluation import evaluate
 from tiering.evaluation.cache_order import Rows
-from tiering.evaluation.memory import ReadingMemory
-from tiering.evaluation.ssd_reading import POLICIES, ReadCost, ReadingSpec, mean_cost, read_pages, row_spans
+from tiering.evaluation.ssd_reading import (
+    POLICIES,
+    ReadCost,
+    ReadingMemory,
+    ReadingSpec,
+    read_pages,
+    row_spans,
+)  # fmt: skip
 from tiering.formats.graph import Graph
 from tiering.memory import Budget, own_memory
 from tiering.readahead.config import divide_slots
@@ -49,16 +55,6 @@ def test_pages_are_those_of_a_walk_over_the_blocks(
     rows = data.draw(st.sets(st.integers(0, sum(count for count, _ in entries) - 1)))
     spans = row_spans(spec_of(entries, page).tables, np.array(sorted(rows), np.uint32))
     assert read_pages(*spans) == plain.page_by_page(rows, plain.extents(entries, page))
-
-
-@given(st.lists(st.tuples(st.integers(0, 99_999), st.integers(0, 10**9)), min_size=1, max_size=5))
-def test_a_mean_adds_up_batches_that_are_read_one_by_one(reads: list[tuple[int, int]]) -> None:
-    found = mean_cost(SPEED, reads)
-    seconds = [SPEED.seconds(requests, nbytes) for requests, nbytes in reads]
-    assert found.seconds == pytest.approx(sum(seconds) / len(reads))
-    requests, sizes = zip(*reads, strict=True)
-    assert found.requests == pytest.approx(sum(requests) / len(reads))
-    assert found.bytes == pytest.approx(sum(sizes) / len(reads))
 
 
 def mean_of(reads: Sequence[tuple[int, int]], speed: DiskSpeed, batches: int) -> ReadCost:

@@ -35,21 +35,21 @@ def test_capacity_is_a_share_of_the_bytes(graph: Graph) -> None:
     found = judged(graph, shares=[0, 0.25, 0.5, 1])
     assert (found.num_rows, found.num_bytes, found.accesses, found.batches) == (6, 36, 8, 4)
     assert found.hit_rates == {"s": [0, 1 / 8, 3 / 8, 1], "oracle": [0, 4 / 8, 5 / 8, 1]}
-    assert found.scores["s"].cached_rows == [0, 1, 3, 6]
-    assert found.scores["oracle"].cached_rows == [0, 2, 3, 6]
+    assert found.cached_rows["s"] == [0, 1, 3, 6]
+    assert found.cached_rows["oracle"] == [0, 2, 3, 6]
 
 
 def test_by_type(graph: Graph) -> None:
     """At 9 bytes the cache holds a0: one of a's 4 reads. At 18 it holds a0, a1, b1: 2 of 4, and 1 of b's 4."""
     types = judged(graph, shares=[0.25, 0.5]).types
     assert list(types) == ["a", "b"]
-    assert [(t.rows, t.row_bytes, t.row_bytes_from, t.accesses, t.touched) for t in types.values()] == [
+    assert [(t.rows, t.row_bytes, t.row_bytes_from, t.accesses, t.touched_rows) for t in types.values()] == [
         (4, 8, "features", 4, 4),
         (2, 2, "features", 4, 2),
     ]
-    assert types["a"].scores["s"].hit_rates == [1 / 4, 2 / 4] and types["a"].scores["s"].cached_rows == [1, 2]
-    assert types["b"].scores["s"].hit_rates == [0, 1 / 4] and types["b"].scores["s"].cached_rows == [0, 1]
-    assert types["b"].scores["oracle"].hit_rates == [1, 1]
+    assert types["a"].hit_rates["s"] == [1 / 4, 2 / 4] and types["a"].cached_rows["s"] == [1, 2]
+    assert types["b"].hit_rates["s"] == [0, 1 / 4] and types["b"].cached_rows["s"] == [0, 1]
+    assert types["b"].hit_rates["oracle"] == [1, 1]
 
 
 def test_traffic(graph: Graph) -> None:
@@ -65,10 +65,11 @@ def test_traffic(graph: Graph) -> None:
         "b": {"gpu": (0, 1), "peer": (1, 1), "cpu": (1, 2), "ssd": (2, 2)},
     }
     assert plan.moved() == {"gpu_memory": 18, "peer_link": 8, "host_link": 6, "ssd": 8}
-    assert plan.shares() == pytest.approx({"gpu_memory": 0.45, "peer_link": 0.2, "host_link": 0.15, "ssd": 0.2})
+    shares = [link["share"] for link in plan.to_json()["links"].values()]
+    assert shares == pytest.approx([0.45, 0.2, 0.15, 0.2])
     assert plan.moved("a") == {"gpu_memory": 16, "peer_link": 8, "host_link": 0, "ssd": 8}
     assert plan.moved("b") == {"gpu_memory": 2, "peer_link": 0, "host_link": 6, "ssd": 0}
-    assert [plan.rows(tier) for tier in ("gpu", "peer", "cpu", "ssd")] == [2, 2, 1, 1]
+    assert [tier["rows"] for tier in plan.to_json()["tiers"].values()] == [2, 2, 1, 1]
     document = found.to_json()["tiers"]
     sizes = {"gpu": "10", "peer": "8", "num_peers": 2, "cpu": "2", "ssd": True}
     assert document["capacities"] == {**sizes, "page_bytes": 4096, "block_bytes": 512}
@@ -123,14 +124,14 @@ def test_types_without_features(tmp_path: Path) -> None:
     assert given.hit_rates["s"] == [3 / 8]
     # What a mapping names is overruled: rows of `a` with 2 bytes and of `b` with 2 make one line by score.
     halved = judged(graph, shares=[0.5], row_bytes={"a": 2, "b": 2})
-    assert halved.num_bytes == 12 and halved.scores["s"].cached_rows == [3]  # a0 a1 a2
+    assert halved.num_bytes == 12 and halved.cached_rows["s"] == [3]  # a0 a1 a2
     assert halved.hit_rates["s"] == [3 / 8]
 
 
 def test_a_type_that_the_score_does_not_know_comes_last(graph: Graph) -> None:
     found = evaluate(graph, {"b": {"b": [1, 1]}}, [2], batch_size=1, epochs=1, shares=[4 / 36, 12 / 36])
     assert found.hit_rates["b"] == [4 / 8, 5 / 8]
-    assert found.types["a"].scores["b"].cached_rows == [0, 1]
+    assert found.types["a"].cached_rows["b"] == [0, 1]
 
 
 def test_a_type_that_nothing_reaches(tmp_path: Path) -> None:
@@ -145,11 +146,11 @@ def test_a_type_that_nothing_reaches(tmp_path: Path) -> None:
     graph = import_graph(source, tmp_path / "graph")
     found = evaluate(graph, {"s": {"c": np.ones(5)}}, [2], batch_size=1, epochs=1, tiers=parse_capacities("50%"))
     assert found.accesses == 0 and found.hit_rates["s"] == found.hit_rates["oracle"] == [0.0] * 6
-    assert found.scores["s"].intervals == [(0.0, 0.0)] * 6
-    document = json.dumps(found.to_json(curves=True), allow_nan=False)
+    assert found.intervals["s"] == [[0.0, 0.0]] * 6
+    document = json.dumps(found.to_json(), allow_nan=False)
     assert json.loads(document)["tiers"]["scores"]["s"]["links"]["host_link"]["share"] == 0
     both = evaluate(graph, {"s": {"c": np.ones(5)}}, [2], batch_size=1, epochs=1, row_bytes=8, shares=[0.5])
-    assert both.types["c"].accesses == 0 and both.types["a"].scores["oracle"].hit_rates == [1.0]
+    assert both.types["c"].accesses == 0 and both.types["a"].hit_rates["oracle"] == [1.0]
 
 
 def test_many_types_fill_more_than_one_map(tmp_path: Path) -> None:
@@ -168,8 +169,7 @@ def test_many_types_fill_more_than_one_map(tmp_path: Path) -> None:
     score = {name: [3.0, 2.0, 1.0] for name in names}
     found = evaluate(graph, {"s": score}, [1], batch_size=1, epochs=4, shares=shares)
     for entry in found.types.values():
-        curve = entry.scores["s"]
-        assert curve.intervals is not None and entry.accesses == 12
-        for rate, (low, high) in zip(curve.hit_rates, curve.intervals, strict=True):
+        assert entry.accesses == 12
+        for rate, (low, high) in zip(entry.hit_rates["s"], entry.intervals["s"], strict=True):
             assert low <= rate <= high
             assert (low == high) == (rate in (0, 1))

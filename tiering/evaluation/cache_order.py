@@ -1,8 +1,7 @@
-"""The order in which a score puts feature rows into caches and tiers, and the buckets that capacities cut it into.
+"""The order in which a score puts feature rows into caches and tiers, and what training then reads over each link.
 
-Rows of all node types are numbered end to end: first row of the type + node. All figures of a score are sums over
-buckets of its order: caches of some sizes, tiers, points of a curve. So the order is cut once at all these capacities,
-and each row remembers only its bucket, in one byte.
+Rows of all node types are numbered end to end: first row of the type + node. An order is cut once at all capacities
+asked for (caches, tiers, points of a curve), and each row remembers only its bucket, in one byte.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from tiering import native
 from tiering.errors import InputError
 from tiering.formats.graph import Graph
 from tiering.formats.graph_checks import take_by_rank
-from tiering.formats.layout import TIERS
+from tiering.formats.layout import SECTOR_BYTES, TIERS, SsdRows
 from tiering.formats.scores import Scores
-from tiering.layout.tiers import Capacities, RankedTable, plan_tiers
+from tiering.layout.tiers import Capacities, RankedTable, parse_page, plan_tiers
+from tiering.units import format_bytes, parse_bytes
 
 FloatArray: TypeAlias = "npt.NDArray[np.float64]"
 IntArray: TypeAlias = "npt.NDArray[np.int64]"
-Score: TypeAlias = "Scores | Mapping[str, npt.ArrayLike]"
-"""A scores artifact, or one vector per node type."""
+Score: TypeAlias = "Scores | Mapping[str, npt.ArrayLike]"  # a scores artifact, or one vector per node type
 RowBytes: TypeAlias = int | Mapping[str, int] | None
 """Bytes of a row of the types without features: see `competing_rows`."""
 Ranges: TypeAlias = "dict[str, dict[str, tuple[int, int]]]"
@@ -35,21 +34,18 @@ Ranges: TypeAlias = "dict[str, dict[str, tuple[int, int]]]"
 
 FEATURES, GIVEN, ASSUMED = "features", "given", "assumed"
 """Source of a row size: the graph's feature table, the caller, none (a row counts as 1 byte)."""
-CHUNK = 1 << 20
-"""Rows processed at a time."""
+CHUNK = 1 << 20  # rows processed at a time
+LINKS = ("gpu_memory", "peer_link", "host_link", "ssd")  # names of the links, fastest first
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Feature rows of all node types that compete for the tiers."""
+    """Feature rows that compete for the tiers: for each node type number, bytes (at least 1) and source of the size."""
 
     types: tuple[str, ...]
-    """Node types in the graph's order."""
     counts: tuple[int, ...]
     row_bytes: tuple[int, ...]
-    """Bytes of a row of each type, at least 1."""
     origins: tuple[str, ...]
-    """For each type `FEATURES`, `GIVEN` or `ASSUMED`."""
 
     @cached_property
     def starts(self) -> IntArray:
@@ -90,8 +86,8 @@ class Rows:
 
     def split(self, order: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
         """Return the rows of each type in an order of all rows."""
-        slices = [self.slice_type(index) for index in range(len(self.types))]
-        return [order] if len(slices) == 1 else [order[(order >= s.start) & (order < s.stop)] for s in slices]
+        ends = list(pairwise(self.starts.tolist()))
+        return [order] if len(ends) == 1 else [order[(order >= first) & (order < end)] for first, end in ends]
 
     def count_fitting(self, order: npt.NDArray[Any], capacities: IntArray) -> IntArray:
         """Return how many rows from the front of `order` fit into each capacity (bytes).
@@ -120,6 +116,28 @@ class Rows:
                 f"{error} (no features: every row counts as 1 B; say what it has with --row-bytes)"
             ) from None
 
+    def join_scores(self, graph: Graph, name: str, score: Score) -> FloatArray:
+        """Return a score, checked, over all rows, in the graph's own ids; a type that it does not know counts as 0."""
+        vectors, known = [], score.node_types if isinstance(score, Scores) else list(score)
+        for node_type, count in zip(self.types, self.counts, strict=True):
+            if node_type not in known:
+                vectors.append(np.zeros(count))
+                continue
+            vector = score.values(node_type) if isinstance(score, Scores) else score[node_type]
+            values = np.asarray(vector, dtype=np.float64)
+            where = f"score {name!r}, node type {node_type!r}"
+            if values.shape != (count,):
+                raise InputError(
+                    f"{where}: expected shape ({count},), one value per node of {graph.path}, found {values.shape}"
+                )
+            for begin in range(0, count, CHUNK):
+                chunk = values[begin : begin + CHUNK]
+                if (bad := np.flatnonzero(~(np.isfinite(chunk) & (chunk >= 0)))).size:
+                    found = f"{chunk[bad[0]]} at node {begin + int(bad[0])}"
+                    raise InputError(f"{where}: expected finite values of 0 or more, found {found}")
+            vectors.append(values if graph.order is None else take_by_rank(values, graph, node_type))
+        return vectors[0] if len(vectors) == 1 else np.concatenate(vectors)
+
 
 def competing_rows(graph: Graph, row_bytes: RowBytes = None) -> Rows:
     """Return the rows that compete for the tiers, with their sizes.
@@ -128,75 +146,39 @@ def competing_rows(graph: Graph, row_bytes: RowBytes = None) -> Rows:
     mapping from node type to number, which may also overrule a feature table's size. Types with features and types with
     a given size compete; where there are none of either, all types do and every row counts as 1 byte.
     """
-    given = _check_row_bytes(graph, row_bytes)
-    chosen: list[tuple[str, int, int, str]] = []
-    for node_type in graph.node_types:
-        count, table = graph.num_nodes(node_type), graph.feature_table(node_type)
-        if node_type in given and (table is None or isinstance(row_bytes, Mapping)):
-            chosen.append((node_type, count, given[node_type], GIVEN))
-        elif table is not None:
-            chosen.append((node_type, count, max(1, table.row_bytes), FEATURES))
-    chosen = chosen or [(t, graph.num_nodes(t), 1, ASSUMED) for t in graph.node_types]
-    types, counts, sizes, origins = zip(*chosen, strict=True)
-    return Rows(types, counts, sizes, origins)
-
-
-def _check_row_bytes(graph: Graph, row_bytes: RowBytes) -> dict[str, int]:
-    if row_bytes is None:
-        return {}
-    sizes = dict(row_bytes) if isinstance(row_bytes, Mapping) else dict.fromkeys(graph.node_types, row_bytes)
+    overruled, sizes = isinstance(row_bytes, Mapping), {}
+    if row_bytes is not None:
+        sizes = dict(row_bytes) if isinstance(row_bytes, Mapping) else dict.fromkeys(graph.node_types, row_bytes)
     for node_type, size in sizes.items():
         if node_type not in graph.node_types:
             raise InputError(f"row bytes: no node type {node_type!r}; types: {', '.join(graph.node_types)}")
         if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or not 1 <= size < 2**40:
             raise InputError(f"row bytes of {node_type!r}: expected a whole number of bytes from 1, found {size!r}")
-    return {node_type: int(size) for node_type, size in sizes.items()}
-
-
-def join_scores(graph: Graph, rows: Rows, name: str, score: Score) -> FloatArray:
-    """Return one score over all competing rows, in the graph's own ids; a type it does not know counts as 0.
-
-    Refuses a vector of the wrong length, and values that are negative or not finite.
-    """
-    vectors = []
-    known = score.node_types if isinstance(score, Scores) else list(score)
-    for node_type, count in zip(rows.types, rows.counts, strict=True):
-        if node_type not in known:
-            vectors.append(np.zeros(count))
-            continue
-        vector = score.values(node_type) if isinstance(score, Scores) else score[node_type]
-        values = np.asarray(vector, dtype=np.float64)
-        where = f"score {name!r}, node type {node_type!r}"
-        if values.shape != (count,):
-            raise InputError(
-                f"{where}: expected shape ({count},), one value per node of {graph.path}, found {values.shape}"
-            )
-        for begin in range(0, count, CHUNK):
-            chunk = values[begin : begin + CHUNK]
-            bad = np.flatnonzero(~(np.isfinite(chunk) & (chunk >= 0)))
-            if bad.size:
-                node = begin + int(bad[0])
-                raise InputError(f"{where}: expected finite values of 0 or more, found {values[node]} at node {node}")
-        vectors.append(values if graph.order is None else take_by_rank(values, graph, node_type))
-    return vectors[0] if len(vectors) == 1 else np.concatenate(vectors)
+    chosen: list[tuple[str, int, int, str]] = []
+    for node_type in graph.node_types:
+        count, table = graph.num_nodes(node_type), graph.feature_table(node_type)
+        if node_type in sizes and (table is None or overruled):
+            chosen.append((node_type, count, int(sizes[node_type]), GIVEN))
+        elif table is not None:
+            chosen.append((node_type, count, max(1, table.row_bytes), FEATURES))
+    chosen = chosen or [(t, graph.num_nodes(t), 1, ASSUMED) for t in graph.node_types]
+    return Rows(*zip(*chosen, strict=True))
 
 
 @dataclass(frozen=True)
 class CacheOrder:
-    """The order of one score, cut into buckets."""
+    """The order of one score, cut into buckets at `edges`: row numbers from 0 to the number of rows.
+
+    `cuts` and `tier_cuts` are the numbers of the edges at which the capacities, and each of `TIERS` (0 in front), end.
+    `positions` are per type those in the ssd tier, -1 for other rows. Without tiers, what tells of them is empty.
+    """
 
     edges: IntArray
-    """Rows from the front to each cut: ascending, from 0 to the number of rows."""
-    buckets: npt.NDArray[np.uint8]
-    """Bucket of each row: b where ``edges[b] <= position of the row < edges[b + 1]``."""
+    buckets: npt.NDArray[np.uint8]  # bucket of each row: b where ``edges[b] <= position of the row < edges[b + 1]``
     cuts: IntArray
-    """Number of the edge at which each capacity ends."""
-    ranges: Ranges | None
-    """Tiers of each type; ``None`` without tiers."""
+    ranges: Ranges
     tier_cuts: IntArray
-    """Number of the edge at which each of `TIERS` ends, 0 in front; empty without tiers."""
     positions: list[npt.NDArray[Any]]
-    """Per type, int32 or int64, shape (nodes,): position in the ssd tier, -1 for other rows; empty without one."""
 
     def count(self, rows: Rows, weights: IntArray | None = None) -> IntArray:
         """Return the rows up to each edge, or the sum of their `weights`: int64, shape (types, edges)."""
@@ -204,37 +186,138 @@ class CacheOrder:
         for index, of_type in enumerate(counts):
             part = rows.slice_type(index)
             # bincount sums in float64: exact below 2^53.
-            sums = np.bincount(
-                self.buckets[part], None if weights is None else weights[part], minlength=self.edges.size - 1
-            )
+            own = None if weights is None else weights[part]
+            sums = np.bincount(self.buckets[part], own, minlength=self.edges.size - 1)
             np.cumsum(sums.astype(np.int64), out=of_type[1:])
         return counts
 
+    @classmethod
+    def cut(
+        cls, rows: Rows, values: FloatArray | IntArray, capacities: IntArray, tiers: Capacities | None, threads: int
+    ) -> CacheOrder:
+        """Sort the rows by `values`, none negative, and cut the order at the capacities (bytes) and tiers.
 
-def cut_order(
-    rows: Rows, values: FloatArray | IntArray, capacities: IntArray, tiers: Capacities | None, threads: int
-) -> CacheOrder:
-    """Sort the rows by `values`, none negative, and cut the order at the capacities (bytes) and tiers.
+        The cuts have at most 256 different positions. Cost: one sort. Memory: up to 44 bytes per row while it runs, 1
+        afterwards; with an ssd tier 5 (9 from 2^31 rows).
+        """
+        order, ranges, positions = rows.sort(values, threads), {}, []
+        fitting = rows.count_fitting(order, capacities)
+        if tiers is not None:
+            by_type = rows.split(order)
+            ranges = rows.plan_tiers([values[own].astype(np.float64) for own in by_type], tiers)
+            for index, own in enumerate(by_type if tiers.ssd else ()):
+                begin, end = ranges[rows.types[index]]["ssd"]
+                position = np.full(own.size, -1, own.dtype)
+                position[own[begin:end] - int(rows.starts[index])] = np.arange(end - begin)
+                positions.append(position)
+        tier_ends = [0, *(sum(own[tier][1] for own in ranges.values()) for tier in TIERS)]
+        edges = np.unique(np.concatenate([[0, rows.size], fitting, tier_ends])).astype(np.int64)
+        buckets = np.empty(rows.size, np.uint8)
+        for bucket, (begin, end) in enumerate(pairwise(edges)):
+            for first in range(begin, end, CHUNK):
+                buckets[order[first : min(end, first + CHUNK)]] = bucket
+        cuts, tier_cuts = (np.searchsorted(edges, ends) for ends in (fitting, tier_ends))
+        return cls(edges, buckets, cuts, ranges, tier_cuts, positions)
 
-    The cuts have at most 256 different positions. Cost: one sort. Memory: up to 44 bytes per row while it runs, 1
-    afterwards; with an ssd tier 5 (9 from 2^31 rows).
+
+@dataclass(frozen=True)
+class SsdUnits:
+    """Sizes in which SSDs are read: the layout's page, and the alignment of direct reads."""
+
+    page_bytes: int = 4096
+    block_bytes: int = SECTOR_BYTES
+
+    @classmethod
+    def parse(cls, page: str | int, block: str | int) -> SsdUnits:
+        """Check the sizes that the user typed: powers of two, the block no larger than the page."""
+        units = cls(parse_page(page), parse_bytes(block, "block"))
+        size = units.block_bytes
+        if not 1 <= size <= units.page_bytes or size & (size - 1):
+            most = format_bytes(units.page_bytes)
+            raise InputError(f"block: expected a power of two up to the page ({most}), such as 512, found {block!r}")
+        return units
+
+
+def read_spans(begins: IntArray, ends: IntArray, units: SsdUnits) -> tuple[int, int, int]:
+    """Return bytes and pages read for rows, and runs of rows that share a page.
+
+    Rows are given by their first byte and the byte behind the last: ascending, no row twice.
     """
-    order = rows.sort(values, threads)
-    fitting = rows.count_fitting(order, capacities)
-    by_type = [] if tiers is None else rows.split(order)
-    ranges = None if tiers is None else rows.plan_tiers([values[own].astype(np.float64) for own in by_type], tiers)
-    tier_ends = [] if ranges is None else [sum(r[tier][1] for r in ranges.values()) for tier in TIERS]
-    edges = np.unique(np.concatenate([[0, rows.size], fitting, tier_ends])).astype(np.int64)
-    buckets = np.empty(rows.size, np.uint8)
-    for bucket, (begin, end) in enumerate(pairwise(edges)):
-        for first in range(begin, end, CHUNK):
-            buckets[order[first : min(end, first + CHUNK)]] = bucket
-    tier_cuts = np.searchsorted(edges, [0, *tier_ends] if ranges is not None else [])
-    positions = []
-    if ranges is not None and tiers is not None and tiers.ssd:
-        for index, own in enumerate(by_type):
-            begin, end = ranges[rows.types[index]]["ssd"]
-            position = np.full(own.size, -1, own.dtype)
-            position[own[begin:end] - rows.slice_type(index).start] = np.arange(end - begin)
-            positions.append(position)
-    return CacheOrder(edges, buckets, np.searchsorted(edges, fitting), ranges, tier_cuts, positions)
+    block, page = units.block_bytes, units.page_bytes
+    first, last = begins // block * block, -(-ends // block) * block
+    pages = (ends - 1) // page - begins // page + 1
+    together = begins[1:] // page == (ends[:-1] - 1) // page
+    # Between two rows of a page lies a gap, which is read too, or they share a block: then it is negative.
+    between = (first[1:] - last[:-1])[together]
+    shared = np.count_nonzero(together)
+    return int((last - first).sum() + between.sum()), int(pages.sum() - shared), begins.size - shared
+
+
+def count_ssd_reads(
+    rows: Rows, positions: Sequence[Sequence[IntArray]], units: SsdUnits, nodes: Mapping[str, IntArray]
+) -> IntArray:
+    """Return bytes and pages read for the unique nodes of a batch: int64, shape (scores, types, 2).
+
+    `positions`: of each score and type, position of each row in the ssd tier, as `CacheOrder` has it. As by the loader
+    (`ext/src/io/read_plan.cpp`), per node type every page that holds a row of the batch is read once, from the block of
+    the first byte needed to the block of the last. (The loader also cuts reads of more than 64 KiB.)
+    """
+    sums = np.zeros((len(positions), len(rows.types), 2), np.int64)
+    for index, (node_type, size) in enumerate(zip(rows.types, rows.row_bytes, strict=True)):
+        place = SsdRows.plan(0, rows.counts[index], size, units.page_bytes)
+        for of_score, by_type in zip(sums, positions, strict=True):
+            read = by_type[index][nodes[node_type]]
+            begins = place.begins(np.sort(read[read >= 0]), units.page_bytes)
+            of_score[index] = read_spans(begins, begins + size, units)[:2]
+    return sums
+
+
+@dataclass(frozen=True)
+class LinkTraffic:
+    """Tiers that one score fills, and what training reads through them; arrays have one entry per type of `rows`.
+
+    Row r of the peer tier lies on GPU r mod P, and batches are spread evenly over the P GPUs, so one read in P of that
+    tier is local like the gpu tier, and the others cross the peer link. Rows of the cpu and the ssd tier cross the host
+    link. Bytes over links are those of the rows; SSDs deliver more: `count_ssd_reads`.
+    """
+
+    rows: Rows
+    ranges: Ranges  # node type and tier -> half-open range of ranks
+    reads: IntArray  # rows read over all epochs: shape (types, tiers)
+    ssd_reads: IntArray | None
+    """Bytes and pages read from the SSDs, over all epochs; ``None`` without ssd tier or known row sizes."""
+    num_peers: int
+    epochs: int
+    intervals: FloatArray | None  # 95 % interval of each link's fraction of all bytes: shape (links, 2)
+
+    def moved(self, node_type: str | None = None) -> dict[str, float]:
+        """Return the bytes per epoch over each link, of one type or all."""
+        return {link: entry["bytes_per_epoch"] for link, entry in self.to_json(node_type)["links"].items()}
+
+    def to_json(self, node_type: str | None = None) -> dict[str, Any]:
+        """Return links and tiers, of all types or one, as `tiering.evaluation.result.Evaluation.to_json` says."""
+        types = [i for i, t in enumerate(self.rows.types) if node_type in (None, t)]
+        sizes, reads = np.array(self.rows.row_bytes)[types], self.reads[types]
+        moved = (link_weights(self.num_peers) @ (sizes @ reads / self.epochs)).tolist()
+        total = sum(moved) or 1.0
+        links: dict[str, dict[str, Any]] = {
+            link: {"bytes_per_epoch": nbytes, "share": nbytes / total}
+            for link, nbytes in zip(LINKS, moved, strict=True)
+        }
+        device = [None, None] if self.ssd_reads is None else (self.ssd_reads[types].sum(axis=0) / self.epochs).tolist()
+        links["ssd"] |= zip(("bytes_read_per_epoch", "pages_read_per_epoch"), device, strict=True)
+        for index, entry in enumerate(links.values() if node_type is None else ()):
+            entry["interval"] = None if self.intervals is None else self.intervals[index].tolist()
+        ranges = [self.ranges[self.rows.types[i]] for i in types]
+        counts = np.array([[own[tier][1] - own[tier][0] for tier in TIERS] for own in ranges])
+        columns = counts.sum(axis=0).tolist(), (sizes @ counts).tolist(), (reads.sum(axis=0) / self.epochs).tolist()
+        names = ("rows", "bytes", "reads_per_epoch")
+        tiers = {t: dict(zip(names, row, strict=True)) for t, *row in zip(TIERS, *columns, strict=True)}
+        by_type = {"types": {t: self.to_json(t) for t in self.rows.types}} if node_type is None else {}
+        return {"links": links, "tiers": tiers, **by_type}
+
+
+def link_weights(num_peers: int) -> FloatArray:
+    """Return the fraction of each tier's reads over each link: float64, shape (links, tiers), columns sum to 1."""
+    local = 1 / num_peers if num_peers else 0.0
+    return np.array([[1, local, 0, 0], [0, 1 - local, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]], np.float64)

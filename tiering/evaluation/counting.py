@@ -1,4 +1,4 @@
-"""Accesses of whole epochs of training, counted with the sampler that training uses."""
+"""Accesses of whole epochs of training, counted with the sampler that training uses; intervals of their ratios."""
 
 from __future__ import annotations
 
@@ -12,48 +12,41 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.manifest import relation_key
-from tiering.evaluation.bootstrap import MAX_GROUPS, group_of
-from tiering.evaluation.cache_order import CHUNK, IntArray
+from tiering.evaluation.cache_order import CHUNK, FloatArray, IntArray, Rows
 from tiering.formats.graph import Graph
+from tiering.memory import Budget
 from tiering.sampling import AccessCounts, EpochPlan, Sampler, SamplingOptions, list_read_bytes, resolve_fanouts
+from tiering.sampling.memory import batch_bytes, sums_bytes
 from tiering.sampling.plan import runs_of_batches
+from tiering.units import format_count
 
-BUCKETS = 256
-"""Most buckets of a bucket map: one byte per node."""
-_MAX_TASK = 8
-"""Most batches that a thread samples at a time."""
-BucketMap: TypeAlias = "tuple[str, npt.NDArray[np.uint8]]"
-"""A node type, and the bucket of each of its nodes."""
+BUCKETS = 256  # most buckets of a bucket map: one byte per node
+MAX_GROUPS = 4096
+"""Batches are resampled one by one up to this number, beyond it in runs of consecutive ones: memory stays bounded."""
+SLACK = 32 << 20  # bytes of small objects, stacks, chunks of vectors, and of what the allocator rounds up
+_MAX_TASK = 8  # most batches that a thread samples at a time
+_TAIL = (1 - 0.95) / 2  # fraction of the draws beyond each end of an interval
+BucketMap: TypeAlias = "tuple[str, npt.NDArray[np.uint8]]"  # a node type, and the bucket of each of its nodes
 Visit: TypeAlias = "Callable[[Mapping[str, IntArray]], npt.NDArray[Any]]"
 """From the unique nodes of a batch per type to an array of whole numbers."""
 
 
 @dataclass(frozen=True)
 class AccessTally:
-    """Accesses of some epochs."""
+    """Accesses of some epochs: sums, and unique nodes by map, group of batches (`group_of`) and bucket."""
 
     accesses: AccessCounts
-    """Sums over all epochs."""
-    hits: IntArray
-    """int64, shape (maps, groups, `BUCKETS`): unique nodes of each bucket in each group of batches (`group_of`)."""
+    hits: IntArray  # int64, shape (maps, groups, `BUCKETS`)
     batches: int
-    """Batches sampled."""
-
-    @property
-    def groups(self) -> int:
-        """Groups of batches."""
-        return int(self.hits.shape[1])
 
 
 @dataclass(frozen=True)
 class ReferenceEpochs:
-    """Epochs of training that an evaluation samples."""
+    """Epochs of training that an evaluation samples; the seed of `options` decides their batches."""
 
     sampler: Sampler
     train: Mapping[str, npt.ArrayLike]
-    """Training nodes per type."""
     options: SamplingOptions
-    """Batch size, and the seed of the run: it decides the batches."""
     epochs: range
     threads: int
 
@@ -101,22 +94,47 @@ class ReferenceEpochs:
         return AccessTally(counts, hits, self.batches)
 
 
-@dataclass(frozen=True)
-class ListReads:
-    """Reads of the adjacency lists of one relation, over all epochs."""
-
-    reads: int
-    """Lists read; one that is read at several hops of a batch, as often."""
-    bytes: float
-    """Bytes touched: `tiering.sampling.list_read_bytes` for each. A mean where hops have different fanouts."""
-
-    def per_epoch(self, epochs: int) -> dict[str, Any]:
-        """Return the counts as JSON holds them."""
-        return {"reads_per_epoch": self.reads / epochs, "bytes_per_epoch": self.bytes / epochs}
+def group_of(batch: int, total: int) -> int:
+    """Return the group of a batch out of `total`: each its own, or `MAX_GROUPS` runs of nearly equal length."""
+    return batch * min(total, MAX_GROUPS) // total
 
 
-def count_list_reads(graph: Graph, counts: AccessCounts, options: SamplingOptions) -> dict[str, ListReads]:
-    """Return the reads of every relation's lists over all epochs, by the relation's key."""
+class Bootstrap:
+    """Confidence intervals of hit rates: seeded draws of groups of batches, the same for all of an evaluation.
+
+    A score does not know the batches, so its hit rate is a ratio of two sums over independent batches. Each draw takes
+    as many batches, with replacement; the middle 95 % of the draws' ratios are the interval, with few groups too narrow
+    by about ``sqrt((groups - 1) / groups)``. There is none with fewer than 2 groups or without `resamples`. The oracle,
+    chosen on these very batches, is exact for them and biased upwards for others, which resampling cannot show.
+    """
+
+    def __init__(self, groups: int, resamples: int, seed: int = 0) -> None:
+        self._weights: FloatArray | None = None
+        if groups >= 2 and resamples:
+            drawn = np.random.default_rng(seed).multinomial(groups, np.full(groups, 1 / groups), size=resamples)
+            self._weights = drawn.astype(np.float64)
+
+    def interval(
+        self, parts: npt.NDArray[Any], wholes: npt.NDArray[Any], mix: FloatArray | None = None
+    ) -> FloatArray | None:
+        """Return the intervals of ``parts.sum(0) / wholes.sum()``: float64, shape (k, 2); 0 where nothing was read.
+
+        `parts`, shape (groups, k), and `wholes`, shape (groups,), are whole numbers, whose sums are exact below 2^53.
+        With `mix`, shape (m, k), the intervals are those of these m sums of the k ratios.
+        """
+        if self._weights is None:
+            return None
+        totals = self._weights @ wholes.astype(np.float64)
+        ratios = (self._weights @ parts.astype(np.float64)) / np.maximum(totals, 1)[:, None]
+        ends: FloatArray = np.quantile(ratios if mix is None else ratios @ mix.T, [_TAIL, 1 - _TAIL], axis=0).T
+        return ends
+
+
+def count_list_reads(graph: Graph, counts: AccessCounts, options: SamplingOptions, epochs: int) -> dict[str, Any]:
+    """Return reads and bytes (`tiering.sampling.list_read_bytes`) of adjacency lists per epoch, also by relation.
+
+    A list that is read at several hops of a batch counts as often. Bytes are a mean where hops have different fanouts.
+    """
     by_relation = {}
     for index, relation in enumerate(graph.relations):
         fanouts = [hop[index] for hop in resolve_fanouts(graph.relations, options.fanouts)]
@@ -126,5 +144,53 @@ def count_list_reads(graph: Graph, counts: AccessCounts, options: SamplingOption
             part = reads[begin : begin + CHUNK]
             degrees = np.diff(indptr[begin : begin + CHUNK + 1])
             total += float((part * list_read_bytes(degrees, indices.itemsize, options.sampler, fanouts)).sum())
-        by_relation[relation_key(relation)] = ListReads(int(reads.sum()), total)
-    return by_relation
+        by_relation[relation_key(relation)] = (int(reads.sum()), total)
+
+    def per_epoch(reads: int, nbytes: float) -> dict[str, float]:
+        return {"reads_per_epoch": reads / epochs, "bytes_per_epoch": nbytes / epochs}
+
+    total_reads, total_bytes = (sum(column) for column in zip(*by_relation.values(), strict=True))
+    relations = {relation: per_epoch(*sums) for relation, sums in by_relation.items()}
+    return {**per_epoch(total_reads, total_bytes), "relations": relations}
+
+
+@dataclass(frozen=True)
+class EvaluationMemory:
+    """Memory need of an evaluation in bytes: `fixed`, and `batch` for each thread that samples."""
+
+    fixed: int
+    batch: int
+    label: str  # the need, for messages
+
+    @property
+    def minimum(self) -> int:
+        """Need with one thread that samples."""
+        return self.fixed + self.batch
+
+    def threads(self, budget: Budget, wanted: int) -> int:
+        """Return how many of the threads wanted have room; raise `BudgetError` below `minimum`."""
+        budget.require(self.minimum, self.label)
+        return max(1, min(wanted, (budget.left() - self.fixed) // max(1, self.batch)))
+
+
+def evaluation_memory(
+    graph: Graph, rows: Rows, options: SamplingOptions, *, scores: int, ssd: bool, train: int = 0
+) -> EvaluationMemory:
+    """Return the need for so many `scores` (the oracle not counted) and training nodes, perhaps with an `ssd` tier.
+
+    Fixed, per order (a score or the oracle): a byte per row for its bucket, with an ssd tier 4 (8 from 2^31 rows) for
+    its position; per score and node type the hits of the groups of batches, 8 MiB. 24 bytes per training node for an
+    epoch's order; what `sums_bytes` says. In addition the larger of: 44 bytes per row while a score is sorted (56 from
+    2^31 rows; 8 more with several types) and the counters; the counters and a batch per thread (`batch_bytes`, twice
+    with an ssd tier).
+    """
+    types, orders = len(rows.types), scores + 1
+    wide = rows.size >= 2**31
+    fixed = orders * rows.size * (1 + ((8 if wide else 4) if ssd else 0))
+    fixed += types * scores * MAX_GROUPS * BUCKETS * 8 + 24 * train + sums_bytes(graph, options)
+    counters = 8 * sum(graph.num_nodes(t) for t in graph.node_types)
+    counters += 8 * sum(graph.num_nodes(relation[2]) for relation in graph.relations)
+    sort = (56 if wide else 44) * rows.size + (8 * rows.size if types > 1 else 0)
+    batch = batch_bytes(graph, options) * (2 if ssd else 1)
+    label = f"evaluate: {scores} scores and the counts of {format_count(rows.size)} rows, and a batch"
+    return EvaluationMemory(fixed + counters + max(0, sort - batch) + SLACK, batch, label)

@@ -1,107 +1,74 @@
-"""The result of an evaluation: numbers, their order in tables, their JSON form."""
+"""The result of an evaluation: numbers, their tables, their JSON form."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
-from tiering.description import Described, Line, Part, Plot
-from tiering.evaluation.cache_order import FloatArray, IntArray
-from tiering.evaluation.counting import ListReads
-from tiering.evaluation.link_traffic import LinkTraffic
-from tiering.evaluation.ssd_reading import SsdReading
+from tiering.description import Described, Line, Part, Plot, Table
+from tiering.evaluation.cache_order import ASSUMED, FloatArray, IntArray, LinkTraffic
+from tiering.evaluation.ssd_reading import STATIC, SsdReading
+from tiering.formats.layout import TIERS
+from tiering.units import format_bytes, format_count, format_share
 
-ORACLE = "oracle"
-"""Name of the ranking by true counts in every result."""
-
-Ends: TypeAlias = "list[tuple[float, float]] | None"
-"""Per capacity the lower and upper end of a 95 % interval; ``None`` where there is none."""
+ORACLE = "oracle"  # name of the ranking by true counts in every result
+_LINKS = {"gpu_memory": "GPU memory", "peer_link": "peer link", "host_link": "host link", "ssd": "SSD"}
+_LABEL = 28  # characters
 
 
 @dataclass(frozen=True)
-class Curve:
-    """Hit rates of one score over a set of rows (all that compete, or those of one type)."""
+class Rates:
+    """Hit rates over some rows of caches filled by each score, and last by `ORACLE`: one entry per capacity."""
 
-    hit_rates: list[float]
-    """Per capacity: fraction of the accesses to these rows that is served."""
-    intervals: Ends
-    """Their 95 % intervals (`tiering.evaluation.bootstrap`); ``None`` for the oracle and with fewer than 2 batches."""
-    cached_rows: list[int]
-    """Per capacity: rows of this set in the cache."""
+    hit_rates: dict[str, list[float]]  # fraction of the accesses to these rows that is served
+    intervals: dict[str, list[Any]]
+    """Ends of their 95 % intervals, ``None`` with fewer than 2 batches; none for the oracle."""
+    cached_rows: dict[str, list[int]]  # number of these rows in the cache
 
 
 @dataclass(frozen=True)
-class TypeResult:
-    """Accesses to the rows of one node type, and what caches serve of them at the common capacities."""
+class TypeResult(Rates):
+    """Accesses to the rows of one node type over all epochs, and what the common capacities serve of them."""
 
     rows: int
     row_bytes: int
-    """Bytes of one row."""
     row_bytes_from: str
     """``features``: the graph's feature table; ``given``: the caller; ``assumed``: unknown, a row counts as 1 byte."""
     accesses: int
-    """Accesses over all epochs."""
-    touched: int
-    """Rows accessed at least once."""
-    scores: dict[str, Curve]
-    """Per score, and `ORACLE` last."""
+    access_share: float
+    touched_rows: int  # rows accessed at least once
 
 
 @dataclass(frozen=True)
-class Evaluation(Described):
-    """Hit rates of each score and of the oracle."""
+class Evaluation(Rates, Described):
+    """Hit rates of each score and of the oracle, over all rows that compete, and what else was counted.
+
+    `shares` are capacities as fractions of `num_bytes`; `types` the competing node types. `tiers` and `ssd_reading` are
+    there where they were asked for. `parameters`: sampling options, epochs counted, training nodes per type. At each of
+    `curve_bytes`, capacities that ascend from 0 to `num_bytes`: by score hit rate, rows that fit, and for `bands` of
+    scores that have intervals these, shape (capacities, 2).
+    """
 
     shares: list[float]
-    """Capacities as fractions of the bytes of all rows that compete."""
-    scores: dict[str, Curve]
-    """Per score, and `ORACLE` last: all rows together."""
     types: dict[str, TypeResult]
-    """Per competing node type."""
-    tiers: dict[str, LinkTraffic] | None
-    """Per score, and `ORACLE` last: traffic of the tier plan; ``None`` without one."""
+    num_rows: int
+    num_bytes: int
+    touched_rows: int  # rows accessed at least once
+    accesses: int  # accesses over all epochs
+    batches: int
+    tiers: dict[str, LinkTraffic] | None  # per score, and `ORACLE` last: traffic of the tier plan
     capacities: dict[str, Any] | None
     """``gpu``, ``peer``, ``num_peers``, ``cpu``, ``ssd`` as given; ``page_bytes``, ``block_bytes`` (`SsdUnits`)."""
     curve_bytes: IntArray = field(repr=False)
-    """Capacities of the curves in bytes, ascending from 0 to `num_bytes`."""
     curves: dict[str, FloatArray] = field(repr=False)
-    """Per score, and `ORACLE`: hit rate at each of `curve_bytes`."""
     curve_rows: dict[str, IntArray] = field(repr=False)
-    """Per score, and `ORACLE`: rows that fit into each of `curve_bytes`."""
     bands: dict[str, FloatArray] = field(repr=False)
-    """Per score that has intervals: float64, shape (len(curve_bytes), 2)."""
-    num_bytes: int
-    """Bytes of all rows that compete."""
-    adjacency: dict[str, ListReads]
-    """Per relation key: lists that sampling read."""
-    batches: int
-    """Batches sampled, over all epochs."""
-    seen: dict[str, range]
-    """Per pre-sampled score of the same run (seed): the epochs it has counted."""
+    adjacency: dict[str, Any]  # lists that sampling read: `tiering.evaluation.counting.count_list_reads`
+    seen: dict[str, range]  # per pre-sampled score of the same run (seed): the epochs it has counted
     parameters: dict[str, Any]
-    """Sampling options, epochs counted, training nodes per type, node types that compete."""
     ssd_reading: SsdReading | None = None
-    """Simulated reading from SSD for some sizes of memory; ``None`` without them."""
-
-    @property
-    def hit_rates(self) -> dict[str, list[float]]:
-        """Per score, and `ORACLE` last: fraction of accesses served at each capacity."""
-        return {name: curve.hit_rates for name, curve in self.scores.items()}
-
-    @property
-    def num_rows(self) -> int:
-        """Rows that compete."""
-        return sum(entry.rows for entry in self.types.values())
-
-    @property
-    def accesses(self) -> int:
-        """Accesses to these rows over all epochs."""
-        return sum(entry.accesses for entry in self.types.values())
-
-    @property
-    def touched(self) -> int:
-        """Rows accessed at least once."""
-        return sum(entry.touched for entry in self.types.values())
 
     @property
     def epochs(self) -> range:
@@ -117,32 +84,27 @@ class Evaluation(Described):
 
     def names(self) -> list[str]:
         """Return the scores, best first at the middle capacity, the oracle last."""
-        middle = len(self.shares) // 2
-        names = [name for name in self.scores if name != ORACLE]
-        return [*sorted(names, key=lambda name: -self.scores[name].hit_rates[middle]), ORACLE]
-
-    def rows(self) -> list[tuple[str, list[float]]]:
-        """Return name and hit rates of each score in the order of `names`."""
-        return [(name, self.scores[name].hit_rates) for name in self.names()]
+        names, middle = [name for name in self.hit_rates if name != ORACLE], len(self.shares) // 2
+        return [*sorted(names, key=lambda name: -self.hit_rates[name][middle]), ORACLE]
 
     def table(self) -> str:
         """Return the hit rates as text, one line per score."""
-        width = max(len("bytes cached"), *(len(name) for name in self.scores))
-        head = f"{'bytes cached':<{width}}" + "".join(f"{100 * share:>8.4g}%" for share in self.shares)
-        lines = [f"{name:<{width}}" + "".join(f"{rate:>9.3f}" for rate in rates) for name, rates in self.rows()]
-        return "\n".join([head, *lines])
+        width = max(len("bytes cached"), *(len(name) for name in self.hit_rates))
+        lines = [f"{'bytes cached':<{width}}" + "".join(f"{100 * share:>8.4g}%" for share in self.shares)]
+        for name in self.names():
+            lines.append(f"{name:<{width}}" + "".join(f"{rate:>9.3f}" for rate in self.hit_rates[name]))
+        return "\n".join(lines)
 
     def describe(self) -> list[Part]:
         """Return the tables, notes on them, and the curves."""
         from tiering.evaluation.figures import draw_evaluation
-        from tiering.evaluation.tables import evaluation_tables, notes_on
 
         notes = [Line(f"note: {text}") for text in notes_on([self])]
         plot = Plot("What each score would have served", partial(draw_evaluation, result=self))
         return [*evaluation_tables(self), *notes, plot]
 
-    def to_json(self, *, curves: bool = False) -> dict[str, Any]:
-        """Return the JSON form; with `curves` also the points that `tiering.evaluation.figures` draws.
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form.
 
         Returns
         -------
@@ -164,74 +126,161 @@ class Evaluation(Described):
             ``horizon`` and ``gap_bytes``.
             ``adjacency``: ``reads_per_epoch`` and ``bytes_per_epoch`` of the lists that sampling reads, and the same
             by relation in ``relations``. ``epochs``: ``first``, ``count``, ``seen`` (by score ``[first, end)``),
-            ``overlap`` (names of scores). ``parameters``: `Evaluation.parameters`. ``curves``, on request: ``bytes``,
-            and ``rows``, ``hit_rates`` and ``intervals`` by score, one entry per point.
+            ``overlap`` (names of scores). ``parameters``: `Evaluation.parameters`.
         """
-        document: dict[str, Any] = {
-            "shares": self.shares,
-            **_curves_json(self.scores),
-            "num_rows": self.num_rows,
-            "num_bytes": self.num_bytes,
-            "touched_rows": self.touched,
-            "accesses": self.accesses,
-            "batches": self.batches,
-            "rows_per_batch": self.accesses / max(1, self.batches),
-            "types": {name: self._type_json(entry) for name, entry in self.types.items()},
-            "tiers": self._tiers_json(),
-            "ssd_reading": None if self.ssd_reading is None else self.ssd_reading.to_json(),
-            "adjacency": self._adjacency_json(),
-            "epochs": {
-                "first": self.epochs.start,
-                "count": len(self.epochs),
-                "seen": {name: [seen.start, seen.stop] for name, seen in self.seen.items()},
-                "overlap": self.overlap,
-            },
-            "parameters": self.parameters,
-        }
-        if curves:
-            document["curves"] = {
-                "bytes": self.curve_bytes.tolist(),
-                "rows": {name: rows.tolist() for name, rows in self.curve_rows.items()},
-                "hit_rates": {name: curve.tolist() for name, curve in self.curves.items()},
-                "intervals": {name: band.tolist() for name, band in self.bands.items()},
-            }
+        names = ("shares", "hit_rates", "intervals", "cached_rows", "num_rows", "num_bytes", "touched_rows")
+        document = {name: getattr(self, name) for name in (*names, "accesses", "batches", "adjacency", "parameters")}
+        document["rows_per_batch"] = self.accesses / max(1, self.batches)
+        document["types"] = {name: asdict(entry) for name, entry in self.types.items()}
+        scores = {name: traffic.to_json() for name, traffic in (self.tiers or {}).items()}
+        document["tiers"] = None if self.tiers is None else {"capacities": self.capacities, "scores": scores}
+        document["ssd_reading"] = None if self.ssd_reading is None else self.ssd_reading.to_json()
+        seen = {name: [seen.start, seen.stop] for name, seen in self.seen.items()}
+        first, count = self.epochs.start, len(self.epochs)
+        document["epochs"] = {"first": first, "count": count, "seen": seen, "overlap": self.overlap}
         return document
 
-    def _type_json(self, entry: TypeResult) -> dict[str, Any]:
-        return {
-            "rows": entry.rows,
-            "row_bytes": entry.row_bytes,
-            "row_bytes_from": entry.row_bytes_from,
-            "accesses": entry.accesses,
-            "access_share": entry.accesses / max(1, self.accesses),
-            "touched_rows": entry.touched,
-            **_curves_json(entry.scores),
-        }
 
-    def _adjacency_json(self) -> dict[str, Any]:
-        epochs, lists = len(self.epochs), self.adjacency.values()
-        everything = ListReads(sum(reads.reads for reads in lists), sum(reads.bytes for reads in lists))
-        return {
-            **everything.per_epoch(epochs),
-            "relations": {relation: reads.per_epoch(epochs) for relation, reads in self.adjacency.items()},
-        }
-
-    def _tiers_json(self) -> dict[str, Any] | None:
-        if self.tiers is None:
-            return None
-        return {
-            "capacities": self.capacities,
-            "scores": {name: traffic.to_json() for name, traffic in self.tiers.items()},
-        }
+def fanouts_label(result: Evaluation) -> str:
+    """Return the fanouts of an evaluation in a few characters: ``10,10``; those per relation are cut short."""
+    parts = []
+    for hop in result.parameters["fanouts"]:
+        parts.append(",".join(f"{r}={n}" for r, n in hop.items()) if isinstance(hop, dict) else str(hop))
+    text = (";" if any("=" in part for part in parts) else ",").join(parts)
+    return text if len(text) <= _LABEL else text[: _LABEL - 1] + "…"
 
 
-def _curves_json(scores: dict[str, Curve]) -> dict[str, Any]:
-    ends = {name: curve.intervals for name, curve in scores.items() if name != ORACLE}
-    return {
-        "hit_rates": {name: curve.hit_rates for name, curve in scores.items()},
-        "intervals": {
-            name: [None] * len(scores[name].hit_rates) if pairs is None else [list(pair) for pair in pairs]
-            for name, pairs in ends.items()
-        },
-        "cached_rows": {name: curve.cached_rows for name, curve in scores.items()},
-    }
+def epochs_label(epochs: range) -> str:
+    """Return the epochs counted in words."""
+    return f"epoch {epochs.start}" if len(epochs) == 1 else f"epochs {epochs.start} to {epochs.stop - 1}"
+
+
+def notes_on(results: Sequence[Evaluation]) -> Iterator[str]:
+    """Yield what the user should know about the numbers: assumptions, epochs that a score has seen."""
+    if _assumed(results[0]):
+        yield "the graph has no features: every row counts as 1 B, sizes are rows; --row-bytes says what a row has"
+    for name in results[0].overlap:
+        seen = results[0].seen[name]
+        yield (
+            f"{name} has counted epochs {seen.start} to {seen.stop - 1} of this very run: on these its hit rate "
+            "is no prediction"
+        )
+
+
+def evaluation_tables(result: Evaluation, several: bool = False) -> list[Part]:
+    """Return all tables of one evaluation and what was counted; among several, each names its fanouts."""
+    heading = f"Fanouts {fanouts_label(result)}: s" if several else "S"
+    meaning = ", ± half of its 95 % interval" if result.bands else ""
+    capacities = [f"{100 * share:g} %" for share in result.shares]
+    cached = "rows cached" if len({entry.row_bytes for entry in result.types.values()}) <= 1 else "bytes cached"
+    rows: list[tuple[str, ...]] = [(name, *_rates(result, name)) for name in result.names()]
+    parts: list[Part] = [Table(f"{heading}hare of feature reads served, in %{meaning}", (cached, *capacities), rows)]
+    if len(result.types) > 1:
+        rows = []
+        for node_type, entry in result.types.items():
+            of_all = (format_share(entry.accesses, result.accesses), format_share(entry.rows, result.num_rows))
+            for i, name in enumerate(result.names()):
+                rows.append((*(("", name, "", "") if i else (node_type, name, *of_all)), *_rates(entry, name)))
+        title = "By node type: share of the type's own reads served at the same capacities, in %"
+        parts.append(Table(title, ("type", "score", "of all reads", "of all rows", *capacities), rows, left=2))
+    if result.tiers is not None:
+        parts += _traffic_tables(result, result.tiers)
+    if result.ssd_reading is not None:
+        parts += _reading_tables(result.ssd_reading)
+    rows_per_batch = format_count(round(result.accesses / max(1, result.batches)))
+    summary = (
+        f"{format_count(result.accesses)} reads in {format_count(result.batches)} batches of "
+        f"{epochs_label(result.epochs)} ({rows_per_batch} rows a batch); "
+        f"{format_count(result.touched_rows)} of {format_count(result.num_rows)} rows were read at least once"
+    )
+    return [*parts, Line(summary)]
+
+
+def _traffic_tables(result: Evaluation, tiers: Mapping[str, LinkTraffic]) -> list[Part]:
+    """Return bytes over the links, rows in the tiers, and reads, in all and by node type."""
+    plans = {name: tiers[name].to_json() for name in result.names()}
+    links = [link for link in _LINKS if any(plan["links"][link]["bytes_per_epoch"] for plan in plans.values())]
+    used = [tier for tier in TIERS if any(plan["tiers"][tier]["rows"] for plan in plans.values())]
+    device = plans[ORACLE]["links"]["ssd"]["bytes_read_per_epoch"] is not None
+    counted, types = _assumed(result), list(result.types)
+
+    def moved(part: Mapping[str, Any]) -> Iterator[str]:
+        for link in (part["links"][name] for name in links):
+            amount = link["bytes_per_epoch"]
+            text = format_count(round(amount)) if counted else format_bytes(amount)
+            yield f"{text}  {100 * link['share']:.1f}{_half(link.get('interval'))} %"
+        if device:
+            ssd = part["links"]["ssd"]
+            yield from (format_bytes(ssd["bytes_read_per_epoch"]), format_count(round(ssd["pages_read_per_epoch"])))
+
+    def rows_in(part: Mapping[str, Any]) -> Iterator[str]:
+        return (format_count(part["tiers"][tier]["rows"]) for tier in used)
+
+    def by_type(title: str, columns: Sequence[str], cells: Callable[[Mapping[str, Any]], Iterator[str]]) -> Table:
+        rows = [(name if t == types[0] else "", t, *cells(plans[name]["types"][t])) for name in plans for t in types]
+        return Table(title, ("score", "type", *columns), rows, left=2)
+
+    columns = [*(_LINKS[link] for link in links), *(("read from SSD", "pages") if device else ())]
+    title = f"{'Rows' if counted else 'Bytes'} moved per epoch, "
+    whole = [(name, *moved(plan)) for name, plan in plans.items()]
+    parts: list[Part] = [Table(f"{title}with {_sizes(result.capacities or {})}", ("score", *columns), whole)]
+    if len(types) == 1:
+        parts.append(Table("Rows in each tier", used, [tuple(rows_in(plans[ORACLE]))], left=0))
+    else:
+        parts += [by_type(f"{title}by node type", columns, moved), by_type("Rows in each tier", used, rows_in)]
+    return [*parts, _read_table(result)]
+
+
+def _read_table(result: Evaluation) -> Table:
+    """Return what an epoch reads of features and adjacency, wherever it lies."""
+    epochs = len(result.epochs)
+    features = {t: (e.accesses / epochs, e.accesses * e.row_bytes / epochs) for t, e in result.types.items()}
+    lists = {key: tuple(own.values()) for key, own in result.adjacency["relations"].items()}
+    rows = []
+    for name, parts, sized in (("features", features, not _assumed(result)), ("adjacency", lists, True)):
+        reads, sizes = (sum(column) for column in zip(*parts.values(), strict=True))
+        for label, part, read, size in [(name, "", reads, sizes), *(("", t, *own) for t, own in parts.items())]:
+            cells = (format_bytes(size), format_bytes(size / max(1 / epochs, read))) if sized else ("-", "-")
+            if label or len(parts) > 1:
+                rows.append((label, part, format_count(round(read)), *cells))
+    return Table("Read per epoch, from wherever it lies", ("", "", "reads", "bytes", "bytes a read"), rows, left=2)
+
+
+def _reading_tables(reading: SsdReading) -> list[Part]:
+    """Return one table for each size of memory: cost of each policy, for each score's order on disk."""
+    parts: list[Part] = []
+    for size, first in enumerate(next(iter(reading.scores.values()))):
+        rows: list[tuple[str, ...]] = []
+        for name, sizes in reading.scores.items():
+            for policy, read in sizes[size].policies.items():
+                amounts = (f"{read.seconds:.5f}", format_count(round(read.requests)), format_bytes(read.bytes))
+                static = policy == STATIC
+                rows.append((name if static else "", policy, *amounts, "" if static else str(sizes[size].choice)))
+        resident = f"{first.memory} ({format_bytes(first.bytes)}, {format_count(first.rows)} rows)"
+        columns = ("rows in order of", "policy", "I/O seconds", "requests", "bytes", "")
+        parts.append(Table(f"Read from SSD per batch, simulated, with {resident} in memory", columns, rows, left=2))
+    counted = f"the last {format_count(reading.counted)} of {format_count(reading.batches)} batches"
+    return [*parts, Line(f"Simulated: {counted}, those before fill the memory; a disk of {reading.speed}")]
+
+
+def _rates(rates: Rates, name: str) -> Iterator[str]:
+    intervals = rates.intervals.get(name) or [None] * len(rates.hit_rates[name])
+    for rate, ends in zip(rates.hit_rates[name], intervals, strict=True):
+        yield f"{100 * rate:.1f}{_half(ends)}"
+
+
+def _half(ends: Sequence[float] | None) -> str:
+    if ends is None:
+        return ""
+    half = 50 * (ends[1] - ends[0])
+    return f" ±{half:.1f}" if half >= 0.05 or half == 0 else f" ±{half:.2f}"
+
+
+def _sizes(sizes: dict[str, Any]) -> str:
+    peers = f"{sizes['num_peers']}x{sizes['peer']}" if sizes["peer"] else None
+    named = {"gpu": sizes["gpu"], "peer": peers, "cpu": sizes["cpu"], "ssd": "for the rest" if sizes["ssd"] else None}
+    return ", ".join(f"{tier} {size}" for tier, size in named.items() if size)
+
+
+def _assumed(result: Evaluation) -> bool:
+    return any(entry.row_bytes_from == ASSUMED for entry in result.types.values())

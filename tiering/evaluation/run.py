@@ -2,14 +2,16 @@
 
 Accesses are counted, not modelled: the training sampler runs for some epochs, and every unique node of every batch is
 one access to its feature row. A score orders all rows by expected accesses per byte; its hit rate at a capacity is the
-fraction of accesses that go to the rows at the front of the order that fit. The oracle orders by the counts themselves:
-no score does better on these epochs (but for the last row, which may not fit).
+fraction of accesses that go to the rows at the front of the order that fit. The oracle orders by the counts themselves.
 """
 
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -17,15 +19,23 @@ from typing import Any
 import numpy as np
 
 from tiering.errors import InputError
-from tiering.evaluation.bootstrap import Bootstrap
-from tiering.evaluation.cache_order import ASSUMED, CacheOrder, Score, competing_rows, join_scores
-from tiering.evaluation.counting import ReferenceEpochs, count_list_reads
-from tiering.evaluation.link_traffic import SsdCounter, SsdReads, SsdUnits
-from tiering.evaluation.memory import ReadingMemory, evaluation_memory
-from tiering.evaluation.metrics import MetricSpec, compute
+from tiering.evaluation.cache_order import (
+    ASSUMED,
+    CacheOrder,
+    FloatArray,
+    IntArray,
+    LinkTraffic,
+    Rows,
+    Score,
+    SsdUnits,
+    competing_rows,
+    count_ssd_reads,
+    link_weights,
+)
+from tiering.evaluation.counting import AccessTally, Bootstrap, ReferenceEpochs, count_list_reads, evaluation_memory
 from tiering.evaluation.options import EvaluationOptions
-from tiering.evaluation.result import ORACLE, Evaluation
-from tiering.evaluation.ssd_reading import ReadingSpec
+from tiering.evaluation.result import ORACLE, Evaluation, TypeResult
+from tiering.evaluation.ssd_reading import ReadingMemory, ReadingSpec
 from tiering.formats.graph import Graph
 from tiering.formats.scores import GIVEN, Scores
 from tiering.formats.train_set import Train, resolve_train
@@ -35,6 +45,9 @@ from tiering.options import options_of
 from tiering.readahead.disk_speed import DiskSpeed, read_speed
 from tiering.sampling import Fanout, SamplingOptions, make_sampler
 from tiering.units import parse_threads
+
+MAX_SHARES = 50
+CURVE_POINTS = (110, 90)  # points of a curve: evenly spaced on a logarithmic scale of capacity, and on a linear one
 
 
 def evaluate(
@@ -68,19 +81,15 @@ def evaluate(
         Memory to stay within: ``8GiB``, ``50%``, a budget; ``auto`` is most of what is free. Where it is short, fewer
         threads sample; the result is the same, but for simulated reading, which has fewer batches then.
     **options
-        Fields of `tiering.evaluation.options.EvaluationOptions`: ``epochs`` (3); ``first_epoch``, by default the first
-        that no score of the same seed has counted (`unseen_epoch`), so that all scores predict; ``shares`` (capacities
-        as fractions of the bytes of all rows, at most 50); ``resamples`` of the bootstrap (200; 0 for no intervals);
-        ``page`` and ``block`` of SSD reads; ``row_bytes`` (`tiering.evaluation.cache_order.competing_rows`);
-        ``rows_in_memory`` and ``ssd_model`` (a `DiskSpeed` or a file with one) to simulate reading from SSD
-        (`tiering.evaluation.ssd_reading`).
+        Fields of `tiering.evaluation.options.EvaluationOptions`. By default ``first_epoch`` is the first that no score
+        of the same seed has counted (`unseen_epoch`), so that all scores predict.
 
     Raises
     ------
     InputError
         If there are no training nodes (the message says how to give them), or a parameter, score or tier does not fit.
     BudgetError
-        If the memory is less than the minimum (`tiering.evaluation.memory.evaluation_memory`).
+        If the memory is less than the minimum (`tiering.evaluation.counting.evaluation_memory`).
 
     Notes
     -----
@@ -99,21 +108,19 @@ def evaluate(
     spec = MetricSpec(rows, tuple(asked.shares), tiers, SsdUnits.parse(asked.page, asked.block))
     reading = _plan_reading(spec, asked.rows_in_memory, asked.ssd_model)
     budget, trained = parse_memory(memory), sum(ids.size for ids in nodes.values())
-    need = evaluation_memory(graph, rows, how, scores=len(scores), ssd=spec.has_ssd, train=trained)
+    need = evaluation_memory(graph, rows, how, scores=len(scores), ssd=tiers is not None and tiers.ssd, train=trained)
     room = None if reading is None else ReadingMemory.plan(budget, need, rows, reading.max_bytes)
     samplers = need.threads(budget if room is None else budget.without(room.bytes), workers)
     epochs = ReferenceEpochs(make_sampler(graph, how), nodes, how, range(first, first + asked.epochs), samplers)
     batches = None if reading is None or room is None else reading.sample(epochs, room)
-    orders = {name: spec.cut(join_scores(graph, rows, name, score), workers) for name, score in scores.items()}
-    tally = epochs.count(spec.bucket_maps(orders.values()) if asked.resamples else [])
+    orders = {name: spec.cut(rows.join_scores(graph, name, score), workers) for name, score in scores.items()}
+    kinds = list(enumerate(rows.types)) if asked.resamples else []
+    tally = epochs.count([(t, o.buckets[rows.slice_type(i)]) for o in orders.values() for i, t in kinds])
     truth = rows.join(tally.accesses.features)
     orders[ORACLE] = spec.cut(truth, workers)
-    ssd_reads = _count_ssd_reads(spec, epochs, orders)
-    ssd_reading = None
-    if reading is not None and batches is not None:
-        values = chain(((n, join_scores(graph, rows, n, score)) for n, score in scores.items()), [(ORACLE, truth)])
-        ssd_reading = reading.simulate(((name, rows.sort(own, workers)) for name, own in values), batches)
-    parameters = {
+    about: dict[str, Any] = {"adjacency": count_list_reads(graph, tally.accesses, how, asked.epochs)}
+    about["seen"] = _seen(scores, how.seed)
+    about["parameters"] = {
         **how.to_json(),
         "epochs": asked.epochs,
         "first_epoch": first,
@@ -121,20 +128,17 @@ def evaluate(
         "train_nodes": {t: int(ids.size) for t, ids in nodes.items()},
         "node_types": list(rows.types),
     }
-    return compute(
-        spec, orders, tally, Bootstrap(tally.groups, asked.resamples, how.seed), ssd_reads, ssd_reading=ssd_reading,
-        adjacency=count_list_reads(graph, tally.accesses, how), batches=tally.batches, seen=_seen(scores, how.seed),
-        parameters=parameters,
-    )  # fmt: skip
+    ssd_reads = _count_ssd_reads(spec, epochs, orders)
+    if reading is not None and batches is not None:
+        values = chain(((n, rows.join_scores(graph, n, score)) for n, score in scores.items()), [(ORACLE, truth)])
+        about["ssd_reading"] = reading.simulate(((name, rows.sort(own, workers)) for name, own in values), batches)
+    return compute(spec, orders, tally, Bootstrap(tally.hits.shape[1], asked.resamples, how.seed), ssd_reads, **about)
 
 
 def named_scores(graph: Graph, scores: Sequence[Scores]) -> dict[str, Score]:
     """Name artifacts by their method, and by their directory too where a method comes twice.
 
-    Raises
-    ------
-    InputError
-        If one was computed on another graph.
+    `InputError` if one was computed on another graph.
     """
     methods = [score.method for score in scores]
     named: dict[str, Score] = {}
@@ -165,6 +169,38 @@ def _seen(scores: Mapping[str, Score], seed: int) -> dict[str, range]:
     return {name: epochs for name, epochs in counted.items() if epochs}
 
 
+@dataclass(frozen=True)
+class MetricSpec:
+    """Metrics to compute of every score: hit rates at `shares` of all bytes and along a curve, traffic of `tiers`."""
+
+    rows: Rows
+    shares: tuple[float, ...]
+    tiers: Capacities | None
+    units: SsdUnits
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.shares) <= MAX_SHARES:
+            raise InputError(f"shares: expected 1 to {MAX_SHARES} capacities, found {len(self.shares)}")
+        if bad := [share for share in self.shares if not 0 <= share <= 1]:
+            raise InputError(f"shares: expected values between 0 and 1, found {bad[0]}")
+        if self.tiers is not None:  # refuse sizes that no score fits, before anything is counted
+            self.rows.plan_tiers([np.broadcast_to(np.float64(0), count) for count in self.rows.counts], self.tiers)
+
+    @cached_property
+    def curve_bytes(self) -> IntArray:
+        """Capacities of the curves in bytes: int64, ascending, from 0 to all."""
+        least = min(self.rows.row_bytes)
+        most = max(self.rows.bytes // least, 1)
+        points = np.concatenate([np.geomspace(1, most, CURVE_POINTS[0]), np.linspace(0, most, CURVE_POINTS[1])])
+        capacities = np.minimum(points.round().astype(np.int64) * least, self.rows.bytes)
+        return np.unique(np.concatenate([[0], capacities, [self.rows.bytes]]))
+
+    def cut(self, values: FloatArray | IntArray, threads: int) -> CacheOrder:
+        """Return the cache order of a score, cut at the shares first, then along the curve, then at the tiers."""
+        capacities = [int(share * self.rows.bytes) for share in self.shares]
+        return CacheOrder.cut(self.rows, values, np.concatenate([capacities, self.curve_bytes]), self.tiers, threads)
+
+
 def _plan_reading(
     spec: MetricSpec, sizes: Sequence[str | int], model: DiskSpeed | str | Path | None
 ) -> ReadingSpec | None:
@@ -184,9 +220,109 @@ def _plan_reading(
 
 def _count_ssd_reads(
     spec: MetricSpec, epochs: ReferenceEpochs, orders: Mapping[str, CacheOrder]
-) -> dict[str, dict[str, SsdReads]]:
-    """Return the reads of SSDs by score and node type: the batches are sampled a second time."""
-    if not spec.counts_ssd_reads:
+) -> dict[str, IntArray]:
+    """Return bytes and pages read from SSDs by score, shape (types, 2): the batches are sampled a second time."""
+    positions = [order.positions for order in orders.values()]
+    if not positions[0] or ASSUMED in spec.rows.origins:
         return {}
-    counter = SsdCounter(spec.rows, {name: order.positions for name, order in orders.items()}, spec.units)
-    return counter.name_sums(functools.reduce(np.add, epochs.map_batches(counter.count, "counting pages")))
+    visit = partial(count_ssd_reads, spec.rows, positions, spec.units)
+    sums: IntArray = functools.reduce(operator.add, epochs.map_batches(visit, "counting pages"))
+    return dict(zip(orders, sums, strict=True))
+
+
+class OrderCounts:
+    """Counts along one cache order.
+
+    `truth` holds the accesses per row over all epochs; `hits`, int64 of shape (types, groups of batches, buckets), the
+    rows read, for the intervals, if there are any.
+    """
+
+    def __init__(
+        self, spec: MetricSpec, order: CacheOrder, truth: IntArray, hits: IntArray | None, bootstrap: Bootstrap
+    ) -> None:
+        self._spec, self._order, self._hits, self._bootstrap = spec, order, hits, bootstrap
+        self._served, self._cached = order.count(spec.rows, truth), order.count(spec.rows)
+
+    def measure(self, curve: bool, index: int | None = None) -> tuple[FloatArray, IntArray, FloatArray | None]:
+        """Return hit rates, rows and intervals at the shares, or along the `curve`, of one type or of all."""
+        shares, intervals = len(self._spec.shares), None
+        cuts = self._order.cuts[shares:] if curve else self._order.cuts[:shares]
+        served, cached = _of_type(self._served, index), _of_type(self._cached, index)
+        if self._hits is not None:
+            hits = _of_type(self._hits, index)
+            intervals = self._bootstrap.interval(_up_to(hits, cuts), hits.sum(axis=1))
+        return served[cuts] / max(int(served[-1]), 1), cached[cuts], intervals
+
+    def traffic(self, tiers: Capacities, epochs: int, ssd_reads: IntArray | None) -> LinkTraffic:
+        """Return what the tiers of this order would have moved."""
+        rows, order, intervals = self._spec.rows, self._order, None
+        reads = np.diff(self._served[:, order.tier_cuts], axis=1)
+        if self._hits is not None:
+            hits = [np.diff(_up_to(of_type, order.tier_cuts), axis=1) for of_type in self._hits]
+            moved = np.tensordot(rows.row_bytes, hits, 1)
+            intervals = self._bootstrap.interval(moved, moved.sum(axis=1), link_weights(tiers.num_peers))
+        return LinkTraffic(rows, order.ranges, reads, ssd_reads, tiers.num_peers, epochs, intervals)
+
+
+def compute(
+    spec: MetricSpec,
+    orders: Mapping[str, CacheOrder],
+    tally: AccessTally,
+    bootstrap: Bootstrap,
+    ssd_reads: Mapping[str, IntArray],
+    **about: Any,
+) -> Evaluation:
+    """Compute all metrics of the scores, `ORACLE` last, which has no intervals.
+
+    `tally` has counted the buckets of the scores, or none. `ssd_reads` are by score over all epochs, where they are
+    counted. `about` holds the fields of `Evaluation` that are known.
+    """
+    rows, tiers = spec.rows, spec.tiers
+    truth = rows.join(tally.accesses.features)
+    hits = dict(zip(orders, tally.hits.reshape(-1, len(rows.types), *tally.hits.shape[1:]), strict=False))
+    counts = {name: OrderCounts(spec, order, truth, hits.get(name), bootstrap) for name, order in orders.items()}
+    types, total = {}, max(1, int(truth.sum()))
+    for index, node_type in enumerate(rows.types):
+        accesses = truth[rows.slice_type(index)]
+        about_type = (rows.counts[index], rows.row_bytes[index], rows.origins[index])
+        read, touched = int(accesses.sum()), int(np.count_nonzero(accesses))
+        types[node_type] = TypeResult(*_rates(counts, index), *about_type, read, read / total, touched)
+    traffic = capacities = None
+    if tiers is not None:
+        epochs = int(about["parameters"]["epochs"])
+        traffic = {name: own.traffic(tiers, epochs, ssd_reads.get(name)) for name, own in counts.items()}
+        sizes = {name: getattr(tiers, name) for name in ("gpu", "peer", "cpu")}
+        texts = {name: None if size is None else size.text for name, size in sizes.items()}
+        capacities = {**texts, "num_peers": tiers.num_peers, "ssd": tiers.ssd, **vars(spec.units)}
+    curves = {name: own.measure(curve=True) for name, own in counts.items()}
+    return Evaluation(
+        *_rates(counts), list(spec.shares), types, rows.size, rows.bytes, int(np.count_nonzero(truth)),
+        int(truth.sum()), tally.batches, traffic, capacities,
+        curve_bytes=spec.curve_bytes,
+        curves={name: rates for name, (rates, _, _) in curves.items()},
+        curve_rows={name: cached for name, (_, cached, _) in curves.items()},
+        bands={name: band for name, (_, _, band) in curves.items() if band is not None},
+        **about,
+    )  # fmt: skip
+
+
+def _rates(counts: Mapping[str, OrderCounts], index: int | None = None) -> tuple[Any, Any, Any]:
+    """Return the fields of `tiering.evaluation.result.Rates`, of one type or of all."""
+    measured = {name: own.measure(False, index) for name, own in counts.items()}
+    intervals = {
+        name: [None] * len(rates) if ends is None else ends.tolist()
+        for name, (rates, _, ends) in measured.items()
+        if name != ORACLE
+    }
+    hit_rates = {name: rates.tolist() for name, (rates, _, _) in measured.items()}
+    return hit_rates, intervals, {name: cached.tolist() for name, (_, cached, _) in measured.items()}
+
+
+def _of_type(sums: IntArray, index: int | None) -> IntArray:
+    """Return the sums of one type or of all, from an array whose first axis is types."""
+    return np.asarray(sums.sum(axis=0) if index is None else sums[index], dtype=np.int64)
+
+
+def _up_to(hits: IntArray, cuts: IntArray) -> IntArray:
+    """Return the rows in the buckets in front of each cut, from shape (groups, buckets) to (groups, cuts)."""
+    return np.where(cuts > 0, np.cumsum(hits, axis=1)[:, cuts - 1], 0)

@@ -10,28 +10,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering.errors import InputError
-from tiering.evaluation.cache_order import IntArray, Rows
-from tiering.evaluation.counting import ReferenceEpochs
-from tiering.evaluation.memory import ReadingMemory
+from tiering.evaluation.cache_order import IntArray, Rows, SsdUnits, read_spans
+from tiering.evaluation.counting import SLACK, EvaluationMemory, ReferenceEpochs
 from tiering.formats.layout import SsdRows
-from tiering.progress import Progress, progress
+from tiering.memory import Budget
+from tiering.progress import progress
 from tiering.readahead.config import ReadaheadConfig, SsdTables, choose_config, divide_slots, max_known
 from tiering.readahead.disk_speed import DiskSpeed
 from tiering.units import Size, format_bytes, format_count, parse_size
 
-BLOCK = 4096
-"""Reads begin and end at multiples of this number of bytes."""
-STATIC, LOOK_AHEAD = "static", "look-ahead"
-POLICIES = (STATIC, LOOK_AHEAD)
+BLOCK = 4096  # reads begin and end at multiples of this number of bytes
+POLICIES = STATIC, LOOK_AHEAD = ("static", "look-ahead")
 """``static``: the hottest rows stay in memory, as in a tier; ``look-ahead``: the loader's plan."""
-_MIN_BATCHES = 3
-"""With fewer batches, nothing fills the memory before reads are counted."""
+ACCESS_BYTES = 32  # per row of each batch: its number in the graph and on disk, and the planner's state
+_SIMULATED = "evaluate: reading that is simulated, with its batches,"
+_MIN_BATCHES = 3  # with fewer batches, nothing fills the memory before reads are counted
 
 
 @dataclass(frozen=True)
@@ -42,53 +42,73 @@ class ReadCost:
     requests: float
     bytes: float
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {f"{name}_per_batch": value for name, value in asdict(self).items()}
-
 
 @dataclass(frozen=True)
 class MemoryReading:
-    """Reads with one size of memory, rows in the order of one score."""
+    """Reads with one size of memory, as given and in bytes, which holds so many rows in the order of one score."""
 
-    memory: Size
+    memory: str
     bytes: int
-    """The size in bytes."""
     rows: int
-    """Rows in memory."""
-    policies: dict[str, ReadCost]
-    """Per name of `POLICIES`."""
-    choice: ReadaheadConfig
-    """Window, horizon and gap that the loader would choose."""
+    policies: dict[str, ReadCost]  # per name of `POLICIES`
+    choice: ReadaheadConfig  # window, horizon and gap that the loader would choose
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
-        policies = {name: cost.to_json() for name, cost in self.policies.items()}
+        policies: dict[str, dict[str, Any]] = {
+            policy: {f"{name}_per_batch": value for name, value in vars(cost).items()}
+            for policy, cost in self.policies.items()
+        }
         choice = self.choice
         policies[LOOK_AHEAD] |= {"window": choice.window, "horizon": choice.horizon, "gap_bytes": choice.gap}
-        return {"memory": self.memory.text, "bytes": self.bytes, "rows": self.rows, "policies": policies}
+        return {"memory": self.memory, "bytes": self.bytes, "rows": self.rows, "policies": policies}
 
 
 @dataclass(frozen=True)
 class SsdReading:
-    """Simulated reads for some sizes of memory and all scores."""
+    """Simulated reads: for each score, and the oracle last, with each size of memory."""
 
     speed: DiskSpeed
     batches: int
-    """Batches simulated."""
-    counted: int
-    """The last batches, whose reads are counted: those before fill the memory."""
+    counted: int  # the last batches, whose reads are counted: those before fill the memory
     scores: dict[str, list[MemoryReading]]
-    """Per score, and the oracle last: each size of memory."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form; see `tiering.evaluation.result.Evaluation.to_json`."""
-        return {
-            "ssd_model": asdict(self.speed),
-            "batches": self.batches,
-            "counted_batches": self.counted,
-            "scores": {name: [entry.to_json() for entry in entries] for name, entries in self.scores.items()},
-        }
+        scores = {name: [entry.to_json() for entry in entries] for name, entries in self.scores.items()}
+        batches = {"batches": self.batches, "counted_batches": self.counted}
+        return {"ssd_model": asdict(self.speed), **batches, "scores": scores}
+
+
+@dataclass(frozen=True)
+class ReadingMemory:
+    """Memory of simulated reading in addition to the rest of an evaluation, in bytes."""
+
+    budget: Budget
+    least: int  # need of everything but the rows of its batches
+    rows: int  # rows of all its batches together that have room
+    fixed: int  # bytes that do not depend on the batches
+
+    @classmethod
+    def plan(cls, budget: Budget, need: EvaluationMemory, rows: Rows, max_bytes: int) -> ReadingMemory:
+        """Take half of what one thread's sampling leaves; `max_bytes`: the largest memory that is simulated.
+
+        24 bytes per row: its positions on disk and in the order, the planner's maps. 60 per row in memory: the
+        planner's state. `ACCESS_BYTES` for each row of each batch.
+        """
+        fixed = 24 * rows.size + 60 * (max_bytes // min(rows.row_bytes)) + SLACK
+        least = need.minimum + fixed
+        budget.require(least, _SIMULATED)
+        return cls(budget, least, (budget.left() - least) // (2 * ACCESS_BYTES), fixed)
+
+    @property
+    def bytes(self) -> int:
+        """All of it."""
+        return self.fixed + self.rows * ACCESS_BYTES
+
+    def refuse(self, rows: int) -> None:
+        """Raise `BudgetError`: so many rows, of the fewest batches that say something, have no room."""
+        self.budget.require(self.least + 2 * ACCESS_BYTES * max(rows, self.rows + 1), _SIMULATED)
 
 
 @dataclass(frozen=True)
@@ -126,18 +146,13 @@ class ReadingSpec:
 
     def check(self, batches: Sequence[npt.NDArray[Any]]) -> None:
         """Refuse a size that has no room for one of the batches, given by `Rows` numbers."""
-        sizes, kinds = np.unique(self.rows.row_bytes, return_inverse=True)
-        counts = [
-            np.bincount(kinds[np.searchsorted(self.rows.starts, batch, "right") - 1], minlength=sizes.size)
-            for batch in batches
-        ]
-        used = dict(zip(sizes.tolist(), np.sum(counts, axis=0).tolist(), strict=True))
+        counts = np.array([self._count_types(batch) for batch in batches])
         for size in self.sizes:
-            slots = dict(divide_slots(self.tables, size.of(self.rows.bytes), used))
-            for row_bytes, needed in zip(sizes.tolist(), np.max(counts, axis=0).tolist(), strict=True):
-                if slots[row_bytes] < needed:
+            for row_bytes, slots in divide_slots(self.tables, size.of(self.rows.bytes), self._count_sizes(batches)):
+                needed = int(counts[:, np.equal(self.rows.row_bytes, row_bytes)].sum(axis=1).max())
+                if slots < needed:
                     raise InputError(
-                        f"rows in memory: {size.text} has room for {format_count(slots[row_bytes])} rows of "
+                        f"rows in memory: {size.text} has room for {format_count(slots)} rows of "
                         f"{format_bytes(row_bytes)} and 8 bytes each, and a batch uses {format_count(needed)} of them; "
                         "give more, or make batches smaller"
                     )
@@ -159,8 +174,8 @@ class ReadingSpec:
                         room.refuse(_MIN_BATCHES * max(map(len, [batch, *batches])))
                     break
                 batches.append(batch)
-                different += self._bytes(batch[~seen[batch]])
-                used += self._bytes(batch)
+                different += int(self._count_types(batch[~seen[batch]]) @ self.rows.row_bytes)
+                used += int(self._count_types(batch) @ self.rows.row_bytes)
                 seen[batch] = True
                 if not goal and (different >= self.max_bytes or used >= 3 * self.max_bytes):
                     goal = 3 * len(batches)
@@ -173,32 +188,24 @@ class ReadingSpec:
         self, orders: Iterable[tuple[str, npt.NDArray[Any]]], batches: Sequence[npt.NDArray[Any]]
     ) -> SsdReading:
         """Simulate all sizes for each order of the rows, hottest first; `batches` hold `Rows` numbers."""
+        used, scores = self._count_sizes(batches), {}
         with progress(None, "simulating reads", "policy") as bar:
-            scores = {name: self._simulate_order(order, batches, bar) for name, order in orders}
+            for name, order in orders:
+                positions, readings = self._disk_positions(order), []
+                hottest, read = positions[order], [np.sort(positions[batch]) for batch in batches]
+                del positions
+                for size in self.sizes:
+                    nbytes = size.of(self.rows.bytes)
+                    slots = divide_slots(self.tables, nbytes, used)
+                    static = self._read_static(hottest, dict(slots), read)
+                    bar.update(1)
+                    choice = choose_config(self.tables, slots, read, self.speed, max_known=max_known(nbytes, read))
+                    bar.update(1)
+                    ahead = ReadCost(choice.seconds, choice.reads, choice.read_bytes)
+                    rows, policies = sum(count for _, count in slots), {STATIC: static, LOOK_AHEAD: ahead}
+                    readings.append(MemoryReading(size.text, nbytes, rows, policies, choice))
+                scores[name] = readings
         return SsdReading(self.speed, len(batches), len(batches) - len(batches) // 3, scores)
-
-    def _simulate_order(
-        self, order: npt.NDArray[Any], batches: Sequence[npt.NDArray[Any]], bar: Progress
-    ) -> list[MemoryReading]:
-        positions = self._disk_positions(order)
-        hottest, read = positions[order], [np.sort(positions[batch]) for batch in batches]
-        del positions
-        used: dict[int, int] = {}
-        for rows in read:
-            for row_bytes, count in self.tables.row_bytes_of(rows).items():
-                used[row_bytes] = used.get(row_bytes, 0) + count
-        readings = []
-        for size in self.sizes:
-            nbytes = size.of(self.rows.bytes)
-            slots = divide_slots(self.tables, nbytes, used)
-            static = self._read_static(hottest, dict(slots), read)
-            bar.update(1)
-            choice = choose_config(self.tables, slots, read, self.speed, max_known=max_known(nbytes, read))
-            bar.update(1)
-            costs = (static, ReadCost(choice.seconds, choice.reads, choice.read_bytes))
-            policies = dict(zip(POLICIES, costs, strict=True))
-            readings.append(MemoryReading(size, nbytes, sum(count for _, count in slots), policies, choice))
-        return readings
 
     def _read_static(
         self, hottest: npt.NDArray[np.uint32], slots: Mapping[int, int], batches: Sequence[npt.NDArray[np.uint32]]
@@ -218,18 +225,20 @@ class ReadingSpec:
         parts = {t: nodes[t] + self.rows.starts[index] for index, t in enumerate(self.rows.types)}
         return self.rows.join(parts).astype(np.uint32 if self.rows.size < 2**32 else np.int64)
 
-    def _bytes(self, rows: npt.NDArray[Any]) -> int:
-        if self.rows.one_size:
-            return rows.size * self.rows.row_bytes[0]
-        kinds = np.bincount(np.searchsorted(self.rows.starts, rows, "right") - 1, minlength=len(self.rows.types))
-        return int(kinds @ np.array(self.rows.row_bytes))
+    def _count_types(self, batch: npt.NDArray[Any]) -> IntArray:
+        """Return the rows of each type in a batch."""
+        kinds = np.searchsorted(self.rows.starts, batch, "right") - 1
+        return np.bincount(kinds, minlength=len(self.rows.types))
+
+    def _count_sizes(self, batches: Sequence[npt.NDArray[Any]]) -> dict[int, int]:
+        """Return the rows in all batches by bytes of a row."""
+        counts = np.sum([self._count_types(batch) for batch in batches], axis=0)
+        return {size: int(counts[np.equal(self.rows.row_bytes, size)].sum()) for size in self.rows.row_bytes}
 
     def _disk_positions(self, order: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
         """Return the position on disk of each row."""
         positions, first = np.empty(self.rows.size, np.uint32), 0
-        by_type = dict(zip(self.rows.types, self.rows.split(order), strict=True))
-        for node_type in self.tables.types:
-            rows = by_type[node_type]
+        for _, rows in sorted(zip(self.rows.types, self.rows.split(order), strict=True), key=itemgetter(0)):
             positions[rows] = np.arange(first, first + rows.size, dtype=np.uint32)
             first += rows.size
         return positions
@@ -251,11 +260,8 @@ def row_spans(tables: SsdTables, rows: npt.NDArray[np.uint32]) -> tuple[IntArray
 
 def read_pages(begins: IntArray, ends: IntArray) -> tuple[int, int]:
     """Return requests and bytes of reading each page by itself; a row of several pages is one request."""
-    first, last = begins // BLOCK, (ends - 1) // BLOCK
-    shared = last[:-1] - first[1:] + 1  # blocks in common with the row before, if above 0
-    together = shared > 0
-    blocks = int((last - first + 1).sum() - shared[together].sum())
-    return begins.size - int(np.count_nonzero(together)), blocks * BLOCK
+    nbytes, _, requests = read_spans(begins, ends, SsdUnits(BLOCK, BLOCK))
+    return requests, nbytes
 
 
 def mean_cost(speed: DiskSpeed, reads: Sequence[tuple[int, int]]) -> ReadCost:
