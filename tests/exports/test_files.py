@@ -12,8 +12,8 @@ from jsonschema import Draft202012Validator
 from toy_datasets import toy_dataset, tree_bytes
 
 import tiering
+from tiering.exports.arrays import npy_header
 from tiering.exports.tier_rows import TierRows
-from tiering.exports.writer import npy_header
 
 
 def read(made, file):

@@ -11,7 +11,7 @@ from toy_datasets import tree_bytes
 
 import tiering
 from tiering.errors import FormatError, StorageError
-from tiering.exports import arrays, export
+from tiering.exports import arrays
 
 
 @pytest.fixture(scope="module")
@@ -84,11 +84,11 @@ def test_a_stopped_export_looks_like_none_and_goes_on(layout, tmp_path, monkeypa
 
 
 def test_other_options_do_not_go_on_with_what_was_left(layout, tmp_path, monkeypatch):
-    def stopped(*_):
+    def stopped(*_, **__):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(export, "append_rows", stopped)
+        patch.setattr(arrays, "_append_rows", stopped)
         tiering.export_layout(layout, tmp_path / "out")
     made = tiering.export_layout(layout, tmp_path / "out", original_order=True)
     assert made.order == "original" and made.document["node_types"]["author"]["new_to_old"] is None

@@ -1,63 +1,275 @@
-"""Append arrays to the files of an export: streamed, in the order of the export, within a memory budget."""
+"""The arrays of an export, what appends the content of each, and the steps of writing them, which a dry run prints."""
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from tiering import native
+from tiering.artifacts.direct_io import ALIGNMENT
 from tiering.artifacts.file_writer import FileWriter, appending_memory
+from tiering.artifacts.manifest import Relation, relation_key, storage_dtype
 from tiering.artifacts.reader import chunks
-from tiering.errors import FormatError
-from tiering.exports.source import ExportSource, RowTable
+from tiering.artifacts.storage import open_raw, write_durably
+from tiering.artifacts.writer import DirectoryWriter
+from tiering.errors import FormatError, InternalError
 from tiering.exports.tier_rows import TierRows
-from tiering.formats.feature_rows import take
+from tiering.formats.feature_rows import checked_tables, table_states, take
+from tiering.formats.features import FeatureTable
+from tiering.formats.graph import Graph, relation_folder
+from tiering.formats.graph_checks import graph_errors
+from tiering.formats.layout import Layout
+from tiering.formats.shape import EdgeShape, GraphShape
 from tiering.memory import Budget
-from tiering.progress import Progress
-from tiering.reorder.rows import PermutedRows, RowSizes
+from tiering.plan import StageEstimate, StepEstimate, base_memory
+from tiering.reorder.adjacency import OldRelation, write_relation
+from tiering.reorder.arrays import NodeWindows
+from tiering.reorder.plan import expected_memory, relabelling_steps
+from tiering.reorder.rows import PermutedRows, RowSizes, minimum_memory, plan_rows
+from tiering.reorder.sizes import SIZES
 
 AnyArray = np.ndarray[Any, Any]
+RowTable: TypeAlias = FeatureTable | TierRows
+Entry: TypeAlias = dict[str, Any]  # an object of ``export.json``
 
-PIECE_BYTES = 8 << 20
-"""Bytes copied at a time."""
+SCRATCH = "scratch"
+PIECE_BYTES = 8 << 20  # bytes copied at a time
 COPY_MEMORY = 8 * PIECE_BYTES
 """Memory of copying an array in bytes: two pieces being read, one converted, the writer's, and some to spare."""
-_COLUMNS = 1 << 18
-"""Columns whose offsets are read together."""
+_COLUMNS = 1 << 18  # columns whose offsets are read together
 _CHUNK_BYTES = 32 << 20
 
 
-def append_array(file: FileWriter, array: AnyArray, limit: int | None = None) -> None:
-    """Append an array; with a `limit`, its ids become int64, and those outside 0..limit - 1 are refused."""
-    item = max(1, array.nbytes // max(1, array.shape[0]))
-    for first, _, (part,) in chunks([array], max(1, PIECE_BYTES // item)):
-        if limit is None:
-            file.append(part)
-        elif 0 <= part.min() <= part.max() < limit:
-            file.append(part.astype(np.int64, copy=False))
+class ExportWriter(DirectoryWriter):
+    """A writer of an export's files, with documents in the place of an artifact's manifest."""
+
+    def header(self, name: str, dtype: str, shape: tuple[int, ...]) -> bytes:
+        """Return the header of a ``.npy`` file; scratch files have none."""
+        return npy_header(storage_dtype(dtype), shape) if name.endswith(".npy") else b""
+
+    def drop(self, folder: str) -> None:
+        """Remove the recorded files of a folder of scratch files."""
+        for name in [name for name in self._files if name.startswith(f"{folder}/")]:
+            (self.path / name).unlink(missing_ok=True)
+            del self._files[name]
+            if self.journal is not None:
+                self.journal.forget(f"file {self.prefix}{name}")
+
+    def commit(self, documents: dict[str, bytes]) -> None:
+        """Write the documents, and give the directory its name."""
+        self.drop(SCRATCH)
+        self.finish_reads()
+        self.sweep()
+        for name, data in documents.items():
+            write_durably(self.path / name, data)
+        if self._output is None:
+            raise InternalError(f"{self.out}: part of another directory")
+        self._output.commit()
+
+
+def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """Return the header of a ``.npy`` file, version 1.0, in C order, padded to 4096 bytes, as direct I/O needs it.
+
+    An empty array has a header of 128 bytes: numpy maps from the last page before the data, which must be in the file.
+    """
+    fields = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': {tuple(map(int, shape))!r}, }}"
+    magic = b"\x93NUMPY\x01\x00"
+    length = (128 if 0 in shape else ALIGNMENT) - len(magic) - 2
+    return magic + struct.pack("<H", length) + fields.encode("latin1").ljust(length - 1) + b"\n"
+
+
+@dataclass(frozen=True)
+class ExportedArray:
+    """An array of an export: its name, its dtype in the file, its shape, and what appends its content."""
+
+    name: str
+    stored: str
+    shape: tuple[int, ...]
+    append: Callable[[FileWriter, ExportWriter], Iterable[int]]
+    """Appends the content piece by piece and yields the bytes of each; the writer is for scratch files."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the content."""
+        return int(np.prod(self.shape, dtype=np.int64)) * storage_dtype(self.stored).itemsize
+
+
+class ExportPlan:
+    """The arrays of an export, and what ``export.json`` says of them.
+
+    Ids are ranks if there are any, or with `original` those of the source. With `original` and ranks, adjacency is
+    relabelled into scratch files. `BudgetError` if the memory does not suffice.
+    """
+
+    def __init__(self, artifact: Layout | Graph, original: bool, budget: Budget, threads: int) -> None:
+        self.graph = artifact.graph if isinstance(artifact, Layout) else artifact
+        ranked = self.graph.order is not None
+        self.order = "rank" if ranked and not original else "original"
+        """Numbering of the exported node ids: ``rank`` or ``original``."""
+        files = {} if isinstance(artifact, Layout) else checked_tables(artifact)
+        self.states = table_states(files)
+        """Sizes and times of the feature files, for the identity of a run."""
+        self.arrays: list[ExportedArray] = []
+        self._steps: list[StepEstimate] = []
+        self._budget, self._threads, self._restored = budget, threads, ranked and original
+        self._adjacency: tuple[Relation | None, tuple[Any, ...]] = (None, ())
+        tables: dict[str, RowTable] = dict(files)
+        if isinstance(artifact, Layout):
+            tables = {name: TierRows(artifact, name) for name in artifact.feature_types}
+        shape = GraphShape.of(self.graph, tables=False)
+        budget.require(self._least_memory(tables, shape), "pieces of what is exported")
+        relations = [self._add_relation(edges, shape) for edges in shape.edges]
+        nodes = {node_type: self._add_nodes(node_type) for node_type in self.graph.node_types}
+        for node_type, table in tables.items():
+            nodes[node_type]["feat"] = self._add_features(node_type, table)
+        homogeneous = len(nodes) == len(relations) == 1
+        self.document: Entry = {"homogeneous": homogeneous, "node_types": nodes, "relations": relations}
+
+    def stage(self, out: Path) -> StageEstimate:
+        """Return the steps of writing the export."""
+        written = {out: sum(step.disk_written for step in self._steps)}
+        steps, memory = tuple(self._steps), base_memory(self._budget)
+        return StageEstimate("export", out, steps, written, memory, threads=self._threads)
+
+    def _least_memory(self, tables: dict[str, RowTable], shape: GraphShape) -> int:
+        needs = [COPY_MEMORY, expected_memory(shape, features=False) if self._restored else 0]
+        for table in tables.values():
+            ordered = self._is_ordered(table)
+            permuted = minimum_memory(table, ordered, row_sizes(table)) + permuting_memory(table) + 2 * PIECE_BYTES
+            needs.append(streaming_memory(table) if ordered and isinstance(table, TierRows) else permuted)
+        return max(needs)
+
+    def _is_ordered(self, table: RowTable) -> bool:
+        """Return whether rows lie in the order of the export."""
+        return (isinstance(table, TierRows) or table.row_order == "rank") == (self.order == "rank")
+
+    def _add(self, name: str, dtype: str, shape: tuple[int, ...], append: Any, stored: str = "") -> Entry:
+        self.arrays.append(ExportedArray(name, stored or dtype, shape, append))
+        return {"path": f"{name}.npy", "dtype": dtype, "stored": stored or dtype, "shape": list(shape)}
+
+    def _add_step(self, first: int, name: str, how: str, memory: int, read: int, scratch: int, *amount: Any) -> None:
+        """Add the step that writes the arrays from number `first` on."""
+        written = sum(array.bytes for array in self.arrays[first:])
+        self._steps.append(StepEstimate(name, how, memory, read, written, scratch, *amount))
+
+    def _add_relation(self, edges: EdgeShape, shape: GraphShape) -> Entry:
+        """Add the edges of a relation as pairs, sorted by destination, and the values along them."""
+        graph, relation, begin = self.graph, edges.relation, len(self.arrays)
+        folder, (source, name, destination) = relation_folder(relation), relation
+
+        def append_pairs(file: FileWriter, writer: ExportWriter) -> Iterator[int]:
+            indptr, indices, _ = self._open_adjacency(relation, writer)
+            yield from _append_array(file, indices, limit=graph.num_nodes(source))
+            yield from _append_destinations(file, indptr)
+
+        def append_values(file: FileWriter, writer: ExportWriter, key: str) -> Iterator[int]:
+            return _append_array(file, self._open_adjacency(relation, writer)[2][key])
+
+        edge_index = self._add(f"{folder}/edge_index", "int64", (2, edges.num_edges), append_pairs)
+        values = {
+            key: self._add(f"{folder}/data/{key}", array.dtype.name, array.shape, partial(append_values, key=key))
+            for key, array in sorted(graph.edge_data(relation).items())
+        }
+        stored, how, memory, scratch = shape.edge_bytes(edges), "copied", COPY_MEMORY, 0
+        if self._restored:
+            steps = relabelling_steps(edges, shape, self._budget, self._threads)
+            how, scratch, memory = "relabelled", stored, max(memory, *(step.memory for step in steps))
+        read = round(stored * edges.uncached)
+        self._add_step(begin, relation_key(relation), how, memory, read, scratch, edges.num_edges, "edge")
+        ends = {"src": source, "name": name, "dst": destination, "num_edges": edges.num_edges}
+        return {**ends, "edge_index": edge_index, "data": values}
+
+    def _open_adjacency(self, relation: Relation, writer: ExportWriter) -> tuple[Any, ...]:
+        """Return ``indptr``, ``indices`` and edge data in the ids of the export; those of one relation are kept."""
+        if self._adjacency[0] != relation:
+            self._adjacency = (None, ())  # unmapped, so that the disk has its blocks back
+            writer.drop(SCRATCH)
+            with graph_errors(self.graph, relation):
+                self._adjacency = (relation, self._relabel(relation, writer))
+        return self._adjacency[1]
+
+    def _relabel(self, relation: Relation, writer: ExportWriter) -> tuple[Any, ...]:
+        graph, folder, (source, _, destination) = self.graph, f"{SCRATCH}/{relation_folder(relation)}", relation
+        (indptr, indices), data = graph.csc(relation), graph.edge_data(relation)
+        native.check_indptr(indptr, indices.shape[0], self._threads)
+        if not self._restored:
+            return indptr, indices, data
+        old = OldRelation(indptr, indices, data, graph.new_to_old(destination), graph.new_to_old(source))
+        write_relation(writer, folder, old, NodeWindows(self._budget, SIZES, self._threads))
+
+        def scratch(name: str, like: AnyArray) -> AnyArray:
+            return open_raw(writer.path / folder / name, like.dtype, like.shape)
+
+        values = {name: scratch(name, array) for name, array in data.items()}
+        return scratch("indptr", indptr), scratch("indices", indices), values
+
+    def _add_nodes(self, node_type: str) -> Entry:
+        """Add the arrays of a node type, except features."""
+        graph, folder, begin = self.graph, f"nodes/{node_type}", len(self.arrays)
+        new_ids = None if graph.order is None else graph.new_to_old(node_type)
+        nodes: Entry = {"num_nodes": graph.num_nodes(node_type), "num_classes": graph.num_classes(node_type)}
+        nodes |= {"feat": None, "label": None, "new_to_old": None, "splits": {}, "seed_labels": {}, "data": {}}
+
+        def add_values(name: str, array: AnyArray, dtype: str) -> Entry:
+            append = partial(self._append_nodes, array=array, new_ids=new_ids if self._restored else None)
+            return self._add(f"{folder}/{name}", dtype, array.shape, append, array.dtype.name)
+
+        def add_split(name: str, ids: AnyArray, values: AnyArray | None) -> Entry:
+            append = partial(_append_split, ids=ids, values=values, threads=self._threads)
+            return self._add(f"{folder}/{name}", "int64", ids.shape, append)
+
+        if self.order == "rank" and new_ids is not None:
+            nodes["new_to_old"] = add_values("new_to_old", new_ids, new_ids.dtype.name)
+        splits = {f"{folder}/split-{split}" for split in graph.splits(node_type)}
+        for path, entry in sorted(graph.manifest.files.items()):
+            name = path.removeprefix(f"{folder}/")
+            if name == "label":
+                nodes["label"] = add_values("label", graph.manifest.array(path), entry.dtype)
+            elif name != path and path not in splits:
+                nodes["data"][name] = add_values(f"data/{name}", graph.manifest.array(path), entry.dtype)
+        labels = graph.labels(node_type)
+        for split in sorted(graph.splits(node_type)):
+            ids = graph.split(split, node_type)
+            nodes["splits"][split] = add_split(f"{split}_idx", ids, new_ids if self._restored else None)
+            if labels is not None:
+                nodes["seed_labels"][split] = add_split(f"{split}_labels", ids, labels)
+        self._add_step(begin, f"nodes of {node_type}", "copied", COPY_MEMORY, 0, 0, nodes["num_nodes"], "node")
+        return nodes
+
+    def _append_nodes(self, file: FileWriter, _: Any, array: AnyArray, new_ids: AnyArray | None) -> Iterator[int]:
+        """Append an array with a value for each node; `new_ids` are the ids in the export where they differ."""
+        if new_ids is None or not array.nbytes:
+            yield from _append_array(file, array)
+            return
+        NodeWindows(self._budget, SIZES, self._threads).permuted(file, array, new_ids)
+        yield array.nbytes
+
+    def _add_features(self, node_type: str, table: RowTable) -> Entry:
+        """Add the feature rows of a type; bfloat16 as int16, which torch views as bfloat16."""
+        begin = len(self.arrays)
+        maps: tuple[Any, Any] = (None, None)
+        disk_read = table.bytes_on_disk() if isinstance(table, TierRows) else None
+        if self._is_ordered(table):
+            read = table.bytes if disk_read is None else disk_read
+            how, memory, scratch = "in order", streaming_memory(table), 0
         else:
-            raise FormatError(
-                f"{file.path.stem}: entry {first} or one behind it is no id: expected 0..{limit - 1}, found "
-                f"{part.min()}..{part.max()}; the graph is damaged: run `tiering check --full` on it"
-            )
-
-
-def append_destinations(file: FileWriter, indptr: AnyArray) -> None:
-    """Append the destination of every edge, int64, column after column."""
-    step = PIECE_BYTES // 8
-    for column in range(0, indptr.shape[0] - 1, _COLUMNS):
-        bounds = np.array(indptr[column : column + _COLUMNS + 1])
-        for first in range(int(bounds[0]), int(bounds[-1]), step):
-            degrees = np.diff(np.clip(bounds, first, first + step))
-            file.append(np.repeat(np.arange(column, column + degrees.size, dtype=np.int64), degrees))
-
-
-def append_split(file: FileWriter, ids: AnyArray, values: AnyArray | None, threads: int) -> None:
-    """Append the ids of a split, or `values` at these ids, as int64."""
-    for first in range(0, ids.shape[0], PIECE_BYTES // 8):
-        part = ids[first : first + PIECE_BYTES // 8]
-        file.append((part if values is None else take(values, part, threads)).astype(np.int64, copy=False))
+            new_to_old, old_to_new = self.graph.new_to_old(node_type), self.graph.old_to_new(node_type)
+            maps = (old_to_new, new_to_old) if self.order == "original" else (new_to_old, old_to_new)
+            rows = plan_rows(table, False, self._budget.without(permuting_memory(table)), row_sizes(table))
+            how, memory, scratch = rows.how, rows.memory + permuting_memory(table), rows.bytes_scratch
+            read = rows.disk_read(table) if isinstance(table, FeatureTable) else rows.passes * table.bytes_on_disk()
+        stored = "int16" if table.dtype == "bfloat16" else table.dtype
+        append = partial(_append_rows, table=table, maps=maps, budget=self._budget, threads=self._threads)
+        entry = self._add(f"nodes/{node_type}/feat", table.dtype, (table.rows, table.dim), append, stored)
+        self._add_step(begin, f"features of {node_type}", how, memory, read, scratch, table.rows, "row")
+        return entry
 
 
 def row_sizes(table: RowTable) -> RowSizes:
@@ -78,24 +290,56 @@ def permuting_memory(table: RowTable) -> int:
     return pieces + appending_memory(table.bytes)
 
 
-def append_rows(
-    file: FileWriter, source: ExportSource, node_type: str, scratch: Path, budget: Budget, threads: int, bar: Progress
-) -> None:
-    """Append the feature rows of a type in the order of the export, after the rows that the file has."""
-    table, (forth, back) = source.table(node_type), source.maps(node_type)
-    if not table.row_bytes or not table.rows:
+def _append_array(file: FileWriter, array: AnyArray, limit: int | None = None) -> Iterator[int]:
+    """Append an array; with a `limit`, its ids become int64, and those outside 0..limit - 1 are refused."""
+    item = max(1, array.nbytes // max(1, array.shape[0]))
+    for first, _, (part,) in chunks([array], max(1, PIECE_BYTES // item)):
+        if limit is not None and not 0 <= part.min() <= part.max() < limit:
+            raise FormatError(
+                f"{file.path.stem}: entry {first} or one behind it is no id: expected 0..{limit - 1}, found "
+                f"{part.min()}..{part.max()}; the graph is damaged: run `tiering check --full` on it"
+            )
+        part = part if limit is None else part.astype(np.int64, copy=False)
+        file.append(part)
+        yield part.nbytes
+
+
+def _append_destinations(file: FileWriter, indptr: AnyArray) -> Iterator[int]:
+    """Append the destination of every edge, int64, column after column."""
+    step = PIECE_BYTES // 8
+    for column in range(0, indptr.shape[0] - 1, _COLUMNS):
+        bounds = np.array(indptr[column : column + _COLUMNS + 1])
+        for first in range(int(bounds[0]), int(bounds[-1]), step):
+            degrees = np.diff(np.clip(bounds, first, first + step))
+            part = np.repeat(np.arange(column, column + degrees.size, dtype=np.int64), degrees)
+            file.append(part)
+            yield part.nbytes
+
+
+def _append_split(file: FileWriter, _: Any, ids: AnyArray, values: AnyArray | None, threads: int) -> Iterator[int]:
+    """Append the ids of a split, or `values` at these ids, as int64."""
+    for first in range(0, ids.shape[0], PIECE_BYTES // 8):
+        part = ids[first : first + PIECE_BYTES // 8]
+        file.append((part if values is None else take(values, part, threads)).astype(np.int64, copy=False))
+        yield 8 * part.size
+
+
+def _append_rows(
+    file: FileWriter, writer: ExportWriter, table: RowTable, maps: tuple[Any, Any], budget: Budget, threads: int
+) -> Iterator[int]:
+    """Append feature rows in the order of the export, after the rows that the file has."""
+    if not table.bytes:
         return
     start = file.done // table.row_bytes
-    bar.update(start * table.row_bytes)
-    if forth is None and isinstance(table, TierRows):
-        for first, rows in table.pieces(max(1, PIECE_BYTES // table.row_bytes), start):
-            file.append(rows, first * table.row_bytes)
-            bar.update(rows.nbytes)
-        return
-    rest = budget.without(permuting_memory(table))
-    with PermutedRows(
-        table, forth, back, budget=rest, scratch=scratch, threads=threads, sizes=row_sizes(table)
-    ) as permuted:
-        for first, rows in permuted.chunks(start, table.rows):
-            file.append(rows, first * table.row_bytes)
-            bar.update(rows.nbytes)
+    yield start * table.row_bytes
+    with ExitStack() as stack:
+        if maps[0] is None and isinstance(table, TierRows):
+            pieces = table.pieces(max(1, PIECE_BYTES // table.row_bytes), start)
+        else:
+            rest, scratch = budget.without(permuting_memory(table)), writer.path / SCRATCH
+            sizes = row_sizes(table)
+            rows = PermutedRows(table, *maps, budget=rest, scratch=scratch, threads=threads, sizes=sizes)
+            pieces = stack.enter_context(rows).chunks(start, table.rows)
+        for first, piece in pieces:
+            file.append(piece, first * table.row_bytes)
+            yield piece.nbytes

@@ -14,8 +14,7 @@ from tiering.formats.layout import MEMORY_TIERS, Layout, image_bytes, image_name
 
 Bytes = npt.NDArray[np.uint8]
 
-_HELD = 5
-"""Pieces in memory: one that the caller has, two being read, two between pages and rows."""
+_HELD = 5  # pieces in memory: one that the caller has, two being read, two between pages and rows
 
 
 class TierRows(RowStream):
@@ -25,8 +24,9 @@ class TierRows(RowStream):
     """
 
     def __init__(self, layout: Layout, node_type: str) -> None:
-        self._layout, self._entry = layout, layout.type_layout(node_type)
-        super().__init__(layout.path, self._entry.num_nodes, self._entry.row_bytes)
+        self._layout, self._entry = layout, (entry := layout.type_layout(node_type))
+        self.dim, self.dtype = entry.dim, entry.dtype
+        super().__init__(layout.path, entry.num_nodes, entry.row_bytes)
 
     def bytes_on_disk(self) -> int:
         """Return the bytes that reading all rows reads: the files of the memory tiers, and pages with their padding."""
@@ -55,23 +55,22 @@ class TierRows(RowStream):
 
     def _runs(self, step: int, begin: int) -> Iterator[Bytes]:
         """Yield rows from rank `begin` on, tier after tier, about `step` at a time."""
-        for tier in MEMORY_TIERS:
-            first, end = self._entry.ranges[tier]
-            if max(first, begin) < end:
-                yield from _interleaved(self._memory_files(tier), max(0, begin - first), end - first, step)
-        first, end = self._entry.ranges["ssd"]
-        if max(first, begin) < end:
-            yield from self._ssd_runs(max(0, begin - first), end - first, step)
-
-    def _memory_files(self, tier: str) -> list[Bytes]:
-        """Return the files of a memory tier: row i of the tier is row i div n of file i mod n."""
         entry, manifest, peers = self._entry, self._layout.manifest, self._layout.num_peers
-        files = []
-        for peer, rows in enumerate(entry.file_rows(tier, peers)):
-            if rows:
-                array = manifest.array(tier_file(entry.node_type, tier, peer, peers))
-                files.append(array.view(np.uint8).reshape(rows, entry.row_bytes))
-        return files
+        for tier, (first, end) in entry.ranges.items():
+            if max(first, begin) >= end:
+                continue
+            if tier == "ssd":
+                yield from self._ssd_runs(max(0, begin - first), end - first, step)
+                continue
+            # Row i of the tier is row i div n of file i mod n.
+            files = [
+                manifest.array(tier_file(entry.node_type, tier, peer, peers))
+                .view(np.uint8)
+                .reshape(rows, entry.row_bytes)
+                for peer, rows in enumerate(entry.file_rows(tier, peers))
+                if rows
+            ]
+            yield from _interleaved(files, max(0, begin - first), end - first, step)
 
     def _images(self) -> list[Bytes]:
         """Return the stripe files as pages: page p is page p div n of file p mod n."""

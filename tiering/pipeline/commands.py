@@ -22,7 +22,7 @@ from tiering.artifacts.reader import uncached_bytes
 from tiering.artifacts.storage import disk_of
 from tiering.errors import InputError
 from tiering.evaluation import Evaluation, named_scores
-from tiering.exports import Export, ExportSource
+from tiering.exports import Export, ExportPlan
 from tiering.formats.feature_rows import checked_tables
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
@@ -368,8 +368,8 @@ def export_layout(
         raise InputError("cluster: an export is not cut into tasks; leave it out")
     run.check_output([artifact])
     if run.dry_run:
-        source = ExportSource(artifact, original=original_order)
-        return run.estimate(exports.plan_export(source, run.path, parse_memory(run.memory), parse_threads(run.threads)))  # type: ignore[no-any-return]
+        plan = ExportPlan(artifact, original_order, parse_memory(run.memory), parse_threads(run.threads))
+        return run.estimate(plan.stage(run.path))  # type: ignore[no-any-return]
     if run.verify:
         artifact.verify_reads()
     with reading(artifact):
