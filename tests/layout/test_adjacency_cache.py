@@ -7,15 +7,14 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from plain_reader import read_rows
 from sealed import edit_manifest
-from toy_datasets import toy_dataset, tree_bytes
+from toy_datasets import toy_dataset
 
 import tiering
 from tiering import pipeline
@@ -35,27 +34,13 @@ SIZES = "--nodes 3000 --edges 30000 --dim 24 --classes 4 --seed 1"
 FANOUTS = ("--fanouts", "5,5", "--batch-size", 64)
 
 
-@dataclass
-class Chain:
+class Chain(NamedTuple):
     """Directories of a generated chain."""
 
-    folder: Path
-
-    @property
-    def graph(self) -> Path:
-        return self.folder / "graph"
-
-    @property
-    def scores(self) -> Path:
-        return self.folder / "scores"
-
-    @property
-    def reordered(self) -> Path:
-        return self.folder / "reordered"
-
-    def table(self, node_type: str) -> Path:
-        """Feature rows in original ids."""
-        return self.folder / f"data/processed/{node_type}/node_feat.npy"
+    data: Path
+    graph: Path
+    scores: Path
+    reordered: Path
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +52,11 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Chain]:
 
     def chain(*options: str) -> Chain:
         if options not in made:
-            made[options] = found = Chain(tmp_path_factory.mktemp("chain"))
+            folder = tmp_path_factory.mktemp("chain")
+            made[options] = found = Chain(*(folder / name for name in ("data", "graph", "scores", "reordered")))
             for command in (
-                ("generate", found.folder / "data", *SIZES.split(), *options),
-                ("import", found.folder / "data", "--out", found.graph),
+                ("generate", found.data, *SIZES.split(), *options),
+                ("import", found.data, "--out", found.graph),
                 ("score", found.graph, *FANOUTS, "--out", found.scores),
                 ("reorder", found.graph, "--scores", found.scores, "--out", found.reordered),
             ):
@@ -136,7 +122,7 @@ def test_through_the_command_line(
     if mode == "30%":
         assert 0.3 * budget - 1000 < split["adjacency_bytes"] <= 0.3 * budget
     for node_type in layout.feature_types:
-        source = np.load(chain.table(node_type))[layout.graph.new_to_old(node_type)]
+        source = np.load(chain.data / f"processed/{node_type}/node_feat.npy")[layout.graph.new_to_old(node_type)]
         np.testing.assert_array_equal(read_rows(out, node_type), source.view(np.uint8).reshape(len(source), -1))
     recorded = layout.manifest.provenance
     assert recorded["options"]["split"] == mode and recorded["inputs"]["scores"] == scores.digest
@@ -159,21 +145,6 @@ def test_measured_times_decide(tiering_cli: Cli, one: Chain, tmp_path: Path) -> 
     assert held["lists"][1] > 70 * 1024
     tiering_cli("check", tmp_path / "features", "--full").ok()
     assert Layout.open(tmp_path / "features").manifest.body["adjacency"] == {}
-
-
-def test_no_split_is_as_before(one: Chain, tmp_path: Path) -> None:
-    """Byte for byte, version 1.0, no trace in options or inputs."""
-    graph = Graph.open(one.reordered)
-    trees = []
-    for given in ({}, {"adjacency_cache": "none"}, {"adjacency_cache": None}):
-        write_layout(graph, tmp_path / "layout", gpu="5%", ssd=[tmp_path / "ssd"], force=True, **given)  # type: ignore[arg-type]
-        trees.append((tree_bytes(tmp_path / "layout"), tree_bytes(tmp_path / "ssd")))
-    assert trees[0] == trees[1] == trees[2]
-    manifest = Layout.open(tmp_path / "layout").manifest
-    assert manifest.version == (1, 2)
-    assert set(manifest.body) == {"page_bytes", "num_images", "num_peers", "node_types"}
-    assert set(manifest.provenance["options"]) == {"gpu", "peer", "cpu", "ssd", "page_bytes"}
-    assert set(manifest.provenance["inputs"]) == {"graph"}
 
 
 def test_memory_below_the_least(one: Chain, tmp_path: Path) -> None:
@@ -256,16 +227,8 @@ def test_a_graph_without_features(tiering_cli: Cli, tmp_path: Path, caplog: pyte
     graph = build_graph(toy.dataset, tmp_path / "graph")
     scores = pipeline.score_graph(graph, tmp_path / "scores", fanouts=[3, 2])
     reordered = pipeline.reorder_graph(graph, scores, tmp_path / "reordered")
-    given = (
-        "layout",
-        reordered.path,
-        "--out",
-        tmp_path / "layout",
-        "--scores",
-        scores.path,
-        "--adjacency-cache",
-        "auto",
-    )
+    out = ("--out", tmp_path / "layout", "--scores", scores.path, "--adjacency-cache", "auto")
+    given = ("layout", reordered.path, *out)
     tiering_cli(*given, "--gpu", "10%").refused("10% of 0 B feature data is nothing to divide")
     made = tiering_cli(*given, "--gpu", "400", "--json").ok().json
     assert 200 < made["split"]["adjacency_bytes"] <= 400 and made["split"]["feature_bytes"] == 0

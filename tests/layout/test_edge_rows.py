@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tiering.layout.benefit_curve import Resolution
-from tiering.layout.edge_rows import EdgeScores
+from tiering.layout.plan import EdgeScores
 
 
 def best_runs(reads: list[int], degrees: list[int], fanout: int) -> list[Fraction]:
@@ -23,10 +23,7 @@ def best_runs(reads: list[int], degrees: list[int], fanout: int) -> list[Fractio
     return rows
 
 
-@given(
-    lists=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), max_size=12),
-    fanout=st.integers(1, 4),
-)
+@given(lists=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), max_size=12), fanout=st.integers(1, 4))
 def test_a_row_counts_with_the_best_run_of_lists_that_begins_at_its_own(lists, fanout):
     reads, degrees = [[entry[k] for entry in lists] for k in (0, 1)]
     indptr = np.concatenate([[0], np.cumsum(degrees, dtype=np.int64)]).astype(np.int64)

@@ -91,6 +91,7 @@ def test_defaults() -> None:
     assert plan_tiers([one], parse_capacities(gpu="100%"))["node"]["gpu"] == (0, 4)
     assert plan_tiers([one], parse_capacities(peer="2xauto"))["node"]["peer"] == (0, 4)
     assert plan_tiers([], parse_capacities(gpu="1GiB", ssd=True)) == {}
+    assert parse_capacities("0", "2x0", "0%", ssd=True) == parse_capacities(cpu=0, ssd=True)  # a size of 0 is none
 
 
 def test_a_peer_never_gets_more_than_its_size() -> None:
@@ -137,11 +138,6 @@ def test_questions_are_answered_where_layouts_are_refused() -> None:
     for options in ({"gpu": "1TiB"}, {"gpu": "200", "cpu": "100"}):
         with pytest.raises(InputError):
             plan_tiers([one], parse_capacities(**options), strict=False)
-
-
-def test_zero_is_none() -> None:
-    capacities = parse_capacities("0", "2x0", "0%", ssd=True)
-    assert (capacities.gpu, capacities.peer, capacities.cpu) == (None, None, None)
 
 
 def test_cost_does_not_grow_with_rows() -> None:

@@ -29,10 +29,8 @@ from tiering.memory import Budget
 from tiering.sampling import list_read_places, resolve_fanouts
 from tiering.units import Size, format_bytes, format_count, format_small_seconds
 
-COMPARED = 1000
-"""Ranks of each type whose scores are compared with those of the order."""
-HOST = LowerTiers()
-"""Host memory alone."""
+COMPARED = 1000  # ranks of each type whose scores are compared with those of the order
+HOST = LowerTiers()  # host memory alone
 RESOLUTION = Resolution()
 BLOCK_BYTES, CHUNK_BYTES = 108, 96
 """Memory of a block of rows or columns, and of a row or column of a chunk, while a split is planned."""
@@ -40,16 +38,15 @@ BLOCK_BYTES, CHUNK_BYTES = 108, 96
 
 @dataclass(frozen=True)
 class CacheBenefit:
-    """Reads of feature rows, or of adjacency lists, per epoch, and the part that the GPU serves."""
+    """Expected reads of feature rows, or of adjacency lists, per epoch, and the part that the GPU's memory serves.
+
+    `seconds` per epoch were saved if the GPU held everything; those served save `saved`.
+    """
 
     reads: float
-    """Expected reads per epoch."""
     served: float
-    """Reads that the GPU's own memory serves."""
     seconds: float
-    """Seconds per epoch saved if the GPU held everything."""
     saved: float
-    """Seconds per epoch saved by the reads that are served."""
 
     @property
     def hit_rate(self) -> float:
@@ -59,22 +56,15 @@ class CacheBenefit:
 
 @dataclass(frozen=True)
 class CacheSplit:
-    """A division of a GPU's memory."""
+    """A division of `budget` bytes of a GPU's memory: feature rows by node type, and adjacency lists by relation."""
 
-    mode: str
-    """``auto``, or the share of the lists that the user gave."""
+    mode: str  # ``auto``, or the share of the lists that the user gave
     budget: int
-    """Bytes that were divided."""
     rows: dict[str, int]
-    """Feature rows on the GPU, by node type; hottest first."""
     feature_bytes: int
-    """Bytes of these rows."""
     lists: dict[str, AdjacencyPrefix]
-    """Adjacency lists on the GPU, by relation; only relations with any."""
     features: CacheBenefit
-    """Reads of feature rows."""
     adjacency: CacheBenefit
-    """Reads of adjacency lists."""
 
     @property
     def adjacency_bytes(self) -> int:
@@ -125,8 +115,7 @@ def divide_gpu(
     """Divide the memory of a GPU between feature rows and adjacency lists of a reordered graph.
 
     Scores must be those that the graph was ordered by, and predict reads of lists. Cost: one pass over the order, its
-    scores and ``indptr``; reads of lists are looked up at random, slow where they do not fit the page cache. Memory:
-    `split_memory`.
+    scores and ``indptr``; reads of lists are looked up at random. Memory: `split_memory`.
     """
     if options.cache is None:
         raise InputError(
@@ -140,10 +129,10 @@ def divide_gpu(
         )
     check_ordered_by(graph, order, scores)
     relations = adjacency_lists(graph, scores)
-    total = gpu_budget(options.capacities.gpu, rows, relations)
-    columns, features = sum(lists.columns for lists in relations), sum(table.rows * table.row_bytes for table in rows)
-    need = split_memory(sum(table.rows for table in rows), columns)
-    budget.require(need, f"adjacency cache: places of {format_count(columns)} adjacency lists")
+    total, columns = gpu_budget(options.capacities.gpu, rows, relations), sum(lists.columns for lists in relations)
+    what = f"adjacency cache: places of {format_count(columns)} adjacency lists"
+    budget.require(split_memory(sum(table.rows for table in rows), columns), what)
+    features = sum(table.rows * table.row_bytes for table in rows)
     lower = LowerTiers.of(options.capacities, features, len(options.folders))
     return plan_split(options.cache, total, rows, relations, options.costs, lower)
 
@@ -169,15 +158,11 @@ def adjacency_lists(graph: Graph, scores: Scores) -> list[AdjacencyLists]:
     lists = []
     for relation in graph.relations:
         sampler, fanouts = list_sampling(graph, relation, scores)
-        lists.append(
-            AdjacencyLists(
-                relation_key(relation),
-                checked_lists(graph, relation)[0],
-                ListBytes.of_graph(graph, relation, weights=sampler == "weighted"),
-                partial(take_by_rank, scores.adjacency(relation), graph, relation[2]),
-                partial(list_read_places, sampler=sampler, fanouts=fanouts),
-            )
-        )
+        key, indptr = relation_key(relation), checked_lists(graph, relation)[0]
+        size = ListBytes.of_graph(graph, relation, weights=sampler == "weighted")
+        reads = partial(take_by_rank, scores.adjacency(relation), graph, relation[2])
+        positions = partial(list_read_places, sampler=sampler, fanouts=fanouts)
+        lists.append(AdjacencyLists(key, indptr, size, reads, positions))
     return lists
 
 
@@ -229,38 +214,32 @@ def plan_split(
 
     With a share, lists are taken greedily (`ListBenefit.of`) as long as they fit into it; rows get the rest. With
     ``auto``, so many of these lists are taken that they and the rows together save most seconds per epoch; of equal
-    divisions the one with fewest lists.
-
-    With one relation ``auto`` tries every number of columns, so no other pair of prefixes saves more. With several it
-    saves no less than any share, and no less than the best combination of prefixes less the saving of one run of blocks
-    of one relation. With more rows or columns than `Resolution.blocks`, whole blocks are tried. Lists that the GPU does
-    not hold count as read from host memory; a peer's memory counts as reached.
-
-    Cost: each score, each list's length and its reads are read once; blocks are sorted. Memory: `split_memory`.
+    divisions the one with fewest lists. With one relation every number of columns is tried, so no other pair of
+    prefixes saves more; with several the best combination may save more by one run of blocks of one relation. With more
+    rows or columns than `Resolution.blocks`, whole blocks are tried. Lists that the GPU does not hold count as read
+    from host memory. Cost: each score, each list's length and its reads are read once. Memory: `split_memory`.
     """
     prefixes = ListBenefit.of(relations, costs, resolution)
     if share.fraction is not None:
         point = int(np.searchsorted(prefixes.bytes, int(budget * share.fraction), side="right")) - 1
     else:
         reach = int(np.searchsorted(prefixes.bytes, budget, side="right"))
-        rows = RowBenefit.of(tables, costs, lower, resolution).saved(budget - prefixes.bytes[:reach], lower, costs)
-        point = int(np.argmax(prefixes.seconds[:reach] + rows))
+        curve = RowBenefit.of(tables, costs, lower, resolution)
+        saved = curve.saved(budget - prefixes.bytes[:reach], lower, costs)
+        point = int(np.argmax(prefixes.seconds[:reach] + saved))
     rest = budget - int(prefixes.bytes[point])
     ends = longest_prefix(tables, rest)
     columns = [prefixes.columns(relation, point) for relation in range(len(relations))]
-    return CacheSplit(
-        share.text,
-        budget,
-        {table.node_type: end for table, end in zip(tables, ends, strict=True)},
-        sum(end * table.row_bytes for table, end in zip(tables, ends, strict=True)),
-        {
-            lists.relation: AdjacencyPrefix.of(count, int(lists.indptr[count]), lists.size)
-            for lists, count in zip(relations, columns, strict=True)
-            if count
-        },
-        _feature_benefit(tables, rest, costs, lower),
-        CacheBenefit(*(float(sums[at]) for sums in (prefixes.reads, prefixes.seconds) for at in (-1, point))),
-    )
+    held = {
+        lists.relation: AdjacencyPrefix.of(count, int(lists.indptr[count]), lists.size)
+        for lists, count in zip(relations, columns, strict=True)
+        if count
+    }
+    rows = {table.node_type: end for table, end in zip(tables, ends, strict=True)}
+    features = sum(end * table.row_bytes for table, end in zip(tables, ends, strict=True))
+    adjacency = CacheBenefit(*(float(sums[at]) for sums in (prefixes.reads, prefixes.seconds) for at in (-1, point)))
+    served = _feature_benefit(tables, rest, costs, lower)
+    return CacheSplit(share.text, budget, rows, features, held, served, adjacency)
 
 
 def split_memory(rows: int, columns: int) -> int:

@@ -1,7 +1,6 @@
 """Bytes and saved seconds of growing prefixes: of the feature rows in placement order, and of adjacency lists.
 
-Rows and lists are cut into blocks, so that graphs of any size take the same memory. Sums run front to back, so that all
-machines get the same figures.
+Rows and lists are cut into blocks, so that graphs of any size take the same memory. Sums run front to back.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy.typing as npt
 from tiering.formats.adjacency_prefix import ListBytes
 from tiering.formats.layout import ssd_stride
 from tiering.layout.cost_model import SSD_READ_BYTES, AccessCosts
-from tiering.layout.tiers import Capacities, RankedTable, RowScores
+from tiering.layout.tiers import Capacities, RankedTable
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -25,12 +24,10 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Resolution:
-    """The number of prefixes that are compared, and of rows read at a time."""
+    """The number of blocks at most, and one per node type or relation, and of rows or columns read at a time."""
 
     blocks: int = 1 << 18
-    """Blocks at most, and one per node type or relation; with fewer rows (columns) a block is one row (column)."""
     chunk: int = 1 << 18
-    """Rows or columns read at a time."""
 
     def step(self, count: int) -> int:
         """Return the rows or columns of a block, for `count` of them over all types or relations."""
@@ -41,15 +38,13 @@ class Resolution:
 class LowerTiers:
     """The tiers after the gpu tier. Their sizes are fixed, so they begin later if the gpu tier holds more rows.
 
-    A row that adjacency lists push out of the gpu tier pushes another out of the cpu tier.
+    `peer_bytes` are those of all peers together, `cpu_bytes` those of host memory, or ``None`` for all that is left;
+    `ssds` are read side by side.
     """
 
     peer_bytes: int = 0
-    """The peer tier, of all peers together."""
     cpu_bytes: int | None = None
-    """Host memory; ``None``: all that is left, and no ssd tier."""
     ssds: int = 0
-    """SSDs that are read side by side; 0 without an ssd tier."""
 
     @classmethod
     def of(cls, capacities: Capacities, total: int, ssds: int) -> LowerTiers:
@@ -74,18 +69,13 @@ class LowerTiers:
 
 @dataclass(frozen=True)
 class AdjacencyLists:
-    """Adjacency lists of one relation to place; columns are ranks of the destination type."""
+    """Adjacency lists of one relation (by its key) to place; columns are ranks of the destination type."""
 
     relation: str
-    """Its key, ``src:name:dst``."""
     indptr: Ints
-    """Shape (columns + 1,)."""
-    size: ListBytes
-    """Their size in the memory of a GPU."""
-    reads: Callable[[int, int], Floats]
-    """Expected reads per epoch of the lists of columns begin to end: float64, shape (end - begin,)."""
-    positions: Callable[[Ints], Floats]
-    """Positions read in lists of given lengths (`list_read_places`): int64 (n,) to float64 (n,)."""
+    size: ListBytes  # their size in the memory of a GPU
+    reads: Callable[[int, int], Floats]  # expected reads per epoch of the lists of columns begin to end
+    positions: Callable[[Ints], Floats]  # positions read in lists of given lengths: `list_read_places`
 
     @property
     def columns(self) -> int:
@@ -109,14 +99,15 @@ class AdjacencyLists:
 
 @dataclass(frozen=True)
 class RowBenefit:
-    """Prefixes of all feature rows in the order in which `plan_tiers` places them; arrays of shape (blocks + 1,)."""
+    """Prefixes of all feature rows in the order in which `plan_tiers` places them; arrays of shape (blocks + 1,).
+
+    For each prefix its bytes, and the seconds per epoch that it saves on the GPU against host memory, and in host
+    memory against SSDs.
+    """
 
     bytes: Ints
-    """Bytes of each prefix, from 0 on."""
     seconds: Floats
-    """Seconds per epoch that it saves on the GPU against host memory."""
     ssd_seconds: Floats
-    """Seconds per epoch that it saves in host memory against SSDs."""
 
     @classmethod
     def of(
@@ -126,7 +117,7 @@ class RowBenefit:
         step = resolution.step(sum(table.rows for table in tables))
         parts: list[tuple[npt.NDArray[Any], ...]] = [(np.zeros(0, np.int64),) * 4]
         for table in tables:
-            (sums,) = block_sums(table.rows, step, resolution, partial(_scores, table))
+            (sums,) = block_sums(table.rows, step, resolution, table.read_scores)
             seconds, ssd = costs.feature(table.row_bytes), lower.ssd_seconds(table.row_bytes, costs)
             sizes = np.diff(block_ends(table.rows, step), prepend=0) * table.row_bytes
             keys = table.scores[::step] / table.row_bytes
@@ -142,18 +133,17 @@ class RowBenefit:
 
 @dataclass(frozen=True)
 class ListBenefit:
-    """Prefixes of the relations' adjacency lists, which grow by a block of one relation at a time."""
+    """Prefixes of the relations' adjacency lists, which grow by a block of one relation at a time.
+
+    For each prefix its bytes, the seconds per epoch that it saves, and its reads per epoch: shape (blocks + 1,). For
+    each block its relation, and the columns of the relation up to its end: shape (blocks,).
+    """
 
     bytes: Ints
-    """Bytes of all lists so far, from 0 on; shape (blocks + 1,) as the next two."""
     seconds: Floats
-    """Seconds per epoch that they save."""
     reads: Floats
-    """Their reads per epoch."""
     relation: Ints
-    """Relation of each block, shape (blocks,)."""
     end: Ints
-    """Columns of that relation up to the block, shape (blocks,)."""
 
     @classmethod
     def of(cls, relations: Sequence[AdjacencyLists], costs: AccessCosts, resolution: Resolution) -> ListBenefit:
@@ -178,7 +168,7 @@ class ListBenefit:
         return int(self.end[:point][self.relation[:point] == relation].max(initial=0))
 
 
-def prefix_sums(values: RowScores, ends: Sequence[int]) -> list[float]:
+def prefix_sums(values: Any, ends: Sequence[int]) -> list[float]:
     """Return the sums of the first ``ends[i]`` values, front to back, chunk by chunk."""
     sums, total, begin, chunk = {}, 0.0, 0, Resolution().chunk
     for end in sorted(set(ends)):
@@ -221,10 +211,6 @@ def block_sums(count: int, step: int, resolution: Resolution, read: Callable[[in
             columns = tuple(np.cumsum(values, axis=1)[:, -1].copy() for values in whole)
         sums.append(columns)
     return np.concatenate(sums, axis=1)
-
-
-def _scores(table: RankedTable, begin: int, end: int) -> tuple[npt.NDArray[Any]]:
-    return (table.scores[begin:end],)
 
 
 def _merge_by_key(parts: Sequence[tuple[npt.NDArray[Any], ...]]) -> list[npt.NDArray[Any]]:

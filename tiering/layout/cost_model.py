@@ -1,7 +1,4 @@
-"""The costs of accesses by which a GPU's memory is divided (`tiering.layout.adjacency_cache`).
-
-They are assumed, from the speed of a link, or measured, from a file.
-"""
+"""The costs of accesses by which a GPU's memory is divided: assumed, from a link's speed, or measured, from a file."""
 
 from __future__ import annotations
 
@@ -15,16 +12,13 @@ from typing import Any
 
 from tiering.errors import InputError, MissingError
 
-ASSUMED = "assumed"
-"""Source of the default figures."""
+ASSUMED = "assumed"  # source of the default figures
 WIDE_BYTES_PER_SECOND = 25e9
 """Speed of PCIe 4.0 x16 under wide reads of host memory by the GPU: 31.5 GB/s raw, without headers."""
 SECTORS_PER_SECOND = WIDE_BYTES_PER_SECOND / 2 / 32
 """Scattered reads of a sector of 32 B reach half of the wide bandwidth: a header is as long as a sector."""
-SAVED = 1 - 1 / 100
-"""Fraction of the host's time that is saved: the GPU's own memory counts as 100 times as fast."""
-SSD_READ_BYTES = 4096
-"""Bytes of a read of an SSD; rows up to this size take one."""
+SAVED = 1 - 1 / 100  # fraction of the host's time that is saved: the GPU's own memory counts as 100 times as fast
+SSD_READ_BYTES = 4096  # bytes of a read of an SSD; rows up to this size take one
 _ASSUMED = {"peer_share": 0.9, "ssd_seconds": 1e-6}
 """Figures that a file of measured ones may leave out: a peer's memory counts as ten times as fast as the host's (NVLink
 against PCIe), and an SSD does a million random reads per second."""
@@ -38,24 +32,19 @@ _FORM = (
 class AccessCosts:
     """Seconds that an access to host memory takes longer than one to the GPU's, with all accesses of a batch in flight.
 
-    By default a list's begin and end, and each neighbour id, cost one scattered sector of 32 B, 2.53 ns. A feature row
+    Costs are per feature row and per byte of it, per adjacency list looked up, per neighbour id drawn, and per read of
+    up to `SSD_READ_BYTES` from one SSD, in addition to host memory; a peer's memory saves `peer_share` of a row's. By
+    default a list's begin and end, and each neighbour id, cost one scattered sector of 32 B, 2.53 ns. A feature row
     costs its bytes at 25 GB/s, 0.0396 ns each, and one sector, because rows begin and end inside sectors.
     """
 
     feature_base: float = SAVED / SECTORS_PER_SECOND
-    """Per feature row, whatever its size."""
     feature_per_byte: float = SAVED / WIDE_BYTES_PER_SECOND
-    """Per byte of a feature row."""
     list_seconds: float = SAVED / SECTORS_PER_SECOND
-    """Per adjacency list looked up: its begin and end."""
     neighbour_seconds: float = SAVED / SECTORS_PER_SECOND
-    """Per neighbour id drawn from a list."""
     peer_share: float = _ASSUMED["peer_share"]
-    """Fraction of a feature row's seconds that a peer's memory saves."""
     ssd_seconds: float = _ASSUMED["ssd_seconds"]
-    """Per read of up to `SSD_READ_BYTES` from one SSD, in addition to host memory."""
-    source: str = ASSUMED
-    """``assumed``, or ``measured on`` and the device."""
+    source: str = ASSUMED  # ``assumed``, or ``measured on`` and the device
 
     def feature(self, row_bytes: int) -> float:
         """Return the seconds that an access to a feature row of `row_bytes` bytes on the GPU saves."""
@@ -71,14 +60,9 @@ class AccessCosts:
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures in the form of the file, with ``source`` for ``device``."""
-        return {
-            "source": self.source,
-            "feature_seconds": {"base": self.feature_base, "per_byte": self.feature_per_byte},
-            "list_seconds": self.list_seconds,
-            "neighbour_seconds": self.neighbour_seconds,
-            "peer_share": self.peer_share,
-            "ssd_seconds": self.ssd_seconds,
-        }
+        feature = {"base": self.feature_base, "per_byte": self.feature_per_byte}
+        others = ("list_seconds", "neighbour_seconds", "peer_share", "ssd_seconds")
+        return {"source": self.source, "feature_seconds": feature, **{name: getattr(self, name) for name in others}}
 
 
 def read_access_costs(path: str | os.PathLike[str]) -> AccessCosts:

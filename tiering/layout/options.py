@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from tiering.errors import InputError
 from tiering.layout.cost_model import AccessCosts, read_access_costs
 from tiering.layout.tiers import Capacities, parse_capacities, parse_page
-from tiering.options import option
+from tiering.options import choice, option
 from tiering.units import Size, parse_size
 
 if TYPE_CHECKING:
@@ -74,22 +74,15 @@ class LayoutOptions:
     """Options of a layout, parsed and checked by `of`."""
 
     capacities: Capacities
-    """Sizes of the tiers."""
     page_bytes: int
-    """Unit of SSD I/O."""
-    folders: tuple[Path, ...]
-    """One for each SSD, absolute."""
+    folders: tuple[Path, ...]  # one for each SSD, absolute
     cache: Size | None
     """Share of a GPU's memory for adjacency lists, or ``auto``; ``None``: it is for feature rows alone."""
-    costs: AccessCosts
-    """Costs of accesses, by which `cache` is planned."""
-    recorded: Mapping[str, Any]
-    """The options as the manifest records them."""
-    edge_features: bool = True
-    """Whether features of edges are placed in the tiers, where the graph has some."""
+    costs: AccessCosts  # costs of accesses, by which `cache` is planned
+    recorded: Mapping[str, Any]  # the options as the manifest records them
+    edge_features: bool = True  # whether features of edges are placed in the tiers, where the graph has some
     fit: str | None = None
-    """The reordered graph on which costs are measured before the layout is planned: a path, or ``auto`` for the one
-    that is laid out. ``None``: `costs` are used as they are."""
+    """The reordered graph to measure `costs` on first: a path, or ``auto`` for the one that is laid out."""
 
     @classmethod
     def resolve(cls, options: LayoutOptions | None, keywords: Mapping[str, Any]) -> LayoutOptions:
@@ -110,18 +103,24 @@ class LayoutOptions:
             If an option has another form, two `ssd` are one directory, or `access_costs` or `fit` have no effect.
         """
         asked = LayoutSettings(**options)
-        gpu, peer, cpu, access_costs, edge_features = (
-            asked.gpu, asked.peer, asked.cpu, asked.access_costs, asked.edge_features,
-        )  # fmt: skip
-        if edge_features not in ("auto", "none"):
-            raise InputError(f"edge features: expected auto or none, found {edge_features!r}")
+        gpu, peer, cpu, access_costs = asked.gpu, asked.peer, asked.cpu, asked.access_costs
+        choice("auto", "none")(asked.edge_features, "edge features")
         folders, cache = tuple(resolve_directories(asked.ssd)), _parse_cache(asked.adjacency_cache)
         if cache is None and access_costs is not None:
             raise InputError(
                 "access costs: matter only where memory is shared with adjacency lists; give --adjacency-cache auto "
                 "too, or leave them out"
             )
-        fit = None if asked.fit is None else _checked_fit(asked.fit, cache, access_costs)
+        fit = None
+        if asked.fit is not None:
+            fit = "auto" if str(asked.fit) == "auto" else str(Path(asked.fit).absolute())
+            if cache is None:
+                raise InputError(
+                    "fit: measures what matters only where memory is shared with adjacency lists; give "
+                    "--adjacency-cache auto too, or leave it out"
+                )
+            if access_costs is not None:
+                raise InputError("fit: measures the costs that --access-costs gives; leave one of the two out")
         costs = AccessCosts() if access_costs is None else read_access_costs(access_costs)
         capacities, page_bytes = parse_capacities(gpu, peer, cpu, ssd=bool(folders)), parse_page(asked.page)
         recorded: dict[str, Any] = {"gpu": gpu, "peer": peer, "cpu": cpu}
@@ -130,9 +129,9 @@ class LayoutOptions:
             # Keys of provenance keep their first names, so that artifacts of earlier versions have these options. The
             # figures are recorded, so that another file of the same name is noticed.
             recorded |= {"split": cache.text, **({"gpu_times": costs.to_json()} if fit is None else {"fit": fit})}
-        if edge_features == "none":
-            recorded["edge_features"] = edge_features
-        return cls(capacities, page_bytes, folders, cache, costs, recorded, edge_features == "auto", fit)
+        if asked.edge_features == "none":
+            recorded["edge_features"] = asked.edge_features
+        return cls(capacities, page_bytes, folders, cache, costs, recorded, asked.edge_features == "auto", fit)
 
     def measured(self, costs: AccessCosts) -> LayoutOptions:
         """Return the options with `costs` that were measured for `fit`, which are recorded with it."""
@@ -167,15 +166,3 @@ def _parse_cache(text: str | int | None) -> Size | None:
             f"found {text!r}"
         )
     return cache
-
-
-def _checked_fit(fit: Pathlike, cache: Size | None, access_costs: Pathlike | None) -> str:
-    """Return ``auto`` or an absolute path; refuse `fit` with costs, or without a cache."""
-    if cache is None:
-        raise InputError(
-            "fit: measures what matters only where memory is shared with adjacency lists; give --adjacency-cache auto "
-            "too, or leave it out"
-        )
-    if access_costs is not None:
-        raise InputError("fit: measures the costs that --access-costs gives; leave one of the two out")
-    return "auto" if str(fit) == "auto" else str(Path(fit).absolute())

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tiering.artifacts.file_writer import appending_memory
+from tiering.artifacts.manifest import relation_key
 from tiering.errors import InputError
 from tiering.formats.feature_rows import CHUNK_BYTES
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
+from tiering.formats.graph_checks import checked_lists, take_by_rank
 from tiering.formats.layout import EDGE_TABLES, MEMORY_TIERS, SUM_BYTES, TIERS, SsdRows, TypeLayout, image_bytes
 from tiering.formats.order import Order
 from tiering.formats.scores import Scores
-from tiering.layout.adjacency_cache import CacheSplit, check_ordered_by, divide_gpu, split_memory
-from tiering.layout.edge_rows import edge_feature_tables, edge_tables_to_place
+from tiering.layout.adjacency_cache import CacheSplit, check_ordered_by, divide_gpu, list_sampling, split_memory
+from tiering.layout.benefit_curve import Floats, Resolution, block_ends, block_sums, falling_rates
 from tiering.layout.options import LayoutOptions
 from tiering.layout.tiers import Capacities, RankedTable, plan_tiers
 from tiering.memory import Budget
@@ -27,33 +31,35 @@ from tiering.plan import StageEstimate, StepEstimate, base_memory
 from tiering.reorder.rows import minimum_memory, plan_rows
 from tiering.reorder.rows.tasks import task_bytes
 from tiering.run.carrier import Carrier
+from tiering.sampling import list_read_entries
 from tiering.units import Size, format_count
 
-ROWS = "rows on their way, and files being written,"
-"""The use of a layout's memory, in words."""
+ROWS = "rows on their way, and files being written,"  # the use of a layout's memory, in words
+USUAL_FANOUT = 10  # neighbours that a read of a list draws where no scores are given: the loader's default
+EDGE_RESOLUTION = Resolution(blocks=1 << 16, chunk=1 << 16)
+"""The scores of a relation take some 15 MiB while they are made, then 1 MiB."""
+
+Entries = Callable[[npt.NDArray[np.int64]], Floats]
+"""A function from lengths of lists to the neighbours that a read draws."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class LayoutPlan:
-    """The tiers of all node types with features, and of relations with edge features."""
+    """The tiers of all node types with features, then of relations (by key) with edge features.
 
-    tables: Mapping[str, FeatureTable]
-    """Sources of the rows, by node type, then by the key of a relation."""
-    entries: dict[str, TypeLayout]
-    """Ranges of the rows in the tiers, by the same keys."""
+    `steps` are those that planning took, `notes` on the plan are for the user; `first` says where pinned rows lie.
+    """
+
+    tables: Mapping[str, FeatureTable]  # sources of the rows
+    entries: dict[str, TypeLayout]  # ranges of the rows in the tiers
     page_bytes: int
     num_peers: int
-    folders: tuple[Path, ...]
-    """Directories of the stripe files; none if no row lies on SSD."""
+    folders: tuple[Path, ...]  # directories of the stripe files; none if no row lies on SSD
     split: CacheSplit | None = None
-    """Division of each GPU's memory with adjacency lists; ``None`` without a cache."""
     steps: tuple[StepEstimate, ...] = ()
-    """Steps that planning took."""
     notes: tuple[str, ...] = ()
-    """Notes on the plan for the user."""
     first: tuple[str, ...] = ()
-    """Tiers of the pinned rows, in words."""
 
     @property
     def pages(self) -> int:
@@ -118,26 +124,18 @@ class LayoutPlan:
         else:
             budget.require(self.least_memory(), ROWS)
             rows = [self._row_step(entry, self.tables[name], rest) for name, entry in self.entries.items()]
-        graph = StepEstimate("graph", "copied" if copied else "hard links", 0, copied, copied)
-        places = self.places(out)
+        graph, places = StepEstimate("graph", "copied" if copied else "hard links", 0, copied, copied), self.places(out)
         places[out] += copied
-        return StageEstimate(
-            "layout", out, (*self.steps, *rows, graph), places, base_memory(budget), self.notes + self.first
-        )
+        steps, notes = (*self.steps, *rows, graph), self.notes + self.first
+        return StageEstimate("layout", out, steps, places, base_memory(budget), notes)
 
     def _row_step(self, entry: TypeLayout, table: FeatureTable, budget: Budget) -> StepEstimate:
         """Plan the rows of a type: read in rank order, copied into pieces, hashed, written in the background."""
         rows = plan_rows(table, table.row_order == "rank", budget, copies=self.copies(entry))
-        return StepEstimate(
-            f"rows of {entry.node_type}",
-            rows.how,
-            rows.memory + self.writing_memory(),
-            rows.disk_read(table),
-            _memory_tier_bytes(entry) + entry.ssd_rows.num_pages * (self.page_bytes + SUM_BYTES),
-            rows.bytes_scratch,
-            table.rows,
-            "row",
-        )
+        name, memory = f"rows of {entry.node_type}", rows.memory + self.writing_memory()
+        written = _memory_tier_bytes(entry) + entry.ssd_rows.num_pages * (self.page_bytes + SUM_BYTES)
+        read = rows.disk_read(table)
+        return StepEstimate(name, rows.how, memory, read, written, rows.bytes_scratch, table.rows, "row")
 
     def copies(self, entry: TypeLayout) -> int:
         """Return the bytes of a chunk that are copied to be written: rows of a peer, pages, pages of a stripe file."""
@@ -158,11 +156,7 @@ def _memory_tier_bytes(entry: TypeLayout) -> int:
 
 
 def plan_layout(
-    graph: Graph,
-    tables: Mapping[str, FeatureTable],
-    options: LayoutOptions,
-    scores: Scores | None,
-    budget: Budget,
+    graph: Graph, tables: Mapping[str, FeatureTable], options: LayoutOptions, scores: Scores | None, budget: Budget
 ) -> LayoutPlan:
     """Plan a layout of a reordered graph, with `tables` of its nodes.
 
@@ -173,13 +167,11 @@ def plan_layout(
         RankedTable(name, table.rows, table.row_bytes, order.score(name), order.first(name))
         for name, table in tables.items()
     ]
-    if options.edge_features and (of_edges := edge_feature_tables(graph)):
-        if scores is not None:
-            check_ordered_by(graph, order, scores)
-        tables, rows = {**tables, **of_edges}, rows + edge_tables_to_place(graph, order, of_edges, scores)
-        if options.cache is None:
-            return _place_rows(graph.path, rows, tables, capacities, options)
-    if options.cache is None and scores is None:
+    of_edges = edge_feature_tables(graph) if options.edge_features else {}
+    if of_edges and scores is not None:
+        check_ordered_by(graph, order, scores)
+    tables, rows = {**tables, **of_edges}, rows + edge_tables_to_place(graph, order, of_edges, scores)
+    if options.cache is None and (scores is None or of_edges):
         return _place_rows(graph.path, rows, tables, capacities, options)
     split = divide_gpu(graph, order, rows, options, scores, budget.expecting(_expected_memory(tables, options)))
     plan = _place_rows(graph.path, rows, tables, replace(capacities, gpu=split.gpu), options)
@@ -207,16 +199,13 @@ def plan_future_layout(where: Path, tables: Mapping[str, FeatureTable], options:
     if options.cache is not None and capacities.gpu is not None:
         total = sum(table.rows * table.row_bytes for table in tables.values())
         nbytes = min(total, capacities.gpu.of(total))
-        kept = nbytes >= max((table.row_bytes for table in tables.values()), default=1) and not (
-            capacities.ssd and nbytes == total
-        )
+        largest = max((table.row_bytes for table in tables.values()), default=1)
+        kept = nbytes >= largest and not (capacities.ssd and nbytes == total)
         capacities = replace(capacities, gpu=Size(capacities.gpu.text, bytes=nbytes) if kept else None)
         notes.append("adjacency cache: what it gets of the GPU's memory depends on scores; counted as none")
     if len(tables) > 1:
         notes.append("rows of several types or relations: how they share the tiers depends on scores")
-    rows = []
-    for name, table in tables.items():
-        rows.append(RankedTable(name, table.rows, table.row_bytes, np.broadcast_to(0.0, table.rows)))
+    rows = [RankedTable(name, t.rows, t.row_bytes, np.broadcast_to(0.0, t.rows)) for name, t in tables.items()]
     return replace(_place_rows(where, rows, tables, capacities, options), notes=tuple(notes))
 
 
@@ -261,3 +250,80 @@ def _where_first(table: RankedTable, ranges: Mapping[str, tuple[int, int]]) -> s
     rows = {tier: min(end, table.first) - begin for tier, (begin, end) in ranges.items()}
     parts = ", ".join(f"{format_count(count)} in {tier}" for tier, count in rows.items() if count > 0)
     return f"of {table.node_type}, {format_count(table.first)} nodes were put first: {parts}"
+
+
+@dataclass(frozen=True)
+class EdgeScores:
+    """Expected reads per epoch of each row of edge features, by position: blocks of lists end at `ends`.
+
+    Rows of a relation have the order of its ``indices``, list after list. A tier is a range of rows, so a row has the
+    score of the best run of lists that its own begins (the upper concave hull): `rates` never rise.
+    """
+
+    ends: npt.NDArray[np.int64]
+    rates: Floats
+
+    @classmethod
+    def of(
+        cls,
+        indptr: npt.NDArray[np.int64],
+        reads: Callable[[int, int], Floats],
+        entries: Entries,
+        resolution: Resolution = EDGE_RESOLUTION,
+    ) -> EdgeScores:
+        """Score rows by the reads of the lists of columns begin to end.
+
+        A read of a list of d neighbours draws ``entries(d)`` of them, so each is read ``entries(d) / d`` times. Cost:
+        one pass over the lists; memory: that of `Resolution.blocks`.
+        """
+        columns = indptr.shape[0] - 1
+        step = resolution.step(columns)
+
+        def drawn(begin: int, end: int) -> tuple[Floats, ...]:
+            return (reads(begin, end) * entries(np.diff(indptr[begin : end + 1])),)
+
+        (sums,) = block_sums(columns, step, resolution, drawn)
+        ends = np.asarray(indptr[block_ends(columns, step)])
+        sizes = np.diff(ends, prepend=0)
+        some = sizes > 0
+        return cls(ends[some], falling_rates(sums[: sizes.size][some], sizes[some]))
+
+    def __getitem__(self, rows: int | slice) -> Any:
+        """Return the reads of a row, or of a slice of rows."""
+        count = int(self.ends[-1]) if self.ends.size else 0
+        at = np.arange(*rows.indices(count)) if isinstance(rows, slice) else rows
+        return self.rates[np.searchsorted(self.ends, at, side="right")]
+
+
+def edge_feature_tables(graph: Graph) -> dict[str, FeatureTable]:
+    """Return the edge features of each relation that has some, by its key."""
+    tables = {relation_key(relation): graph.edge_feature_table(relation) for relation in graph.relations}
+    return {key: table for key, table in sorted(tables.items()) if table is not None}
+
+
+def edge_tables_to_place(
+    graph: Graph, order: Order, tables: dict[str, FeatureTable], scores: Scores | None
+) -> list[RankedTable]:
+    """Return the tables of `edge_feature_tables` with scores.
+
+    With `scores` a list is read as often as they predict, by their sampler and fanouts; without, as often as the
+    feature row of its node by the scores of the order, `USUAL_FANOUT` neighbours at a time.
+    """
+    purpose, remedy = ", which edge features are placed by", "leave --scores out, or "
+    placed = []
+    for key, table in tables.items():
+        relation, sampler, fanouts = graph.relation(key), "uniform", [USUAL_FANOUT]
+        if scores is None:
+            ranked = order.score(relation[2])
+            reads: Callable[[int, int], Floats] = partial(_read_range, ranked)
+        else:
+            sampler, fanouts = list_sampling(graph, relation, scores, purpose, remedy)
+            reads = partial(take_by_rank, scores.adjacency(relation), graph, relation[2])
+        entries = partial(list_read_entries, sampler=sampler, fanouts=fanouts)
+        own = EdgeScores.of(checked_lists(graph, relation)[0], reads, entries)
+        placed.append(RankedTable(key, table.rows, table.row_bytes, own))
+    return placed
+
+
+def _read_range(values: Floats, begin: int, end: int) -> Floats:
+    return values[begin:end]

@@ -1,12 +1,8 @@
 """Stripe files (images): files outside the layout's directory, one per SSD, that appear together with the layout.
 
 File k of N is ``DIR/NAME.TOKEN/ssd-k-of-N``, written in ``DIR/.NAME.PLAN.partial`` and renamed right before the layout
-itself. NAME is the layout's name, PLAN a digest of the plan, TOKEN one of the content and place. Files of one name have
-the same bytes: a layout that is replaced keeps its own until the new one has its name, and one that is made again
-replaces each by its equal.
-
-The layout's journal lists the directories made here, which are removed if the run is given up
-(`tiering.artifacts.atomic`), and the blocks that a killed run has finished.
+itself. PLAN is a digest of the plan, TOKEN one of content and place: files of one name have the same bytes. The
+layout's journal lists the directories made here, removed if the run is given up, and the blocks that are finished.
 """
 
 from __future__ import annotations
@@ -52,40 +48,28 @@ class StripeFiles:
         self._files: list[FileWriter] = []
         for folder in plan.folders:
             self._make_folder(folder)
-        self._paths = [self._own_file(number) for number in range(len(plan.folders))]
+        self.paths = [self._own_file(number) for number in range(len(plan.folders))]
 
     def open(self) -> None:
         """Open the files, to write their missing parts."""
-        for number, path in enumerate(self._paths):
+        for number, path in enumerate(self.paths):
             file = FileWriter(path, self._sizes[number], self._journal, self._key(number))
             self._files.append(self._stack.enter_context(file))
 
-    def name(self, number: int) -> str:
-        """Return the name of a file."""
-        return f"ssd-{number}-of-{len(self._folders)}"
-
     def _key(self, number: int) -> str:
-        return f"image {self.name(number)}"
+        return f"image {self.paths[number].name}"
 
-    def folder(self, number: int) -> Path:
-        """Return the directory in which a file is written."""
-        return self._paths[number].parent
-
-    def missing(self) -> list[int]:
-        """Return the files that no run has taken over by `take`, or that are damaged; called before `open`."""
-        return [number for number, path in enumerate(self._paths) if not self._is_whole(number, path)]
-
-    def _is_whole(self, number: int, path: Path) -> bool:
-        key, size = self._key(number), self._sizes[number]
+    def is_whole(self, number: int) -> bool:
+        """Return whether a run has taken over a file by `take`, undamaged; called before `open`."""
+        key, size, path = self._key(number), self._sizes[number], self.paths[number]
         if not path.is_file() or len(self._journal.keys(block_key(key))) < num_blocks(size):
             return False
         with FileWriter(path, size, self._journal, key) as file:
             return not file.missing()
 
-    def take(self, name: str, at: str, digests: bytes) -> None:
-        """Take over a file that a task wrote at the path `at` in its `folder`; called before `open`."""
-        number = next(number for number in range(len(self._folders)) if self.name(number) == name)
-        path = self._paths[number]
+    def take(self, number: int, at: str, digests: bytes) -> None:
+        """Take over a file that a task wrote at the path `at` next to it; called before `open`."""
+        path = self.paths[number]
         with storage_errors(path):
             (path.parent / at).replace(path)
             fsync_directory(path.parent)
@@ -105,7 +89,8 @@ class StripeFiles:
 
     def _own_file(self, number: int) -> Path:
         """Return the path at which a file is or was written; own its directory."""
-        folder, published, name = self._partial[number], self._journal.get(_PUBLISHING), self.name(number)
+        folder, published = self._partial[number], self._journal.get(_PUBLISHING)
+        name = f"ssd-{number}-of-{len(self._folders)}"
         home = folder if published is None else self._home(number, published["token"])
         if (home / name).exists() and not (folder / name).exists():
             folder = home
@@ -148,23 +133,19 @@ class StripeFiles:
             self._journal.record(_PUBLISHING, token=token)
         entries = {}
         for number, file in enumerate(self._files):
-            home = self._home(number, token)
+            home, path = self._home(number, token), file.path
             with storage_errors(home):
-                self._rename(number, home)
-            entries[image_name(number)] = External.of(home / file.path.name, file.nbytes, digests[number])
+                if path.parent != home:
+                    if not home.exists():
+                        self._external.record("make", home)
+                    self._external.own(home)
+                    path.replace(home / path.name)
+                fsync_directory(home)
+                if self._partial[number].exists():
+                    shutil.rmtree(self._partial[number])
+                fsync_directory(home.parent)
+            entries[image_name(number)] = External.of(home / path.name, file.nbytes, digests[number])
         return entries
-
-    def _rename(self, number: int, home: Path) -> None:
-        path = self._files[number].path
-        if path.parent != home:
-            if not home.exists():
-                self._external.record("make", home)
-            self._external.own(home)
-            path.replace(home / path.name)
-        fsync_directory(home)
-        if self._partial[number].exists():
-            shutil.rmtree(self._partial[number])
-        fsync_directory(home.parent)
 
     def __enter__(self) -> StripeFiles:
         return self

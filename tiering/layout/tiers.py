@@ -1,8 +1,7 @@
 """Decide which ranks lie in which tier, from sizes and scores alone.
 
-The rows of all node types, and those of edges, are placed by score per byte, hottest first; ties by table, then by
-rank. Pinned rows are placed before all others. The gpu tier takes rows as far as its size goes, then peer, then cpu;
-ssd takes the rest. Within a table the placement order is that of the ranks, so each tier is a range of ranks.
+Rows of all node types, and of edges, are placed by score per byte, hottest first, pinned ones before all others; ties
+by table, then by rank. The gpu tier takes rows as far as its size goes, then peer, then cpu; ssd takes the rest.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -21,29 +20,26 @@ from tiering.formats.layout import TIERS, peer_rows
 from tiering.units import Size, format_bytes, parse_bytes, parse_size
 
 MIN_PAGE, MAX_PAGE = 512, 64 * 1024 * 1024
-MOST_PEERS = 16
-"""GPUs that share a tier at most, as many as the kernels have addresses for (kMostPeers)."""
+MOST_PEERS = 16  # GPUs that share a tier at most, as many as the kernels have addresses for (kMostPeers)
 _PEER = re.compile(r"^\s*(\d+)\s*[xX]\s*(.+)$")
-
-
-class RowScores(Protocol):
-    """Scores of rows: an array, or an object that is indexed like one."""
-
-    def __getitem__(self, rows: Any, /) -> Any: ...
 
 
 @dataclass(frozen=True)
 class RankedTable:
-    """Rows to place, of one node type or of the edges of one relation, by rank."""
+    """Rows to place, of one node type or of the edges of one relation (its key, ``src:name:dst``), by rank.
+
+    The `first` rows are pinned: placed before all others.
+    """
 
     node_type: str
-    """The type; of edges the relation's key, ``src:name:dst``."""
     rows: int
     row_bytes: int
-    scores: RowScores
-    """float64, shape (rows,), by rank or position: not negative, and not increasing from rank `first` on."""
+    scores: Any  # float64, shape (rows,), by rank or position: not negative, and not increasing from rank `first` on
     first: int = 0
-    """Number of pinned rows, which are placed before all others."""
+
+    def read_scores(self, begin: int, end: int) -> tuple[Any]:
+        """Return the scores of a range of rows."""
+        return (self.scores[begin:end],)
 
     def key(self, rank: int) -> float:
         """Return the score per byte by which rows are placed: infinite for pinned rows, 0 after the last row."""
@@ -54,18 +50,17 @@ class RankedTable:
 
 @dataclass(frozen=True)
 class Capacities:
-    """Sizes of the tiers as the user gives them; ``None`` where there is none."""
+    """Sizes of the tiers as the user gives them; ``None`` where there is none.
+
+    `gpu` is each GPU's own copy of the hottest rows, `peer` the part of each of the `num_peers` GPUs that share a tier,
+    `cpu` host memory; an ssd tier takes the rest of the rows.
+    """
 
     gpu: Size | None = None
-    """Each GPU's own copy of the hottest rows."""
     num_peers: int = 0
-    """GPUs that share the peer tier."""
     peer: Size | None = None
-    """Size of the peer tier on each of them."""
     cpu: Size | None = None
-    """Host memory."""
     ssd: bool = False
-    """Whether there is an ssd tier, for the rest of the rows."""
 
     def room(self, total: int) -> int:
         """Return the bytes of all tiers but ssd, for `total` bytes of features."""

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
 from math import gcd
+from typing import Any
 
 from tiering.artifacts.checksum import digest_bytes
 from tiering.artifacts.file_writer import FileWriter
@@ -16,24 +17,25 @@ from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.feature_rows import checked_tables, table_states
 from tiering.formats.graph import Graph
 from tiering.formats.graph_checks import graph_errors
-from tiering.formats.layout import EDGE_TABLES, MEMORY_TIERS, Layout, TypeLayout, page_sums, tier_file
+from tiering.formats.layout import EDGE_TABLES, MEMORY_TIERS, SUM_BYTES, Layout, TypeLayout, page_sums, tier_file
 from tiering.formats.order import Order
 from tiering.formats.scores import Scores
 from tiering.layout.options import LayoutOptions
 from tiering.layout.plan import ROWS, LayoutPlan, plan_layout, require_order
 from tiering.layout.stripe_files import StripeFiles
-from tiering.layout.tasks import write_rows
 from tiering.memory import Budget, parse_memory
 from tiering.progress import Progress, note, progress
 from tiering.reorder.rows import PermutedRows
 from tiering.reorder.rows.striping import as_pages
-from tiering.reorder.rows.tasks import task_bytes
+from tiering.reorder.rows.tasks import TablePlan, locate_rows, make_row_files, task_bytes, write_step
 from tiering.run.carrier import Carrier
+from tiering.run.files import JoinedFile, PartitionRange, join_step, make_files, missing_files, place_files
+from tiering.run.job import Job
+from tiering.run.step import OutputFile
 from tiering.units import parse_threads
 from tiering.version import __version__
 
-SCRATCH = "scratch"
-"""Directory in the unfinished layout for rows that are being permuted."""
+SCRATCH = "scratch"  # directory in the unfinished layout for rows that are being permuted
 
 
 def write_layout(
@@ -51,19 +53,15 @@ def write_layout(
 
     Parameters
     ----------
-    graph
-        A reordered graph.
-    out
-        Directory to create, for memory tiers, manifest, and the graph (hard links where possible).
+    graph, out
+        A reordered graph, and the directory to create: memory tiers, manifest, the graph (hard links where possible).
     options
         Sizes of tiers and other options.
     scores
         The scores that the graph was ordered by, of a method that knows the sampler: for an adjacency cache, or to
         place edge features by the reads of lists that they predict.
-    threads
-        Worker threads; the result is the same bytes for any number.
-    memory
-        Memory budget, such as ``8GiB``, ``50%`` or ``auto``; the result is the same bytes for any.
+    threads, memory
+        Worker threads and memory budget; the result is the same bytes for any.
     force
         Replace an existing `out`, with its stripe files.
     carrier
@@ -102,13 +100,13 @@ def write_layout(
         shutil.rmtree(writer.path / SCRATCH, ignore_errors=True)
         if not journal.done:  # else the space is reserved
             require_space(plan.places(writer.path))
-        # What the layout is to be, and where. The graph's digest stands for order, features and their files.
+        # The graph's digest stands for order, features and their files.
         goal = json.dumps({"graph": graph.digest, "body": body, "out": str(writer.out)}, sort_keys=True)
         digest = digest_bytes(goal.encode()).rpartition(":")[2][:12]
         reading = budget.without(plan.writing_memory())
         with graph_errors(graph), StripeFiles(plan, writer.out, digest, journal) as stripes:
             if by_tasks and carrier is not None:
-                write_rows(carrier.job(writer), writer, stripes, plan, graph)
+                _write_by_tasks(carrier.job(writer), writer, stripes, plan, graph)
             stripes.open()
             if not by_tasks:
                 _write_rows(writer, stripes, plan, order, reading, workers)
@@ -188,3 +186,48 @@ def write_ssd(source: PermutedRows, entry: TypeLayout, page_bytes: int, stripes:
         page = place.first_page + (first - begin) // multiple * pages
         stripes.write_pages(page, as_pages(chunk, place.stride, place.rows_per_page, page_bytes))
         bar.update(chunk.nbytes)
+
+
+def _write_by_tasks(job: Job, writer: ArtifactWriter, stripes: StripeFiles, plan: LayoutPlan, graph: Graph) -> None:
+    """Write the files of all tiers and the stripe files by tasks."""
+    order, stored = str(graph.path / "order"), (job.grid, plan.page_bytes, plan.num_peers, len(plan.folders))
+    tables = [
+        TablePlan.of(f"rows-{number}", entry, locate_rows(graph, name, plan.tables[name]), order, *stored)
+        for number, (name, entry) in enumerate(plan.entries.items())
+        if entry.num_nodes
+    ]
+    tiers = [file for number, table in enumerate(tables) for file in table.tier_files(number, str(writer.path))]
+    pages = [_stripe(number, nbytes, stripes, tables) for number, nbytes in enumerate(plan.stripe_bytes)]
+    cuts = [table.cut_step() for table in tables]
+    step = write_step("rows.files", tables, cuts, [*tiers, *pages])
+    named = [page_sums(number) for number in range(len(pages))]
+    summed = writer.has(*named)
+    job.expect(len(cuts) + 1 + bool(named))
+    pending = not all(map(stripes.is_whole, range(len(pages)))) or not summed
+    made = make_row_files(job, cuts, step, [i for i in missing_files(writer, step) if i < len(tiers) or pending])
+    place_files(writer, [one for one in made if one["index"] < len(tiers)])
+    if named and not summed:
+        parts = range(sum(table.striping["ssd"].num_ranges for table in tables if "ssd" in table.striping))
+        sums = [
+            JoinedFile(
+                name, "uint32", (plan.stripe_bytes[number] // plan.page_bytes,),
+                [PartitionRange(step.name, len(tiers) + number, len(tiers) + number + 1, part) for part in parts],
+            )
+            for number, name in enumerate(named)
+        ]  # fmt: skip
+        largest = max(table.most("ssd") for table in tables) // plan.page_bytes * SUM_BYTES
+        make_files(job, writer, join_step("sums.files", writer.path, sums, largest))
+    for record in made:
+        if record["index"] >= len(tiers):
+            file = OutputFile.from_json(record["file"])
+            stripes.take(record["index"] - len(tiers), file.at, bytes.fromhex(file.blocks))
+
+
+def _stripe(number: int, nbytes: int, stripes: StripeFiles, tables: Sequence[TablePlan]) -> dict[str, Any]:
+    """Return the description of a stripe file: pages of each table that has rows on SSDs."""
+    path, indices = stripes.paths[number], [index for index, table in enumerate(tables) if "ssd" in table.striping]
+    return {
+        "name": path.name, "folder": str(path.parent), "dtype": "uint8", "shape": [nbytes], "tables": indices,
+        "tier": "ssd", "number": number, "bytes": nbytes,
+        "most": max((table.most("ssd") for table in tables), default=0),
+    }  # fmt: skip

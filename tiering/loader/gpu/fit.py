@@ -26,9 +26,8 @@ from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
 from tiering.layout.adjacency_cache import adjacency_lists, check_ordered_by
 from tiering.layout.cost_model import AccessCosts
-from tiering.layout.edge_rows import edge_feature_tables
 from tiering.layout.options import LayoutOptions
-from tiering.layout.plan import require_order
+from tiering.layout.plan import edge_feature_tables, require_order
 from tiering.loader.gpu import device as devices
 from tiering.loader.gpu.adjacency import load_adjacency
 from tiering.loader.gpu.batches import GpuSampler
