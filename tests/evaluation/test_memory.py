@@ -18,8 +18,7 @@ from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.graph import Graph
 from tiering.graph import build_graph
 from tiering.layout import parse_capacities
-from tiering.memory import Budget, own_memory
-from tiering.readahead.disk_speed import DiskSpeed
+from tiering.memory import own_memory
 from tiering.sampling import SamplingOptions
 from tiering.scores import score_graph
 
@@ -54,29 +53,6 @@ def test_same_figures_for_any_memory(rmat: Graph, tmp_path: Path, tiers: Any, pe
             found = evaluate(rmat, scores, OPTIONS, threads=threads, memory=limit, **asked).to_json()
         assert found == expected
         assert peak.bytes <= limit
-
-
-@pytest.mark.long
-def test_simulated_reading_takes_as_many_batches_as_memory_has_room_for(rmat: Graph, peak_memory: Any) -> None:
-    asked: dict[str, Any] = {"row_bytes": 512, "resamples": 0, "epochs": 4, "ssd_model": DiskSpeed(1e5, 1e9)}
-    train, sizes = (1 << 21) // 100, ["4%", "8%"]
-    need = evaluation_memory(rmat, competing_rows(rmat, 512), OPTIONS, scores=0, ssd=False, train=train)
-    batches = []
-    for more in (110 * MIB, 130 * MIB, 1024 * MIB):
-        held = own_memory()
-        budget = Budget(held + need.minimum + more, "some", held)
-        with peak_memory() as peak:
-            found = evaluate(rmat, {}, OPTIONS, threads=2, memory=budget, rows_in_memory=sizes, **asked).ssd_reading
-        assert peak.bytes <= budget.limit + MARGIN
-        assert found is not None
-        batches.append(found.batches)
-    assert batches[0] < batches[1] <= batches[2], batches
-    held = own_memory()
-    least = Budget(held + need.minimum, "some", held)
-    with pytest.raises(BudgetError, match=r"evaluate: reading that is simulated.* give --memory \d+MiB") as told:
-        evaluate(rmat, {}, OPTIONS, memory=least, rows_in_memory=sizes, **asked)
-    enough = int(str(told.value).split("--memory ")[1].split("MiB")[0])
-    assert evaluate(rmat, {}, OPTIONS, memory=f"{enough + 16}MiB", rows_in_memory=sizes, **asked).ssd_reading
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -13,7 +13,7 @@ import plain_reading as plain
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from judged_graphs import import_graph, two_types
+from judged_graphs import two_types
 from striped_rows import cut
 
 from tiering.errors import BudgetError, FormatError, InputError
@@ -27,12 +27,9 @@ from tiering.evaluation.ssd_reading import (
     read_pages,
     row_spans,
 )  # fmt: skip
-from tiering.formats.graph import Graph
 from tiering.memory import Budget, own_memory
 from tiering.readahead.config import divide_slots
 from tiering.readahead.disk_speed import DiskSpeed
-from tiering.sampling import SamplingOptions, make_sampler
-from tiering.sampling.plan import batches as plan_of
 from tiering.units import Size
 
 SPEED = DiskSpeed(100_000, 1e9)
@@ -186,47 +183,6 @@ def test_batches_end_where_the_room_does() -> None:
     with pytest.raises(BudgetError, match="reading that is simulated"):
         budget = Budget(1 << 29, "512MiB")
         asked.sample(Listed(nodes), ReadingMemory(budget, budget.limit, 299, 0))  # type: ignore[arg-type]
-
-
-def score_by(graph: Graph) -> np.ndarray[Any, Any]:
-    """A score with many ties: the in-degree, at most 5."""
-    return np.minimum(np.diff(graph.csc()[0]), 5).astype(float)
-
-
-@pytest.mark.parametrize(
-    ("name", "row_bytes"), [("cora", None), pytest.param("tolokers", None, marks=pytest.mark.long), ("cora", 400)]
-)
-def test_a_real_graph(name: str, row_bytes: int | None, shared_data: Path, tmp_path: Path) -> None:
-    """Every step by itself: batches from the sampler, ranks by a stable sort, policies and prices in plain Python."""
-    graph = import_graph(shared_data / name, tmp_path / "graph")
-    (node_type,) = graph.node_types
-    table = graph.feature_table(node_type)
-    assert table is not None
-    size = table.row_bytes if row_bytes is None else row_bytes
-    options = SamplingOptions([3, 2], batch_size=40 if name == "cora" else 150, seed=11)
-    values, epochs = score_by(graph), 2
-    given_bytes = None if row_bytes is None else {node_type: row_bytes}
-    asked: dict[str, Any] = {"ssd_model": SPEED, "row_bytes": given_bytes, "epochs": epochs, "resamples": 0}
-    memory = ["30%", size * 2000]
-    found = evaluate(graph, {"s": {node_type: values}}, options, rows_in_memory=memory, **asked).ssd_reading
-    assert found is not None and list(found.scores) == ["s", "oracle"]
-    sampler = make_sampler(graph, options)
-    sampled = [
-        sampler.sample(plan[k], epoch=plan.epoch, batch=k).nodes[node_type]
-        for epoch in range(epochs)
-        for plan in [plan_of({node_type: graph.split("train", node_type)}, options.batch_size, epoch, seed=11)]
-        for k in range(len(plan))
-    ][: found.batches]
-    count = graph.num_nodes(node_type)
-    ranks = np.empty(count, np.int64)
-    ranks[np.argsort(-values, kind="stable")] = np.arange(count)
-    batches = [sorted(ranks[nodes].tolist()) for nodes in sampled]
-    for entry, nbytes in zip(found.scores["s"], (int(0.3 * count * size), size * 2000), strict=True):
-        slots = min(count, nbytes // (size + 8))
-        assert (entry.bytes, entry.rows) == (nbytes, slots)
-        expected = plainly([(count, size)], range(count), batches, {size: slots}, SPEED, entry.choice)
-        for policy, reading in expected.items():
-            assert same(entry.policies[policy], reading), (policy, entry.policies[policy], reading)
 
 
 def test_the_document_and_what_does_not_change_it(tmp_path: Path) -> None:

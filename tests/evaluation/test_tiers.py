@@ -151,25 +151,3 @@ def test_a_type_that_nothing_reaches(tmp_path: Path) -> None:
     assert json.loads(document)["tiers"]["scores"]["s"]["links"]["host_link"]["share"] == 0
     both = evaluate(graph, {"s": {"c": np.ones(5)}}, [2], batch_size=1, epochs=1, row_bytes=8, shares=[0.5])
     assert both.types["c"].accesses == 0 and both.types["a"].hit_rates["oracle"] == [1.0]
-
-
-def test_many_types_fill_more_than_one_map(tmp_path: Path) -> None:
-    """Marks by type and capacity need more than 256 values: the intervals still belong to the right type."""
-    source = tmp_path / "source"
-    names = [f"t{k:02}" for k in range(12)]
-    for k, name in enumerate(names):
-        (source / name).mkdir(parents=True)
-        np.save(source / name / "node_feat.npy", np.zeros((3, k + 1), np.float32))
-        if k:
-            (source / f"{name}__to__t00").mkdir()
-            np.save(source / f"{name}__to__t00" / "edge_index.npy", np.array([[0, 1, 2], [0, 1, 2]]))
-    np.save(source / "t00/train_idx.npy", np.arange(3))
-    graph = import_graph(source, tmp_path / "graph")
-    shares = np.linspace(0.02, 1, 40).tolist()
-    score = {name: [3.0, 2.0, 1.0] for name in names}
-    found = evaluate(graph, {"s": score}, [1], batch_size=1, epochs=4, shares=shares)
-    for entry in found.types.values():
-        assert entry.accesses == 12
-        for rate, (low, high) in zip(entry.hit_rates["s"], entry.intervals["s"], strict=True):
-            assert low <= rate <= high
-            assert (low == high) == (rate in (0, 1))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tiering.errors import InputError
-from tiering.formats.layout import TIERS, peer_rows
+from tiering.formats.layout import MEMORY_TIERS, TIERS, peer_rows
 from tiering.units import Size, format_bytes, parse_bytes, parse_size
 
 MIN_PAGE, MAX_PAGE = 512, 64 * 1024 * 1024
@@ -114,30 +114,28 @@ def plan_tiers(
     If not, as for an evaluation, rows that are left because whole rows do not fill the sizes exactly join the cpu tier.
     Cost: O(types x log(rows) x 64) reads of scores.
     """
-    total = sum(table.rows * table.row_bytes for table in tables)
-    ends = {"": [0] * len(tables)}
-    taken = [0] * len(tables)
-    for tier, size in (("gpu", capacities.gpu), ("peer", capacities.peer), ("cpu", capacities.cpu)):
-        if size is not None and total:
-            taken = _fill(tables, taken, tier, size, capacities.num_peers, total, strict)
-        ends[tier] = taken
-    unplaced = sum((table.rows - count) * table.row_bytes for table, count in zip(tables, taken, strict=True))
-    if unplaced and not capacities.ssd and not strict and capacities.room(total) >= total:
-        ends["cpu"] = [table.rows for table in tables]
-    elif unplaced and not capacities.ssd:
-        raise InputError(
-            f"{format_bytes(unplaced)} of {format_bytes(total)} feature data have no tier; "
-            "give --ssd DIR, or --cpu auto to keep the rest in host memory"
-        )
+    total, everything = sum(table.rows * table.row_bytes for table in tables), [table.rows for table in tables]
+    ends = [[0] * len(tables)]
+    for tier in MEMORY_TIERS:
+        size = getattr(capacities, tier)
+        full = size is not None and total
+        ends.append(_fill(tables, ends[-1], tier, size, capacities.num_peers, total, strict) if full else ends[-1])
+    unplaced = sum((table.rows - end) * table.row_bytes for table, end in zip(tables, ends[-1], strict=True))
+    if unplaced and not capacities.ssd:
+        if strict or capacities.room(total) < total:
+            raise InputError(
+                f"{format_bytes(unplaced)} of {format_bytes(total)} feature data have no tier; "
+                "give --ssd DIR, or --cpu auto to keep the rest in host memory"
+            )
+        ends[-1] = everything
     if capacities.ssd and total and not unplaced and strict:
         raise InputError(
             "ssd: the tiers before it hold all feature data, nothing is left for it; leave --ssd out, "
             "or make the other tiers smaller"
         )
-    ends["ssd"] = [table.rows for table in tables]
-    names = ("", *TIERS)
+    ends.append(everything)
     return {
-        table.node_type: {names[k + 1]: (ends[names[k]][i], ends[names[k + 1]][i]) for k in range(len(TIERS))}
+        table.node_type: {tier: (ends[k][i], ends[k + 1][i]) for k, tier in enumerate(TIERS)}
         for i, table in enumerate(tables)
     }
 
