@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import pytest
 from judged_graphs import star_graph, two_types
 
 from tiering.evaluation import evaluate
 from tiering.evaluation.counting import MAX_GROUPS, Bootstrap, group_of
-from tiering.formats.graph import Graph
 from tiering.formats.train_set import resolve_train
 from tiering.layout import parse_capacities
 from tiering.sampling import NeighborSampler, batches
 from tiering.scores import score_graph
 
 
-def plain_interval(hits: npt.NDArray[Any], found: npt.NDArray[Any], draws: int) -> tuple[float, float]:
+def plain_interval(hits, found, draws):
     """One ratio, one draw at a time."""
     random = np.random.default_rng(99)
     ratios = []
@@ -30,18 +25,17 @@ def plain_interval(hits: npt.NDArray[Any], found: npt.NDArray[Any], draws: int) 
     return float(low), float(high)
 
 
-def test_against_a_plain_bootstrap(cnr_graph: Graph, tmp_path: Path) -> None:
+def test_against_a_plain_bootstrap(cnr_graph, tmp_path):
     """Hits of each batch are counted again from the batch itself, with sets."""
-    cnr = cnr_graph
-    degree = score_graph(cnr, "degree", tmp_path / "degree")
+    degree = score_graph(cnr_graph, "degree", tmp_path / "degree")
     shares, tiers = [0.01, 0.1], parse_capacities("1%", cpu="9%", ssd=True)
     result = evaluate(
-        cnr, {"degree": degree}, [10, 10], batch_size=64, train="1%", epochs=2, shares=shares, tiers=tiers,
+        cnr_graph, {"degree": degree}, [10, 10], batch_size=64, train="1%", epochs=2, shares=shares, tiers=tiers,
         resamples=2000, seed=3,
     )  # fmt: skip
     order = np.argsort(-degree.values(), kind="stable")
-    train = resolve_train(cnr, "1%", 3)
-    sampler = NeighborSampler(cnr, [10, 10], seed=3)
+    train = resolve_train(cnr_graph, "1%", 3)
+    sampler = NeighborSampler(cnr_graph, [10, 10], seed=3)
     for at, share in enumerate(shares):
         cached = set(order[: int(share * order.size)].tolist())
         hits, found = [], []
@@ -56,14 +50,14 @@ def test_against_a_plain_bootstrap(cnr_graph: Graph, tmp_path: Path) -> None:
         assert result.hit_rates["degree"][at] == sum(hits) / sum(found)
         assert ours[at] == pytest.approx((low, high), abs=0.15 * (high - low))
     # One row size: the gpu tier's share of the bytes is the hit rate at its capacity, and so is its interval.
-    assert result.tiers is not None and "oracle" not in {**result.intervals, **result.bands}
+    assert "oracle" not in {**result.intervals, **result.bands}
     links = result.tiers["degree"].to_json()["links"]
     assert links["gpu_memory"]["interval"] == pytest.approx(ours[0])
     assert all(link["interval"][0] <= link["share"] <= link["interval"][1] for link in links.values())
     assert result.tiers["oracle"].intervals is None
 
 
-def test_intervals_of_types_and_links(tmp_path: Path) -> None:
+def test_intervals_of_types_and_links(tmp_path):
     """Every batch reads one row of `a` (8 bytes) and one of `b` (2 bytes).
 
     The tier holds b0 alone: 3 of 4 batches read it, so its hit rate moves between 0 and 1/2 in halves of the draws'
@@ -77,17 +71,16 @@ def test_intervals_of_types_and_links(tmp_path: Path) -> None:
     assert low == 1 / 8 and high == 1 / 2
     assert found.types["b"].intervals["s"] == [[2 * low, 2 * high]]
     assert found.types["a"].intervals["s"] == [[0, 0]]
-    assert found.tiers is not None
     link = found.tiers["s"].to_json()["links"]["gpu_memory"]
     assert link["share"] == pytest.approx(3 * 2 / 40)
     assert link["interval"] == pytest.approx([0.2 * 2 * low, 0.2 * 2 * high])
 
 
-def test_few_batches(tmp_path: Path) -> None:
+def test_few_batches(tmp_path):
     """One batch has no spread: no interval. Two have one. None are asked for: none, and the same rates."""
     star = star_graph(tmp_path / "star")
     score = {"s": {"node": np.arange(10)[::-1]}}
-    options: dict[str, Any] = {"train": [1, 2], "epochs": 1, "shares": [0.1, 0.2]}
+    options = {"train": [1, 2], "epochs": 1, "shares": [0.1, 0.2]}
     one = evaluate(star, score, [1], batch_size=2, **options)
     assert one.batches == 1 and one.intervals == {"s": [None, None]} and one.bands == {}
     two = evaluate(star, score, [1], batch_size=1, **options)
@@ -97,19 +90,18 @@ def test_few_batches(tmp_path: Path) -> None:
     assert none.intervals == one.intervals and none.hit_rates == two.hit_rates
 
 
-def test_same_seed_same_intervals() -> None:
+def test_same_seed_same_intervals():
     random = np.random.default_rng(0)
     parts = random.integers(0, 100, (50, 7))
     wholes = parts.sum(axis=1) + 100
     first, again, other = (Bootstrap(50, 200, seed).interval(parts, wholes) for seed in (1, 1, 2))
-    assert first is not None and again is not None and other is not None
     assert first.tolist() == again.tolist() != other.tolist()
     assert np.all(first[:, 0] < parts.sum(axis=0) / wholes.sum()) and first.shape == (7, 2)
     nothing = Bootstrap(3, 10).interval(np.zeros((3, 1), int), np.zeros(3, int))
-    assert nothing is not None and nothing.tolist() == [[0, 0]]
+    assert nothing.tolist() == [[0, 0]]
 
 
-def test_many_batches_are_resampled_in_runs() -> None:
+def test_many_batches_are_resampled_in_runs():
     total = 3 * MAX_GROUPS + 5
     groups = [group_of(batch, total) for batch in range(total)]
     assert groups[0] == 0 and groups[-1] == MAX_GROUPS - 1

@@ -7,19 +7,18 @@ import pytest
 
 from tiering.evaluation import counting
 from tiering.evaluation.counting import BUCKETS, ReferenceEpochs
-from tiering.formats.graph import Graph
 from tiering.formats.train_set import resolve_train
 from tiering.sampling import AccessCounts, SamplingOptions, batches, make_sampler
 
 
-def reference(graph: Graph, threads: int, batch_size: int) -> ReferenceEpochs:
+def reference(graph, threads, batch_size):
     options = SamplingOptions([4, 3], batch_size=batch_size, seed=5)
     return ReferenceEpochs(make_sampler(graph, options), resolve_train(graph), options, range(2, 4), threads)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("batch_size", [40, 3])
-def test_tally(generated: Graph, threads: int, batch_size: int) -> None:
+def test_tally(generated, threads, batch_size):
     """Each map counts one type; tasks of one batch and of several."""
     graph, rng, epochs = generated, np.random.default_rng(0), reference(generated, threads, batch_size)
     maps = [(t, rng.integers(0, BUCKETS, graph.num_nodes(t)).astype(np.uint8)) for t in ("paper", "author", "paper")]
@@ -39,7 +38,7 @@ def test_tally(generated: Graph, threads: int, batch_size: int) -> None:
         assert found.accesses.adjacency[r].tolist() == sums.adjacency[r].tolist()
 
 
-def test_groups_and_no_maps(generated: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_and_no_maps(generated, monkeypatch):
     """Beyond `MAX_GROUPS`, neighbouring batches share a group; without maps only accesses are counted."""
     maps, epochs = [("paper", np.zeros(generated.num_nodes("paper"), np.uint8))], reference(generated, 2, 40)
     whole = epochs.count(maps)

@@ -3,41 +3,39 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from judged_graphs import import_graph, star_graph
 
 from tiering.errors import CapabilityError, InputError
-from tiering.evaluation import Evaluation, evaluate
+from tiering.evaluation import evaluate
 from tiering.evaluation.figures import draw_cumulative, draw_depths, draw_frequency, draw_hit_rates, fanouts_label, plot
 
 pytest.importorskip("matplotlib")
 
 
 @pytest.fixture(scope="module")
-def depths(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Evaluation]:
+def depths(shared_data, tmp_path_factory):
     graph = import_graph(shared_data / "cora", tmp_path_factory.mktemp("cora") / "graph")
-    scores: dict[str, Any] = {f"score {k}": {"node": np.roll(np.arange(graph.num_nodes()), k)} for k in range(5)}
+    scores = {f"score {k}": {"node": np.roll(np.arange(graph.num_nodes()), k)} for k in range(5)}
     return [evaluate(graph, scores, [10] * hops, batch_size=32, epochs=2) for hops in (2, 3, 4, 5)]
 
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
-def test_one(depths: list[Evaluation], tmp_path: Path, ending: str) -> None:
+def test_one(depths, tmp_path, ending):
     assert plot(depths[0], tmp_path / f"one.{ending}").stat().st_size > 10_000
 
 
 @pytest.mark.slow
-def test_several(depths: list[Evaluation], tmp_path: Path) -> None:
+def test_several(depths, tmp_path):
     text = plot(depths, tmp_path / "many.svg", title="Four depths").read_text()
     for words in ("Four depths", "10,10,10,10,10", "score 4", "Cumulative reads, by score", "95 % intervals"):
         assert f"<!-- {words} -->" in text or words in text
     plot(depths[:2], tmp_path / "two.png", labels=["a graph", "another"])
 
 
-def test_lines_are_the_curves(depths: list[Evaluation]) -> None:
+def test_lines_are_the_curves(depths):
     """The cumulative panel of a score runs through its hit rates; every line is labelled."""
     from matplotlib.figure import Figure
 
@@ -57,13 +55,13 @@ def test_lines_are_the_curves(depths: list[Evaluation]) -> None:
     assert 0 < highest <= depths[0].batches / 2
 
 
-def test_nothing_was_read_twice(tmp_path: Path) -> None:
+def test_nothing_was_read_twice(tmp_path):
     """A graph of 10 nodes and one batch draws, too."""
     found = evaluate(star_graph(tmp_path / "star"), {}, [1], train=[1], epochs=1)
     assert plot(found, tmp_path / "star.png").exists()
 
 
-def test_labels_of_fanouts(tmp_path: Path) -> None:
+def test_labels_of_fanouts(tmp_path):
     star = star_graph(tmp_path / "star")
     (relation,) = star.relations
     name = ":".join(relation)
@@ -72,7 +70,7 @@ def test_labels_of_fanouts(tmp_path: Path) -> None:
         assert fanouts_label(found) == text if len(text) <= 28 else text[:27] + "…"
 
 
-def test_refusals(depths: list[Evaluation], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusals(depths, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="expected a file name ending in one of"):
         plot(depths[0], tmp_path / "curves.doc")
     with pytest.raises(InputError, match="a label for each"):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from toy_datasets import toy_dataset
@@ -15,7 +12,6 @@ from tiering.evaluation import evaluate, named_scores
 from tiering.evaluation.cache_order import competing_rows
 from tiering.evaluation.counting import evaluation_memory
 from tiering.formats.dataset import Dataset, EdgeData, NodeData
-from tiering.formats.graph import Graph
 from tiering.graph import build_graph
 from tiering.layout import parse_capacities
 from tiering.memory import own_memory
@@ -30,7 +26,7 @@ TIERS = parse_capacities("2%", None, "10%", ssd=True)
 
 
 @pytest.fixture(scope="module")
-def rmat(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+def rmat(tmp_path_factory):
     """2^21 nodes, 16 M edges, 1 % train."""
     src, dst = rmat_edges(21, 16_000_000, 5, scramble=True)
     nodes = NodeData(1 << 21)
@@ -41,9 +37,9 @@ def rmat(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tiers", [None, TIERS], ids=["shares", "tiers"])
-def test_same_figures_for_any_memory(rmat: Graph, tmp_path: Path, tiers: Any, peak_memory: Any) -> None:
+def test_same_figures_for_any_memory(rmat, tmp_path, tiers, peak_memory):
     scores = named_scores(rmat, [score_graph(rmat, method, tmp_path / method) for method in ("degree", "wrpr")])
-    asked: dict[str, Any] = {"tiers": tiers, "row_bytes": 512, "resamples": 20, "epochs": 1}
+    asked = {"tiers": tiers, "row_bytes": 512, "resamples": 20, "epochs": 1}
     expected = evaluate(rmat, scores, OPTIONS, threads=2, memory="8GiB", **asked).to_json()
     rows = competing_rows(rmat, 512)
     need = evaluation_memory(rmat, rows, OPTIONS, scores=2, ssd=tiers is not None, train=(1 << 21) // 100)
@@ -56,7 +52,7 @@ def test_same_figures_for_any_memory(rmat: Graph, tmp_path: Path, tiers: Any, pe
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_heterogeneous(tmp_path: Path, seed: int, peak_memory: Any) -> None:
+def test_heterogeneous(tmp_path, seed, peak_memory):
     toy = toy_dataset(tmp_path / "data", seed, max_nodes=300_000, max_edges=500_000, min_nodes=100_000, dims=(1, 3))
     graph = build_graph(toy.dataset, tmp_path / "graph")
     scores = named_scores(graph, [score_graph(graph, "degree", tmp_path / "degree")])
@@ -71,7 +67,7 @@ def test_heterogeneous(tmp_path: Path, seed: int, peak_memory: Any) -> None:
     assert peak.bytes <= limit
 
 
-def test_below_the_least_says_how_much_it_needs(rmat: Graph) -> None:
+def test_below_the_least_says_how_much_it_needs(rmat):
     with pytest.raises(BudgetError, match=r"evaluate: 0 scores .* 2,097,152 rows.* give --memory \d+MiB") as told:
         evaluate(rmat, {}, OPTIONS, memory=own_memory() + 4 * MIB)
     enough = int(str(told.value).split("--memory ")[1].split("MiB")[0])

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from judged_graphs import import_graph, star_graph
 
 from tiering.errors import InputError
-from tiering.evaluation import Evaluation, evaluate, named_scores
+from tiering.evaluation import evaluate, named_scores
 from tiering.evaluation.run import unseen_epoch
-from tiering.formats.graph import Graph
 from tiering.formats.train_set import resolve_train
 from tiering.layout import parse_capacities
 from tiering.reorder import order_nodes, reorder_graph
@@ -21,11 +17,11 @@ from tiering.scores import score_graph
 
 
 @pytest.fixture(scope="module")
-def star(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+def star(tmp_path_factory):
     return star_graph(tmp_path_factory.mktemp("star"))
 
 
-def test_by_hand(star: Graph) -> None:
+def test_by_hand(star):
     """Training nodes 1 and 2, one per batch: each batch reads itself and node 0, so 0 has half of 4 accesses."""
     scores = {"good": {"node": np.arange(10)[::-1]}, "bad": {"node": np.arange(10)}}
     found = evaluate(star, scores, [1], batch_size=1, epochs=3, train=[1, 2], shares=[0, 0.1, 0.2, 0.3, 1])
@@ -40,14 +36,14 @@ def test_by_hand(star: Graph) -> None:
         assert curve[0] == 0 and curve[-1] == 1 and np.all(np.diff(curve) >= 0)
 
 
-def test_ties_go_to_the_lower_row(star: Graph) -> None:
+def test_ties_go_to_the_lower_row(star):
     """Node 0 and node 1 have the score 1 and node 2 nothing: 0 comes first, then 1."""
     equal = {"node": [1, 1, 0, 0, 0, 0, 0, 0, 0, 0]}
     found = evaluate(star, {"s": equal}, [1], batch_size=1, epochs=1, train=[1, 2], shares=[0.1, 0.2, 0.3])
     assert found.hit_rates["s"] == [0.5, 0.75, 1]
 
 
-def test_no_train_split_says_how_to_give_one(star: Graph) -> None:
+def test_no_train_split_says_how_to_give_one(star):
     with pytest.raises(InputError, match=r"no split `train`; give one with --train"):
         evaluate(star, {}, [2])
     assert evaluate(star, {}, [2], train="20%", epochs=1).parameters["train_nodes"] == {"node": 2}
@@ -71,12 +67,12 @@ def test_no_train_split_says_how_to_give_one(star: Graph) -> None:
         ({}, {"row_bytes": {"paper": 4}}, "row bytes: no node type 'paper'; types: node"),
     ],
 )
-def test_bad_input(star: Graph, scores: Any, options: dict[str, Any], words: str) -> None:
+def test_bad_input(star, scores, options, words):
     with pytest.raises(InputError, match=words):
         evaluate(star, scores, [2], train=[1], **options)
 
 
-def test_sampling_options_stand_alone(star: Graph) -> None:
+def test_sampling_options_stand_alone(star):
     options = SamplingOptions([1], batch_size=1, seed=3)
     whole = evaluate(star, {}, options, train=[1, 2])
     assert whole.to_json() == evaluate(star, {}, [1], batch_size=1, seed=3, train=[1, 2]).to_json()
@@ -84,14 +80,14 @@ def test_sampling_options_stand_alone(star: Graph) -> None:
         evaluate(star, {}, options, train=[1, 2], batch_size=1)
 
 
-def test_sizes_are_refused_before_anything_is_sampled(star: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_are_refused_before_anything_is_sampled(star, monkeypatch):
     monkeypatch.setattr("tiering.evaluation.counting.ReferenceEpochs.count", None)
     for sizes in ({"gpu": "1GiB"}, {"gpu": "10%", "cpu": "10%"}):
         with pytest.raises(InputError, match="every row counts as 1 B"):
             evaluate(star, {}, [2], train=[1], tiers=parse_capacities(**sizes))
 
 
-def test_scores_of_another_graph_are_refused(star: Graph, tmp_path: Path) -> None:
+def test_scores_of_another_graph_are_refused(star, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     np.save(other / "edge_index.npy", np.array([[0, 1], [1, 0]]))
@@ -103,13 +99,13 @@ def test_scores_of_another_graph_are_refused(star: Graph, tmp_path: Path) -> Non
 
 
 @pytest.fixture(scope="module")
-def tolokers(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Graph:
+def tolokers(shared_data, tmp_path_factory):
     return import_graph(shared_data / "tolokers", tmp_path_factory.mktemp("tolokers") / "graph")
 
 
-def test_the_exact_future_is_the_oracle(tolokers: Graph, tmp_path: Path) -> None:
+def test_the_exact_future_is_the_oracle(tolokers, tmp_path):
     """Pre-sampled with the run's own seed and epochs, a score serves what the oracle serves, to the last access."""
-    options: dict[str, Any] = {"fanouts": [10, 10], "batch_size": 256, "seed": 7}
+    options = {"fanouts": [10, 10], "batch_size": 256, "seed": 7}
     future = score_graph(tolokers, "presample", tmp_path / "s", epochs=2, **options)
     shares = [0.001, 0.01, 0.05, 0.1, 0.2, 0.4, 0.8]
     judged = {"sampling": options.pop("fanouts"), "shares": shares, "epochs": 2, **options}
@@ -123,8 +119,8 @@ def test_the_exact_future_is_the_oracle(tolokers: Graph, tmp_path: Path) -> None
     assert all(ours <= most for ours, most in zip(past, best, strict=True)) and past[3] < best[3]
 
 
-def test_epochs_judged_by_default_are_unseen(star: Graph, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"fanouts": [1], "train": [1, 2, 3], "batch_size": 2}
+def test_epochs_judged_by_default_are_unseen(star, tmp_path):
+    options = {"fanouts": [1], "train": [1, 2, 3], "batch_size": 2}
     early = score_graph(star, "presample", tmp_path / "early", epochs=2, seed=0, **options)
     late = score_graph(star, "presample", tmp_path / "late", epochs=3, first_epoch=4, seed=0, **options)
     other = score_graph(star, "presample", tmp_path / "other", epochs=9, seed=1, **options)
@@ -138,14 +134,14 @@ def test_epochs_judged_by_default_are_unseen(star: Graph, tmp_path: Path) -> Non
 
 
 @pytest.fixture(scope="module")
-def cnr(cnr_graph: Graph, tmp_path_factory: pytest.TempPathFactory) -> tuple[Graph, Evaluation]:
+def cnr(cnr_graph, tmp_path_factory):
     folder = tmp_path_factory.mktemp("scores")
     scores = [score_graph(cnr_graph, method, folder / method, train="1%") for method in ("degree", "wrpr")]
     named, shares = named_scores(cnr_graph, scores), [0.01, 0.05, 0.10, 0.20]
     return cnr_graph, evaluate(cnr_graph, named, [10, 10, 10], batch_size=256, train="1%", shares=shares)
 
 
-def test_published_hit_rates_on_cnr_2000(cnr: tuple[Graph, Evaluation]) -> None:
+def test_published_hit_rates_on_cnr_2000(cnr):
     """Figures measured with DGL's sampler as judge; a wrong direction of the edges gives .03 .14 .24 .46."""
     rates = cnr[1].hit_rates
     assert rates["degree"] == pytest.approx([0.078, 0.218, 0.245, 0.422], abs=0.008)
@@ -153,7 +149,7 @@ def test_published_hit_rates_on_cnr_2000(cnr: tuple[Graph, Evaluation]) -> None:
     assert rates["oracle"] == pytest.approx([0.157, 0.432, 0.633, 0.917], abs=0.008)
 
 
-def test_a_reordered_graph_makes_the_same_accesses(cnr: tuple[Graph, Evaluation], tmp_path: Path) -> None:
+def test_a_reordered_graph_makes_the_same_accesses(cnr, tmp_path):
     graph, found = cnr
     degree = score_graph(graph, "degree", tmp_path / "degree")
     image = reorder_graph(graph, degree, order_nodes(graph, degree), tmp_path / "reordered")
@@ -163,10 +159,10 @@ def test_a_reordered_graph_makes_the_same_accesses(cnr: tuple[Graph, Evaluation]
     assert again.hit_rates["oracle"] == found.hit_rates["oracle"]
 
 
-def test_threads_do_not_matter(cnr: tuple[Graph, Evaluation]) -> None:
+def test_threads_do_not_matter(cnr):
     graph, found = cnr
     scores = {"reversed": {"node": np.arange(graph.num_nodes())}}
-    options: dict[str, Any] = {"batch_size": 256, "train": "1%", "shares": found.shares}
+    options = {"batch_size": 256, "train": "1%", "shares": found.shares}
     one, seven = (evaluate(graph, scores, [10, 10, 10], threads=n, **options) for n in (1, 7))
     assert one.to_json() == seven.to_json()
     assert one.curves["reversed"].tolist() == seven.curves["reversed"].tolist()

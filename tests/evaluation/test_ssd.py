@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -21,9 +18,9 @@ from tiering.formats.layout import SsdRows
 from tiering.layout import parse_capacities
 
 
-def walk(begins: list[int], ends: list[int], units: SsdUnits) -> tuple[int, int]:
+def walk(begins, ends, units):
     """Page by page: all blocks from the first needed byte of the page to the last."""
-    needed: dict[int, list[int]] = {}
+    needed = {}
     for begin, end in zip(begins, ends, strict=True):
         for byte in range(begin, end):
             needed.setdefault(byte // units.page_bytes, []).append(byte // units.block_bytes)
@@ -33,7 +30,7 @@ def walk(begins: list[int], ends: list[int], units: SsdUnits) -> tuple[int, int]
 
 @settings(max_examples=150)
 @given(data=st.data())
-def test_equals_a_walk_over_the_blocks(data: st.DataObject) -> None:
+def test_equals_a_walk_over_the_blocks(data):
     page = data.draw(st.sampled_from([512, 1024, 4096]))
     units = SsdUnits(page, data.draw(st.sampled_from([1, 64, 512, page])))
     row_bytes = data.draw(st.sampled_from([1, 7, 32, 100, 400, 512, 600, 1536, 2408, 5000]))
@@ -43,11 +40,11 @@ def test_equals_a_walk_over_the_blocks(data: st.DataObject) -> None:
     assert found == walk(begins.tolist(), (begins + row_bytes).tolist(), units)
 
 
-def test_by_hand() -> None:
+def test_by_hand():
     """Ten rows of 400 bytes to a page of eight blocks; row 10 begins the next."""
     place = SsdRows.plan(0, 20, 400, 4096)
 
-    def read(*rows: int, block: int = 512) -> tuple[int, int]:
+    def read(*rows, block=512):
         begins = place.begins(np.array(rows, np.int32), 4096)
         return read_spans(begins, begins + 400, SsdUnits(4096, block))[:2]
 
@@ -60,7 +57,7 @@ def test_by_hand() -> None:
     assert read(3, 10, block=4096) == (8192, 2)
 
 
-def test_two_types(tmp_path: Path) -> None:
+def test_two_types(tmp_path):
     """All on SSD. Each batch of one a reads a row of 8 bytes and one of b, of 2: 4 epochs' batches, 2 blocks each."""
     graph = two_types(tmp_path / "source")
     found = evaluate(graph, {"s": {"a": [4, 3, 2, 1]}}, [2], batch_size=1, epochs=3, tiers=parse_capacities(ssd=True))
@@ -69,25 +66,24 @@ def test_two_types(tmp_path: Path) -> None:
             ssd = part["links"]["ssd"]
             assert (ssd["bytes_read_per_epoch"], ssd["pages_read_per_epoch"]) == (batches * 512, batches)
     pages = evaluate(graph, {}, [2], batch_size=4, epochs=1, tiers=parse_capacities(ssd=True), block="4KiB").tiers
-    assert pages is not None and pages["oracle"].ssd_reads is not None
     assert pages["oracle"].ssd_reads.sum(axis=0).tolist() == [8192, 2]
 
 
-def test_nothing_is_said_without_ssd_or_sizes(tmp_path: Path) -> None:
+def test_nothing_is_said_without_ssd_or_sizes(tmp_path):
     graph = two_types(tmp_path / "source")
     found = evaluate(graph, {}, [2], batch_size=1, tiers=parse_capacities("50%", cpu="auto"))
     assert found.to_json()["tiers"]["scores"]["oracle"]["links"]["ssd"]["bytes_read_per_epoch"] is None
 
 
 @pytest.mark.parametrize(("page", "block"), [("4KiB", 8192), ("512", 0), ("4KiB", 500), ("1000", 512)])
-def test_sizes_that_do_not_fit(page: str, block: int) -> None:
+def test_sizes_that_do_not_fit(page, block):
     with pytest.raises(InputError, match="power of two"):
         SsdUnits.parse(page, block)
 
 
 @pytest.mark.parametrize(("dim", "page"), [(8, 4096), (100, 4096), (100, 512), (200, 4096), (602, 4096), (300, 512)])
 @pytest.mark.parametrize("hetero", [False, True])
-def test_the_loader_reads_the_same(dim: int, page: int, hetero: bool, tmp_path: Path) -> None:
+def test_the_loader_reads_the_same(dim, page, hetero, tmp_path):
     """Rows packed, padded, and larger than a page; direct reads, and those through the page cache, byte by byte."""
     pytest.importorskip("torch")
     generate(tmp_path / "data", nodes=1500, edges=9000, dim=dim, classes=3, seed=dim, hetero=hetero)
@@ -96,7 +92,7 @@ def test_the_loader_reads_the_same(dim: int, page: int, hetero: bool, tmp_path: 
     reordered = pipeline.reorder_graph(graph, scores, tmp_path / "reordered")
     images = [tmp_path / "one", tmp_path / "two"]
     pipeline.layout(reordered, tmp_path / "layout", gpu="10%", cpu="10%", ssd=images, page=page)
-    run: dict[str, Any] = {"fanouts": [3, 3], "batch_size": 16, "seed": 4}
+    run = {"fanouts": [3, 3], "batch_size": 16, "seed": 4}
     for direct in ("auto", "off"):
         with tiering.open(tmp_path / "layout") as layout:
             block = min(layout.features(t, direct=direct).reader.offset_alignment for t in layout.feature_types)

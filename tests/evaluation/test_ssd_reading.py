@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,7 +35,7 @@ ROW_BYTES = st.sampled_from([7, 100, 400, 512, 600, 1536, 2048, 4096, 5732])
 TABLES = st.lists(st.tuples(st.integers(1, 40), ROW_BYTES), min_size=1, max_size=3)
 
 
-def spec_of(entries: Sequence[tuple[int, int]], page: int = 4096, speed: DiskSpeed = SPEED) -> ReadingSpec:
+def spec_of(entries, page=4096, speed=SPEED):
     """Node types in the order of their names, as a layout has them."""
     names = [f"t{k}" for k in range(len(entries))]
     counts, sizes = zip(*entries, strict=True)
@@ -46,44 +44,35 @@ def spec_of(entries: Sequence[tuple[int, int]], page: int = 4096, speed: DiskSpe
 
 
 @given(TABLES, st.sampled_from([512, 4096, 16384]), st.data())
-def test_pages_are_those_of_a_walk_over_the_blocks(
-    entries: list[tuple[int, int]], page: int, data: st.DataObject
-) -> None:
+def test_pages_are_those_of_a_walk_over_the_blocks(entries, page, data):
     rows = data.draw(st.sets(st.integers(0, sum(count for count, _ in entries) - 1)))
     spans = row_spans(spec_of(entries, page).tables, np.array(sorted(rows), np.uint32))
     assert read_pages(*spans) == plain.page_by_page(rows, plain.extents(entries, page))
 
 
-def mean_of(reads: Sequence[tuple[int, int]], speed: DiskSpeed, batches: int) -> ReadCost:
+def mean_of(reads, speed, batches):
     """Reads of batches or rounds; the mean of so many batches."""
     seconds = sum(speed.seconds(requests, size) for requests, size in reads)
     requests, nbytes = sum(r for r, _ in reads), sum(size for _, size in reads)
     return ReadCost(seconds / batches, requests / batches, nbytes / batches)
 
 
-def plainly(
-    entries: Sequence[tuple[int, int]],
-    line: Sequence[int],
-    batches: list[list[int]],
-    pools: dict[int, int],
-    speed: DiskSpeed,
-    choice: Any,
-) -> dict[str, ReadCost]:
+def plainly(entries, line, batches, pools, speed, choice):
     """All policies in plain Python, in pages of 4 KiB."""
     where, start = plain.extents(entries, 4096), len(batches) // 3
     sizes = [size for count, size in entries for _ in range(count)]
 
-    def together(policy: Callable[[list[list[int]], int, int], plain.Missing]) -> list[set[int]]:
+    def together(policy):
         parts = [
             policy([[row for row in batch if sizes[row] == size] for batch in batches], slots, size)
             for size, slots in pools.items()
         ]
         return [set().union(*missing) for missing in zip(*parts, strict=True)][start:]
 
-    def single(missing: list[set[int]]) -> ReadCost:
+    def single(missing):
         return mean_of([plain.page_by_page(rows, where) for rows in missing], speed, len(missing))
 
-    def hottest(size: int, slots: int) -> set[int]:
+    def hottest(size, slots):
         return set([row for row in line if sizes[row] == size][:slots])
 
     own = [({row for row, of in enumerate(sizes) if of == size}, slots) for size, slots in pools.items()]
@@ -102,7 +91,7 @@ def plainly(
     }
 
 
-def same(found: ReadCost, expected: ReadCost) -> bool:
+def same(found, expected):
     return vars(found) == pytest.approx(vars(expected))
 
 
@@ -110,7 +99,7 @@ def same(found: ReadCost, expected: ReadCost) -> bool:
 @given(
     st.lists(st.tuples(st.integers(1, 25), st.sampled_from([100, 400, 1536, 4096])), min_size=1, max_size=3), st.data()
 )
-def test_policies_read_what_plain_python_reads(entries: list[tuple[int, int]], data: st.DataObject) -> None:
+def test_policies_read_what_plain_python_reads(entries, data):
     total = sum(count for count, _ in entries)
     assume(plain.extents(entries, 4096)[-1][1] < plain.LONGEST)  # the loader cuts longer reads between rows
     some = st.sets(st.integers(0, total - 1), min_size=1, max_size=max(1, total // 4)).map(sorted)
@@ -144,27 +133,27 @@ class Listed:
 
     batches: list[dict[str, Any]]
 
-    def map_batches(self, visit: Callable[[Mapping[str, Any]], Any], label: str) -> Generator[Any, None, None]:
+    def map_batches(self, visit, label):
         yield from map(visit, self.batches)
 
 
-def question(size: str, rows: Rows) -> ReadingSpec:
+def question(size, rows):
     return ReadingSpec.parse(rows, [size], 4096, SPEED)
 
 
-def room_for(rows: int) -> ReadingMemory:
+def room_for(rows):
     return ReadingMemory(Budget(1 << 30, "1GiB"), 1 << 29, rows, 0)
 
 
 @pytest.mark.parametrize("span", [10, 60], ids=["the same rows over and over", "any rows"])
 @pytest.mark.parametrize("memory", [3000, 4500, 6000])
 @pytest.mark.parametrize("seed", range(5))
-def test_as_many_batches_as_fill_memory_three_times(seed: int, memory: int, span: int) -> None:
+def test_as_many_batches_as_fill_memory_three_times(seed, memory, span):
     """Rows 0 to 39 have 100 bytes, 40 to 59 have 300; batches have up to 4 of the last `span` of them."""
     rows, rng = Rows(("b", "a"), (40, 20), (100, 300), ("given", "given")), np.random.default_rng(seed)
     arrays = [60 - span + np.sort(rng.permutation(span)[: rng.integers(1, 5)]) for _ in range(200)]
     nodes = [{"b": batch[batch < 40], "a": batch[batch >= 40] - 40} for batch in arrays]
-    found = question(str(memory), rows).sample(Listed(nodes), room_for(10**6))  # type: ignore[arg-type]
+    found = question(str(memory), rows).sample(Listed(nodes), room_for(10**6))
     size = [100] * 40 + [300] * 20
     for first in range(1, len(arrays) + 1):
         used = [row for batch in arrays[:first] for row in batch.tolist()]
@@ -174,20 +163,20 @@ def test_as_many_batches_as_fill_memory_three_times(seed: int, memory: int, span
     assert [batch.tolist() for batch in found] == [batch.tolist() for batch in arrays[: 3 * first]]
 
 
-def test_batches_end_where_the_room_does() -> None:
+def test_batches_end_where_the_room_does():
     rows = Rows(("n",), (1000,), (100,), ("given",))
     nodes = [{"n": np.arange(100)}] * 50
     asked = question("100%", rows)
-    assert len(asked.sample(Listed(nodes), room_for(10**6))) == 50  # type: ignore[arg-type]
-    assert len(asked.sample(Listed(nodes), room_for(799))) == 7  # type: ignore[arg-type]
+    assert len(asked.sample(Listed(nodes), room_for(10**6))) == 50
+    assert len(asked.sample(Listed(nodes), room_for(799))) == 7
     with pytest.raises(BudgetError, match="reading that is simulated"):
         budget = Budget(1 << 29, "512MiB")
-        asked.sample(Listed(nodes), ReadingMemory(budget, budget.limit, 299, 0))  # type: ignore[arg-type]
+        asked.sample(Listed(nodes), ReadingMemory(budget, budget.limit, 299, 0))
 
 
-def test_the_document_and_what_does_not_change_it(tmp_path: Path) -> None:
+def test_the_document_and_what_does_not_change_it(tmp_path):
     graph = two_types(tmp_path / "source")
-    asked: dict[str, Any] = {"batch_size": 2, "epochs": 2, "rows_in_memory": ["200", "1KB"], "ssd_model": SPEED}
+    asked = {"batch_size": 2, "epochs": 2, "rows_in_memory": ["200", "1KB"], "ssd_model": SPEED}
     scores = {"s": {"a": [4, 3, 2, 1]}}
     document = evaluate(graph, scores, [2], **asked).to_json()
     reading = document["ssd_reading"]
@@ -208,10 +197,10 @@ def test_the_document_and_what_does_not_change_it(tmp_path: Path) -> None:
     assert evaluate(graph, scores, [2], **{**asked, "ssd_model": model}).to_json() == document
 
 
-def test_refusals(tmp_path: Path) -> None:
+def test_refusals(tmp_path):
     graph = two_types(tmp_path / "source")
 
-    def ask(**asked: Any) -> None:
+    def ask(**asked):
         evaluate(graph, {}, [2], batch_size=2, epochs=1, **asked)
 
     for size in ("0", 0, "auto", "lots", "-1", "101%"):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +10,6 @@ from judged_graphs import import_graph, star_graph, two_types
 
 from tiering.errors import InputError
 from tiering.evaluation import evaluate
-from tiering.formats.graph import Graph
 from tiering.layout import RankedTable, parse_capacities, plan_tiers
 
 # Per byte: a0 4/8 = .5, a1 .375, a2 .25, a3 .125; b0 .5/2 = .25, b1 1/2 = .5. Equal ones by type, then node:
@@ -22,15 +19,15 @@ SCORE = {"a": [4.0, 3.0, 2.0, 1.0], "b": [0.5, 1.0]}
 
 
 @pytest.fixture(scope="module")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+def graph(tmp_path_factory):
     return two_types(tmp_path_factory.mktemp("two") / "source")
 
 
-def judged(graph: Graph, **options: Any) -> Any:
+def judged(graph, **options):
     return evaluate(graph, {"s": SCORE}, [2], **{"batch_size": 1, "epochs": 1, **options})
 
 
-def test_capacity_is_a_share_of_the_bytes(graph: Graph) -> None:
+def test_capacity_is_a_share_of_the_bytes(graph):
     """9 of 36 bytes hold a0 alone (b1 would make 10); 18 hold a0, b1, a1. The oracle's b0 b1 are 4, with a0 12."""
     found = judged(graph, shares=[0, 0.25, 0.5, 1])
     assert (found.num_rows, found.num_bytes, found.accesses, found.batches) == (6, 36, 8, 4)
@@ -39,7 +36,7 @@ def test_capacity_is_a_share_of_the_bytes(graph: Graph) -> None:
     assert found.cached_rows["oracle"] == [0, 2, 3, 6]
 
 
-def test_by_type(graph: Graph) -> None:
+def test_by_type(graph):
     """At 9 bytes the cache holds a0: one of a's 4 reads. At 18 it holds a0, a1, b1: 2 of 4, and 1 of b's 4."""
     types = judged(graph, shares=[0.25, 0.5]).types
     assert list(types) == ["a", "b"]
@@ -52,7 +49,7 @@ def test_by_type(graph: Graph) -> None:
     assert types["b"].hit_rates["oracle"] == [1, 1]
 
 
-def test_traffic(graph: Graph) -> None:
+def test_traffic(graph):
     """gpu 10 B: a0, b1. peer 2 x 8 B: a1, a2 (b0 would make 10 on the first). cpu 2 B: b0. ssd: a3.
 
     Reads: gpu 8 + 2 = 10 bytes; peer 8 + 8, half of it from the GPU that asks; cpu 3 x 2 = 6; ssd 8.
@@ -80,12 +77,12 @@ def test_traffic(graph: Graph) -> None:
         assert sum(link["bytes_per_epoch"] for link in entry["links"].values()) == 40
 
 
-def test_traffic_is_per_epoch(graph: Graph) -> None:
+def test_traffic_is_per_epoch(graph):
     one, three = (judged(graph, tiers=parse_capacities("10"), shares=[0.5], epochs=n).tiers["s"] for n in (1, 3))
     assert one.moved() == three.moved() == {"gpu_memory": 10, "peer_link": 0, "host_link": 30, "ssd": 0}
 
 
-def test_the_plan_is_that_of_the_layout(graph: Graph) -> None:
+def test_the_plan_is_that_of_the_layout(graph):
     """Ranges are what `plan_tiers` gives for the sorted scores of each type, ties across types included."""
     tables = [
         RankedTable(t, len(v), size, np.sort(v)[::-1]) for (t, v), size in zip(SCORE.items(), (8, 2), strict=True)
@@ -96,17 +93,17 @@ def test_the_plan_is_that_of_the_layout(graph: Graph) -> None:
         assert found.ranges == plan_tiers(tables, tiers)
 
 
-def test_rows_of_one_size_are_counted(tmp_path: Path) -> None:
+def test_rows_of_one_size_are_counted(tmp_path):
     """Without features every row counts as 1 byte, so a size is a number of rows; with 4 bytes each it is bytes."""
     star = star_graph(tmp_path / "star")
-    options: dict[str, Any] = {"batch_size": 1, "epochs": 1, "train": [1, 2], "shares": [0.1, 0.2]}
+    options = {"batch_size": 1, "epochs": 1, "train": [1, 2], "shares": [0.1, 0.2]}
     score = {"s": {"node": np.arange(10)[::-1]}}
     found = evaluate(star, score, [1], tiers=parse_capacities("1"), **options)
     assert found.types["node"].row_bytes_from == "assumed"
-    assert found.tiers is not None and found.tiers["s"].moved()["gpu_memory"] == 2
+    assert found.tiers["s"].moved()["gpu_memory"] == 2
     four = evaluate(star, score, [1], tiers=parse_capacities("4"), row_bytes=4, **options)
     assert (four.num_bytes, four.types["node"].row_bytes_from) == (40, "given")
-    assert four.tiers is not None and four.tiers["s"].moved()["gpu_memory"] == 8
+    assert four.tiers["s"].moved()["gpu_memory"] == 8
     assert four.hit_rates == found.hit_rates
     with pytest.raises(
         InputError, match=r"larger than all feature data \(10 B\).*every row counts as 1 B.*--row-bytes"
@@ -114,7 +111,7 @@ def test_rows_of_one_size_are_counted(tmp_path: Path) -> None:
         evaluate(star, score, [1], tiers=parse_capacities("8GiB"), **options)
 
 
-def test_types_without_features(tmp_path: Path) -> None:
+def test_types_without_features(tmp_path):
     """They do not compete, unless the caller says what a row of theirs has."""
     graph = two_types(tmp_path / "source", featureless=True)
     plain = judged(graph, shares=[0.5])
@@ -128,13 +125,13 @@ def test_types_without_features(tmp_path: Path) -> None:
     assert halved.hit_rates["s"] == [3 / 8]
 
 
-def test_a_type_that_the_score_does_not_know_comes_last(graph: Graph) -> None:
+def test_a_type_that_the_score_does_not_know_comes_last(graph):
     found = evaluate(graph, {"b": {"b": [1, 1]}}, [2], batch_size=1, epochs=1, shares=[4 / 36, 12 / 36])
     assert found.hit_rates["b"] == [4 / 8, 5 / 8]
     assert found.types["a"].cached_rows["b"] == [0, 1]
 
 
-def test_a_type_that_nothing_reaches(tmp_path: Path) -> None:
+def test_a_type_that_nothing_reaches(tmp_path):
     """Only `c` has features, and it is nobody's neighbour: nothing is read, every rate is 0, no number is missing."""
     source = tmp_path / "source"
     for name in ("a", "c", "a__to__a", "a__to__c"):

@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
-from exported import Prepared, prepare, several, single
+from exported import prepare, several, single
 
 import tiering
 
 
 @pytest.fixture(scope="module")
-def homogeneous(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def homogeneous(tmp_path_factory):
     folder = tmp_path_factory.mktemp("homogeneous")
     return prepare(single(folder / "data"), folder)
 
 
 @pytest.fixture(scope="module")
-def heterogeneous(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def heterogeneous(tmp_path_factory):
     folder = tmp_path_factory.mktemp("heterogeneous")
     return prepare(several(folder / "data"), folder)
 
 
 @pytest.fixture(params=["homogeneous", "heterogeneous"])
-def prepared(request: pytest.FixtureRequest) -> Prepared:
-    found: Prepared = request.getfixturevalue(request.param)
-    return found
+def prepared(request):
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture
-def export(tmp_path: Path) -> Callable[..., Any]:
+def export(tmp_path):
     """Return a function that exports something in an order."""
 
-    def write(artifact: Any, original: bool = False, **options: Any) -> Any:
+    def write(artifact, original=False, **options):
         out = tmp_path / f"exported-{original}"
         return tiering.export_layout(artifact, out, original_order=original, **options)
 

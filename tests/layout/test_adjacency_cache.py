@@ -44,13 +44,13 @@ class Chain(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def generated(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Chain]:
+def generated(tmp_path_factory):
     """Chain up to the reordered graph, made once for each kind of graph; read only."""
     from tiering.cli.main import main
 
-    made: dict[tuple[str, ...], Chain] = {}
+    made = {}
 
-    def chain(*options: str) -> Chain:
+    def chain(*options):
         if options not in made:
             folder = tmp_path_factory.mktemp("chain")
             made[options] = found = Chain(*(folder / name for name in ("data", "graph", "scores", "reordered")))
@@ -67,19 +67,18 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Chain]:
 
 
 @pytest.fixture
-def one(generated: Callable[..., Chain], capfd: pytest.CaptureFixture[str]) -> Chain:
+def one(generated, capfd):
     return generated()
 
 
 @pytest.fixture
-def many(generated: Callable[..., Chain], capfd: pytest.CaptureFixture[str]) -> Chain:
+def many(generated, capfd):
     return generated("--hetero", "--featureless", "fos")
 
 
-def check_lists(layout: Layout, scores: Scores) -> None:
+def check_lists(layout, scores):
     """What the manifest says of lists is so in the graph and in the scores."""
     split, body = layout.split, layout.manifest.body
-    assert split is not None
     reads = served = 0.0
     for relation in layout.graph.relations:
         indptr, indices = layout.graph.csc(relation)
@@ -99,10 +98,8 @@ def check_lists(layout: Layout, scores: Scores) -> None:
 
 @pytest.mark.parametrize("mode", ["auto", "30%"])
 @pytest.mark.parametrize("kind", ["one", "many"])
-def test_through_the_command_line(
-    tiering_cli: Cli, tmp_path: Path, request: pytest.FixtureRequest, kind: str, mode: str
-) -> None:
-    chain: Chain = request.getfixturevalue(kind)
+def test_through_the_command_line(tiering_cli, tmp_path, request, kind, mode):
+    chain = request.getfixturevalue(kind)
     out, disks = tmp_path / "layout", ("--ssd", tmp_path / "a", "--ssd", tmp_path / "b")
     asked = ("layout", chain.reordered, "--gpu", "80KiB", "--peer", "2x3%", "--cpu", "20%", *disks, "--out", out)
     asked = (*asked, "--adjacency-cache", mode, "--scores", chain.scores)
@@ -114,7 +111,7 @@ def test_through_the_command_line(
     layout, scores = Layout.open(out), Scores.open(chain.scores)
     check_lists(layout, scores)
     split, budget = layout.split, 80 << 10
-    assert split is not None and split["mode"] == mode and split["budget_bytes"] == budget
+    assert split["mode"] == mode and split["budget_bytes"] == budget
     assert f"note: adjacency cache {mode}: of 80 KiB, adjacency lists take" in dry
     shares = [split["predicted"][side] for side in ("adjacency", "features")]
     for share in shares:
@@ -129,7 +126,7 @@ def test_through_the_command_line(
     assert recorded["options"]["gpu_times"]["source"] == "assumed"
 
 
-def test_measured_times_decide(tiering_cli: Cli, one: Chain, tmp_path: Path) -> None:
+def test_measured_times_decide(tiering_cli, one, tmp_path):
     """Lists that cost nothing get nothing; features that cost nothing leave all to the lists."""
     times = {"device": "a GPU", "list_seconds": 0, "neighbour_seconds": 0}
     held = {}
@@ -147,15 +144,15 @@ def test_measured_times_decide(tiering_cli: Cli, one: Chain, tmp_path: Path) -> 
     assert Layout.open(tmp_path / "features").manifest.body["adjacency"] == {}
 
 
-def test_memory_below_the_least(one: Chain, tmp_path: Path) -> None:
+def test_memory_below_the_least(one, tmp_path):
     graph, scores = Graph.open(one.reordered), Scores.open(one.scores)
-    asked: dict[str, Any] = {"gpu": "9%", "adjacency_cache": "auto", "scores": scores, "memory": own_memory() + 1000}
+    asked = {"gpu": "9%", "adjacency_cache": "auto", "scores": scores, "memory": own_memory() + 1000}
     with pytest.raises(BudgetError, match=r"memory: adjacency cache: .* 3,000 adjacency lists need .* give --memory"):
         write_layout(graph, tmp_path / "out", **asked)
 
 
 @pytest.mark.parametrize("seed", range(0, 12, 2))
-def test_toy_graphs(tmp_path: Path, seed: int) -> None:
+def test_toy_graphs(tmp_path, seed):
     """Types without features, relations without edges, edge weights, samplers of every kind."""
     toy = toy_dataset(tmp_path / "data", seed, max_nodes=60, min_nodes=20, max_edges=400)
     graph = build_graph(toy.dataset, tmp_path / "graph")
@@ -178,12 +175,11 @@ def test_toy_graphs(tmp_path: Path, seed: int) -> None:
             expected = table.view(np.uint8).reshape(table.shape[0], -1)[layout.graph.new_to_old(node_type)]
             np.testing.assert_array_equal(read_rows(layout.path, node_type), expected)
     whole = write_layout(reordered, tmp_path / "whole", gpu="auto", adjacency_cache="auto", scores=scores)
-    assert whole.split is not None
     for side in whole.split["predicted"].values():
         assert side["served"] == pytest.approx(side["reads"]) and side["saved"] == pytest.approx(side["seconds"])
 
 
-def test_bad_input(tiering_cli: Cli, one: Chain, many: Chain, tmp_path: Path) -> None:
+def test_bad_input(tiering_cli, one, many, tmp_path):
     out, good = tmp_path / "out", ("--gpu", "80KiB", "--scores", one.scores)
     auto = ("--gpu", "9%", "--adjacency-cache", "auto", "--scores")
     tiering_cli("score", one.graph, "--method", "wrpr", "--out", tmp_path / "wrpr").ok()
@@ -214,14 +210,14 @@ def test_bad_input(tiering_cli: Cli, one: Chain, many: Chain, tmp_path: Path) ->
     assert not out.exists()
 
 
-def test_scores_without_fanouts_are_refused(one: Chain, tmp_path: Path) -> None:
+def test_scores_without_fanouts_are_refused(one, tmp_path):
     shutil.copytree(one.scores, tmp_path / "scores")
     edit_manifest(tmp_path / "scores", lambda found: found["provenance"]["options"].pop("sampling"))
     with pytest.raises(InputError, match="says nothing about reads of adjacency lists"):
         adjacency_lists(Graph.open(one.reordered), Scores.open(tmp_path / "scores"))
 
 
-def test_a_graph_without_features(tiering_cli: Cli, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_graph_without_features(tiering_cli, tmp_path, caplog):
     """All of the memory is for lists; a share of no features is nothing."""
     toy = toy_dataset(tmp_path / "data", 2, featureless=1, max_nodes=60, min_nodes=40, max_edges=400)
     graph = build_graph(toy.dataset, tmp_path / "graph")
@@ -249,10 +245,10 @@ dir = "made"
 """
 
 
-def test_run_splits_by_its_own_scores(tiny_dataset: Path, tiering_cli: Cli) -> None:
+def test_run_splits_by_its_own_scores(tiny_dataset, tiering_cli):
     config = tiny_dataset.parent / "chain.toml"
 
-    def run(text: str = CONFIG) -> list[str]:
+    def run(text=CONFIG):
         config.write_text(text)
         report = tiering_cli("run", config, "--json").ok().json
         return [stage["stage"] for stage in report["stages"] if stage["done"]]
@@ -285,16 +281,14 @@ def test_run_splits_by_its_own_scores(tiny_dataset: Path, tiering_cli: Cli) -> N
         ("fanouts = [3, 2]\n", 'method = "degree"\n', r"method presample, vip, hybrid or none"),
     ],
 )
-def test_a_chain_that_cannot_split_is_refused_before_it_begins(
-    tiny_dataset: Path, tiering_cli: Cli, old: str, new: str, message: str
-) -> None:
+def test_a_chain_that_cannot_split_is_refused_before_it_begins(tiny_dataset, tiering_cli, old, new, message):
     config = tiny_dataset.parent / "chain.toml"
     config.write_text(CONFIG.replace(old, new))
     assert re.search(message, tiering_cli("run", config).refused("chain.toml: [layout]"))
     assert not (tiny_dataset.parent / "made").exists()
 
 
-def test_the_page_runs(tiering_cli: Cli, tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_runs(tiering_cli, tmp_path, repository, monkeypatch):
     """Every command of docs/adjacency-cache.md, in order, in one directory, with the file of times it shows."""
     text = (repository / "docs" / "adjacency-cache.md").read_text()
     blocks = dict(re.findall(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +13,7 @@ from hypothesis import strategies as st
 from tiering.errors import InputError
 from tiering.formats.adjacency_prefix import AdjacencyPrefix, ListBytes
 from tiering.layout import RankedTable, parse_capacities, plan_tiers
-from tiering.layout.adjacency_cache import HOST, CacheSplit, gpu_budget, plan_split, split_memory
+from tiering.layout.adjacency_cache import HOST, gpu_budget, plan_split, split_memory
 from tiering.layout.benefit_curve import AdjacencyLists, LowerTiers, Resolution
 from tiering.layout.cost_model import AccessCosts
 from tiering.units import Size
@@ -24,40 +22,40 @@ AUTO = Size("auto")
 FANOUT = 3
 
 
-def table(name: str, scores: list[float], row_bytes: int = 100) -> RankedTable:
+def table(name, scores, row_bytes=100):
     return RankedTable(name, len(scores), row_bytes, np.array(scores, np.float64))
 
 
-def adjacency(name: str, degrees: list[int], reads: list[float], index_bytes: int = 4) -> AdjacencyLists:
+def adjacency(name, degrees, reads, index_bytes=4):
     indptr, values = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64), np.array(reads, np.float64)
 
-    def entries(lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def entries(lengths):
         return np.minimum(lengths, FANOUT).astype(np.float64)
 
     return AdjacencyLists(name, indptr, ListBytes(index_bytes), lambda begin, end: values[begin:end], entries)
 
 
-def list_bytes(lists: AdjacencyLists, columns: int) -> int:
+def list_bytes(lists, columns):
     return 8 * (columns + 1) + int(lists.indptr[columns]) * lists.size.index if columns else 0
 
 
-def list_seconds(lists: AdjacencyLists, columns: int, costs: AccessCosts) -> float:
+def list_seconds(lists, columns, costs):
     degrees = np.diff(lists.indptr)
     each = costs.list_seconds + costs.neighbour_seconds * np.minimum(degrees, FANOUT)
     return float((lists.reads(0, degrees.size) * each)[:columns].sum())
 
 
-def feature_seconds(tables: list[RankedTable], budget: int, costs: AccessCosts, lower: LowerTiers = HOST) -> float:
+def feature_seconds(tables, budget, costs, lower=HOST):
     """Walk the common line row by row, with a gpu tier of so many bytes and without; what the first saves."""
     line = sorted(
         (-t.scores[rank] / t.row_bytes, index, rank) for index, t in enumerate(tables) for rank in range(t.rows)
     )
 
-    def rows_in(nbytes: int) -> int:
+    def rows_in(nbytes):
         sizes = np.cumsum([tables[index].row_bytes for _, index, _ in line])
         return int(np.searchsorted(sizes, nbytes, side="right"))
 
-    def worth(gpu: int) -> float:
+    def worth(gpu):
         total, shared = 0.0, gpu + lower.peer_bytes
         ends = rows_in(gpu), rows_in(shared), rows_in(shared + (lower.cpu_bytes or 0))
         for place, (_, index, rank) in enumerate(line):
@@ -72,9 +70,7 @@ def feature_seconds(tables: list[RankedTable], budget: int, costs: AccessCosts, 
     return worth(budget) - worth(0)
 
 
-def combinations(
-    tables: list[RankedTable], lists: list[AdjacencyLists], budget: int, costs: AccessCosts, lower: LowerTiers = HOST
-) -> list[float]:
+def combinations(tables, lists, budget, costs, lower=HOST):
     """Seconds saved by every combination of prefixes of lists that fits, with the rows that fit beside it."""
     found = []
     for columns in product(*(range(each.columns + 1) for each in lists)):
@@ -85,7 +81,7 @@ def combinations(
     return found
 
 
-def largest_piece(lists: AdjacencyLists, costs: AccessCosts) -> float:
+def largest_piece(lists, costs):
     """Seconds saved by the largest piece between corners of the upper concave hull, walked corner by corner."""
     points = [(list_bytes(lists, c), list_seconds(lists, c, costs)) for c in range(lists.columns + 1)]
     at, largest = 0, 0.0
@@ -96,14 +92,7 @@ def largest_piece(lists: AdjacencyLists, costs: AccessCosts) -> float:
     return largest
 
 
-def check_figures(
-    found: CacheSplit,
-    tables: list[RankedTable],
-    lists: list[AdjacencyLists],
-    budget: int,
-    costs: AccessCosts,
-    lower: LowerTiers = HOST,
-) -> None:
+def check_figures(found, tables, lists, budget, costs, lower=HOST):
     """What a split says of itself is what its prefixes hold and are worth."""
     assert found.budget == budget >= found.feature_bytes + found.adjacency_bytes
     for each in lists:
@@ -131,12 +120,12 @@ TIERS_BEHIND = st.builds(
 
 
 @st.composite
-def line_of_tables(draw: st.DrawFn) -> list[RankedTable]:
+def line_of_tables(draw):
     sizes = [draw(st.sampled_from([1, 4, 16, 100])) for _ in range(draw(st.integers(0, 3)))]
     return [table(f"t{k}", sorted(draw(st.lists(VALUES, max_size=9)), reverse=True), s) for k, s in enumerate(sizes)]
 
 
-def relations(most: int, columns: int) -> st.SearchStrategy[list[AdjacencyLists]]:
+def relations(most, columns):
     """Lists whose reads do not fall with the rank, as where the order is by feature score."""
     pair = st.tuples(st.integers(0, 12), VALUES)
     one = st.tuples(st.lists(pair, max_size=columns), st.sampled_from([4, 8]))
@@ -148,23 +137,21 @@ def relations(most: int, columns: int) -> st.SearchStrategy[list[AdjacencyLists]
     )
 
 
-def whole(tables: list[RankedTable], lists: list[AdjacencyLists]) -> int:
+def whole(tables, lists):
     return sum(t.rows * t.row_bytes for t in tables) + sum(each.bytes for each in lists)
 
 
 @pytest.mark.slow
 @settings(max_examples=300)
 @given(tables=line_of_tables(), lists=relations(1, 14), share=st.floats(0.01, 1), costs=COSTS, lower=TIERS_BEHIND)
-def test_one_relation_no_pair_of_prefixes_is_better(
-    tables: list[RankedTable], lists: list[AdjacencyLists], share: float, costs: AccessCosts, lower: LowerTiers
-) -> None:
+def test_one_relation_no_pair_of_prefixes_is_better(tables, lists, share, costs, lower):
     budget = int(whole(tables, lists) * share)
     found = plan_split(AUTO, budget, tables, lists, costs, lower)
     check_figures(found, tables, lists, budget, costs, lower)
     assert found.saved == pytest.approx(max(combinations(tables, lists, budget, costs, lower)), abs=1e-15)
 
 
-def test_rows_that_would_fall_to_ssd_are_worth_more() -> None:
+def test_rows_that_would_fall_to_ssd_are_worth_more():
     """A list of 28 bytes that beats one row of 10 beside host memory does not where that row pushes one onto an SSD."""
     rows, lists = [table("t", [5, 4, 3, 2, 1], 10)], [adjacency("r", [3], [4])]
     costs = AccessCosts(1e-9, 0, 5e-9, 0)
@@ -176,10 +163,10 @@ def test_rows_that_would_fall_to_ssd_are_worth_more() -> None:
     assert plan_split(AUTO, 30, rows, lists, costs, LowerTiers(0, 50, 1)).adjacency_bytes == 28
 
 
-def test_tiers_behind_as_sizes() -> None:
-    def of(*sizes: object, images: int = 0) -> LowerTiers:
+def test_tiers_behind_as_sizes():
+    def of(*sizes, images=0):
         gpu, peer, cpu = sizes
-        return LowerTiers.of(parse_capacities(gpu, peer, cpu, ssd=bool(images)), 1000, images)  # type: ignore[arg-type]
+        return LowerTiers.of(parse_capacities(gpu, peer, cpu, ssd=bool(images)), 1000, images)
 
     assert of("1", None, None) == LowerTiers()
     assert of("1", "2x5%", "auto") == LowerTiers(100)
@@ -191,9 +178,7 @@ def test_tiers_behind_as_sizes() -> None:
 
 @settings(max_examples=200)
 @given(tables=line_of_tables(), lists=relations(3, 5), share=st.floats(0.01, 1), costs=COSTS)
-def test_several_relations_miss_a_piece_at_the_most(
-    tables: list[RankedTable], lists: list[AdjacencyLists], share: float, costs: AccessCosts
-) -> None:
+def test_several_relations_miss_a_piece_at_the_most(tables, lists, share, costs):
     budget = int(whole(tables, lists) * share)
     found = plan_split(AUTO, budget, tables, lists, costs)
     check_figures(found, tables, lists, budget, costs)
@@ -205,9 +190,7 @@ def test_several_relations_miss_a_piece_at_the_most(
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(tables=line_of_tables(), lists=relations(3, 14), share=st.floats(0.01, 1), costs=COSTS)
-def test_auto_is_no_worse_than_any_share(
-    tables: list[RankedTable], lists: list[AdjacencyLists], share: float, costs: AccessCosts
-) -> None:
+def test_auto_is_no_worse_than_any_share(tables, lists, share, costs):
     budget = int(whole(tables, lists) * share)
     best = plan_split(AUTO, budget, tables, lists, costs).saved
     for percent in range(0, 101, 5):
@@ -219,7 +202,7 @@ def test_auto_is_no_worse_than_any_share(
 
 @pytest.mark.parametrize("points", [1, 7, 64])
 @pytest.mark.parametrize("relations", [1, 3])
-def test_blocks_of_many_columns(points: int, relations: int) -> None:
+def test_blocks_of_many_columns(points, relations):
     """Whole blocks cost a little of the result, none of the figures."""
     random = np.random.default_rng(points)
     tables = [table(f"t{k}", sorted(random.exponential(size=500), reverse=True), 64 << k) for k in range(2)]
@@ -235,7 +218,7 @@ def test_blocks_of_many_columns(points: int, relations: int) -> None:
     assert found.saved >= exact.saved * (0.98 if points == 64 else 0.5)
 
 
-def test_pieces_read_do_not_matter() -> None:
+def test_pieces_read_do_not_matter():
     random = np.random.default_rng(3)
     tables = [table("t", sorted(random.exponential(size=333), reverse=True), 50)]
     lists = [adjacency("r", random.integers(0, 9, 401).tolist(), random.exponential(size=401).tolist())]
@@ -244,7 +227,7 @@ def test_pieces_read_do_not_matter() -> None:
         assert plan_split(AUTO, 9000, tables, lists, AccessCosts(), resolution=Resolution(chunk=chunk)) == expected
 
 
-def test_worked_by_hand() -> None:
+def test_worked_by_hand():
     """Rows of 100 B save 100 ns a read, lists 10 ns and 1 ns a neighbour, of 3 at the most."""
     costs = AccessCosts(0.0, 1e-9, 10e-9, 1e-9)
     rows = [table("node", [5, 4, 3])]  # 500, 400, 300 ns
@@ -264,7 +247,7 @@ def test_worked_by_hand() -> None:
     assert nothing.lists == {} and nothing.rows == {"node": 2} and nothing.adjacency.hit_rate == 0
 
 
-def test_relations_compete_by_seconds_per_byte() -> None:
+def test_relations_compete_by_seconds_per_byte():
     costs = AccessCosts(0.0, 0.0, 1e-9, 0.0)
     cold_first = adjacency("rising", [0, 0, 0], [0, 0, 90])  # 90 for 32 B, but only all together
     falling = adjacency("falling", [2, 2], [20, 16])  # 20 for 24 B, 16 for 16 B: 36 for 40 B
@@ -273,7 +256,7 @@ def test_relations_compete_by_seconds_per_byte() -> None:
     assert plan_split(AUTO, 31, [], [falling, cold_first], costs).lists == {}  # the path begins with `rising`
 
 
-def test_the_tiers_take_what_the_lists_leave() -> None:
+def test_the_tiers_take_what_the_lists_leave():
     rows = [table("a", [9, 8, 1], 10), table("b", [5, 4], 20)]
     found = plan_split(AUTO, 45, rows, [adjacency("r", [3], [100])], AccessCosts())
     assert found.adjacency_bytes == 28
@@ -282,7 +265,7 @@ def test_the_tiers_take_what_the_lists_leave() -> None:
     assert plan_split(AUTO, 28, rows, [adjacency("r", [3], [100])], AccessCosts()).gpu is None
 
 
-def test_memory_does_not_grow_with_the_graph(peak_memory: Callable[[], Any]) -> None:
+def test_memory_does_not_grow_with_the_graph(peak_memory):
     """3 M rows and two relations of as many lists; the arrays themselves are there before."""
     count = 3_000_000
     values = np.linspace(1, 0, count)
@@ -302,7 +285,7 @@ def test_memory_does_not_grow_with_the_graph(peak_memory: Callable[[], Any]) -> 
         assert found.saved >= fixed.saved * (1 - 1e-5)  # whole blocks
 
 
-def test_what_is_divided() -> None:
+def test_what_is_divided():
     rows, lists = [table("t", [1, 1], 100)], [adjacency("r", [4], [1])]
     assert gpu_budget(Size("50%", fraction=0.5), rows, lists) == 100
     assert gpu_budget(AUTO, rows, lists) == 232

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -27,7 +23,7 @@ CASES = {
 
 
 @pytest.fixture
-def folder(tiering_cli: Callable[..., Any], tmp_path: Path) -> Path:
+def folder(tiering_cli, tmp_path):
     """A reordered graph with features of nodes and of edges, and its scores."""
     source, random = tmp_path / "source", np.random.default_rng(3)
     source.mkdir()
@@ -43,7 +39,7 @@ def folder(tiering_cli: Callable[..., Any], tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_it_is_refused(tiering_cli: Callable[..., Any], folder: Path, case: str) -> None:
+def test_it_is_refused(tiering_cli, folder, case):
     at, change, options, message = CASES[case]
     indptr = np.fromfile(folder / "reordered" / INDPTR, np.int64)
     indptr[at] += change

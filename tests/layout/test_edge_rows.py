@@ -12,10 +12,10 @@ from tiering.layout.benefit_curve import Resolution
 from tiering.layout.plan import EdgeScores
 
 
-def best_runs(reads: list[int], degrees: list[int], fanout: int) -> list[Fraction]:
+def best_runs(reads, degrees, fanout):
     """Per row, by position: the most reads per row of whole lists from its own on, and no more than rows before it."""
     drawn = [count * min(fanout, degree) for count, degree in zip(reads, degrees, strict=True)]
-    rows: list[Fraction] = []
+    rows = []
     for first, degree in enumerate(degrees):
         sums = [(sum(drawn[first:end]), sum(degrees[first:end])) for end in range(first + 1, len(degrees) + 1)]
         best = max((Fraction(value, size) for value, size in sums if size), default=Fraction(0))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from toy_datasets import chain, toy_dataset
@@ -15,7 +13,7 @@ from tiering.layout import LayoutOptions, parse_capacities
 from tiering.layout.cost_model import AccessCosts, read_access_costs
 from tiering.units import Size
 
-MEASURED: dict[str, Any] = {
+MEASURED = {
     "device": "a GPU",
     "feature_seconds": {"base": 2e-9, "per_byte": 4e-11},
     "list_seconds": 3e-9,
@@ -24,24 +22,24 @@ MEASURED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("text", [None, "none", " None "])
-def test_no_adjacency_cache(text: str | None) -> None:
+def test_no_adjacency_cache(text):
     options = LayoutOptions.of(gpu="1GiB", adjacency_cache=text)
     assert options.cache is None
     assert options.capacities == parse_capacities("1GiB")
     assert options.recorded == {"gpu": "1GiB", "peer": None, "cpu": None, "ssd": [], "page_bytes": 4096}
 
 
-def test_adjacency_caches_are_parsed() -> None:
+def test_adjacency_caches_are_parsed():
     auto = LayoutOptions.of(adjacency_cache="auto")
     assert auto.cache == Size("auto") and auto.costs == AccessCosts()
     share = LayoutOptions.of(adjacency_cache="30%").cache
-    assert share is not None and share.fraction == pytest.approx(0.3)
+    assert share.fraction == pytest.approx(0.3)
     for text in ("half", "2GiB", 30, "0.3", "130%", "-1%"):
         with pytest.raises(InputError, match=r"adjacency cache: expected none, auto, or the share of --gpu .*; found"):
             LayoutOptions.of(adjacency_cache=text)
 
 
-def test_what_is_recorded_keeps_its_first_keys(tmp_path: Path) -> None:
+def test_what_is_recorded_keeps_its_first_keys(tmp_path):
     """A layout that version 0.1.0 made with `--split 30%` counts as made with `--adjacency-cache 30%`."""
     options = LayoutOptions.of(gpu=80, ssd=[tmp_path], page=512, adjacency_cache="30%")
     assert json.loads(json.dumps(options.recorded)) == {
@@ -62,7 +60,7 @@ def test_what_is_recorded_keeps_its_first_keys(tmp_path: Path) -> None:
     }
 
 
-def test_whole_or_one_by_one(tmp_path: Path) -> None:
+def test_whole_or_one_by_one(tmp_path):
     reordered = chain(toy_dataset(tmp_path / "data", 3), tmp_path)[2]
     one = pipeline.layout(reordered, tmp_path / "layout", gpu="20%")
     whole = pipeline.layout(reordered, tmp_path / "layout", LayoutOptions.of(gpu="20%"), force=True)
@@ -71,7 +69,7 @@ def test_whole_or_one_by_one(tmp_path: Path) -> None:
         pipeline.layout(reordered, tmp_path / "layout", LayoutOptions.of(), gpu="20%", force=True)
 
 
-def test_the_arithmetic_of_the_defaults() -> None:
+def test_the_arithmetic_of_the_defaults():
     costs = AccessCosts()
     sector = 0.99 * 32 / 12.5e9
     assert costs.list_seconds == costs.neighbour_seconds == costs.feature_base == pytest.approx(sector)
@@ -79,7 +77,7 @@ def test_the_arithmetic_of_the_defaults() -> None:
     assert costs.source == "assumed"
 
 
-def test_measured_figures(tmp_path: Path) -> None:
+def test_measured_figures(tmp_path):
     file = tmp_path / "costs.json"
     file.write_text(json.dumps(MEASURED))
     costs = read_access_costs(file)
@@ -110,14 +108,14 @@ def test_measured_figures(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_files_that_do_not_fit(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_files_that_do_not_fit(tmp_path, change, message):
     file = tmp_path / "costs.json"
     file.write_text(json.dumps({**MEASURED, **change}))
     with pytest.raises(InputError, match=rf"access costs: .*costs\.json: {message}"):
         read_access_costs(file)
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
+def test_files_that_are_none(tmp_path):
     with pytest.raises(MissingError, match=r"access costs: .*none.json: no such file; leave --access-costs out"):
         read_access_costs(tmp_path / "none.json")
     for content in (b"{", b"\xff\xfe", b"[" * 100_000):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,44 +14,43 @@ import tiering
 from tiering.artifacts import checksum
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, StorageError
-from tiering.formats.graph import Graph
 from tiering.pipeline import layout as write_layout
 from tiering.reorder.rows import RowSizes
 
-OPTIONS: dict[str, Any] = {"gpu": "15%", "peer": "3x9%", "cpu": "20%"}
+OPTIONS = {"gpu": "15%", "peer": "3x9%", "cpu": "20%"}
 
 
 @pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_blocks(monkeypatch):
     monkeypatch.setattr(checksum, "BLOCK_BYTES", 4096)
     monkeypatch.setattr("tiering.reorder.rows.plan.SIZES", RowSizes(chunk=5000))
 
 
 @pytest.fixture
-def reordered(tmp_path: Path) -> Graph:
+def reordered(tmp_path):
     toy = toy_dataset(tmp_path / "data", 9, max_nodes=120, min_nodes=100, featureless=0, dims=(17, 140, 600))
     return chain(toy, tmp_path)[2]
 
 
-def make(reordered: Graph, folder: Path, **options: Any) -> None:
+def make(reordered, folder, **options):
     disks = [folder / "disks" / name for name in ("a", "b")]
     write_layout(reordered, folder / "layout", **{**OPTIONS, "ssd": disks, **options})
 
 
-def made(folder: Path) -> dict[str, bytes]:
+def made(folder):
     """Every byte of the layout and its images, and the names of what else is there."""
     found = tree_bytes(folder)
     assert not [name for name in found if "/." in f"/{name}"], "something hidden was left"
     return found
 
 
-def blocks_of(keys: list[str]) -> set[str]:
+def blocks_of(keys):
     return {key for key in keys if key.startswith("blocks ")}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [512, 4096])
-def test_from_wherever_it_stopped(reordered: Graph, tmp_path: Path, page: int) -> None:
+def test_from_wherever_it_stopped(reordered, tmp_path, page):
     folder = tmp_path / "run"
     with recording() as all_keys:
         make(reordered, folder, page=page)
@@ -70,7 +67,7 @@ def test_from_wherever_it_stopped(reordered: Graph, tmp_path: Path, page: int) -
         assert not blocks_of(first) & set(again), "a finished block was written again"
 
 
-def test_other_options_leave_nothing_of_the_first(reordered: Graph, tmp_path: Path) -> None:
+def test_other_options_leave_nothing_of_the_first(reordered, tmp_path):
     with recording() as keys:
         make(reordered, tmp_path / "counted")
     for stop in (len(keys) // 2, len(keys) - 1):  # before and after the images have their names
@@ -84,7 +81,7 @@ def test_other_options_leave_nothing_of_the_first(reordered: Graph, tmp_path: Pa
         assert tiering.check(folder / "layout", "full") == []
 
 
-def test_another_stage_in_its_place_leaves_nothing_of_it(reordered: Graph, tmp_path: Path) -> None:
+def test_another_stage_in_its_place_leaves_nothing_of_it(reordered, tmp_path):
     with recording() as keys:
         make(reordered, tmp_path / "counted")
     folder = tmp_path / "run"
@@ -96,7 +93,7 @@ def test_another_stage_in_its_place_leaves_nothing_of_it(reordered: Graph, tmp_p
 
 
 @pytest.mark.slow
-def test_replacing_is_stopped(reordered: Graph, tmp_path: Path) -> None:
+def test_replacing_is_stopped(reordered, tmp_path):
     """The layout that is replaced stays whole until the new one is; then it goes, whenever the run is stopped."""
     folder = tmp_path / "run"
     make(reordered, folder, cpu="30%")
@@ -118,7 +115,7 @@ def test_replacing_is_stopped(reordered: Graph, tmp_path: Path) -> None:
             assert made(folder) == expected
 
 
-def test_the_same_again_with_the_disks_changed_over(reordered: Graph, tmp_path: Path) -> None:
+def test_the_same_again_with_the_disks_changed_over(reordered, tmp_path):
     folder = tmp_path / "run"
     make(reordered, folder)
     make(reordered, folder, ssd=[folder / "disks" / name for name in ("b", "a")], force=True)
@@ -126,12 +123,12 @@ def test_the_same_again_with_the_disks_changed_over(reordered: Graph, tmp_path: 
     assert len(list((folder / "disks").rglob("ssd-*"))) == 2
 
 
-def stop(*arguments: Any, **options: Any) -> None:
+def stop(*arguments, **options):
     raise StorageError(5, "stopped here")
 
 
 @pytest.mark.slow
-def test_other_rows_under_the_same_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_rows_under_the_same_digest(tmp_path, monkeypatch):
     """A change that the sampled digest of a large table does not see: the old layout keeps its images."""
     toy = toy_dataset(
         tmp_path / "data", 9, types=1, max_nodes=2000, min_nodes=2000, featureless=0, dims=(1200,), dtypes=("float32",)
@@ -156,11 +153,11 @@ def test_other_rows_under_the_same_digest(tmp_path: Path, monkeypatch: pytest.Mo
     assert all(len(list(disk.iterdir())) == 1 for disk in (folder / "disks").iterdir())
 
 
-def made_layout(folder: Path) -> dict[str, bytes]:
+def made_layout(folder):
     return {name: data for name, data in tree_bytes(folder).items() if name.startswith("layout/")}
 
 
-def test_given_up_when_it_would_have_replaced_itself(reordered: Graph, tmp_path: Path) -> None:
+def test_given_up_when_it_would_have_replaced_itself(reordered, tmp_path):
     folder = tmp_path / "run"
     make(reordered, folder)
     with recording() as keys:
@@ -173,7 +170,7 @@ def test_given_up_when_it_would_have_replaced_itself(reordered: Graph, tmp_path:
     assert tree_bytes(folder / "disks") == {}  # they go with the layout that was replaced
 
 
-def test_a_feature_file_that_changed_in_between_is_named(reordered: Graph, tmp_path: Path) -> None:
+def test_a_feature_file_that_changed_in_between_is_named(reordered, tmp_path):
     folder = tmp_path / "run"
     with recording(40), pytest.raises(StorageError):
         make(reordered, folder)

@@ -16,16 +16,16 @@ from tiering.layout import RankedTable, parse_capacities, parse_page, parse_peer
 Ranges = dict[str, dict[str, tuple[int, int]]]
 
 
-def table(name: str, scores: list[float], row_bytes: int = 100) -> RankedTable:
+def table(name, scores, row_bytes=100):
     return RankedTable(name, len(scores), row_bytes, np.array(scores, np.float64))
 
 
-def judge(tables: list[RankedTable], sizes: list[tuple[str, int, int]]) -> Ranges:
+def judge(tables, sizes):
     """Walk the common line row by row. `sizes`: (tier, bytes, parts) in the order of the tiers."""
     line = sorted(
         (-t.scores[rank] / t.row_bytes, index, rank) for index, t in enumerate(tables) for rank in range(t.rows)
     )
-    result: Ranges = {t.node_type: dict.fromkeys(TIERS, (0, 0)) for t in tables}
+    result = {t.node_type: dict.fromkeys(TIERS, (0, 0)) for t in tables}
     position, begins = 0, [0] * len(tables)
     for tier, nbytes, parts in sizes:
         ends = list(begins)
@@ -47,7 +47,7 @@ def judge(tables: list[RankedTable], sizes: list[tuple[str, int, int]]) -> Range
 
 
 @st.composite
-def tables(draw: st.DrawFn) -> list[RankedTable]:
+def tables(draw):
     """Up to four types; few distinct scores, so that many rows tie."""
     drawn = []
     for k in range(draw(st.integers(1, 4))):
@@ -60,7 +60,7 @@ def tables(draw: st.DrawFn) -> list[RankedTable]:
 @pytest.mark.slow
 @settings(max_examples=120)
 @given(tables=tables(), gpu=st.floats(0, 60), peer=st.floats(0, 30), peers=st.integers(1, 4), cpu=st.floats(0, 60))
-def test_equals_the_judge(tables: list[RankedTable], gpu: float, peer: float, peers: int, cpu: float) -> None:
+def test_equals_the_judge(tables, gpu, peer, peers, cpu):
     total = sum(t.rows * t.row_bytes for t in tables)
     capacities = parse_capacities(f"{gpu:.4f}%", f"{peers}x{peer:.4f}%", f"{cpu:.4f}%", ssd=True)
     sizes = [("gpu", capacities.gpu, 1), ("peer", capacities.peer, peers), ("cpu", capacities.cpu, 1)]
@@ -72,7 +72,7 @@ def test_equals_the_judge(tables: list[RankedTable], gpu: float, peer: float, pe
     assert found == expected
 
 
-def test_types_compete_by_score_per_byte() -> None:
+def test_types_compete_by_score_per_byte():
     hot_and_large = table("large", [8.0, 1.0], 400)  # 0.02 and 0.0025 per byte
     small = table("small", [1.5, 0.9, 0.1], 50)  # 0.03, 0.018, 0.002
     found = plan_tiers([hot_and_large, small], parse_capacities(gpu=500))
@@ -82,7 +82,7 @@ def test_types_compete_by_score_per_byte() -> None:
     assert found["small"]["cpu"] == (2, 3)
 
 
-def test_defaults() -> None:
+def test_defaults():
     one = table("node", [3, 2, 1, 0])
     assert plan_tiers([one], parse_capacities())["node"]["cpu"] == (0, 4)
     assert plan_tiers([one], parse_capacities(gpu="50%"))["node"]["cpu"] == (2, 4)
@@ -94,7 +94,7 @@ def test_defaults() -> None:
     assert parse_capacities("0", "2x0", "0%", ssd=True) == parse_capacities(cpu=0, ssd=True)  # a size of 0 is none
 
 
-def test_a_peer_never_gets_more_than_its_size() -> None:
+def test_a_peer_never_gets_more_than_its_size():
     one = table("node", [0.0] * 9)
     found = plan_tiers([one], parse_capacities(peer="2x250", cpu="auto"))
     assert found["node"]["peer"] == (0, 4)  # 5 rows would put 3 on the first
@@ -116,14 +116,14 @@ def test_a_peer_never_gets_more_than_its_size() -> None:
         ({"peer": "17x1GiB"}, "1 to 16 GPUs, those of one machine, found 17"),
     ],
 )
-def test_sizes_that_do_not_fit(options: dict[str, Any], message: str) -> None:
+def test_sizes_that_do_not_fit(options, message):
     with pytest.raises(InputError, match=message):
         plan_tiers([table("node", [3, 2, 1, 0])], parse_capacities(**options))
 
 
-def test_questions_are_answered_where_layouts_are_refused() -> None:
+def test_questions_are_answered_where_layouts_are_refused():
     one = table("node", [3, 2, 1, 0])
-    asked: list[tuple[dict[str, Any], list[int]]] = [
+    asked = [
         ({"gpu": "99", "ssd": True}, [0, 0, 0, 4]),  # less than a row
         ({"gpu": "100%", "cpu": "100"}, [4, 0, 0, 0]),  # nothing left for cpu
         ({"gpu": "auto", "ssd": True}, [4, 0, 0, 0]),  # nothing left for ssd
@@ -140,11 +140,11 @@ def test_questions_are_answered_where_layouts_are_refused() -> None:
             plan_tiers([one], parse_capacities(**options), strict=False)
 
 
-def test_cost_does_not_grow_with_rows() -> None:
+def test_cost_does_not_grow_with_rows():
     class Counted(np.ndarray[Any, Any]):
         looks = 0
 
-        def __getitem__(self, key: Any) -> Any:
+        def __getitem__(self, key):
             Counted.looks += 1
             return super().__getitem__(key)
 
@@ -155,7 +155,7 @@ def test_cost_does_not_grow_with_rows() -> None:
     assert Counted.looks < 20_000
 
 
-def test_pages_and_peers_are_parsed() -> None:
+def test_pages_and_peers_are_parsed():
     assert parse_page("4KiB") == 4096
     assert parse_page(512) == 512
     for page in ("4000", "256", "1TiB", "10%"):

@@ -5,23 +5,20 @@ from __future__ import annotations
 import logging
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_reader import read_rows
-from toy_datasets import Toy, chain, toy_dataset, tree_bytes
+from toy_datasets import chain, toy_dataset, tree_bytes
 
 import tiering
 from tiering.errors import ExistsError, InputError, StorageError
-from tiering.formats.graph import Graph
-from tiering.formats.layout import Layout
 from tiering.pipeline import layout as write_layout
 
 
-def check_rows(layout: Layout, toy: Toy) -> None:
+def check_rows(layout, toy):
     """Compare every tiered row with its source, through a reader of its own."""
     assert tiering.check(layout.path, "full") == []
     assert set(layout.feature_types) == set(toy.tables)
@@ -39,9 +36,7 @@ def check_rows(layout: Layout, toy: Toy) -> None:
     page=st.sampled_from([512, 1024, 4096, 16384]),
     features=st.booleans(),
 )
-def test_every_row_comes_back(
-    seed: int, shares: tuple[int, int, int, int], num_ssd: int, page: int, features: bool
-) -> None:
+def test_every_row_comes_back(seed, shares, num_ssd, page, features):
     gpu, peer, peers, cpu = shares
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder)
@@ -64,7 +59,7 @@ def test_every_row_comes_back(
 
 @pytest.mark.parametrize(("dim", "dtype"), [(1024, "float32"), (128, "float32"), (768, "float16"), (602, "float32")])
 @pytest.mark.parametrize("page", [512, 4096])
-def test_row_sizes_of_real_datasets(tmp_path: Path, dim: int, dtype: str, page: int) -> None:
+def test_row_sizes_of_real_datasets(tmp_path, dim, dtype, page):
     """IGB 4096 B, papers100M 512 B, MAG240M 1536 B, Reddit 2408 B."""
     toy = toy_dataset(tmp_path / "data", 1, types=1, dims=(dim,), dtypes=(dtype,), featureless=0, min_nodes=30)
     *_, reordered = chain(toy, tmp_path)
@@ -75,12 +70,12 @@ def test_row_sizes_of_real_datasets(tmp_path: Path, dim: int, dtype: str, page: 
 
 
 @pytest.fixture
-def reordered(tmp_path: Path) -> Graph:
+def reordered(tmp_path):
     toy = toy_dataset(tmp_path / "data", 21, max_nodes=400, min_nodes=300, max_edges=3000, featureless=0)
     return chain(toy, tmp_path)[2]
 
 
-def test_same_bytes_for_any_number_of_threads(reordered: Graph, tmp_path: Path) -> None:
+def test_same_bytes_for_any_number_of_threads(reordered, tmp_path):
     trees = []
     for threads in (1, 2, 7):
         disks = [tmp_path / "a", tmp_path / "b"]
@@ -91,7 +86,7 @@ def test_same_bytes_for_any_number_of_threads(reordered: Graph, tmp_path: Path) 
     assert trees[0] == trees[1] == trees[2]
 
 
-def test_no_features_no_tiers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_features_no_tiers(tmp_path, caplog):
     toy = toy_dataset(tmp_path / "data", 2, featureless=1)
     *_, reordered = chain(toy, tmp_path)
     with caplog.at_level(logging.WARNING):
@@ -103,13 +98,13 @@ def test_no_features_no_tiers(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     check_rows(layout, toy)
 
 
-def test_a_graph_that_is_not_reordered_is_refused(tmp_path: Path) -> None:
+def test_a_graph_that_is_not_reordered_is_refused(tmp_path):
     graph, *_ = chain(toy_dataset(tmp_path / "data", 2), tmp_path)
     with pytest.raises(InputError, match="tiering reorder"):
         write_layout(graph, tmp_path / "layout")
 
 
-def test_two_ssds_on_one_path(reordered: Graph, tmp_path: Path) -> None:
+def test_two_ssds_on_one_path(reordered, tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     (tmp_path / "file").touch()
@@ -122,7 +117,7 @@ def test_two_ssds_on_one_path(reordered: Graph, tmp_path: Path) -> None:
         write_layout(reordered, tmp_path / "layout", ssd=[tmp_path / "file"])
 
 
-def test_a_changed_feature_file_is_refused_before_anything_is_written(reordered: Graph, tmp_path: Path) -> None:
+def test_a_changed_feature_file_is_refused_before_anything_is_written(reordered, tmp_path):
     path = tmp_path / "data" / "paper.bin"
     path.write_bytes(bytes(path.stat().st_size))
     with pytest.raises(InputError, match=r"paper.bin: the feature file changed .* import the graph again"):
@@ -134,7 +129,7 @@ def test_a_changed_feature_file_is_refused_before_anything_is_written(reordered:
     assert not (tmp_path / "layout").exists()
 
 
-def test_force_replaces_the_images_too(reordered: Graph, tmp_path: Path) -> None:
+def test_force_replaces_the_images_too(reordered, tmp_path):
     disk, other = tmp_path / "ssd", tmp_path / "other"
     first = write_layout(reordered, tmp_path / "layout", ssd=[disk])
     old = first.images[0]
@@ -152,7 +147,7 @@ def test_force_replaces_the_images_too(reordered: Graph, tmp_path: Path) -> None
     assert tiering.check(third.path, "full") == []
 
 
-def test_layouts_of_one_name_do_not_share_images(reordered: Graph, tmp_path: Path) -> None:
+def test_layouts_of_one_name_do_not_share_images(reordered, tmp_path):
     one = write_layout(reordered, tmp_path / "one" / "layout", ssd=[tmp_path / "ssd"])
     two = write_layout(reordered, tmp_path / "two" / "layout", ssd=[tmp_path / "ssd"])
     assert one.images != two.images
@@ -160,7 +155,7 @@ def test_layouts_of_one_name_do_not_share_images(reordered: Graph, tmp_path: Pat
     assert tiering.check(two.path, "full") == []
 
 
-def test_a_full_disk(reordered: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk(reordered, tmp_path, monkeypatch):
     monkeypatch.setattr("tiering.artifacts.storage.disk_free", lambda path: 100)
     with pytest.raises(StorageError, match=r"no space left: .* needed, .* free; make room"):
         write_layout(reordered, tmp_path / "layout", gpu="80%", ssd=[tmp_path / "ssd"])
@@ -168,13 +163,11 @@ def test_a_full_disk(reordered: Graph, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("where", ["writer.write_ssd", "writer.ArtifactWriter.adopt", "writer.ArtifactWriter.commit"])
-def test_a_bug_in_the_middle_leaves_nothing(
-    reordered: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
+def test_a_bug_in_the_middle_leaves_nothing(reordered, tmp_path, monkeypatch, where):
     disks = [tmp_path / "deep" / "a", tmp_path / "deep" / "b"]
     before = sorted(path.name for path in tmp_path.iterdir())
 
-    def fail(*arguments: Any) -> None:
+    def fail(*arguments):
         raise RuntimeError("boom")
 
     monkeypatch.setattr(f"tiering.layout.{where}", fail)
