@@ -67,6 +67,11 @@ class Rows:
         """Whether all rows have the same size."""
         return len(set(self.row_bytes)) <= 1
 
+    @property
+    def sized(self) -> bool:
+        """Whether the bytes of all rows are known."""
+        return ASSUMED not in self.origins
+
     def slice_type(self, index: int) -> slice:
         """Return the rows of the type number `index`."""
         return slice(int(self.starts[index]), int(self.starts[index + 1]))
@@ -110,7 +115,7 @@ class Rows:
         try:
             return plan_tiers([RankedTable(*column) for column in columns], tiers, strict=False)
         except InputError as error:
-            if ASSUMED not in self.origins:
+            if self.sized:
                 raise
             raise InputError(
                 f"{error} (no features: every row counts as 1 B; say what it has with --row-bytes)"
@@ -137,6 +142,24 @@ class Rows:
                     raise InputError(f"{where}: expected finite values of 0 or more, found {found}")
             vectors.append(values if graph.order is None else take_by_rank(values, graph, node_type))
         return vectors[0] if len(vectors) == 1 else np.concatenate(vectors)
+
+    def count_ssd_reads(
+        self, positions: Sequence[Sequence[IntArray]], units: SsdUnits, nodes: Mapping[str, IntArray]
+    ) -> IntArray:
+        """Return bytes and pages read for the unique nodes of a batch: int64, shape (scores, types, 2).
+
+        `positions` are by score and type those of `CacheOrder`. As by the loader (`ext/src/io/read_plan.cpp`), per node
+        type every page that holds a row of the batch is read once, from the block of the first byte needed to the block
+        of the last. (The loader also cuts reads of more than 64 KiB.)
+        """
+        sums = np.zeros((len(positions), len(self.types), 2), np.int64)
+        for index, (node_type, size) in enumerate(zip(self.types, self.row_bytes, strict=True)):
+            place = SsdRows.plan(0, self.counts[index], size, units.page_bytes)
+            for of_score, by_type in zip(sums, positions, strict=True):
+                read = by_type[index][nodes[node_type]]
+                begins = place.begins(np.sort(read[read >= 0]), units.page_bytes)
+                of_score[index] = read_spans(begins, begins + size, units)[:2]
+        return sums
 
 
 def competing_rows(graph: Graph, row_bytes: RowBytes = None) -> Rows:
@@ -253,32 +276,13 @@ def read_spans(begins: IntArray, ends: IntArray, units: SsdUnits) -> tuple[int, 
     return int((last - first).sum() + between.sum()), int(pages.sum() - shared), begins.size - shared
 
 
-def count_ssd_reads(
-    rows: Rows, positions: Sequence[Sequence[IntArray]], units: SsdUnits, nodes: Mapping[str, IntArray]
-) -> IntArray:
-    """Return bytes and pages read for the unique nodes of a batch: int64, shape (scores, types, 2).
-
-    `positions`: of each score and type, position of each row in the ssd tier, as `CacheOrder` has it. As by the loader
-    (`ext/src/io/read_plan.cpp`), per node type every page that holds a row of the batch is read once, from the block of
-    the first byte needed to the block of the last. (The loader also cuts reads of more than 64 KiB.)
-    """
-    sums = np.zeros((len(positions), len(rows.types), 2), np.int64)
-    for index, (node_type, size) in enumerate(zip(rows.types, rows.row_bytes, strict=True)):
-        place = SsdRows.plan(0, rows.counts[index], size, units.page_bytes)
-        for of_score, by_type in zip(sums, positions, strict=True):
-            read = by_type[index][nodes[node_type]]
-            begins = place.begins(np.sort(read[read >= 0]), units.page_bytes)
-            of_score[index] = read_spans(begins, begins + size, units)[:2]
-    return sums
-
-
 @dataclass(frozen=True)
 class LinkTraffic:
     """Tiers that one score fills, and what training reads through them; arrays have one entry per type of `rows`.
 
     Row r of the peer tier lies on GPU r mod P, and batches are spread evenly over the P GPUs, so one read in P of that
     tier is local like the gpu tier, and the others cross the peer link. Rows of the cpu and the ssd tier cross the host
-    link. Bytes over links are those of the rows; SSDs deliver more: `count_ssd_reads`.
+    link. Bytes over links are those of the rows; SSDs deliver more: `Rows.count_ssd_reads`.
     """
 
     rows: Rows
@@ -298,7 +302,7 @@ class LinkTraffic:
         """Return links and tiers, of all types or one, as `tiering.evaluation.result.Evaluation.to_json` says."""
         types = [i for i, t in enumerate(self.rows.types) if node_type in (None, t)]
         sizes, reads = np.array(self.rows.row_bytes)[types], self.reads[types]
-        moved = (link_weights(self.num_peers) @ (sizes @ reads / self.epochs)).tolist()
+        moved = (self.link_weights(self.num_peers) @ (sizes @ reads / self.epochs)).tolist()
         total = sum(moved) or 1.0
         links: dict[str, dict[str, Any]] = {
             link: {"bytes_per_epoch": nbytes, "share": nbytes / total}
@@ -316,8 +320,8 @@ class LinkTraffic:
         by_type = {"types": {t: self.to_json(t) for t in self.rows.types}} if node_type is None else {}
         return {"links": links, "tiers": tiers, **by_type}
 
-
-def link_weights(num_peers: int) -> FloatArray:
-    """Return the fraction of each tier's reads over each link: float64, shape (links, tiers), columns sum to 1."""
-    local = 1 / num_peers if num_peers else 0.0
-    return np.array([[1, local, 0, 0], [0, 1 - local, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]], np.float64)
+    @staticmethod
+    def link_weights(num_peers: int) -> FloatArray:
+        """Return the fraction of each tier's reads over each link: float64, shape (links, tiers), columns sum to 1."""
+        local = 1 / num_peers if num_peers else 0.0
+        return np.array([[1, local, 0, 0], [0, 1 - local, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]], np.float64)

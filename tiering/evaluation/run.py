@@ -13,25 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tiering.errors import InputError
-from tiering.evaluation.cache_order import (
-    ASSUMED,
-    CacheOrder,
-    FloatArray,
-    IntArray,
-    LinkTraffic,
-    Rows,
-    Score,
-    SsdUnits,
-    competing_rows,
-    count_ssd_reads,
-    link_weights,
-)
+from tiering.evaluation.cache_order import CacheOrder, IntArray, LinkTraffic, Rows, Score, SsdUnits, competing_rows
 from tiering.evaluation.counting import AccessTally, Bootstrap, ReferenceEpochs, count_list_reads, evaluation_memory
 from tiering.evaluation.options import EvaluationOptions
 from tiering.evaluation.result import ORACLE, Evaluation, TypeResult
@@ -42,7 +29,6 @@ from tiering.formats.train_set import Train, resolve_train
 from tiering.layout.tiers import Capacities
 from tiering.memory import Budget, parse_memory
 from tiering.options import options_of
-from tiering.readahead.disk_speed import DiskSpeed, read_speed
 from tiering.sampling import Fanout, SamplingOptions, make_sampler
 from tiering.units import parse_threads
 
@@ -106,7 +92,7 @@ def evaluate(
     nodes = resolve_train(graph, train, how.seed)
     rows = competing_rows(graph, asked.row_bytes)
     spec = MetricSpec(rows, tuple(asked.shares), tiers, SsdUnits.parse(asked.page, asked.block))
-    reading = _plan_reading(spec, asked.rows_in_memory, asked.ssd_model)
+    reading = ReadingSpec.parse(rows, asked.rows_in_memory, spec.units.page_bytes, asked.ssd_model)
     budget, trained = parse_memory(memory), sum(ids.size for ids in nodes.values())
     need = evaluation_memory(graph, rows, how, scores=len(scores), ssd=tiers is not None and tiers.ssd, train=trained)
     room = None if reading is None else ReadingMemory.plan(budget, need, rows, reading.max_bytes)
@@ -195,27 +181,10 @@ class MetricSpec:
         capacities = np.minimum(points.round().astype(np.int64) * least, self.rows.bytes)
         return np.unique(np.concatenate([[0], capacities, [self.rows.bytes]]))
 
-    def cut(self, values: FloatArray | IntArray, threads: int) -> CacheOrder:
+    def cut(self, values: Any, threads: int) -> CacheOrder:
         """Return the cache order of a score, cut at the shares first, then along the curve, then at the tiers."""
         capacities = [int(share * self.rows.bytes) for share in self.shares]
         return CacheOrder.cut(self.rows, values, np.concatenate([capacities, self.curve_bytes]), self.tiers, threads)
-
-
-def _plan_reading(
-    spec: MetricSpec, sizes: Sequence[str | int], model: DiskSpeed | str | Path | None
-) -> ReadingSpec | None:
-    if not sizes and model is None:
-        return None
-    if not sizes or model is None:
-        lacking = "ssd model: expected the disk's speed" if sizes else "rows in memory: expected a size such as 4GiB"
-        raise InputError(f"{lacking}, found nothing: simulated reading takes both")
-    if ASSUMED in spec.rows.origins:
-        raise InputError(
-            "rows in memory: the graph has no features, and reading takes rows of known size; say what a row has with "
-            "--row-bytes"
-        )
-    speed = model if isinstance(model, DiskSpeed) else read_speed(Path(model))
-    return ReadingSpec.parse(spec.rows, sizes, spec.units.page_bytes, speed)
 
 
 def _count_ssd_reads(
@@ -223,9 +192,9 @@ def _count_ssd_reads(
 ) -> dict[str, IntArray]:
     """Return bytes and pages read from SSDs by score, shape (types, 2): the batches are sampled a second time."""
     positions = [order.positions for order in orders.values()]
-    if not positions[0] or ASSUMED in spec.rows.origins:
+    if not positions[0] or not spec.rows.sized:
         return {}
-    visit = partial(count_ssd_reads, spec.rows, positions, spec.units)
+    visit = partial(spec.rows.count_ssd_reads, positions, spec.units)
     sums: IntArray = functools.reduce(operator.add, epochs.map_batches(visit, "counting pages"))
     return dict(zip(orders, sums, strict=True))
 
@@ -243,7 +212,7 @@ class OrderCounts:
         self._spec, self._order, self._hits, self._bootstrap = spec, order, hits, bootstrap
         self._served, self._cached = order.count(spec.rows, truth), order.count(spec.rows)
 
-    def measure(self, curve: bool, index: int | None = None) -> tuple[FloatArray, IntArray, FloatArray | None]:
+    def measure(self, curve: bool, index: int | None = None) -> tuple[Any, IntArray, Any]:
         """Return hit rates, rows and intervals at the shares, or along the `curve`, of one type or of all."""
         shares, intervals = len(self._spec.shares), None
         cuts = self._order.cuts[shares:] if curve else self._order.cuts[:shares]
@@ -260,7 +229,7 @@ class OrderCounts:
         if self._hits is not None:
             hits = [np.diff(_up_to(of_type, order.tier_cuts), axis=1) for of_type in self._hits]
             moved = np.tensordot(rows.row_bytes, hits, 1)
-            intervals = self._bootstrap.interval(moved, moved.sum(axis=1), link_weights(tiers.num_peers))
+            intervals = self._bootstrap.interval(moved, moved.sum(axis=1), LinkTraffic.link_weights(tiers.num_peers))
         return LinkTraffic(rows, order.ranges, reads, ssd_reads, tiers.num_peers, epochs, intervals)
 
 

@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from tiering.formats.layout import SsdRows
 from tiering.memory import Budget
 from tiering.progress import progress
 from tiering.readahead.config import ReadaheadConfig, SsdTables, choose_config, divide_slots, max_known
-from tiering.readahead.disk_speed import DiskSpeed
+from tiering.readahead.disk_speed import DiskSpeed, read_speed
 from tiering.units import Size, format_bytes, format_count, parse_size
 
 BLOCK = 4096  # reads begin and end at multiples of this number of bytes
@@ -53,16 +54,6 @@ class MemoryReading:
     policies: dict[str, ReadCost]  # per name of `POLICIES`
     choice: ReadaheadConfig  # window, horizon and gap that the loader would choose
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        policies: dict[str, dict[str, Any]] = {
-            policy: {f"{name}_per_batch": value for name, value in vars(cost).items()}
-            for policy, cost in self.policies.items()
-        }
-        choice = self.choice
-        policies[LOOK_AHEAD] |= {"window": choice.window, "horizon": choice.horizon, "gap_bytes": choice.gap}
-        return {"memory": self.memory, "bytes": self.bytes, "rows": self.rows, "policies": policies}
-
 
 @dataclass(frozen=True)
 class SsdReading:
@@ -75,7 +66,16 @@ class SsdReading:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form; see `tiering.evaluation.result.Evaluation.to_json`."""
-        scores = {name: [entry.to_json() for entry in entries] for name, entries in self.scores.items()}
+        scores: dict[str, list[Any]] = {name: [] for name in self.scores}
+        for name, entry in ((name, entry) for name, entries in self.scores.items() for entry in entries):
+            choice = entry.choice
+            policies = {
+                policy: {f"{key}_per_batch": value for key, value in vars(cost).items()}
+                for policy, cost in entry.policies.items()
+            }
+            policies[LOOK_AHEAD] |= {"window": choice.window, "horizon": choice.horizon, "gap_bytes": choice.gap}
+            sizes = {"memory": entry.memory, "bytes": entry.bytes, "rows": entry.rows}
+            scores[name].append({**sizes, "policies": policies})
         batches = {"batches": self.batches, "counted_batches": self.counted}
         return {"ssd_model": asdict(self.speed), **batches, "scores": scores}
 
@@ -121,8 +121,21 @@ class ReadingSpec:
     speed: DiskSpeed
 
     @classmethod
-    def parse(cls, rows: Rows, sizes: Sequence[str | int], page_bytes: int, speed: DiskSpeed) -> ReadingSpec:
-        """Check the sizes that the user typed."""
+    def parse(
+        cls, rows: Rows, sizes: Sequence[str | int], page_bytes: int, model: DiskSpeed | str | Path | None
+    ) -> ReadingSpec | None:
+        """Check what the user asked for; ``None`` for nothing."""
+        if not sizes and model is None:
+            return None
+        if not sizes or model is None:
+            what = "ssd model: expected the disk's speed" if sizes else "rows in memory: expected a size such as 4GiB"
+            raise InputError(f"{what}, found nothing: simulated reading takes both")
+        if not rows.sized:
+            raise InputError(
+                "rows in memory: the graph has no features, and reading takes rows of known size; say what a row has "
+                "with --row-bytes"
+            )
+        speed = model if isinstance(model, DiskSpeed) else read_speed(Path(model))
         parsed = tuple(parse_size(size, "rows in memory") for size in sizes)
         for size in parsed:
             if size.auto or not size.of(rows.bytes):
