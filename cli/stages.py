@@ -11,19 +11,14 @@ from tiering import pipeline
 from tiering.layout.options import LayoutSettings
 from tiering.run.carrier import ClusterOptions
 from tiering.sampling import SamplingOptions
+from tiering.scores.methods import AUTO, AUTO_HELP, METHODS
 from tiering.scores.request import ScoreOptions
 from tiering.units import format_seconds
 
 from .options import MEMORY, STAGE, Call, Common, GraphArgument, Group, Out, Seed, Train, flag, takes
 from .output import print_estimate, print_json, print_table
 
-_METHODS = "auto|random|degree|rpr|wrpr|presample|vip|hybrid"
-_METHOD = (
-    "degree: out-degree. rpr: reverse PageRank. wrpr: reverse PageRank weighted to the training nodes. "
-    "presample: count some sampled epochs. vip: expected reads from fanouts and degrees. "
-    "hybrid: presample corrected by vip. random: a baseline. "
-    "auto: hybrid if --fanouts is given, else wrpr if there are training nodes, else rpr."
-)
+_METHOD = " ".join(f"{name}: {method.help}" for name, method in METHODS.items()) + f" {AUTO}: {AUTO_HELP}"
 _FROM = (
     "Your own scores instead of a method: a .npy file of one finite number of 0 or more per node, in original ids; "
     "TYPE=FILE, repeated, where several types have features."
@@ -39,7 +34,7 @@ def score_command(
     call: Call,
     graph: GraphArgument,
     out: Out,
-    method: Annotated[str, flag(_METHOD, "--method", metavar=_METHODS, default=True)] = "auto",
+    method: Annotated[str, flag(_METHOD, "--method", metavar="|".join((AUTO, *METHODS)), default=True)] = AUTO,
     from_: Annotated[list[str] | None, flag(_FROM, "--from", metavar="[TYPE=]FILE")] = None,
     train: Train = None,
     seed: Seed = 0,

@@ -64,7 +64,7 @@ def empty_relations():
         *(
             pytest.param(method, options, marks=pytest.mark.slow)
             for method, options in [
-                ("rpr", {"tolerance": 0.01}),
+                ("rpr", {"teleport": "train", "tolerance": 0.01}),
                 ("wrpr", {"teleport": "train", "sweeps": 2}),
                 ("vip", {"fanouts": [3, 2], "frontier": "new", "sampler": "replacement"}),
                 ("hybrid", {"fanouts": [3, 2], "batch_size": 3, "epochs": 1}),

@@ -128,8 +128,7 @@ def test_same_bytes_for_any_memory_on_small_graphs(seed: int, share: float, meth
         graph = build_graph(toy_dataset(where / "data", seed, max_edges=2000).dataset, where / "graph")
         given: dict[str, Any] = {"fanouts": [3, 2], "batch_size": 10} if options_of(method) else {}
         score_graph(graph, method, where / "all", threads=1, **given)
-        plan = plan_score(graph, method, threads=2, **given)
-        need = plan.need
+        need = plan_score(graph, method, threads=2, **given).need
         memory = own_memory() + MARGIN + int(need.minimum + share * (need.recommended - need.minimum))
         score_graph(graph, method, where / "some", threads=2, memory=memory, **given)
         assert tree_bytes(where / "some") == tree_bytes(where / "all")
@@ -143,8 +142,7 @@ def test_same_bytes_for_any_memory_and_threads(rmat: Graph, tmp_path: Path, meth
         given["tolerance"] = 1e-3
     expected = tree_bytes(score_graph(rmat, method, tmp_path / "all", threads=2, memory="8GiB", **given).path)
     for threads in THREADS:
-        plan = plan_score(rmat, method, threads=threads, **given)
-        need = plan.need
+        need = plan_score(rmat, method, threads=threads, **given).need
         for memory in budgets(need.minimum, need.recommended):
             with seen_files(tmp_path) as files, peak_memory() as peak:
                 limit = own_memory() + memory + MARGIN
@@ -160,8 +158,7 @@ def test_same_bytes_for_any_memory_and_threads(rmat: Graph, tmp_path: Path, meth
 def test_heterogeneous(typed: Graph, tmp_path: Path, method: str, peak_memory: Any) -> None:
     expected = tree_bytes(score_graph(typed, method, tmp_path / "all", memory="8GiB", **options_of(method)).path)
     for threads in (1, 3):
-        plan = plan_score(typed, method, threads=threads, **options_of(method))
-        need = plan.need
+        need = plan_score(typed, method, threads=threads, **options_of(method)).need
         for memory in budgets(need.minimum, need.recommended)[:2]:
             with peak_memory() as peak:
                 limit = own_memory() + memory + MARGIN

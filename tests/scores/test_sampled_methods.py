@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from toy_datasets import tree_bytes
 
 from tiering import pipeline
 from tiering.errors import InputError, MissingError
@@ -250,11 +249,3 @@ def test_weighted_vip_says_that_it_knows_no_weights(tree: Graph, tmp_path: Path,
     scores = score_graph(tree, "vip", tmp_path / "w", fanouts=FANOUTS, batch_size=1, sampler="weighted")
     assert "vip knows no edge weights" in capfd.readouterr().err
     expect(scores, VIP, VIP_READS)
-
-
-def test_same_seed_same_bytes(tree: Graph, tmp_path: Path) -> None:
-    trees = []
-    for k, seed in enumerate((1, 1, 2)):
-        score_graph(tree, "hybrid", tmp_path / str(k), fanouts=FANOUTS, batch_size=1, seed=seed)
-        trees.append(tree_bytes(tmp_path / str(k)))
-    assert trees[0] == trees[1] != trees[2]

@@ -157,11 +157,6 @@ def test_training_sets(tmp_path: Path) -> None:
             resolve_train(graph, train)
 
 
-def test_an_empty_train_split_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="training set is empty"):
-        score_graph(asymmetric(tmp_path, train=[]), "wrpr", tmp_path / "out")
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-import numpy.typing as npt
 
 from tiering import native
-from tiering.formats.graph import Graph
+from tiering.artifacts.checksum import BLOCK_BYTES
+from tiering.artifacts.document import open_manifest
+from tiering.artifacts.writer import ArtifactWriter
+from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.shape import SizedGraph
-from tiering.scores.presample import in_place
-from tiering.scores.request import HUGE_PAGE, SLACK, MemoryNeed, ScoreColumns, ScoreRequest
+from tiering.run.grid import Int64Array
+from tiering.run.job import Job
+from tiering.run.step import Step, TaskContext
+from tiering.scores.blocks import range_bounds
+from tiering.scores.columns import column_sizes, cut_columns, join_columns
+from tiering.scores.counts import SUM_BYTES, in_place, sum_counts, write_counts
+from tiering.scores.request import HUGE_PAGE, SLACK, MemoryNeed, Method, ScoreColumns, ScoreRequest
 from tiering.units import format_count
 
 COUNTED_EDGES = 1 << 25
 """Edges whose out-degrees are counted together."""
+ENTRY_BYTES = 32
+"""Bytes of a task of ``cut`` for each entry."""
 
 
 def degree(graph: Graph, request: ScoreRequest) -> ScoreColumns:
     """Count how often each node stands in `indices`, summed over relations; duplicates count. One pass."""
-    counts: dict[str, npt.NDArray[np.int64]] = {}
+    counts: dict[str, Int64Array] = {}
     for relation in graph.relations:
         node_type, (_, indices) = relation[0], graph.csc(relation)
         degrees = native.out_degrees(indices, graph.num_nodes(node_type), request.threads)
@@ -37,3 +48,36 @@ def degree_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
     batch = 4 * min(max(map(graph.num_edges, graph.relations), default=0), COUNTED_EDGES)
     need = 8 * (graph.num_nodes() + again) + batch + 256 * 160 * request.threads + SLACK + 2 * HUGE_PAGE
     return MemoryNeed(need, need, f"degree: 8 bytes for each of {format_count(graph.num_nodes())} nodes and counters")
+
+
+def _run_tasks(job: Job, writer: ArtifactWriter, graph: Graph, request: ScoreRequest) -> dict[str, Any]:
+    """Count the sources of a range of entries (``cut``), then sum the counts of a range of nodes (``sum``)."""
+    job.expect(3)
+    features, types = column_sizes(graph)[0], list(graph.node_types)
+    ranges = cut_columns(features.values(), SUM_BYTES, job.grid)
+    pieces = cut_columns(map(graph.num_edges, graph.relations), ENTRY_BYTES, job.grid)
+    relations = [(f"{relation_folder(r)}/indices", types.index(r[0])) for r in graph.relations]
+    params = {"graph": str(graph.path), "relations": relations, "ranges": ranges, "pieces": pieces}
+    most = max((end - begin for _, begin, end in pieces), default=0) * ENTRY_BYTES + 2 * BLOCK_BYTES
+    cut = Step("cut", "tiering.scores.degree:cut", len(pieces), params, memory=most)
+    job.run(cut)
+    counted = sum_counts(job, {"cut": [1] * len(types)}, ranges, 1, len(pieces))
+    job.release(cut)
+    join_columns(job, writer, features, "sum", counted.ranges)
+    return {}
+
+
+def cut(context: TaskContext) -> None:
+    """Count the sources of some entries by range of nodes; 0 for those of other types."""
+    params, none = context.params, np.zeros(0, np.int64)
+    relation, begin, end = params["pieces"][context.index]
+    file, number = params["relations"][relation]
+    sources = open_manifest(params["graph"]).read(file, begin, end)
+    bounds = np.array(range_bounds(params["ranges"], number), np.int64)
+    order, counts = native.partition(sources, bounds, context.threads)
+    parts = iter(np.split(sources[order], np.cumsum(counts)[:-1]))
+    for column, first, last in params["ranges"]:
+        write_counts(context, np.bincount(next(parts) - first, minlength=last - first) if column == number else none)
+
+
+DEGREE = Method("out-degree.", degree, degree_need, tasks=_run_tasks)

@@ -11,27 +11,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from tiering import native
+from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.graph import Graph
 from tiering.formats.shape import SizedGraph
-from tiering.scores.pagerank import rank_need, wrpr
-from tiering.scores.presample import AccessSums, count_epochs, presample_need
-from tiering.scores.request import SLACK, Float64Array, MemoryNeed, ScoreColumns, ScoreOptions, ScoreRequest, list_nodes
-from tiering.scores.vip import SAMPLERS, vip, vip_need
+from tiering.run.grid import Int64Array
+from tiering.run.job import Job
+from tiering.scores.counts import CHUNK, AccessSums, count_arrays, reached, read_sums
+from tiering.scores.pagerank import wrpr, wrpr_need
+from tiering.scores.presample import COUNTING, count_by_tasks, count_epochs, presample_need
+from tiering.scores.request import (
+    SLACK,
+    Float64Array,
+    MemoryNeed,
+    Method,
+    ScoreColumns,
+    ScoreOptions,
+    ScoreRequest,
+    list_nodes,
+)
+from tiering.scores.vip import SAMPLERS, read_inclusion, vip, vip_need
 from tiering.units import format_count
-
-Int64Array: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
 FIXED_WEIGHT = 0.25
 """Epochs that the prior counts for where one epoch alone was sampled, which says nothing about noise."""
 FIRST_BIN, GROWTH, LARGEST_BIN = 200, 1.15, 1 << 22
 """Nodes of the hottest bin, factor from one bin to the next, and where they stop growing (bounds the memory)."""
-CHUNK = 1 << 20
-"""Nodes weighed together."""
 UNSEEN = 1e-9
 """Factor of the prior in bins in which nothing was counted: they rank by the prior, below all others."""
 
@@ -42,27 +51,48 @@ def hybrid(graph: Graph, request: ScoreRequest) -> ScoreColumns:
     The prior is ``vip`` where its formula knows the sampler, else ``wrpr`` scaled to the counts of the type.
     Cost: that of ``presample`` and of the prior, and one sort of the nodes.
     """
-    tally = count_epochs(graph, request, squares=prior_weight(request) is None)
-    beside = replace(request, budget=request.budget.without(tally.nbytes))
-    prior = vip(graph, beside) if request.sampled.sampler in SAMPLERS else ranked_prior(graph, beside, tally)
-    return posterior(prior, tally, request)
+    sums = count_epochs(graph, request, squares=_prior_weight(request) is None)
+    beside = replace(request, budget=request.budget.without(sums.nbytes))
+    by_vip = request.sampled.sampler in SAMPLERS
+    return _posterior(vip(graph, beside) if by_vip else _ranked_prior(graph, beside, sums), sums, request)
 
 
-def prior_weight(request: ScoreRequest) -> float | None:
+def _run_tasks(job: Job, writer: ArtifactWriter, graph: Graph, request: ScoreRequest) -> dict[str, Any]:
+    """Count and compute ``vip`` by tasks; weigh both in memory."""
+    by_vip = request.sampled.sampler in SAMPLERS
+    job.expect(3 + 2 * len(request.sampled.fanouts) if by_vip else 0)
+    sums = read_sums(job, graph, count_by_tasks(job, graph, request), squares=_prior_weight(request) is None)
+    if by_vip:
+        prior = read_inclusion(job, graph, request)
+    else:
+        prior = _ranked_prior(graph, replace(request, scratch=writer.path), sums)
+    columns = _posterior(prior, sums, request)
+    for name, values in columns.files().items():
+        writer.put(name, values)
+    return columns.reached
+
+
+def _prior_weight(request: ScoreRequest) -> float | None:
     """Return the epochs that the prior counts for; ``None``: found from the counts of several epochs."""
     weight = request.options.prior_weight
     return FIXED_WEIGHT if weight is None and request.options.epochs == 1 else weight
 
 
-def posterior(prior: ScoreColumns, tally: AccessSums, request: ScoreRequest) -> ScoreColumns:
+def _posterior(prior: ScoreColumns, sums: AccessSums, request: ScoreRequest) -> ScoreColumns:
     """Weigh counts and prior, in the memory of the prior."""
-    weight = prior_weight(request)
-    for column, total, squares in _columns(prior, tally):
+    weight, epochs = _prior_weight(request), request.options.epochs
+    columns = (*prior.feature.values(), *prior.adjacency.values())
+    totals, of_squares = count_arrays(sums.total), count_arrays(sums.squares or sums.total)
+    for column, total, squares in zip(columns, totals, of_squares, strict=True):
         if weight is None:
-            shrink(column, total, squares, tally.epochs, request.threads)
-        else:
-            weigh_prior(column, total, weight, tally.epochs)
-    return ScoreColumns(prior.feature, prior.adjacency, tally.reached)
+            shrink(column, total, squares, epochs, request.threads)
+            continue
+        for begin in range(0, column.size, CHUNK):
+            part = column[begin : begin + CHUNK]
+            part *= weight
+            part += total[begin : begin + CHUNK]
+            part /= weight + epochs
+    return ScoreColumns(prior.feature, prior.adjacency, reached(request, sums.total.total))
 
 
 def hybrid_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
@@ -80,20 +110,13 @@ def hybrid_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
     sort = largest * (28 if largest < 2**31 else 40) if squares else 0
     ranked = largest * (4 if largest < 2**31 else 8) + 72 * min(LARGEST_BIN, largest)
     weighing = vectors + counts + max(sort, ranked, 8 * graph.num_nodes()) + SLACK
-    prior = vip_need if request.sampled.sampler in SAMPLERS else rank_need
-    before = prior(graph, request).plus(counts)
+    prior = vip_need if request.sampled.sampler in SAMPLERS else wrpr_need
+    before = prior(graph, replace(request, options=ScoreOptions())).plus(counts)
     what = f"hybrid: counters, prior and order of {format_count(graph.num_nodes())} nodes and their lists"
     minimum = max(counting.minimum, before.minimum, weighing)
-    return MemoryNeed(minimum, max(counting.recommended, before.recommended, weighing), what, before.fixed, sweeps=True)
-
-
-def weigh_prior(prior: Float64Array, total: Int64Array, weight: float, epochs: int) -> None:
-    """Replace `prior` by the mean of `epochs` counts and of the prior, which counts for `weight` epochs."""
-    for begin in range(0, prior.size, CHUNK):
-        part = prior[begin : begin + CHUNK]
-        part *= weight
-        part += total[begin : begin + CHUNK]
-        part /= weight + epochs
+    return replace(
+        before, minimum=minimum, recommended=max(counting.recommended, before.recommended, weighing), what=what
+    )
 
 
 def shrink(prior: Float64Array, total: Int64Array, squares: Int64Array, epochs: int, threads: int = 1) -> None:
@@ -108,7 +131,7 @@ def shrink(prior: Float64Array, total: Int64Array, squares: Int64Array, epochs: 
     line = native.sort_by_score(prior, threads)
     for begin, end in _bins(line.size):
         nodes = line[begin:end]
-        prior[nodes] = _posterior(prior[nodes], total[nodes], squares[nodes], epochs)
+        prior[nodes] = _shrink_bin(prior[nodes], total[nodes], squares[nodes], epochs)
 
 
 def _bins(count: int) -> Iterator[tuple[int, int]]:
@@ -119,7 +142,7 @@ def _bins(count: int) -> Iterator[tuple[int, int]]:
         begin, size = end, min(size * GROWTH, LARGEST_BIN)
 
 
-def _posterior(prior: Float64Array, total: Int64Array, squares: Int64Array, epochs: int) -> Float64Array:
+def _shrink_bin(prior: Float64Array, total: Int64Array, squares: Int64Array, epochs: int) -> Float64Array:
     mean = total / epochs
     level, expected = float(mean.mean()), float(prior.mean())
     if level == 0:
@@ -132,24 +155,21 @@ def _posterior(prior: Float64Array, total: Int64Array, squares: Int64Array, epoc
     return posterior
 
 
-def _columns(prior: ScoreColumns, tally: AccessSums) -> Iterator[tuple[Float64Array, Int64Array, Int64Array]]:
-    """Yield every column of the prior with its counts and their squares (the counts again where there are none)."""
-    squares = tally.squares or tally.total
-    for node_type, column in prior.feature.items():
-        yield column, tally.total.features[node_type], squares.features[node_type]
-    for relation, column in prior.adjacency.items():
-        yield column, tally.total.adjacency[relation], squares.adjacency[relation]
-
-
-def ranked_prior(graph: Graph, request: ScoreRequest, tally: AccessSums) -> ScoreColumns:
+def _ranked_prior(graph: Graph, request: ScoreRequest, sums: AccessSums) -> ScoreColumns:
     """Return ``wrpr`` as a prior: each column scaled to what was counted, so that a type nothing reached has 0."""
-    ranks = wrpr(graph, replace(request, options=ScoreOptions())).feature
+    ranks, epochs = wrpr(graph, replace(request, options=ScoreOptions())).feature, request.options.epochs
 
     def scaled(values: Float64Array, counts: Int64Array) -> Float64Array:
         total = float(values.sum())
-        return values * (float(counts.sum()) / tally.epochs / total if total > 0 else 0.0)
+        return values * (float(counts.sum()) / epochs / total if total > 0 else 0.0)
 
     return ScoreColumns(
-        {node_type: scaled(ranks[node_type], counts) for node_type, counts in tally.total.features.items()},
-        {relation: scaled(ranks[relation[2]], counts) for relation, counts in tally.total.adjacency.items()},
+        {node_type: scaled(ranks[node_type], counts) for node_type, counts in sums.total.features.items()},
+        {relation: scaled(ranks[relation[2]], counts) for relation, counts in sums.total.adjacency.items()},
     )
+
+
+HYBRID = Method(
+    "presample corrected by vip.", hybrid, hybrid_need, (*COUNTING, "prior_weight"), _run_tasks, needs_train=True,
+    counts=True,
+)  # fmt: skip

@@ -11,59 +11,156 @@ puts the weight on the training nodes, which is near what a sampler with as many
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
 
 from tiering import native
+from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.graph import Graph
 from tiering.formats.shape import SizedGraph
-from tiering.scores.request import HUGE_PAGE, MemoryNeed, ScoreColumns, ScoreRequest
-from tiering.scores.sweeps import NodeValues, node_values, sweep_arguments, sweep_need
+from tiering.run.job import Job
+from tiering.run.step import TaskContext
+from tiering.scores.blocks import bin_sums, chosen_values, emit_values, make_blocks, read_lists, sum_out_edges
+from tiering.scores.columns import column_sizes, join_columns
+from tiering.scores.request import HUGE_PAGE, MemoryNeed, Method, ScoreColumns, ScoreRequest
+from tiering.scores.sweeps import node_values, sweep_arguments, sweep_need
 from tiering.units import format_count
 
 MAX_SWEEPS = 200
 """`rpr` stops here even if it has not converged; at d = 0.85 the change has then shrunk by 1e-14."""
+_HERE = "tiering.scores.pagerank"
 
 
-def rpr(graph: Graph, request: ScoreRequest) -> ScoreColumns:
-    """Compute method ``rpr``: from 1/N everywhere until changes are below the tolerance (at most `MAX_SWEEPS` passes).
+class _Iteration(NamedTuple):
+    """The formula of a method: values are of training nodes, and of the others."""
+
+    damping: float
+    sweeps: int
+    tolerance: float
+    start: tuple[float, float]
+    restart: tuple[float, float]
+
+
+def _restart(graph: SizedGraph, request: ScoreRequest) -> tuple[float, float]:
+    """Return the mass of random restarts, shared equally by all nodes or by the training nodes."""
+    mass, nodes = 1.0 - request.options.damping, max(1, graph.num_nodes())
+    return (mass / request.train_size, 0.0) if request.options.teleport == "train" else (mass / nodes, mass / nodes)
+
+
+def _rpr(graph: SizedGraph, request: ScoreRequest) -> _Iteration:
+    """Return ``rpr``: from 1/N everywhere until changes are below the tolerance (at most `MAX_SWEEPS` passes).
 
     In a graph where a node type is the destination of R > 1 relations, its nodes hand their score on R times, and the
     plain sum may grow without end. Here only, what they pass along is divided by the largest R, so that the iteration
     contracts; the restarts stay (1 - d), and all scores sum to at most 1.
     """
-    into = Counter(destination for _, _, destination in graph.relations)
+    into, start = Counter(r[2] for r in graph.relations), 1.0 / max(1, graph.num_nodes())
     damping = request.options.damping / max(into.values(), default=1)
-    start = node_values(graph, {}, 0.0, 1.0 / max(1, graph.num_nodes()))
-    return _iterate(graph, request, start, damping, MAX_SWEEPS, request.options.tolerance)
+    return _Iteration(damping, MAX_SWEEPS, request.options.tolerance, (start, start), _restart(graph, request))
 
 
-def wrpr(graph: Graph, request: ScoreRequest) -> ScoreColumns:
-    """Compute method ``wrpr``: so many passes from 1/N, training nodes (of all types) times N / |train|."""
-    start = node_values(graph, request.train, 1.0 / request.train_size, 1.0 / max(1, graph.num_nodes()))
-    return _iterate(graph, request, start, request.options.damping, request.options.sweeps, 0.0)
+def _wrpr(graph: SizedGraph, request: ScoreRequest) -> _Iteration:
+    """Return ``wrpr``: so many passes from 1/N, training nodes (of all types) times N / |train|."""
+    start, options = (1.0 / request.train_size, 1.0 / max(1, graph.num_nodes())), request.options
+    return _Iteration(options.damping, options.sweeps, 0.0, start, _restart(graph, request))
 
 
-def rank_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
+_Formula: TypeAlias = Callable[[SizedGraph, ScoreRequest], _Iteration]
+
+
+def _compute(formula: _Formula, graph: Graph, request: ScoreRequest) -> ScoreColumns:
+    iteration = formula(graph, request)
+    values, done, residual = native.reverse_pagerank(
+        start=node_values(graph, request.train, *iteration.start),
+        teleport=node_values(graph, request.train, *iteration.restart),
+        damping=iteration.damping,
+        max_sweeps=iteration.sweeps,
+        tolerance=iteration.tolerance,
+        **sweep_arguments(graph, request, wrpr_need(graph, request)),
+    )
+    reached = {"sweeps": done, "residual": residual, "damping": iteration.damping}
+    return ScoreColumns(dict(zip(graph.node_types, values, strict=True)), reached=reached)
+
+
+wrpr = partial(_compute, _wrpr)
+"""Compute ``wrpr`` in this process."""
+
+
+def wrpr_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
     """Return 8 N for the scores, 8 T for the training nodes in order, and sweeps."""
     what = f"reverse PageRank: {format_count(graph.num_nodes())} nodes, their columns and one piece of the edges"
     own = 8 * graph.num_nodes() + 8 * request.train_size + len(graph.node_types) * HUGE_PAGE
-    return sweep_need(graph, request.threads).plus(own, what)
+    return sweep_need(graph, request.threads, request.options.sweeps).plus(own, what)
 
 
-def _iterate(
-    graph: Graph, request: ScoreRequest, start: list[NodeValues], damping: float, sweeps: int, tolerance: float
-) -> ScoreColumns:
-    mass = 1.0 - request.options.damping  # of random restarts, shared equally by all nodes or by the training nodes
-    restarts = node_values(graph, {}, 0.0, mass / max(1, graph.num_nodes()))
-    if request.options.teleport == "train":
-        restarts = node_values(graph, request.train, mass / request.train_size, 0.0)
-    values, done, residual = native.reverse_pagerank(
-        start=start,
-        teleport=restarts,
-        damping=damping,
-        max_sweeps=sweeps,
-        tolerance=tolerance,
-        **sweep_arguments(graph, request, rank_need(graph, request)),
-    )
-    reached = {"sweeps": done, "residual": residual, "damping": damping}
-    return ScoreColumns(dict(zip(graph.node_types, values, strict=True)), reached=reached)
+def _rpr_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
+    options = request.options
+    sweeps = math.ceil(math.log(options.tolerance) / math.log(options.damping)) if options.damping else 1
+    return replace(wrpr_need(graph, request), sweeps=sweeps)
+
+
+def _run_tasks(
+    formula: _Formula, job: Job, writer: ArtifactWriter, graph: Graph, request: ScoreRequest
+) -> dict[str, Any]:
+    """Run the sweeps as tasks, to the bytes of one process.
+
+    ``start``            the scores before the first sweep.
+    ``edge-values-k``    what each list passes along in sweep k: its node's score by its length.
+    ``sweep-k``          the scores of a range of nodes after it, and by how much those of each bin changed.
+    """
+    iteration = formula(graph, request)
+    job.expect(4 + 2 * iteration.sweeps)
+    blocks = make_blocks(job, graph, request.train)
+    last = blocks.step("nodes", "start", f"{_HERE}:start", ["chosen"], start=iteration.start)
+    job.run(last)
+    done, residual = 0, math.inf
+    while done < iteration.sweeps and (residual > iteration.tolerance or not iteration.tolerance):
+        done += 1
+        params: dict[str, Any] = {"scores": last.name, "damping": iteration.damping, "restart": iteration.restart}
+        values = blocks.step("lists", f"edge-values-{done}", f"{_HERE}:edge_values", [last.name], **params)
+        params["values"] = values.name
+        job.run(values)
+        reads = [last.name, "chosen", "bins", "blocks", values.name]
+        before, last = last, blocks.step("nodes", f"sweep-{done}", f"{_HERE}:sweep", reads, **params)
+        changes = [change for record in job.run(last) for change in record["facts"]["changes"]]
+        job.release(before, values)
+        residual = float(np.cumsum([0.0, *changes])[-1])
+    join_columns(job, writer, column_sizes(graph)[0], last.name, blocks.params["nodes"])
+    return {"sweeps": done, "residual": residual, "damping": iteration.damping}
+
+
+def start(context: TaskContext) -> None:
+    """Write the scores of a range of nodes before the first sweep."""
+    context.write(score=chosen_values(context, *context.params["start"]))
+
+
+def edge_values(context: TaskContext) -> None:
+    """Emit what a range of lists passes along: the node's score by the length of its list; 0 for an empty one."""
+    values, degrees = read_lists(context, context.params["scores"])
+    passed = np.divide(values["score"], degrees, out=np.zeros(degrees.size), where=degrees > 0)
+    emit_values(context, passed, degrees)
+
+
+def sweep(context: TaskContext) -> dict[str, list[float]]:
+    """Write the scores of a range of nodes after a sweep; as facts, by how much those of each bin changed."""
+    params = context.params
+    after = chosen_values(context, *params["restart"]) + params["damping"] * sum_out_edges(context, params["values"])
+    changes = bin_sums(context, np.abs(after - context.read(params["scores"], context.index)["score"]))
+    context.write(score=after)
+    return {"changes": changes}
+
+
+RPR = Method(
+    "reverse PageRank.", partial(_compute, _rpr), _rpr_need, ("damping", "teleport", "tolerance"),
+    partial(_run_tasks, _rpr),
+)  # fmt: skip
+WRPR = Method(
+    "reverse PageRank weighted to the training nodes.", wrpr, wrpr_need, ("damping", "teleport", "sweeps"),
+    partial(_run_tasks, _wrpr), needs_train=True,
+)  # fmt: skip

@@ -6,55 +6,49 @@ future, which no score beats.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.graph import Graph
 from tiering.formats.shape import SizedGraph
-from tiering.sampling import AccessCounts, make_sampler, runs_of_batches
+from tiering.run.grid import Grid, equal_bounds
+from tiering.run.job import Job
+from tiering.run.step import Step, TaskContext
+from tiering.sampling import AccessCounts, SamplingOptions, make_sampler, runs_of_batches
 from tiering.sampling.memory import batch_bytes, counting_threads, sums_bytes
-from tiering.scores.request import SLACK, Float64Array, MemoryNeed, ScoreColumns, ScoreRequest, list_nodes
+from tiering.sampling.plan import batches
+from tiering.scores import hops
+from tiering.scores.columns import column_sizes, cut_columns, join_columns
+from tiering.scores.counts import (
+    SUM_BYTES,
+    AccessSums,
+    TaskCounts,
+    broadcast_train,
+    count_arrays,
+    in_place,
+    reached,
+    read_train,
+    sum_counts,
+    write_counts,
+)
+from tiering.scores.request import SAMPLING, SLACK, MemoryNeed, Method, ScoreColumns, ScoreRequest, list_nodes
 from tiering.units import format_count
 
-CHUNK = 1 << 20
-"""Counts converted together."""
-
-
-@dataclass(frozen=True)
-class AccessSums:
-    """Counts of some epochs."""
-
-    total: AccessCounts
-    """Sum over the epochs."""
-    squares: AccessCounts | None
-    """Sum over the epochs of the squared count of one epoch, if asked for."""
-    epochs: int
-    batches: int
-    """Batches of all epochs."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all counts."""
-        return sum(array.nbytes for counts in (self.total, self.squares) if counts for array in _arrays(counts))
-
-    @property
-    def reached(self) -> dict[str, Any]:
-        """For the record: batches and accesses counted."""
-        return {"batches": self.batches, "accesses": self.total.total}
+COUNTING = (*SAMPLING, "epochs", "first_epoch")
+"""Options of methods that count."""
+EPOCH_TASKS = 16
+"""Tasks that sample an epoch: each reads the whole adjacency, and writes all that it has counted to the shuffle."""
 
 
 def presample(graph: Graph, request: ScoreRequest) -> ScoreColumns:
     """Compute method ``presample``: mean accesses per epoch of feature rows and of adjacency lists."""
-    tally = count_epochs(graph, request)
-    reached = tally.reached  # before the counts are gone
+    total, epochs = count_epochs(graph, request).total, request.options.epochs
+    facts = reached(request, total.total)  # before the counts are gone
     return ScoreColumns(
-        {node_type: in_place(counts, tally.epochs) for node_type, counts in tally.total.features.items()},
-        {relation: in_place(counts, tally.epochs) for relation, counts in tally.total.adjacency.items()},
-        reached,
+        {node_type: in_place(counts, epochs) for node_type, counts in total.features.items()},
+        {relation: in_place(counts, epochs) for relation, counts in total.adjacency.items()},
+        facts,
     )
 
 
@@ -72,39 +66,78 @@ def count_epochs(graph: Graph, request: ScoreRequest, *, squares: bool = False) 
     options, sampling, train = request.options, request.sampled, request.train
     sampler = make_sampler(graph, sampling)
     vectors = 8 * (graph.num_nodes() + list_nodes(graph))
-    beside = vectors * (3 if squares else 1) + 24 * request.train_size + sums_bytes(graph, sampling)
-    threads = counting_threads(graph, sampling, request.threads, request.budget.left() - beside)
+    fixed = vectors * (3 if squares else 1) + 24 * request.train_size + sums_bytes(graph, sampling)
+    threads = counting_threads(graph, sampling, request.threads, request.budget.left() - fixed)
     total = AccessCounts.zeros(graph)
     square_sums = AccessCounts.zeros(graph) if squares else None
     one = AccessCounts.zeros(graph) if squares else total
     epochs = range(options.first_epoch, options.first_epoch + options.epochs)
-    batches = 0
     for plan, first, last in runs_of_batches(train, sampling.batch_size, sampling.seed, epochs, threads, "sampling"):
         sampler.count_accesses(plan, one, first=first, last=last, threads=threads)
-        batches += last - first
         if square_sums is not None and last == len(plan):
-            _add_epoch(one, total, square_sums)
-    return AccessSums(total, square_sums, options.epochs, batches)
+            for counts, added, squared in zip(*map(count_arrays, (one, total, square_sums)), strict=True):
+                added += counts
+                counts *= counts
+                squared += counts
+                counts.fill(0)
+    return AccessSums(total, square_sums)
 
 
-def in_place(counts: npt.NDArray[np.int64], epochs: int) -> Float64Array:
-    """Return counts per epoch, float64, in the memory of `counts`, which are gone then."""
-    per_epoch = counts.view(np.float64)
-    for begin in range(0, counts.size, CHUNK):
-        part = counts[begin : begin + CHUNK] / epochs
-        per_epoch[begin : begin + CHUNK] = part
-    return per_epoch
+def sampling_runs(request: ScoreRequest, grid: Grid) -> list[tuple[int, int, int]]:
+    """Return epoch, first batch and end of each task that samples, as many in each epoch."""
+    options, count = request.options, request.epoch_batches
+    cuts = equal_bounds(count, min(count, grid.shards or EPOCH_TASKS))
+    epochs = range(options.first_epoch, options.first_epoch + options.epochs)
+    return [(epoch, first, last) for epoch in epochs for first, last in pairwise(cuts)]
 
 
-def _add_epoch(one: AccessCounts, total: AccessCounts, squares: AccessCounts) -> None:
-    """Add the counts of one epoch to both sums, and clear them."""
-    for counts, added, squared in zip(_arrays(one), _arrays(total), _arrays(squares), strict=True):
-        added += counts
-        counts *= counts
-        squared += counts
-        counts.fill(0)
+def count_by_tasks(job: Job, graph: Graph, request: ScoreRequest) -> TaskCounts:
+    """Count epochs by tasks: hop by hop where the adjacency does not fit a task, else by batches.
+
+    ``sample``  the batches of a part of an epoch: how often each node was read, by range.
+    ``sum``     the counts of a range of nodes over all tasks.
+    """
+    memory = presample_need(graph, request).minimum
+    if hops.hop_synchronous(graph, request, memory, job.grid):
+        return hops.count_epochs(job, graph, request)
+    job.expect(2)
+    features, lists = column_sizes(graph)
+    ranges = cut_columns((features | lists).values(), SUM_BYTES, job.grid)
+    runs = sampling_runs(request, job.grid)
+    params = {
+        "graph": str(graph.path), "sampling": request.sampled.to_json(), "runs": runs, "ranges": ranges,
+        "train": broadcast_train(job, request.train),
+    }  # fmt: skip
+    sample = Step("sample", "tiering.scores.presample:sample", len(runs), params, ("train",), memory)
+    job.run(sample)
+    epochs, columns = request.options.epochs, len(features) + len(lists)
+    counted = sum_counts(job, {"sample": [1] * columns}, ranges, epochs, len(runs) // epochs)
+    job.release(sample)
+    return counted
 
 
-def _arrays(counts: AccessCounts) -> Iterator[npt.NDArray[np.int64]]:
-    yield from counts.features.values()
-    yield from counts.adjacency.values()
+def sample(context: TaskContext) -> None:
+    """Count what some batches of an epoch read; verify the graph where it is read."""
+    params = context.params
+    epoch, first, last = params["runs"][context.index]
+    options, graph = SamplingOptions(**params["sampling"]), Graph.open(params["graph"])
+    graph.verify_reads()
+    plan = batches(read_train(context), options.batch_size, epoch, seed=options.seed)
+    counts = make_sampler(graph, options).count_accesses(plan, first=first, last=last, threads=context.threads)
+    graph.finish_reads()
+    columns = list(count_arrays(counts))
+    for column, begin, end in params["ranges"]:
+        write_counts(context, columns[column][begin:end])
+
+
+def _run_tasks(job: Job, writer: ArtifactWriter, graph: Graph, request: ScoreRequest) -> dict[str, Any]:
+    job.expect(1)
+    counted, (features, lists) = count_by_tasks(job, graph, request), column_sizes(graph)
+    join_columns(job, writer, features | lists, "sum", counted.ranges)
+    tasks = zip(counted.ranges, counted.records, strict=True)
+    return reached(request, sum(record["facts"]["accesses"] for (n, _, _), record in tasks if n < len(features)))
+
+
+PRESAMPLE = Method(
+    "count some sampled epochs.", presample, presample_need, COUNTING, _run_tasks, needs_train=True, counts=True
+)

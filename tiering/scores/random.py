@@ -8,7 +8,7 @@ import xxhash
 
 from tiering.formats.graph import Graph
 from tiering.formats.shape import SizedGraph
-from tiering.scores.request import HUGE_PAGE, SLACK, Float64Array, MemoryNeed, ScoreColumns, ScoreRequest
+from tiering.scores.request import HUGE_PAGE, SLACK, Float64Array, MemoryNeed, Method, ScoreColumns, ScoreRequest
 from tiering.units import format_count
 
 CHUNK = 1 << 18
@@ -45,3 +45,6 @@ def _mixed(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     bits = (bits ^ (bits >> np.uint64(27))) * _SECOND
     bits ^= bits >> np.uint64(31)
     return bits
+
+
+RANDOM = Method("a baseline.", random, random_need, seeded=True, edges=False)

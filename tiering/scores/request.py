@@ -1,8 +1,8 @@
-"""Options of scores, with defaults and checks; requests to a method, its results and its memory."""
+"""Methods of scores: what one is, its options, requests, results and memory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -10,12 +10,15 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tiering.artifacts.manifest import Relation
+from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, InternalError
+from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.shape import SizedGraph
 from tiering.formats.user_arrays import UserArray
 from tiering.memory import Budget
 from tiering.options import choice, number, option, options_of, parse_options, whole
-from tiering.sampling import SamplingOptions
+from tiering.run.job import Job
+from tiering.sampling import SAMPLERS, SamplingOptions
 from tiering.sampling.options import Fanouts, SamplingKeywords
 from tiering.units import parse_fanouts
 
@@ -120,17 +123,25 @@ class ScoreRequest:
         """Training nodes of all types."""
         return sum(ids.size for ids in self.train.values())
 
+    @property
+    def epoch_batches(self) -> int:
+        """Batches of an epoch."""
+        return -(-self.train_size // self.sampled.batch_size)
+
 
 @dataclass(frozen=True)
 class ScoreColumns:
-    """Predicted accesses, in original ids."""
+    """Predicted accesses, in original ids: float64, per node type and, where they are predicted, per relation."""
 
     feature: dict[str, Float64Array]
-    """Per node type, shape (num_nodes,)."""
     adjacency: dict[Relation, Float64Array] = field(default_factory=dict)
-    """Per relation, shape (nodes of the destination type,); empty if the method does not predict it."""
     reached: dict[str, Any] = field(default_factory=dict)
     """Facts of the computation, for the record."""
+
+    def files(self) -> dict[str, Float64Array]:
+        """Return the columns by their names in the artifact."""
+        features = {f"nodes/{node_type}/feature": values for node_type, values in self.feature.items()}
+        return features | {f"{relation_folder(r)}/adjacency": values for r, values in self.adjacency.items()}
 
 
 SLACK = 32 << 20
@@ -148,20 +159,43 @@ class MemoryNeed:
     """
 
     minimum: int
-    """With less it cannot be done."""
     recommended: int
     """More makes it no faster."""
     what: str
     """Step that needs the memory, for people."""
     fixed: int = 0
     """Part of both in addition to sweeps over the edges, in bytes."""
-    sweeps: bool = False
-    """Whether the method sweeps over the edges."""
+    sweeps: int = 0
+    """Passes over the binned edges, at most; 0 for methods that make none."""
 
     def plus(self, nbytes: int, what: str = "") -> MemoryNeed:
         """Return this need with `nbytes` more throughout."""
         minimum, recommended, fixed = (part + nbytes for part in (self.minimum, self.recommended, self.fixed))
         return replace(self, minimum=minimum, recommended=recommended, fixed=fixed, what=what or self.what)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A predictor of accesses; `tiering.scores.methods.METHODS` lists all."""
+
+    help: str
+    """Its description on the command line."""
+    compute: Callable[[Graph, ScoreRequest], ScoreColumns]
+    need: Callable[[SizedGraph, ScoreRequest], MemoryNeed]
+    options: tuple[str, ...] = ()
+    """Names of those that matter; with ``fanouts`` the method predicts reads of adjacency lists, too."""
+    tasks: Callable[[Job, ArtifactWriter, Graph, ScoreRequest], dict[str, Any]] | None = None
+    """Writes the columns by tasks to the same bytes, and returns the facts for the record, if that is possible."""
+    needs_train: bool = False
+    """Whether the method always starts from training nodes; those with a ``teleport`` may."""
+    counts: bool = False
+    """Whether the method runs the sampler, so that the seed and the order of training nodes matter."""
+    seeded: bool = False
+    """Whether the seed matters though it does not run the sampler."""
+    edges: bool = True
+    """Whether the method reads the edges."""
+    samplers: tuple[str, ...] = SAMPLERS
+    """Samplers that the method knows."""
 
 
 def list_nodes(graph: SizedGraph) -> int:

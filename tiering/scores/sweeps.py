@@ -1,4 +1,4 @@
-"""Sweeps over the edges, which `rpr`, `wrpr` and `vip` make: what they take, and what the core is given for them."""
+"""Sweeps over the edges in one process: what they take, and what the core is given for them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ SAMPLED_BLOCKS, BLOCK_COLUMNS = 256, 4096
 """Columns whose degrees are looked at, spread over all."""
 
 
-def sweep_need(graph: SizedGraph, threads: int) -> MemoryNeed:
+def sweep_need(graph: SizedGraph, threads: int, sweeps: int) -> MemoryNeed:
     """Return the memory of sweeps over a graph of these sizes; the core has the formulas (``sum_plan.hpp``)."""
     minimum, recommended, _ = native.plan_sweeps(_sizes(graph, sampled=False), threads)
-    return MemoryNeed(minimum + SLACK, recommended + SLACK, "", sweeps=True)
+    return MemoryNeed(minimum + SLACK, recommended + SLACK, "", sweeps=sweeps)
 
 
 def scratch_bytes(graph: SizedGraph, request: ScoreRequest, need: MemoryNeed) -> int:

@@ -9,7 +9,7 @@ from tiering.errors import InputError
 from tiering.formats.graph import Graph
 from tiering.formats.shape import SizedGraph
 from tiering.formats.user_arrays import UserArray, UserValues, featured_types, read_user_arrays
-from tiering.scores.request import HUGE_PAGE, SLACK, Float64Array, MemoryNeed, ScoreColumns, ScoreRequest
+from tiering.scores.request import HUGE_PAGE, SLACK, Float64Array, MemoryNeed, Method, ScoreColumns, ScoreRequest
 from tiering.units import format_count
 
 CHUNK = 1 << 20
@@ -63,3 +63,7 @@ def _checked(array: UserArray | None, count: int) -> Float64Array:
                 f"{first + wrong[0]}; correct it"
             )
     return scores
+
+
+USER_SCORES = Method("your own scores.", user_scores, user_scores_need, edges=False)
+"""Takes the place of a method where the user has computed the scores."""

@@ -7,16 +7,31 @@ of treating the hops as independent. `tiering.native.inclusion_probability` has 
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from tiering import native
+from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.graph import Graph
 from tiering.formats.shape import SizedGraph
+from tiering.run.job import Job
+from tiering.run.step import TaskContext
 from tiering.sampling import resolve_fanouts
-from tiering.scores.request import HUGE_PAGE, MemoryNeed, ScoreColumns, ScoreRequest, list_nodes
+from tiering.scores.blocks import Blocks, chosen_values, emit_values, make_blocks, read_lists, sum_out_edges
+from tiering.scores.columns import column_sizes, join_columns, read_columns
+from tiering.scores.request import HUGE_PAGE, SAMPLING, MemoryNeed, Method, ScoreColumns, ScoreRequest, list_nodes
 from tiering.scores.sweeps import node_values, sweep_arguments, sweep_need
 from tiering.units import format_count
 
 SAMPLERS = ("uniform", "replacement", "full", "weighted")
 """Samplers the formula knows; ``weighted`` is taken for uniform."""
+_HERE = "tiering.scores.vip"
+
+
+def batch_share(request: ScoreRequest) -> float:
+    """Return the probability of a training node to be in a batch; what is found is divided by it, for an epoch."""
+    return min(1.0, request.sampled.batch_size / request.train_size)
 
 
 def vip(graph: Graph, request: ScoreRequest) -> ScoreColumns:
@@ -26,8 +41,7 @@ def vip(graph: Graph, request: ScoreRequest) -> ScoreColumns:
     of its own; a node that no training node can reach has exactly 0.
     Cost: one pass over the edges per hop.
     """
-    sampling = request.sampled
-    share = min(1.0, sampling.batch_size / request.train_size)
+    sampling, share = request.sampled, batch_share(request)
     nodes, reads = native.inclusion_probability(
         p0=node_values(graph, request.train, share, 0.0),
         fanouts=resolve_fanouts(graph.relations, sampling.fanouts),
@@ -35,8 +49,12 @@ def vip(graph: Graph, request: ScoreRequest) -> ScoreColumns:
         replacement=sampling.sampler == "replacement",
         **sweep_arguments(graph, request, vip_need(graph, request)),
     )
+    return _per_epoch(graph, request, nodes, reads)
+
+
+def _per_epoch(graph: Graph, request: ScoreRequest, nodes: list[Any], reads: list[Any]) -> ScoreColumns:
     for values in (*nodes, *reads):
-        values /= share  # times batches per epoch
+        values /= batch_share(request)
     return ScoreColumns(dict(zip(graph.node_types, nodes, strict=True)), dict(zip(graph.relations, reads, strict=True)))
 
 
@@ -45,4 +63,94 @@ def vip_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
     lists = 24 * list_nodes(graph) + 3 * len(graph.relations) * HUGE_PAGE
     own = 16 * graph.num_nodes() + lists + 8 * request.train_size + 2 * len(graph.node_types) * HUGE_PAGE
     what = f"vip: {format_count(graph.num_nodes())} nodes, their lists and columns and one piece of the edges"
-    return sweep_need(graph, request.threads).plus(own, what)
+    return sweep_need(graph, request.threads, len(request.sampled.fanouts)).plus(own, what)
+
+
+def _include(job: Job, graph: Graph, request: ScoreRequest) -> Blocks:
+    """Run all hops as tasks: the last steps have ``found`` by nodes, and ``reads`` by lists in partition 3.
+
+    ``start``    the probability of each node to be a seed.
+    ``draw-h``   the lists of a range draw in hop h: their output, and their state.
+    ``find-h``   the probability that a batch has found each node of a range by hop h, and in it.
+    """
+    sampling, blocks = request.sampled, make_blocks(job, graph, request.train)
+    fanouts = resolve_fanouts(graph.relations, sampling.fanouts)
+    params: dict[str, Any] = {
+        "seed": batch_share(request), "only_new": sampling.frontier == "new", "drawn": "",
+        "replacement": sampling.sampler == "replacement",
+    }  # fmt: skip
+    found = blocks.step("nodes", "start", f"{_HERE}:start", ["chosen"], **params)
+    job.run(found)
+    before = [found]
+    for hop, numbers in enumerate(fanouts, 1):
+        params |= {"fanouts": numbers, "found": found.name}
+        params["active"] = [any(earlier[r] for earlier in fanouts[:hop]) for r in range(len(graph.relations))]
+        reads = [found.name, params["drawn"]] if hop > 1 else [found.name]
+        drawn = blocks.step("lists", f"draw-{hop}", f"{_HERE}:draw", reads, **params)
+        job.run(drawn)
+        params["drawn"] = drawn.name
+        reads = [found.name, drawn.name, "chosen", "bins", "blocks"]
+        found = blocks.step("nodes", f"find-{hop}", f"{_HERE}:find", reads, **params)
+        job.run(found)
+        job.release(*before)
+        before = [drawn, found]
+    return blocks
+
+
+def _run_tasks(job: Job, writer: ArtifactWriter, graph: Graph, request: ScoreRequest) -> dict[str, Any]:
+    hops, share = len(request.sampled.fanouts), batch_share(request)
+    job.expect(5 + 2 * hops)
+    params, (features, lists) = _include(job, graph, request).params, column_sizes(graph)
+    join_columns(job, writer, features, f"find-{hops}", params["nodes"], divisor=share, name="nodes.files")
+    join_columns(job, writer, lists, f"draw-{hops}", params["lists"], partition=3, divisor=share, name="lists.files")
+    return {}
+
+
+def read_inclusion(job: Job, graph: Graph, request: ScoreRequest) -> ScoreColumns:
+    """Compute the columns of ``vip`` by tasks; return them in the driver's memory."""
+    hops, params = len(request.sampled.fanouts), _include(job, graph, request).params
+    features, lists = column_sizes(graph)
+    nodes = read_columns(job, features, f"find-{hops}", params["nodes"], "found")
+    return _per_epoch(graph, request, nodes, read_columns(job, lists, f"draw-{hops}", params["lists"], "reads", 3))
+
+
+def start(context: TaskContext) -> None:
+    """Write the probability of each node to be a seed."""
+    seeds = chosen_values(context, context.params["seed"], 0.0)
+    context.write(found=seeds, fresh=seeds)
+
+
+def draw(context: TaskContext) -> None:
+    """Let the lists of a range draw: their output, drawn and waiting, reads so far."""
+    params = context.params
+    fanout = params["fanouts"][params["lists"][context.index][0]]
+    nodes, degrees = read_lists(context, params["found"])
+    drawn, waiting, reads, logs = (np.zeros(degrees.size) for _ in range(4))
+    if params["drawn"]:
+        state = context.read(params["drawn"], context.index, 2)
+        drawn, waiting = (state[name].copy() for name in ("drawn", "waiting"))
+        reads = np.ascontiguousarray(context.read(params["drawn"], context.index, 3)["reads"])
+    if fanout != 0:
+        reads = reads + nodes["fresh" if params["only_new"] else "found"]
+    native.draw_lists(
+        np.ascontiguousarray(nodes["fresh"]), degrees, drawn,
+        None if params["only_new"] else waiting, fanout, params["replacement"], logs,
+    )  # fmt: skip
+    emit_values(context, logs, degrees)
+    context.write(drawn=drawn, waiting=waiting)
+    context.write(reads=reads)
+
+
+def find(context: TaskContext) -> None:
+    """Write the probability that each node of a range is found by this hop, and that it is found in it."""
+    params = context.params
+    before = np.ascontiguousarray(context.read(params["found"], context.index)["found"])
+    found, sums = before.copy(), np.asarray(sum_out_edges(context, params["drawn"], params["active"]))
+    native.find_nodes(chosen_values(context, params["seed"], 0.0), sums, found)
+    context.write(found=found, fresh=found - before)
+
+
+VIP = Method(
+    "expected reads from fanouts and degrees.", vip, vip_need, SAMPLING, _run_tasks, needs_train=True,
+    samplers=SAMPLERS,
+)  # fmt: skip

@@ -1,0 +1,246 @@
+"""Sums over out-edges, in tasks, for scores that sweep over the edges.
+
+``count``   how many edges of a range of lists have their source in each bin.
+``blocks``  the edges of a range of lists by range of sources: those of columns of high in-degree, numbered among
+            themselves, then the others; in each by bin, in a bin in their own order.
+
+What a method sums, it hands over by range of lists (a value for each list), and gets by range of sources. A bin is
+summed by one task, in the order in which one process sums it (``out_edge_sums.hpp``): relations in list order, columns
+of high degree first, columns ascending, in pieces that the graph alone decides. The sums are the same bytes for any
+ranges. Memory: `EDGE_BYTES` for each edge of a range of lists and `LIST_BYTES` for each of its nodes; `NODE_BYTES` for
+each node of a range of sources and 8 for each list of the largest range.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering import native
+from tiering.artifacts.checksum import BLOCK_BYTES
+from tiering.artifacts.document import open_manifest
+from tiering.artifacts.manifest import Relation
+from tiering.formats.graph import Graph, relation_folder
+from tiering.formats.shape import SizedGraph
+from tiering.run.grid import Int64Array, balanced_bounds
+from tiering.run.job import Job
+from tiering.run.step import Step, TaskContext
+from tiering.scores.columns import Range
+from tiering.scores.request import Float64Array, TrainSet, list_nodes
+
+AnyArray = npt.NDArray[Any]
+_HERE = "tiering.scores.blocks"
+EDGE_BYTES, LIST_BYTES, NODE_BYTES = 56, 40, 64
+KINDS = 2
+"""Columns of high in-degree, and the others."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Edges that are in blocks, ready for sweeps."""
+
+    params: dict[str, Any]
+    """Ranges of the tasks, ``nodes`` or ``lists``, and what sums need."""
+    memory: dict[str, int]
+    """Peak memory of a task in bytes, with nodes or with lists."""
+
+    def step(self, over: str, name: str, function: str, reads: Sequence[str], **params: Any) -> Step:
+        """Return a step with a task for each range of ``nodes`` or ``lists``."""
+        tasks = len(self.params[over])
+        return Step(name, function, tasks, {**self.params, **params}, tuple(reads), self.memory[over])
+
+
+def task_bytes(graph: SizedGraph) -> int:
+    """Return the bytes of a task that had all edges and nodes."""
+    return graph.num_edges() * EDGE_BYTES + LIST_BYTES * list_nodes(graph) + NODE_BYTES * graph.num_nodes()
+
+
+def balanced_lists(count: int, list_bytes: int, lists: Sequence[tuple[AnyArray, int]], parts: int) -> list[int]:
+    """Return the bounds of at most `parts` ranges of `count` nodes, of about the same bytes, none of them empty.
+
+    `lists`: the ``indptr`` of relations to the nodes, and the bytes of an edge. They are not verified: damaged ones
+    give odd ranges, and the tasks that have these refuse.
+    """
+
+    def before(node: int) -> int:
+        return list_bytes * node + sum(edge_bytes * int(indptr[node]) for indptr, edge_bytes in lists)
+
+    inner = (bisect_left(range(count), before(count) * part // parts, key=before) for part in range(1, parts))
+    return sorted({0, count, *inner})
+
+
+def map_offsets(graph: Graph, relation: Relation) -> AnyArray:
+    """Return the ``indptr`` of a relation, mapped, whose content nobody verifies."""
+    return open_manifest(graph.path).array(f"{relation_folder(relation)}/indptr")
+
+
+def range_bounds(ranges: Sequence[Range], number: int) -> list[int]:
+    """Return where the ranges of a column begin, and where the last one ends."""
+    return [0, *(end for column, _, end in ranges if column == number)]
+
+
+def make_blocks(job: Job, graph: Graph, train: TrainSet) -> Blocks:
+    """Have the edges of all relations brought into blocks; `train` are the nodes that `chosen_values` knows."""
+    types, lists, most = list(graph.node_types), [], 0
+    sizes = [graph.num_nodes(name) for name in types]
+    params: dict[str, Any] = {
+        "graph": str(graph.path), "sizes": sizes, "shifts": [native.source_bin_shift(max(1, n)) for n in sizes],
+        "relations": [
+            {
+                "folder": relation_folder(r), "src": types.index(r[0]), "dst": types.index(r[2]),
+                "high": native.high_column_degree(graph.num_nodes(r[2]), max(1, graph.num_nodes(r[0]))),
+            }
+            for r in graph.relations
+        ],
+    }  # fmt: skip
+    for number, relation in enumerate(graph.relations):
+        indptr, columns = map_offsets(graph, relation), graph.num_nodes(relation[2])
+        parts = job.grid.parts(graph.num_edges(relation) * EDGE_BYTES + LIST_BYTES * columns)
+        for begin, end in pairwise(balanced_lists(columns, LIST_BYTES, [(indptr, EDGE_BYTES)], parts)):
+            lists.append([number, begin, end])
+            most = max(most, int(indptr[end] - indptr[begin]) * EDGE_BYTES + LIST_BYTES * (end - begin))
+    params["lists"], most = lists, most + 2 * BLOCK_BYTES
+    job.run(Step("count", f"{_HERE}:count", len(lists), params, memory=most))
+    bins = [np.zeros(_bin_at(n, shift), np.int64) for n, shift in zip(sizes, params["shifts"], strict=True)]
+    for task, (number, _, _) in enumerate(lists):
+        bins[params["relations"][number]["src"]] += job.read("count", task)["edges"]
+    nodes = [bounds for number, edges in enumerate(bins) for bounds in _cut_nodes(job, params, number, edges)]
+    params |= {"nodes": nodes, "all_edges": sum(int(edges.sum()) for edges in bins)}
+    job.broadcast("bins", {"edges": np.concatenate(bins)})
+    job.run(Step("blocks", f"{_HERE}:blocks", len(lists), params, memory=most))
+    _broadcast_chosen(job, graph, nodes, train)
+    widest, most_nodes = (max((end - begin for _, begin, end in ranges), default=0) for ranges in (lists, nodes))
+    memory = NODE_BYTES * most_nodes + 8 * widest + most // 4
+    return Blocks(params, {"nodes": memory, "lists": 128 * widest + 2 * BLOCK_BYTES})
+
+
+def _cut_nodes(job: Job, params: dict[str, Any], number: int, edges: Int64Array) -> list[Range]:
+    """Return the ranges of the nodes of a type: whole bins, with about the same number of out-edges."""
+    count, shift = params["sizes"][number], params["shifts"][number]
+    parts = job.grid.parts(count * NODE_BYTES + int(edges.sum()) * 8)
+    bounds = sorted({min(count, b << shift) for b in balanced_bounds(edges * 8 + (NODE_BYTES << shift), parts)})
+    return [[number, begin, end] for begin, end in pairwise(bounds)]
+
+
+def _broadcast_chosen(job: Job, graph: Graph, nodes: Sequence[Range], chosen: TrainSet) -> None:
+    """Give each task its chosen nodes, ascending."""
+    ids = [np.sort(chosen.get(name, np.empty(0, np.int64))) for name in graph.node_types]
+    firsts = np.cumsum([0, *(a.size for a in ids)])
+    ends = [int(firsts[number] + np.searchsorted(ids[number], end)) for number, _, end in nodes]
+    job.broadcast("chosen", {"ids": np.concatenate(ids)}, [0, *ends])
+
+
+def count(context: TaskContext) -> None:
+    """Count the edges of a range of lists by bin of their source."""
+    params = context.params
+    source_type = params["relations"][params["lists"][context.index][0]]["src"]
+    _, sources = _entries(context)
+    size, shift = params["sizes"][source_type], params["shifts"][source_type]
+    context.write(edges=np.bincount(sources >> shift, minlength=_bin_at(size, shift)).astype(np.int64))
+
+
+def blocks(context: TaskContext) -> None:
+    """Emit the edges of a range of lists: of each kind of column, by range of sources."""
+    params = context.params
+    relation = params["relations"][params["lists"][context.index][0]]
+    degrees, sources = _entries(context)
+    shift, bounds = params["shifts"][relation["src"]], range_bounds(params["nodes"], relation["src"])
+    bins, high = _bin_at(bounds[-1], shift), degrees >= relation["high"]
+    numbers = np.where(high, np.cumsum(high) - 1, np.arange(degrees.size)).astype(np.uint32)
+    low = np.repeat(~high, degrees)
+    order, counts = native.partition((sources >> shift) + low * bins, np.arange(KINDS * bins + 1), context.threads)
+    columns, sources = np.repeat(numbers, degrees)[order], sources[order]
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    for kind in range(KINDS):
+        for first, stop in pairwise(bounds):
+            a, b = (int(ends[kind * bins + _bin_at(node, shift)]) for node in (first, stop))
+            context.write(source=(sources[a:b] - first).astype(np.uint32), column=columns[a:b])
+
+
+def _bin_at(node: int, shift: int) -> int:
+    """Return the bin that begins with a node; behind the last node, the number of bins."""
+    return -(-node // (1 << shift))
+
+
+def _entries(context: TaskContext) -> tuple[Int64Array, AnyArray]:
+    """Return the in-degrees of a task's lists, and their entries."""
+    number, begin, end = context.params["lists"][context.index]
+    relation = context.params["relations"][number]
+    indptr, sources, _ = read_csc(context, relation["folder"], begin, end)
+    native.check_csc(indptr, sources, context.params["sizes"][relation["src"]], context.threads)
+    return np.diff(indptr), sources
+
+
+def read_csc(context: TaskContext, folder: str, begin: int, end: int) -> tuple[Int64Array, AnyArray, int]:
+    """Return the offsets of lists [begin, end) in their entries, the entries, and the place of the first."""
+    graph = open_manifest(context.params["graph"])
+    indptr = graph.read(f"{folder}/indptr", begin, end + 1)
+    first, last = int(indptr[0]), int(indptr[-1])
+    indptr = indptr - first
+    native.check_indptr(indptr, last - first, context.threads)
+    return indptr, graph.read(f"{folder}/indices", first, last), first
+
+
+def read_lists(context: TaskContext, step: str) -> tuple[dict[str, AnyArray], Int64Array]:
+    """Return what tasks with nodes have in a step, partition 0, for the nodes of a task's lists; their in-degrees."""
+    number, begin, end = context.params["lists"][context.index]
+    relation, parts = context.params["relations"][number], []
+    for task, (node_type, low, high) in enumerate(context.params["nodes"]):
+        if node_type == relation["dst"] and low < end and begin < high:
+            columns = context.read(step, task)
+            parts.append({key: a[max(0, begin - low) : end - low] for key, a in columns.items()})
+    values = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+    offsets = open_manifest(context.params["graph"]).read(f"{relation['folder']}/indptr", begin, end + 1)
+    return values, np.diff(offsets)
+
+
+def emit_values(context: TaskContext, values: Float64Array, degrees: AnyArray) -> None:
+    """Leave the values of a range of lists as the first partitions: those of columns of high degree, then of all."""
+    high = context.params["relations"][context.params["lists"][context.index][0]]["high"]
+    context.write(value=values[degrees >= high])
+    context.write(value=values)
+
+
+def sum_out_edges(context: TaskContext, values: str, active: Sequence[bool] | None = None) -> Float64Array:
+    """Sum what step `values` has for lists over the out-edges of a task's nodes, by `emit_values`.
+
+    `active`: whether each relation adds anything; by default all do.
+    """
+    params, shifts = context.params, context.params["shifts"]
+    node_type, begin, end = params["nodes"][context.index]
+    shift, bounds = shifts[node_type], range_bounds(params["nodes"], node_type)
+    before = sum(map(_bin_at, params["sizes"][:node_type], shifts))
+    edges = context.read("bins", 0)["edges"]
+    own = np.ascontiguousarray(edges[before + _bin_at(begin, shift) : before + _bin_at(end, shift)])
+    sums = native.BlockSums(end - begin, shift, own, params["all_edges"])
+    part, cuts = bounds.index(begin), len(bounds) - 1
+    for number, relation in enumerate(params["relations"]):
+        tasks = [task for task, (of, _, _) in enumerate(params["lists"]) if of == number]
+        for kind in range(KINDS if relation["src"] == node_type else 0):
+            for task in tasks:
+                block = context.read("blocks", task, kind * cuts + part)
+                if block["source"].size:
+                    adds = active is None or active[number]
+                    value = context.read(values, task, kind)["value"] if adds else None
+                    sums.add(block["source"], block["column"], value, context.threads)
+    return sums.take()
+
+
+def bin_sums(context: TaskContext, values: Float64Array) -> list[float]:
+    """Return the sums of the values of each bin of a task's nodes, one after the other."""
+    size = 1 << context.params["shifts"][context.params["nodes"][context.index][0]]
+    return [float(values[at : at + size].cumsum()[-1]) for at in range(0, values.size, size)]
+
+
+def chosen_values(context: TaskContext, value: float, rest: float) -> Float64Array:
+    """Return `value` for those nodes of a task that were chosen, `rest` for the others."""
+    _, begin, end = context.params["nodes"][context.index]
+    values = np.full(end - begin, rest)
+    values[context.read("chosen", 0, context.index)["ids"] - begin] = value
+    return values

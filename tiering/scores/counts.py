@@ -1,0 +1,141 @@
+"""Counts of accesses, and their sums over epochs, made by one process or by tasks.
+
+Counts are whole numbers: their sums do not depend on who counted what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tiering.formats.graph import Graph
+from tiering.run.grid import Int64Array
+from tiering.run.job import Job
+from tiering.run.pieces import TaskRecord
+from tiering.run.step import Step, TaskContext
+from tiering.sampling import AccessCounts
+from tiering.scores.columns import Range, column_sizes, read_columns
+from tiering.scores.request import Float64Array, ScoreRequest, TrainSet
+
+_HERE = "tiering.scores.counts"
+CHUNK = 1 << 20
+"""Counts converted together."""
+SUM_BYTES = 40
+"""Bytes of a task of ``sum`` for each node of its range."""
+
+
+@dataclass(frozen=True)
+class AccessSums:
+    """Sums over epochs of the counts of one epoch and, if asked for, of their squares."""
+
+    total: AccessCounts
+    squares: AccessCounts | None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all counts."""
+        return sum(array.nbytes for counts in (self.total, self.squares) if counts for array in count_arrays(counts))
+
+
+@dataclass(frozen=True)
+class TaskCounts:
+    """Epochs counted by tasks of the step ``sum``: partition 0 has means, 1 sums, 2 sums of squares."""
+
+    ranges: Sequence[Range]
+    """Range of each task; columns are those of features, then those of adjacency lists."""
+    records: Sequence[TaskRecord]
+
+
+def reached(request: ScoreRequest, accesses: int) -> dict[str, Any]:
+    """Return what a method that counts records: batches and accesses to features, over all epochs."""
+    return {"batches": request.options.epochs * request.epoch_batches, "accesses": accesses}
+
+
+def count_arrays(counts: AccessCounts) -> Iterator[Int64Array]:
+    """Yield the counts of features, then those of adjacency lists."""
+    yield from counts.features.values()
+    yield from counts.adjacency.values()
+
+
+def in_place(counts: Int64Array, epochs: int) -> Float64Array:
+    """Return counts per epoch, float64, in the memory of `counts`, which are gone then."""
+    per_epoch = counts.view(np.float64)
+    for begin in range(0, counts.size, CHUNK):
+        part = counts[begin : begin + CHUNK] / epochs
+        per_epoch[begin : begin + CHUNK] = part
+    return per_epoch
+
+
+def broadcast_train(job: Job, train: TrainSet) -> dict[str, int]:
+    """Give tasks the training nodes; return their number by type, the parameter ``train`` of `read_train`."""
+    job.broadcast("train", {"ids": np.concatenate(list(train.values()))})
+    return {name: int(ids.size) for name, ids in train.items()}
+
+
+def read_train(context: TaskContext) -> TrainSet:
+    """Return the training nodes by type."""
+    sizes = context.params["train"]
+    ids = np.split(context.read("train", 0)["ids"], np.cumsum(list(sizes.values()))[:-1])
+    return dict(zip(sizes, ids, strict=True))
+
+
+def write_counts(context: TaskContext, counts: Int64Array) -> None:
+    """Write the counts of a range of nodes, without those of 0."""
+    nodes = np.flatnonzero(counts)
+    context.write(node=nodes.astype(np.uint32), count=counts[nodes])
+
+
+def sum_counts(
+    job: Job, steps: Mapping[str, Sequence[int]], ranges: Sequence[Range], epochs: int, each: int,
+    tasks: Sequence[Sequence[int]] | None = None, partition: int | None = None,
+) -> TaskCounts:  # fmt: skip
+    """Sum what tasks have written by `write_counts`, for each range.
+
+    `steps`: how often the counts of a step count, by column; each step has `each` tasks for an epoch. `tasks`: those of
+    an epoch that have the range, by default all; `partition`: the one that they have it in, by default its number.
+    """
+    largest = max((end - begin for _, begin, end in ranges), default=0)
+    params = {
+        "steps": dict(steps), "ranges": ranges, "epochs": epochs, "each": each, "tasks": tasks, "partition": partition,
+    }  # fmt: skip
+    step = Step("sum", f"{_HERE}:sums", len(ranges), params, tuple(steps), largest * SUM_BYTES)
+    return TaskCounts(ranges, job.run(step))
+
+
+def sums(context: TaskContext) -> dict[str, int]:
+    """Write the mean of the counts of epochs, their sum and sum of squares; return the sum over all nodes."""
+    params, index = context.params, context.index
+    column, begin, end = params["ranges"][index]
+    own = range(params["each"]) if params["tasks"] is None else params["tasks"][index]
+    partition = index if params["partition"] is None else params["partition"]
+    total, squares = (np.zeros(end - begin, np.int64) for _ in range(2))
+    for epoch in range(params["epochs"]):
+        counts = np.zeros(end - begin, np.int64)
+        for step, times in params["steps"].items():
+            for task in own if times[column] else ():
+                part = context.read(step, epoch * params["each"] + task, partition)
+                counts[part["node"]] += times[column] * part["count"]
+        total += counts
+        counts *= counts
+        squares += counts
+    context.write(mean=total / params["epochs"])
+    context.write(total=total)
+    context.write(squares=squares)
+    return {"accesses": int(total.sum())}
+
+
+def read_sums(job: Job, graph: Graph, counted: TaskCounts, *, squares: bool) -> AccessSums:
+    """Return the sums of tasks in the driver's memory."""
+    features, lists = column_sizes(graph)
+
+    def read(key: str, partition: int) -> AccessCounts:
+        arrays = read_columns(job, features | lists, "sum", counted.ranges, key, partition, np.int64)
+        of_lists = arrays[len(features) :]
+        return AccessCounts(
+            dict(zip(graph.node_types, arrays, strict=False)), dict(zip(graph.relations, of_lists, strict=True))
+        )
+
+    return AccessSums(read("total", 1), read("squares", 2) if squares else None)
