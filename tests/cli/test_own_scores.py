@@ -35,7 +35,7 @@ def hotness(dtype="float32", nodes=NODES, seed=3):
     return np.random.default_rng(seed).integers(0, 20, nodes).astype(dtype)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32", "uint8", "int64"])
+@pytest.mark.parametrize("dtype", ["float16", "float64", "uint8"])
 def test_own_scores_rank_the_nodes_and_fill_the_tiers(tiering_cli, graph, tmp_path, dtype):
     values = hotness(dtype)
     np.save(tmp_path / "hotness.npy", values)
@@ -65,20 +65,10 @@ def test_own_scores_rank_the_nodes_and_fill_the_tiers(tiering_cli, graph, tmp_pa
 
 def test_python_takes_arrays_lists_paths_and_mappings(graph, tmp_path):
     values = hotness("int64")
-    np.save(tmp_path / "hotness=1.npy", values)  # a path may have a = in it
-    forms = [
-        values,
-        values.reshape(-1, 1),
-        values.tolist(),
-        tmp_path / "hotness=1.npy",
-        str(tmp_path / "hotness=1.npy"),
-    ]
-    forms += [
-        {"node": values},
-        {"node": tmp_path / "hotness=1.npy"},
-        f"node={tmp_path / 'hotness=1.npy'}",
-        values[::-1][::-1],
-    ]
+    file = tmp_path / "hotness=1.npy"  # a path may have a = in it
+    np.save(file, values)
+    forms = [values, values.reshape(-1, 1), values.tolist(), file, str(file), values[::-1][::-1]]
+    forms += [{"node": values}, {"node": file}, f"node={file}"]
     for form in forms:
         scores = tiering.score_graph(graph, out=tmp_path / "scores", scores=form, force=True)
         np.testing.assert_array_equal(scores.values(), values)
@@ -159,14 +149,6 @@ def test_own_scores_of_another_graph(tiering_cli, graph, tiny_dataset, tmp_path)
     tiering_cli("run", config).refused("adjacency_cache: needs scores that know the sampler")
 
 
-def test_a_dry_run_of_own_scores_writes_nothing(tiering_cli, graph, tmp_path):
-    np.save(tmp_path / "hotness.npy", hotness())
-    given = ("score", graph, "--from", tmp_path / "hotness.npy", "--out", tmp_path / "scores", "--dry-run", "--json")
-    (stage,) = tiering_cli(*given).ok().json["stages"]
-    assert stage["steps"][0]["name"] == "given"
-    assert not (tmp_path / "scores").exists()
-
-
 def plain_random(node_type, node, seed):
     """SplitMix64 in plain Python."""
     import xxhash
@@ -193,17 +175,6 @@ def test_random_scores_are_those_of_plain_python(tiering_cli, typed, tmp_path, m
     assert default.values("paper")[0] == plain_random("paper", 0, 0)
     judged = tiering_cli("evaluate", typed, "--scores", tmp_path / "s", "--fanouts", "3,2", "--json").ok().json
     assert list(judged["hit_rates"]) == ["random", "oracle"]
-
-
-def test_a_random_cache_serves_its_share(tmp_path):
-    """Scores by chance are uniform: a cache of 20 % of rows of one size gets about 20 % of the reads."""
-    data = tiering.generate_dataset(tmp_path / "data", nodes=4000, edges=40000, dim=2, seed=1)
-    graph = tiering.import_graph(data, out=tmp_path / "graph")
-    random = tiering.score_graph(graph, tmp_path / "s", "random", seed=2)
-    values = np.sort(random.values())
-    assert np.abs(values - (np.arange(values.size) + 0.5) / values.size).max() < 2 / np.sqrt(values.size)
-    result = tiering.evaluate_scores(graph, [random], fanouts=[5, 5], batch_size=100, epochs=1, shares=[0.2])
-    assert 0.1 < result.hit_rates["random"][0] < 0.3
 
 
 def test_a_chain_takes_own_scores_and_notices_that_they_changed(tiering_cli, tiny_dataset, tmp_path):

@@ -60,32 +60,6 @@ def test_our_other_rules_are_refused() -> None:
     assert p_value(places["replacement"], pairs) > 1e-4
 
 
-def refilled(u: Any) -> Any:
-    """Draws with return where a repeated place is replaced by the next one: not every subset equally likely."""
-    first, second = np.floor(5 * u[:, 0]).astype(int), np.floor(5 * u[:, 1]).astype(int)
-    return np.stack([first, np.where(first == second, (second + 1) % 5, second)], 1)
-
-
-def test_wrong_subsets_are_refused() -> None:
-    u = np.random.default_rng(2).random((ROUNDS, 2))
-    subsets = dict.fromkeys(itertools.combinations(range(5), 2), 1 / 10)
-    assert p_value(rows(np.sort(refilled(u), 1)), subsets) < REFUSED
-    start = np.floor(4 * u[:, 0]).astype(int)
-    assert p_value(rows(np.stack([start, start + 1], 1)), subsets) < REFUSED  # places side by side
-    right = np.argsort(np.random.default_rng(3).random((ROUNDS, 5)), 1)[:, :2]
-    assert p_value(rows(np.sort(right, 1)), subsets) > 1e-3
-
-
-def test_draws_that_know_of_each_other_are_refused() -> None:
-    """Each draw alone is uniform; only pairs give it away."""
-    rng = np.random.default_rng(4)
-    first, other = rng.integers(0, 5, (2, ROUNDS))
-    then = np.where(rng.random(ROUNDS) < 0.1, first, other)
-    alone, pairs = dict.fromkeys(((i,) for i in range(5)), 1 / 5), itertools.product(range(5), repeat=2)
-    assert p_value(rows(then[:, None]), alone) > 1e-3
-    assert p_value(rows(np.stack([first, then], 1)), dict.fromkeys(pairs, 1 / 25)) < REFUSED
-
-
 def test_the_enumeration_by_hand() -> None:
     chances = successive([1.0, 2.0, 0.0, 1.0], 2)
     by_hand = {(0, 1): 1 / 6, (0, 3): 1 / 12, (1, 0): 1 / 4, (1, 3): 1 / 4, (3, 0): 1 / 12, (3, 1): 1 / 6}

@@ -4,48 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from toy_graphs import HOMOGENEOUS, ToyGraph, homogeneous, judge, random_graph
 
 from tiering.sampling import NeighborSampler
-
-
-@settings(max_examples=80)
-@given(
-    num_nodes=st.integers(1, 40),
-    num_edges=st.integers(0, 300),
-    fanouts=st.lists(st.sampled_from([-1, 1, 2, 3, 10, 60]), min_size=1, max_size=4),
-    frontier=st.sampled_from(["all", "new"]),
-    seed=st.integers(0, 2**64 - 1),
-)
-def test_homogeneous(num_nodes: int, num_edges: int, fanouts: list[int], frontier: str, seed: int) -> None:
-    graph = random_graph(num_nodes, num_edges, seed % 1000)
-    seeds = np.random.default_rng(seed).integers(0, num_nodes, 7)  # often with duplicates
-    sampler = NeighborSampler(graph, fanouts, frontier=frontier, seed=seed)
-    batch = sampler.sample(seeds, epoch=3, batch=5, positions=True)
-    judge(graph, batch, {"node": seeds}, [[f] for f in fanouts], frontier)
-
-
-@settings(max_examples=30)
-@given(data=st.data(), frontier=st.sampled_from(["all", "new"]))
-def test_heterogeneous(data: st.DataObject, frontier: str) -> None:
-    nodes = {"paper": 12, "author": 7, "venue": 3}
-    relations = [
-        ("paper", "cites", "paper"),
-        ("author", "writes", "paper"),
-        ("paper", "written_by", "author"),
-        ("venue", "prints", "paper"),
-    ]
-    rng = np.random.default_rng(data.draw(st.integers(0, 10**6)))
-    edges = {r: np.stack([rng.integers(0, nodes[r[0]], 40), rng.integers(0, nodes[r[2]], 40)]) for r in relations}
-    graph = ToyGraph(nodes, edges)
-    fanout = st.sampled_from([-1, 0, 1, 2, 5])
-    fanouts = data.draw(st.lists(st.tuples(*[fanout] * 4), min_size=1, max_size=3))
-    seeds = {"paper": rng.integers(0, 12, 3), "author": rng.integers(0, 7, 2)}
-    asked = [dict(zip(relations, hop, strict=True)) for hop in fanouts]
-    batch = NeighborSampler(graph, asked, frontier=frontier).sample(seeds, positions=True)
-    judge(graph, batch, seeds, fanouts, frontier)
 
 
 @pytest.mark.parametrize("fanout", [1, 5, 47, 48, 49, 50, 200, 999, 1000, 1001, -1])
