@@ -40,7 +40,7 @@ def prepared(make, tmp_path_factory) -> Path:
         "layout @/reordered --cpu 20% --ssd @/ssd --out @/layout",
         "export @/layout --out @/exported",
     ):
-        make(*(word.replace("@", str(folder)) for word in line.split())).ok()
+        make(*line.replace("@", str(folder)).split()).ok()
     shutil.copytree(folder, folder.with_name("copy"))
     return folder
 

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tiering.cli.main import main
 
 
-@pytest.fixture
-def layout(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def layout(make: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("torch")
-    ssd = tmp_path / "ssd"
-    ssd.mkdir()
-    steps = [
-        ["generate", f"{tmp_path}/dataset", "--nodes", "2000", "--edges", "10000", "--dim", "16"],
-        ["import", f"{tmp_path}/dataset", "--out", f"{tmp_path}/graph"],
-        ["score", f"{tmp_path}/graph", "--out", f"{tmp_path}/scores", "--method", "degree"],
-        ["reorder", f"{tmp_path}/graph", "--scores", f"{tmp_path}/scores", "--out", f"{tmp_path}/reordered"],
-        ["layout", f"{tmp_path}/reordered", "--out", f"{tmp_path}/layout", "--cpu", "20%", "--ssd", str(ssd)],
-    ]
-    for step in steps:
-        assert main(step) == 0
-    return tmp_path / "layout"
+    folder = tmp_path_factory.mktemp("trace")
+    for line in (
+        "generate @/dataset --nodes 2000 --edges 10000 --dim 16",
+        "import @/dataset --out @/graph",
+        "score @/graph --out @/scores --method degree",
+        "reorder @/graph --scores @/scores --out @/reordered",
+        "layout @/reordered --out @/layout --cpu 20% --ssd @/ssd",
+    ):
+        make(*line.replace("@", str(folder)).split()).ok()
+    return folder / "layout"
 
 
 def test_an_epoch_is_replayed(layout: Path, capsys: pytest.CaptureFixture[str]) -> None:
