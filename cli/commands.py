@@ -26,7 +26,7 @@ COMMANDS = {
     "export": ("stages", TIERS, "Write adjacency, features, labels and splits as .npy files for other programs."),
     "run": ("stages", TIERS, "Run the whole chain from one file; started again, it goes on where it stopped."),
     "check": ("look", INSPECT, "Print every problem of an artifact and of those inside it."),
-    "datasets": ("datasets", INSPECT, "List published datasets with what importing them takes."),
+    "datasets": ("look", INSPECT, "List published datasets with what importing them takes."),
     "info": ("look", INSPECT, "Say what an artifact is, or what this installation is."),
     "doctor": ("look", INSPECT, "Say what this machine gives: memory, io_uring, GPUs, speed of SSDs."),
     "trace": ("trace", INSPECT, "Replay epochs of the loader without a model: how fast batches come."),
