@@ -40,8 +40,7 @@ class Chunk:
     first: int
     src: AnyArray
     dst: AnyArray
-    values: list[Bytes | None]
-    """Shape (edges, bytes of a value); ``None``: the numbers of the edges."""
+    values: list[Bytes | None]  # shape (edges, bytes of a value); ``None``: the numbers of the edges
 
 
 def edge_chunks(edges: EdgeData, values: list[AnyArray | None], step: int) -> Iterator[Chunk]:
@@ -68,16 +67,11 @@ class Scattered:
 
     columns: range
     shift: int
-    first: int
-    """Edges of buckets below were dropped."""
-    counts: Counts
-    """Edges by segment and bucket."""
-    begins: Counts
-    """By segment and bucket, edges of the segment in buckets before."""
-    places: Counts
-    """By segment and part, where it begins: in memory, or in the file."""
-    resident: npt.NDArray[np.bool_]
-    """Segments in memory."""
+    first: int  # edges of buckets below were dropped
+    counts: Counts  # edges by segment and bucket
+    begins: Counts  # by segment and bucket, edges of the segment in buckets before
+    places: Counts  # by segment and part, where it begins: in memory, or in the file
+    resident: npt.NDArray[np.bool_]  # segments in memory
     file: SegmentFile | None
     reader: native.StreamReader | None = None
 

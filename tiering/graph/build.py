@@ -250,8 +250,7 @@ class _Written:
     writer: ArtifactWriter
     plan: ImportPlan
     threads: int
-    tables: dict[str, FeatureTable] = field(default_factory=dict)
-    """By node type, of those that are there."""
+    tables: dict[str, FeatureTable] = field(default_factory=dict)  # by node type, of those that are there
 
     def csc(self, relation: Relation) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
         sizes = next(planned.csc for planned in self.plan.relations if planned.edges.relation == relation)

@@ -24,10 +24,8 @@ from tiering.plan import StageEstimate, StepEstimate, base_memory
 from tiering.run.carrier import Carrier
 from tiering.units import format_count
 
-BUCKETS = 1 << 12
-"""Maximum of buckets: their lines still fit a core's private cache."""
-RUN_PADDING = 12288
-"""Bytes that a run takes in a buffer beyond itself: direct reads begin and end at pages."""
+BUCKETS = 1 << 12  # maximum of buckets: their lines still fit a core's private cache
+RUN_PADDING = 12288  # bytes that a run takes in a buffer beyond itself: direct reads begin and end at pages
 
 COPIED_BYTES = 8 << 20
 """Bytes copied together, where lists come by destination already: some 2^20 entries, or fewer that are wide."""
@@ -38,20 +36,14 @@ class SortSizes:
     """How much is done at a time. None of it changes the result."""
 
     min_chunk: int = 1 << 18
-    max_chunk: int = 1 << 23
-    """Edges of a chunk; fewer than `min_chunk` where an edge has more than some 32 bytes."""
+    max_chunk: int = 1 << 23  # edges of a chunk; fewer than `min_chunk` where an edge has more than some 32 bytes
     buckets: int = BUCKETS
     bucket_edges: int = 1 << 15
-    run_records: int = 1 << 9
-    """Minimum of edges of a bucket, and of a bucket and chunk, on average."""
-    columns: int = 1 << 19
-    """Maximum of columns that are sorted together."""
-    runs: int = 1024
-    """Maximum of runs of a bucket that are read together."""
-    resident: float = 1.0
-    """Maximal share of the edges that stay in memory between scattering and sorting."""
-    margin: int = 32 << 20
-    """Bytes for everything that is small."""
+    run_records: int = 1 << 9  # minimum of edges of a bucket, and of a bucket and chunk, on average
+    columns: int = 1 << 19  # maximum of columns that are sorted together
+    runs: int = 1024  # maximum of runs of a bucket that are read together
+    resident: float = 1.0  # maximal share of the edges that stay in memory between scattering and sorting
+    margin: int = 32 << 20  # bytes for everything that is small
 
 
 SIZES = SortSizes()
@@ -66,8 +58,7 @@ class CscSizes:
     num_dst: int
     values: Mapping[str, int] = field(default_factory=dict)
     """Bytes of a value of each array that runs along the edges, edge ids included."""
-    read_bytes: int = 0
-    """Bytes that an edge of a chunk takes while it arrives: what is read, twice, or is made for it."""
+    read_bytes: int = 0  # bytes that an edge of a chunk takes while it arrives: what is read, twice, or is made for it
 
     @classmethod
     def of(cls, edges: EdgeData, num_src: int, num_dst: int, values: Mapping[str, int]) -> CscSizes:
@@ -113,20 +104,13 @@ def line_up(count: int, items: tuple[int, ...]) -> list[int]:
 class BucketPlan:
     """How much a conversion by buckets does at a time, by the memory there is. None of it changes the result."""
 
-    chunk: int
-    """Edges scattered together; also the most that are sorted together."""
-    segments: int
-    """Chunks of the edge list."""
-    resident: int
-    """Segments that stay in memory."""
-    runs: int
-    """Maximum of runs of a bucket read together; with more segments every bucket is scattered once more."""
-    counters: int
-    """Maximum of bytes of counters by segment and bucket."""
-    piece: int
-    """Bytes that a file is written in."""
-    memory: int
-    """Bytes at the peak."""
+    chunk: int  # edges scattered together; also the most that are sorted together
+    segments: int  # chunks of the edge list
+    resident: int  # segments that stay in memory
+    runs: int  # maximum of runs of a bucket read together; with more segments every bucket is scattered once more
+    counters: int  # maximum of bytes of counters by segment and bucket
+    piece: int  # bytes that a file is written in
+    memory: int  # bytes at the peak
     bytes_scratch: int
     """Bytes that go to disk and back. Edges of a bucket that is larger than a chunk, by skew, go there once more."""
 
@@ -202,10 +186,8 @@ class RelationPlan:
     edges: EdgeData
     csc: CscSizes
     sizes: SortSizes
-    buckets: BucketPlan | None
-    """``None``: copied, or by tasks."""
-    tasks: int = 0
-    """Tasks side by side that convert it; 0: this process does."""
+    buckets: BucketPlan | None  # ``None``: copied, or by tasks
+    tasks: int = 0  # tasks side by side that convert it; 0: this process does
 
     @property
     def copied(self) -> bool:

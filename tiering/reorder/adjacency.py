@@ -31,8 +31,7 @@ from tiering.reorder.arrays import AnyArray, Bytes, NodeWindows, in_memory, memo
 from tiering.reorder.sizes import SIZES, Sizes
 from tiering.units import format_count
 
-PIECES = 3
-"""Pieces of the entries that are held: two being read, one of another array or copied."""
+PIECES = 3  # pieces of the entries that are held: two being read, one of another array or copied
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,7 @@ class RelabelSizes:
     num_edges: int
     num_src: int
     num_dst: int
-    item_bytes: tuple[int, ...] = ()
-    """Bytes of a value of each array that runs along the edges."""
+    item_bytes: tuple[int, ...] = ()  # bytes of a value of each array that runs along the edges
     sizes: Sizes = SIZES
 
     @property
@@ -97,10 +95,8 @@ class OldRelation:
     indptr: AnyArray
     indices: AnyArray
     edge_data: Mapping[str, AnyArray]
-    dst_old_to_new: AnyArray
-    """New id of each destination; read front to back."""
-    src_old_to_new: AnyArray
-    """New id of each source; read at random."""
+    dst_old_to_new: AnyArray  # new id of each destination; read front to back
+    src_old_to_new: AnyArray  # new id of each source; read at random
 
     def sizes(self, sizes: Sizes) -> RelabelSizes:
         """Return the sizes of this relation that decide its memory."""
@@ -152,14 +148,11 @@ def _write_indptr(
 class _Window:
     """Blocks of a file whose entries lie column after column, as entries and columns."""
 
-    begin: int
-    """First byte of the blocks."""
+    begin: int  # first byte of the blocks
     stop: int
-    first: int
-    """First entry that has a byte in the window."""
+    first: int  # first entry that has a byte in the window
     end: int
-    columns: range
-    """Columns with entries in the window; the first and the last may reach beyond it."""
+    columns: range  # columns with entries in the window; the first and the last may reach beyond it
 
     @classmethod
     def of(cls, file: FileWriter, blocks: range, item: int, indptr: npt.NDArray[np.int64]) -> _Window:

@@ -14,8 +14,7 @@ from tiering.errors import InputError
 from tiering.formats.shape import SizedGraph
 from tiering.formats.user_arrays import UserArray, UserValues, read_user_arrays
 
-CHUNK = 1 << 20
-"""Ids read together."""
+CHUNK = 1 << 20  # ids read together
 OPTION = "--first"
 
 

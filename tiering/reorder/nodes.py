@@ -24,8 +24,7 @@ from tiering.reorder.tasks.order import write_order as write_order_by_tasks
 from tiering.run.carrier import Carrier
 
 MAPS = ("new_to_old", "old_to_new")
-SPLIT_CHUNK = 1 << 20
-"""Ids of a split that are mapped together."""
+SPLIT_CHUNK = 1 << 20  # ids of a split that are mapped together
 
 
 @dataclass
@@ -34,8 +33,7 @@ class RankMaps:
 
     new_to_old: AnyArray
     old_to_new: AnyArray
-    inverse: AnyArray | None = None
-    """``old_to_new`` in memory, where it was just made and every relation needs it."""
+    inverse: AnyArray | None = None  # ``old_to_new`` in memory, where it was just made and every relation needs it
 
     def random(self) -> AnyArray:
         """Return ``old_to_new``, in memory if it is there."""

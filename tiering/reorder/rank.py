@@ -27,8 +27,7 @@ Values = npt.NDArray[np.float64]
 
 _SIGN = np.uint64(1 << 63)
 
-CHUNK_SCORES = 1 << 21
-"""Scores read at a time, where all are ranked together."""
+CHUNK_SCORES = 1 << 21  # scores read at a time, where all are ranked together
 SORT_SPACE, THREAD_SPACE = 4 << 20, 10 << 20
 """Bytes that the sort holds in addition to nodes: buckets by their first bits; counts and lines of each thread."""
 NODES_PER_THREAD, LARGE = 1 << 20, 1 << 19
@@ -85,8 +84,7 @@ class NodeOrders(Mapping[str, Ids]):
     scores: Scores
     threads: int
     budget: Budget
-    first: Mapping[str, UserArray] = field(default_factory=dict)
-    """Nodes that come first, by node type."""
+    first: Mapping[str, UserArray] = field(default_factory=dict)  # nodes that come first, by node type
     sizes: Sizes = SIZES
 
     def __getitem__(self, node_type: str) -> Ids:
@@ -163,8 +161,7 @@ class ScoreRanges:
     """
 
     scores: Values
-    piece: int
-    """Most nodes sorted together."""
+    piece: int  # most nodes sorted together
     threads: int
     sizes: Sizes = SIZES
 

@@ -14,20 +14,13 @@ class Sizes:
 
     block: int = BLOCK_BYTES
     """Bytes of a block of a file: windows are whole blocks, and of nothing a smaller part is held."""
-    entries: int = 16 << 20
-    """Bytes of a piece in which entries and edge data pass a window."""
-    nodes: int = 1 << 19
-    """Nodes of a piece in which arrays along them pass a window."""
-    node_bytes: int = 64
-    """Bytes that a node of such a piece takes: what is read, twice, and what is made of it."""
-    scores: int = 1 << 18
-    """Scores of a piece where they are ranked a range at a time."""
-    score_bins: int = 1 << 12
-    """Parts a range of scores is counted in."""
-    min_ranked: int = 1 << 16
-    """Least number of nodes that are ranked together."""
-    rows: RowSizes | None = None
-    """Sizes for feature tables; ``None``: those of `tiering.reorder.rows`."""
+    entries: int = 16 << 20  # bytes of a piece in which entries and edge data pass a window
+    nodes: int = 1 << 19  # nodes of a piece in which arrays along them pass a window
+    node_bytes: int = 64  # bytes that a node of such a piece takes: what is read, twice, and what is made of it
+    scores: int = 1 << 18  # scores of a piece where they are ranked a range at a time
+    score_bins: int = 1 << 12  # parts a range of scores is counted in
+    min_ranked: int = 1 << 16  # least number of nodes that are ranked together
+    rows: RowSizes | None = None  # sizes for feature tables; ``None``: those of `tiering.reorder.rows`
 
     @property
     def node_piece(self) -> int:
@@ -40,5 +33,4 @@ class Sizes:
         return self.scores * 80
 
 
-SIZES = Sizes()
-"""Sizes of every run but those of tests."""
+SIZES = Sizes()  # sizes of every run but those of tests

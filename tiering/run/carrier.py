@@ -54,8 +54,7 @@ class ClusterOptions:
         None, "What a machine of the Ray cluster needs to take tasks: an amount of a resource for each, or a label.",
         "NAME=AMOUNT|LABEL=TEXT,..", panel=_PANEL, cli=str | None,
     )  # fmt: skip
-    threads: int = 1
-    """Threads of a task."""
+    threads: int = 1  # threads of a task
 
     def __post_init__(self) -> None:
         if self.executor not in EXECUTORS:

@@ -9,8 +9,7 @@ from typing import Protocol
 from tiering.errors import CapabilityError
 from tiering.run.step import Call, Outcome
 
-WORKER_BYTES = 256 << 20
-"""Memory of a worker in addition to that of its task: the interpreter, and what it has loaded."""
+WORKER_BYTES = 256 << 20  # memory of a worker in addition to that of its task: the interpreter, and what it has loaded
 
 
 class LostWorkerError(CapabilityError):

@@ -19,8 +19,7 @@ from tiering.run.job import Job
 from tiering.run.pieces import TaskRecord
 from tiering.run.step import OutputFile, Step, TaskContext
 
-ATTEMPTS = ".attempts"
-"""Folder of files that tasks have written, in the unfinished artifact."""
+ATTEMPTS = ".attempts"  # folder of files that tasks have written, in the unfinished artifact
 
 
 @contextmanager
@@ -80,10 +79,8 @@ class JoinedFile:
     parts: Sequence[PartitionRange]
     before: Sequence[int] | None = None
     """Numbers that are added to the values of each partition, such as the entries before it."""
-    last: int | None = None
-    """A value after all others."""
-    divided_by: float | None = None
-    """Divisor of the values, if any."""
+    last: int | None = None  # a value after all others
+    divided_by: float | None = None  # divisor of the values, if any
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON holds them."""

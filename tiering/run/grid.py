@@ -17,10 +17,8 @@ Int64Array = npt.NDArray[np.int64]
 class Grid:
     """Memory of a task, or a number of partitions."""
 
-    task_memory: int = 2 << 30
-    """Memory of a task in bytes, about: partitions are as large as that allows."""
-    shards: int | None = None
-    """Number of partitions, in place of what follows from `task_memory`."""
+    task_memory: int = 2 << 30  # memory of a task in bytes, about: partitions are as large as that allows
+    shards: int | None = None  # number of partitions, in place of what follows from `task_memory`
 
     @classmethod
     def of(cls, task_memory: str | int | None = None, shards: int | None = None) -> Grid:
@@ -37,8 +35,7 @@ class Grid:
         return self.shards or max(1, -(-nbytes // self.task_memory))
 
 
-MAX_RUNS = 1 << 16
-"""Runs of keys that a histogram counts, at most."""
+MAX_RUNS = 1 << 16  # runs of keys that a histogram counts, at most
 
 
 def run_shift(keys: int) -> int:

@@ -41,49 +41,37 @@ from tiering.run.pieces import (
 from tiering.run.step import Call, ConflictError, Outcome, OutputFile, Step, plan_digest, run_attempt
 from tiering.run.store import Store
 
-WINDOW = 4
-"""Attempts under way or waiting, per slot of the executor."""
-REPORT_SECONDS = 60.0
-"""Seconds between two lines in a log on a running step; one more line follows at its end."""
+WINDOW = 4  # attempts under way or waiting, per slot of the executor
+REPORT_SECONDS = 60.0  # seconds between two lines in a log on a running step; one more line follows at its end
 
 
 @dataclass(frozen=True)
 class RetryOptions:
     """When an attempt is retried, and when a speculative attempt is sent for a slow one."""
 
-    attempts: int = 5
-    """Attempts at a task in one run of a job, before its last error ends the job."""
+    attempts: int = 5  # attempts at a task in one run of a job, before its last error ends the job
     straggler_factor: float = 3.0
     """Multiple of the 95th percentile of the step after which a speculative attempt is sent."""
-    straggler_floor: float = 60.0
-    """Seconds before which no speculative attempt is sent."""
-    poll: float = 0.5
-    """Seconds between two looks at running attempts."""
+    straggler_floor: float = 60.0  # seconds before which no speculative attempt is sent
+    poll: float = 0.5  # seconds between two looks at running attempts
 
 
 @dataclass
 class Counters:
     """Counts of what happened in a job, for reports."""
 
-    run: int = 0
-    """Tasks whose record is from this run."""
-    skipped: int = 0
-    """Tasks that an earlier run had finished."""
-    retried: int = 0
-    """Attempts that followed a failed one."""
-    copies: int = 0
-    """Speculative attempts."""
-    recovered: int = 0
-    """Tasks run again because their shuffle file or record was lost."""
-    errors: list[str] = field(default_factory=list)
-    """Errors of the attempts that were retried."""
+    run: int = 0  # tasks whose record is from this run
+    skipped: int = 0  # tasks that an earlier run had finished
+    retried: int = 0  # attempts that followed a failed one
+    copies: int = 0  # speculative attempts
+    recovered: int = 0  # tasks run again because their shuffle file or record was lost
+    errors: list[str] = field(default_factory=list)  # errors of the attempts that were retried
 
 
 @dataclass
 class _Attempt:
     index: int
-    begun: float | None = None
-    """Time at which the attempt was first seen to have a slot."""
+    begun: float | None = None  # time at which the attempt was first seen to have a slot
 
 
 class Job:
@@ -93,8 +81,7 @@ class Job:
     where the first was stopped.
     """
 
-    expected = 0
-    """Steps that the job runs, as far as is known."""
+    expected = 0  # steps that the job runs, as far as is known
 
     def __init__(
         self,
@@ -111,8 +98,7 @@ class Job:
         self.grid = grid or Grid()
         self.retry, self.counters = retry or RetryOptions(), counters or Counters()
         self._steps: dict[str, Step] = {}
-        self._plans: dict[str, str] = {}
-        """Digests of the steps' plans, which may be long."""
+        self._plans: dict[str, str] = {}  # digests of the steps' plans, which may be long
         self._arrays: dict[str, Columns] = {}
         self._tickets = 0
 

@@ -75,8 +75,7 @@ class LostError(TieringError):
     def __init__(self, step: str, index: int, why: str, key: str = "") -> None:
         super().__init__(step, index, why, key)
         self.step, self.index, self.why = step, index, why
-        self.key = key
-        """The shuffle file that cannot be used; empty where the record is lost."""
+        self.key = key  # the shuffle file that cannot be used; empty where the record is lost
 
     def __str__(self) -> str:
         return f"task {self.index} of {self.step} has to be run again: {self.why}"
@@ -88,8 +87,7 @@ class Column:
 
     name: str
     dtype: str
-    tail: tuple[int, ...] = ()
-    """Shape of a row."""
+    tail: tuple[int, ...] = ()  # shape of a row
 
     @property
     def row_bytes(self) -> int:
@@ -108,12 +106,9 @@ class ShuffleFile:
 
     key: str
     partitions: int
-    kinds: tuple[tuple[Column, ...], ...]
-    """The columns that partitions have; an entry names one of these by number."""
-    entries_at: int
-    """Offset of the entries."""
-    digest: str
-    """XXH3-64 of the entries, which hold the checksums of all partitions."""
+    kinds: tuple[tuple[Column, ...], ...]  # the columns that partitions have; an entry names one of these by number
+    entries_at: int  # offset of the entries
+    digest: str  # XXH3-64 of the entries, which hold the checksums of all partitions
 
     @property
     def nbytes(self) -> int:

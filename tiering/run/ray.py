@@ -31,15 +31,13 @@ OBJECT_STORE_BYTES = 80 << 20
 """Bytes of the object store of a cluster that is started here: nothing large goes through it."""
 KEEPALIVE = dict.fromkeys(("RAY_grpc_client_keepalive_time_ms", "RAY_grpc_client_keepalive_timeout_ms"), "10000")
 """Ray's settings with which it notices within seconds that a machine is cut off; its own defaults take 7 minutes."""
-SILENT_SECONDS = 30.0
-"""Time without a task that begins until a note says so, or an error if no machine is large enough."""
+SILENT_SECONDS = 30.0  # time without a task that begins until a note says so, or an error if no machine is large enough
 JOIN_SECONDS = 600.0
 """Time until that error while there is no machine at all: those of a cloud come only when tasks wait."""
 LOST_SECONDS = 30.0
 """Time without a connection to the head until the cluster is lost; after 60 s Ray would end this process."""
 _JOINING = "`ray status` tells whether this machine belongs to it; clusters with a token need RAY_AUTH_MODE=token here"
-LOOK_SECONDS = 5.0
-"""Between two looks at which machines there are."""
+LOOK_SECONDS = 5.0  # between two looks at which machines there are
 
 
 @dataclass
@@ -47,14 +45,10 @@ class _Attempt:
     """An attempt that was submitted to Ray."""
 
     call: Call
-    answers: Any
-    """Ray's generator of two values: the place where it runs, its outcome."""
-    where: str = ""
-    """Process and machine, once it has begun."""
-    node: str = ""
-    """The machine, as Ray names it."""
-    said: list[Any] = field(default_factory=list)
-    """References to these values, so far."""
+    answers: Any  # Ray's generator of two values: the place where it runs, its outcome
+    where: str = ""  # process and machine, once it has begun
+    node: str = ""  # the machine, as Ray names it
+    said: list[Any] = field(default_factory=list)  # references to these values, so far
 
 
 class RayExecutor:

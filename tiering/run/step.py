@@ -39,25 +39,19 @@ from tiering.run.store import Store, open_store
 from tiering.version import __version__
 
 AnyArray = npt.NDArray[Any]
-READERS = 8
-"""Partitions that a task reads at a time."""
+READERS = 8  # partitions that a task reads at a time
 
 
 @dataclass(frozen=True)
 class Step:
     """The plan of a step: what its tasks do and how many there are, whatever the number of workers."""
 
-    name: str
-    """Name in the job, such as ``node__to__node.lists``."""
-    function: str
-    """``module:name`` of a function of a `TaskContext` that returns small facts, JSON types."""
+    name: str  # name in the job, such as ``node__to__node.lists``
+    function: str  # ``module:name`` of a function of a `TaskContext` that returns small facts, JSON types
     tasks: int
-    params: Mapping[str, Any] = field(default_factory=dict)
-    """Parameters of all tasks, JSON types."""
-    reads: tuple[str, ...] = ()
-    """Steps of the job whose shuffle files the tasks read."""
-    memory: int = 0
-    """Peak memory of one task in bytes, excluding the worker process itself."""
+    params: Mapping[str, Any] = field(default_factory=dict)  # parameters of all tasks, JSON types
+    reads: tuple[str, ...] = ()  # steps of the job whose shuffle files the tasks read
+    memory: int = 0  # peak memory of one task in bytes, excluding the worker process itself
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON holds them."""
@@ -81,10 +75,8 @@ class TaskContext:
     threads: int = 1
     alone: bool = False
     """Whether no other attempt at the task can still run, so that the leftovers of earlier ones are removed."""
-    file: OutputFile | None = None
-    """The file of an artifact that the task has written, if it writes one."""
-    broadcast: Columns = field(default_factory=dict)
-    """Arrays of the driver, where the driver runs the task itself."""
+    file: OutputFile | None = None  # the file of an artifact that the task has written, if it writes one
+    broadcast: Columns = field(default_factory=dict)  # arrays of the driver, where the driver runs the task itself
     _writer: ShuffleFileWriter | None = None
 
     def read(
@@ -128,8 +120,7 @@ class OutputFile:
     at: str
     dtype: str
     shape: tuple[int, ...]
-    blocks: str
-    """Digests of its blocks, in hexadecimal."""
+    blocks: str  # digests of its blocks, in hexadecimal
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON holds them."""
@@ -170,8 +161,7 @@ class Outcome:
 
     record: TaskRecord | None = None
     error: TieringError | RefusedError | None = None
-    again: bool = False
-    """Whether another attempt may succeed."""
+    again: bool = False  # whether another attempt may succeed
 
 
 def attempt(call: Call) -> Outcome:

@@ -19,8 +19,7 @@ from tiering.artifacts.storage import storage_errors
 from tiering.errors import FormatError, InputError, MissingError, StorageError
 
 Bytes = npt.NDArray[np.uint8]
-_TURN = 1 << 30
-"""Bytes that one call to the system reads or writes; Linux takes no more than 2 GiB."""
+_TURN = 1 << 30  # bytes that one call to the system reads or writes; Linux takes no more than 2 GiB
 
 
 def check_store(path: str) -> None:

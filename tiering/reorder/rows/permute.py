@@ -47,8 +47,7 @@ class PermutedRows:
         self.table, self._in_order = table, new_to_old is None or old_to_new is None
         self._new_to_old = none if new_to_old is None else new_to_old
         self._old_to_new = none if old_to_new is None else old_to_new
-        self.plan = plan_rows(table, self._in_order, budget, sizes, copies)
-        """How the rows are brought into order."""
+        self.plan = plan_rows(table, self._in_order, budget, sizes, copies)  # how the rows are brought into order
         self._threads = threads
         self._windows = Windows(table, self.plan, self._old_to_new, scratch, threads) if self.plan.windows else None
 

@@ -13,25 +13,20 @@ from tiering.formats.features import FeatureTable
 from tiering.memory import Budget, available_memory
 from tiering.units import format_bytes
 
-MAX_PASSES = 3
-"""Windows up to which the table is read once for each."""
+MAX_PASSES = 3  # windows up to which the table is read once for each
 BUFFERS = 7
 """Chunks held next to a window: two the caller writes, two being read with their ranks, two being sorted by file."""
-WHOLE_BUFFERS = 2
-"""Chunks held without windows: one being read, one the caller writes, who may hold copies of his own."""
+WHOLE_BUFFERS = 2  # chunks held without windows: one being read, one the caller writes, who may hold copies of his own
 
-Rows: TypeAlias = FeatureTable | RowStream
-"""Rows in a file, or such as can be read front to back only."""
+Rows: TypeAlias = FeatureTable | RowStream  # rows in a file, or such as can be read front to back only
 
 
 @dataclass(frozen=True)
 class RowSizes:
     """How much moves at a time, and what the page cache may be counted on for; tests make it small."""
 
-    chunk: int = CHUNK_BYTES
-    """Bytes of a chunk: large sequential reads and writes, bounded memory."""
-    free: int | None = None
-    """Bytes that are free for the page cache; ``None``: as the system says."""
+    chunk: int = CHUNK_BYTES  # bytes of a chunk: large sequential reads and writes, bounded memory
+    free: int | None = None  # bytes that are free for the page cache; ``None``: as the system says
 
     def rows(self, row_bytes: int, multiple: int = 1) -> int:
         """Return the rows of a chunk, rounded down to a multiple of `multiple`, at least one multiple."""
@@ -49,24 +44,18 @@ class RowSizes:
         )
 
 
-SIZES = RowSizes()
-"""Used where none are handed in."""
+SIZES = RowSizes()  # used where none are handed in
 
 
 @dataclass(frozen=True)
 class RowPlan:
     """How the rows of a table come into rank order."""
 
-    strategy: str
-    """``in order``, ``gather``, ``passes`` or ``scatter``."""
-    window_rows: int
-    """Ranks filled together; all where there are no windows."""
-    memory: int
-    """Bytes at the peak, copies that the caller makes of a chunk included."""
-    bytes_scratch: int = 0
-    """Bytes written to disk for a while, besides the result."""
-    passes: int = 1
-    """How often the table is read."""
+    strategy: str  # ``in order``, ``gather``, ``passes`` or ``scatter``
+    window_rows: int  # ranks filled together; all where there are no windows
+    memory: int  # bytes at the peak, copies that the caller makes of a chunk included
+    bytes_scratch: int = 0  # bytes written to disk for a while, besides the result
+    passes: int = 1  # how often the table is read
     sizes: RowSizes = SIZES
 
     @property

@@ -29,12 +29,9 @@ class Striping:
     first: int
     end: int
     files: int
-    per_page: int
-    """Items of a page; in memory tiers each row is a page."""
-    per_row: int
-    """Pieces of a row; 1 for a whole row."""
-    first_page: int
-    """Number of the first page: page p goes to file p mod `files`."""
+    per_page: int  # items of a page; in memory tiers each row is a page
+    per_row: int  # pieces of a row; 1 for a whole row
+    first_page: int  # number of the first page: page p goes to file p mod `files`
     bounds: tuple[int, ...]
     """Where ranges begin, and the last ends, in what is striped out, from 0 on. They begin with a page."""
 

@@ -39,8 +39,7 @@ from tiering.run.step import Step, TaskContext
 
 _HERE = "tiering.reorder.rows.tasks"
 COPIES = 4
-_ROW_BYTES = 96
-"""Memory per row of a task that cuts: its rank, its place, and what these are computed from."""
+_ROW_BYTES = 96  # memory per row of a task that cuts: its rank, its place, and what these are computed from
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -83,8 +82,7 @@ class RowLocation:
     artifact: str
     name: str
     offset: int
-    in_order: bool
-    """Whether the rows lie in rank order."""
+    in_order: bool  # whether the rows lie in rank order
 
 
 def locate_rows(graph: Graph, table: str, rows: FeatureTable) -> RowLocation:
@@ -105,12 +103,9 @@ class TablePlan:
     name: str
     entry: TypeLayout
     rows: RowLocation
-    order: str
-    """Directory of the order artifact."""
-    chunks: int
-    """Tasks that cut the table."""
-    striping: Mapping[str, Striping]
-    """Striping of each tier that has rows."""
+    order: str  # directory of the order artifact
+    chunks: int  # tasks that cut the table
+    striping: Mapping[str, Striping]  # striping of each tier that has rows
     page_bytes: int
     num_peers: int
 

@@ -31,17 +31,14 @@ from tiering.reorder.rows.plan import RowPlan, Rows, segment_bytes
 Bytes = npt.NDArray[np.uint8]
 Ids = npt.NDArray[Any]
 
-_WRITERS = 4
-"""Files written side by side."""
+_WRITERS = 4  # files written side by side
 
 
 @dataclass(frozen=True)
 class _Window:
-    start: int
-    """First rank."""
+    start: int  # first rank
     rows: Bytes
-    memory: Bytes
-    """The memory that holds the rows."""
+    memory: Bytes  # the memory that holds the rows
 
 
 class WindowFile(SegmentFile):
@@ -87,8 +84,7 @@ class Windows:
         self._window: _Window | None = None
         self._following: Generator[_Window, None, None] | None = None
         """Windows read from their files, the next one ahead."""
-        self._next_start = 0
-        """First rank of the next of them."""
+        self._next_start = 0  # first rank of the next of them
         self._files: list[WindowFile] = []
         self._unused: list[Bytes] = []  # memory of windows
         self._buffers: list[Bytes] = []  # what files are read into

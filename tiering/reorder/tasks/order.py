@@ -30,10 +30,8 @@ from tiering.run.job import Job
 from tiering.run.step import Step, TaskContext
 
 _HERE = "tiering.reorder.tasks.order"
-NODE_BYTES = 96
-"""Memory of a task per node: score, key and id, unsorted and sorted, and what the sort holds."""
-_SAMPLES = 256
-"""Least samples of a chunk."""
+NODE_BYTES = 96  # memory of a task per node: score, key and id, unsorted and sorted, and what the sort holds
+_SAMPLES = 256  # least samples of a chunk
 
 
 def write_order(job: Job, writer: ArtifactWriter, scores: Scores, node_type: str, count: int) -> None:

@@ -33,8 +33,7 @@ from tiering.run.step import Step, TaskContext
 
 AnyArray = npt.NDArray[Any]
 _HERE = "tiering.reorder.tasks.relabel"
-_COLUMN_BYTES = 64
-"""Memory of a task per node of a range: offsets, new id, their order, and what is made of these."""
+_COLUMN_BYTES = 64  # memory of a task per node of a range: offsets, new id, their order, and what is made of these
 
 
 def write_relation(job: Job, writer: ArtifactWriter, graph: Graph, relation: Relation, order: str) -> None:
