@@ -1,7 +1,5 @@
 """Artifacts: levels of checking find what each promises to find."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

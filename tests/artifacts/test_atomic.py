@@ -1,7 +1,5 @@
 """Output directories are whole or absent: errors, kills, other writers, replaced outputs."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 

@@ -1,7 +1,5 @@
 """Files being written: blocks in any order, or pieces front to back; killed anywhere and continued; checksums equal."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import threading
@@ -90,10 +88,10 @@ def test_only_whole_blocks(tmp_path, content, first, begin, end):
 
 
 class FakeFile:
-    def __init__(self, missing: set[int]) -> None:
+    def __init__(self, missing):
         self.left = missing
 
-    def missing(self) -> list[int]:
+    def missing(self):
         return sorted(self.left)
 
 
@@ -137,7 +135,6 @@ def test_stopped_and_continued(tmp_path_factory, monkeypatch, size, cuts, stop, 
                 begin = end
         journal.close()
         again = Journal.reopen(folder / JOURNAL)
-        assert again is not None
         with FileWriter(folder / "file", size, again, "f") as file:
             assert file.done <= begin
             assert file.done == size if begin == size else file.done % BLOCK == 0
@@ -198,11 +195,11 @@ def test_errors_of_the_disk_come_out(tmp_path, monkeypatch):
     journal.close()
 
 
-def test_a_buffer_is_filled_again_once_it_is_written() -> None:
-    written: list[int] = []
+def test_a_buffer_is_filled_again_once_it_is_written():
+    written = []
     go = threading.Event()
 
-    def write(buffer: np.ndarray) -> None:
+    def write(buffer):
         assert go.wait(10)
         written.append(int(buffer[0]))
 
@@ -219,7 +216,7 @@ def test_a_buffer_is_filled_again_once_it_is_written() -> None:
     assert written == list(range(7))
 
 
-def test_an_error_of_a_write_comes_out() -> None:
+def test_an_error_of_a_write_comes_out():
     behind = WriteBehind([np.zeros(1, np.uint8)])
     behind.next_buffer()
     behind.submit(lambda: 1 // 0)

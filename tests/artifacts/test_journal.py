@@ -1,7 +1,5 @@
 """The journal of a run: what was recorded is found again, torn lines are not."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

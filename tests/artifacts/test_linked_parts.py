@@ -1,11 +1,7 @@
 """Parts that a stage takes over as they are, and arrays that it does not read: damage in them is refused."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,8 +14,7 @@ from tiering.errors import FormatError
 from tiering.formats.names import NameTable
 from tiering.graph import build_graph
 
-Stage = Callable[..., object]
-STAGES: dict[str, Stage] = {
+STAGES = {
     "score": lambda folder, out, **options: pipeline.score_graph(folder / "graph", out, "degree", **options),
     "reorder": lambda folder, out, **options: pipeline.reorder_graph(
         folder / "graph", folder / "scores", out, **options
@@ -40,7 +35,7 @@ CASES = [(stage, name) for stage, names in LINKED.items() for name in names]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A graph whose papers have names, its scores, and the graph in order."""
     folder = tmp_path_factory.mktemp("linked")
     toy = toy_dataset(folder / "data", 9, min_nodes=30, featureless=0)
@@ -54,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def flipped(file: Path) -> Iterator[None]:
+def flipped(file):
     """One bit of a file is another meanwhile."""
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 8
@@ -66,7 +61,7 @@ def flipped(file: Path) -> Iterator[None]:
         file.write_bytes(data)
 
 
-def input_of(folder: Path, stage: str, name: str) -> Path:
+def input_of(folder, stage, name):
     """A file of the graph that a stage reads, by its name or the end of it."""
     graph = folder / ("reordered" if stage == "layout" else "graph")
     return next(
@@ -76,9 +71,7 @@ def input_of(folder: Path, stage: str, name: str) -> Path:
 
 @pytest.mark.parametrize("memory", ["fits", "streamed"])
 @pytest.mark.parametrize(("stage", "name"), CASES)
-def test_a_flipped_bit_is_refused(
-    folder: Path, tmp_path: Path, stage: str, name: str, memory: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flipped_bit_is_refused(folder, tmp_path, stage, name, memory, monkeypatch):
     if memory == "streamed":
         monkeypatch.setattr(manifest, "available_memory", lambda: 0)
     with flipped(input_of(folder, stage, name)), pytest.raises(FormatError, match="damaged"):
@@ -87,10 +80,8 @@ def test_a_flipped_bit_is_refused(
 
 
 @pytest.mark.parametrize(("stage", "name"), [("reorder", "names/nodes/paper/bytes"), ("layout", "nodes/paper/bytes")])
-def test_copies_are_compared_as_links_are(
-    folder: Path, tmp_path: Path, stage: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
+def test_copies_are_compared_as_links_are(folder, tmp_path, stage, name, monkeypatch):
+    def refuse(*_, **__):
         raise OSError(18, "Invalid cross-device link")
 
     monkeypatch.setattr(open_directory.os, "link", refuse)
@@ -98,18 +89,18 @@ def test_copies_are_compared_as_links_are(
         STAGES[stage](folder, tmp_path / "out")
 
 
-def test_without_verification_nothing_is_compared(folder: Path, tmp_path: Path) -> None:
+def test_without_verification_nothing_is_compared(folder, tmp_path):
     for stage, run in STAGES.items():
         with flipped(input_of(folder, stage, "names/nodes/paper/bytes")):
             run(folder, tmp_path / stage, verify=False)
 
 
-def test_each_block_is_read_once(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_block_is_read_once(folder, tmp_path, monkeypatch):
     """What was compared when it was used is not read again when the part that it lies in is published."""
-    compared: list[str] = []
+    compared = []
     plain = Verifier.damaged
 
-    def damaged(self: Verifier, blocks: Any, *rest: Any) -> list[int]:
+    def damaged(self, blocks, *rest):
         wanted = list(blocks)
         compared.extend(f"{self.path} {block}" for block in wanted)
         return plain(self, wanted, *rest)

@@ -1,6 +1,5 @@
 import os
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,13 +17,13 @@ from ..conftest import really_sync
 ENGINES = ["threads", *([] if native.uring_unavailable() else ["io_uring"])]
 
 
-def drop_cache(path: Path) -> None:
+def drop_cache(path):
     with path.open("rb") as file:
         really_sync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def saved(path: Path, values: np.ndarray) -> np.ndarray:
+def saved(path, values):
     """The array in a file of format npy, mapped, and out of the page cache."""
     np.save(path, values)
     drop_cache(path)
@@ -32,20 +31,20 @@ def saved(path: Path, values: np.ndarray) -> np.ndarray:
 
 
 @pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def engine(request, monkeypatch):
     monkeypatch.setattr(reader, "direct_engine", lambda: request.param)
     return str(request.param)
 
 
 @pytest.fixture
-def uncached(monkeypatch: pytest.MonkeyPatch) -> None:
+def uncached(monkeypatch):
     """Read from disk even what is in the page cache."""
     monkeypatch.setattr(reader, "_is_cached", lambda region, size: False)
 
 
 @pytest.mark.usefixtures("uncached")
 @pytest.mark.parametrize("step", [1, 7, 1000, 4096, 100_000, 250_000])
-def test_chunks_are_the_array(tmp_path: Path, engine: str, step: int) -> None:
+def test_chunks_are_the_array(tmp_path, engine, step):
     size = 100_003 if step > 100 else 300
     edges = np.random.default_rng(1).integers(0, 1 << 40, (2, size))
     whole = saved(tmp_path / "edges.npy", edges)
@@ -60,7 +59,7 @@ def test_chunks_are_the_array(tmp_path: Path, engine: str, step: int) -> None:
 
 
 @pytest.mark.usefixtures("uncached")
-def test_columns_of_one_table_are_read_once(tmp_path: Path, engine: str) -> None:
+def test_columns_of_one_table_are_read_once(tmp_path, engine):
     table = np.arange(30_000, dtype=np.int64).reshape(-1, 3)
     mapped = saved(tmp_path / "table.npy", table)
     columns = [mapped[:, 2], mapped[:, 0]]
@@ -73,9 +72,7 @@ def test_columns_of_one_table_are_read_once(tmp_path: Path, engine: str) -> None
 @pytest.mark.usefixtures("uncached")
 @given(st.integers(0, 3000), st.integers(1, 4000), st.integers(0, 50), st.sampled_from([1, 4, 8, 601]))
 @settings(max_examples=40)
-def test_any_offset_and_step(
-    tmp_path_factory: pytest.TempPathFactory, size: int, step: int, offset: int, width: int
-) -> None:
+def test_any_offset_and_step(tmp_path_factory, size, step, offset, width):
     path, shape = tmp_path_factory.mktemp("stream") / "raw", (size + offset, width)
     rows = np.random.default_rng(size).integers(0, 100, shape, np.uint8)
     path.write_bytes(b"x" * 3 + rows.tobytes())
@@ -84,7 +81,7 @@ def test_any_offset_and_step(
     np.testing.assert_array_equal(np.concatenate([rows[:0], *parts]), rows[offset:])
 
 
-def test_direct_reads_leave_the_page_cache_alone(tmp_path: Path) -> None:
+def test_direct_reads_leave_the_page_cache_alone(tmp_path):
     assert buffer_bytes([np.arange(10)]) == 0
     np.save(tmp_path / "cached.npy", np.arange(1 << 20))
     assert buffer_bytes([np.load(tmp_path / "cached.npy", mmap_mode="r")]) == 0
@@ -97,7 +94,7 @@ def test_direct_reads_leave_the_page_cache_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("uncached")
-def test_a_file_that_shrank_is_named(tmp_path: Path, engine: str) -> None:
+def test_a_file_that_shrank_is_named(tmp_path, engine):
     mapped = saved(tmp_path / "values.npy", np.arange(1 << 16))
     parts = chunks([mapped], 1 << 12)
     next(parts)
@@ -106,7 +103,7 @@ def test_a_file_that_shrank_is_named(tmp_path: Path, engine: str) -> None:
         list(parts)
 
 
-def test_reader_checks_its_buffers(tmp_path: Path) -> None:
+def test_reader_checks_its_buffers(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(bytes(100_000))
     stream = native.StreamReader([str(path)], [aligned_bytes(8192)], "threads")
@@ -127,7 +124,7 @@ def test_reader_checks_its_buffers(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif("io_uring" not in ENGINES, reason="no io_uring here")
-def test_buffers_are_registered_where_the_limit_allows_it(tmp_path: Path) -> None:
+def test_buffers_are_registered_where_the_limit_allows_it(tmp_path):
     path = tmp_path / "file"
     data = np.random.default_rng(3).integers(0, 255, 3 << 20, np.uint8)
     path.write_bytes(data.tobytes())
@@ -139,11 +136,11 @@ def test_buffers_are_registered_where_the_limit_allows_it(tmp_path: Path) -> Non
     assert stream.registered or os.geteuid() != 0
 
 
-def test_one_result_is_loaded_while_another_is_used() -> None:
+def test_one_result_is_loaded_while_another_is_used():
     loaded, main = [], threading.get_ident()
     next_is_there = [threading.Event() for _ in range(6)]
 
-    def load(item: int) -> int:
+    def load(item):
         assert threading.get_ident() != main
         loaded.append(item)
         next_is_there[item].set()
@@ -155,7 +152,7 @@ def test_one_result_is_loaded_while_another_is_used() -> None:
     assert list(prefetch(load, [])) == []
 
 
-def test_an_error_comes_where_its_result_would() -> None:
+def test_an_error_comes_where_its_result_would():
     results = prefetch(lambda item: 1 // item, [1, 0, 1])
     assert next(results) == 1
     with pytest.raises(ZeroDivisionError):

@@ -1,10 +1,7 @@
 """What is at a path: a file, nothing, or something that is refused by its name."""
 
-from __future__ import annotations
-
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,7 +11,7 @@ from tiering.artifacts.regular import entries, file_exists, is_folder, require_f
 from tiering.errors import InputError, MissingError
 
 
-def test_files_and_nothing(tmp_path: Path) -> None:
+def test_files_and_nothing(tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("file")
     assert file_exists(tmp_path / "file", "x") and file_exists(tmp_path / "link", "x")
@@ -27,7 +24,7 @@ def test_files_and_nothing(tmp_path: Path) -> None:
     assert entries(tmp_path) == [tmp_path / "file", tmp_path / "link"]
 
 
-def test_what_is_no_file(tmp_path: Path) -> None:
+def test_what_is_no_file(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     os.mknod(tmp_path / "socket", stat.S_IFSOCK | 0o600)
     (tmp_path / "dead").symlink_to("nowhere")
@@ -53,7 +50,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def nobody() -> Iterator[Path]:
+def nobody():
     """A folder that all may enter; root reads everything, and is somebody else for as long."""
     with TemporaryDirectory() as name:
         Path(name).chmod(0o755)
@@ -62,7 +59,7 @@ def nobody() -> Iterator[Path]:
         os.seteuid(me)
 
 
-def test_what_may_not_be_read(nobody: Path) -> None:
+def test_what_may_not_be_read(nobody):
     (nobody / "secret").write_text("x")
     (nobody / "secret").chmod(0)
     (nobody / "closed").mkdir()

@@ -1,12 +1,7 @@
 """An artifact that is replaced while it is opened is the old one or the new one, or one line says what goes on."""
 
-from __future__ import annotations
-
 import os
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,7 +15,7 @@ from tiering.formats.scores import Scores
 
 
 @pytest.fixture(scope="module")
-def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def chain(tmp_path_factory):
     tmp_path = tmp_path_factory.mktemp("chain")
     pipeline.generate_dataset(tmp_path / "data", nodes=200, edges=500, dim=8)
     pipeline.import_graph(tmp_path / "data", tmp_path / "graph")
@@ -30,11 +25,11 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path
 
 
-def place(folder: Path, cpu: str = "10%") -> Layout:
+def place(folder, cpu="10%"):
     return pipeline.layout(folder / "reordered", folder / "layout", cpu=cpu, ssd=[folder / "ssd"], force=True)
 
 
-READS: dict[str, tuple[Callable[[Path], Any], str]] = {
+READS = {
     "graph": (Graph.open, "graph"),
     "any graph": (tiering.open, "graph"),
     "scores": (Scores.open, "scores"),
@@ -47,7 +42,7 @@ READS: dict[str, tuple[Callable[[Path], Any], str]] = {
 }
 
 
-def make(folder: Path, name: str, turn: int) -> None:
+def make(folder, name, turn):
     """Replace an artifact by another one."""
     if name == "graph":
         pipeline.import_graph(folder / "data", folder / "graph", edge_ids=bool(turn % 2), force=True)
@@ -58,12 +53,12 @@ def make(folder: Path, name: str, turn: int) -> None:
 
 
 @pytest.fixture
-def replacing(chain: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+def replacing(chain, monkeypatch):
     """``replacing(name, times, part)``: an artifact is replaced whenever its manifest, or a part's, was read."""
-    state: dict[str, Any] = {"name": "", "left": 0, "part": ""}
+    state = {"name": "", "left": 0, "part": ""}
     read = OpenDirectory.read
 
-    def replaced(self: OpenDirectory, name: str) -> bytes:
+    def replaced(self, name):
         data = read(self, name)
         if state["left"] and self.path == chain / state["name"] / state["part"]:
             left, state["left"] = state["left"] - 1, 0  # what replaces it reads artifacts, too
@@ -76,7 +71,7 @@ def replacing(chain: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
 
 
 @pytest.mark.parametrize("name", READS)
-def test_replaced_once(chain: Path, replacing: Callable[..., None], name: str) -> None:
+def test_replaced_once(chain, replacing, name):
     read, which = READS[name]
     replacing(which, 1, "graph" if "part" in name else "")
     found = read(chain / which)
@@ -88,14 +83,14 @@ def test_replaced_once(chain: Path, replacing: Callable[..., None], name: str) -
 
 
 @pytest.mark.parametrize("name", READS)
-def test_replaced_again_and_again(chain: Path, replacing: Callable[..., None], name: str) -> None:
+def test_replaced_again_and_again(chain, replacing, name):
     read, which = READS[name]
     replacing(which, 1000, "graph" if "part" in name else "")
     with pytest.raises(BusyError, match=rf"/{which}: is being replaced; open it again when the run"):
         read(chain / which)
 
 
-def test_damage_is_no_replacement(chain: Path) -> None:
+def test_damage_is_no_replacement(chain):
     pipeline.layout(chain / "reordered", chain / "damaged", cpu="auto")
     (chain / "damaged" / "graph" / "manifest.json").unlink()
     with pytest.raises(FormatError, match="not a valid artifact"):
@@ -105,7 +100,7 @@ def test_damage_is_no_replacement(chain: Path) -> None:
 
 
 @pytest.mark.parametrize("seconds", [1.0, pytest.param(60.0, marks=pytest.mark.long)])
-def test_readers_of_a_layout_that_is_replaced_in_a_loop(chain: Path, seconds: float) -> None:
+def test_readers_of_a_layout_that_is_replaced_in_a_loop(chain, seconds):
     """Rows are those of the graph, whichever layout is open."""
     rows = tiering.open(chain / "layout").features().gather([0, 199]).tolist()
     end = time.monotonic() + seconds

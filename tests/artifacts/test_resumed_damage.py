@@ -1,11 +1,7 @@
 """What a stopped run has left is damaged before the next one goes on: what is damaged is made again, with a note."""
 
-from __future__ import annotations
-
 import random
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,8 +19,7 @@ from tiering.graph import build_graph
 
 BLOCK = 4096
 NOTE = "blocks from an earlier run are damaged, and made again"
-Stage = Callable[..., object]
-STAGES: dict[str, Stage] = {
+STAGES = {
     "import": lambda folder, out: build_graph(
         toy_dataset(folder / "data", 9, min_nodes=100, max_nodes=120, featureless=0).dataset, out
     ),
@@ -43,25 +38,25 @@ STAGES: dict[str, Stage] = {
 
 
 @pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def inputs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("resumed")
     chain(toy_dataset(folder / "data", 9, min_nodes=100, max_nodes=120, featureless=0), folder)
     return folder
 
 
 @pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch, inputs: Path) -> None:
+def small_blocks(monkeypatch, inputs):
     monkeypatch.setattr(file_writer.checksum, "BLOCK_BYTES", BLOCK)
 
 
-def left_in(folder: Path) -> list[Path]:
+def left_in(folder):
     """Files that a stopped run has left, but for its journal and links to its inputs."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and "partial" in str(path)]
     files = [path for path in files if path.name not in (JOURNAL, "layout") and path.stat().st_size]
     return [path for path in files if path.stat().st_nlink == 1]
 
 
-def flip(path: Path, luck: random.Random) -> None:
+def flip(path, luck):
     data = bytearray(path.read_bytes())
     bit = luck.randrange(8 * len(data))
     data[bit // 8] ^= 1 << bit % 8
@@ -70,9 +65,7 @@ def flip(path: Path, luck: random.Random) -> None:
 
 @pytest.mark.parametrize("share", [0.5, 1.0])
 @pytest.mark.parametrize("name", STAGES)
-def test_a_flipped_bit_in_every_file(
-    inputs: Path, tmp_path: Path, name: str, share: float, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_flipped_bit_in_every_file(inputs, tmp_path, name, share, capsys):
     stage, luck, folder = STAGES[name], random.Random(f"{name} {share}"), tmp_path / "run"
     folder.mkdir()
     with recording() as keys:
@@ -92,7 +85,7 @@ def test_a_flipped_bit_in_every_file(
     assert tree_bytes(folder) == expected
 
 
-def test_a_damaged_journal(inputs: Path, tmp_path: Path) -> None:
+def test_a_damaged_journal(inputs, tmp_path):
     stage, luck, folder = STAGES["layout"], random.Random(0), tmp_path / "run"
     folder.mkdir()
     with recording() as keys:
@@ -108,7 +101,7 @@ def test_a_damaged_journal(inputs: Path, tmp_path: Path) -> None:
         assert tree_bytes(folder) == expected
 
 
-def test_without_verification_it_is_taken_as_it_is(inputs: Path, tmp_path: Path) -> None:
+def test_without_verification_it_is_taken_as_it_is(inputs, tmp_path):
     """`--no-verify` reads what is on disk, of the inputs and of an earlier run alike; a check finds the damage."""
     with recording() as keys:
         STAGES["score"](inputs, tmp_path / "counted")
@@ -121,14 +114,14 @@ def test_without_verification_it_is_taken_as_it_is(inputs: Path, tmp_path: Path)
         pipeline.reorder_graph(inputs / "graph", tmp_path / "out", tmp_path / "reordered")
 
 
-def test_what_is_there_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_there_is_read_once(tmp_path, monkeypatch):
     """A file that was compared, or written by this run, is not read when it is asked for again."""
     values = np.random.default_rng(0).random(3 * BLOCK // 8)
     body = {"method": "m", "graph_digest": "xxh3-128:" + "0" * 32, "node_types": ["node"], "columns": ["feature"]}
     with pytest.raises(StorageError), ArtifactWriter(tmp_path / "S", "scores", identity={"stage": "score"}) as writer:
         writer.put("nodes/node/feature", values)
         raise StorageError(28, "no space left")
-    read: list[int] = []
+    read = []
     plain = checksum.block_digests
     monkeypatch.setattr(
         checksum, "block_digests", lambda path, blocks, *rest: [read.extend(blocks), plain(path, blocks, *rest)][1]
@@ -144,7 +137,7 @@ def test_what_is_there_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         writer.commit(body, {"stage": "score"})
 
 
-def test_only_damaged_blocks_are_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_damaged_blocks_are_made_again(tmp_path, capsys):
     data = np.random.default_rng(0).integers(0, 256, 5 * BLOCK + 17, np.uint8)
     journal = Journal.begin(tmp_path, {})
     with FileWriter(tmp_path / "file", data.size, journal, "f", header=b"h" * 4096) as file:
@@ -155,7 +148,6 @@ def test_only_damaged_blocks_are_made_again(tmp_path: Path, capsys: pytest.Captu
         damaged[place] ^= 1
     (tmp_path / "file").write_bytes(damaged)
     again = Journal.reopen(tmp_path / JOURNAL)
-    assert again is not None
     with FileWriter(tmp_path / "file", data.size, again, "f", header=b"h" * 4096) as file:
         assert file.missing() == [2, 4, 5]
         file.append(data)

@@ -1,14 +1,11 @@
 """Artifacts of every version that was ever written still open, and hold what the example of today holds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tiering
-from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import CHECKSUMS
 
 HERE = Path(__file__).resolve().parent
@@ -21,7 +18,7 @@ OLD = {
 }
 
 
-def arrays(artifact: Artifact, prefix: str = "") -> dict[str, np.ndarray]:
+def arrays(artifact, prefix=""):
     found = {prefix + name: artifact.manifest.array(name) for name in artifact.manifest.files if name != CHECKSUMS}
     for name, part in artifact.parts().items():
         found |= arrays(part, f"{prefix}{name}/")
@@ -30,7 +27,7 @@ def arrays(artifact: Artifact, prefix: str = "") -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("name", OLD)
 @pytest.mark.parametrize("verify", [False, True])
-def test_opens_with_the_same_content(name: str, verify: bool) -> None:
+def test_opens_with_the_same_content(name, verify):
     old, new = (
         getattr(opened, "artifact", opened)
         for opened in (tiering.open(HERE / "golden" / name), tiering.open(EXAMPLES / OLD[name]))

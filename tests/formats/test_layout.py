@@ -1,11 +1,7 @@
 """The layout artifact: adjacency lists of the gpu tier, what readers refuse, and the version before."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,13 +17,13 @@ WRITES, CITES = "author:writes:paper", "paper:cites:paper"
 
 
 @pytest.fixture
-def split(tmp_path: Path) -> Path:
+def split(tmp_path):
     """A copy of the example with a split."""
     shutil.copytree(EXAMPLES / "layout-split", tmp_path / "layout")
     return tmp_path / "layout"
 
 
-def test_lists_of_the_example() -> None:
+def test_lists_of_the_example():
     layout = Layout.open(EXAMPLES / "layout-split")
     assert layout.manifest.version == (1, 2)
     for relation in ("cites", CITES, ("paper", "cites", "paper")):
@@ -41,7 +37,7 @@ def test_lists_of_the_example() -> None:
     assert summary["adjacency"][CITES] == {**held, "of_columns": 4, "of_edges": 4}
 
 
-def test_edges_of_the_example() -> None:
+def test_edges_of_the_example():
     layout = Layout.open(EXAMPLES / "layout-edges")
     assert layout.feature_types == ["paper"] and layout.edge_feature_relations == [("paper", "cites", "paper")]
     assert layout.edge_table() == layout.edge_table("cites") == CITES
@@ -55,7 +51,7 @@ def test_edges_of_the_example() -> None:
     assert bits == [[0x3F80, 0x3F81], [0x3F82, 0x3F83], [0x3F84, 0x3F85], [0x3F86, 0x3F87]]
 
 
-DAMAGED_EDGES: list[tuple[Callable[[dict[str, Any]], object], str]] = [
+DAMAGED_EDGES = [
     (lambda d: d.update(requires=[]), "edge_tables"),
     (lambda d: d["body"].pop("edge_tables"), "edge_tables"),
     (lambda d: d["body"]["edge_tables"][CITES].update(num_edges=5), "4 edges, 2 x bfloat16, found 5 edges"),
@@ -69,14 +65,14 @@ DAMAGED_EDGES: list[tuple[Callable[[dict[str, Any]], object], str]] = [
 
 
 @pytest.mark.parametrize(("damage", "words"), DAMAGED_EDGES)
-def test_edges_that_do_not_fit_the_graph_are_refused(tmp_path: Path, damage: Any, words: str) -> None:
+def test_edges_that_do_not_fit_the_graph_are_refused(tmp_path, damage, words):
     shutil.copytree(EXAMPLES / "layout-edges", tmp_path / "layout")
     edit_manifest(tmp_path / "layout", damage)
     with pytest.raises(FormatError, match=words):
         Layout.open(tmp_path / "layout")
 
 
-def test_info_shows_both(tiering_cli: Any) -> None:
+def test_info_shows_both(tiering_cli):
     shown = tiering_cli("info", EXAMPLES / "layout-split").ok().out
     assert "GPU memory: 120 B, split auto" in shown and "Adjacency lists on the GPU" in shown
     lines = [line.split() for line in shown.splitlines()]
@@ -86,7 +82,7 @@ def test_info_shows_both(tiering_cli: Any) -> None:
     assert tiering_cli("info", EXAMPLES / "layout-split", "--json").ok().json["adjacency"][CITES]["columns"] == 2
 
 
-DAMAGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+DAMAGES = {
     "columns": (lambda b: b["adjacency"][CITES].update(columns=5), r"cites:paper.columns: expected at most 4, found 5"),
     "edges": (lambda b: b["adjacency"][CITES].update(edges=5), r"cites:paper.edges: expected at most 4, found 5"),
     "bytes": (lambda b: b["adjacency"][CITES].update(bytes=37), r"cites:paper.bytes: expected 44, found 37"),
@@ -106,17 +102,17 @@ DAMAGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_lists_that_do_not_fit_the_graph(split: Path, name: str) -> None:
+def test_lists_that_do_not_fit_the_graph(split, name):
     damage, message = DAMAGES[name]
     edit_manifest(split, lambda document: damage(document["body"]))
     with pytest.raises(FormatError, match=message):
         Layout.open(split)
 
 
-def test_edges_are_those_of_indptr(split: Path) -> None:
+def test_edges_are_those_of_indptr(split):
     """Seen with the structure: the manifest alone does not know ``indptr``."""
 
-    def change(document: dict[str, Any]) -> None:
+    def change(document):
         document["body"]["adjacency"][CITES].update(edges=2, bytes=40)
         document["body"]["split"]["adjacency_bytes"] -= 4
 
@@ -127,7 +123,7 @@ def test_edges_are_those_of_indptr(split: Path) -> None:
     assert "adjacency.paper:cites:paper.edges: expected 3, which is indptr[2], found 2" in problems[0]
 
 
-def test_a_graph_that_is_damaged_is_said_of_the_graph(split: Path) -> None:
+def test_a_graph_that_is_damaged_is_said_of_the_graph(split):
     np.array([0, 0, 3, 4], np.int64).tofile(split / "graph/relations/paper__cites__paper/indptr")
     problems = [str(problem) for problem in tiering.check(split)]
     assert problems and all("graph/" in problem for problem in problems)

@@ -1,7 +1,5 @@
 """The scores artifact: both columns, what readers refuse, and the version before."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -17,7 +15,7 @@ EXAMPLE = HERE.parents[1] / "data_specs" / "examples" / "scores"
 OLD = HERE / "golden" / "scores-1.0"
 
 
-def test_columns_of_the_example() -> None:
+def test_columns_of_the_example():
     scores = Scores.open(EXAMPLE)
     assert scores.manifest.version == (1, 2)
     assert scores.columns == ["feature", "adjacency"]
@@ -35,7 +33,7 @@ def test_columns_of_the_example() -> None:
         scores.values("paper", "adjacency")
 
 
-def test_version_1_0_still_opens() -> None:
+def test_version_1_0_still_opens():
     scores = Scores.open(OLD)
     assert scores.manifest.version == (1, 0)
     assert scores.columns == ["feature"] and scores.relations == []
@@ -45,7 +43,7 @@ def test_version_1_0_still_opens() -> None:
         scores.adjacency("cites")
 
 
-def test_a_reader_of_1_0_understands_later_ones() -> None:
+def test_a_reader_of_1_0_understands_later_ones():
     """It sees no field that it does not know: what is new are files, and a field beside those that it knows."""
     old, new = (json.loads((path / "manifest.json").read_text()) for path in (OLD, EXAMPLE))
     assert set(new) - set(old) == {"checksum"} and set(old["body"]) == set(new["body"])
@@ -59,7 +57,7 @@ def test_a_reader_of_1_0_understands_later_ones() -> None:
         ("paper__cites__paper", "paper__cites__author", r"expected shape \(2,\), found \(4,\)"),
     ],
 )
-def test_adjacency_that_does_not_fit_the_types(tmp_path: Path, old: str, new: str, message: str) -> None:
+def test_adjacency_that_does_not_fit_the_types(tmp_path, old, new, message):
     shutil.copytree(EXAMPLE, tmp_path / "scores")
     before, after = (f"relations/{name}/adjacency" for name in (old, new))
     (tmp_path / "scores/relations" / old).rename(tmp_path / "scores/relations" / new)

@@ -1,14 +1,12 @@
 """Skew of scores: against sums in plain Python, and from a sample of values too many to sort."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from tiering.formats.skew import SAMPLED, sample_values, skew_curve, skew_plot
 
 
-def test_the_hottest_hold_what_their_sum_is() -> None:
+def test_the_hottest_hold_what_their_sum_is():
     values = np.random.default_rng(0).pareto(1.2, 3000)
     nodes, held = skew_curve(values)
     ordered = sorted(values.tolist(), reverse=True)
@@ -17,12 +15,12 @@ def test_the_hottest_hold_what_their_sum_is() -> None:
     assert nodes[0] == 1 / 3000 and nodes[-1] == held[-1] == 1
 
 
-def test_few_values_are_all_looked_at() -> None:
+def test_few_values_are_all_looked_at():
     assert np.array_equal(sample_values(np.arange(1000.0), 1024), np.arange(1000.0))
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_a_sample_tells_what_all_values_tell(ordered: bool) -> None:
+def test_a_sample_tells_what_all_values_tell(ordered):
     values = np.random.default_rng(1).pareto(2.0, 3_000_000)
     if ordered:
         values.sort()
@@ -35,7 +33,7 @@ def test_a_sample_tells_what_all_values_tell(ordered: bool) -> None:
         assert np.interp(share, nodes, held) == pytest.approx(expected, abs=0.03)
 
 
-def test_drawing_reads_a_sample_only() -> None:
+def test_drawing_reads_a_sample_only():
     """A vector of 2^40 values that takes no memory: whoever looked at all would not end."""
     figure_module = pytest.importorskip("matplotlib.figure")
     huge = np.broadcast_to(np.float64(2), 1 << 40)
@@ -49,7 +47,7 @@ def test_drawing_reads_a_sample_only() -> None:
     assert "102,400 of 1,099,511,627,788 values" in plot.title
 
 
-def test_of_many_types_the_largest_are_drawn() -> None:
+def test_of_many_types_the_largest_are_drawn():
     figure_module = pytest.importorskip("matplotlib.figure")
     plot = skew_plot({f"t{size}": np.ones(size) for size in (3, 90, 20, 5, 60, 70, 80, 10)})
     figure = figure_module.Figure()

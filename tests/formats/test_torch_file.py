@@ -1,12 +1,8 @@
 """Files of torch.save: what torch loads, and no more; pickles that mean harm, archives that are damaged."""
 
-from __future__ import annotations
-
 import os
 import sys
 import zipfile
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,11 +17,11 @@ SPLITS = {"train": np.arange(7), "valid": np.array([3, 1], np.int32), "test": np
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "some.pt"
 
 
-def plain(value: Any) -> Any:
+def plain(value):
     """A value as lists, with the types and shapes of its parts."""
     if isinstance(value, dict):
         return {key: plain(part) for key, part in value.items()}
@@ -38,12 +34,12 @@ def plain(value: Any) -> Any:
     return type(value), value
 
 
-def same(read: Any, value: Any) -> None:
+def same(read, value):
     """What was read is what torch loads."""
     assert plain(read) == plain(value)
 
 
-def arrays() -> dict[str, Any]:
+def arrays():
     return {
         **SPLITS,
         "rows": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -58,7 +54,7 @@ def arrays() -> dict[str, Any]:
     }
 
 
-def tensors() -> dict[str, Any]:
+def tensors():
     base = torch.arange(24, dtype=torch.float32).reshape(4, 6)
     names = ("float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool", "uint16", "uint32")
     return {
@@ -76,13 +72,13 @@ def tensors() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("make", [arrays, tensors])
-def test_values_are_those_that_were_saved(path: Path, make: Any) -> None:
+def test_values_are_those_that_were_saved(path, make):
     torch.save(make(), path)
     same(read_torch(path), make())
 
 
 @pytest.mark.parametrize("view", ["whole", "cut", "transposed", "every other", "row", "expanded", "no rows"])
-def test_an_array_is_mapped_again_as_it_lies(path: Path, view: str) -> None:
+def test_an_array_is_mapped_again_as_it_lies(path, view):
     saved = torch.arange(24).view(4, 6)
     made = {
         "whole": saved, "cut": saved[1:3, 2:5], "transposed": saved.T, "every other": saved[::2], "row": saved[2],
@@ -99,7 +95,7 @@ def test_an_array_is_mapped_again_as_it_lies(path: Path, view: str) -> None:
     assert offset is None
 
 
-def test_pyg_objects_are_their_storages(path: Path) -> None:
+def test_pyg_objects_are_their_storages(path):
     data = pytest.importorskip("torch_geometric.data")
     torch.save(data.Data(x=torch.rand(4, 3), edge_index=torch.tensor([[0, 1], [1, 2]]), num_nodes=4), path)
     read = read_torch(path)
@@ -119,7 +115,7 @@ def test_pyg_objects_are_their_storages(path: Path) -> None:
     same(read.state["_edge_store_dict"]["author", "writes", "paper"]["edge_index"], hetero.edge_stores[0].edge_index)
 
 
-def test_what_others_allowed_is_neither_used_nor_lost(path: Path) -> None:
+def test_what_others_allowed_is_neither_used_nor_lost(path):
     class Allowed:
         pass
 
@@ -132,14 +128,14 @@ def test_what_others_allowed_is_neither_used_nor_lost(path: Path) -> None:
         read_torch(path)
 
 
-def test_without_torch_one_line_says_what_to_do(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_torch_one_line_says_what_to_do(path, monkeypatch):
     torch.save({"x": torch.ones(1)}, path)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(CapabilityError, match=r"some\.pt: torch reads files .*pip install 'tiering\[torch\]'$"):
         read_torch(path)
 
 
-def test_memory_that_the_modules_of_torch_do_not_fit_is_asked_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_the_modules_of_torch_do_not_fit_is_asked_for(path, monkeypatch):
     torch.save({"x": torch.ones(1)}, path)
     monkeypatch.setattr("tiering.memory.available_memory", lambda: 0)
     monkeypatch.setattr("tiering.memory.own_memory", lambda: 200 << 20)
@@ -150,14 +146,14 @@ def test_memory_that_the_modules_of_torch_do_not_fit_is_asked_for(path: Path, mo
 class Harm:
     """Makes a file when it is unpickled."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file):
         self.file = file
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return os.mkdir, (str(self.file),)
 
 
-def test_code_in_a_pickle_is_refused_by_name_and_not_run(path: Path, tmp_path: Path) -> None:
+def test_code_in_a_pickle_is_refused_by_name_and_not_run(path, tmp_path):
     torch.save({"a": [Harm(tmp_path / "made")]}, path)
     with pytest.raises(InputError, match=r"some\.pt: expected data alone, found 'posix.mkdir'"):
         read_torch(path)
@@ -174,7 +170,7 @@ def test_code_in_a_pickle_is_refused_by_name_and_not_run(path: Path, tmp_path: P
         (torch.nn.Linear(1, 1), "torch.nn.modules.linear.Linear"),
     ],
 )
-def test_what_is_no_plain_data_is_refused(path: Path, value: Any, message: str) -> None:
+def test_what_is_no_plain_data_is_refused(path, value, message):
     torch.save(value, path)
     with pytest.raises(InputError) as error:
         read_torch(path)
@@ -183,7 +179,7 @@ def test_what_is_no_plain_data_is_refused(path: Path, value: Any, message: str) 
     assert "\n" not in str(error.value)
 
 
-def test_files_that_are_none_are_refused(path: Path, tmp_path: Path) -> None:
+def test_files_that_are_none_are_refused(path, tmp_path):
     with pytest.raises(MissingError, match="expected the splits"):
         read_torch(path, "the splits")
     torch.save(SPLITS, path, _use_new_zipfile_serialization=False)
@@ -200,14 +196,14 @@ def test_files_that_are_none_are_refused(path: Path, tmp_path: Path) -> None:
         read_torch(path, limit=100)
 
 
-def packed_again(path: Path, out: Path, change: dict[str, bytes], **how: Any) -> None:
+def packed_again(path, out, change, **how):
     """The archive with some members changed."""
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(out, "w", **how) as new:
         for name in old.namelist():
             new.writestr(name, change.get(name.partition("/")[2], old.read(name)))
 
 
-def test_archives_that_lie_are_refused(path: Path, tmp_path: Path) -> None:
+def test_archives_that_lie_are_refused(path, tmp_path):
     out = tmp_path / "other.pt"
     torch.save({"x": torch.arange(100)}, path)
     packed_again(path, out, {}, compression=zipfile.ZIP_DEFLATED)
@@ -224,7 +220,7 @@ def test_archives_that_lie_are_refused(path: Path, tmp_path: Path) -> None:
         read_torch(path)
 
 
-def test_a_file_with_any_flipped_byte_is_read_or_refused(path: Path, tmp_path: Path) -> None:
+def test_a_file_with_any_flipped_byte_is_read_or_refused(path, tmp_path):
     torch.save({"x": torch.arange(4), "y": np.arange(3)}, path)
     good, out, read = path.read_bytes(), tmp_path / "flipped.pt", 0
     random = np.random.default_rng(1)

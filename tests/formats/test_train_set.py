@@ -1,7 +1,5 @@
 """Training nodes in every form users give them."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np
