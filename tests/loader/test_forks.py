@@ -184,7 +184,7 @@ def fork_at_random(table: Any, luck: random.Random) -> int:
 
 def test_forks_at_random(busy):
     luck = random.Random("forks")
-    for _ in range(10):
+    for _ in range(5):
         fork_at_random(busy, luck)
 
 

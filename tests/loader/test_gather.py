@@ -39,7 +39,7 @@ def some_ids(rows: int) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("row_bytes", ROW_SIZES)
-@pytest.mark.parametrize(("images", "page"), [(1, 4096), (2, 16384), (3, 4096), (3, 16384)])
+@pytest.mark.parametrize(("images", "page"), [(1, 4096), (3, 16384)])
 def test_rows_equal_source(kit, build, engine, row_bytes, images, page):
     layout, rows = bytes_layout(kit, build, row_bytes, page=page, images=images)
     features = layout.features("node", engine=engine, depth={1: 1, 4096: 512}.get(row_bytes, 8))

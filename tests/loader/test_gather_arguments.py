@@ -85,7 +85,7 @@ def test_out_of_numpy(table, out):
 
 
 @pytest.mark.parametrize("call", ["gather", "gather_numpy"])
-@pytest.mark.parametrize("room", [0.1, 0.9, 1.5, 2.5, 4.0])
+@pytest.mark.parametrize("room", [0.1, 0.9, 1.5, pytest.param(2.5, marks=pytest.mark.slow), 4.0])
 def test_more_rows_than_memory(kit, build, call, room):
     """In an address space with room for a part of what the gather needs: refused, or done."""
     table = build(kit.small_graph()).features(engine="threads", threads=2)

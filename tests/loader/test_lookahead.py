@@ -109,7 +109,7 @@ def kit_module() -> Any:
     return sys.modules[next(name for name in sys.modules if name.endswith("loader.conftest"))]
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(
     graph=st.sampled_from(sorted(GRAPHS)),
     images=st.sampled_from([1, 2, 3]),

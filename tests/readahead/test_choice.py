@@ -74,7 +74,7 @@ def test_small_batches_wait_for_each_other():
     assert choice.seconds < 0.8 * seconds_by_hand(tables, 6000, batches, 1, 8)
 
 
-@pytest.mark.parametrize("each", [20, 60, 250, 1000, 3000])
+@pytest.mark.parametrize("each", [20, 60, 250, 1000, pytest.param(3000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("slots", [4000, 10_000, 29_000])
 def test_the_cheapest_window(each, slots):
     """No power of two is cheaper by more than a fifth, whatever is known behind it, though few are tried.
@@ -162,7 +162,7 @@ def test_rows_of_a_batch(kinds: list[tuple[int, int]], data: Any) -> None:
         assert tables.type_of_page(page) == tables.type_of_page(page + (kinds[at][0] - 1) // in_page) == f"type {at}"
 
 
-@pytest.mark.parametrize("slots", [20_000, 60_000, 90_000])
+@pytest.mark.parametrize("slots", [20_000, 90_000])
 def test_what_an_eighth_of_the_rows_says_of_the_whole(slots):
     """Of a tier large enough to be thinned, skewed batches: the same window serves, and its price is foreseen."""
     random = np.random.default_rng(5)

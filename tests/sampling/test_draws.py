@@ -20,7 +20,7 @@ from tiering.sampling import NeighborSampler, epoch_order
 HUBS = 1000
 
 
-def draws(rule: Any, fanout: int, degree: int, weights: Any = None, *, batches: int = 40, seed: int = 0) -> Any:
+def draws(rule: Any, fanout: int, degree: int, weights: Any = None, *, batches: int = 12, seed: int = 0) -> Any:
     """Places drawn, shape (2 * batches, hubs, drawn)."""
     sampler = NeighborSampler(fan(degree, HUBS, weights), [fanout], rule=rule, seed=seed)
     return drawn_places(sampler, HUBS, batches, epochs=2)

@@ -42,12 +42,22 @@ def options_of(method: str) -> dict[str, Any]:
     return SAMPLED if "fanouts" in METHODS[method].options else {}
 
 
+def made_rmat(folder: Path, scale: int, num_edges: int) -> Graph:
+    src, dst = rmat_edges(scale, num_edges, 5, scramble=True)
+    edges = EdgeData(("node", "to", "node"), src, dst)
+    return build_graph(Dataset("rmat", "npy", {"node": NodeData(1 << scale)}, [edges]), folder / "g")
+
+
 @pytest.fixture(scope="module")
 def rmat(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     """2^21 nodes and 40 M edges: 160 MB of edges, in pieces of 1 M."""
-    src, dst = rmat_edges(21, 40_000_000, 5, scramble=True)
-    edges = EdgeData(("node", "to", "node"), src, dst)
-    return build_graph(Dataset("rmat", "npy", {"node": NodeData(1 << 21)}, [edges]), tmp_path_factory.mktemp("g") / "g")
+    return made_rmat(tmp_path_factory.mktemp("rmat"), 21, 40_000_000)
+
+
+@pytest.fixture(scope="module")
+def smaller(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """2^20 nodes and 14 M edges: 56 MB of edges, more than the memory of `ranked`."""
+    return made_rmat(tmp_path_factory.mktemp("smaller"), 20, 14_000_000)
 
 
 @pytest.fixture(scope="module")
@@ -213,18 +223,18 @@ def test_indices_read_past_the_page_cache(rmat: Graph, tmp_path: Path) -> None:
     assert residual == same
 
 
-def test_scratch_is_gone_after_success(rmat: Graph, tmp_path: Path) -> None:
+def test_scratch_is_gone_after_success(smaller: Graph, tmp_path: Path) -> None:
     with seen_files(tmp_path) as counts:
-        ranked(rmat, tmp_path)
+        ranked(smaller, tmp_path)
     assert max(counts) > 0, "nothing was on disk"
     assert nameless_files(tmp_path) == []
     assert not list(tmp_path.iterdir())
 
 
-def test_scratch_is_gone_after_an_error(rmat: Graph, tmp_path: Path) -> None:
+def test_scratch_is_gone_after_an_error(smaller: Graph, tmp_path: Path) -> None:
     """The second relation is wrong; the edges of the first are binned by then."""
-    indptr, indices = rmat.csc(rmat.relations[0])
-    nodes = rmat.num_nodes()
+    indptr, indices = smaller.csc(smaller.relations[0])
+    nodes = smaller.num_nodes()
     wrong = np.array(indices)
     wrong[-1] = nodes
     values = [(1.0, 0.0, np.empty(0, np.int64))]
@@ -235,18 +245,19 @@ def test_scratch_is_gone_after_an_error(rmat: Graph, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_ctrl_c_ends_a_sweep_and_leaves_nothing(rmat: Graph, tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_sweep_and_leaves_nothing(smaller: Graph, tmp_path: Path) -> None:
     timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        ranked(rmat, tmp_path, sweeps=1_000_000)
+        ranked(smaller, tmp_path, sweeps=1_000_000)
     assert time.monotonic() - began < 30
     assert nameless_files(tmp_path) == []
     assert not list(tmp_path.iterdir())
     timer.join()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
 def test_a_full_disk_says_what_is_needed_and_free(rmat: Graph, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
@@ -267,7 +278,7 @@ def test_a_full_disk_says_what_is_needed_and_free(rmat: Graph, tmp_path: Path) -
         subprocess.run(["umount", str(disk)], check=True)
 
 
-def test_the_budget_of_a_run_is_parsed(rmat: Graph) -> None:
+def test_the_budget_of_a_run_is_parsed(smaller: Graph) -> None:
     assert parse_memory("8GiB").limit == 8 << 30
-    plan = plan_score(rmat, "degree", memory="8GiB")
+    plan = plan_score(smaller, "degree", memory="8GiB")
     assert plan.request.budget.limit == 8 << 30
