@@ -68,7 +68,7 @@ class Rows:
         return len(set(self.row_bytes)) <= 1
 
     @property
-    def sized(self) -> bool:
+    def bytes_known(self) -> bool:
         """Whether the bytes of all rows are known."""
         return ASSUMED not in self.origins
 
@@ -115,7 +115,7 @@ class Rows:
         try:
             return plan_tiers([RankedTable(*column) for column in columns], tiers, strict=False)
         except InputError as error:
-            if self.sized:
+            if self.bytes_known:
                 raise
             raise InputError(
                 f"{error} (no features: every row counts as 1 B; say what it has with --row-bytes)"

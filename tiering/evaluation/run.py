@@ -192,7 +192,7 @@ def _count_ssd_reads(
 ) -> dict[str, IntArray]:
     """Return bytes and pages read from SSDs by score, shape (types, 2): the batches are sampled a second time."""
     positions = [order.positions for order in orders.values()]
-    if not positions[0] or not spec.rows.sized:
+    if not positions[0] or not spec.rows.bytes_known:
         return {}
     visit = partial(spec.rows.count_ssd_reads, positions, spec.units)
     sums: IntArray = functools.reduce(operator.add, epochs.map_batches(visit, "counting pages"))

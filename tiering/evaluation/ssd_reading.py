@@ -130,7 +130,7 @@ class ReadingSpec:
         if not sizes or model is None:
             what = "ssd model: expected the disk's speed" if sizes else "rows in memory: expected a size such as 4GiB"
             raise InputError(f"{what}, found nothing: simulated reading takes both")
-        if not rows.sized:
+        if not rows.bytes_known:
             raise InputError(
                 "rows in memory: the graph has no features, and reading takes rows of known size; say what a row has "
                 "with --row-bytes"
