@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_group import memory_group
 from toy_datasets import toy_dataset, tree_bytes
 
 from benchmarks.rmat import rmat_edges
@@ -26,7 +25,7 @@ from tiering.errors import BudgetError, StorageError
 from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.graph import Graph
 from tiering.graph import build_graph
-from tiering.memory import own_memory, parse_memory
+from tiering.memory import own_memory
 from tiering.scores import METHODS, plan_score, score_graph
 
 MIB = 1 << 20
@@ -190,19 +189,6 @@ def test_below_the_minimum_says_how_much_it_needs(rmat: Graph, tmp_path: Path, m
     score_graph(rmat, method, tmp_path / "out", memory=f"{enough + 16}MiB", **given)
 
 
-@pytest.mark.slow
-def test_inside_a_memory_group(rmat: Graph, tmp_path: Path) -> None:
-    """The kernel's own limit, budget and 10 %: 160 MB of edges and 16 MB of scores in the minimum."""
-    plan = plan_score(rmat, "wrpr", train="1%", threads=2)
-    minimum = plan.need.minimum + 64 * MIB  # the interpreter and its libraries
-    with memory_group(minimum + minimum // 10) as group:
-        done = group.run("score", rmat.path, "--method", "wrpr", "--train", "1%", "--threads", 2, "--memory", minimum,
-                         "--out", tmp_path / "within")  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    whole = score_graph(rmat, "wrpr", tmp_path / "whole", train="1%")
-    assert tree_bytes(tmp_path / "within") == tree_bytes(whole.path)
-
-
 def ranked(graph: Graph, scratch: Path, *, sweeps: int = 3, memory: int | None = None, files: bool = False) -> Any:
     """Straight to the core: with as little memory as there may be, most edges lie on disk."""
     relation = graph.relations[0]
@@ -276,9 +262,3 @@ def test_a_full_disk_says_what_is_needed_and_free(rmat: Graph, tmp_path: Path) -
         assert not nameless_files(tmp_path)
     finally:
         subprocess.run(["umount", str(disk)], check=True)
-
-
-def test_the_budget_of_a_run_is_parsed(smaller: Graph) -> None:
-    assert parse_memory("8GiB").limit == 8 << 30
-    plan = plan_score(smaller, "degree", memory="8GiB")
-    assert plan.request.budget.limit == 8 << 30

@@ -8,6 +8,7 @@ import numpy as np
 
 from tiering.errors import InputError
 
+Array = np.ndarray[Any, Any]
 Relation = tuple[str, str, str]
 
 
@@ -25,41 +26,35 @@ class SampledGraph(Protocol):
     def num_nodes(self, node_type: str) -> int:
         """Return the nodes of a type."""
 
-    def csc(self, relation: Relation) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    def csc(self, relation: Relation) -> tuple[Array, Array]:
         """Return ``(indptr, indices)``: column = destination, indices = its in-neighbours."""
 
 
-def checked_csc(graph: SampledGraph, relation: Relation) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def _checked(array: Array, what: str, dtypes: str, size: int | None = None) -> Array:
+    """Return a contiguous array; `InputError` unless it has one of `dtypes`, one dimension, and `size` if given."""
+    if array.dtype not in dtypes.split(" or ") or array.ndim != 1 or size not in (None, array.size):
+        shape = "one dimension" if size is None else f"shape ({size},)"
+        raise InputError(f"{what}: expected {dtypes} of {shape}, found {array.dtype} of shape {array.shape}")
+    return np.ascontiguousarray(array)
+
+
+def checked_csc(graph: SampledGraph, relation: Relation) -> tuple[Array, Array]:
     """Return a relation's ``(indptr, indices)``; `InputError` if dtypes or shapes are wrong."""
-    indptr, indices = graph.csc(relation)
-    name = ":".join(relation)
-    if indptr.dtype != np.int64 or indptr.shape != (graph.num_nodes(relation[2]) + 1,):
-        raise InputError(
-            f"indptr of {name}: expected int64 of shape ({graph.num_nodes(relation[2]) + 1},), "
-            f"found {indptr.dtype} of shape {indptr.shape}"
-        )
-    if indices.dtype not in (np.int32, np.int64) or indices.ndim != 1:
-        raise InputError(
-            f"indices of {name}: expected a 1-D array of int32 or int64, found {indices.dtype} of shape {indices.shape}"
-        )
-    return np.ascontiguousarray(indptr), np.ascontiguousarray(indices)
+    (indptr, indices), name = graph.csc(relation), ":".join(relation)
+    indptr = _checked(indptr, f"indptr of {name}", "int64", graph.num_nodes(relation[2]) + 1)
+    return indptr, _checked(indices, f"indices of {name}", "int32 or int64")
 
 
-def checked_node_keys(graph: SampledGraph, node_type: str) -> np.ndarray[Any, Any] | None:
+def checked_node_keys(graph: SampledGraph, node_type: str) -> Array | None:
     """Return a type's keys of random numbers; ``None`` if the graph has none; `InputError` if they are malformed."""
     find = getattr(graph, "node_keys", None)
     keys = None if find is None else find(node_type)
     if keys is None:
         return None
-    if keys.dtype not in (np.int32, np.int64) or keys.shape != (graph.num_nodes(node_type),):
-        raise InputError(
-            f"node keys of {node_type!r}: expected int32 or int64 of shape ({graph.num_nodes(node_type)},), "
-            f"found {keys.dtype} of shape {keys.shape}"
-        )
-    return np.ascontiguousarray(keys)
+    return _checked(keys, f"node keys of {node_type!r}", "int32 or int64", graph.num_nodes(node_type))
 
 
-def checked_weights(graph: SampledGraph, relation: Relation) -> np.ndarray[Any, Any]:
+def checked_weights(graph: SampledGraph, relation: Relation) -> Array:
     """Return the weights along ``indices``, float32 or float64, from ``graph.edge_data(relation)["weight"]``."""
     name, path = ":".join(relation), getattr(graph, "path", "graph")
     find = getattr(graph, "edge_data", None)

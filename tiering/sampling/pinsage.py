@@ -80,9 +80,11 @@ class RandomWalkSampler(Sampler):
         self.walk_length = _count(walk_length, "walk_length")
         if self.num_walks * self.walk_length > (most := native.MOST_VISITS):
             raise InputError(f"num_walks * walk_length: expected at most {most}, found {num_walks}*{walk_length}")
-        self.restart = _probability(restart)
+        self.restart = float(restart) if isinstance(restart, (int, float, np.number)) else math.nan
+        if not 0.0 <= self.restart <= 1.0:
+            raise InputError(f"restart: expected a probability, 0 to 1, found {restart!r}")
         self.metapaths = _resolve_metapaths(relations, metapaths, self.walk_length)
-        groups = [_relation_of_path(path) for path in self.metapaths]
+        groups = [(path[-1][0], "/".join(name for _, name, _ in path), path[0][2]) for path in self.metapaths]
         if twice := [":".join(group) for i, group in enumerate(groups) if group in groups[:i]]:
             raise InputError(f"metapaths: {twice[0]} comes twice")
         place = {r: i for i, r in enumerate(relations)}
@@ -105,19 +107,8 @@ def _count(value: int, what: str) -> int:
     return whole_number(value, 1, native.MOST_VISITS + 1, what, f" from 1 to {native.MOST_VISITS}")
 
 
-def _probability(value: float) -> float:
-    number = float(value) if isinstance(value, (int, float, np.number)) else math.nan
-    if not 0.0 <= number <= 1.0:
-        raise InputError(f"restart: expected a probability, 0 to 1, found {value!r}")
-    return number
-
-
 def _is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes)) and len(value) > 0
-
-
-def _relation_of_path(path: Sequence[Relation]) -> Relation:
-    return path[-1][0], "/".join(relation[1] for relation in path), path[0][2]
 
 
 def _resolve_metapaths(
