@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import tiering
-from tiering.errors import InputError
 
 
 def test_from_a_dataset_to_a_batch(tmp_path: Path) -> None:
@@ -44,13 +43,6 @@ def test_the_import_is_light() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
     with pytest.raises(AttributeError, match="no attribute 'score'"):
         tiering.score  # noqa: B018
-
-
-def test_errors_are_those_of_the_commands(tmp_path: Path) -> None:
-    tiering.generate_dataset(tmp_path / "data", nodes=300, edges=2000, dim=8)
-    graph = tiering.import_graph(tmp_path / "data", out=tmp_path / "graph")
-    with pytest.raises(InputError, match="method"):
-        tiering.score_graph(graph, out=tmp_path / "scores", method="hotness")
 
 
 def test_keywords_that_editors_know_are_those_that_are_taken() -> None:
@@ -93,10 +85,3 @@ def test_keywords_that_editors_know_are_those_that_are_taken() -> None:
     assert keys(options.BatchKeywords) == batches - nodes
     assert named(tiering.generate_dataset) == named(generate)
     assert named(tiering.run_chain) - {"config"} == named(run_config) - {"path"}
-
-
-def test_fanouts_of_an_evaluation_come_in_any_form(tmp_path: Path) -> None:
-    data = tiering.generate_dataset(tmp_path / "data", nodes=300, edges=2000, dim=8)
-    graph = tiering.import_graph(data, out=tmp_path / "graph")
-    numbers, text = (tiering.evaluate_scores(graph, fanouts=form, batch_size=8, epochs=1) for form in ([3, 2], "3,2"))
-    assert numbers.to_json() == text.to_json()

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-import shutil
 import subprocess
-import sys
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -322,35 +319,3 @@ def test_output_that_cannot_be_written(tiering_cli, tmp_path, tiny_dataset):
     tiering_cli("import", tiny_dataset, "--out", tmp_path / "file" / "graph").refused("file")
     tiering_cli("import", tiny_dataset, "--out", "/proc/graph").refused("/proc")
     tiering_cli("import", tiny_dataset, "--out", "/").refused("/")
-
-
-@pytest.mark.parametrize("signal", ["KILL", *(pytest.param(name, marks=pytest.mark.slow) for name in ("INT", "TERM"))])
-def test_killed_import_leaves_nothing_that_opens(tiering_cli, tmp_path, repository, signal):
-    """The same command, started again after a kill, succeeds and gives what an undisturbed run gives."""
-    import signal as signals
-
-    from ..conftest import write_tiny_dataset
-
-    source = write_tiny_dataset(tmp_path / "data", nodes=200_000, edges=3_000_000, dim=1)
-    command = [sys.executable, "-m", "tiering.cli", "import", str(source), "--out", str(tmp_path / "graph")]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    timer = threading.Timer(60, process.kill)
-    timer.start()
-    while process.poll() is None and not list((tmp_path / ".graph.partial").glob("*")):
-        pass
-    process.send_signal(getattr(signals, f"SIG{signal}"))
-    _, error = process.communicate()
-    timer.cancel()
-    if process.returncode == 0:
-        pytest.skip("the import was done before the signal came")
-    assert not (tmp_path / "graph").exists()
-    assert "Traceback" not in error
-    if signal == "INT":
-        assert process.returncode == 130
-        assert error.startswith("interrupted") and len(error.splitlines()) == 1
-        assert {path.name for path in tmp_path.iterdir()} <= {"data", ".graph.partial"}
-    tiering_cli("import", source, "--out", tmp_path / "graph").ok()
-    tiering_cli("import", source, "--out", tmp_path / "undisturbed").ok()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["data", "graph", "undisturbed"]
-    assert_same_files(tmp_path / "graph", tmp_path / "undisturbed")
-    shutil.rmtree(tmp_path / "graph")

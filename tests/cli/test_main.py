@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import tiering
-from tiering.cli import main as cli_main
 from tiering.errors import InputError, InternalError, RefusedError
 
 COMMANDS = ["import", "generate", "score", "evaluate", "reorder", "layout", "run", "check", "info", "doctor"]
@@ -156,10 +155,6 @@ def test_json_is_one_document(tiering_cli, tmp_path, tiny_dataset):
     made = tiering_cli("import", tiny_dataset, "--out", tmp_path / "graph", "--json").ok()
     assert json.loads(made.out)["kind"] == "graph"
     assert json.loads(made.out) == tiering_cli("info", tmp_path / "graph", "--json").ok().json
-
-
-def test_one_line():
-    assert cli_main.one_line("a\n  b\t c") == "a b c"
 
 
 def test_warnings_of_an_import_are_printed(tiering_cli, tmp_path):

@@ -50,60 +50,6 @@ def same_as_source(layout, node_type, source):
 
 
 @pytest.mark.slow
-def test_generated(tiering_cli, tmp_path, train):
-    size = "--nodes 3000 --edges 30000 --dim 24 --classes 4 --seed 1"
-    tiering_cli("generate", tmp_path / "data", *size.split()).ok()
-    graph, scores, _, path = prepare(tiering_cli, tmp_path, tmp_path / "data")
-    source = np.load(tmp_path / "data/processed/paper/node_feat.npy", mmap_mode="r")
-    with tiering.open(path) as layout:
-        same_as_source(layout, "paper", source)
-        entries = layout.features("paper").placement()
-        assert [entries[tier]["rows"] for tier in ("gpu", "peer", "cpu", "ssd")] == [90, 180, 600, 2130]
-    options = {"epochs": 2, "fanouts": [5, 5], "batch_size": 64, "hidden": 16, "seed": 0}
-    tiers, memory = train(path, source="tiers", **options), train(path, source="memory", **options)
-    assert tiers["batch_digest"] == memory["batch_digest"]
-    assert tiers["losses"] == memory["losses"]
-    assert tiers["test"] == memory["test"]
-    assert tiers["test"] > train(path, model="mlp", **options)["test"]
-
-    judge = ("evaluate", graph, "--scores", scores, "--fanouts", "5,5", "--batch-size", 64, "--epochs", 2)
-    first = tiering_cli(*judge, "--json", "--threads", 1).ok().json
-    assert first == tiering_cli(*judge, "--json", "--threads", 3, "--plot", tmp_path / "p.png").ok().json | {
-        "plot": None
-    }
-    assert (tmp_path / "p.png").stat().st_size > 10_000
-    rates = first["hit_rates"]
-    assert list(rates) == ["wrpr", "oracle"]
-    assert all(ours <= best for ours, best in zip(rates["wrpr"], rates["oracle"], strict=True))
-    assert "wrpr" in tiering_cli(*judge, "--frontier", "new").ok().out
-
-
-@pytest.mark.slow
-def test_generated_heterogeneous(tiering_cli, tmp_path, train):
-    size = "--nodes 4000 --edges 40000 --dim 16 --classes 3 --seed 2 --hetero --dtype float16 --featureless fos"
-    tiering_cli("generate", tmp_path / "data", *size.split()).ok()
-    graph, *_, path = prepare(tiering_cli, tmp_path, tmp_path / "data")
-    opened = tiering.open(graph)
-    assert len(opened.relations) == 7
-    assert opened.feature_table("fos") is None
-    with tiering.open(path) as layout:
-        for node_type in ("paper", "author", "institute"):
-            source = np.load(tmp_path / f"data/processed/{node_type}/node_feat.npy", mmap_mode="r")
-            same_as_source(layout, node_type, source)
-    options = {"epochs": 2, "fanouts": [4, 4], "batch_size": 128, "hidden": 16, "seed": 0}
-    tiers, memory = train(path, source="tiers", **options), train(path, source="memory", **options)
-    assert tiers["batch_digest"] == memory["batch_digest"]
-    assert tiers["test"] == memory["test"]
-    scored = tiering_cli("score", graph, "--method", "degree", "--out", tmp_path / "degree").ok()
-    assert "institute" in scored.out
-    judged = tiering_cli(
-        *("evaluate", graph, "--scores", tmp_path / "degree", "--scores", tmp_path / "scores", "--fanouts", "4,4"),
-        *("--epochs", 1, "--json"),
-    )
-    assert set(judged.ok().json["hit_rates"]) == {"degree", "wrpr", "oracle"}
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cora", "dblp-citation", "tolokers"])
 def test_real_data_trains_from_the_tiers(tiering_cli, tmp_path, shared_data, train, name):
     *_, path = prepare(tiering_cli, tmp_path, shared_data / name)

@@ -13,6 +13,8 @@ import tiering
 from tiering import pipeline
 from tiering.errors import MissingError
 
+from ..conftest import write_tiny_dataset
+
 # Runs one stage, but stops inside it, at a point where files are written and others are not.
 STOPPED = """
 import sys, time
@@ -29,6 +31,7 @@ def stop(*arguments, **options):
 """
 
 STAGES = {
+    "import": ("ArtifactWriter.commit = stop", "pipeline.import_graph({tiny!r}, {out!r})"),
     "score": ("ArtifactWriter.commit = stop", "pipeline.score_graph({graph!r}, {out!r}, 'wrpr')"),
     "reorder": (
         "tiering.reorder.graph.write_nodes = stop",
@@ -52,7 +55,8 @@ STAGES = {
 def kill(stage: str, folder: Path) -> str:
     """Kill a stage where it stops; return its command."""
     chain(toy_dataset(folder / "data", 4, featureless=0, min_nodes=30), folder)
-    names = {name: str(folder / name) for name in ("graph", "scores", "reordered", "out", "ssd")}
+    write_tiny_dataset(folder / "tiny")
+    names = {name: str(folder / name) for name in ("tiny", "graph", "scores", "reordered", "out", "ssd")}
     patch, run = (text.format(**names) for text in STAGES[stage])
     script = STOPPED.format(patch=patch, run=run)
     process = Interpreter(script)
