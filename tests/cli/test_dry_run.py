@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tiering.reorder.rows import RowSizes
-
 TOTALS = ("seconds", "memory", "disk_read", "disk_written", "disk_scratch", "disk_left")
 
 
@@ -64,16 +62,6 @@ def test_a_disk_that_is_too_small(commands, tiering_cli, monkeypatch, name):
     result.refused("needed, 100 B free", "make room")
     document = tiering_cli(*commands[name], "--dry-run", "--json")
     assert document.code == 1 and document.json["fits"] is False
-
-
-@pytest.mark.parametrize("name", ["import", "score", "reorder", "layout", "export", "run"])
-def test_memory_below_the_least(commands, tiering_cli, tmp_path, monkeypatch, name):
-    if name == "layout":  # small tables take what they take
-        monkeypatch.setattr("tiering.reorder.rows.plan.SIZES", RowSizes(free=0))
-    memory = tmp_path / "chain.toml"
-    memory.write_text(memory.read_text() + '[run]\nmemory = "1MiB"\n')
-    asked = () if name == "run" else ("--memory", "1MiB")
-    tiering_cli(*commands[name], *asked, "--dry-run").refused("memory: ", "give --memory")
 
 
 def test_stages_that_are_there(commands, tiering_cli):

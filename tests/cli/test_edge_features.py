@@ -280,16 +280,6 @@ def test_without_edge_features_in_the_tiers_attributes_come_from_the_graph(tieri
     refused.refused("edge features: expected auto or none, found 'some'")
 
 
-def test_scores_that_say_nothing_about_lists_are_refused(tiering_cli, tmp_path):
-    write_source(tmp_path / "source")
-    tiering_cli("import", tmp_path / "source", "--out", tmp_path / "graph").ok()
-    tiering_cli("score", tmp_path / "graph", "--method", "degree", "--out", tmp_path / "scores").ok()
-    reordered = tmp_path / "reordered"
-    tiering_cli("reorder", tmp_path / "graph", "--scores", tmp_path / "scores", "--out", reordered).ok()
-    asked = ("layout", reordered, "--scores", tmp_path / "scores", "--out", tmp_path / "layout")
-    tiering_cli(*asked).refused("degree says nothing about reads of adjacency lists", "leave --scores out")
-
-
 def test_the_adjacency_cache_counts_rows_of_edges(tiering_cli, tmp_path):
     rows = write_source(tmp_path / "source")
     options = ("--scores", tmp_path / "scores", "--adjacency-cache", "30%")

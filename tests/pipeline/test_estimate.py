@@ -17,7 +17,6 @@ from benchmarks.rmat import rmat_edges
 from tiering import pipeline
 from tiering.artifacts.atomic import OWNER
 from tiering.datasets.generated import generate
-from tiering.errors import BudgetError, InputError
 from tiering.memory import own_memory
 from tiering.reorder.rows import RowSizes
 from tiering.reorder.rows import plan as plan_of_rows
@@ -247,23 +246,3 @@ def test_time_grows_with_edges_and_falls_with_threads(tmp_path):
     for name, least in seconds[10_000, 4].items():
         assert 0 < least < seconds[10_000, 1][name] < seconds[100_000, 1][name]
         assert seconds[100_000, 4][name] < seconds[100_000, 1][name]
-
-
-def test_too_little_memory_is_refused_as_by_the_stage(large, tmp_path):
-    for name in ("import", "score", "reorder"):
-        predict, run = stage(name, large, tmp_path / "out")
-        with pytest.raises(BudgetError) as predicted:
-            predict("20MiB")
-        with pytest.raises(BudgetError) as happened:
-            run("20MiB")
-        shape = [str(error.value).split(" need ")[0] for error in (predicted, happened)]
-        assert shape[0].split(":")[-1] == shape[1].split(":")[-1]
-
-
-def test_wrong_input_is_refused(large, tmp_path):
-    with pytest.raises(InputError, match="reordered"):
-        pipeline.estimate_reorder(large / "reordered", large / "scores", tmp_path / "out")
-    with pytest.raises(InputError, match="expected a reordered graph"):
-        pipeline.estimate_layout(large / "graph", tmp_path / "out")
-    with pytest.raises(InputError, match="reordered"):
-        pipeline.estimate_score(large / "reordered", tmp_path / "out")
