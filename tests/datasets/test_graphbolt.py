@@ -1,12 +1,8 @@
-"""Directories of GraphBolt's OnDiskDataset.
-
-``graphbolt_made`` holds two that DGL 2.1's own `OnDiskDataset` has preprocessed, beside what they were made from.
-"""
+"""Directories of GraphBolt's OnDiskDataset; DGL 2.1's own has preprocessed those in ``graphbolt_made``."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,14 +13,8 @@ import pytest
 import tiering
 from tiering.artifacts.manifest import relation_key
 from tiering.datasets import open_dataset
-from tiering.datasets.arrays import SourceArray
-from tiering.datasets.import_context import ImportContext
-from tiering.datasets.options import ImportOptions
-from tiering.datasets.readers import graphbolt, graphbolt_topology
-from tiering.datasets.scratch import Scratch
 from tiering.errors import CapabilityError, InputError, MissingError
 from tiering.formats.graph import Graph
-from tiering.memory import parse_memory
 
 MADE = Path(__file__).parent / "graphbolt_made"
 pytest.importorskip("yaml")
@@ -47,18 +37,12 @@ FILES = {"homo": {"node:to:node": "edges"}, "het": {"author:writes:paper": "w", 
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("form", ["own edges", "preprocessed"])
-def test_own_edges_and_those_that_graphbolt_made_are_the_same(tmp_path: Path, name: str, form: str) -> None:
-    source = shutil.copytree(MADE / name, tmp_path / name)
+def test_a_dataset_is_read_from_its_own_edges(tmp_path: Path, name: str) -> None:
+    source = MADE / name
     expected = {}
     for relation, file in FILES[name].items():
-        path = source / "data" / f"{file}.npy"
-        src, dst = np.load(path)
+        src, dst = np.load(source / "data" / f"{file}.npy")
         expected[relation] = list(zip(src.tolist(), dst.tolist(), range(src.size), strict=True))
-        if form == "preprocessed":
-            path.unlink()
-    if form == "own edges":
-        shutil.rmtree(source / "preprocessed")
     graph = tiering.import_graph(source, tmp_path / "graph", edge_ids=True)
     assert tiering.check(graph.path, "full") == []
     assert edges_of(graph) == expected
@@ -78,44 +62,6 @@ def test_own_edges_and_those_that_graphbolt_made_are_the_same(tmp_path: Path, na
         data = graph.edge_data(relation)
         assert "warnings" not in graph.manifest.body["changes"]
         np.testing.assert_array_equal(data["weight"], np.load(MADE / "het/data/cw.npy")[data["edge_ids"]])
-
-
-def preprocessed(folder: Path) -> tuple[Path, Path]:
-    """The heterogeneous dataset without edges of its own, and its metadata."""
-    source = shutil.copytree(MADE / "het", folder / "het")
-    (source / "data/c.npy").unlink()
-    return source, source / "preprocessed/metadata.yaml"
-
-
-def test_features_of_edges_are_gathered_through_the_ids_that_graphbolt_kept(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(graphbolt, "BLOCK_BYTES", 40)
-    source, meta = preprocessed(tmp_path)
-    rows = np.random.default_rng(1).random((np.load(MADE / "het/data/cw.npy").size, 3), np.float32)
-    added = "- {domain: edge, type: 'paper:cites:paper', name: feat, format: numpy, path: rows.npy}"
-    assert "feature_data:\n" in meta.read_text()
-    meta.write_text(meta.read_text().replace("feature_data:\n", f"feature_data:\n{added}\n", 1))
-    np.save(source / "rows.npy", rows)
-    graph = tiering.import_graph(source, tmp_path / "graph")
-    relation = ("paper", "cites", "paper")
-    table = graph.edge_feature_table(relation)
-    np.testing.assert_array_equal(table.open(), rows[graph.edge_data(relation)["edge_ids"]])
-    np.save(source / "rows.npy", rows[1:])
-    with pytest.raises(InputError, match=rf"rows\.npy: expected one row for each of {len(rows)} edges, found float32"):
-        open_dataset(source)
-
-
-def test_data_of_edges_without_ids_is_left_out_and_wrong_ids_refused(tmp_path: Path, monkeypatch: Any) -> None:
-    source, _ = preprocessed(tmp_path)
-    monkeypatch.setattr(graphbolt_topology, "EDGE_IDS", "none")
-    with open_dataset(source) as data:
-        assert "weight" not in data.edge(("paper", "cites", "paper")).data
-        (warning,) = data.notes["warnings"]
-        assert "data of edges (weight), and have no ids (include_original_edge_id), so it is left out" in warning
-    column = SourceArray("w.npy", np.arange(4.0), "float64", source)
-    context = ImportContext("graphbolt", ImportOptions(), Scratch(None, parse_memory("8GiB")))
-    for wrong in ([0, 1, 2, 4], [0, -1, 2, 3]):
-        with pytest.raises(InputError, match=r"here: expected ids of edges in 0\.\.3, found others"):
-            graphbolt._reorder(column, np.array(wrong), "here", context)
 
 
 def test_cora_is_the_same_from_csv_edges_and_torch_features(shared_data, tmp_path, tiering_cli):
@@ -173,7 +119,6 @@ def typed(edge_type: str) -> dict[str, Any]:
         (metadata(graph={"nodes": [{}]}), "KeyError 'num'"),
         (metadata(graph={"nodes": [{"num": -1}]}), "num of node: expected a whole number of 0 or more"),
         (metadata(feature_data=[{"domain": "node", "format": "hdf5", "path": "x"}]), "format 'hdf5', expected csv"),
-        (metadata(graph_topology={"type": "Other", "path": "x"}), "graph_topology of type 'Other'"),
     ],
 )
 def test_metadata_that_is_wrong_is_refused(tmp_path: Path, meta: Any, message: str) -> None:

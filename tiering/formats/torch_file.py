@@ -185,9 +185,6 @@ _OBJECTS = (
     *(f"{_PYG}data.{name}" for name in ("DataEdgeAttr", "DataTensorAttr")),
     f"{_PYG}graph_store.EdgeAttr",
     f"{_PYG}feature_store.TensorAttr",
-    "torch._C.ScriptObject",
-    "torch.ScriptObject",
-    "dgl.graphbolt.impl.fused_csc_sampling_graph.FusedCSCSamplingGraph",
 )
 _STORAGES = tuple(f"{_PYG}storage.{name}Storage" for name in ("Base", "Global", "Node", "Edge"))
 _NAMES: list[Any] = [

@@ -1,4 +1,4 @@
-"""Format ``graphbolt``: directories of DGL's `OnDiskDataset`, before it has preprocessed them and after."""
+"""Format ``graphbolt``: directories of DGL's `OnDiskDataset`, without what GraphBolt has preprocessed."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.artifacts.regular import file_exists, require_file
-from tiering.datasets.arrays import BLOCK_BYTES, SourceArray
+from tiering.datasets.arrays import SourceArray
 from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader, one_line
-from tiering.datasets.named_arrays import EDGE_NAMES, NAMED_OPTIONS, NamedArrays, NamedNodes
+from tiering.datasets.named_arrays import NAMED_OPTIONS, NamedArrays, NamedNodes
 from tiering.datasets.options import node_count
 from tiering.datasets.readers.edge_list import read_text
-from tiering.datasets.readers.graphbolt_topology import read_topology
-from tiering.datasets.scratch import chunks
 from tiering.errors import CapabilityError, InputError, MissingError, quoted
 from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.npy_file import read_start
@@ -71,91 +68,44 @@ class Metadata:
     node_data: dict[str, dict[str, DataFile]] = field(default_factory=dict)
     edge_data: dict[Relation, dict[str, DataFile]] = field(default_factory=dict)
     tasks: list[list[NodeSet]] = field(default_factory=list)
-    topology: DataFile | None = None
 
 
-def _find_metadata(path: Path) -> tuple[Path, list[Path]]:
-    """Return the directory of the dataset, and its metadata: its own before those of what was preprocessed."""
-    root = path.parent if path.name == PREPROCESSED and file_exists(path / META, "metadata") else path
-    return root, [file for file in (root / META, root / PREPROCESSED / META) if file_exists(file, "metadata")]
+def _find_metadata(path: Path) -> Path:
+    """Return the metadata of a dataset, also for the directory of what was preprocessed."""
+    return (path.parent if path.name == PREPROCESSED else path) / META
 
 
 def _open_graphbolt(path: Path, context: ImportContext) -> Dataset:
-    root, files = _find_metadata(path)
-    if not files:
+    file = _find_metadata(path)
+    if not file_exists(file, "metadata"):
         raise MissingError(f"{path}: expected {META} of a GraphBolt OnDiskDataset, found none; check the path")
-    metas = [_read_metadata(file, root) for file in files]
-    own = [meta for meta in metas if meta.edges and all(file_exists(e.path, "edges") for e in meta.edges.values())]
-    usable = own + [meta for meta in metas if meta.topology is not None]
-    if not usable:
-        missing = next((str(e.path) for m in metas for e in m.edges.values() if not e.path.exists()), "any edges")
-        raise MissingError(f"{root}: expected {missing} as {files[0]} says, found nothing; get the dataset again")
-    meta = usable[0]
-    context.record_file(meta.path)
+    root, meta = file.parent, _read_metadata(file)
+    lacking = [str(edges.path) for edges in meta.edges.values() if not file_exists(edges.path, "edges")]
+    if lacking or not meta.edges:
+        missing = (lacking or ["any edges"])[0]
+        raise MissingError(
+            f"{root}: expected {missing} as {file} says, found nothing; get the dataset again (what GraphBolt has "
+            "preprocessed is not read)"
+        )
+    context.record_file(file)
     target = NamedArrays(meta.name, str(root), root, context.scratch)
     target.nodes = {node_type: NamedNodes(num_nodes=number) for node_type, number in meta.nodes.items()}
-    if meta.edges:
-        for relation, file in meta.edges.items():
-            if file.format == "csv":
-                columns = read_text(file.path, context).finish_columns()
-                src, dst = columns["src"], columns["dst"]
-            else:
-                src, dst = target.take_ends(file.read(f"edges of {relation_key(relation)}", context))
-            arrays = _read_edge_data(relation, meta, context)
-            target.edges.append((EdgeData(relation, src, dst, str(file.path)), arrays))
-    elif meta.topology is not None:
-        _add_topology(target, meta.topology.path, meta, context)
+    for relation, edges in meta.edges.items():
+        if edges.format == "csv":
+            columns = read_text(edges.path, context).finish_columns()
+            src, dst = columns["src"], columns["dst"]
+        else:
+            src, dst = target.take_ends(edges.read(f"edges of {relation_key(relation)}", context))
+        arrays = {
+            "edge_weight" if name == "weights" else name: data.read(f"{name} of {relation_key(relation)}", context)
+            for name, data in meta.edge_data.get(relation, {}).items()
+        }
+        target.edges.append((EdgeData(relation, src, dst, str(edges.path)), arrays))
     for node_type, entries in meta.node_data.items():
         arrays = target.nodes.setdefault(node_type, NamedNodes()).arrays
         arrays |= {name: entry.read(f"{name} of {node_type}", context) for name, entry in entries.items()}
     _add_sets(target, meta, context)
     return target.make_dataset(context)
-
-
-def _read_edge_data(relation: Relation, meta: Metadata, context: ImportContext) -> dict[str, SourceArray]:
-    """Return edge data by the names of `tiering.datasets.named_arrays`, in the order of the dataset's own edges."""
-    return {
-        "edge_weight" if name == "weights" else name: file.read(f"{name} of {relation_key(relation)}", context)
-        for name, file in meta.edge_data.get(relation, {}).items()
-    }
-
-
-def _add_topology(target: NamedArrays, path: Path, meta: Metadata, context: ImportContext) -> None:
-    """Add the edges that GraphBolt has sorted; with the ids that it has kept, also their data."""
-    nodes, relations = read_topology(path, context)
-    for node_type, number in nodes.items():
-        target.nodes.setdefault(node_type, NamedNodes(num_nodes=number))
-    unused: list[str] = []
-    for edges in relations:
-        arrays = {}
-        if edges.edge_ids is None:
-            unused += meta.edge_data.get(edges.relation, {})
-        else:
-            arrays = {
-                name: _reorder(column, edges.edge_ids, edges.where, context) if name in EDGE_NAMES else column
-                for name, column in _read_edge_data(edges.relation, meta, context).items()
-            }
-        target.edges.append((edges, arrays))
-    if unused:
-        context.warn(
-            f"{path}: its edges are in another order than the data of edges ({', '.join(unused)}), and have no ids "
-            "(include_original_edge_id), so it is left out; import the dataset with its own edges to have it"
-        )
-
-
-def _reorder(column: SourceArray, ids: npt.NDArray[np.int64], where: str, context: ImportContext) -> SourceArray:
-    """Return data of edges in the order of their positions `ids`."""
-    rows = column.array
-    if rows.shape[:1] != ids.shape:
-        problem = f"expected one row for each of {ids.size} edges, found {column.described}"
-        raise InputError(f"{column.where}: {problem}; correct it, or leave it out")
-    out = context.scratch.array(rows.shape, rows.dtype)
-    for part in chunks(ids.size, max(1, BLOCK_BYTES // max(8, rows.nbytes // max(1, ids.size)))):
-        positions = ids[part]
-        if int(positions.min()) < 0 or int(positions.max()) >= ids.size:
-            raise InputError(f"{where}: expected ids of edges in 0..{ids.size - 1}, found others; preprocess it again")
-        out[part] = rows[positions]
-    return SourceArray(column.where, out, column.dtype, column.path, numpy_file=column.numpy_file)
 
 
 def _add_sets(target: NamedArrays, meta: Metadata, context: ImportContext) -> None:
@@ -209,9 +159,9 @@ def _add_labels(nodes: NamedNodes, sets: list[tuple[NodeSet, SourceArray]], cont
     nodes.arrays[LABELS] = SourceArray(str(path), labels, "float64", path)
 
 
-def _read_metadata(path: Path, root: Path) -> Metadata:
-    """Parse the metadata of a dataset at `root`, to which its paths are relative."""
-    values = _parse(path)
+def _read_metadata(path: Path) -> Metadata:
+    """Parse the metadata of a dataset, to whose directory its paths are relative."""
+    values, root = _parse(path), path.parent
     try:
         meta = Metadata(path, str(values.get("dataset_name") or root.name))
         graph = _mapping(values.get("graph"))
@@ -230,10 +180,6 @@ def _read_metadata(path: Path, root: Path) -> Metadata:
         for task in values.get("tasks") or []:
             sets = [(split, entry) for split, key in SETS.items() for entry in task.get(key) or []]
             meta.tasks.append([_read_set(split, entry, root) for split, entry in sets])
-        if (topology := values.get("graph_topology")) is not None:
-            if topology["type"] != "FusedCSCSamplingGraph":
-                raise ValueError(f"a graph_topology of type {quoted(topology['type'])}")
-            meta.topology = DataFile(root / str(topology["path"]), "torch")
     except InputError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -296,5 +242,5 @@ def _read_set(split: str, values: Mapping[str, Any], root: Path) -> NodeSet:
 READER = Reader(
     _open_graphbolt,
     NAMED_OPTIONS | {"delimiter", "header", "quoted_newlines", "comment"},
-    directory=Detector(f"{META} (graphbolt)", lambda path: bool(_find_metadata(path)[1])),
+    directory=Detector(f"{META} (graphbolt)", lambda path: file_exists(_find_metadata(path), "metadata")),
 )
