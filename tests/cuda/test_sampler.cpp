@@ -249,7 +249,7 @@ void test_too_little_memory(const Case& c) {
 /// Seeds and adjacency that lead outside are named, nothing outside is written, and the next batch is sound again.
 void test_faults() {
   Graph graph;
-  const Case c{"faults", Rule::uniform, {{4, 4, 4}}, Frontier::all, {0.3, 0.6}};
+  const Case c{"faults", Rule::uniform, {{4, 4, 4}}, Frontier::all, 0.3};
   Device device;
   cuda::GpuSampler sampler(device_config(graph, c, device));
   const cuda::GpuStream stream;
@@ -263,7 +263,7 @@ void test_faults() {
 
   graph.csc[0].narrow[static_cast<size_t>(graph.csc[0].indptr[5])] = 900;
   Device worse;
-  const Case all{"faults", Rule::uniform, {{-1, 0, 0}}, Frontier::all, {0, 0}};
+  const Case all{"faults", Rule::uniform, {{-1, 0, 0}}, Frontier::all, 0};
   cuda::GpuSampler second(device_config(graph, all, worse));
   second.start({sound, none}, 0, 0, stream.get());
   check_refused("leads to no node", [&] { second.finish(); });
@@ -283,8 +283,8 @@ void test_no_nodes() {
   const std::vector<int64_t> indptr{0, 1}, none{0}, seeds{0};
   const std::vector<int32_t> indices{0};
   AdjacencyTable<int32_t> table, empty;
-  table.host = {pinned(device.host, indptr), pinned(device.host, indices), nullptr, nullptr, 1};
-  empty.host = {pinned(device.host, none), pinned(device.host, indices), nullptr, nullptr, 0};
+  table.host = {pinned(device.host, indptr), pinned(device.host, indices), nullptr, 1};
+  empty.host = {pinned(device.host, none), pinned(device.host, indices), nullptr, 0};
   const cuda::GpuStream stream;
   for (const int64_t fanout : {2, -1}) {
     cuda::GpuSamplerConfig config{.num_nodes = {1, 0},
@@ -314,8 +314,7 @@ int main() {
         for (const double local : {0.0, 1.0, 0.2}) test_case({name, rule, fanouts, frontier, local});
 #ifdef TIERING_SIMULATED
   for (const Rule rule : {Rule::uniform, Rule::weighted})
-    for (const auto& fanouts : {usual, whole})
-      test_too_little_memory({"memory", rule, fanouts, Frontier::all, {0.2, 0.5}});
+    for (const auto& fanouts : {usual, whole}) test_too_little_memory({"memory", rule, fanouts, Frontier::all, 0.2});
 #endif
   test_faults();
   test_no_nodes();
