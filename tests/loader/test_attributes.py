@@ -1,4 +1,4 @@
-"""Small operations of batches for other libraries: classes and splits in one number, tensors joined without a copy."""
+"""Small operations of batches for other libraries: splits by bits, tensors joined without a copy."""
 
 from __future__ import annotations
 
@@ -7,38 +7,20 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tiering.loader.attributes import packed
-from tiering.loader.batches.tensors import concatenate, has_bit, high_bits
+from tiering.loader.adapters import NodeAttributes
+from tiering.loader.batches.tensors import concatenate
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    labels=st.none() | st.lists(st.sampled_from([-1, 0, 1, 2982, 2**28, 2**31, 2**40]), min_size=5, max_size=5),
-    splits=st.lists(st.sets(st.integers(0, 4)), min_size=1, max_size=40),
-)
-def test_classes_and_splits_come_out_of_the_number_they_were_packed_into(labels, splits):
-    if len(splits) > 20 and labels is not None:  # 64 bits hold both
-        labels = [min(label, 2**20) for label in labels]
-    nodes = [np.array(sorted(split), np.int64) for split in splits]
-    table = packed(None if labels is None else np.array(labels), nodes, 5)
-    known = torch.from_numpy(table)
-    assert known.dtype in (torch.int32, torch.int64)
-    for k, split in enumerate(splits):
-        assert set(torch.nonzero(has_bit(known, k)).flatten().tolist()) == split
-    if labels is not None:
-        found = high_bits(known, len(splits))
-        assert found.dtype == torch.int64
-        assert found.tolist() == labels
-
-
-def test_few_splits_and_classes_take_four_bytes_a_node():
-    splits = [np.array([0]), np.array([1]), np.array([2])]
-    assert packed(np.array([-1, 2982, 0]), splits, 3).dtype == np.int32
-    assert packed(np.array([2**28 - 1] * 3), splits, 3).dtype == np.int32
-    assert packed(np.array([2**28] * 3), splits, 3).dtype == np.int64
+@pytest.mark.parametrize("count", [1, 3, 8, 9, 20])
+def test_splits_come_out_of_the_bits_of_a_node(kit, build, count):
+    data, random = kit.small_graph(), np.random.default_rng(count)
+    data.nodes["node"].splits = {f"part{k}": np.flatnonzero(random.random(300) < 0.3) for k in range(count)}
+    graph = build(data).graph
+    found = NodeAttributes(graph, "node", None, splits=True).splits(torch.arange(300))
+    assert list(found) == graph.splits("node")
+    for split, mask in found.items():
+        assert set(torch.nonzero(mask).flatten().tolist()) == set(graph.split(split, "node").tolist())
 
 
 @pytest.mark.parametrize("axis", [0, 1])

@@ -13,7 +13,7 @@ import tiering
 from tiering import cuda
 from tiering.errors import CapabilityError, FormatError, InputError, MissingError
 from tiering.formats.features import FEATURE_DTYPES
-from tiering.loader import MemoryFeatures, TieredFeatures
+from tiering.loader import TieredFeatures
 from tiering.loader.options import ReadOptions
 
 ROW_SIZES = [1, 4, 40, 512, 1024, 1536, 2408, 4096, 5732, 9000]
@@ -39,13 +39,15 @@ def some_ids(rows: int) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("row_bytes", ROW_SIZES)
-@pytest.mark.parametrize(("images", "page"), [(1, 4096), (3, 16384)])
+@pytest.mark.parametrize(("images", "page"), [(1, 512), (1, 4096), (3, 16384)])
 def test_rows_equal_source(kit, build, engine, row_bytes, images, page):
     layout, rows = bytes_layout(kit, build, row_bytes, page=page, images=images)
     features = layout.features("node", engine=engine, depth={1: 1, 4096: 512}.get(row_bytes, 8))
-    assert features.engine == engine
+    verified = layout.features("node", engine=engine, depth=8, verify=True)
+    assert features.engine == engine and features is not verified
     for ids in some_ids(len(rows)):
         np.testing.assert_array_equal(features.gather_numpy(ids), rows[ids])
+        np.testing.assert_array_equal(verified.gather_numpy(ids), rows[ids])
         np.testing.assert_array_equal(features.gather(torch.from_numpy(ids)).numpy(), rows[ids])
 
 
@@ -63,14 +65,12 @@ def test_empty_tiers(kit, build, tiers, rest):
     assert [placed[t]["rows"] for t in ("gpu", "peer", "cpu", "ssd")] == [*tiers, rows - sum(tiers)]
 
 
-@pytest.mark.parametrize("direct", ["auto", "off"])
-def test_direct_modes_read_the_same(kit, build, engine, direct):
+def test_reads_through_the_page_cache(kit, build, engine):
     layout, rows = bytes_layout(kit, build, 4096, images=2)
-    features = layout.features(engine=engine, direct=direct)
+    features = layout.features(engine=engine, direct="off")
     ids = np.random.default_rng(0).integers(0, len(rows), 400)
     np.testing.assert_array_equal(features.gather_numpy(ids), rows[ids])
-    if direct == "off":
-        assert not features.reader.direct
+    assert not features.reader.direct
 
 
 @pytest.mark.parametrize("threads", [1, 3, 7])
@@ -108,13 +108,13 @@ def test_id_dtypes(kit, build, make):
 
 def test_indexing_gathers(kit, build):
     layout, rows = bytes_layout(kit, build, 512)
-    for features in (layout.features(), MemoryFeatures.load(layout.features())):
-        np.testing.assert_array_equal(features[[5, 200, 5]].numpy(), rows[[5, 200, 5]])
-        for wrong in (5, slice(0, 2)):
-            with pytest.raises(InputError, match="ids: expected one dimension"):
-                features[wrong]
-        with pytest.raises(TypeError, match="not iterable"):
-            iter(features)
+    features = layout.features()
+    np.testing.assert_array_equal(features[[5, 200, 5]].numpy(), rows[[5, 200, 5]])
+    for wrong in (5, slice(0, 2)):
+        with pytest.raises(InputError, match="ids: expected one dimension"):
+            features[wrong]
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(features)
 
 
 def test_out_is_filled_and_returned(kit, build):
@@ -153,18 +153,13 @@ def test_counters(kit, build, engine):
     assert cleared["copy_seconds"] == cleared["read_seconds"] == 0.0
 
 
-def test_duplicates_are_read_once(kit, build, engine):
+def test_duplicates_are_read_once_and_whole_sectors_land_without_a_copy(kit, build, engine):
     layout, rows = bytes_layout(kit, build, 4096, tiers=(0, 0, 0))
     features = layout.features(engine=engine)
     ids = np.array([7, 100, 7, 7, 100])
     np.testing.assert_array_equal(features.gather(ids).numpy(), rows[ids])
-    assert features.counters.ssd_reads == 2
-    assert features.counters.ssd_read_bytes == 2 * 4096
-
-
-def test_whole_sectors_land_without_a_copy(kit, build, engine):
-    layout, _ = bytes_layout(kit, build, 4096, tiers=(0, 0, 0))
-    features = layout.features(engine=engine)
+    assert features.counters.ssd_reads == 2 and features.counters.ssd_read_bytes == 2 * 4096
+    features.reset_counters()
     features.gather(np.arange(0, ROWS, 3))
     assert features.counters.ssd_reads_in_place == features.counters.ssd_reads == len(range(0, ROWS, 3))
 
@@ -186,10 +181,6 @@ def test_a_gpu_is_refused_where_there_is_none(kit, build, call, monkeypatch):
     layout = build(kit.small_graph())
     with pytest.raises(CapabilityError, match="this build has no CUDA part, because no nvcc or no GPU was found"):
         getattr(layout, call)(device="cuda")
-
-
-def test_rows_on_the_host_stay_there(kit, build):
-    layout = build(kit.small_graph())
     with pytest.raises(CapabilityError, match="rows arrive in host memory; open it with features"):
         layout.features().gather(np.array([1]), device="cuda")
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tiering.errors import CapabilityError, FormatError, InputError, MissingError
-from tiering.loader import MemoryFeatures
+from tiering.loader.tables.gather import HostRows
 
 
 def again(thing):
@@ -79,8 +79,8 @@ def test_a_layout_that_was_replaced(kit, build):
 def test_what_is_not_pickled(kit, build):
     layout = build(kit.small_graph())
     table = layout.features()
-    with pytest.raises(CapabilityError, match="MemoryFeatures lie in the memory of one process"):
-        pickle.dumps(MemoryFeatures.load(table))
+    with pytest.raises(CapabilityError, match="HostRows lie in the memory of one process"):
+        pickle.dumps(HostRows("here", layout.artifact.type_layout("node"), table.table, 1))
     table.close()
     with pytest.raises(InputError, match="closed"):
         pickle.dumps(table)

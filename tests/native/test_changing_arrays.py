@@ -14,7 +14,8 @@ from benchmarks import csc_edges
 from tiering import native, tiered
 from tiering.artifacts.direct_io import aligned_bytes
 from tiering.errors import TieringError
-from tiering.loader.tables.gather import MemoryFeatures
+from tiering.formats.layout import SsdRows, TypeLayout
+from tiering.loader.tables.gather import HostRows
 
 Race = tuple[np.ndarray[Any, Any], Any, Callable[[], Any]]
 FAR = 1 << 40
@@ -25,8 +26,15 @@ def random_ids(below: int, count: int) -> np.ndarray[Any, Any]:
     return np.random.default_rng(0).integers(0, below, count)
 
 
+def rows_in_memory() -> HostRows:
+    ranges = {"gpu": (0, 0), "peer": (0, 0), "cpu": (0, 2000), "ssd": (2000, 2000)}
+    entry = TypeLayout("node", 2000, 64, "float32", ranges, SsdRows(0, 0, 1, 0))
+    flat = np.ones(2000 * 64, np.float32).view(np.uint8)
+    return HostRows("here", entry, native.TieredTable(256, [0, 0, 2000, 2000], None, [], flat, None), "auto")
+
+
 def gather(out: bool) -> Race:
-    features = MemoryFeatures("node", np.ones((2000, 64), np.float32))
+    features = rows_in_memory()
     ids = random_ids(2000, 100_000)
     rows = np.empty((ids.size, 64), np.float32) if out else None
     return ids, -FAR, lambda: features.gather_numpy(ids, rows)
@@ -34,7 +42,7 @@ def gather(out: bool) -> Race:
 
 def gather_tensors() -> Race:
     torch = pytest.importorskip("torch")
-    features, ids = MemoryFeatures("node", np.ones((2000, 64), np.float32)), random_ids(2000, 100_000)
+    features, ids = rows_in_memory(), random_ids(2000, 100_000)
     out, wanted = torch.empty((ids.size, 64)), torch.from_numpy(ids)
     return ids, -FAR, lambda: features.gather(wanted, out)
 

@@ -1,9 +1,7 @@
 """Training-time side: tiered gather and loader. The only package that imports torch, and only inside functions.
 
-Where to look, from below: `ssd` (how the ssd tier is read), `resident` (tiers in memory), `gather` (rows by rank),
-`batches` (what a loader makes, and who), `background` (stages ahead of training), `loader`; `layout` on top is what
-``tiering.open`` returns for a layout; `tiered_tensor`: tiers of a tensor, without files; `gpu`: the same on a
-GPU; `processes`: several processes that train together.
+From below: `tables` (rows by rank), `batches` (what a loader makes ahead of training), `loader`, `layout` (what
+``tiering.open`` returns for a layout); next to them `gpu`, `processes`, `pyg`, `dgl`; `tiered_tensor` is without files.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from tiering.loader.layout import TieredLayout, open_layout
 from tiering.loader.loader import Loader
 from tiering.loader.processes.peers import PeerGroup
 from tiering.loader.tables.counters import Counters, TierCounters
-from tiering.loader.tables.gather import MemoryFeatures, TieredFeatures
+from tiering.loader.tables.gather import TieredFeatures
 from tiering.loader.tiered_tensor.tensor import TieredTensor
 
 __all__ = [
@@ -21,7 +19,6 @@ __all__ = [
     "Block",
     "Counters",
     "Loader",
-    "MemoryFeatures",
     "PeerGroup",
     "TierCounters",
     "TieredFeatures",

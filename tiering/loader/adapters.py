@@ -1,24 +1,37 @@
-"""Common parts of loaders for PyG and DGL: keywords as options of a `Loader`, adapters of its batches."""
+"""Common parts of loaders for PyG and DGL: their keywords, adapters of batches, attributes of nodes and edges."""
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
+from tiering import cuda
 from tiering.artifacts.manifest import Relation
 from tiering.errors import CapabilityError, InputError
 from tiering.formats.features import EDGE_FEATURES
 from tiering.formats.graph import Graph
-from tiering.loader.attributes import EdgeAttributes, NodeAttributes
+from tiering.formats.graph_checks import checked_labels, checked_range, checked_split
 from tiering.loader.batches.batch import Batch, EdgeRows
 from tiering.loader.batches.targets import Targets
+from tiering.loader.batches.tensors import as_int64, has_bit
 from tiering.loader.gpu.device import Device
+from tiering.loader.gpu.rows import GpuRows
+from tiering.loader.options import FeatureSource
 from tiering.sampling import Sampler
+
+if TYPE_CHECKING:
+    import torch
+
+EDGE_IDS = "edge_ids"
+"""Name of the edge data with the position of each edge in the source, which `import --edge-ids` keeps."""
 
 
 class Adapter(Protocol):
@@ -33,25 +46,21 @@ class Adapter(Protocol):
 
 @dataclass(frozen=True)
 class BatchSource:
-    """The parts of a loader that an adapter of its batches needs."""
+    """The parts of a loader that an adapter of its batches needs; batches lie on `device`, ``None``: the host."""
 
     graph: Graph
     sampler: Sampler
     targets: Targets
     device: Device | None
-    """The GPU on which batches lie; ``None``: the host."""
     edge_rows: EdgeRows
-    """Features of edges; empty unless asked for."""
 
 
 @dataclass(frozen=True)
 class AdaptedBatches(ABC):
     """The contents of another library's batches; makes the adapter of a loader."""
 
-    edge_names: tuple[str, ...] = ()
-    """Edge data to take along."""
-    transform: Callable[[Any], Any] | None = None
-    """Called with each batch, in the background."""
+    edge_names: tuple[str, ...] = ()  # edge data to take along
+    transform: Callable[[Any], Any] | None = None  # called with each batch, in the background
 
     @property
     def edge_positions(self) -> bool:
@@ -72,6 +81,113 @@ class AdaptedBatches(ABC):
         return made if self.transform is None else self.transform(made)
 
 
+class Lookup:
+    """A table whose rows are looked up by int64 ids; the rows arrive where the ids lie.
+
+    For a GPU a kernel reads a copy in page-locked memory, so that the host does not wait. Tables along edges are too
+    large for a copy: if `mapped`, the host fetches the ids and reads the table itself.
+    """
+
+    def __init__(self, table: npt.NDArray[Any], device: Device | None, mapped: bool = False) -> None:
+        self._table, self._device, self._memory = table, device, None
+        if device is None or mapped or not table.size:
+            return
+        with cuda.device_errors(f"a table of {table.nbytes} bytes for {device.name}"):
+            self._memory = cuda.PinnedMemory(device.index, table.nbytes)
+        copy = self._memory.array().view(table.dtype).reshape(table.shape)
+        copy[...] = table
+        ends, row_bytes = [0, 0, len(table), len(table)], table.nbytes // len(table)
+        self._rows = cuda.RowTable(device.index, row_bytes, ends, 0, [], self._memory.address, 0)
+        self._table = copy
+
+    def __call__(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return the rows of `ids`, which must be in range."""
+        import torch
+
+        if self._device is None:
+            return torch.from_numpy(np.take(self._table, ids.numpy(), axis=0))
+        if self._memory is None:
+            return self._device.send(torch.from_numpy(np.take(self._table, ids.cpu().numpy(), axis=0)))
+        dtype = torch.from_numpy(self._table[:0]).dtype
+        rows = self._device.empty((len(ids), *self._table.shape[1:]), dtype)
+        with cuda.device_errors(f"looking up {len(ids)} ids on {self._device.name}"):
+            self._rows.gather(ids.data_ptr(), len(ids), rows.data_ptr(), self._device.current())
+        return rows
+
+
+class NodeAttributes:
+    """Original ids, classes and, on request, splits of the nodes of one type, by rank.
+
+    Memory: 1 byte per node for up to 8 splits; for a GPU all tables lie in page-locked host memory. `FormatError` names
+    an id or a class that is out of range. Cost: one pass over each array.
+    """
+
+    def __init__(self, graph: Graph, node_type: str, device: Device | None, splits: bool) -> None:
+        keys, labels, count = graph.node_keys(node_type), checked_labels(graph, node_type), graph.num_nodes(node_type)
+        if keys is not None:
+            keys = checked_range(keys, count, graph, f"order of node type {node_type!r}")
+        if labels is not None and device is not None and labels.max(initial=0) < 1 << 31:
+            labels = labels.astype(np.int32)
+        self._original, self._labels = (None if known is None else Lookup(known, device) for known in (keys, labels))
+        self._splits = graph.splits(node_type) if splits else []
+        masks = np.zeros(count if self._splits else 0, np.uint8 if len(self._splits) <= 8 else np.int64)
+        for k, split in enumerate(self._splits):
+            masks[checked_split(graph, split, node_type)] |= masks.dtype.type(1 << k)
+        self._masks = Lookup(masks, device)
+
+    def original_ids(self, ranks: torch.Tensor) -> torch.Tensor:
+        """Return the ids of the source, int64."""
+        return ranks if self._original is None else as_int64(self._original(ranks))
+
+    def labels(self, ranks: torch.Tensor) -> torch.Tensor | None:
+        """Return the classes, int64, -1 for none; ``None`` if the type has no labels."""
+        return None if self._labels is None else as_int64(self._labels(ranks))
+
+    def splits(self, ranks: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return per split a mask of the nodes in it, bool."""
+        masks = self._masks(ranks) if self._splits else ranks
+        return {split: has_bit(masks, k) for k, split in enumerate(self._splits)}
+
+
+class EdgeAttributes:
+    """Edge data of one relation, by position in its ``indices``.
+
+    `names`: the wanted keys of `Graph.edge_data`; those that the relation lacks are left out. Features that lie in the
+    tiers come from `features`, all else from the graph's own files.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        relation: Relation,
+        device: Device | None,
+        names: Collection[str],
+        features: FeatureSource | None = None,
+    ) -> None:
+        data = graph.edge_data(relation)
+        self._names, self._features = [name for name in names if name in data], features
+        looked_up = {name: data[name] for name in self._names if name != EDGE_FEATURES or features is None}
+        self._bfloat16 = EDGE_FEATURES in looked_up and data[EDGE_FEATURES].dtype == np.uint16
+        if self._bfloat16:  # torch takes no uint16
+            looked_up[EDGE_FEATURES] = looked_up[EDGE_FEATURES].view(np.int16)
+        self._tables = {name: Lookup(values, device, mapped=True) for name, values in looked_up.items()}
+
+    def __call__(self, positions: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return the data of each edge by name."""
+        return {name: self._of(name, positions) for name in self._names}
+
+    def _of(self, name: str, positions: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        if name in self._tables:
+            values = self._tables[name](positions)
+            return values.view(torch.bfloat16) if name == EDGE_FEATURES and self._bfloat16 else values
+        assert self._features is not None
+        if isinstance(self._features, GpuRows):
+            return self._features.gather(positions, checked=False)  # the sampler's own positions are in range
+        return self._features.gather(positions)
+
+
 class GraphAttributes:
     """Attributes of the graph by node type and by relation, for adapters.
 
@@ -89,6 +205,25 @@ class GraphAttributes:
         self.homogeneous = len(self.nodes) == len(self.edges) == 1
 
 
+def edge_names(graph: Graph, names: Collection[str] | None, ids: bool | None) -> list[str]:
+    """Return the names of a loader's edge data: `names` or all, with the edges' ids in the source if `ids`.
+
+    `ids` ``None``: where `import` kept them. `InputError` if no relation has them.
+    """
+    known = {name: relation for relation in graph.relations for name in graph.edge_data(relation)}
+    wanted = [name for name in known if name != EDGE_IDS] if names is None else list(names)
+    if unknown := [name for name in wanted if name not in known]:
+        raise InputError(
+            f"edge_attrs: no relation has edge data {unknown[0]!r}; there is: {', '.join(known) or 'none'}"
+        )
+    if ids and EDGE_IDS not in known:
+        raise InputError(
+            f"{graph.path}: edge ids: where the edges stood in the source was not kept; import with --edge-ids, or do "
+            "without them"
+        )
+    return wanted + ([EDGE_IDS] if ids or (ids is None and EDGE_IDS in known) else [])
+
+
 def choose_sampler(options: dict[str, Any], replace: bool, weight: str | None, weight_option: str) -> str:
     """Return the name of the sampler that `replace`, a weight, or ``sampler`` asks for; the last leaves `options`.
 
@@ -104,17 +239,13 @@ def choose_sampler(options: dict[str, Any], replace: bool, weight: str | None, w
     return str(options.pop("sampler", None) or ("weighted" if weight else "replacement" if replace else "uniform"))
 
 
-def require_pyg() -> None:
-    """Import PyG; `CapabilityError` says how to get it, or one that serves."""
-    _require("PyG", "torch_geometric", (2, 5), "pyg")
+_LIBRARIES = {"PyG": ("torch_geometric", (2, 5), "pyg"), "DGL": ("dgl", (1, 1, 3), "dgl")}
+"""Package, least version and extra by name."""
 
 
-def require_dgl() -> None:
-    """Import DGL; `CapabilityError` says how to get it, or one that serves."""
-    _require("DGL", "dgl", (1, 1, 3), "dgl")
-
-
-def _require(name: str, package: str, least: tuple[int, ...], extra: str) -> None:
+def require_library(name: str) -> None:
+    """Import ``PyG`` or ``DGL``; `CapabilityError` says how to get it, or one that serves."""
+    package, least, extra = _LIBRARIES[name]
     expected = f"{package} {'.'.join(map(str, least))} or later: pip install 'tiering[{extra}]'"
     try:
         installed = version(package)

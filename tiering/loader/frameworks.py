@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tiering.errors import InputError
-from tiering.loader.adapters import choose_sampler, require_dgl, require_pyg
-from tiering.loader.attributes import edge_names
-from tiering.loader.loader import LayoutTables, Loader
+from tiering.formats.layout import Layout
+from tiering.loader.adapters import choose_sampler, edge_names, require_library
+from tiering.loader.loader import Loader
 from tiering.loader.options import LinkOptions, LoaderOptions, OriginalIds, ReadOptions, group_keywords
 from tiering.loader.original_ids import find_ranks
 from tiering.loader.pyg.arguments import find_input_nodes, find_links, label_links, make_negatives, sampling_keywords
@@ -18,16 +18,27 @@ from tiering.units import parse_fanouts
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from tiering.loader.layout import TieredLayout
     from tiering.loader.options import BatchKeywords, NodeKeywords
     from tiering.loader.pyg.sampler import TieredSampler
     from tiering.loader.pyg.stores import TieredFeatureStore, TieredGraphStore
 
 
 class ForFrameworks:
-    """Methods of `tiering.loader.TieredLayout` for users of PyG and DGL, with the keywords of these."""
+    """Methods of `tiering.loader.TieredLayout` for users of PyG and DGL, with the keywords of these.
+
+    `CapabilityError`: the library is not installed. `InputError`, `MissingError`: an argument does not fit, as of
+    `TieredLayout.loader`; ids are none of the source's; no relation has such edge data.
+    """
+
+    artifact: Layout
+
+    @property
+    def _layout(self) -> TieredLayout:
+        return cast("TieredLayout", self)
 
     def pyg_loader(
-        self: LayoutTables,
+        self,
         split: str | None = "train",
         num_neighbors: Any = (10, 10),
         *,
@@ -49,8 +60,8 @@ class ForFrameworks:
 
         Parameters
         ----------
-        split
-            Split whose nodes are the seeds.
+        split, features, batch_size, shuffle, device, memory, ...
+            As of `TieredLayout.loader`.
         num_neighbors
             As PyG's: per hop, the seeds' own first, for all relations or by relation.
         input_nodes
@@ -69,17 +80,8 @@ class ForFrameworks:
         transform
             Called with each batch, in the background. On a GPU, tensors in what it returns are found in ``Data``,
             dicts, lists and tuples.
-        features, batch_size, shuffle, device, memory, ...
-            As of `TieredLayout.loader`.
-
-        Raises
-        ------
-        CapabilityError
-            If PyG is not installed.
-        InputError, MissingError
-            As of `TieredLayout.loader`; if ids are none of the source's, or no relation has such edge data.
         """
-        require_pyg()
+        require_library("PyG")
         from tiering.loader.pyg.batch import PygBatches
 
         graph, words = self.artifact.graph, {**options}
@@ -87,10 +89,10 @@ class ForFrameworks:
             words["node_type"], words["seeds"] = find_input_nodes(graph, input_nodes, options.get("node_type"))
         words |= {"split": split, **sampling_keywords(graph, num_neighbors, replace, weight_attr, words)}
         names = tuple(edge_names(graph, edge_attrs, return_edge_id))
-        return Loader(self, LoaderOptions.of(features, words), PygBatches(names, transform, masks))
+        return Loader(self._layout, LoaderOptions.of(features, words), PygBatches(names, transform, masks))
 
     def pyg_link_loader(
-        self: LayoutTables,
+        self,
         num_neighbors: Any = (10, 10),
         *,
         edge_label_index: OriginalIds = None,
@@ -121,13 +123,8 @@ class ForFrameworks:
             are a pure function of the seed, the epoch and the batch.
         features, batch_size, shuffle, device, memory, ...
             As of `TieredLayout.link_loader`.
-
-        Raises
-        ------
-        CapabilityError, InputError, MissingError
-            As of `pyg_loader`.
         """
-        require_pyg()
+        require_library("PyG")
         from tiering.loader.pyg.batch import PygBatches
 
         graph, words, negatives = self.artifact.graph, {**options}, make_negatives(neg_sampling)
@@ -136,10 +133,10 @@ class ForFrameworks:
         words |= sampling_keywords(graph, num_neighbors, replace, weight_attr, words)
         names = tuple(edge_names(graph, edge_attrs, return_edge_id))
         asked = LoaderOptions.of(features, words, LinkOptions(relation, pairs, negatives))
-        return Loader(self, asked, PygBatches(names, transform, masks, label))
+        return Loader(self._layout, asked, PygBatches(names, transform, masks, label))
 
     def pyg_stores(
-        self: LayoutTables, ids: str = "original", *, masks: bool = True, **options: Any
+        self, ids: str = "original", *, masks: bool = True, **options: Any
     ) -> tuple[TieredFeatureStore, TieredGraphStore]:
         """Return the ``(FeatureStore, GraphStore)`` that PyG's own loaders take as ``data``.
 
@@ -164,24 +161,17 @@ class ForFrameworks:
         graph_store : torch_geometric.data.GraphStore
             ``(row, colptr)``, int64. With ``original`` ids each request renumbers the relation, which takes 8 bytes of
             memory per edge. Nothing of it is needed with `pyg_sampler`.
-
-        Raises
-        ------
-        CapabilityError
-            If PyG is not installed.
-        InputError
-            If `ids` is neither of the two.
         """
-        require_pyg()
+        require_library("PyG")
         from tiering.loader.pyg.stores import TieredFeatureStore, TieredGraphStore
 
         (reading,) = group_keywords("pyg_stores", (ReadOptions,), options)
-        features = TieredFeatureStore(self, ids, masks, reading)
+        features = TieredFeatureStore(self._layout, ids, masks, reading)
         features.open()
-        return features, TieredGraphStore(self, ids)
+        return features, TieredGraphStore(self._layout, ids)
 
     def pyg_sampler(
-        self: LayoutTables,
+        self,
         num_neighbors: Any = (10, 10),
         *,
         ids: str = "original",
@@ -203,23 +193,16 @@ class ForFrameworks:
             ``original`` or ``rank``, as of the stores.
         seed
             Seed of the run, 0 to 2^64 - 1.
-
-        Raises
-        ------
-        CapabilityError
-            If PyG is not installed; from the sampler, if it is given time stamps.
-        InputError
-            If an argument does not fit.
         """
-        require_pyg()
+        require_library("PyG")
         from tiering.loader.pyg.sampler import TieredSampler
 
         words = sampling_keywords(self.artifact.graph, num_neighbors, replace, weight_attr, {})
         words["fanouts"] = parse_fanouts(words["fanouts"], "num_neighbors")
-        return TieredSampler(self, SamplingOptions(seed=seed, **words), ids)
+        return TieredSampler(self._layout, SamplingOptions(seed=seed, **words), ids)
 
     def dgl_loader(
-        self: LayoutTables,
+        self,
         split: str | None = "train",
         fanouts: Any = (10, 10),
         *,
@@ -238,8 +221,8 @@ class ForFrameworks:
 
         Parameters
         ----------
-        split
-            Split whose nodes are the seeds.
+        split, features, batch_size, shuffle, device, memory, ...
+            As of `TieredLayout.loader`.
         fanouts
             As DGL's: one per layer, the input layer's first (the reverse of `TieredLayout.loader`'s), for all relations
             or by relation.
@@ -251,17 +234,8 @@ class ForFrameworks:
             Names in ``blocks[0].srcdata`` and ``blocks[-1].dstdata``; ``dgl.NID`` are ids of the source.
         edge_attrs, return_edge_id, transform
             As of `pyg_loader`; edges' ids are ``dgl.EID``, edge data keeps its names, such as ``feat``.
-        features, batch_size, shuffle, device, memory, ...
-            As of `TieredLayout.loader`.
-
-        Raises
-        ------
-        CapabilityError
-            If DGL is not installed.
-        InputError, MissingError
-            As of `pyg_loader`.
         """
-        require_dgl()
+        require_library("DGL")
         from tiering.loader.dgl.batch import DglBatches
 
         graph, words = self.artifact.graph, {**options}
@@ -279,4 +253,5 @@ class ForFrameworks:
             words |= {"node_type": node_type, "seeds": find_ranks(graph, node_type, ids, "indices")}
         words |= {"split": split, "fanouts": list(reversed(fanouts))}
         names = tuple(edge_names(graph, edge_attrs, return_edge_id))
-        return Loader(self, LoaderOptions.of(features, words), DglBatches(names, transform, feature_name, label_name))
+        batches = DglBatches(names, transform, feature_name, label_name)
+        return Loader(self._layout, LoaderOptions.of(features, words), batches)

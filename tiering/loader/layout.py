@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import MutableMapping
-from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, MutableMapping
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
-import numpy as np
+import numpy.typing as npt
 
 from tiering.artifacts.artifact import VerifyReport
-from tiering.artifacts.manifest import Manifest, Relation
+from tiering.artifacts.manifest import Relation
 from tiering.artifacts.problems import Problem
 from tiering.description import Described, Part
 from tiering.errors import MissingError
@@ -36,8 +35,25 @@ if TYPE_CHECKING:
     from tiering.loader.options import BatchKeywords, NodeKeywords, RowKeywords
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _forward(method: Callable[Concatenate[Any, P], T], owner: str = "graph") -> Callable[Concatenate[Any, P], T]:
+    """Return a method of the layout that calls one of its graph, or of another part."""
+
+    @wraps(method)
+    def forward(layout: Any, /, *args: P.args, **keywords: P.kwargs) -> T:
+        return method(getattr(layout, owner), *args, **keywords)
+
+    return forward
+
+
 class TieredLayout(ForFrameworks, Described):
     """An open layout. Ids everywhere are ranks; `new_to_old` maps them to the ids of the source.
+
+    `num_nodes`, `num_edges`, `num_classes`, `csc`, `new_to_old`, `old_to_new` and `labels` are methods of the
+    reordered graph (`tiering.formats.graph.Graph`), `summary` of the layout on disk.
 
     Opening reads the manifest only; the first `features` of a type loads its memory tiers. Close it, or use it as a
     context manager, to give memory and descriptors back at a known time.
@@ -46,25 +62,12 @@ class TieredLayout(ForFrameworks, Described):
     def __init__(self, artifact: Layout) -> None:
         self.artifact = artifact
         """The layout on disk."""
+        self.path, self.manifest, self.digest = artifact.path, artifact.manifest, artifact.digest
+        """Its directory, its manifest, and the manifest's digest."""
         self.buffers: MutableMapping[Any, SsdBuffer] = WeakValueDictionary()
         """Buffers in front of the ssd tier, of the loaders that exist."""
         self._tables: dict[tuple[Any, ...], TieredFeatures | GpuFeatures] = {}
         self._lock = ForkLock()
-
-    @property
-    def path(self) -> Path:
-        """Directory of the layout."""
-        return self.artifact.path
-
-    @property
-    def manifest(self) -> Manifest:
-        """The layout's manifest."""
-        return self.artifact.manifest
-
-    @property
-    def digest(self) -> str:
-        """Digest of the manifest."""
-        return self.artifact.digest
 
     @property
     def graph(self) -> Graph:
@@ -77,6 +80,11 @@ class TieredLayout(ForFrameworks, Described):
         return self.graph.node_types
 
     @property
+    def relations(self) -> list[Relation]:
+        """(source type, name, destination type) of each relation."""
+        return self.graph.relations
+
+    @property
     def feature_types(self) -> list[str]:
         """Node types that have features."""
         return self.artifact.feature_types
@@ -86,44 +94,20 @@ class TieredLayout(ForFrameworks, Described):
         """Relations whose edges have features in the tiers."""
         return self.artifact.edge_feature_relations
 
-    @property
-    def relations(self) -> list[Relation]:
-        """(source type, name, destination type) of each relation."""
-        return self.graph.relations
-
     def feature_dim(self, node_type: str) -> int:
         """Return the elements per feature row of a type. Opens nothing."""
         return self.artifact.type_layout(node_type).dim
 
-    def num_nodes(self, node_type: str | None = None) -> int:
-        """Return the number of nodes of a type, by default of all types."""
-        return self.graph.num_nodes(node_type)
+    num_nodes = _forward(Graph.num_nodes)
+    num_edges = _forward(Graph.num_edges)
+    num_classes = _forward(Graph.num_classes)
+    csc = _forward(Graph.csc)
+    new_to_old = _forward(Graph.new_to_old)
+    old_to_new = _forward(Graph.old_to_new)
+    labels = _forward(Graph.labels)
+    summary = _forward(Layout.summary, "artifact")
 
-    def num_edges(self, relation: Relation | str | None = None) -> int:
-        """Return the number of edges of a relation, by default of all relations."""
-        return self.graph.num_edges(relation)
-
-    def num_classes(self, node_type: str | None = None) -> int | None:
-        """Return the number of classes; ``None`` without labels."""
-        return self.graph.num_classes(node_type)
-
-    def csc(self, relation: Relation | str | None = None) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Return ``(indptr, indices)`` of a relation in ranks; see `tiering.formats.graph.Graph.csc`."""
-        return self.graph.csc(relation)
-
-    def new_to_old(self, node_type: str | None = None) -> np.ndarray[Any, Any]:
-        """Return the original id of each rank."""
-        return self.graph.new_to_old(node_type)
-
-    def old_to_new(self, node_type: str | None = None) -> np.ndarray[Any, Any]:
-        """Return the rank of each original id."""
-        return self.graph.old_to_new(node_type)
-
-    def labels(self, node_type: str | None = None) -> np.ndarray[Any, Any] | None:
-        """Return the class by rank, int64 with -1 for none; ``None`` if the type has no labels."""
-        return self.graph.labels(node_type)
-
-    def split(self, name: str = "train", node_type: str | None = None) -> np.ndarray[Any, Any]:
+    def split(self, name: str = "train", node_type: str | None = None) -> npt.NDArray[Any]:
         """Return the ranks of a split's nodes, in the order of the source."""
         return self.graph.split(name, node_type)
 
@@ -141,10 +125,9 @@ class TieredLayout(ForFrameworks, Described):
         a GPU: those that `where` says).
         """
         index = where.index
-        key: tuple[Any, ...] = (node_type, reading, preloaded, group)
-        if index is not None:  # one table, preloaded or not: the memory of a GPU does not hold a gpu tier twice
-            group = find_group(where.peers)
-            key = (node_type, reading, index, where.max_sms, group)
+        group = group if index is None else find_group(where.peers)
+        # On a GPU one table, preloaded or not: its memory does not hold a gpu tier twice.
+        key = (node_type, reading, group, index, preloaded if index is None else where.max_sms)
         with self._lock:
             table = self._tables.get(key)
             if table is None or table.closed:
@@ -165,10 +148,8 @@ class TieredLayout(ForFrameworks, Described):
         ----------
         node_type
             May be left out where one type has features.
-        engine, depth, direct, threads, verify
-            See `tiering.loader.options.ReadOptions`.
-        device, max_sms, peers
-            See `tiering.loader.options.DeviceOptions`.
+        engine, depth, direct, threads, verify, device, max_sms, peers
+            See `tiering.loader.options.ReadOptions` and `tiering.loader.options.DeviceOptions`.
 
         Raises
         ------
@@ -191,19 +172,9 @@ class TieredLayout(ForFrameworks, Described):
     ) -> TieredFeatures | GpuFeatures:
         """Return the tiered rows of a relation's edge features, a table as of `features`.
 
-        Its ids are positions in the relation's ``indices`` (`csc`), as of `Batch.positions`.
-
-        Parameters
-        ----------
-        relation
-            As in `tiering.formats.graph.Graph.relation`; may be left out where the edges of one have features.
-        engine, depth, direct, threads, verify, device, max_sms, peers
-            As of `features`.
-
-        Raises
-        ------
-        MissingError, CapabilityError, BudgetError
-            As of `features`; if no features of these edges are in the tiers.
+        Its ids are positions in the relation's ``indices`` (`csc`), as of `Batch.positions`. `relation`: as in
+        `tiering.formats.graph.Graph.relation`; may be left out where the edges of one have features. `MissingError`: no
+        features of these edges are in the tiers.
         """
         groups = group_keywords("edge_features", (ReadOptions, DeviceOptions), options)
         return self.open_table(self.artifact.edge_table(relation), *groups)
@@ -226,28 +197,23 @@ class TieredLayout(ForFrameworks, Described):
             Neighbours per hop, the seeds' own hop first, in any form of `tiering.units.parse_fanouts`. ``pinsage``: how
             many of the most visited nodes; ``ladies``: nodes per layer.
         batch_size, frontier, sampler, seed, num_walks, walk_length, restart, metapaths
-            See `tiering.sampling.SamplingOptions`. Samplers ``uniform``, ``replacement``, ``weighted`` and ``full`` are
-            `tiering.sampling.NeighborSampler`, ``pinsage`` is `tiering.sampling.RandomWalkSampler`, ``ladies`` is
-            `tiering.sampling.LayerSampler`; the last two give their edges weights.
+            See `tiering.sampling.SamplingOptions`. ``pinsage`` and ``ladies`` give their edges weights.
         features
             ``tiers``; ``memory`` (all rows are first read into memory); an object with ``gather(ids)``, or one per node
             type; ``None`` for the structure alone. Batches are the same, bit for bit.
         engine, depth, direct, threads, verify
             See `tiering.loader.options.ReadOptions`.
         device, max_sms, peers
-            See `tiering.loader.options.DeviceOptions`. On a GPU, sampling and gathering run on streams of their own,
-            ahead of training.
+            See `tiering.loader.options.DeviceOptions`.
         memory, window, ssd_model
-            Memory and lookahead; see `tiering.loader.options.MemoryOptions`.
+            See `tiering.loader.options.MemoryOptions`.
         workers, prefetch, in_order, progress, edge_positions, edge_features, sample_on
             See `tiering.loader.options.PipelineOptions`.
 
         Raises
         ------
-        InputError
-            If the split is empty or an argument does not fit.
-        MissingError
-            If there is no such split.
+        InputError, MissingError
+            If the split is empty or does not exist, or an argument does not fit.
         CapabilityError
             If `device` or `engine` is not available.
         """
@@ -279,11 +245,6 @@ class TieredLayout(ForFrameworks, Described):
         fanouts, features, shuffle, drop_last, ...
             As of `loader`; ``batch_size`` is in links. There is no split, and batches have no `Batch.y`.
 
-        Raises
-        ------
-        InputError, MissingError, CapabilityError
-            As of `loader`.
-
         Notes
         -----
         The edges that are predicted are among those that nodes aggregate over, if the graph has them.
@@ -296,10 +257,6 @@ class TieredLayout(ForFrameworks, Described):
     def problems(self, level: str = "header", threads: int = 1) -> list[Problem]:
         """Return every problem of the layout on disk; see `tiering.artifacts.artifact.Artifact.problems`."""
         return self.artifact.problems(level, VerifyReport(threads))
-
-    def summary(self) -> dict[str, Any]:
-        """Return what ``tiering info --json`` prints."""
-        return self.artifact.summary()
 
     def describe(self) -> list[Part]:
         """Return what ``tiering info`` prints: the rows of each tier, and the graph."""
@@ -315,9 +272,7 @@ class TieredLayout(ForFrameworks, Described):
     def __enter__(self) -> TieredLayout:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:

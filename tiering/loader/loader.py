@@ -2,64 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tiering import cuda
-from tiering.artifacts.manifest import Relation, relation_key
+from tiering.artifacts.manifest import relation_key
 from tiering.description import Described, Fields, Part
 from tiering.errors import CapabilityError, InputError
 from tiering.formats.graph_checks import checked_labels
-from tiering.formats.layout import Layout
 from tiering.loader.adapters import AdaptedBatches, BatchSource
 from tiering.loader.batches.batch import EdgeRows
 from tiering.loader.batches.host import HostBatches
 from tiering.loader.batches.lookahead import Lookahead
 from tiering.loader.batches.pipeline import StageTimes, run_stages
 from tiering.loader.batches.stats import LoaderStats, collect
-from tiering.loader.batches.targets import Plan, make_targets
+from tiering.loader.batches.targets import make_targets
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
-from tiering.loader.mapped import check_mapped, mapped_files
-from tiering.loader.memory import decide_memory
-from tiering.loader.options import DeviceOptions, FeatureSource, LoaderOptions, ReadOptions
+from tiering.loader.memory import check_mapped, decide_memory, mapped_files
+from tiering.loader.options import FeatureSource, LoaderOptions
 from tiering.loader.process import require_torch
 from tiering.loader.processes.machine import find_rank, host_group
-from tiering.loader.processes.peers import PeerGroup, find_group
-from tiering.loader.tables.gather import MemoryFeatures
-from tiering.loader.tables.rows import FeatureRows
-from tiering.loader.tables.ssd_buffer import SsdBuffer
+from tiering.loader.processes.peers import find_group
+from tiering.loader.tables.gather import FeatureRows, TieredFeatures
 from tiering.progress import progress
 from tiering.sampling import SampledBatch, make_sampler
 
 if TYPE_CHECKING:
-    from tiering.loader.tables.gather import TieredFeatures
+    from tiering.loader.layout import TieredLayout
 
-_HOST = DeviceOptions()
-_KEPT_SHARE = 1 / 16
-"""Share of a GPU's free memory for batches that are sampled long before their turn; others are sampled again."""
-_LINE = 16
-"""Batches between two changes of the live line."""
-
-
-class LayoutTables(Protocol):
-    """The part of an open layout that its loaders use."""
-
-    artifact: Layout
-    buffers: MutableMapping[Any, SsdBuffer]
-
-    def open_table(
-        self,
-        node_type: str,
-        reading: ReadOptions,
-        where: DeviceOptions,
-        preloaded: bool = False,
-        group: PeerGroup | None = None,
-    ) -> FeatureSource:
-        """Return the rows of a node type by rank; the same arguments give the same table."""
+_KEPT_SHARE = 1 / 16  # of a GPU's free memory for batches sampled long before their turn; others are sampled again
+_LINE = 16  # batches between two changes of the live line
 
 
 class Loader(Described):
@@ -71,7 +47,7 @@ class Loader(Described):
     converts each batch in the background.
     """
 
-    def __init__(self, layout: LayoutTables, options: LoaderOptions, adapted: AdaptedBatches | None = None) -> None:
+    def __init__(self, layout: TieredLayout, options: LoaderOptions, adapted: AdaptedBatches | None = None) -> None:
         require_torch()
         import_module("torch")  # now, not in the first batch; its memory counts where a budget is measured
         self.layout, self.options, self._adapted = layout, options, adapted
@@ -80,17 +56,21 @@ class Loader(Described):
             graph.verify_reads()
         self.targets = make_targets(graph, options.seeds, options.sampling, options.links)
         """The nodes or links that batches are made for."""
+        self.node_type, self.batch_size = self.targets.node_type, options.sampling.batch_size
+        """Type of the seeds (of links that of their destinations), and seeds per batch."""
         self.rank = find_rank(options.seeds.rank, options.seeds.world_size)
         """Rank and world size of this process."""
         self.sampling, self.node_sampler = options.sampling, make_sampler(graph, options.sampling)
         """Options of sampling, and the sampler. (Lightning takes an object's `sampler` for torch's.)"""
+        self.relations = list(self.node_sampler.edge_relations)
+        """Relations of the edges in a batch: the graph's own; with random walks, one per metapath."""
         pipeline = options.pipeline
         self._edge_positions = bool(
             pipeline.edge_positions or pipeline.edge_features or (adapted is not None and adapted.edge_positions)
         )
         if self._edge_positions:
             self.node_sampler.check_positions()
-        self._first_plan: Plan | None = self.targets.plan(0)  # until its epoch begins
+        self._plans = {0: self.targets.plan(0)}  # until its epoch begins
         self._gpu_sampler = self._find_gpu_sampler()  # before the features: its memory counts, too
         self.edge_features = self._find_edge_features()
         """Sources of the features of edges by relation; empty where none are asked for."""
@@ -103,7 +83,7 @@ class Loader(Described):
             graph.finish_reads()  # files that are too large to be compared before they are used
         self._mapped = list(mapped_files(graph))
         self._times, self._next_epoch = StageTimes(), 0
-        if not self._share(len(self._first_plan)):  # nonsense shows now, not in the first epoch
+        if not self._share(len(self._plans[0])):  # nonsense shows now, not in the first epoch
             raise InputError(
                 f"drop_last: {self.targets!r} make fewer batches of {self.batch_size} than there are processes "
                 f"({self.rank.world_size}); use smaller batches"
@@ -115,22 +95,7 @@ class Loader(Described):
                 "a loader whose batches arrive on a GPU cannot be pickled, because that GPU's memory belongs to one "
                 "process; pickle the layout, and make the loader in the other process"
             )
-        return _remake, (self.layout, self.options, self._adapted, self._next_epoch)
-
-    @property
-    def node_type(self) -> str:
-        """Type of the seeds; of links that of their destinations."""
-        return self.targets.node_type
-
-    @property
-    def batch_size(self) -> int:
-        """Seeds per batch."""
-        return self.sampling.batch_size
-
-    @property
-    def relations(self) -> list[Relation]:
-        """Relations of the edges in a batch: the graph's own; with random walks, one per metapath."""
-        return list(self.node_sampler.edge_relations)
+        return Loader, (self.layout, self.options, self._adapted), {"_next_epoch": self._next_epoch}
 
     def __len__(self) -> int:
         """Return the number of batches per epoch of this process."""
@@ -155,7 +120,7 @@ class Loader(Described):
         StageError
             In the consumer's loop, if sampling or extraction fails in the background; its cause is the error itself.
         """
-        plan, batches = self._take_plan(epoch), self._batches
+        plan, batches = self._plans.pop(epoch, None) or self.targets.plan(epoch), self._batches
         order = self._share(len(plan))
         ahead = int(self.options.pipeline.workers + self.options.pipeline.prefetch)
         with batches.stages(plan, epoch, order) as (first, *rest):
@@ -199,31 +164,24 @@ class Loader(Described):
         buffer = None if ahead is None or ahead.buffer is None else ahead.buffer.counters()
         return collect(self._times, self.counters(), buffer, int(self.options.pipeline.workers))
 
-    def _take_plan(self, epoch: int) -> Plan:
-        """Return the batches of an epoch that begins."""
-        if epoch != 0 or self._first_plan is None:
-            return self.targets.plan(epoch)
-        plan, self._first_plan = self._first_plan, None
-        return plan
-
     def _find_features(self) -> dict[str, FeatureSource]:
         """Return one source of rows for each node type that has features."""
         features, artifact, reading = self.options.features, self.layout.artifact, self.options.reading
         if features is None:
             return {}
         if features == "memory":
-            tables = {t: self.layout.open_table(t, reading, _HOST) for t in artifact.feature_types}
-            return {t: MemoryFeatures.load(cast("TieredFeatures", table)) for t, table in tables.items()}
+            return {t: TieredFeatures(artifact, t, reading, preloaded=True) for t in artifact.feature_types}
         if not isinstance(features, str) or features != "tiers":
             return _user_features(features, artifact.graph.node_types)
         where = self.options.device
         group = host_group(where.peers, self.rank)
-        rows = {t: self.layout.open_table(t, reading, where, group=group) for t in artifact.feature_types}
+        rows: dict[str, FeatureSource] = {
+            t: self.layout.open_table(t, reading, where, group=group) for t in artifact.feature_types
+        }
         cold = [t for t in rows if artifact.type_layout(t).rows("ssd")]
         if not cold or self.options.memory.memory == "tiers":
             return rows
-        gpu, plan = self._gpu_sampler, self._first_plan
-        assert plan is not None
+        gpu, plan = self._gpu_sampler, self._plans[0]
         kept = None if gpu is None else int(_KEPT_SHARE * cuda.free_bytes(gpu.device.index))
 
         def draw() -> SampledBatch:
@@ -297,19 +255,13 @@ class Loader(Described):
 
     def _rows_from(self) -> str:
         """Return where feature rows come from, in words."""
-        features, artifact = self.options.features, self.layout.artifact
-        if features is None:
-            return "none: the structure alone"
+        features = self.options.features
         if not isinstance(features, str):
-            return "from tables of the caller"
-        if features == "memory":
-            return "from memory, all tiers read first"
+            return "none: the structure alone" if features is None else "from tables of the caller"
         if self.lookahead is not None:
-            chosen = self.lookahead.choice
-            return "from the tiers; those on SSD read ahead of the batches" + ("" if chosen is None else f", {chosen}")
-        if not any(artifact.type_layout(t).rows("ssd") for t in artifact.feature_types):
-            return "from the tiers, none on SSD"
-        alone = self.options.memory.memory == "tiers"
+            chosen = "" if self.lookahead.choice is None else f", {self.lookahead.choice}"
+            return f"from the tiers; those on SSD read ahead of the batches{chosen}"
+        alone = features == "tiers" and self.options.memory.memory == "tiers"
         return f"from the tiers; those on SSD read {'by each batch' if alone else 'into memory first'}"
 
     def __repr__(self) -> str:
@@ -317,12 +269,6 @@ class Loader(Described):
             f"<Loader {self.targets!r}, {len(self)} batches of {self.batch_size}, sampler {self.sampling.sampler}, "
             f"fanouts {self.node_sampler.fanouts}, frontier {self.node_sampler.frontier}>"
         )
-
-
-def _remake(layout: LayoutTables, options: LoaderOptions, adapted: AdaptedBatches | None, next_epoch: int) -> Loader:
-    loader = Loader(layout, options, adapted)
-    loader._next_epoch = next_epoch
-    return loader
 
 
 def _user_features(features: Any, types: list[str]) -> dict[str, FeatureSource]:

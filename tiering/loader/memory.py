@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import mmap
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
+from tiering.artifacts.artifact import Artifact
+from tiering.errors import FormatError
 from tiering.formats.layout import Layout
-from tiering.loader.mapped import mapped_files
 from tiering.loader.options import LoaderOptions
 from tiering.loader.processes.machine import MachineProcesses, ProcessRank
 from tiering.loader.processes.peers import PeerGroup
-from tiering.loader.tables.preload import preload_bytes
+from tiering.loader.tables.ssd import preload_bytes
 from tiering.memory import Budget, parse_memory
 from tiering.sampling import SampledBatch
 
-_MAPPED_SHARE = 1 / 3
-"""Share of memory for files that sampling reads through the page cache."""
+_MAPPED_SHARE = 1 / 3  # of memory, for files that sampling reads through the page cache
 
 
 @dataclass(frozen=True)
 class MemoryDecision:
-    """The memory of a loader with rows on SSD, and its use; with several processes of a machine, of all together."""
+    """The memory of a loader with rows on SSD, and its use; with several processes of a machine, of all together.
+
+    `preload`: all rows of the ssd tier fit, and are read into memory at first. `output_bytes`: of batches that are
+    ready or in the consumer's hands. `mapped_bytes`: of files that sampling reads through the page cache. `workers`:
+    threads that sample. `kept_bytes`: most memory for batches sampled ahead; ``None``: a share of the budget.
+    `machine`: processes that have one buffer; the first owns it and reads for all.
+    """
 
     preload: bool
-    """Whether all rows of the ssd tier fit, and are read into memory at first."""
     budget: Budget
     output_bytes: int
-    """Host memory of batches that are ready or in the consumer's hands."""
     mapped_bytes: int
-    """Bytes of files that sampling reads through the page cache, which gets a share of what the smallest buffer
-    leaves."""
     workers: int
-    """Threads that sample."""
     kept_bytes: int | None
-    """Memory for batches sampled ahead, at most; ``None``: a share of the budget."""
     machine: MachineProcesses | None
-    """The processes that have one buffer; the first owns it and reads for all."""
 
 
 def page_cache_for(mapped: int, room: int) -> int:
@@ -54,18 +54,10 @@ def decide_memory(
     targets: str,
     gpu_kept_bytes: int | None,
 ) -> MemoryDecision:
-    """Decide how a loader uses its memory; `group`: processes that share host memory, which all decide the same.
+    """Decide how a loader with rows of the types `cold` on SSD uses its memory.
 
-    Parameters
-    ----------
-    draw
-        Samples a batch, from which the memory of all is estimated.
-    cold
-        Node types with rows on SSD.
-    targets
-        What batches are made for, the same in all processes of the group.
-    gpu_kept_bytes
-        With a sampler on a GPU: its memory for batches sampled ahead; else ``None``.
+    `draw` samples a batch, from which the memory of all is estimated. `group`: processes that share host memory, which
+    decide the same for the same `targets`. `gpu_kept_bytes`: with a sampler on a GPU, `MemoryDecision.kept_bytes`.
     """
     memory, on_gpu, machine = options.memory.memory, options.device.index is not None, None
     budget, mapped, workers, sample = parse_memory(memory), 0, 1, draw()
@@ -76,8 +68,12 @@ def decide_memory(
     work = outputs + (2 * workers + 2) * 4 * sample.nbytes
     rows = sum(preload_bytes(layout, t, options.reading) for t in cold)
     if group is not None:
-        needs = {"outputs": outputs, "work": work, "rows": rows}
-        machine = MachineProcesses.meet(group, rank, _shared_facts(layout, options, targets), needs)
+        same = {
+            "layout": layout.digest, "targets": targets,
+            "shuffle": bool(options.seeds.shuffle), "drop_last": bool(options.seeds.drop_last),
+            "sampling": repr(options.sampling), "window": str(options.memory.window), "reading": repr(options.reading),
+        }  # fmt: skip
+        machine = MachineProcesses.meet(group, rank, same, {"outputs": outputs, "work": work, "rows": rows})
         budget, outputs, work = machine.budget(memory), machine.total("outputs"), machine.total("work")
         rows = machine.most("rows")
     elif on_gpu and memory == "auto":  # the other processes lock as much
@@ -88,10 +84,23 @@ def decide_memory(
     return MemoryDecision(fits, budget, outputs, mapped, workers, gpu_kept_bytes, machine)
 
 
-def _shared_facts(layout: Layout, options: LoaderOptions, targets: str) -> dict[str, Any]:
-    """Return what must be equal in loaders that several processes make together, JSON types by name."""
-    return {
-        "layout": layout.digest, "targets": targets,
-        "shuffle": bool(options.seeds.shuffle), "drop_last": bool(options.seeds.drop_last),
-        "sampling": repr(options.sampling), "window": str(options.memory.window), "reading": repr(options.reading),
-    }  # fmt: skip
+def mapped_files(artifact: Artifact) -> Iterator[tuple[Path, mmap.mmap]]:
+    """Yield the files of an artifact, and of its parts, that are mapped by now."""
+    for name, array in artifact.manifest.arrays.items():
+        if isinstance(mapping := getattr(array, "_mmap", None), mmap.mmap):
+            yield artifact.path / name, mapping
+    for part in artifact.parts().values():
+        yield from mapped_files(part)
+
+
+def check_mapped(files: Sequence[tuple[Path, mmap.mmap]]) -> None:
+    """Raise `FormatError` if a file is shorter than its mapping: touching the missing part would end the process.
+
+    Cost: at most a microsecond per file. A file that shrinks later is not noticed.
+    """
+    for path, mapping in files:
+        if (size := mapping.size()) < len(mapping):
+            raise FormatError(
+                f"{path}: truncated while it was in use: expected {len(mapping)} bytes, found {size}; "
+                "make the artifact again"
+            )

@@ -50,7 +50,7 @@ class NodeIds:
         return checked_range(nodes, self._graph.num_nodes(node_type), self._graph, f"{name} of node type {node_type!r}")
 
     def _checked(self, node_type: str, nodes: Any, what: str) -> Ids:
-        array = np.asarray(nodes.detach().cpu().numpy() if hasattr(nodes, "detach") else nodes)
+        array = as_array(nodes)
         count, meaning = self._graph.num_nodes(node_type), _MEANING[self.kind]
         if array.dtype == np.bool_:
             if array.shape != (count,):
@@ -66,6 +66,11 @@ class NodeIds:
             at = int(np.flatnonzero((ids < 0) | (ids >= count))[0])
             raise InputError(f"{what}: entry {at} is {ids[at]}; expected {meaning} of {node_type!r}, 0 .. {count - 1}")
         return ids
+
+
+def as_array(values: Any) -> npt.NDArray[Any]:
+    """Return a tensor on any device, an array or a list as a NumPy array."""
+    return np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
 
 
 def find_ranks(graph: Graph, node_type: str, nodes: Any, what: str) -> Ids:

@@ -19,22 +19,14 @@ from tiering.readahead.disk_speed import DiskSpeed
 
 Ids = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint32]
-UNLIMITED = 1 << 30
-"""A window of as many parts as fit the buffer."""
-KNOWN_SHARE = 0.05
-"""Share of the memory for batches sampled ahead, and twice as much for the numbers and slots of their rows."""
-THINNED = 8
-"""Runs of rows of which one is simulated to choose a window: so many times more batches in the same time."""
-_RUN, _RUNS = 1 << 20, 256
-"""Bytes of a run; number of runs below which all are simulated."""
-_HORIZON = 8
-"""Parts known behind a round, at most, as a multiple of the window: each is looked at in every round."""
-_PLANNED = 3
-"""Windows that are planned or copied at the same time, in addition to the open one."""
-_WINDOWS = 4
-"""Least windows in the sampled batches: the ends of fewer would count for too much."""
-_WORSE = 1.1
-"""Ratio to the best at which smaller windows are no longer tried."""
+UNLIMITED = 1 << 30  # a window of as many parts as fit the buffer
+KNOWN_SHARE = 0.05  # of the memory for batches sampled ahead, and twice as much for the numbers and slots of their rows
+THINNED = 8  # runs of rows of which one is simulated to choose a window: so many times more batches in the same time
+_RUN, _RUNS = 1 << 20, 256  # bytes of a run; number of runs below which all are simulated
+_HORIZON = 8  # parts known behind a round, at most, as a multiple of the window: each is looked at in every round
+_PLANNED = 3  # windows that are planned or copied at the same time, in addition to the open one
+_WINDOWS = 4  # least windows in the sampled batches: the ends of fewer would count for too much
+_WORSE = 1.1  # ratio to the best at which smaller windows are no longer tried
 
 
 @dataclass(frozen=True)
@@ -42,10 +34,8 @@ class SsdTables:
     """The rows of the ssd tier of some node types, in the order of their pages."""
 
     types: list[str]
-    rows: list[tuple[int, int, int, int, int]]
-    """Rows, bytes of a row, first page, stride and rows per page of each type."""
-    begins: list[int]
-    """First rank on SSD of each type."""
+    rows: list[tuple[int, int, int, int, int]]  # rows, bytes of a row, first page, stride, rows per page of each type
+    begins: list[int]  # first rank on SSD of each type
     page_bytes: int
     images: int
 
@@ -88,12 +78,14 @@ class SsdTables:
 
     def row_bytes_of(self, rows: Rows) -> dict[int, int]:
         """Return the number of `rows` by bytes of a row."""
-        ends = np.cumsum([count for count, *_ in self.rows])
-        found = np.bincount(np.searchsorted(ends, rows, "right"), minlength=len(self.rows))
-        sizes: dict[int, int] = {}
-        for (_, row_bytes, *_), count in zip(self.rows, found, strict=True):
-            sizes[row_bytes] = sizes.get(row_bytes, 0) + int(count)
-        return sizes
+        bytes_of = self.row_sizes(rows)
+        return {row_bytes: int((bytes_of == row_bytes).sum()) for row_bytes in {size for _, size, *_ in self.rows}}
+
+    def row_sizes(self, rows: Rows) -> Ids:
+        """Return the bytes of each row of `rows`."""
+        ends, sizes = np.cumsum([count for count, *_ in self.rows]), np.array([size for _, size, *_ in self.rows])
+        found: Ids = sizes[np.searchsorted(ends, rows, "right")]
+        return found
 
     def type_of_page(self, page: int) -> str:
         """Return the node type whose rows lie in a logical page."""
@@ -103,22 +95,18 @@ class SsdTables:
 
 @dataclass(frozen=True)
 class ReadaheadConfig:
-    """The reading of an epoch. Batches that need many slots come in parts (`native.cut_batch`)."""
+    """The reading of an epoch. Batches that need many slots come in parts (`native.cut_batch`), on average `parts`.
 
-    window: int
-    """Parts whose missing rows are read together, at most; the buffer bounds them too."""
-    horizon: int
-    """Parts known behind a window before it is planned."""
-    gap: int
-    """Read gap: bytes between two rows of one coalesced read, at most."""
+    `seconds`, `reads` and `read_bytes` are estimates per batch.
+    """
+
+    window: int  # parts whose missing rows are read together, at most; the buffer bounds them too
+    horizon: int  # parts known behind a window before it is planned
+    gap: int  # read gap: bytes between two rows of one coalesced read, at most
     seconds: float = 0.0
-    """Estimated seconds of reading per batch."""
     reads: float = 0.0
-    """Requests per batch."""
     read_bytes: float = 0.0
-    """Bytes per batch."""
     parts: float = 1.0
-    """Mean number of parts of a batch: 1 where batches stay whole."""
 
     def __str__(self) -> str:
         window = "as many as fit" if self.window >= UNLIMITED else f"{self.window:,}"
@@ -155,23 +143,18 @@ def hottest_rows(tables: SsdTables, pools: Sequence[tuple[int, int]], scale: int
 
     `scale`: `pools` have one of so many slots, and rows are `SsdTables.thinned`.
     """
-    rows = {row_bytes: sum(count for count, size, *_ in tables.rows if size == row_bytes) for row_bytes, _ in pools}
-    share = {row_bytes: min(1.0, scale * slots / max(1, rows[row_bytes])) for row_bytes, slots in pools}
+    totals = {row_bytes: sum(count for count, size, *_ in tables.rows if size == row_bytes) for row_bytes, _ in pools}
+    share = {row_bytes: min(1.0, scale * slots / max(1, totals[row_bytes])) for row_bytes, slots in pools}
     firsts = np.cumsum([0, *(count for count, *_ in tables.rows)])
-    chosen = [
+    held = np.concatenate([
         np.arange(first, first + int(share[row_bytes] * count), dtype=np.uint32)
         for first, (count, row_bytes, *_) in zip(firsts, tables.rows, strict=False)
-    ]
-    rows_held = np.concatenate(chosen)
+    ])  # fmt: skip
     if scale == 1:
-        return rows_held
-    held = tables.thinned(rows_held)
-    room, kept = dict(pools), []
-    ends = np.cumsum([count for count, *_ in tables.rows])
-    for row_bytes, slots in room.items():
-        of_size = [row_bytes == size for _, size, *_ in tables.rows]
-        kept.append(held[np.asarray(of_size)[np.searchsorted(ends, held, "right")]][:slots])
-    return np.sort(np.concatenate(kept))
+        return held
+    held = tables.thinned(held)
+    sizes = tables.row_sizes(held)
+    return np.sort(np.concatenate([held[sizes == row_bytes][:slots] for row_bytes, slots in pools]))
 
 
 def choose_config(
@@ -203,25 +186,24 @@ def choose_config(
     else:
         sizes = [math.ceil(window * parts) for window in windows]
 
+    def cost(choice: ReadaheadConfig) -> tuple[float, int, int]:
+        return choice.seconds, choice.horizon, choice.window
+
     def cheapest(window: int) -> ReadaheadConfig:
         horizons = {0, max(0, min(max(window, reach), _HORIZON * window, known - (1 + _PLANNED) * window - 1))}
         tried = [choice for h in horizons for choice in _priced(tables, pools, cut, warm, speed, window, h, parts)]
-        return min(tried, key=_cost)
+        return min(tried, key=cost)
 
     best = cheapest(sizes[0])
     for window in sizes[1:]:
         choice = cheapest(window)
         if choice.seconds > _WORSE * best.seconds:
             break
-        best = min(best, choice, key=_cost)
+        best = min(best, choice, key=cost)
     between = [] if windows is not None else [w for w in (best.window // 2, 2 * best.window) if 1 <= w <= most]
-    best = min([best, *map(cheapest, between)], key=_cost)
+    best = min([best, *map(cheapest, between)], key=cost)
     figures = {name: scale * getattr(best, name) for name in ("seconds", "reads", "read_bytes")}
     return replace(best, **figures)
-
-
-def _cost(choice: ReadaheadConfig) -> tuple[float, int, int]:
-    return choice.seconds, choice.horizon, choice.window
 
 
 def _priced(

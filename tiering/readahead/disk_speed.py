@@ -23,18 +23,12 @@ from tiering.artifacts.storage import storage_errors
 from tiering.errors import FormatError, InputError, StorageError
 from tiering.units import format_bytes
 
-MEASURED = "measured"
-"""Instead of a file: measure the disks, or take their cached figures."""
-DEPTH = 128
-"""Random reads in flight, as of the loader."""
-CACHE = ".tiering-disks.json"
-"""File next to a layout with the measured figures by device."""
-MAX_READ = 256 << 10
-"""Bytes of the loader's longest read."""
-_STREAMS, _MOST_STREAMS = 32, 128
-"""Large reads in flight, as of the loader: for each stripe file, and in all."""
-_SECONDS = 0.3
-"""Seconds of a loader's measurement of each figure."""
+MEASURED = "measured"  # instead of a file: measure the disks, or take their cached figures
+CACHE = ".tiering-disks.json"  # file next to a layout with the measured figures by device
+DEPTH = 128  # random reads in flight, as of the loader
+MAX_READ = 256 << 10  # bytes of the loader's longest read
+_STREAMS, _MOST_STREAMS = 32, 128  # large reads in flight, as of the loader: for each stripe file, and in all
+_SECONDS = 0.3  # seconds of a loader's measurement of each figure
 
 
 @dataclass(frozen=True)
@@ -44,10 +38,8 @@ class DiskSpeed:
     Where both count, their times are added like the legs of a right triangle. A read of 4 KiB costs the measured time.
     """
 
-    reads_per_second: float
-    """Random reads of 4 KiB per second, many in flight."""
-    bytes_per_second: float
-    """Bytes per second of random reads of `MAX_READ`, many in flight."""
+    reads_per_second: float  # random reads of 4 KiB, many in flight
+    bytes_per_second: float  # of random reads of `MAX_READ`, many in flight
 
     def seconds(self, reads: float, nbytes: float) -> float:
         """Return the time of `reads` requests of `nbytes` in all."""
@@ -68,8 +60,7 @@ class DiskSpeed:
         return f"{self.reads_per_second:,.0f} random reads/s, {format_bytes(self.bytes_per_second)}/s in large reads"
 
 
-_UNKNOWN = DiskSpeed(100_000, 1e9)
-"""Figures where no stripe file has a whole block to read."""
+_UNKNOWN = DiskSpeed(100_000, 1e9)  # where no stripe file has a whole block to read
 
 
 def read_speed(path: Path) -> DiskSpeed:
@@ -105,11 +96,15 @@ def speed_of(images: Sequence[Path], model: str | Path, folder: Path) -> DiskSpe
     """
     if str(model) != MEASURED:
         return read_speed(Path(model))
-    cache, key = folder / CACHE, "+".join(sorted({_device(image) for image in images}))
+    devices = set()
+    for image in images:
+        with storage_errors(image):
+            number = image.stat().st_dev
+        devices.add(f"{os.major(number)}:{os.minor(number)}")
+    cache, key = folder / CACHE, "+".join(sorted(devices))
     known: dict[str, Any] = {}
-    with contextlib.suppress(OSError, ValueError, TypeError):  # whatever is not what was written here: measured anew
+    with contextlib.suppress(OSError, KeyError, ValueError, TypeError):  # what was not written here: measured anew
         known = dict(json.loads(cache.read_bytes()))
-    with contextlib.suppress(KeyError, ValueError, TypeError):
         if _sensible(speed := _speed_in(known[key])):
             return speed
     speed = measure(images)
@@ -118,12 +113,6 @@ def speed_of(images: Sequence[Path], model: str | Path, folder: Path) -> DiskSpe
             json.dump({**known, key: asdict(speed)}, file, indent=1)
         Path(file.name).replace(cache)
     return speed
-
-
-def _device(image: Path) -> str:
-    with storage_errors(image):
-        number = image.stat().st_dev
-    return f"{os.major(number)}:{os.minor(number)}"
 
 
 def measure(images: Sequence[Path], seconds: float = _SECONDS) -> DiskSpeed:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import InputError, MissingError
 from tiering.loader.batches.targets import Plan
-from tiering.loader.batches.tensors import concatenate
+from tiering.loader.batches.tensors import concatenate, tensors_in
 from tiering.loader.options import FeatureSource
 from tiering.sampling import FrontierRule, LinkPlan, SampledBatch
 
@@ -61,10 +61,6 @@ class BatchLinks:
     """Number of links; negative pairs follow them."""
     dst_negative: torch.Tensor | None = None
     """Triplets: int64, shape (links, amount): other destinations for the source of each link."""
-
-    def tensors(self) -> list[torch.Tensor]:
-        """Return every tensor."""
-        return [t for t in (self.src, self.dst, self.dst_negative) if t is not None]
 
 
 @dataclass(frozen=True)
@@ -121,11 +117,7 @@ class Batch:
 
     def tensors(self) -> list[torch.Tensor]:
         """Return every tensor of the batch."""
-        by_hop = (*self.hops, *self.weights, *self.positions, *self.edge_features)
-        edges = [tensor for hop in by_hop for tensor in hop.values()]
-        links = [] if self.links is None else self.links.tensors()
-        seeds = [tensor for tensor in (self.y, self.input_id) if tensor is not None]
-        return [*self.nodes.values(), *edges, *self.features.values(), *seeds, *links]
+        return list(tensors_in(vars(self), lambda part: vars(part).values() if isinstance(part, BatchLinks) else ()))
 
     def edge_index(self, hop: int, relation: Relation | str | None = None) -> torch.Tensor:
         """Return the edges drawn at one hop: int64, shape (2, edges).

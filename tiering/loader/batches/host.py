@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.loader.batches.batch import Batch, EdgeRows, about_targets, rows_of_edges, sampled_batch
-from tiering.loader.batches.lookahead import Lookahead
+from tiering.loader.batches.lookahead import Lookahead, PrefetchSampler, sampling_stage
 from tiering.loader.batches.pipeline import PipelineStage
-from tiering.loader.batches.prefetch import PrefetchSampler, SampledT
 from tiering.loader.batches.targets import Plan
 from tiering.loader.options import FeatureSource
 from tiering.loader.tables.gather import HostRows
@@ -24,50 +23,26 @@ if TYPE_CHECKING:
     from tiering.loader.adapters import Adapter
 
 
-@contextmanager
-def sampling_stage(
-    lookahead: Lookahead | None,
-    epoch: int,
-    order: Sequence[int],
-    whole: int,
-    draw: Callable[[int], SampledT],
-    workers: int,
-) -> Iterator[tuple[PipelineStage, PrefetchSampler[SampledT] | None]]:
-    """Begin an epoch: yield the stage that samples the batches of `order` among the `whole`, and what samples ahead.
-
-    `draw` makes a batch by its number; the stage returns its place in `order` and the sampled batch.
-    """
-    with nullcontext() if lookahead is None else lookahead.epoch(epoch, order, whole, draw) as ahead:
-        if ahead is None:
-            yield PipelineStage("sampling", lambda place: (place, draw(order[place])), workers), None
-        else:
-            yield PipelineStage("sampling", lambda place: (place, ahead.sample(place)), workers, ahead.abort), ahead
-
-
 @dataclass(frozen=True)
 class HostBatches:
-    """A source of batches in host memory."""
+    """A source of batches in host memory.
+
+    `labels`: of the seeds' type by rank. `workers`: threads that sample. `lookahead` reads rows of the ssd tier ahead;
+    ``None``: each batch reads its own. `in_order`: one batch is extracted after the other; else, without lookahead, as
+    many at a time as are sampled. `edge_rows`: sources of `Batch.edge_features`.
+    """
 
     sampler: Sampler
     features: Mapping[str, FeatureSource]
-    """Source of rows by node type."""
     labels: npt.NDArray[np.int64] | None
-    """Labels of the seeds' type by rank; ``None`` for none."""
     seed_type: str
     workers: int
-    """Threads that sample."""
     lookahead: Lookahead | None = None
-    """Reads rows of the ssd tier ahead of the batches; ``None``: each batch reads its own."""
     in_order: bool = True
-    """Whether one batch is extracted after the other; else, without lookahead, as many at a time as are sampled."""
     edge_positions: bool = False
-    """Whether batches hold the positions of their edges."""
     adapter: Adapter | None = None
-    """Converts each batch for the consumer."""
     edge_rows: EdgeRows = field(default_factory=dict)
-    """Sources of `Batch.edge_features`."""
     outputs: OutputPool = field(default_factory=OutputPool)
-    """Memory for features of nodes."""
 
     @contextmanager
     def stages(self, plan: Plan, epoch: int, order: Sequence[int]) -> Iterator[list[PipelineStage]]:
@@ -89,7 +64,7 @@ class HostBatches:
         """Return a batch of the last stage to the consumer, in its thread."""
         return ready
 
-    def _extract(self, place: int, sampled: SampledBatch, ahead: PrefetchSampler[SampledBatch] | None) -> Batch:
+    def _extract(self, place: int, sampled: SampledBatch, ahead: PrefetchSampler | None) -> Batch:
         import torch
 
         rows = {t: self._empty(source, sampled.nodes[t].size) for t, source in self.features.items()}

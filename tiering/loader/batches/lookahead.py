@@ -1,32 +1,38 @@
 """The loader's lookahead: batches sampled ahead, and the buffer into which their rows of the ssd tier are read.
 
-The buffer is of one process, or of all of a machine.
+A batch is a pure function of ``(seed, epoch, index)``: sampled ahead for its ids, it is kept if memory allows, and else
+sampled again when its turn comes. The buffer is of one process, or of all of a machine.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
 import math
 import os
+import threading
 import time
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any, TypeAlias
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering import native
+from tiering.errors import InputError
 from tiering.formats.layout import Layout
-from tiering.loader.batches.prefetch import PrefetchSampler, Reading, Sampled, SampledT
+from tiering.loader.batches.pipeline import PipelineStage
 from tiering.loader.memory import MemoryDecision, page_cache_for
 from tiering.loader.options import LoaderOptions
 from tiering.loader.process import ForkLock, warn_once
-from tiering.loader.processes.client import BufferClient
+from tiering.loader.processes.client import BufferClient, ClientEpoch
 from tiering.loader.processes.epoch import Key
 from tiering.loader.processes.server import BufferServer
-from tiering.loader.tables.rows import FeatureRows
+from tiering.loader.tables.gather import FeatureRows
 from tiering.loader.tables.ssd_buffer import SsdBuffer, buffer_name
 from tiering.readahead.config import (
     KNOWN_SHARE,
@@ -41,17 +47,127 @@ from tiering.readahead.config import (
 from tiering.readahead.disk_speed import MAX_READ, MEASURED, DiskSpeed, speed_of
 from tiering.units import format_bytes, format_count, parse_threads
 
+if TYPE_CHECKING:
+    from tiering.loader.gpu.batches import GpuSample
+    from tiering.sampling import SampledBatch
+
 _log = logging.getLogger("tiering.loader")
 Ids = npt.NDArray[np.int64]
-_LEAST_SLOTS = 64
-"""Slots for rows of each size, which hold parts of batches of a few rows each. Useful buffers have many more."""
-_TRIAL_SECONDS = 1.5
-"""Sampling before the first epoch, to choose the window by."""
-_TRIAL_BATCHES = 4096
-
-
+Sampled: TypeAlias = "SampledBatch | GpuSample"
+"""A batch sampled ahead; ids of types with rows on SSD lie in host memory."""
+Draw: TypeAlias = Callable[[int], Sampled]
+"""Samples a batch by its number."""
 RowsAhead: TypeAlias = SsdBuffer | BufferClient
 """A buffer with the rows of batches to come: this process's own, or a client of another process's."""
+BufferEpoch: TypeAlias = native.RowBuffer | ClientEpoch
+"""An epoch of a buffer, which takes the rows of batches: of the core, or of another process."""
+_LEAST_SLOTS = 64  # for rows of each size: parts of batches of a few rows each. Useful buffers have many more
+_TRIAL_SECONDS, _TRIAL_BATCHES = 1.5, 4096  # most sampling before the first epoch, to choose the window by
+
+
+class PrefetchSampler:
+    """A sampler of one epoch's batches, ahead of the consumer in a thread of its own; `stop` ends it.
+
+    `types` have rows on SSD, in their order there, which `reading` reads; `order` are numbers of batches, and `trial`
+    those that were sampled already, by place in `order`. `workers`: threads that sample. `kept_bytes`: memory for
+    batches sampled ahead.
+    """
+
+    def __init__(
+        self,
+        types: Sequence[str],
+        reading: BufferEpoch,
+        order: Sequence[int],
+        draw: Draw,
+        trial: Mapping[int, Sampled],
+        workers: int,
+        kept_bytes: int,
+    ) -> None:
+        self._types, self._reading, self._order, self._draw = types, reading, order, draw
+        self._workers, self._most_kept_bytes = workers, kept_bytes
+        self._kept = dict(trial)
+        self._kept_bytes = sum(kept.nbytes for kept in self._kept.values())
+        self._fed, self._over, self._stopped = 0, False, False
+        self._error: BaseException | None = None
+        self._process, self._changed = os.getpid(), threading.Condition()
+        _running.add(self)
+        self._thread = threading.Thread(target=self._feed, name="tiering-look-ahead", daemon=True)
+        self._thread.start()
+
+    def sample(self, place: int) -> Sampled:
+        """Return the batch at a place in the order, once it was sampled ahead: as kept, or sampled again."""
+        with self._changed:
+            self._changed.wait_for(lambda: place < self._fed or self._over or self._stopped)
+            if self._stopped:
+                raise InputError("the epoch was ended")
+            if place >= self._fed and self._error is not None:
+                raise self._error
+            kept = self._kept.pop(place, None)
+            if kept is not None:
+                self._kept_bytes -= kept.nbytes
+        return kept if kept is not None else self._draw(self._order[place])
+
+    def abort(self) -> None:
+        """Let all waiting threads return: no batch is wanted any more."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        self._reading.stop()
+
+    def stop(self, *, cancel: bool = False) -> None:
+        """End sampling and reading ahead, and wait for the thread; `cancel` ends the core's threads, too."""
+        if self._process == os.getpid():  # a fork has no such thread, and may find the condition locked
+            self.abort()
+            self._thread.join()
+        if cancel:
+            self._reading.cancel()
+
+    def _feed(self) -> None:
+        """Sample to the end, or to the first batch that fails; the batches before it are read all the same."""
+        error: BaseException | None = None
+        try:
+            self._feed_all()
+        except BaseException as met:
+            error = met
+        with self._changed:
+            self._error, self._over = error, True
+            self._changed.notify_all()
+        self._reading.end()
+
+    def _feed_all(self) -> None:
+        waiting: deque[Future[Sampled]] = deque()
+        places = iter(range(len(self._order)))
+
+        def kept_or_drawn(place: int) -> Sampled:
+            kept = self._kept.get(place)
+            return kept if kept is not None else self._draw(self._order[place])
+
+        with ThreadPoolExecutor(self._workers, thread_name_prefix="tiering-look-ahead") as pool:
+            for place in range(len(self._order)):
+                while len(waiting) <= self._workers and (ahead := next(places, None)) is not None:
+                    waiting.append(pool.submit(kept_or_drawn, ahead))
+                sample = waiting.popleft().result()
+                # False: ended, or readers met an error, which extraction reports.
+                if not self._reading.add([sample.nodes[t] for t in self._types]):
+                    for future in waiting:
+                        future.cancel()
+                    return
+                with self._changed:
+                    self._fed, size = place + 1, sample.nbytes
+                    if place not in self._kept and self._kept_bytes + size <= self._most_kept_bytes:
+                        self._kept[place] = sample
+                        self._kept_bytes += size
+                    self._changed.notify_all()
+
+
+_running: weakref.WeakSet[PrefetchSampler] = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """Stop running epochs before the interpreter ends threads inside the core, which would abort."""
+    for epoch in list(_running):
+        epoch.stop(cancel=True)
 
 
 class Lookahead:
@@ -59,14 +175,8 @@ class Lookahead:
 
     The first epoch samples some batches, chooses the window by simulated reading (`tiering.readahead.config`) and makes
     the buffer; later epochs go on with both. Loaders with the same memory, such as those of training and validation,
-    share a buffer; those of a GPU, which goes on reading in no fork, do not share with those of the host.
-
-    Parameters
-    ----------
-    features
-        Tables whose ssd tier is read from disk.
-    buffers
-        Buffers of the open layout.
+    share a buffer; those of a GPU, which goes on reading in no fork, do not share with those of the host. `features`:
+    tables whose ssd tier is read from disk. `buffers`: those of the open layout.
     """
 
     def __init__(
@@ -81,11 +191,9 @@ class Lookahead:
         self._layout, self._features, self._options, self._decision = layout, dict(features), options, decision
         self._threads, self._buffers, self._lock = parse_threads(options.reading.threads), buffers, ForkLock()
         self.choice: ReadaheadConfig | None = None
-        """The chosen configuration; ``None`` before the first epoch."""
         self.speed: DiskSpeed | None = None
-        """The model of the disks; ``None`` before the first epoch."""
         self.buffer: RowsAhead | None = None
-        """The buffer, or a client of the owner's; ``None`` before the first epoch."""
+        """The chosen configuration, the model of the disks, and the buffer; ``None`` before the first epoch."""
         self._known = int(KNOWN_SHARE * decision.budget.left())
         self._kept_bytes = self._known if decision.kept_bytes is None else min(decision.kept_bytes, self._known)
         machine, page_locked = decision.machine, options.device.index is not None
@@ -99,9 +207,7 @@ class Lookahead:
             self._client = BufferClient(machine, address, buffer_name(layout), self.tables, features, page_locked)
 
     @contextmanager
-    def epoch(
-        self, epoch: int, order: Sequence[int], whole: int, draw: Callable[[int], SampledT]
-    ) -> Iterator[PrefetchSampler[SampledT] | None]:
+    def epoch(self, epoch: int, order: Sequence[int], whole: int, draw: Draw) -> Iterator[PrefetchSampler | None]:
         """Sample and read ahead for the batches of an epoch; ``None`` where another epoch of this loader does.
 
         `order`: numbers of this process's batches among the `whole` of the epoch; `draw` makes one of them.
@@ -125,10 +231,10 @@ class Lookahead:
 
     @contextmanager
     def _begin_reading(
-        self, epoch: int, order: Sequence[int], whole: int, draw: Callable[[int], SampledT]
-    ) -> Iterator[tuple[Reading | None, dict[int, SampledT]]]:
+        self, epoch: int, order: Sequence[int], whole: int, draw: Draw
+    ) -> Iterator[tuple[BufferEpoch | None, dict[int, Sampled]]]:
         """Begin an epoch of the buffer; yields it, and batches that were sampled to choose it by."""
-        trial: dict[int, SampledT] = {}
+        trial: dict[int, Sampled] = {}
         if self._client is None:
             with self._lock:
                 if self.choice is None:
@@ -148,8 +254,8 @@ class Lookahead:
             yield shared, trial
 
     def _offer(
-        self, server: BufferServer, client: BufferClient, key: Key, whole: int, draw: Callable[[int], SampledT]
-    ) -> dict[int, SampledT]:
+        self, server: BufferServer, client: BufferClient, key: Key, whole: int, draw: Draw
+    ) -> dict[int, Sampled]:
         """Make the buffer of all processes of this machine, chosen for their batches in the order in which they come.
 
         Returns the samples of this process's own batches.
@@ -171,7 +277,7 @@ class Lookahead:
         assert self.buffer is not None
         self.buffer.gather(batch, ids, outs, self._threads)
 
-    def _prepare(self, order: Sequence[int], draw: Callable[[int], SampledT]) -> dict[int, SampledT]:
+    def _prepare(self, order: Sequence[int], draw: Draw) -> dict[int, Sampled]:
         """Sample some batches, choose a configuration, and make the buffer. Returns the samples by place in `order`."""
         layout, tables, memory = self._layout, self.tables, self._options.memory
         self.speed = speed_of(layout.image_places, memory.ssd_model or MEASURED, layout.path.absolute().parent)
@@ -223,18 +329,13 @@ class Lookahead:
         room = left - fixed - math.ceil(to_come * left)
         return divide_slots(tables, max(least, room - page_cache_for(decision.mapped_bytes, room)), sizes)
 
-    def _sample_trial(
-        self, order: Sequence[int], draw: Callable[[int], SampledT]
-    ) -> tuple[dict[int, SampledT], list[Rows]]:
+    def _sample_trial(self, order: Sequence[int], draw: Draw) -> tuple[dict[int, Sampled], list[Rows]]:
         """Sample the first batches of an epoch: as many as choosing may take, with at most twice the rows of memory.
 
         Returns those that memory may keep, by place in `order`, and the rows of all, `SsdTables.thinned`.
         """
-        tables = self.tables
-        row_bytes = min(size for _, size, *_ in tables.rows)
-        enough = 2 * min(tables.num_rows, self._decision.budget.left() // row_bytes)
-        samples: dict[int, SampledT] = {}
-        rows: list[Rows] = []
+        tables, samples, rows = self.tables, dict[int, Sampled](), list[Rows]()
+        enough = 2 * min(tables.num_rows, self._decision.budget.left() // min(size for _, size, *_ in tables.rows))
         start, total, held = time.perf_counter(), 0, 0
         for place, batch in enumerate(order[:_TRIAL_BATCHES]):
             sample = draw(batch)
@@ -246,3 +347,18 @@ class Lookahead:
             if place and (time.perf_counter() - start > _TRIAL_SECONDS or total > enough):
                 break
         return samples, rows
+
+
+@contextmanager
+def sampling_stage(
+    lookahead: Lookahead | None, epoch: int, order: Sequence[int], whole: int, draw: Draw, workers: int
+) -> Iterator[tuple[PipelineStage, PrefetchSampler | None]]:
+    """Begin an epoch: yield the stage that samples the batches of `order` among the `whole`, and what samples ahead.
+
+    `draw` makes a batch by its number; the stage returns its place in `order` and the sampled batch.
+    """
+    with nullcontext() if lookahead is None else lookahead.epoch(epoch, order, whole, draw) as ahead:
+        if ahead is None:
+            yield PipelineStage("sampling", lambda place: (place, draw(order[place])), workers), None
+        else:
+            yield PipelineStage("sampling", lambda place: (place, ahead.sample(place)), workers, ahead.abort), ahead

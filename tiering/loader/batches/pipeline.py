@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,28 +16,22 @@ from tiering.loader.process import ForkLock
 
 @dataclass
 class StageTimes:
-    """Seconds of a loader's stages and of its consumer; several threads may update them."""
+    """Seconds of a loader's stages and of its consumer; several threads may update them.
+
+    `batches` were handed over. `consumer`: seconds of training, between a batch handed over and the next asked for.
+    `starved`: seconds that the consumer waited for batches. `busy`: seconds of work by stage, over all its threads.
+    """
 
     batches: int = 0
-    """Batches handed over."""
     consumer: float = 0.0
-    """Seconds of training: between a batch handed over and the next asked for."""
     starved: float = 0.0
-    """Seconds that the consumer waited for batches."""
     busy: dict[str, float] = field(default_factory=dict)
-    """Seconds of work by stage, over all its threads."""
     _lock: ForkLock = field(default_factory=ForkLock, repr=False)
 
-    @contextmanager
-    def working(self, stage: str) -> Iterator[None]:
-        """Count the time of a block as work of a stage."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            spent = time.perf_counter() - start
-            with self._lock:
-                self.busy[stage] = self.busy.get(stage, 0.0) + spent
+    def add(self, stage: str, seconds: float) -> None:
+        """Count work of a stage."""
+        with self._lock:
+            self.busy[stage] = self.busy.get(stage, 0.0) + seconds
 
     def reset(self) -> None:
         """Begin again at zero."""
@@ -48,16 +41,16 @@ class StageTimes:
 
 @dataclass(frozen=True)
 class PipelineStage:
-    """A step that every item passes through."""
+    """A step that every item passes through.
+
+    `run` makes an item of that of the stage before, the first stage of the item's number. `workers`: items in this
+    stage at the same time. `abort` makes a waiting `run` return: called when no item is wanted any more.
+    """
 
     name: str
-    """Name of the stage's work, for messages and thread names."""
     run: Callable[[Any], Any]
-    """Makes an item of that of the stage before, the first stage of the item's number."""
     workers: int = 1
-    """Items in this stage at the same time."""
     abort: Callable[[], None] | None = None
-    """Makes a waiting `run` return: called when no item is wanted any more, before `run` is awaited."""
 
 
 class StageError(TieringError, RuntimeError):
@@ -126,8 +119,10 @@ def run_stages(
 
 def _run(stage: PipelineStage, item: Any, what: str, times: StageTimes) -> Any:
     value = item.result() if isinstance(item, Future) else item
+    start = time.perf_counter()
     try:
-        with times.working(stage.name):
-            return stage.run(value)
+        return stage.run(value)
     except Exception as error:
         raise StageError(what, stage.name, error) from error
+    finally:
+        times.add(stage.name, time.perf_counter() - start)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from tiering.description import Described, Line, Part, Table
 from tiering.loader.batches.pipeline import StageTimes
 from tiering.units import format_bytes, format_count, format_share
 
-_WAITED = 0.05
-"""Fraction of the time up to which waiting of training does not count as waiting for the loader."""
+_WAITED = 0.05  # of the time: up to this, waiting of training does not count as waiting for the loader
 
 
 @dataclass(frozen=True)
@@ -67,11 +66,8 @@ class LoaderStats(Described):
 
     def as_dict(self) -> dict[str, Any]:
         """Return all statistics, JSON types only."""
-        return {
-            "batches": self.batches, "rows": self.rows, "bytes": self.bytes, "hit_rates": self.hit_rates,
-            "seconds": self.seconds, "reads": self.reads, "read_bytes": self.read_bytes,
-            "read_per_used": self.read_per_used, "bound_by": self.bound_by, "buffer": self.buffer,
-        }  # fmt: skip
+        derived = {name: getattr(self, name) for name in ("hit_rates", "read_per_used", "bound_by")}
+        return {**asdict(self), **derived}
 
     def line(self) -> str:
         """Return one line for people."""

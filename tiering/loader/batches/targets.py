@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from tiering.errors import InputError
 from tiering.formats.graph import Graph
 from tiering.formats.graph_checks import checked_lists, checked_split
 from tiering.loader.options import LinkOptions, SeedOptions
-from tiering.loader.original_ids import Ids, NodeIds
+from tiering.loader.original_ids import NodeIds, as_array
 from tiering.sampling import EpochPlan, LinkPlan, Links, SamplingOptions, batches
 from tiering.units import format_count
 
@@ -22,8 +22,21 @@ class NodeTargets:
     """Nodes of one type: those of a split, unless ids are given."""
 
     def __init__(self, graph: Graph, options: SeedOptions, sampling: SamplingOptions) -> None:
-        self.node_type, self.ids = _find_seeds(graph, options)
         self._options, self._sampling = options, sampling
+        node_type, split = options.node_type, options.split or "train"
+        if options.seeds is not None:
+            if node_type is None and len(graph.node_types) != 1:
+                raise InputError(f"seeds: say which node_type they are; types: {', '.join(graph.node_types)}")
+            self.ids, what = as_array(options.seeds), "seeds"
+        else:
+            if node_type is None:
+                owners = [known for known in graph.node_types if split in graph.splits(known)]
+                node_type = owners[0] if len(owners) == 1 else None
+            self.ids, what = checked_split(graph, split, node_type), f"split {split!r}"
+        self.node_type: str = node_type or graph.node_types[0]
+        if self.ids.size == 0:
+            where = f"{graph.path.parent}: {what} of node type {self.node_type!r}"
+            raise InputError(f"{where} is empty; there is nothing to load")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -51,7 +64,13 @@ class LinkTargets:
         if links.pairs is None:
             self.links = Links.of_csc(relation, *checked_lists(graph, relation), num_nodes[0], ids_of)
         else:
-            src, dst = _split_pairs(links.pairs)
+            pairs = as_array(links.pairs)
+            if pairs.ndim != 2 or pairs.shape[0] != 2 or pairs.dtype.kind not in "iu":
+                raise InputError(
+                    "links: expected whole numbers of shape (2, links), sources above destinations, found "
+                    f"{pairs.dtype} of shape {pairs.shape}"
+                )
+            src, dst = np.ascontiguousarray(pairs, np.int64)
             self.links = Links.of_ids(relation, src, dst, num_nodes, ids_of)
         self._options, self._negatives, self._sampling = options, links.negatives, sampling
 
@@ -77,36 +96,3 @@ Targets: TypeAlias = NodeTargets | LinkTargets
 def make_targets(graph: Graph, seeds: SeedOptions, sampling: SamplingOptions, links: LinkOptions | None) -> Targets:
     """Return the targets that the options of a loader say."""
     return NodeTargets(graph, seeds, sampling) if links is None else LinkTargets(graph, seeds, sampling, links)
-
-
-def _find_seeds(graph: Graph, options: SeedOptions) -> tuple[str, Ids]:
-    """Return node type and ids of the seeds, from the split unless ids are given."""
-    node_type, seeds = options.node_type, options.seeds
-    if seeds is not None:
-        if node_type is None and len(graph.node_types) != 1:
-            raise InputError(f"seeds: say which node_type they are; types: {', '.join(graph.node_types)}")
-        ids = np.asarray(seeds.numpy() if hasattr(seeds, "numpy") else seeds)
-        what = "seeds"
-    else:
-        split = options.split or "train"
-        if node_type is None:
-            owners = [known for known in graph.node_types if split in graph.splits(known)]
-            node_type = owners[0] if len(owners) == 1 else None
-        ids = checked_split(graph, split, node_type)
-        what = f"split {split!r}"
-    node_type = node_type or graph.node_types[0]
-    if ids.size == 0:
-        raise InputError(f"{graph.path.parent}: {what} of node type {node_type!r} is empty; there is nothing to load")
-    return node_type, ids
-
-
-def _split_pairs(pairs: Any) -> tuple[Ids, Ids]:
-    """Return sources and destinations of pairs in any form with two rows."""
-    array = np.asarray(pairs.detach().cpu().numpy() if hasattr(pairs, "detach") else pairs)
-    if array.ndim != 2 or array.shape[0] != 2 or array.dtype.kind not in "iu":
-        raise InputError(
-            f"links: expected whole numbers of shape (2, links), sources above destinations, found {array.dtype} of "
-            f"shape {array.shape}"
-        )
-    src, dst = np.ascontiguousarray(array, np.int64)
-    return src, dst

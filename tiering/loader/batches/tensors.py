@@ -93,12 +93,3 @@ def has_bit(tensor: torch.Tensor, bit: int) -> torch.Tensor:
         return (tensor & (1 << bit)) != 0
     numbers = tensor.numpy()
     return torch.from_numpy((numbers & numbers.dtype.type(1 << bit)) != 0)
-
-
-def high_bits(tensor: torch.Tensor, bits: int) -> torch.Tensor:
-    """Shift each number right, int64; negative numbers stay negative."""
-    import torch
-
-    if tensor.is_cuda:
-        return (tensor >> bits).to(torch.int64)
-    return torch.from_numpy((tensor.numpy() >> bits).astype(np.int64, copy=False))

@@ -9,8 +9,7 @@ from typing import Any
 import dgl
 import torch
 
-from tiering.loader.adapters import AdaptedBatches, BatchSource, GraphAttributes
-from tiering.loader.attributes import EDGE_IDS
+from tiering.loader.adapters import EDGE_IDS, AdaptedBatches, BatchSource, GraphAttributes
 from tiering.loader.batches.batch import Batch, Block
 
 Triple = tuple[Any, Any, list[Any]]  # input nodes, output nodes (tensors, or tensors by type), and one block per layer

@@ -17,8 +17,7 @@ from tiering import cuda
 from tiering.artifacts.manifest import Relation
 from tiering.errors import DeviceError, InputError, RefusedError
 from tiering.loader.batches.batch import Batch, EdgeRows, about_targets, rows_of_edges, sampled_batch
-from tiering.loader.batches.host import sampling_stage
-from tiering.loader.batches.lookahead import Lookahead, RowsAhead
+from tiering.loader.batches.lookahead import Lookahead, RowsAhead, sampling_stage
 from tiering.loader.batches.pipeline import PipelineStage
 from tiering.loader.batches.targets import Plan
 from tiering.loader.batches.tensors import tensors_in

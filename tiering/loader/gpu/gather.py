@@ -8,8 +8,7 @@ from tiering.loader.gpu.rows import STAGING_BYTES, GpuRows, StagedRows
 from tiering.loader.gpu.tiers import LayoutTiers
 from tiering.loader.options import ReadOptions
 from tiering.loader.processes.peers import PeerGroup
-from tiering.loader.tables.preload import preload_ssd_rows
-from tiering.loader.tables.ssd import PageChecks, describe, make_table, open_images
+from tiering.loader.tables.ssd import PageChecks, describe, make_table, open_images, preload_ssd_rows
 from tiering.units import parse_threads
 
 _DEFAULT = ReadOptions()

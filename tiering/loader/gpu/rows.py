@@ -18,7 +18,7 @@ from tiering.loader.gpu.device import Device, PinnedBuffer, auto_sms, check_proc
 from tiering.loader.gpu.tiers import TierSource
 from tiering.loader.process import warn_once
 from tiering.loader.tables.counters import Counters
-from tiering.loader.tables.rows import FeatureRows, as_ids
+from tiering.loader.tables.gather import FeatureRows, as_ids
 from tiering.loader.tables.ssd import warn_of_fallback
 
 if TYPE_CHECKING:

@@ -22,9 +22,8 @@ from tiering.loader.processes.channel import Channel
 from tiering.loader.processes.epoch import Key
 from tiering.loader.processes.machine import MachineProcesses
 from tiering.loader.processes.peers import map_memory
-from tiering.loader.tables.gather import TieredFeatures
+from tiering.loader.tables.gather import FeatureRows, TieredFeatures
 from tiering.loader.tables.resident import SharedBlock
-from tiering.loader.tables.rows import FeatureRows
 from tiering.loader.tables.ssd_buffer import NO_COUNTERS, NO_SLOT
 from tiering.readahead.config import ReadaheadConfig, SsdTables
 

@@ -11,8 +11,7 @@ import torch
 
 from tiering.artifacts.manifest import Relation
 from tiering.formats.features import EDGE_FEATURES
-from tiering.loader.adapters import AdaptedBatches, BatchSource, GraphAttributes
-from tiering.loader.attributes import EDGE_IDS
+from tiering.loader.adapters import EDGE_IDS, AdaptedBatches, BatchSource, GraphAttributes
 from tiering.loader.batches.batch import Batch
 from tiering.loader.batches.targets import LinkTargets
 from tiering.loader.batches.tensors import concatenate
@@ -78,10 +77,9 @@ class PygAdapter:
         ranks, known = batch.nodes[node_type], self._nodes[node_type]
         if node_type in batch.features:
             store.x = batch.features[node_type]
-        labels, splits = known.labels_and_splits(ranks)
-        if labels is not None:
+        if (labels := known.labels(ranks)) is not None:
             store.y = labels
-        for split, inside in splits.items():
+        for split, inside in known.splits(ranks).items():
             store[f"{split}_mask"] = inside
         store.n_id = known.original_ids(ranks)
         store.num_nodes = len(ranks)

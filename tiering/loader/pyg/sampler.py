@@ -19,8 +19,8 @@ from torch_geometric.sampler import (
 
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import CapabilityError, InputError
-from tiering.loader.attributes import EDGE_IDS, EdgeAttributes
-from tiering.loader.loader import LayoutTables
+from tiering.loader.adapters import EDGE_IDS, EdgeAttributes
+from tiering.loader.layout import TieredLayout
 from tiering.loader.original_ids import Ids, NodeIds
 from tiering.loader.pyg.arguments import find_input_type, make_negatives
 from tiering.loader.pyg.batch import edge_label, new_by_hop
@@ -35,7 +35,7 @@ class TieredSampler(BaseSampler):  # type: ignore[misc] # PyG has no types
     worker draws it.
     """
 
-    def __init__(self, layout: LayoutTables, options: SamplingOptions, ids: str) -> None:
+    def __init__(self, layout: TieredLayout, options: SamplingOptions, ids: str) -> None:
         self._layout, self._options = layout, options
         self._graph = graph = layout.artifact.graph
         self._ids = NodeIds(graph, ids)

@@ -16,8 +16,8 @@ from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import CapabilityError, InputError, MissingError
 from tiering.formats.graph import Graph
 from tiering.formats.graph_checks import checked_lists
-from tiering.loader.attributes import NodeAttributes
-from tiering.loader.loader import LayoutTables
+from tiering.loader.adapters import NodeAttributes
+from tiering.loader.layout import TieredLayout
 from tiering.loader.options import DeviceOptions, ReadOptions
 from tiering.loader.original_ids import Ids, NodeIds
 
@@ -34,7 +34,7 @@ def homogeneous(graph: Graph) -> bool:
 class _OverLayout:
     """The common part of both stores: a layout, ids as the caller has them, nothing that is written."""
 
-    _layout: LayoutTables
+    _layout: TieredLayout
     _ids: NodeIds
 
     def _refuse(self, *_: Any) -> bool:
@@ -56,7 +56,7 @@ class TieredFeatureStore(_OverLayout, FeatureStore):  # type: ignore[misc] # PyG
     or ``None`` where there is one node type and one relation.
     """
 
-    def __init__(self, layout: LayoutTables, ids: str, masks: bool, reading: ReadOptions) -> None:
+    def __init__(self, layout: TieredLayout, ids: str, masks: bool, reading: ReadOptions) -> None:
         super().__init__()
         self._layout, self._masks, self._reading = layout, masks, reading
         self._artifact, self._graph = layout.artifact, layout.artifact.graph
@@ -140,7 +140,7 @@ class TieredFeatureStore(_OverLayout, FeatureStore):  # type: ignore[misc] # PyG
             return torch.from_numpy(self._ids.from_ranks(node_type, ranks))
         attributes, nodes = self._attributes(node_type), torch.from_numpy(ranks)
         if name != "y":
-            return attributes.labels_and_splits(nodes)[1][name.removesuffix(_MASK)]
+            return attributes.splits(nodes)[name.removesuffix(_MASK)]
         labels = attributes.labels(nodes)
         assert labels is not None
         return labels
@@ -160,7 +160,7 @@ class TieredGraphStore(_OverLayout, GraphStore):  # type: ignore[misc] # PyG has
     Nothing is kept. With ``original`` ids each request renumbers the relation: 8 bytes per edge for the result.
     """
 
-    def __init__(self, layout: LayoutTables, ids: str) -> None:
+    def __init__(self, layout: TieredLayout, ids: str) -> None:
         super().__init__()
         self._layout, self._artifact, self._graph = layout, layout.artifact, layout.artifact.graph
         self._ids = NodeIds(self._graph, ids)

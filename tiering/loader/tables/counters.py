@@ -16,26 +16,19 @@ if TYPE_CHECKING:
 
 @dataclass
 class TierCounters:
-    """Totals of one tier since the last reset."""
+    """Rows that one tier served since the last reset, and their bytes."""
 
     rows: int = 0
-    """Rows served."""
     bytes: int = 0
-    """Bytes of these rows."""
-
-
-def _empty_tiers() -> dict[str, TierCounters]:
-    return {tier: TierCounters() for tier in TIERS}
 
 
 @dataclass
 class Counters:
     """Totals of all gathers of a feature table since it was opened or reset; several threads may update them."""
 
-    tiers: dict[str, TierCounters] = field(default_factory=_empty_tiers)
-    """Totals by tier: ``gpu``, ``peer``, ``cpu``, ``ssd``."""
     gathers: int = 0
-    """Gathers."""
+    tiers: dict[str, TierCounters] = field(default_factory=lambda: {tier: TierCounters() for tier in TIERS})
+    """Totals by tier: ``gpu``, ``peer``, ``cpu``, ``ssd``."""
     ssd_reads: int = 0
     """Reads of stripe files; fewer than rows where rows share a page or come twice in one call."""
     ssd_read_bytes: int = 0
@@ -46,7 +39,9 @@ class Counters:
     """Wall time of copying rows from memory."""
     read_seconds: float = 0.0
     """Wall time from the first read of a gather to its last arrival; copies overlap it."""
-    _lock: ForkLock = field(default_factory=ForkLock, repr=False)
+
+    def __post_init__(self) -> None:
+        self._lock = ForkLock()
 
     @property
     def rows(self) -> int:
@@ -56,27 +51,24 @@ class Counters:
     def add(self, stats: native.GatherStats) -> None:
         """Count one gather by the host."""
         with self._lock:
-            self.gathers += 1
+            self._add_rows(stats.rows, stats.bytes, 1)
             self._add_reads(stats)
             self.copy_seconds += stats.copy_nanoseconds * 1e-9
-            for tier, rows, nbytes in zip(TIERS, stats.rows, stats.bytes, strict=True):
-                self._add_rows(tier, rows, nbytes)
 
     def add_tally(self, rows: Sequence[int], row_bytes: int, gathers: int) -> None:
         """Count gathers by a GPU: rows by tier. Their time is unknown: one kernel serves all tiers."""
         with self._lock:
-            self.gathers += gathers
-            for tier, number in zip(TIERS, rows, strict=True):
-                self._add_rows(tier, int(number), int(number) * row_bytes)
+            self._add_rows(rows, [row_bytes * count for count in rows], gathers)
 
     def add_reads(self, stats: native.GatherStats) -> None:
         """Count reads of stripe files for rows that `add_tally` counts."""
         with self._lock:
             self._add_reads(stats)
 
-    def _add_rows(self, tier: str, rows: int, nbytes: int) -> None:
-        total = self.tiers[tier]
-        total.rows, total.bytes = total.rows + rows, total.bytes + nbytes
+    def _add_rows(self, rows: Sequence[int], nbytes: Sequence[int], gathers: int) -> None:
+        self.gathers += gathers
+        for tier, count, size in zip(self.tiers.values(), rows, nbytes, strict=True):
+            tier.rows, tier.bytes = tier.rows + int(count), tier.bytes + int(size)
 
     def _add_reads(self, stats: native.GatherStats) -> None:
         self.ssd_reads += stats.reads
@@ -87,9 +79,7 @@ class Counters:
     def reset(self) -> None:
         """Begin again at zero."""
         with self._lock:
-            self.tiers = _empty_tiers()
-            self.gathers = self.ssd_reads = self.ssd_read_bytes = self.ssd_reads_in_place = 0
-            self.copy_seconds = self.read_seconds = 0.0
+            vars(self).update({**vars(Counters()), "_lock": self._lock})
 
     def hit_rates(self) -> dict[str, float]:
         """Return the fraction of the rows that each tier served; zeros before the first gather."""
@@ -98,15 +88,7 @@ class Counters:
 
     def as_dict(self) -> dict[str, Any]:
         """Return all counters, JSON types only."""
-        return {
-            "gathers": self.gathers,
-            "tiers": {name: asdict(tier) for name, tier in self.tiers.items()},
-            "ssd_reads": self.ssd_reads,
-            "ssd_read_bytes": self.ssd_read_bytes,
-            "ssd_reads_in_place": self.ssd_reads_in_place,
-            "copy_seconds": self.copy_seconds,
-            "read_seconds": self.read_seconds,
-        }
+        return asdict(self)
 
     def table(self) -> str:
         """Return a table for people: one line per tier."""

@@ -1,4 +1,4 @@
-"""Tables whose rows arrive in host memory: of a layout's tiers, or of memory alone."""
+"""Feature rows gathered by rank: the base of all tables, and those whose rows arrive in host memory."""
 
 from __future__ import annotations
 
@@ -9,21 +9,127 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.manifest import storage_dtype
-from tiering.errors import CapabilityError, FormatError, InputError, TieringError
-from tiering.formats.layout import MEMORY_TIERS, Layout, SsdRows, TypeLayout
+from tiering.errors import BudgetError, CapabilityError, FormatError, InputError, TieringError
+from tiering.formats.layout import MEMORY_TIERS, TIERS, Layout, TypeLayout
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import require_torch, warn_once
-from tiering.loader.tables.preload import preload_ssd_rows
-from tiering.loader.tables.resident import SharedBlock, SharesMemory, anonymous, load_rows
-from tiering.loader.tables.rows import FeatureRows, as_ids
-from tiering.loader.tables.ssd import PageChecks, describe, make_table, open_images, warn_of_fallback
-from tiering.units import parse_threads
+from tiering.loader.tables.counters import Counters
+from tiering.loader.tables.resident import SharedBlock, load_rows
+from tiering.loader.tables.ssd import (
+    PageChecks,
+    describe,
+    make_table,
+    open_images,
+    preload_ssd_rows,
+    warn_of_fallback,
+)
+from tiering.units import format_bytes, format_count, parse_threads
 
 if TYPE_CHECKING:
     import torch
 
-_LOAD_BYTES = 64 * 1024 * 1024
+    from tiering.loader.processes.peers import PeerGroup
+
 _DEFAULT = ReadOptions()
+
+
+class FeatureRows:
+    """A table of rows of one node type, gathered by rank. Use it as a context manager, or call `close`."""
+
+    def __init__(self, where: str, entry: TypeLayout, reader: native.SsdReader | None = None) -> None:
+        self._where, self._entry, self.closed = where, entry, False
+        self._what = f"{where}: {entry.label}"
+        self.reader = reader
+        """Open SSD images; ``None`` where the ssd tier is empty."""
+        self._counters = Counters()
+        self.node_type, self.dtype = entry.node_type, entry.dtype
+        """Node type of the rows (of rows of edges the key of their relation); a NumPy name or ``bfloat16``."""
+        self.shape, self.dim, self.row_bytes = (entry.num_nodes, entry.dim), entry.dim, entry.row_bytes
+        """(rows, elements per row); elements and bytes of a row."""
+
+    @property
+    def counters(self) -> Counters:
+        """Rows and bytes that each tier served since open or `reset_counters`."""
+        return self._counters
+
+    @property
+    def engine(self) -> str | None:
+        """Engine that reads the ssd tier; ``None`` where that tier is empty."""
+        return None if self.reader is None else self.reader.engine
+
+    def __len__(self) -> int:
+        return self._entry.num_nodes
+
+    def placement(self) -> dict[str, dict[str, Any]]:
+        """Return ``ranks`` (half-open), ``rows``, ``bytes`` and ``where`` (where the rows really are) of each tier."""
+        where = {tier: self._place(tier) if self._entry.rows(tier) else "empty" for tier in TIERS}
+        return {tier: {**self._entry.tier_summary(tier), "where": place} for tier, place in where.items()}
+
+    def reset_counters(self) -> None:
+        """Begin counting again at zero."""
+        self.counters.reset()
+
+    def gather(self, ids: Any, out: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the rows of `ids`, in request order."""
+        raise NotImplementedError
+
+    def __getitem__(self, ids: Any) -> torch.Tensor:
+        """Return ``rows.gather(ids)``."""
+        return self.gather(ids)
+
+    __iter__ = None  # it would gather row by row
+
+    def close(self) -> None:
+        """Free memory and descriptors. Gathers that are under way end first; later ones raise."""
+        self.closed, self.reader = True, None
+
+    def _check_out(self, out: Any, rows: int, hint: str = "") -> None:
+        """Raise `InputError` unless `out` is a tensor for `rows` rows."""
+        import torch
+
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        if not isinstance(out, torch.Tensor):
+            raise InputError(f"out: expected a tensor, found {type(out).__name__}{hint}")
+        # Whether elements of a sparse tensor lie one after the other cannot even be asked.
+        dense = out.layout == torch.strided and out.is_contiguous()
+        if tuple(out.shape) != (rows, self.dim) or out.dtype != dtype or not dense:
+            raise InputError(
+                f"out: expected a contiguous {dtype} tensor of shape ({rows}, {self.dim}), "
+                f"found {out.dtype} {tuple(out.shape)}{'' if dense else ', not contiguous'}"
+            )
+
+    def _place(self, tier: str) -> str:
+        """Return where the rows of a tier are, which is not empty, for people."""
+        return "host memory"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise CapabilityError(
+            f"{self._what}: {type(self).__name__} lie in the memory of one process and cannot be pickled; pickle the "
+            "layout, and open the features in the other process"
+        )
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        if self.closed:
+            return f"<{name} {self.node_type!r} (closed)>"
+        places = [(tier, place["where"], place["rows"]) for tier, place in self.placement().items() if place["rows"]]
+        tiers = "; ".join(f"{tier} {format_count(rows)} rows in {where}" for tier, where, rows in places)
+        return f"<{name} {self.node_type!r} {self.shape} {self.dtype}: {tiers or 'no rows'}>"
+
+    def _closed_error(self) -> InputError:
+        return InputError(f"{self._what}: the features were closed")
+
+    def _no_room(self, rows: int) -> BudgetError:
+        return BudgetError(
+            f"{self._what}: no memory to gather {format_count(rows)} rows ({format_bytes(rows * self.row_bytes)}); "
+            "gather fewer ids at a time"
+        )
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class HostRows(FeatureRows):
@@ -44,7 +150,7 @@ class HostRows(FeatureRows):
 
     @property
     def table(self) -> native.TieredTable:
-        """The core's table."""
+        """The core's table of the rows."""
         if self._table is None:
             raise self._closed_error()
         return self._table
@@ -63,14 +169,11 @@ class HostRows(FeatureRows):
 
         Raises
         ------
-        InputError
-            If an id is out of range (nothing is written then), or ids or `out` have the wrong shape or dtype.
-        FormatError
-            If the table was opened with ``verify=True`` and a page is damaged; `out` is then unspecified.
-        BudgetError
-            If there is no memory for so many rows.
-        StorageError
-            If the ssd tier cannot be read; `out` is then unspecified.
+        InputError, BudgetError
+            If an id is out of range, ids or `out` have the wrong shape or dtype, or there is no memory for so many
+            rows; nothing is written then.
+        StorageError, FormatError
+            If the ssd tier cannot be read, or with ``verify=True`` a page is damaged; `out` is then unspecified.
 
         Notes
         -----
@@ -150,7 +253,7 @@ class TieredFeatures(HostRows):
         node_type: str,
         reading: ReadOptions = _DEFAULT,
         preloaded: bool = False,
-        group: SharesMemory | None = None,
+        group: PeerGroup | None = None,
     ) -> None:
         entry = layout.type_layout(node_type)
         self._reopened_by = (str(layout.path.absolute()), layout.digest, node_type, reading, preloaded)
@@ -212,46 +315,23 @@ def same_layout(path: str, digest: str) -> Layout:
     return layout
 
 
-class MemoryFeatures(HostRows):
-    """A table of rows that all lie in host memory, for small graphs and comparisons.
-
-    Parameters
-    ----------
-    node_type
-        Name, for messages.
-    table
-        Shape (rows, dim), row = rank. C-contiguous tables are used as they are, others are copied.
-    dtype
-        Element type if the array's own does not say it (``bfloat16`` as ``uint16``).
-    """
-
-    def __init__(
-        self,
-        node_type: str,
-        table: npt.NDArray[Any],
-        dtype: str | None = None,
-        threads: int | str | None = "auto",
-    ) -> None:
-        if table.ndim != 2:
-            raise InputError(f"{node_type}: expected a table of shape (rows, dim), found {table.shape}")
-        rows, dim = table.shape
-        none = (0, 0)
-        ranges = {"gpu": none, "peer": none, "cpu": (0, rows), "ssd": (rows, rows)}
-        entry = TypeLayout(node_type, rows, dim, dtype or table.dtype.name, ranges, SsdRows(0, 0, 1, 0))
-        flat = np.ascontiguousarray(table).reshape(-1).view(np.uint8)
-        native_table = native.TieredTable(entry.row_bytes, [0, 0, rows, rows], None, [], flat, None)
-        super().__init__("features in memory", entry, native_table, threads)
-
-    @classmethod
-    def load(cls, features: HostRows) -> MemoryFeatures:
-        """Copy all rows of `features` into memory. Cost: each row is read once, in order, 64 MiB at a time."""
-        rows, dim = features.shape
-        table = anonymous(rows * features.row_bytes).view(storage_dtype(features.dtype)).reshape(rows, dim)
-        step = max(1, _LOAD_BYTES // features.row_bytes)
-        for start in range(0, rows, step):
-            ids = np.arange(start, min(rows, start + step), dtype=np.int64)
-            features.gather_numpy(ids, out=table[start : start + len(ids)])
-        return cls(features.node_type, table, features.dtype)
-
-    def __repr__(self) -> str:
-        return f"<MemoryFeatures {self.node_type!r} {self.shape} {self.dtype}>"
+def as_ids(ids: Any) -> npt.NDArray[np.int64]:
+    """Return ranks as a contiguous int64 array; only dtype and shape are checked."""
+    try:
+        array = np.asarray(ids.detach().cpu().numpy() if hasattr(ids, "detach") else ids)
+    except (TypeError, ValueError, RuntimeError) as error:  # bfloat16, sparse, quantised; lists of unequal lengths
+        given = f"a {ids.dtype} tensor" if hasattr(ids, "dtype") else type(ids).__name__
+        raise InputError(f"ids: expected int32 or int64 ranks of one dimension, found {given} ({error})") from None
+    if array.ndim != 1:
+        raise InputError(f"ids: expected one dimension, found shape {array.shape}")
+    if array.size == 0:
+        return np.empty(0, np.int64)
+    if array.dtype not in (np.int32, np.int64):
+        raise InputError(f"ids: expected int32 or int64, found {array.dtype}")
+    try:
+        return np.ascontiguousarray(array, np.int64)
+    except MemoryError:
+        raise BudgetError(
+            f"ids: no memory for {format_count(array.size)} of them as int64 ({format_bytes(8 * array.size)}); "
+            "gather fewer at a time"
+        ) from None

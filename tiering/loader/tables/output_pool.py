@@ -12,10 +12,8 @@ import numpy.typing as npt
 from tiering.loader.process import ForkLock
 from tiering.loader.tables.resident import anonymous
 
-_STEPS = 8
-"""Steps per doubling to which sizes are rounded up, so that a batch fits the block of an earlier one."""
-_POOLED = 1 << 20
-"""Bytes from which on outputs are pooled; smaller ones come from the heap."""
+_STEPS = 8  # per doubling, to which sizes are rounded up, so that a batch fits the block of an earlier one
+_POOLED = 1 << 20  # bytes from which on outputs are pooled; smaller ones come from the heap
 
 
 def rounded_up(count: int) -> int:

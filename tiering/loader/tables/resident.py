@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -19,18 +19,13 @@ from tiering.errors import FormatError, StorageError
 from tiering.loader.process import ForkLock
 from tiering.units import format_bytes
 
-_HUGE_FROM = 4 * 1024 * 1024
-"""Bytes from which on huge pages are asked for."""
+if TYPE_CHECKING:
+    from tiering.loader.processes.peers import PeerGroup
+
+_HUGE_FROM = 4 * 1024 * 1024  # bytes from which on huge pages are asked for
 _CHUNK = 32 * 1024 * 1024
 _READERS = 4
 Fill = Callable[[npt.NDArray[np.uint8]], None]
-
-
-class SharesMemory(Protocol):
-    """Processes of one machine that hold one copy of what each of them reads."""
-
-    def host_memory(self, key: str, nbytes: int, fill: Fill) -> npt.NDArray[np.uint8]:
-        """Return the memory of `key`, one for all processes; one of them fills it."""
 
 
 class SharedBlock:
@@ -51,7 +46,7 @@ _resident: WeakValueDictionary[tuple[Any, ...], SharedBlock] = WeakValueDictiona
 _lock = ForkLock()
 
 
-def load_rows(path: Path, nbytes: int, group: SharesMemory | None = None) -> SharedBlock:
+def load_rows(path: Path, nbytes: int, group: PeerGroup | None = None) -> SharedBlock:
     """Return the `nbytes` of a file in memory: read now, or the copy of this process or group."""
     with storage_errors(path):
         status = path.stat()
@@ -63,7 +58,7 @@ def load_rows(path: Path, nbytes: int, group: SharesMemory | None = None) -> Sha
 
 
 def get_or_fill(
-    what: Path | str, key: tuple[Any, ...], nbytes: int, fill: Fill, group: SharesMemory | None
+    what: Path | str, key: tuple[Any, ...], nbytes: int, fill: Fill, group: PeerGroup | None
 ) -> SharedBlock:
     """Return the block of `key` of this process or group, which `fill` writes if there is none."""
     with _lock:

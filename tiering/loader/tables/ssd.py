@@ -10,23 +10,27 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.storage import display_path
-from tiering.errors import CapabilityError, FormatError, InputError, RefusedError
+from tiering.errors import CapabilityError, FormatError, InputError, RefusedError, StorageError
 from tiering.formats.layout import TIERS, Layout, TypeLayout, image_bytes, page_sums
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import warn_once
-from tiering.loader.tables.resident import SharedBlock, load_rows
+from tiering.loader.tables.resident import SharedBlock, get_or_fill, is_cached, load_rows
 from tiering.readahead.config import SsdTables
 from tiering.readahead.disk_speed import MAX_READ
 
+if TYPE_CHECKING:
+    from tiering.loader.processes.peers import PeerGroup
+
 ENGINES = ("auto", *native.engine_names())
 DIRECT_MODES = ("auto", "on", "off")
+_PRELOAD_BYTES = 64 * 1024 * 1024
 
 
 def open_images(layout: Layout, entry: TypeLayout, reading: ReadOptions) -> native.SsdReader | None:
@@ -65,7 +69,6 @@ def open_reader(images: Sequence[Path], page_bytes: int, reading: ReadOptions) -
             raise
         raise CapabilityError(f"direct='on': {error.strerror}; direct='auto' reads through the page cache") from None
     warn_of_fallback(reader)
-    _warn_of_buffering(reader)
     return reader
 
 
@@ -82,18 +85,60 @@ def open_row_buffer(
         tables.rows, tables.begins, tables.page_bytes, [str(path) for path in layout.image_places], list(pools),
         arena, reading.engine, reading.direct, int(reading.depth), MAX_READ, [] if checks is None else checks.arrays,
     )  # fmt: skip
-    _warn_of_buffering(buffer)
+    warn_of_fallback(buffer)
     return buffer
 
 
+def preload_ssd_rows(
+    layout: Layout,
+    entry: TypeLayout,
+    reading: ReadOptions,
+    checks: PageChecks | None,
+    group: PeerGroup | None = None,
+) -> SharedBlock:
+    """Return all rows of the ssd tier, shared by the tables of this process or group. Cost: each page is read once."""
+    rows, first = entry.rows("ssd"), entry.ranges["ssd"][0]
+    step = max(1, _PRELOAD_BYTES // entry.row_bytes)
+
+    def fill(array: npt.NDArray[np.uint8]) -> None:
+        tables = SsdTables.of(layout, [entry.node_type])
+        buffer = open_row_buffer(layout, tables, [(entry.row_bytes, rows)], array, reading, checks)
+        # Empty slots are given out in order, to rows in order: the array ends up as the table.
+        try:
+            buffer.begin(1, 0, 0)
+            for start in range(0, rows, step):
+                buffer.add([np.arange(first + start, first + min(rows, start + step), dtype=np.int64)])
+                if start:
+                    buffer.wait(start // step - 1)
+            buffer.end()
+            buffer.wait((rows - 1) // step)
+        except StorageError:
+            if checks is not None:
+                checks.refuse(buffer.bad_page, entry.node_type)
+            raise
+        finally:
+            buffer.cancel()
+
+    what = f"{layout.path}: rows of {entry.label} of the ssd tier"
+    return get_or_fill(what, _preload_key(layout, entry, reading), rows * entry.row_bytes, fill, group)
+
+
+def preload_bytes(layout: Layout, node_type: str, reading: ReadOptions) -> int:
+    """Return the bytes that preloading a type's rows would take: none where a table has them already."""
+    entry = layout.type_layout(node_type)
+    held = is_cached(_preload_key(layout, entry, reading))
+    return 0 if held else entry.rows("ssd") * entry.row_bytes
+
+
+def _preload_key(layout: Layout, entry: TypeLayout, reading: ReadOptions) -> tuple[Any, ...]:
+    return str(layout.path.absolute()), layout.digest, entry.node_type, "ssd", reading.verify
+
+
 def warn_of_fallback(source: native.SsdReader | native.RowBuffer | native.GatherStats) -> None:
-    """Log that a reader leaves io_uring, if it does."""
+    """Log that a reader leaves io_uring, or reads through the page cache, if it does."""
     if source.fallback:
         warn_once(f"ssd rows are read by a pool of threads, because io_uring is not available: {source.fallback}")
-
-
-def _warn_of_buffering(source: native.SsdReader | native.RowBuffer) -> None:
-    if source.note:
+    if not isinstance(source, native.GatherStats) and source.note:
         warn_once(f"ssd rows are read through the page cache: {source.note}")
 
 

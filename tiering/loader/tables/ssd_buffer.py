@@ -17,26 +17,22 @@ from tiering.errors import InputError, StorageError, TieringError
 from tiering.formats.layout import Layout
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import ForkLock
-from tiering.loader.tables.gather import TieredFeatures
+from tiering.loader.tables.gather import FeatureRows, TieredFeatures
 from tiering.loader.tables.resident import SharedBlock, anonymous, shared_memory
-from tiering.loader.tables.rows import FeatureRows
 from tiering.loader.tables.ssd import PageChecks, open_row_buffer, warn_of_fallback
 from tiering.readahead.config import ReadaheadConfig, SsdTables
 
 Ids = npt.NDArray[np.int64]
-NO_SLOT = np.uint32(native.NO_SLOT)
-"""The slot of rows that lie in none."""
-_WIPE_ON_FORK = 18
-"""MADV_WIPEONFORK, which `mmap` does not name: a child has zeros there and copies nothing."""
+NO_SLOT = np.uint32(native.NO_SLOT)  # of rows that lie in none
+_WIPE_ON_FORK = 18  # MADV_WIPEONFORK, which `mmap` does not name: a child has zeros there and copies nothing
+# Names of counters, and the core's names of them.
 _COUNTERS = {
     "batches": "batches", "rounds": "rounds", "rows": "rows", "rows_needed": "needed", "rows_read": "missed",
     "reads": "reads", "read_bytes": "read_bytes", "used_bytes": "used_bytes",
 }  # fmt: skip
-"""Names of counters, and the core's names of them."""
 NO_COUNTERS: dict[str, Any] = {**dict.fromkeys(_COUNTERS, 0), "wait_seconds": 0.0, "idle_seconds": 0.0}
-"""Counters of a buffer that did nothing."""
+# Of the processes that this one is a fork of: destroying them would wait for threads that do not exist.
 _kept_from_parents: list[native.RowBuffer] = []
-"""Buffers of the processes that this one is a fork of: destroying them would wait for threads that do not exist."""
 
 
 class SsdBuffer:

@@ -9,9 +9,8 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.errors import BudgetError, InputError
-from tiering.loader.tables.gather import HostRows
+from tiering.loader.tables.gather import HostRows, as_ids
 from tiering.loader.tables.resident import anonymous
-from tiering.loader.tables.rows import as_ids
 from tiering.loader.tiered_tensor.source import SourceTensor, TensorPlacement, place_rows
 from tiering.memory import AUTO_SHARE, available_memory
 from tiering.units import format_bytes, parse_size
