@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 import xxhash
+from epochs import small_batches
+from tight_memory import wide_graph
 
 from tiering import native
 from tiering.artifacts.checksum import sampled_digest
@@ -256,10 +258,19 @@ def build(tmp_path: Path) -> Callable[[Dataset], TieredLayout]:
 
 
 @pytest.fixture
+def options(tmp_path: Path) -> dict[str, Any]:
+    return small_batches(tmp_path)
+
+
+@pytest.fixture
+def layout(kit: Any, build: Callable[[Dataset], TieredLayout]) -> TieredLayout:
+    """A layout most of whose rows lie on two stripe files."""
+    return build(wide_graph(kit, images=2))
+
+
+@pytest.fixture(scope="session")
 def kit() -> Any:
     """The builders of this module, for tests that make layouts of their own."""
-    import sys
-
     return sys.modules[__name__]
 
 

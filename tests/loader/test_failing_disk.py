@@ -9,16 +9,12 @@ from __future__ import annotations
 import errno
 import random
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
-
 from campaign import Campaign
 from epochs import rows, same, small_batches, truth
 from loop_disk import PAGE, LoopDisk, loop_disk

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,17 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import ConcatDataset, DataLoader
-
-from tiering import native
-from tiering.loader.process import ForkLock
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
-
 from campaign import Campaign
 from child_process import Child, in_child
 from row_buffers import ENGINES
 from row_datasets import Epochs, LayoutRows, Rows
+from torch.utils.data import ConcatDataset, DataLoader
+
+from tiering import native
+from tiering.loader.process import ForkLock
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 

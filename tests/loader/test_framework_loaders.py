@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +11,6 @@ from tiering.errors import InputError
 from tiering.loader.batches.pipeline import StageError
 
 pytest.importorskip("torch_geometric")
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
 
 from pyg_batches import same
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import resource
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from child_process import in_child
 
 from tiering.errors import BudgetError, InputError
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
-
-from child_process import in_child
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 

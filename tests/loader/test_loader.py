@@ -73,18 +73,6 @@ def sampler(request):
     return {**OPTIONS, **SAMPLERS[request.param]}
 
 
-@pytest.mark.parametrize("frontier", ["all", "new"])
-def test_tiers_and_memory_give_the_same_batches(build, engine, data, frontier):
-    layout = build(data)
-    tiers = layout.loader(**OPTIONS, frontier=frontier, engine=engine)
-    memory = layout.loader(**OPTIONS, frontier=frontier, features="memory", engine="threads")
-    for _ in range(2):
-        pairs = list(zip(tiers, memory, strict=True))
-        assert len(pairs) == len(tiers)
-        for a, b in pairs:
-            assert_same_batch(a, b)
-
-
 def test_workers_do_not_change_batches(build, data):
     layout = build(data)
     expected = list(layout.loader(**OPTIONS, workers=1, prefetch=0).epoch(3))
@@ -108,7 +96,7 @@ def test_epochs(kit, build):
 
 
 def test_content_of_a_batch(kit, build, data):
-    """Every part of a batch against the dataset in original ids."""
+    """Labels and features of a batch against the dataset in original ids."""
     layout = build(data)
     seen = 0
     for batch in layout.loader(**OPTIONS):
@@ -119,12 +107,7 @@ def test_content_of_a_batch(kit, build, data):
             expected = data.nodes[node_type].table[old[node_type]]
             np.testing.assert_array_equal(rows.view(torch.uint8).numpy(), expected.view(np.uint8))
         assert set(batch.features) == {t for t, n in data.nodes.items() if n.table is not None}
-        for hop in batch.hops:
-            for relation, edges in hop.items():
-                known = set(zip(*(side.tolist() for side in data.edges[relation]), strict=True))
-                src, dst = old[relation[0]][edges[0].numpy()], old[relation[2]][edges[1].numpy()]
-                assert set(zip(src.tolist(), dst.tolist(), strict=True)) <= known
-                seen += len(src)
+        seen += batch.num_edges
     assert seen > 100
 
 
@@ -256,16 +239,14 @@ def test_bad_options(kit, build, option, message):
         build(kit.small_graph()).loader(**{**OPTIONS, **option})
 
 
-def test_empty_train_set(kit, build):
+def test_splits_without_nodes(kit, build):
     data = kit.small_graph()
     data.nodes["node"].splits["train"] = np.empty(0, np.int64)
+    layout = build(data)
     with pytest.raises(InputError, match="split 'train' of node type 'node' is empty"):
-        build(data).loader(**OPTIONS)
-
-
-def test_missing_split(kit, build):
+        layout.loader(**OPTIONS)
     with pytest.raises(MissingError, match="no single node type with a split 'dev'"):
-        build(kit.small_graph()).loader("dev", **OPTIONS)
+        layout.loader("dev", **OPTIONS)
 
 
 def background_threads() -> list[str]:

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import gc
-import json
 import logging
 import math
 import re
-import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import xxhash
+from epochs import small_batches
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
-
 from tight_memory import ROW_BYTES, least_memory, spare, tight_loader, wide_graph, wide_hetero_graph
 
 from tiering import native
@@ -43,55 +37,35 @@ GRAPHS = {"one type": wide_graph, "four types": wide_hetero_graph}
 ENGINES = [name for name in ("io_uring", "threads") if name != "io_uring" or not native.uring_unavailable()]
 
 
-def write_speed(folder: Path) -> Path:
-    """A model of a disk, so that no test measures one."""
-    path = folder / "disk.json"
-    path.write_text(json.dumps({"reads_per_second": 100_000, "bytes_per_second": 1e9}))
-    return path
-
-
 @pytest.fixture
-def options(tmp_path: Path) -> dict[str, Any]:
-    """Small batches, few reads in flight."""
-    return {"batch_size": 8, "fanouts": [3, 2], "seed": 7, "depth": 4, "ssd_model": write_speed(tmp_path)}
-
-
-@pytest.fixture
-def layout(kit: Any, build: Callable[..., Any]) -> Any:
-    return build(wide_graph(kit, images=2))
+def options(options: dict[str, Any]) -> dict[str, Any]:
+    """Small batches, few reads in flight, and a window that the loader chooses."""
+    return {name: value for name, value in options.items() if name not in ("window", "workers", "prefetch")}
 
 
 def bits(batch: Any) -> list[tuple[Any, ...]]:
     """All of a batch: types, shapes and checksums of the bytes."""
 
     def seen(tensor: torch.Tensor) -> tuple[Any, ...]:
-        return (
-            tensor.dtype,
-            tuple(tensor.shape),
-            xxhash.xxh3_128_hexdigest(
-                tensor.clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8).numpy()
-            ),
-        )
+        raw = tensor.clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8).numpy()
+        return tensor.dtype, tuple(tensor.shape), xxhash.xxh3_128_hexdigest(raw)
 
     named = [*batch.nodes.items(), *batch.features.items(), *([] if batch.y is None else [("y", batch.y)])]
     edges = [(r, tensor) for hop in (*batch.hops, *batch.weights) for r, tensor in hop.items()]
-    return [
-        (batch.epoch, batch.index, batch.num_nodes),
-        *((name, *seen(tensor)) for name, tensor in [*named, *edges]),
-    ]
+    return [(batch.epoch, batch.index, batch.num_nodes), *((name, *seen(tensor)) for name, tensor in [*named, *edges])]
 
 
 @pytest.fixture(scope="module")
-def worlds(kit_module: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def worlds(kit: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Layouts of each graph over 1, 2 and 3 images with pages of each size, and batches of memory, made when asked."""
     folder = tmp_path_factory.mktemp("worlds")
-    speed, layouts, truths = write_speed(folder), {}, {}
+    speed, layouts, truths = small_batches(folder)["ssd_model"], {}, {}
 
     def world(graph: str, images: int, page_bytes: int, sampler: str) -> tuple[Any, dict[str, Any], Any]:
         key = (graph, images, page_bytes)
         if key not in layouts:
-            data = GRAPHS[graph](kit_module, images=images, page_bytes=page_bytes)
-            layouts[key] = kit_module.write_layout(folder / f"layout-{len(layouts)}", data)
+            data = GRAPHS[graph](kit, images=images, page_bytes=page_bytes)
+            layouts[key] = kit.write_layout(folder / f"layout-{len(layouts)}", data)
         options = {"batch_size": 8, "seed": 7, "depth": 4, "ssd_model": speed, **SAMPLERS[sampler]}
         if (graph, sampler) not in truths:
             loader = layouts[key].loader(**options, features="memory")
@@ -101,12 +75,6 @@ def worlds(kit_module: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     yield world
     for made in layouts.values():
         made.close()
-
-
-@pytest.fixture(scope="module")
-def kit_module() -> Any:
-    """`kit`, for fixtures of the module."""
-    return sys.modules[next(name for name in sys.modules if name.endswith("loader.conftest"))]
 
 
 @settings(max_examples=6)

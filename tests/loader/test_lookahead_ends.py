@@ -9,18 +9,14 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
-
 from child_process import Child, in_child
-from epochs import nothing_left, rows, same, small_batches, truth
-from tight_memory import tight_loader, wide_graph
+from epochs import nothing_left, rows, same, truth
+from tight_memory import tight_loader
 
 from tiering.errors import CapabilityError, FormatError, StorageError
 from tiering.loader.batches.pipeline import StageError
@@ -29,16 +25,6 @@ pytestmark = [
     pytest.mark.usefixtures("watchdog"),
     pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning"),
 ]
-
-
-@pytest.fixture
-def options(tmp_path: Path) -> dict[str, Any]:
-    return small_batches(tmp_path)
-
-
-@pytest.fixture
-def layout(kit: Any, build: Callable[..., Any]) -> Any:
-    return build(wide_graph(kit, images=2))
 
 
 @pytest.fixture
@@ -220,17 +206,6 @@ def test_an_image_that_shrinks(loader, layout, options):
             file.write(whole)
         del caught, epoch
     assert same(rows(loader.epoch(2)), expected)
-
-
-def test_images_that_are_removed(one_loader, layout, options):
-    """Descriptors are open: the epoch goes on, and so does the next."""
-    expected = [truth(layout, options, e) for e in (0, 1)]
-    epoch = one_loader.epoch(0)
-    found = rows([next(epoch)])
-    for image in layout.artifact.images:
-        image.unlink()
-    assert same(found + rows(epoch), expected[0])
-    assert same(rows(one_loader.epoch(1)), expected[1])
 
 
 def test_damage_met_ahead_of_its_batch(layout, options, engine):

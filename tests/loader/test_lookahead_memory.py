@@ -11,9 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
-
 from memory_group import memory_group
 
 MIB = 1 << 20

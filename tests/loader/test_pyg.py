@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,14 +12,11 @@ from tiering.errors import InputError
 from tiering.sampling import Negatives
 
 pytest.importorskip("torch_geometric")
+from pyg_batches import assert_of_source, parts
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.nn import SAGEConv
 from torch_geometric.sampler import NegativeSampling, NumNeighbors
 from torch_geometric.utils import trim_to_layer
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
-
-from pyg_batches import assert_of_source, parts
 
 OPTIONS = {"num_neighbors": [4, 3], "batch_size": 32, "seed": 7}
 NATIVE = {"fanouts": [4, 3], "batch_size": 32, "seed": 7, "frontier": "new"}

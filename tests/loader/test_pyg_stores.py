@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,15 +11,12 @@ import torch
 from tiering.errors import CapabilityError, InputError, MissingError
 
 pytest.importorskip("torch_geometric")
+from pyg_batches import LOOP, assert_of_source, parts, plain, same, truth
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.graph_store import EdgeAttr, EdgeLayout
 from torch_geometric.data.remote_backend_utils import num_nodes
 from torch_geometric.loader import LinkLoader, NodeLoader
 from torch_geometric.sampler import EdgeSamplerInput, NegativeSampling, NodeSamplerInput
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
-
-from pyg_batches import LOOP, assert_of_source, parts, plain, same, truth
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 WRITES = ("author", "writes", "paper")

@@ -5,21 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from forbidden_calls import FORBID, run_script
 
 import tiering
 from tiering import native
 from tiering.errors import StorageError
 from tiering.loader.options import ReadOptions
 from tiering.loader.tables import ssd
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
-
-from forbidden_calls import FORBID, run_script
 
 EXHAUST = """
     import resource

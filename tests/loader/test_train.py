@@ -48,16 +48,6 @@ def test_the_gnn_beats_the_mlp(kit, build, example):
     assert gnn["losses"][-1] < gnn["losses"][0]
 
 
-def test_mean_over_edges(example):
-    import torch
-
-    rows = torch.tensor([[1.0], [3.0], [10.0]])
-    edges = torch.tensor([[0, 1, 2, 2], [0, 0, 2, 2]])
-    assert example.mean_over_edges(rows, edges, 3).tolist() == [[2.0], [0.0], [10.0]]
-    weights = torch.tensor([3.0, 1.0, 2.0, 5.0])
-    assert example.mean_over_edges(rows, edges, 3, weights).tolist() == [[1.5], [0.0], [10.0]]
-
-
 def test_command_line(kit, build, example, capsys):
     path = build(kit.small_graph()).path
     example.main([str(path), "--epochs", "1", "--fanouts", "4,4", "--batch-size", "50", "--json"])
@@ -71,14 +61,7 @@ def test_command_line(kit, build, example, capsys):
     assert "nowhere" in capsys.readouterr().err
 
 
-def test_no_labels(kit, build, example):
-    data = kit.small_graph()
-    data.nodes["node"].labels = None
-    with pytest.raises(InputError, match="no labels to train on"):
-        example.train(build(data).path)
-
-
-def test_a_graph_without_features(kit, build, example):
+def test_a_graph_without_features_or_labels(kit, build, example):
     data = kit.small_graph()
     data.nodes["node"].table = None
     layout = build(data)
@@ -87,3 +70,6 @@ def test_a_graph_without_features(kit, build, example):
     assert len(example.train(layout.path, **OPTIONS)["losses"]) == 2
     with pytest.raises(MissingError, match="no tiered features"):
         example.train(layout.path, model="mlp", **OPTIONS)
+    data.nodes["node"].labels = None
+    with pytest.raises(InputError, match="no labels to train on"):
+        example.train(build(data).path)

@@ -6,33 +6,15 @@ import gc
 import random
 import re
 import shutil
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
-
 from campaign import Campaign
 from row_buffers import ENGINES
 
 from tiering.errors import CapabilityError, FormatError
 from tiering.formats.layout import page_sums
 from tiering.loader import open_layout
-
-
-@pytest.mark.parametrize("row_bytes", [4, 40, 512, 1536, 4096, 9000])
-@pytest.mark.parametrize(("page", "images"), [(512, 1), (4096, 3), (16384, 2)])
-def test_same_rows(kit, build, engine, row_bytes, page, images):
-    table = kit.random_table(230, row_bytes)
-    data = kit.Dataset({"node": kit.Nodes(230, table, "uint8", tiers=(10, 20, 30))}, page_bytes=page, images=images)
-    rows, layout = table[data.order("node")], build(data)
-    features = layout.features(engine=engine, verify=True, depth=8)
-    for ids in (np.arange(230), np.arange(229, 0, -7), np.random.default_rng(0).integers(0, 230, 500)):
-        np.testing.assert_array_equal(features.gather_numpy(ids), rows[ids])
-        assert (features.gather(ids).numpy() == rows[ids]).all()
-    assert features is not layout.features(engine=engine, depth=8)
 
 
 def flip(layout, luck: random.Random) -> tuple[int, int]:
