@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
 #include <tiering/buffer.hpp>
 #include <tiering/errors.hpp>
 #include <tiering/graph.hpp>

@@ -5,9 +5,7 @@
 #include <cstdint>
 #include <numeric>
 #include <random>
-#include <span>
 #include <tiering/graph.hpp>
-#include <variant>
 #include <vector>
 
 namespace tiering::test {

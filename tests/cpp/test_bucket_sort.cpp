@@ -1,7 +1,6 @@
 // Edge list to CSC in pieces, by scattering and sorting buckets, against a stable sort.
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 #include "check.hpp"
 #include "graphs.hpp"

@@ -1,7 +1,5 @@
 // Engines and gather against a verifier by another method: rows are placed one at a time by the format's
 // rule, and expected rows are copied one at a time. Run under ASan/UBSan and TSan.
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iostream>
 #include <map>
-#include <memory>
 #include <numeric>
 #include <random>
 #include <string>

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
 #include <tiering/cuda/device.hpp>
 #include <tiering/cuda/fill.hpp>
 #include <tiering/cuda/gather_rows.hpp>

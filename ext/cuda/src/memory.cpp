@@ -1,6 +1,5 @@
 #include <map>
 #include <mutex>
-#include <string>
 #include <tiering/cuda/memory.hpp>
 
 namespace tiering::cuda {

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
-#include <string>
 #include <tiering/cuda/launch.hpp>
 #include <tiering/cuda/row_requests.hpp>
 #include <tiering/device/row_copy.hpp>

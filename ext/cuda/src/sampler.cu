@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <string>
 #include <tiering/errors.hpp>
 #include <utility>
 

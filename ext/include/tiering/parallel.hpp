@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace tiering {
 
@@ -34,6 +33,18 @@ inline std::pair<int64_t, int64_t> even_cut(int64_t n, int parts, int t) {
   const int64_t base = n / parts, rest = n % parts;
   const int64_t begin = base * t + std::min<int64_t>(t, rest);
   return {begin, begin + base + (t < rest ? 1 : 0)};
+}
+
+/// Runs body(begin, end), or body(begin, end, t), for the parts of [0, n) on as many threads; see run_team.
+template <typename Body>
+void for_cuts(int threads, int64_t n, Body&& body) {
+  run_team(threads, [&](int t) {
+    const auto [begin, end] = even_cut(n, threads, t);
+    if constexpr (std::is_invocable_v<Body, int64_t, int64_t, int>)
+      body(begin, end, t);
+    else
+      body(begin, end);
+  });
 }
 
 /// Column cut for part t of `parts` so that every part holds about the same number of *edges*:

@@ -193,8 +193,7 @@ Partition<Record> partition_by_key(int64_t num_items, BucketGrid grid, int threa
   Partition<Record> partition(grid, threads);
   count_by_key(partition, num_items, keys);
   partition.allocate();
-  run_team(threads, [&](int chunk) {
-    const auto [begin, end] = even_cut(num_items, threads, chunk);
+  for_cuts(threads, num_items, [&](int64_t begin, int64_t end, int chunk) {
     BucketWriter<Record> writer(partition, MemorySink<Record>(partition.data()), chunk);
     records(chunk, begin, end, writer);
     writer.finish();

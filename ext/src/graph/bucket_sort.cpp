@@ -15,13 +15,11 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
-#include <string>
 #include <tiering/errors.hpp>
 #include <tiering/graph.hpp>
 #include <tiering/line_writer.hpp>
 #include <tiering/parallel.hpp>
 #include <utility>
-#include <vector>
 
 namespace tiering {
 namespace {
@@ -257,8 +255,7 @@ std::vector<int64_t> count_buckets(const IdView& dst, int64_t first_edge, const 
   const auto num_buckets = static_cast<size_t>(grid.num_buckets());
   std::vector<int64_t> counts(num_buckets * static_cast<size_t>(threads), 0);
   dst.visit([&](const auto& d) {
-    run_team(threads, [&](int t) {
-      const auto [begin, end] = even_cut(dst.size, threads, t);
+    for_cuts(threads, dst.size, [&](int64_t begin, int64_t end, int t) {
       std::vector<int64_t> own(num_buckets, 0);
       for (int64_t k = begin; k < end; ++k) {
         const int64_t v = d[k];
@@ -287,8 +284,7 @@ void scatter_edges(const EdgeChunk& chunk, int64_t num_src, const BucketGrid& gr
     TIERING_EXPECT(reinterpret_cast<uintptr_t>(parts[p].data()) % 16 == 0, "the records are not aligned");
   }
   chunk.dst.visit([&, &places = places](const auto& dst) {
-    run_team(threads, [&](int t) {
-      const auto [begin, end] = even_cut(chunk.dst.size, threads, t);
+    for_cuts(threads, chunk.dst.size, [&](int64_t begin, int64_t end, int t) {
       const auto own = static_cast<size_t>(num_buckets);
       const size_t at = static_cast<size_t>(t) * own;
       const Share share{begin, end, first, grid.shift, std::span(places).subspan(at, own), counts.subspan(at, own)};

@@ -5,7 +5,6 @@
 // Memory:     at most 2^25 records of 4 bytes besides the result, whatever the number of edges or threads.
 #include <algorithm>
 #include <tiering/graph.hpp>
-#include <tiering/partition.hpp>
 #include <tiering/scan_columns.hpp>
 
 namespace tiering {
@@ -38,10 +37,8 @@ void count_batch(std::span<const T> indices, int64_t first, int64_t last, Bucket
 
 Buffer<int64_t> out_degrees(const IdSpan& indices, int64_t num_src, int threads) {
   Buffer<int64_t> degrees(num_src);
-  run_team(threads, [&](int t) {
-    const auto [begin, end] = even_cut(num_src, threads, t);
-    std::fill(degrees.data() + begin, degrees.data() + end, 0);
-  });
+  for_cuts(threads, num_src,
+           [&](int64_t begin, int64_t end) { std::fill(degrees.data() + begin, degrees.data() + end, 0); });
   const BucketGrid grid = choose_grid(num_src, kWantedBuckets, kCounterBits);
   indices.visit([&](const auto& ids) {
     for (int64_t first = 0; first < indices.size; first += kBatchEdges)

@@ -9,20 +9,16 @@
 // engine. Parallelism: `threads` threads copy rows from memory; thread 0 polls. Each output row has one
 // writer.
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <tiering/buffer.hpp>
 #include <tiering/io/gather.hpp>
 #include <tiering/io/read_plan.hpp>
 #include <tiering/lookahead/slot_arena.hpp>
 #include <tiering/parallel.hpp>
 #include <utility>
-#include <vector>
 
 namespace tiering {
 namespace {

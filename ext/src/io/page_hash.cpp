@@ -1,4 +1,3 @@
-#include <string>
 #include <tiering/errors.hpp>
 #include <tiering/io/page_hash.hpp>
 

@@ -2,9 +2,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <system_error>
 #include <tiering/errors.hpp>
 #include <tiering/io/scratch_file.hpp>

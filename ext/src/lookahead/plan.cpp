@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <numeric>
-#include <string>
 #include <tiering/errors.hpp>
 #include <tiering/lookahead/plan.hpp>
 #include <utility>

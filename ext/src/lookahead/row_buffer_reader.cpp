@@ -2,10 +2,8 @@
 #include "row_buffer_reader.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <exception>
-#include <mutex>
 #include <string>
 #include <utility>
 

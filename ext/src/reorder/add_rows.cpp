@@ -95,10 +95,8 @@ int64_t node_cut(std::span<const Id> nodes, int parts, int t) {
 template <typename Id>
 void add_edges(const NumberRows& rows, const Ends<Id>& ends, const RowSums& out, int threads) {
   const auto size = static_cast<int64_t>(ends.nodes.size());
-  run_team(threads, [&](int t) {
-    const auto [begin, end] = even_cut(size, threads, t);
-    check_ends(ends, rows.num_rows, out.num_nodes, begin, end);
-  });
+  for_cuts(threads, size,
+           [&](int64_t begin, int64_t end) { check_ends(ends, rows.num_rows, out.num_nodes, begin, end); });
   run_team(threads, [&](int t) {
     const int64_t begin = node_cut(ends.nodes, threads, t), end = node_cut(ends.nodes, threads, t + 1);
     switch (rows.kind) {

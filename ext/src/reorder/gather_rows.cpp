@@ -3,9 +3,7 @@
 // Approach:   threads own equal shares of the output rows; rows a few places ahead are prefetched so that
 //             a core waits for several rows at once.
 // Cost:       reads and writes row_bytes per id.
-#include <algorithm>
 #include <cstring>
-#include <string>
 #include <tiering/errors.hpp>
 #include <tiering/parallel.hpp>
 #include <tiering/reorder.hpp>
@@ -37,10 +35,7 @@ void gather_share(const RowsView& table, std::span<const Id> ids, const RowsTarg
 void gather_rows(const RowsView& table, const IdSpan& ids, const RowsTarget& out, int threads) {
   TIERING_EXPECT(out.num_rows == ids.size, "out has ", out.num_rows, " rows for ", ids.size, " ids");
   ids.visit([&](const auto& span) {
-    run_team(threads, [&](int t) {
-      const auto [begin, end] = even_cut(ids.size, threads, t);
-      gather_share(table, span, out, begin, end);
-    });
+    for_cuts(threads, ids.size, [&](int64_t begin, int64_t end) { gather_share(table, span, out, begin, end); });
   });
 }
 

@@ -5,7 +5,6 @@
 // Parallelism: the result does not depend on the number of threads.
 #include <algorithm>
 #include <atomic>
-#include <string>
 #include <tiering/errors.hpp>
 #include <tiering/parallel.hpp>
 #include <tiering/reorder.hpp>
@@ -21,8 +20,7 @@ template <typename Id>
 void scatter_degrees(std::span<const int64_t> indptr, std::span<const Id> places, Buffer<int64_t>& degrees,
                      int threads) {
   const auto n = static_cast<int64_t>(places.size());
-  run_team(threads, [&](int t) {
-    const auto [begin, end] = even_cut(n, threads, t);
+  for_cuts(threads, n, [&](int64_t begin, int64_t end) {
     for (auto v = static_cast<size_t>(begin); v < static_cast<size_t>(end); ++v) {
       TIERING_EXPECT(0 <= indptr[v] && indptr[v] <= indptr[v + 1], "indptr falls from ", indptr[v], " at ", v, " to ",
                      indptr[v + 1], " at ", v + 1);
@@ -38,15 +36,13 @@ void scatter_degrees(std::span<const int64_t> indptr, std::span<const Id> places
 void sum_up(Buffer<int64_t>& values, int threads) {
   const int64_t n = values.size() - 1;
   std::vector<int64_t> sums(static_cast<size_t>(threads) + 1, 0);
-  run_team(threads, [&](int t) {
-    const auto [begin, end] = even_cut(n, threads, t);
+  for_cuts(threads, n, [&](int64_t begin, int64_t end, int t) {
     int64_t sum = 0;
     for (int64_t v = begin; v < end; ++v) sum += values[v];
     sums[static_cast<size_t>(t) + 1] = sum;
   });
   for (size_t t = 1; t < sums.size(); ++t) sums[t] += sums[t - 1];
-  run_team(threads, [&](int t) {
-    const auto [begin, end] = even_cut(n, threads, t);
+  for_cuts(threads, n, [&](int64_t begin, int64_t end, int t) {
     int64_t next = sums[static_cast<size_t>(t)];
     for (int64_t v = begin; v < end; ++v) next += std::exchange(values[v], next);
   });
@@ -60,10 +56,8 @@ Buffer<int64_t> relabel_indptr(std::span<const int64_t> indptr, const IdSpan& ds
   TIERING_EXPECT(n >= 0 && indptr[0] == 0, "indptr: expected offsets that begin with 0");
   TIERING_EXPECT(dst_old_to_new.size == n, "dst_old_to_new has ", dst_old_to_new.size, " entries for ", n, " columns");
   Buffer<int64_t> result(n + 1);
-  run_team(threads, [&](int t) {
-    const auto [begin, end] = even_cut(n + 1, threads, t);
-    std::fill(result.data() + begin, result.data() + end, 0);
-  });
+  for_cuts(threads, n + 1,
+           [&](int64_t begin, int64_t end) { std::fill(result.data() + begin, result.data() + end, 0); });
   dst_old_to_new.visit([&](const auto& places) { scatter_degrees(indptr, places, result, threads); });
   sum_up(result, threads);
   TIERING_EXPECT(result[n] == indptr.back(), "dst_old_to_new is no permutation: the columns it leads to have ",

@@ -14,7 +14,6 @@
 #include <atomic>
 #include <cstring>
 #include <limits>
-#include <string>
 #include <tiering/errors.hpp>
 #include <tiering/parallel.hpp>
 #include <tiering/reorder.hpp>

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <tiering/errors.hpp>
 #include <tiering/reorder.hpp>
 

@@ -5,7 +5,6 @@
 //             past the caches: a window is much larger, and its lines need not be read to be overwritten.
 // Cost:       reads and writes row_bytes per row that is placed.
 #include <cstring>
-#include <string>
 #include <tiering/errors.hpp>
 #include <tiering/line_writer.hpp>
 #include <tiering/parallel.hpp>
@@ -30,8 +29,7 @@ template <typename Id, typename Copy>
 void place_rows(const RowsView& table, std::span<const Id> places, int64_t first, const RowsTarget& out, int threads,
                 Copy&& copy) {
   const auto room = static_cast<uint64_t>(out.num_rows);
-  run_team(threads, [&](int t) {
-    const auto [begin, end] = even_cut(table.num_rows, threads, t);
+  for_cuts(threads, table.num_rows, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t place = wrapped_difference(places[static_cast<size_t>(i)], first);
       if (static_cast<uint64_t>(place) < room)

@@ -17,8 +17,6 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <memory>
-#include <string>
 #include <tiering/errors.hpp>
 #include <tiering/line_writer.hpp>
 #include <tiering/parallel.hpp>
@@ -211,8 +209,7 @@ class SorterOf final : public ScoreSorter {
     const auto size = static_cast<int64_t>(scores.size());
     TIERING_EXPECT(size <= size_ - placed_, "expected ", size_, " scores, found more");
     std::vector<std::vector<int64_t>> places(static_cast<size_t>(threads_), std::vector<int64_t>(ends_.size(), 0));
-    run_team(threads_, [&](int t) {
-      const auto [begin, end] = even_cut(size, threads_, t);
+    for_cuts(threads_, size, [&](int64_t begin, int64_t end, int t) {
       auto& counts = places[static_cast<size_t>(t)];
       for (int64_t i = begin; i < end; ++i) ++counts[bucket(scores[static_cast<size_t>(i)])];
     });

@@ -59,8 +59,7 @@ Buffer<uint64_t> cumulative_weights(const RelationView& relation, int64_t num_co
   Buffer<uint64_t> sums(edges);
   std::vector<int64_t> bad(static_cast<size_t>(threads), -1);
   std::atomic<bool> positive{false};
-  run_team(threads, [&](int t) {
-    const auto [first, last] = even_cut(edges, threads, t);
+  for_cuts(threads, edges, [&](int64_t first, int64_t last, int t) {
     for (int64_t e = first; e < last; ++e)
       if (!valid(weights[e])) {
         bad[static_cast<size_t>(t)] = e;

@@ -18,7 +18,6 @@
 #include <atomic>
 #include <numeric>
 #include <random>
-#include <string>
 #include <utility>
 
 #include "relation_hop.hpp"

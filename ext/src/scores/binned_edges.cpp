@@ -1,9 +1,7 @@
 #include "binned_edges.hpp"
 
-#include <tiering/io/stream.hpp>
 #include <tiering/parallel.hpp>
 #include <tiering/scan_columns.hpp>
-#include <utility>
 
 namespace tiering {
 namespace {

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <numeric>
-#include <string>
 #include <tiering/block_sums.hpp>
 #include <tiering/errors.hpp>
 #include <tiering/parallel.hpp>

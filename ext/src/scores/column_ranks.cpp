@@ -15,8 +15,7 @@ constexpr int64_t kWordBits = 64;
 template <typename F>
 void for_strips(std::span<const int64_t> indptr, int64_t strip, int threads, F&& f) {
   const int64_t columns = static_cast<int64_t>(indptr.size()) - 1, strips = (columns + strip - 1) / strip;
-  run_team(threads, [&](int t) {
-    const auto [first, end] = even_cut(strips, threads, t);
+  for_cuts(threads, strips, [&](int64_t first, int64_t end) {
     ReadAhead ahead(indptr.data() + first * strip, indptr.data() + std::min(columns, end * strip));
     for (int64_t s = first; s < end; ++s) {
       ahead.reach(indptr.data() + s * strip);

@@ -94,8 +94,7 @@ class ColumnRanks {
 
   template <typename Degree, typename F>
   void visit(ColumnKind kind, const Buffer<Degree>& degrees, int threads, F&& f) const {
-    run_team(threads, [&](int t) {
-      const auto [first, end] = even_cut(num_strips(), threads, t);
+    for_cuts(threads, num_strips(), [&](int64_t first, int64_t end) {
       const uint64_t* const words = bits_[place(kind)].data();
       const int64_t end_word = std::min(end * (kStrip / 64), bits_[place(kind)].size());
       int64_t rank = begins_[static_cast<size_t>(first)][place(kind)];

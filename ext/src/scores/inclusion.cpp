@@ -24,12 +24,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <string>
 #include <tiering/errors.hpp>
 #include <tiering/parallel.hpp>
 #include <tiering/scores.hpp>
 #include <utility>
-#include <vector>
 
 #include "out_edge_sums.hpp"
 
@@ -118,8 +116,7 @@ class Spread {
   void read(size_t r) {
     const auto type = static_cast<size_t>(relations_[r].dst_type);
     const double* asking = (options_.only_new ? fresh_ : found_)[type].data();
-    run_team(options_.threads, [&](int t) {
-      const auto [begin, end] = even_cut(relations_[r].csc.num_columns(), options_.threads, t);
+    for_cuts(options_.threads, relations_[r].csc.num_columns(), [&](int64_t begin, int64_t end) {
       for (int64_t v = begin; v < end; ++v) lists_[r].reads[v] += asking[v];
     });
   }

@@ -35,8 +35,7 @@ void NodeValues::write(int64_t first, std::span<double> values) const {
 
 Buffer<double> NodeValues::to_vector(int64_t num_nodes, int threads) const {
   Buffer<double> values(num_nodes);
-  run_team(threads, [&](int t) {
-    const auto [begin, end] = even_cut(num_nodes, threads, t);
+  for_cuts(threads, num_nodes, [&](int64_t begin, int64_t end) {
     write(begin, values.span().subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
   });
   return values;

@@ -29,7 +29,6 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <string>
 #include <tiering/io/stream.hpp>
 #include <tiering/parallel.hpp>
 #include <tiering/scores.hpp>

@@ -10,11 +10,9 @@
 #include <array>
 #include <cmath>
 #include <numeric>
-#include <string>
 #include <tiering/errors.hpp>
 #include <tiering/scores.hpp>
 #include <utility>
-#include <vector>
 
 #include "out_edge_sums.hpp"
 

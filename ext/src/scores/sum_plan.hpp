@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <span>
 #include <tiering/io/stream.hpp>
 #include <tiering/scores.hpp>
 #include <utility>

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <string>
 #include <tiering/cuda/memory.hpp>
 #include <tiering/cuda/sampler.hpp>
 #include <vector>

@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <iostream>
 #include <random>
-#include <string>
 
 #include "damaged_graph.hpp"
 #include "referee.hpp"
