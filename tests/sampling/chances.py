@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -16,14 +14,14 @@ LEAST = 1e-4
 """A right sampler falls below this in one of 10 000 tests. Seeds are fixed, so that a test has one outcome."""
 
 
-def fan(degree: int, hubs: int, weights: Any = None) -> ToyGraph:
+def fan(degree, hubs, weights=None):
     """Hubs with the same list, leaves 0 .. degree - 1 in order, and the same weights: many draws in one batch."""
     edges = np.stack([np.tile(np.arange(degree), hubs), np.repeat(np.arange(hubs), degree)])
     each = {} if weights is None else {FAN: np.tile(np.asarray(weights), hubs)}
     return ToyGraph({"leaf": degree, "hub": hubs}, {FAN: edges}, weights=each)
 
 
-def drawn_places(sampler: Any, hubs: int, batches: int, epochs: int = 1) -> np.ndarray[Any, Any]:
+def drawn_places(sampler, hubs, batches, epochs=1):
     """Places in the list that each hub of a `fan` draws, in their order: shape (epochs * batches, hubs, drawn)."""
     degree = sampler.graph.num_nodes("leaf")
     rows = []
@@ -35,14 +33,14 @@ def drawn_places(sampler: Any, hubs: int, batches: int, epochs: int = 1) -> np.n
     return np.stack(rows)
 
 
-def successive(weights: Sequence[float], n: int) -> dict[tuple[int, ...], float]:
+def successive(weights, n):
     """Chance of every ordered outcome when n are drawn one after the other in proportion to what is left.
 
     Fewer than n with a positive weight are all drawn.
     """
     if n == 0 or not any(weights):
         return {(): 1.0}
-    outcomes: dict[tuple[int, ...], float] = {}
+    outcomes = {}
     for first, weight in enumerate(weights):
         if weight > 0:
             rest = [0.0 if i == first else w for i, w in enumerate(weights)]
@@ -51,15 +49,15 @@ def successive(weights: Sequence[float], n: int) -> dict[tuple[int, ...], float]
     return outcomes
 
 
-def as_sets(ordered: Mapping[tuple[int, ...], float]) -> dict[tuple[int, ...], float]:
+def as_sets(ordered):
     """Chances of the sets, as sorted tuples."""
-    sets: dict[tuple[int, ...], float] = Counter()
+    sets = Counter()
     for outcome, p in ordered.items():
         sets[tuple(sorted(outcome))] += p
     return sets
 
 
-def p_value(found: Iterable[Any], chances: Mapping[Any, float]) -> float:
+def p_value(found, chances):
     """Chi-square of outcomes against their chances; 0 where one came up that never may.
 
     Outcomes expected fewer than 5 times are taken together.
@@ -76,6 +74,6 @@ def p_value(found: Iterable[Any], chances: Mapping[Any, float]) -> float:
     return float(stats.chi2.sf(statistic, len(wanted) - 1)) if len(wanted) > 1 else 1.0
 
 
-def rows(array: np.ndarray[Any, Any]) -> list[tuple[int, ...]]:
+def rows(array):
     """The rows of an array as tuples."""
     return [tuple(row) for row in array.reshape(-1, array.shape[-1]).tolist()]

@@ -1,9 +1,7 @@
 """Makes the helpers here importable under pytest's importlib mode; DGL to compare with."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture
-def dgl() -> Iterator[Any]:
+def dgl():
     """DGL with a fixed seed, on one thread: its draws depend on how many there are. Skips where it is not installed."""
     module = pytest.importorskip("dgl")
     threads = module.utils.get_num_threads()

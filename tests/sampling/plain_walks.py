@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import numpy as np
-from toy_graphs import Relation, ToyGraph
 
 WORD, GOLDEN, WALKS = 2**64 - 1, 0x9E3779B97F4A7C15, 3
 
 
-def mix(x: int) -> int:
+def mix(x):
     """SplitMix64's finaliser."""
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & WORD
     x = (x ^ x >> 27) * 0x94D049BB133111EB & WORD
     return x ^ x >> 31
 
 
-def folded(use: int, *words: int) -> int:
+def folded(use, *words):
     key = mix(use * GOLDEN & WORD)
     for word in words:
         key = mix(key + GOLDEN + mix(word + GOLDEN & WORD) & WORD)
     return key
 
 
-def number(stream: int, member: int, draw: int) -> int:
+def number(stream, member, draw):
     """Number `draw` (0, 1, ...) of a member's stream."""
     return mix(mix(stream + GOLDEN * member & WORD) + GOLDEN * (draw + 1) & WORD)
 
 
-def walk(graph: ToyGraph, path: list[Relation], rule: Any, start: int, draws: Any, reads: Any) -> list[int]:
+def walk(graph, path, rule, start, draws, reads):
     """Nodes that one walk visits; adds the lists it reads to `reads`. `draws` yields its numbers."""
     visited, at = [], start
     for turn in range(rule.walk_length):
@@ -47,7 +45,7 @@ def walk(graph: ToyGraph, path: list[Relation], rule: Any, start: int, draws: An
     return visited
 
 
-def sample(graph: ToyGraph, rule: Any, seeds: Any, epoch: int, batch: int, reads: Any) -> tuple[Any, list[Any]]:
+def sample(graph, rule, seeds, epoch, batch, reads):
     """Nodes per type, and per hop and metapath the edges (destination, source, visits) of a `RandomWalkSampler`."""
     known = {t: list(dict.fromkeys(map(int, seeds.get(t, ())))) for t in graph.node_types}
     before, hops = dict.fromkeys(known, 0), []
@@ -67,16 +65,16 @@ def sample(graph: ToyGraph, rule: Any, seeds: Any, epoch: int, batch: int, reads
     return known, hops
 
 
-def most_visited(graph: ToyGraph, rule: Any, path: Any, stream: int, node: int, reads: Any) -> list[tuple[int, int]]:
+def most_visited(graph, rule, path, stream, node, reads):
     """(node, visits), most visits first, then by original id."""
     start, end = (graph.node_keys(t) for t in (path[0][2], path[-1][0]))
     key = node if start is None else int(start[node])
-    visits: Counter[int] = Counter()
+    visits = Counter()
     for w in range(rule.num_walks):
         first = w * rule.walk_length * (len(path) + 1)
         visits.update(walk(graph, path, rule, node, (number(stream, key, first + i) for i in range(10**9)), reads))
     return sorted(visits.items(), key=lambda v: (-v[1], v[0] if end is None else int(end[v[0]])))
 
 
-def no_reads(graph: ToyGraph) -> dict[Relation, np.ndarray[Any, Any]]:
+def no_reads(graph):
     return {r: np.zeros(graph.num_nodes(r[2]), np.int64) for r in graph.relations}

@@ -6,7 +6,6 @@ DGL lists fanouts from the last hop. Both sides have fixed seeds.
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,11 +17,11 @@ from tiering.sampling import AccessCounts, NeighborSampler
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-RULES: dict[str, dict[str, Any]] = {"uniform": {}, "replacement": {"replace": True}, "weighted": {"prob": "weight"}}
+RULES = {"uniform": {}, "replacement": {"replace": True}, "weighted": {"prob": "weight"}}
 PAPERS = ("paper", "cites", "paper"), ("author", "writes", "paper"), ("paper", "by", "author")
 
 
-def papers(seed: int = 0) -> ToyGraph:
+def papers(seed=0):
     """40 papers, 15 authors, three relations with weights, a fifth of them 0; parallel edges and isolated nodes."""
     rng = np.random.default_rng(seed)
     nodes = {"paper": 40, "author": 15}
@@ -41,7 +40,7 @@ GRAPHS = {
 }
 
 
-def peer_of(dgl: Any, graph: ToyGraph) -> Any:
+def peer_of(dgl, graph):
     """The graph in DGL: edge k of a relation is its place k in `indices`."""
     torch = pytest.importorskip("torch")
     lists = {}
@@ -55,11 +54,11 @@ def peer_of(dgl: Any, graph: ToyGraph) -> Any:
     return peer
 
 
-def everyone(graph: ToyGraph) -> dict[str, Any]:
+def everyone(graph):
     return {t: np.arange(graph.num_nodes(t)) for t in graph.node_types}
 
 
-def our_edges(graph: ToyGraph, fanouts: Any, rule: Any, rounds: int) -> dict[Any, Any]:
+def our_edges(graph, fanouts, rule, rounds):
     """How often each edge is drawn, per relation (rounds, edges): one hop, every node a seed."""
     counts = {r: np.zeros((rounds, graph.csc(r)[1].size)) for r in graph.relations}
     sampler = NeighborSampler(graph, fanouts, rule=rule, seed=17)
@@ -69,7 +68,7 @@ def our_edges(graph: ToyGraph, fanouts: Any, rule: Any, rounds: int) -> dict[Any
     return counts
 
 
-def their_edges(dgl: Any, graph: ToyGraph, fanouts: Any, rule: str, rounds: int) -> dict[Any, Any]:
+def their_edges(dgl, graph, fanouts, rule, rounds):
     counts = {r: np.zeros((rounds, graph.csc(r)[1].size)) for r in graph.relations}
     torch = pytest.importorskip("torch")
     peer, seeds = peer_of(dgl, graph), {t: torch.from_numpy(v) for t, v in everyone(graph).items()}
@@ -80,7 +79,7 @@ def their_edges(dgl: Any, graph: ToyGraph, fanouts: Any, rule: str, rounds: int)
     return counts
 
 
-def same_means(graph: ToyGraph, ours: dict[Any, Any], theirs: dict[Any, Any]) -> float:
+def same_means(graph, ours, theirs):
     """p-value that both sides draw each edge equally often.
 
     Hotelling's statistic per list, as the edges of a list depend on each other; lists are independent and add up.
@@ -106,7 +105,7 @@ def same_means(graph: ToyGraph, ours: dict[Any, Any], theirs: dict[Any, Any]) ->
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("name", GRAPHS)
-def test_edges_are_drawn_as_often(dgl: Any, name: str, rule: str) -> None:
+def test_edges_are_drawn_as_often(dgl, name, rule):
     graph, fanouts = GRAPHS[name]
     ours, theirs = our_edges(graph, fanouts, rule, 1500), their_edges(dgl, graph, fanouts, rule, 1500)
     for relation in graph.relations:
@@ -114,7 +113,7 @@ def test_edges_are_drawn_as_often(dgl: Any, name: str, rule: str) -> None:
     assert same_means(graph, ours, theirs) > LEAST
 
 
-def test_another_rule_is_told_apart(dgl: Any) -> None:
+def test_another_rule_is_told_apart(dgl):
     """The two-sample test has the power: half the draws are enough to tell uniform draws from weighted ones."""
     graph, fanouts = GRAPHS["heterogeneous"]
     theirs = their_edges(dgl, graph, fanouts, "weighted", 700)
@@ -125,7 +124,7 @@ def test_another_rule_is_told_apart(dgl: Any) -> None:
     assert same_means(graph, our_edges(close, fanouts, "weighted", 700), theirs) < 1e-12
 
 
-def test_access_counts_agree(dgl: Any) -> None:
+def test_access_counts_agree(dgl):
     """Reads of every node over the batches of 60 epochs, the same seeds in each batch."""
     torch = pytest.importorskip("torch")
     graph, fanouts, epochs = random_graph(3000, 40_000), [4, 3, 2], 60

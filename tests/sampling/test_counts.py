@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import plain_walks
@@ -12,7 +11,7 @@ import pytest
 from toy_graphs import HOMOGENEOUS, ToyGraph, random_graph, relabelled, weighted_graph
 
 from tiering.errors import InputError
-from tiering.sampling import AccessCounts, EpochPlan, NeighborSampler, Sampler, SamplingOptions, make_sampler
+from tiering.sampling import AccessCounts, EpochPlan, NeighborSampler, SamplingOptions, make_sampler
 
 NODES = {"paper": 60, "author": 25, "venue": 4}
 CITES, WRITES, BY = ("paper", "cites", "paper"), ("author", "writes", "paper"), ("paper", "by", "author")
@@ -22,7 +21,7 @@ NAMES = ["uniform", "replacement", "weighted", "full", "pinsage", "ladies"]
 
 
 @functools.cache
-def graph(kind: str) -> ToyGraph:
+def graph(kind):
     if kind == "homogeneous":
         return weighted_graph(120, 700, seed=3)
     rng = np.random.default_rng(4)
@@ -34,12 +33,12 @@ def graph(kind: str) -> ToyGraph:
     return relabelled(plain, {t: rng.permutation(n).astype(np.int32) for t, n in NODES.items()})
 
 
-def made(kind: str, name: str, frontier: str) -> Sampler:
+def made(kind, name, frontier):
     """Three hops; one skips some relations. Walks: two metapaths of different lengths."""
     paths = [[CITES], [WRITES, BY]] if kind == "heterogeneous" else None
-    options: dict[str, Any] = {"sampler": name, "frontier": frontier, "seed": 5}
+    options = {"sampler": name, "frontier": frontier, "seed": 5}
     if kind == "homogeneous":
-        fanouts: list[Any] = [-1, -1] if name == "full" else [3, 2, 4]
+        fanouts = [-1, -1] if name == "full" else [3, 2, 4]
     elif name == "pinsage":
         groups = [("paper", "cites", "paper"), ("paper", "writes/by", "paper")]
         fanouts = [dict(zip(groups, hop, strict=True)) for hop in ((3, 2), (0, 2), (2, -1))]
@@ -52,14 +51,14 @@ def made(kind: str, name: str, frontier: str) -> Sampler:
     )
 
 
-def plan_of(sampler: Sampler) -> EpochPlan:
+def plan_of(sampler):
     """Seven batches; some seeds come twice, and a hetero graph has seeds of all types, of one in few batches."""
     if "node" in sampler.node_types:
         return sampler.batches(np.r_[0:30, 5:9, 117:120], 6, 3)
     return sampler.batches({"paper": np.r_[0:20, 3:6], "author": [7, 7, 1], "venue": [2]}, 4, 3)
 
 
-def count(sampler: Sampler, plan: EpochPlan, first: int, last: int) -> AccessCounts:
+def count(sampler, plan, first, last):
     """Counts as the docs of `AccessCounts` define them, from whole batches."""
     counts = AccessCounts.zeros(sampler.graph)
     for b in range(first, last):
@@ -78,12 +77,12 @@ def count(sampler: Sampler, plan: EpochPlan, first: int, last: int) -> AccessCou
     return counts
 
 
-def frontier(sampler: Sampler, batch: Any, hop: int, node_type: str) -> list[int]:
+def frontier(sampler, batch, hop, node_type):
     sizes = [0, *(n[node_type] for n in batch.num_nodes)]
     return batch.nodes[node_type][0 if sampler.frontier == "all" else sizes[hop] : sizes[hop + 1]].tolist()
 
 
-def same(a: AccessCounts, b: AccessCounts) -> bool:
+def same(a, b):
     return all(np.array_equal(a.features[t], b.features[t]) for t in b.features) and all(
         np.array_equal(a.adjacency[r], b.adjacency[r]) for r in b.adjacency
     )
@@ -97,7 +96,7 @@ both_kinds = pytest.mark.parametrize("kind", ["homogeneous", "heterogeneous"])
 @every
 @both_rules
 @both_kinds
-def test_accesses(name: str, frontier_rule: str, kind: str) -> None:
+def test_accesses(name, frontier_rule, kind):
     sampler = made(kind, name, frontier_rule)
     plan = plan_of(sampler)
     assert len(plan) == 7
@@ -116,7 +115,7 @@ def test_accesses(name: str, frontier_rule: str, kind: str) -> None:
 @every
 @both_rules
 @both_kinds
-def test_nodes(name: str, frontier_rule: str, kind: str) -> None:
+def test_nodes(name, frontier_rule, kind):
     """The nodes are those of `sample`; many threads add to the same counters what `count_accesses` counts."""
     sampler = made(kind, name, frontier_rule)
     plan = plan_of(sampler)
@@ -133,7 +132,7 @@ def test_nodes(name: str, frontier_rule: str, kind: str) -> None:
 
 @both_rules
 @both_kinds
-def test_walks_in_plain_python(frontier_rule: str, kind: str) -> None:
+def test_walks_in_plain_python(frontier_rule, kind):
     """The verifier that counts the walks' reads also finds every node, edge and visit of the batches."""
     sampler = made(kind, "pinsage", frontier_rule)
     plan = plan_of(sampler)
@@ -149,7 +148,7 @@ def test_walks_in_plain_python(frontier_rule: str, kind: str) -> None:
 
 
 @pytest.fixture
-def sampler() -> NeighborSampler:
+def sampler():
     return NeighborSampler(random_graph(20, 100), [2, 2])
 
 
@@ -165,7 +164,7 @@ def sampler() -> NeighborSampler:
         (np.frombuffer(bytes(160), np.int64), "a read-only one; give a copy"),
     ],
 )
-def test_counters_that_the_counts_would_miss(sampler: NeighborSampler, counter: Any, words: str) -> None:
+def test_counters_that_the_counts_would_miss(sampler, counter, words):
     """Each of these would be converted on the way, and the counts lost with the copy."""
     plan = sampler.batches(np.arange(20), 5, 0)
     good = np.zeros(20, np.int64)
@@ -185,14 +184,14 @@ def test_counters_that_the_counts_would_miss(sampler: NeighborSampler, counter: 
 @pytest.mark.parametrize(("first", "last", "words"), [
     (-1, 2, "batches -1 to 2 of 4"), (0, 5, "batches 0 to 5 of 4"), (3, 1, "1 of 4|expected 3 or more"), (5, 5, "of 4"),
 ])  # fmt: skip
-def test_batches_that_the_plan_lacks(sampler: NeighborSampler, first: int, last: int, words: str) -> None:
+def test_batches_that_the_plan_lacks(sampler, first, last, words):
     plan = sampler.batches(np.arange(20), 5, 0)
     with pytest.raises(InputError, match=words) as refused:
         sampler.count_accesses(plan, first=first, last=last)
     assert "tiering check" not in str(refused.value)
 
 
-def test_plans_of_another_graph_and_threads(sampler: NeighborSampler) -> None:
+def test_plans_of_another_graph_and_threads(sampler):
     strange = EpochPlan(0, {"paper": np.arange(3)}, {"paper": np.arange(3)}, {"paper": np.array([0, 3])})
     with pytest.raises(InputError, match="plan: no node type 'paper'; types: node"):
         sampler.count_accesses(strange)
@@ -201,4 +200,4 @@ def test_plans_of_another_graph_and_threads(sampler: NeighborSampler) -> None:
         sampler.count_accesses(beyond)
     for threads in (0, -2, "many"):
         with pytest.raises(InputError, match=r"^threads: expected"):
-            sampler.count_accesses(sampler.batches(np.arange(20), 5, 0), threads=threads)  # type: ignore[arg-type]
+            sampler.count_accesses(sampler.batches(np.arange(20), 5, 0), threads=threads)

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
-from toy_graphs import ToyGraph, homogeneous, random_graph
+from toy_graphs import homogeneous, random_graph
 
 from tiering.sampling import (
     LayerSampler,
     NeighborSampler,
     RandomWalkSampler,
-    SampledBatch,
     batches,
     epoch_order,
 )
 
 
-def flat(batch: SampledBatch) -> list[Any]:
+def flat(batch):
     """Everything a batch holds, comparable with ==."""
     edges = [(e.src.tolist(), e.dst.tolist()) for hop in batch.hops for e in hop.values()]
     return [{t: v.tolist() for t, v in batch.nodes.items()}, batch.num_nodes, edges]
 
 
 @pytest.fixture(scope="module")
-def graph() -> ToyGraph:
+def graph():
     return random_graph(2000, 30_000)
 
 
@@ -34,7 +32,7 @@ def graph() -> ToyGraph:
     "sampler_type", [NeighborSampler, LayerSampler, partial(RandomWalkSampler, num_walks=30, walk_length=3)]
 )
 @pytest.mark.parametrize("frontier", ["all", "new"])
-def test_counts_do_not_depend_on_threads(graph: ToyGraph, sampler_type: Any, frontier: Any) -> None:
+def test_counts_do_not_depend_on_threads(graph, sampler_type, frontier):
     sampler = sampler_type(graph, [5, 3, 5], frontier=frontier, seed=7)
     plan = sampler.batches(np.arange(0, 2000, 3), 16, epoch=2)
     one, two, seven = (sampler.count_accesses(plan, threads=n) for n in (1, 2, 7))
@@ -45,8 +43,8 @@ def test_counts_do_not_depend_on_threads(graph: ToyGraph, sampler_type: Any, fro
     assert one.total == sum(sampler.sample(s, epoch=2, batch=b).nodes["node"].size for b, s in enumerate(plan))
 
 
-def test_every_part_of_the_key_matters(graph: ToyGraph) -> None:
-    def draw(seed: int = 0, **key: int) -> list[Any]:
+def test_every_part_of_the_key_matters(graph):
+    def draw(seed=0, **key):
         return flat(NeighborSampler(graph, [5, 5], seed=seed).sample(np.arange(50), **key))
 
     drawn = [draw(), draw(seed=1), draw(epoch=1), draw(batch=1), draw(seed=2**64 - 1)]
@@ -54,13 +52,13 @@ def test_every_part_of_the_key_matters(graph: ToyGraph) -> None:
     assert draw(epoch=1) == drawn[2]
 
 
-def test_hops_draw_anew(graph: ToyGraph) -> None:
+def test_hops_draw_anew(graph):
     batch = NeighborSampler(graph, [3, 3]).sample(np.arange(100), positions=True)
     first, second = (hop[graph.relations[0]] for hop in batch.hops)
     assert first.positions.tolist() != second.positions[: first.positions.size].tolist()
 
 
-def test_golden_batch() -> None:
+def test_golden_batch():
     """Fixed bytes: a change here changes every user's batches and belongs into the changelog."""
     places = np.arange(160)
     graph = homogeneous(20, np.stack([(places * 7 + places**2) % 20, places // 8]))
@@ -72,14 +70,14 @@ def test_golden_batch() -> None:
     assert epoch_order(10, 42, 1).tolist() == [6, 7, 2, 0, 8, 4, 9, 1, 5, 3]
 
 
-def test_epoch_order() -> None:
+def test_epoch_order():
     assert sorted(epoch_order(1000, 3, 4).tolist()) == list(range(1000))
     assert epoch_order(0, 0, 0).size == 0
     assert epoch_order(1000, 3, 4).tolist() != epoch_order(1000, 3, 5).tolist()
     assert epoch_order(1000, 3, 4).tolist() != epoch_order(1000, 4, 4).tolist()
 
 
-def test_batches_follow_the_order() -> None:
+def test_batches_follow_the_order():
     train = np.arange(100, 110)
     plan = batches({"node": train}, 4, 6, seed=9)
     order = train[epoch_order(10, 9, 6)]
@@ -88,7 +86,7 @@ def test_batches_follow_the_order() -> None:
     assert batches({"node": train}, 4, 6, shuffle=False)[1]["node"].tolist() == [104, 105, 106, 107]
 
 
-def test_batches_of_two_types() -> None:
+def test_batches_of_two_types():
     plan = batches({"a": np.arange(5), "b": np.arange(7)}, 5, 0, seed=1)
     assert [sum(v.size for v in b.values()) for b in plan] == [5, 5, 2]
     seen = {t: np.concatenate([b[t] for b in plan]).tolist() for t in ("a", "b")}

@@ -7,7 +7,6 @@ every part of the key must give draws of its own. All seeds are fixed.
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,19 +19,19 @@ from tiering.sampling import NeighborSampler, epoch_order
 HUBS = 1000
 
 
-def draws(rule: Any, fanout: int, degree: int, weights: Any = None, *, batches: int = 12, seed: int = 0) -> Any:
+def draws(rule, fanout, degree, weights=None, *, batches=12, seed=0):
     """Places drawn, shape (2 * batches, hubs, drawn)."""
     sampler = NeighborSampler(fan(degree, HUBS, weights), [fanout], rule=rule, seed=seed)
     return drawn_places(sampler, HUBS, batches, epochs=2)
 
 
-def evenly(outcomes: Any) -> dict[Any, float]:
+def evenly(outcomes):
     every = list(outcomes)
     return dict.fromkeys(every, 1 / len(every))
 
 
 @pytest.mark.parametrize(("degree", "fanout"), [(2, 1), (5, 2), (6, 3), (7, 6), (9, 4)])
-def test_uniform_draws_every_subset_equally(degree: int, fanout: int) -> None:
+def test_uniform_draws_every_subset_equally(degree, fanout):
     found = draws("uniform", fanout, degree, seed=1)
     subsets = evenly(itertools.combinations(range(degree), fanout))
     assert p_value(rows(np.sort(found, 2)), subsets) > LEAST
@@ -40,20 +39,20 @@ def test_uniform_draws_every_subset_equally(degree: int, fanout: int) -> None:
 
 @pytest.mark.parametrize("degree", [1, 2, 3, 7])
 @pytest.mark.parametrize("fanout", [1, 3])
-def test_replacement_draws_every_list_equally(degree: int, fanout: int) -> None:
+def test_replacement_draws_every_list_equally(degree, fanout):
     """All degree^fanout ordered outcomes: each draw is uniform, and no draw knows of another."""
     found = draws("replacement", fanout, degree, seed=2)
     assert p_value(rows(found), evenly(itertools.product(range(degree), repeat=fanout))) > LEAST
 
 
-def test_replacement_draws_more_than_the_list_has() -> None:
+def test_replacement_draws_more_than_the_list_has():
     found = draws("replacement", 12, 5, seed=3, batches=5)
     assert found.shape[2] == 12
     for i, j in [(0, 1), (0, 11), (5, 6), (10, 11)]:
         assert p_value(rows(found[:, :, [i, j]]), evenly(itertools.product(range(5), repeat=2))) > LEAST
 
 
-def pairs_across(found: Any) -> dict[str, Any]:
+def pairs_across(found):
     """First places of draws that lie side by side in each part of the key."""
     first = found[:, :, 0]
     return {
@@ -64,7 +63,7 @@ def pairs_across(found: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("rule", ["uniform", "replacement", "weighted"])
-def test_draws_of_different_keys_are_independent(rule: Any) -> None:
+def test_draws_of_different_keys_are_independent(rule):
     weights = np.array([1.0, 2, 3, 4, 5])
     first = evenly((i,) for i in range(5)) if rule != "weighted" else successive(weights.tolist(), 1)
     chances = {(a, b): first[(a,)] * first[(b,)] for a in range(5) for b in range(5)}
@@ -76,7 +75,7 @@ def test_draws_of_different_keys_are_independent(rule: Any) -> None:
 
 
 @pytest.mark.parametrize("rule", ["uniform", "replacement"])
-def test_hops_and_relations_draw_independently(rule: Any) -> None:
+def test_hops_and_relations_draw_independently(rule):
     """Every node has a loop and five others: at both hops the seeds draw from the same lists."""
     nodes = 600
     src = (np.arange(nodes)[:, None] + np.arange(6)).ravel() % nodes
@@ -105,7 +104,7 @@ WEIGHTS = {
 
 @pytest.mark.parametrize("fanout", [1, 2, 3])
 @pytest.mark.parametrize("name", WEIGHTS)
-def test_weighted_draws_in_proportion_to_what_is_left(name: str, fanout: int) -> None:
+def test_weighted_draws_in_proportion_to_what_is_left(name, fanout):
     """Ordered outcomes against the enumeration; a list no longer than the fanout comes in its own order instead."""
     weights = WEIGHTS[name]
     found, chances = rows(draws("weighted", fanout, len(weights), weights, seed=7)), successive(weights, fanout)
@@ -114,7 +113,7 @@ def test_weighted_draws_in_proportion_to_what_is_left(name: str, fanout: int) ->
     assert p_value(found, chances) > LEAST
 
 
-def test_weighted_in_float32_and_as_whole_numbers() -> None:
+def test_weighted_in_float32_and_as_whole_numbers():
     for dtype in (np.float32, np.int64, np.uint8, np.float16):
         weights = np.array([4, 1, 0, 3, 2], dtype)
         found = draws("weighted", 2, 5, weights, seed=8, batches=5)
@@ -125,7 +124,7 @@ def test_weighted_in_float32_and_as_whole_numbers() -> None:
 
 
 @pytest.mark.parametrize("rule", ["uniform", "replacement", "weighted"])
-def test_p_values_of_many_seeds_are_uniform(rule: Any) -> None:
+def test_p_values_of_many_seeds_are_uniform(rule):
     """Draws that fit too well, as stratified ones do, would show here."""
     weights = [1.0, 2.0, 3.0, 4.0]
     chances = successive(weights if rule == "weighted" else [1.0] * 4, 1)
@@ -133,7 +132,7 @@ def test_p_values_of_many_seeds_are_uniform(rule: Any) -> None:
     assert stats.kstest(found, "uniform").pvalue > 1e-3
 
 
-def test_inclusion_of_each_edge() -> None:
+def test_inclusion_of_each_edge():
     weights = [1.0, 2.0, 3.0, 4.0, 0.0, 10.0]
     found = draws("weighted", 3, 6, weights, seed=9)
     share = np.bincount(found.ravel(), minlength=6) / (found.shape[0] * found.shape[1])
@@ -145,14 +144,14 @@ def test_inclusion_of_each_edge() -> None:
     assert share[4] == 0 and expected.sum() == pytest.approx(3)
 
 
-def test_heavier_edges_leave_the_order_of_the_light_ones() -> None:
+def test_heavier_edges_leave_the_order_of_the_light_ones():
     """Beside an edge 2^30 times as heavy, which always comes first, the others keep their proportions."""
     found = draws("weighted", 2, 4, [3.0, 2.0**40, 1.0, 2.0], seed=10)
     assert np.all(found[:, :, 0] == 1)
     assert p_value(rows(found[:, :, 1:]), {(0,): 3 / 6, (2,): 1 / 6, (3,): 2 / 6}) > LEAST
 
 
-def test_ratios_beyond_the_resolution() -> None:
+def test_ratios_beyond_the_resolution():
     """A weight too light for whole numbers counts one unit: it waits for all heavy ones, and is then drawn."""
     for weights in ([1e300, 1e-300, 0.0, 1e300], [1e300, 5e-324, 0.0, 1e300]):
         two = draws("weighted", 2, 4, weights, seed=11)
@@ -162,7 +161,7 @@ def test_ratios_beyond_the_resolution() -> None:
 
 
 @pytest.mark.parametrize("weights", [[0.0, 3, 0, 1, 0], [0.0, 0, 0, 0, 2], [5.0, 0, 0, 0, 0]])
-def test_fewer_positive_edges_than_asked_for_are_all_taken(weights: list[float]) -> None:
+def test_fewer_positive_edges_than_asked_for_are_all_taken(weights):
     positive = int(np.count_nonzero(weights))
     for fanout in (-1, 4, 5, 9):
         found = draws("weighted", fanout, 5, weights, seed=12, batches=3)
@@ -170,13 +169,13 @@ def test_fewer_positive_edges_than_asked_for_are_all_taken(weights: list[float])
         assert np.array_equal(np.sort(found, 2), np.broadcast_to(np.flatnonzero(weights), found.shape))
 
 
-def by_clocks(weights: Any, n: int, rounds: int, rng: np.random.Generator) -> Any:
+def by_clocks(weights, n, rounds, rng):
     """The same law by another method: everyone's clock rings after an exponential time, the first n are taken."""
     times = rng.exponential(size=(rounds, len(weights))) / np.where(weights > 0, weights, 1e-300)
     return np.argsort(times, 1)[:, :n]
 
 
-def test_long_lists_with_weights() -> None:
+def test_long_lists_with_weights():
     """300 neighbours, 40 drawn: too many to enumerate, so against exponential clocks and, first draws, the weights."""
     rng = np.random.default_rng(3)
     weights = rng.exponential(size=300) ** 2 * (rng.random(300) > 0.1)
@@ -191,15 +190,15 @@ def test_long_lists_with_weights() -> None:
     assert not np.isin(found, np.flatnonzero(weights == 0)).any()
 
 
-def test_columns_of_one_relation_keep_their_own_weights() -> None:
+def test_columns_of_one_relation_keep_their_own_weights():
     """Lists of different lengths and weights side by side, one of them empty and one of zeros alone."""
-    lists: list[list[float]] = [[1, 3], [], [2, 0, 6], [0, 0], [5], [1, 1, 1, 7]]
+    lists = [[1, 3], [], [2, 0, 6], [0, 0], [5], [1, 1, 1, 7]]
     flat = [w for weights in lists for w in weights]
     dst = np.repeat(np.arange(6), [len(w) for w in lists])
     graph = homogeneous(len(flat), np.stack([np.arange(len(flat)), dst]))
     graph._weights[HOMOGENEOUS] = np.array(flat)
     sampler = NeighborSampler(graph, [1], rule="weighted")
-    found: dict[int, list[tuple[int]]] = {v: [] for v in range(6)}
+    found = {v: [] for v in range(6)}
     for b in range(2000):
         edges = sampler.sample(np.arange(6), batch=b, positions=True).hops[0][HOMOGENEOUS]
         for v, place in zip(edges.dst.tolist(), edges.positions.tolist(), strict=True):
@@ -211,7 +210,7 @@ def test_columns_of_one_relation_keep_their_own_weights() -> None:
         assert p_value(found[v], {(start + i[0],): p for i, p in successive(lists[v], 1).items()}) > LEAST
 
 
-def test_every_edge_takes_part_under_every_rule() -> None:
+def test_every_edge_takes_part_under_every_rule():
     for rule in ("uniform", "replacement", "weighted"):
         sampler = NeighborSampler(fan(6, 200, np.ones(6)), [2], rule=rule)
         assert set(drawn_places(sampler, 200, 1).ravel().tolist()) == set(range(6))
@@ -220,7 +219,7 @@ def test_every_edge_takes_part_under_every_rule() -> None:
 
 
 @pytest.mark.parametrize("fanout", [10, 100])
-def test_places_are_equally_likely_in_long_lists(fanout: int) -> None:
+def test_places_are_equally_likely_in_long_lists(fanout):
     """Many nodes with the same 300 neighbours in one batch; 100 goes through the hashed path."""
     degree, copies = 300, 500
     edges = np.stack([np.tile(np.arange(degree), copies), np.repeat(np.arange(degree, degree + copies), degree)])
@@ -235,7 +234,7 @@ def test_places_are_equally_likely_in_long_lists(fanout: int) -> None:
     assert 1e-4 < stats.chi2.sf(statistic, degree - 1) < 1 - 1e-4
 
 
-def test_epoch_orders_are_uniform() -> None:
+def test_epoch_orders_are_uniform():
     orders = [tuple(epoch_order(4, 0, epoch)) for epoch in range(4800)]
     counts = [orders.count(p) for p in itertools.permutations(range(4))]
     assert stats.chisquare(counts).pvalue > 1e-4

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from toy_graphs import HOMOGENEOUS, ToyGraph, homogeneous, random_graph
@@ -26,7 +24,7 @@ HETERO = ToyGraph(
         ([2**200], "found a number of 201 bits"),
     ],
 )
-def test_fanouts(fanouts: Any, words: str) -> None:
+def test_fanouts(fanouts, words):
     with pytest.raises(InputError, match=words):
         NeighborSampler(HETERO, fanouts)
 
@@ -42,7 +40,7 @@ def test_fanouts(fanouts: Any, words: str) -> None:
         ({"a": [[0]]}, "shape"),
     ],
 )
-def test_seeds(seeds: Any, words: str) -> None:
+def test_seeds(seeds, words):
     sampler = NeighborSampler(HETERO, [1])
     with pytest.raises(InputError, match=words):
         sampler.sample(seeds)
@@ -50,7 +48,7 @@ def test_seeds(seeds: Any, words: str) -> None:
         sampler.batches(seeds, 2, 0)
 
 
-def test_batches() -> None:
+def test_batches():
     with pytest.raises(InputError, match="training nodes: expected at least 1, found 0"):
         batches({"a": []}, 2, 0)
     with pytest.raises(InputError, match="batch size: expected a whole number, 1 or more, found 0"):
@@ -59,7 +57,7 @@ def test_batches() -> None:
         batches({"a": [1]}, 2, 0, drop_last=True)
 
 
-def test_damaged_adjacency_is_an_error_not_a_crash() -> None:
+def test_damaged_adjacency_is_an_error_not_a_crash():
     graph = random_graph(20, 100)
     indptr, indices = graph.csc(HOMOGENEOUS)
     bad = indices.copy()
@@ -77,7 +75,7 @@ def test_damaged_adjacency_is_an_error_not_a_crash() -> None:
         NeighborSampler(graph, [2]).sample(np.arange(20))
 
 
-def test_arrays_of_a_wrong_shape_or_dtype() -> None:
+def test_arrays_of_a_wrong_shape_or_dtype():
     graph = homogeneous(3, np.array([[0], [1]]))
     indptr, indices = graph.csc(HOMOGENEOUS)
     graph._csc[HOMOGENEOUS] = (indptr[:-1], indices)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +13,9 @@ from toy_graphs import HOMOGENEOUS, ToyGraph, homogeneous, random_graph
 from tiering.sampling import LayerSampler
 
 
-def by_successive_draws(importance: dict[int, float], n: int) -> dict[frozenset[int], float]:
+def by_successive_draws(importance, n):
     """Probability of every set of n when one after the other is drawn in proportion to importance."""
-    sets: dict[frozenset[int], float] = Counter()
+    sets = Counter()
     for order in itertools.permutations(importance, n):
         p, left = 1.0, sum(importance.values())
         for u in order:
@@ -32,7 +31,7 @@ IMPORTANCE = {2: 1 / 16, 3: 1 / 16, 4: 2 / 16 + 1 / 4, 5: 1 / 4}
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
-def test_sets_come_up_as_often_as_defined(n: int) -> None:
+def test_sets_come_up_as_often_as_defined(n):
     sampler, rounds = LayerSampler(FORK, [n], seed=1), 6000
     found = Counter(frozenset(sampler.sample([0, 1], batch=b).nodes["node"][2:].tolist()) for b in range(rounds))
     expected = by_successive_draws(IMPORTANCE, n)
@@ -40,7 +39,7 @@ def test_sets_come_up_as_often_as_defined(n: int) -> None:
     assert stats.chisquare([found[s] for s in expected], [p * rounds for p in expected.values()]).pvalue > 1e-4
 
 
-def test_edges_and_weights_by_hand() -> None:
+def test_edges_and_weights_by_hand():
     """Drawn 4 and 2: column 0 keeps 2, 4, 4 with 1 / importance 16, 8/3, 8/3; column 1 keeps 4 alone."""
     sampler = LayerSampler(FORK, [2])
     for b in range(50):
@@ -55,7 +54,7 @@ def test_edges_and_weights_by_hand() -> None:
     assert edges.weights.tolist() == pytest.approx([3 / 4, 1 / 8, 1 / 8, 1.0])
 
 
-def test_known_nodes_are_kept() -> None:
+def test_known_nodes_are_kept():
     """0 <- 1, 2, 3 and 1 <- 0, 2: with seeds 0 and 1 the edges 1 -> 0 and 0 -> 1 stay whoever is drawn."""
     graph = homogeneous(4, np.array([[1, 2, 3, 0, 2], [0, 0, 0, 1, 1]]))
     importance = {1: 1 / 9, 2: 1 / 9 + 1 / 4, 3: 1 / 9, 0: 1 / 4}
@@ -72,7 +71,7 @@ def test_known_nodes_are_kept() -> None:
         )
 
 
-def judge(graph: ToyGraph, batch: Any, sizes: list[int], frontier: str) -> None:
+def judge(graph, batch, sizes, frontier):
     """Everything about a batch but its randomness, with dense matrices; one relation."""
     (relation,) = graph.relations
     indptr, indices = graph.csc(relation)
@@ -107,14 +106,14 @@ def judge(graph: ToyGraph, batch: Any, sizes: list[int], frontier: str) -> None:
 
 @pytest.mark.parametrize("frontier", ["all", "new"])
 @pytest.mark.parametrize("sizes", [[20, 20, 20], [1, 3, 500], [-1, 2]])
-def test_structure(frontier: Any, sizes: list[int]) -> None:
+def test_structure(frontier, sizes):
     graph = random_graph(400, 3000, seed=2)
     for b in range(3):
         batch = LayerSampler(graph, sizes, frontier=frontier).sample(np.arange(0, 400, 40), batch=b, positions=True)
         judge(graph, batch, sizes, frontier)
 
 
-def numpy_ladies(matrix: Any, seeds: Any, sizes: list[int], rng: np.random.Generator) -> tuple[Any, list[Any]]:
+def numpy_ladies(matrix, seeds, sizes, rng):
     """Found nodes, and per hop the dense weights [dst, src], frontier `all`; matrix[v, u] = edges u -> v."""
     known, blocks = np.zeros(len(matrix), bool), []
     known[seeds] = True
@@ -132,7 +131,7 @@ def numpy_ladies(matrix: Any, seeds: Any, sizes: list[int], rng: np.random.Gener
     return known, blocks
 
 
-def test_agrees_with_numpy() -> None:
+def test_agrees_with_numpy():
     """Inclusion of nodes and mean weights over many draws, as differences in standard deviations."""
     graph, seeds, sizes, rounds = random_graph(80, 500, seed=4), np.array([1, 5, 60, 79]), [6, 8, 10], 1500
     indptr, indices = graph.csc(HOMOGENEOUS)
@@ -155,7 +154,7 @@ def test_agrees_with_numpy() -> None:
         assert np.allclose(ours.mean(0)[error == 0], theirs.mean(0)[error == 0])
 
 
-def bipartite() -> ToyGraph:
+def bipartite():
     """Papers 0..1, authors 0..3: a0, a1 and a2 write p0, a2 and a3 write p1; p1 cites p0."""
     writes = np.array([[0, 1, 2, 2, 3], [0, 0, 0, 1, 1]])
     return ToyGraph(
@@ -164,9 +163,9 @@ def bipartite() -> ToyGraph:
     )
 
 
-def test_relations_draw_by_themselves() -> None:
+def test_relations_draw_by_themselves():
     sampler = LayerSampler(bipartite(), [{"writes": 1, "cites": 1}, {"writes": 0, "cites": -1}])
-    found: Counter[int] = Counter()
+    found = Counter()
     for b in range(3000):
         batch = sampler.sample({"paper": [0]}, batch=b)
         assert batch.nodes["paper"].tolist() == [0, 1] and batch.nodes["author"].size == 1
@@ -179,7 +178,7 @@ def test_relations_draw_by_themselves() -> None:
     assert stats.chisquare([both[a] for a in range(4)], 3000 * expected / expected.sum()).pvalue > 1e-4
 
 
-def test_golden_batch() -> None:
+def test_golden_batch():
     """Fixed bytes: a change here changes every user's batches and belongs into the changelog."""
     places = np.arange(160)
     graph = homogeneous(20, np.stack([(places * 7 + places**2) % 20, places // 8]))

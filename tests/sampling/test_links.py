@@ -15,7 +15,7 @@ BIPARTITE = ("user", "buys", "item")
 USERS, ITEMS = 40, 7
 
 
-def links_of(relation: tuple[str, str, str], count: int, seed: int = 0) -> tuple[Links, np.ndarray]:
+def links_of(relation, count, seed=0):
     """Random links, and their ends."""
     rng = np.random.default_rng(seed)
     num_dst = USERS if relation[2] == "user" else ITEMS
@@ -66,7 +66,7 @@ def test_edges_of_a_relation_by_their_places():
     assert links.count == 6 and links.num_nodes == (5, 5)
 
 
-def draws(negatives: Negatives, batches: int = 60, **options) -> tuple[np.ndarray, np.ndarray]:
+def draws(negatives, batches=60, **options):
     """Ends of the negative pairs of many batches."""
     links, _ = links_of(BIPARTITE, batches * 20)
     plan = LinkPlan(links, 20, 0, negatives=negatives, **options)
@@ -94,7 +94,7 @@ def test_negatives_are_uniform_or_weighted():
 def test_negatives_depend_on_seed_epoch_and_batch_alone():
     links, _ = links_of(BIPARTITE, 60)
 
-    def pairs(batch: int, epoch: int = 0, seed: int = 0, size: int = 20) -> list[int]:
+    def pairs(batch, epoch=0, seed=0, size=20):
         plan = LinkPlan(links, size, epoch, seed=seed, negatives=Negatives(), shuffle=False)
         about = plan.linked_nodes(batch)
         return about.nodes["user"][about.src[size:]].tolist()

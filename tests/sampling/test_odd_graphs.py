@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from toy_graphs import HOMOGENEOUS, ToyGraph, homogeneous, random_graph, weighted_graph, widened
@@ -16,12 +14,12 @@ every = pytest.mark.parametrize("name", NAMES)
 CITES, BY = ("paper", "cites", "paper"), ("paper", "by", "author")
 
 
-def make(graph: ToyGraph, name: str, hops: int = 2, **options: Any) -> Any:
+def make(graph, name, hops=2, **options):
     fanouts = [-1 if name == "full" else 3] * hops
     return make_sampler(graph, SamplingOptions(fanouts, sampler=name, num_walks=20, **options))
 
 
-def with_ones(graph: ToyGraph) -> ToyGraph:
+def with_ones(graph):
     for relation in graph.relations:
         graph._weights[relation] = np.ones(graph.csc(relation)[1].size)
     return graph
@@ -29,7 +27,7 @@ def with_ones(graph: ToyGraph) -> ToyGraph:
 
 @every
 @pytest.mark.parametrize("frontier", ["all", "new"])
-def test_isolated_training_nodes(name: str, frontier: str) -> None:
+def test_isolated_training_nodes(name, frontier):
     """Nodes 2 and 3 have no list; 3 is in nobody's. They are sampled, read once per batch, and bring no edges."""
     sampler = make(with_ones(homogeneous(4, np.array([[1, 2], [0, 1]]))), name, frontier=frontier)
     batch = sampler.sample([3, 2])
@@ -45,21 +43,21 @@ def test_isolated_training_nodes(name: str, frontier: str) -> None:
 
 
 @every
-def test_a_graph_without_edges(name: str) -> None:
+def test_a_graph_without_edges(name):
     sampler = make(with_ones(homogeneous(3, np.empty((2, 0)))), name)
     counts = sampler.count_accesses(sampler.batches(np.arange(3), 2, 0))
     assert counts.features["node"].tolist() == [1, 1, 1]
 
 
 @every
-def test_no_seeds(name: str) -> None:
+def test_no_seeds(name):
     sampler = make(weighted_graph(20, 90), name)
     batch = sampler.sample([])
     assert batch.nodes["node"].size == 0 and batch.num_edges == 0 and batch.num_nodes == [{"node": 0}] * 3
 
 
 @every
-def test_a_type_that_nothing_reaches(name: str) -> None:
+def test_a_type_that_nothing_reaches(name):
     """Authors have no out-edges: they are known only as seeds. Topics have no edges at all."""
     nodes = {"paper": 4, "author": 3, "topic": 2}
     graph = with_ones(ToyGraph(nodes, {CITES: np.array([[1, 2, 3], [0, 1, 2]]), BY: np.array([[3, 1], [0, 2]])}))
@@ -77,7 +75,7 @@ def test_a_type_that_nothing_reaches(name: str) -> None:
 
 
 @every
-def test_seeds_that_come_twice(name: str) -> None:
+def test_seeds_that_come_twice(name):
     sampler = make(weighted_graph(30, 200), name)
     once, twice = sampler.sample([4, 9, 1]), sampler.sample([4, 9, 4, 4, 1, 9])
     assert twice.seeds["node"].tolist() == [4, 9, 1]
@@ -88,7 +86,7 @@ def test_seeds_that_come_twice(name: str) -> None:
 
 
 @every
-def test_self_loops_and_parallel_edges(name: str) -> None:
+def test_self_loops_and_parallel_edges(name):
     """Node 0: two loops and twice node 1. A loop joins the node to itself and finds nobody."""
     sampler = make(with_ones(homogeneous(2, np.array([[0, 0, 1, 1], [0, 0, 0, 0]]))), name, hops=1)
     found = set()
@@ -110,7 +108,7 @@ def test_self_loops_and_parallel_edges(name: str) -> None:
 
 
 @every
-def test_only_a_self_loop(name: str) -> None:
+def test_only_a_self_loop(name):
     batch = make(with_ones(homogeneous(2, np.array([[1], [1]]))), name).sample([1])
     assert batch.nodes["node"].tolist() == [1]
     for hop in batch.hops:
@@ -121,7 +119,7 @@ def test_only_a_self_loop(name: str) -> None:
 
 @every
 @pytest.mark.parametrize("frontier", ["all", "new"])
-def test_wide_indices_give_the_same_batches(name: str, frontier: str) -> None:
+def test_wide_indices_give_the_same_batches(name, frontier):
     graph = weighted_graph(300, 3000, seed=2)
     narrow, wide = make(graph, name, frontier=frontier), make(widened(graph), name, frontier=frontier)
     assert widened(graph).csc(HOMOGENEOUS)[1].dtype == np.int64
@@ -139,7 +137,7 @@ def test_wide_indices_give_the_same_batches(name: str, frontier: str) -> None:
 
 
 @every
-def test_damaged_lists_are_refused_and_leave_the_sampler_usable(name: str) -> None:
+def test_damaged_lists_are_refused_and_leave_the_sampler_usable(name):
     """Node 3 lists a node that is not there; nobody lists node 3, so all other batches stay what they are."""
     edges = np.array([[1, 2, 4, 0, 2, 0, 1, 2], [0, 0, 0, 1, 1, 3, 3, 3]])
     whole, damaged = with_ones(homogeneous(5, edges)), with_ones(homogeneous(5, edges))
@@ -158,7 +156,7 @@ def test_damaged_lists_are_refused_and_leave_the_sampler_usable(name: str) -> No
 
 @every
 @pytest.mark.parametrize("entry", [2**62, 2**63 - 1, -(2**63), -1, 101])
-def test_hostile_offsets_are_refused(name: str, entry: int) -> None:
+def test_hostile_offsets_are_refused(name, entry):
     graph = with_ones(random_graph(20, 100))
     graph.csc(HOMOGENEOUS)[0][7] = entry
     with pytest.raises(InputError, match=r"^graph: .*indptr.*: run `tiering check graph --full`"):
@@ -166,7 +164,7 @@ def test_hostile_offsets_are_refused(name: str, entry: int) -> None:
 
 
 @every
-def test_a_source_type_without_nodes(name: str) -> None:
+def test_a_source_type_without_nodes(name):
     edges = {("a", "to", "a"): np.array([[1], [0]]), ("none", "to", "a"): np.zeros((2, 0), np.int64)}
     graph = with_ones(ToyGraph({"a": 3, "none": 0}, edges))
     batch = make(graph, name).sample({"a": [0, 2]})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +14,6 @@ from tiering.sampling import (
     LayerSampler,
     NeighborSampler,
     RandomWalkSampler,
-    SampledBatch,
-    Sampler,
     SamplingOptions,
     make_sampler,
 )
@@ -26,12 +23,12 @@ CITES, WRITES = ("paper", "cites", "paper"), ("author", "writes", "paper")
 BY = ("paper", "by", "author")
 
 
-def papers(weights: Any = None) -> ToyGraph:
+def papers(weights=None):
     edges = {CITES: [[0, 1, 2], [1, 2, 0]], WRITES: [[0, 1, 1], [0, 0, 2]], BY: [[0, 0, 2], [0, 1, 1]]}
     return ToyGraph({"paper": 3, "author": 2}, {r: np.array(e) for r, e in edges.items()}, weights=weights)
 
 
-def flat(batch: SampledBatch) -> list[Any]:
+def flat(batch):
     """Everything a batch holds, comparable with ==."""
     edges = [
         [None if a is None else a.tolist() for a in (e.src, e.dst, e.positions, e.weights)]
@@ -41,7 +38,7 @@ def flat(batch: SampledBatch) -> list[Any]:
     return [{t: v.tolist() for t, v in batch.nodes.items()}, batch.num_nodes, edges]
 
 
-DIRECT: dict[str, Any] = {
+DIRECT = {
     "uniform": lambda **k: NeighborSampler(GRAPH, [3, 2], **k),
     "replacement": lambda **k: NeighborSampler(GRAPH, [3, 2], rule="replacement", **k),
     "weighted": lambda **k: NeighborSampler(GRAPH, [3, 2], rule="weighted", **k),
@@ -51,13 +48,13 @@ DIRECT: dict[str, Any] = {
 }
 
 
-def batches(sampler: Sampler) -> list[Any]:
+def batches(sampler):
     return [flat(sampler.sample(np.arange(4 * b, 4 * b + 4), epoch=1, batch=b)) for b in range(5)]
 
 
 @pytest.mark.parametrize("frontier", ["all", "new"])
 @pytest.mark.parametrize("name", DIRECT)
-def test_every_name_makes_its_sampler(name: str, frontier: Any) -> None:
+def test_every_name_makes_its_sampler(name, frontier):
     options = SamplingOptions([-1, -1] if name == "full" else [3, 2], sampler=name, frontier=frontier, seed=9)
     made, direct = make_sampler(GRAPH, options), DIRECT[name](frontier=frontier, seed=9)
     assert type(made) is type(direct) and (made.frontier, made.seed) == (frontier, 9)
@@ -67,13 +64,13 @@ def test_every_name_makes_its_sampler(name: str, frontier: Any) -> None:
         assert batches(made) != batches(DIRECT[name](frontier=frontier, seed=8))
 
 
-def test_names_are_all_and_each_draws_its_own_way() -> None:
+def test_names_are_all_and_each_draws_its_own_way():
     assert list(SAMPLERS) == list(DIRECT)
     drawn = {name: batches(DIRECT[name](seed=9)) for name in DIRECT}
     assert all(drawn[a] != drawn[b] for a in drawn for b in drawn if a < b)
 
 
-def test_full_takes_all_and_may_skip_relations() -> None:
+def test_full_takes_all_and_may_skip_relations():
     hops = [{"cites": -1, "writes": 0, "by": -1}, {"cites": 0, "writes": -1, "by": 0}]
     batch = make_sampler(papers(), SamplingOptions(hops, sampler="full")).sample({"paper": [0, 1]})
     assert [{r[1]: len(e) for r, e in hop.items()} for hop in batch.hops] == [
@@ -85,7 +82,7 @@ def test_full_takes_all_and_may_skip_relations() -> None:
             make_sampler(papers(), SamplingOptions(fanouts, sampler="full"))
 
 
-def test_options_of_pinsage_arrive() -> None:
+def test_options_of_pinsage_arrive():
     options = SamplingOptions(
         [2], sampler="pinsage", num_walks=7, walk_length=3, restart=0.25, metapaths=[["writes", "by"], [CITES]]
     )
@@ -116,7 +113,7 @@ def test_options_of_pinsage_arrive() -> None:
         ({"seed": "x"}, "found 'x'"),
     ],
 )
-def test_options_that_make_no_sense(options: dict[str, Any], words: str) -> None:
+def test_options_that_make_no_sense(options, words):
     with pytest.raises(InputError, match=words):
         SamplingOptions([2], **options)
 
@@ -139,7 +136,7 @@ def test_options_that_make_no_sense(options: dict[str, Any], words: str) -> None
         ([{"cites": -3}], "relation 'cites': expected 0 or more, or -1 for all neighbours, and below .*, found -3"),
     ],
 )
-def test_fanouts_that_fit_no_relation(name: str, fanouts: Any, words: str) -> None:
+def test_fanouts_that_fit_no_relation(name, fanouts, words):
     weights = {r: np.ones(3) for r in (CITES, WRITES, BY)}
     with pytest.raises(InputError, match=words):
         make_sampler(papers(weights), SamplingOptions(fanouts, sampler=name))
@@ -173,19 +170,19 @@ def test_fanouts_that_fit_no_relation(name: str, fanouts: Any, words: str) -> No
         ({"metapaths": [["cites"], ["cites"]]}, "metapaths: paper:cites:paper comes twice"),
     ],
 )
-def test_walks_that_make_no_sense(options: dict[str, Any], words: str) -> None:
+def test_walks_that_make_no_sense(options, words):
     with pytest.raises(InputError, match=words):
         make_sampler(papers(), SamplingOptions([2], sampler="pinsage", **options))
 
 
-def test_options_of_walks_are_nothing_to_the_others() -> None:
+def test_options_of_walks_are_nothing_to_the_others():
     for name in ("uniform", "replacement", "ladies"):
         options = SamplingOptions([2], sampler=name, num_walks=0, restart=7.0, metapaths=[["sites"]])
         assert make_sampler(papers(), options).sample({"paper": [0]}).num_edges > 0
         assert set(options.record()) == {"fanouts", "batch_size", "frontier", "sampler"}
 
 
-def test_missing_weights() -> None:
+def test_missing_weights():
     partly = {CITES: np.ones(3), BY: np.ones(3)}
     words = "relation author:writes:paper has no edge weights, which sampler 'weighted' draws by; import the dataset"
     with pytest.raises(InputError, match=words):
@@ -205,7 +202,7 @@ def test_missing_weights() -> None:
 @pytest.mark.parametrize(
     ("bad", "shown"), [(-1, "-1"), (-1e-30, "-1e-30"), (np.nan, "-?nan"), (np.inf, "inf"), (-np.inf, "-inf")]
 )
-def test_bad_weights_are_named(bad: float, shown: str, dtype: Any) -> None:
+def test_bad_weights_are_named(bad, shown, dtype):
     weights = {r: np.ones(3, dtype) for r in (CITES, WRITES, BY)}
     weights[WRITES][1] = bad
     words = f"graph: weights of relation author:writes:paper: expected finite weights of 0 or more, found {shown} at "
@@ -214,7 +211,7 @@ def test_bad_weights_are_named(bad: float, shown: str, dtype: Any) -> None:
             NeighborSampler(papers(weights), [2], rule="weighted", threads=threads)
 
 
-def test_weights_of_zeros_alone() -> None:
+def test_weights_of_zeros_alone():
     weights = {CITES: np.ones(3), WRITES: np.zeros(3), BY: np.ones(3)}
     with pytest.raises(InputError, match="weights of relation author:writes:paper: all 3 are 0, so no edge can be dr"):
         make_sampler(papers(weights), SamplingOptions([2], sampler="weighted"))
@@ -230,7 +227,7 @@ def test_weights_of_zeros_alone() -> None:
         (np.ones(3, complex), "found complex128"),
     ],
 )
-def test_weights_that_do_not_fit_the_edges(weights: Any, words: str) -> None:
+def test_weights_that_do_not_fit_the_edges(weights, words):
     graph = papers({CITES: np.ones(3), WRITES: np.ones(3), BY: np.ones(3)})
     graph._weights[BY] = weights
     with pytest.raises(InputError, match=words):
@@ -240,7 +237,7 @@ def test_weights_that_do_not_fit_the_edges(weights: Any, words: str) -> None:
 @pytest.mark.parametrize(
     "indptr", [[0, 1 << 30, 3, 3], [0, -(1 << 30), 3, 3], [0, 2, 1, 3], [0, 3, 3, 2], [1, 2, 3, 3]]
 )
-def test_damaged_offsets_are_refused_before_weights_are_read(indptr: list[int]) -> None:
+def test_damaged_offsets_are_refused_before_weights_are_read(indptr):
     graph = weighted_graph(3, 3)
     graph._csc[HOMOGENEOUS] = (np.array(indptr), np.zeros(3, np.int32))
     for threads in (1, 3):
@@ -248,23 +245,23 @@ def test_damaged_offsets_are_refused_before_weights_are_read(indptr: list[int]) 
             NeighborSampler(graph, [2], rule="weighted", threads=threads)
 
 
-def test_a_relation_without_edges_needs_no_positive_weight() -> None:
+def test_a_relation_without_edges_needs_no_positive_weight():
     graph = homogeneous(3, np.empty((2, 0)))
     graph._weights[HOMOGENEOUS] = np.empty(0, np.float32)
     batch = make_sampler(graph, SamplingOptions([2], sampler="weighted")).sample([1])
     assert batch.nodes["node"].tolist() == [1] and batch.num_edges == 0
 
 
-def test_records_are_json() -> None:
+def test_records_are_json():
     """Also of options that came as numpy's numbers, which json knows nothing of."""
-    hops: list[Any] = [np.int64(5), {CITES: np.int32(3), "writes": 0}]
+    hops = [np.int64(5), {CITES: np.int32(3), "writes": 0}]
     options = SamplingOptions(
         hops,
-        batch_size=np.int64(64),  # type: ignore[arg-type]
+        batch_size=np.int64(64),
         sampler="pinsage",
-        seed=np.uint64(2**64 - 1),  # type: ignore[arg-type]
-        num_walks=np.int32(5),  # type: ignore[arg-type]
-        restart=np.float32(0.5),  # type: ignore[arg-type]
+        seed=np.uint64(2**64 - 1),
+        num_walks=np.int32(5),
+        restart=np.float32(0.5),
         metapaths=[(CITES, "by")],
     )
     assert json.loads(json.dumps(options.to_json())) == {

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +14,7 @@ WEIGHTS = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
 REFUSED, ROUNDS = 1e-12, 5000
 
 
-def by_keys(key: Callable[[Any], Any]) -> Any:
+def by_keys(key):
     """Two of five by the highest key, one row per round."""
     u = np.random.default_rng(1).random((ROUNDS, 5))
     return np.argsort(-key(u), 1)[:, :2]
@@ -31,20 +29,20 @@ WRONG = {
 }
 
 
-def test_the_right_keys_pass() -> None:
+def test_the_right_keys_pass():
     """u^(1/w) is the definition by another way (Efraimidis & Spirakis): not every stand-in is refused."""
     right = by_keys(lambda u: u ** (1 / WEIGHTS))
     assert p_value(rows(right), successive(WEIGHTS.tolist(), 2)) > 1e-3
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_weights_are_refused(name: str) -> None:
+def test_wrong_weights_are_refused(name):
     found = by_keys(WRONG[name])
     assert p_value(rows(found), successive(WEIGHTS.tolist(), 2)) < REFUSED
     assert p_value(rows(np.sort(found, 1)), as_sets(successive(WEIGHTS.tolist(), 2))) < REFUSED
 
 
-def test_our_other_rules_are_refused() -> None:
+def test_our_other_rules_are_refused():
     """Uniform draws do not pass for weighted ones, nor weighted for uniform, nor draws without for with return."""
     places = {
         rule: rows(drawn_places(NeighborSampler(fan(5, 500, WEIGHTS), [2], rule=rule), 500, 10))
@@ -60,7 +58,7 @@ def test_our_other_rules_are_refused() -> None:
     assert p_value(places["replacement"], pairs) > 1e-4
 
 
-def test_the_enumeration_by_hand() -> None:
+def test_the_enumeration_by_hand():
     chances = successive([1.0, 2.0, 0.0, 1.0], 2)
     by_hand = {(0, 1): 1 / 6, (0, 3): 1 / 12, (1, 0): 1 / 4, (1, 3): 1 / 4, (3, 0): 1 / 12, (3, 1): 1 / 6}
     assert chances == pytest.approx(by_hand)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy_graphs import Relation, ToyGraph, judge, relabelled, widened
+from toy_graphs import ToyGraph, judge, relabelled, widened
 
-from tiering.sampling import NeighborSampler, SampledBatch, SampledEdges, Sampler, SamplingOptions, make_sampler
+from tiering.sampling import NeighborSampler, SamplingOptions, make_sampler
 
 DRAWS = {"uniform": "uniform", "full": "uniform", "replacement": "replacement", "weighted": "weighted"}
 NAMES = [*DRAWS, "pinsage", "ladies"]
@@ -25,12 +25,12 @@ class Case:
     options: SamplingOptions
     seeds: dict[str, np.ndarray[Any, Any]]
 
-    def sampler(self, graph: ToyGraph | None = None) -> Sampler:
+    def sampler(self, graph=None):
         return make_sampler(graph or self.graph, self.options)
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> ToyGraph:
+def graphs(draw):
     """1 to 3 types, 1 to 4 relations, some without edges; parallel edges, loops, weights of 0, narrow or wide ids."""
     nodes = {f"t{i}": draw(st.integers(1, 14)) for i in range(draw(st.integers(1, 3)))}
     ends = st.tuples(st.sampled_from(list(nodes)), st.sampled_from(list(nodes)))
@@ -47,7 +47,7 @@ def graphs(draw: st.DrawFn) -> ToyGraph:
 
 
 @st.composite
-def metapaths(draw: st.DrawFn, relations: list[Relation]) -> tuple[list[list[Relation]], int]:
+def metapaths(draw, relations):
     """Paths over one or two relations that fit together, and the length of the walks."""
     pairs = [[a, b] for a in relations for b in relations if a[0] == b[2]]
     paths = [[r] for r in relations] + pairs
@@ -58,7 +58,7 @@ def metapaths(draw: st.DrawFn, relations: list[Relation]) -> tuple[list[list[Rel
 
 
 @st.composite
-def cases(draw: st.DrawFn, names: list[str]) -> Case:
+def cases(draw, names):
     graph, name = draw(graphs()), draw(st.sampled_from(names))
     paths, length = draw(metapaths(graph.relations))
     groups = [(p[-1][0], "/".join(r[1] for r in p), p[0][2]) for p in paths] if name == "pinsage" else graph.relations
@@ -77,7 +77,7 @@ def cases(draw: st.DrawFn, names: list[str]) -> Case:
     return Case(graph, options, {t: np.array(draw(ids[t]), np.int64) for t in graph.node_types})
 
 
-def judge_lists(sampler: Sampler, batch: SampledBatch, seeds: dict[str, Any]) -> None:
+def judge_lists(sampler, batch, seeds):
     """Unique nodes, seeds first, numbers that grow, edges between nodes known by then, grouped by destination."""
     for t, nodes in batch.nodes.items():
         sizes = [n[t] for n in batch.num_nodes]
@@ -99,12 +99,12 @@ def judge_lists(sampler: Sampler, batch: SampledBatch, seeds: dict[str, Any]) ->
             assert np.isin(found, np.concatenate(sources) if sources else []).all()
 
 
-def ends(batch: SampledBatch, group: Relation, edges: SampledEdges) -> tuple[Any, Any]:
+def ends(batch, group, edges):
     """Global ids of sources and destinations."""
     return batch.nodes[group[0]][edges.src], batch.nodes[group[2]][edges.dst]
 
 
-def judge_positions(graph: ToyGraph, batch: SampledBatch) -> None:
+def judge_positions(graph, batch):
     """Every edge is the one at its place in `indices`, and in its destination's column."""
     for by_relation in batch.hops:
         for relation, edges in by_relation.items():
@@ -116,7 +116,7 @@ def judge_positions(graph: ToyGraph, batch: SampledBatch) -> None:
 
 @settings(max_examples=250)
 @given(case=cases(list(DRAWS)))
-def test_neighbour_sampling(case: Case) -> None:
+def test_neighbour_sampling(case):
     sampler = case.sampler()
     batch = sampler.sample(case.seeds, epoch=1, batch=2, positions=True)
     judge_lists(sampler, batch, case.seeds)
@@ -127,7 +127,7 @@ def test_neighbour_sampling(case: Case) -> None:
 
 @settings(max_examples=120)
 @given(case=cases(["ladies"]))
-def test_layers(case: Case) -> None:
+def test_layers(case):
     """Edges from known and drawn nodes and no others; as many drawn as asked for; a destination's weights sum to 1."""
     sampler = case.sampler()
     batch = sampler.sample(case.seeds, epoch=1, batch=2, positions=True)
@@ -150,9 +150,9 @@ def test_layers(case: Case) -> None:
             assert np.allclose(sums[np.unique(edges.dst)], 1, atol=1e-5) and np.all(edges.weights > 0)
 
 
-def reachable(graph: ToyGraph, path: list[Relation], start: int, rounds: int) -> set[int]:
+def reachable(graph, path, start, rounds):
     """Nodes where up to `rounds` rounds over a metapath may end."""
-    found: set[int] = set()
+    found = set()
     at = {start}
     for _ in range(rounds):
         for relation in path:
@@ -164,9 +164,9 @@ def reachable(graph: ToyGraph, path: list[Relation], start: int, rounds: int) ->
 
 @settings(max_examples=150)
 @given(case=cases(["pinsage"]))
-def test_walks(case: Case) -> None:
+def test_walks(case):
     """Neighbours that a walk can reach, most visits first; as many visits as walks may make, fanout respected."""
-    sampler: Any = case.sampler()
+    sampler = case.sampler()
     batch = sampler.sample(case.seeds, epoch=1, batch=2)
     judge_lists(sampler, batch, case.seeds)
     for hop, by_group in enumerate(batch.hops):
@@ -182,7 +182,7 @@ def test_walks(case: Case) -> None:
                 assert np.all((np.diff(visits) < 0) | (np.diff(mine) > 0)), "ties go by lower id"
 
 
-def flat(batch: SampledBatch) -> list[Any]:
+def flat(batch):
     """Everything but the ids, comparable with ==."""
     edges = [
         [None if a is None else a.tolist() for a in (e.src, e.dst, e.weights)] for h in batch.hops for e in h.values()
@@ -192,7 +192,7 @@ def flat(batch: SampledBatch) -> list[Any]:
 
 @settings(max_examples=150)
 @given(case=cases(NAMES), seed=st.integers(0, 2**32))
-def test_relabelled_graphs_sample_the_images(case: Case, seed: int) -> None:
+def test_relabelled_graphs_sample_the_images(case, seed):
     rng = np.random.default_rng(seed)
     new_to_old = {t: rng.permutation(case.graph.num_nodes(t)).astype(np.int32) for t in case.graph.node_types}
     images = {t: np.argsort(new_to_old[t])[v] for t, v in case.seeds.items()}
@@ -205,7 +205,7 @@ def test_relabelled_graphs_sample_the_images(case: Case, seed: int) -> None:
 
 @settings(max_examples=80)
 @given(case=cases(NAMES), threads=st.integers(2, 9))
-def test_any_number_of_threads(case: Case, threads: int) -> None:
+def test_any_number_of_threads(case, threads):
     sampler = case.sampler()
     everyone = {t: np.arange(case.graph.num_nodes(t)) for t in case.graph.node_types}
     plan = sampler.batches(everyone, 3, 4)
@@ -222,7 +222,7 @@ def test_any_number_of_threads(case: Case, threads: int) -> None:
 
 @settings(max_examples=40)
 @given(graph=graphs(), threads=st.integers(2, 9))
-def test_weights_prepared_by_any_number_of_threads(graph: ToyGraph, threads: int) -> None:
+def test_weights_prepared_by_any_number_of_threads(graph, threads):
     everyone = {t: np.arange(graph.num_nodes(t)) for t in graph.node_types}
     one, many = (
         NeighborSampler(graph, [2, 3], rule="weighted", threads=n).sample(everyone, positions=True)

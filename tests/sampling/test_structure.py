@@ -10,14 +10,14 @@ from tiering.sampling import NeighborSampler
 
 
 @pytest.mark.parametrize("fanout", [1, 5, 47, 48, 49, 50, 200, 999, 1000, 1001, -1])
-def test_hub_of_a_thousand_neighbours(fanout: int) -> None:
+def test_hub_of_a_thousand_neighbours(fanout):
     graph = homogeneous(1001, np.stack([np.arange(1, 1001), np.zeros(1000, np.int64)]))
     batch = NeighborSampler(graph, [fanout]).sample([0], positions=True)
     judge(graph, batch, {"node": [0]}, [[fanout]], "all")
 
 
 @pytest.mark.slow
-def test_long_frontiers_cross_blocks_and_tables_grow() -> None:
+def test_long_frontiers_cross_blocks_and_tables_grow():
     graph = random_graph(30_000, 200_000)
     seeds = np.arange(0, 30_000, 37)
     sampler = NeighborSampler(graph, [7, 60])
@@ -26,7 +26,7 @@ def test_long_frontiers_cross_blocks_and_tables_grow() -> None:
     judge(graph, sampler.sample([5], positions=True), {"node": [5]}, [[7], [60]], "all")
 
 
-def test_by_hand() -> None:
+def test_by_hand():
     """0 <- 1 <- 2 <- 3 and a loop at 0: each hop goes one step against the edges."""
     graph = homogeneous(5, np.array([[1, 2, 3, 0], [0, 1, 2, 0]]))
     batch = NeighborSampler(graph, [-1, -1]).sample([0])
@@ -40,7 +40,7 @@ def test_by_hand() -> None:
     assert only_new.hops[1][HOMOGENEOUS].dst.tolist() == [1]
 
 
-def test_heterogeneous_by_hand() -> None:
+def test_heterogeneous_by_hand():
     """Hop 1 finds author 2 through `writes`; hop 2 finds paper 1 from it, and never paper 0's own again."""
     writes, written = ("author", "writes", "paper"), ("paper", "written_by", "author")
     graph = ToyGraph({"paper": 2, "author": 3}, {writes: np.array([[2], [0]]), written: np.array([[1], [2]])})
@@ -55,7 +55,7 @@ def test_heterogeneous_by_hand() -> None:
     assert {t: s.tolist() for t, s in batch.seeds.items()} == {"paper": [0], "author": []}
 
 
-def test_wide_indices_and_memory_maps(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_wide_indices_and_memory_maps(tmp_path):
     graph = random_graph(50, 400)
     expected = NeighborSampler(graph, [3, 3]).sample([1, 2, 3])
     indptr, indices = graph.csc(HOMOGENEOUS)

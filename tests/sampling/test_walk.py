@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from collections import Counter
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,12 +18,12 @@ from tiering.sampling import AccessCounts, RandomWalkSampler
 ASYMMETRIC = homogeneous(6, np.array([[1, 2, 2, 2, 3, 0, 3, 4, 5], [0, 0, 1, 1, 1, 2, 3, 3, 0]]))
 
 
-def visits_of(graph: ToyGraph, start: int, length: int, restart: Fraction) -> dict[tuple[int, ...], Fraction]:
+def visits_of(graph, start, length, restart):
     """Probability of every list of visited nodes of one walk, by enumeration."""
     indptr, indices = graph.csc(HOMOGENEOUS)
-    lists: dict[tuple[int, ...], Fraction] = Counter()
+    lists = Counter()
 
-    def walk(node: int, visited: tuple[int, ...], probability: Fraction) -> None:
+    def walk(node, visited, probability):
         neighbours = indices[indptr[node] : indptr[node + 1]].tolist()
         if len(visited) == length or not neighbours:
             lists[visited] += probability
@@ -39,9 +38,9 @@ def visits_of(graph: ToyGraph, start: int, length: int, restart: Fraction) -> di
     return {visited: p for visited, p in lists.items() if p}
 
 
-def drawn(sampler: RandomWalkSampler, start: int, batches: int) -> Counter[tuple[tuple[int, int], ...]]:
+def drawn(sampler, start, batches):
     """How often each list of (neighbour, weight) comes up."""
-    found: Counter[tuple[tuple[int, int], ...]] = Counter()
+    found = Counter()
     for b in range(batches):
         batch = sampler.sample([start], batch=b)
         edges = batch.hops[0][sampler.edge_relations[0]]
@@ -51,7 +50,7 @@ def drawn(sampler: RandomWalkSampler, start: int, batches: int) -> Counter[tuple
     return found
 
 
-def check(found: Counter[Any], expected: dict[Any, Fraction], batches: int) -> None:
+def check(found, expected, batches):
     assert set(found) <= set(expected) and sum(expected.values()) == 1
     keys = [k for k in expected if expected[k] * batches >= 5]
     rare = batches - sum(found[k] for k in keys)
@@ -62,14 +61,14 @@ def check(found: Counter[Any], expected: dict[Any, Fraction], batches: int) -> N
         assert stats.chisquare(observed, wanted).pvalue > 1e-4
 
 
-def top(visits: Counter[int], k: int) -> tuple[tuple[int, int], ...]:
+def top(visits, k):
     return tuple(sorted(visits.items(), key=lambda item: (-item[1], item[0]))[:k])
 
 
 @pytest.mark.parametrize("restart", [0.0, 0.25, 0.5, 1.0])
 @pytest.mark.parametrize(("start", "length"), [(0, 1), (0, 3), (1, 2), (3, 4)])
-def test_one_walk(start: int, length: int, restart: float) -> None:
-    expected: dict[Any, Fraction] = Counter()
+def test_one_walk(start, length, restart):
+    expected = Counter()
     for visited, p in visits_of(ASYMMETRIC, start, length, Fraction(restart)).items():
         expected[top(Counter(visited), 10)] += p
     sampler = RandomWalkSampler(ASYMMETRIC, [10], num_walks=1, walk_length=length, restart=restart, seed=2)
@@ -77,10 +76,10 @@ def test_one_walk(start: int, length: int, restart: float) -> None:
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
-def test_most_visited_of_three_walks(k: int) -> None:
+def test_most_visited_of_three_walks(k):
     """All threefold lists of walks enumerated: counts add up, ties go to the lower id, the top k stay."""
     single = visits_of(ASYMMETRIC, 0, 2, Fraction(1, 2))
-    expected: dict[Any, Fraction] = Counter()
+    expected = Counter()
     for a, p in single.items():
         for b, q in single.items():
             for c, r in single.items():
@@ -89,7 +88,7 @@ def test_most_visited_of_three_walks(k: int) -> None:
     check(drawn(sampler, 0, 6000), expected, 6000)
 
 
-def test_a_path_by_hand() -> None:
+def test_a_path_by_hand():
     """2 -> 1 -> 0: without restart every walk from 0 visits 1 and 2 once; 2 has no list."""
     graph = homogeneous(3, np.array([[2, 1], [1, 0]]))
     sampler = RandomWalkSampler(graph, [5, 1], num_walks=7, walk_length=3, restart=0)
@@ -103,7 +102,7 @@ def test_a_path_by_hand() -> None:
     assert batch.num_nodes == [{"node": 2}, {"node": 3}, {"node": 3}]
 
 
-def test_ties_go_by_original_id() -> None:
+def test_ties_go_by_original_id():
     graph = homogeneous(4, np.array([[1, 2, 3], [0, 0, 0]]))
     image = relabelled(graph, {"node": np.array([0, 3, 2, 1], np.int32)})
     for b in range(20):
@@ -117,17 +116,17 @@ def test_ties_go_by_original_id() -> None:
                 assert named == sorted(named)
 
 
-PAPERS: tuple[tuple[str, str, str], tuple[str, str, str]] = (("author", "writes", "paper"), ("paper", "by", "author"))
+PAPERS = (("author", "writes", "paper"), ("paper", "by", "author"))
 
 
-def papers(keys: Any = None) -> ToyGraph:
+def papers(keys=None):
     """Papers 0..3 by authors 0..2: 0 by a0; 1 by a0, a1; 2 by a1; 3 by a2, who is listed nowhere else."""
     writes = np.array([[0, 0, 1, 1, 2], [0, 1, 1, 2, 3]])
     relations = {PAPERS[0]: writes, PAPERS[1]: writes[::-1, :4], ("paper", "cites", "paper"): np.array([[3], [0]])}
     return ToyGraph({"paper": 4, "author": 3}, relations, keys)
 
 
-def test_metapath_by_hand() -> None:
+def test_metapath_by_hand():
     """paper <- author <- paper: from paper 0 over its one author to papers 0 and 1."""
     sampler = RandomWalkSampler(papers(), [4], num_walks=100, walk_length=1, metapaths=[PAPERS])
     joined = ("paper", "writes/by", "paper")
@@ -140,7 +139,7 @@ def test_metapath_by_hand() -> None:
     assert batch.nodes["author"].size == 0 and sorted(batch.nodes["paper"].tolist()) == [0, 1, 3]
 
 
-def test_metapath_visits() -> None:
+def test_metapath_visits():
     """Two rounds from paper 0, never ending early: round one visits 0 or 1; from 1 the odds are 3:4:1 of 8."""
     sampler = RandomWalkSampler(papers(), [-1], num_walks=4000, walk_length=2, restart=0, metapaths=[["writes", "by"]])
     batch = sampler.sample({"paper": [0]})
@@ -153,14 +152,14 @@ def test_metapath_visits() -> None:
         assert abs(visits[paper] - mean) < 5 * np.sqrt(2 * 4000 / 4)
 
 
-def test_default_metapaths_and_one_way_ones() -> None:
+def test_default_metapaths_and_one_way_ones():
     assert RandomWalkSampler(papers(), [3]).edge_relations == [("paper", "cites", "paper")]
     sampler = RandomWalkSampler(papers(), [{"writes": 2, "cites": 0}], walk_length=1, metapaths=[["writes"], ["cites"]])
     batch = sampler.sample({"paper": [1]})
     assert sorted(batch.nodes["author"].tolist()) == [0, 1] and batch.nodes["paper"].tolist() == [1]
 
 
-def reads_by_hand(graph: ToyGraph, sampler: RandomWalkSampler, plan: Any) -> AccessCounts:
+def reads_by_hand(graph, sampler, plan):
     """Counts where every walk has one step and every node a list of one entry: all walks go the same way."""
     counts = AccessCounts.zeros(graph)
     for b, seeds in enumerate(plan):
@@ -172,7 +171,7 @@ def reads_by_hand(graph: ToyGraph, sampler: RandomWalkSampler, plan: Any) -> Acc
     return counts
 
 
-def test_every_step_counts_as_a_read() -> None:
+def test_every_step_counts_as_a_read():
     ring = homogeneous(10, np.stack([(np.arange(10) + 1) % 10, np.arange(10)]))
     sampler = RandomWalkSampler(ring, [2], num_walks=9, walk_length=2, restart=0)
     plan = sampler.batches([0, 1, 5, 7], 2, 3)
@@ -182,7 +181,7 @@ def test_every_step_counts_as_a_read() -> None:
 
 
 @pytest.mark.parametrize("frontier", ["all", "new"])
-def test_who_walks(frontier: Any) -> None:
+def test_who_walks(frontier):
     graph = random_graph(500, 3000, seed=3)
     sampler = RandomWalkSampler(graph, [3, 3, 3], num_walks=10, frontier=frontier)
     batch = sampler.sample([3, 400, 7])
@@ -194,16 +193,16 @@ def test_who_walks(frontier: Any) -> None:
         assert list(dict.fromkeys(edges[HOMOGENEOUS].dst.tolist())) == walkers
 
 
-def test_isolated_nodes_and_many_walks() -> None:
+def test_isolated_nodes_and_many_walks():
     graph = homogeneous(4, np.array([[1], [0]]))
     sampler = RandomWalkSampler(graph, [10, 10], num_walks=3000, walk_length=1, restart=0)
     batch = sampler.sample([3, 2, 0])
     assert batch.nodes["node"].tolist() == [3, 2, 0, 1]
-    assert batch.hops[0][HOMOGENEOUS].weights.tolist() == [3000.0]  # type: ignore[union-attr]
+    assert batch.hops[0][HOMOGENEOUS].weights.tolist() == [3000.0]
     assert len(sampler.sample([3]).hops[1][HOMOGENEOUS]) == 0
 
 
-def dgl_sampler(dgl: Any, graph: ToyGraph, k: int, walks: int, length: int, restart: float) -> Any:
+def dgl_sampler(dgl, graph, k, walks, length, restart):
     """DGL walks along the edges: hand it the graph reversed, columns as rows."""
     torch = importlib.import_module("torch")
     indptr, indices = graph.csc(HOMOGENEOUS)
@@ -213,7 +212,7 @@ def dgl_sampler(dgl: Any, graph: ToyGraph, k: int, walks: int, length: int, rest
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("walks", "length", "restart", "k"), [(5, 3, 0.5, 2), (3, 2, 0.2, 1), (20, 4, 0.0, 50)])
-def test_agrees_with_dgl(dgl: Any, walks: int, length: int, restart: float, k: int) -> None:
+def test_agrees_with_dgl(dgl, walks, length, restart, k):
     """Mean visits per edge over many draws: the difference in standard deviations of the mean."""
     graph, rounds = random_graph(60, 300, seed=1), 400
     torch, peer = dgl_sampler(dgl, graph, k, walks, length, restart)
@@ -237,21 +236,21 @@ def test_agrees_with_dgl(dgl: Any, walks: int, length: int, restart: float, k: i
         assert np.all(np.abs(a.mean(0) - b.mean(0)) <= 4.5 * spread + 1e-9)
 
 
-def test_other_errors() -> None:
+def test_other_errors():
     with pytest.raises(InputError, match="no relation joins nodes of one type"):
         RandomWalkSampler(ToyGraph({"a": 1, "b": 1}, {("a", "to", "b"): np.zeros((2, 1), np.int64)}), [1])
     with pytest.raises(InputError, match="positions: an edge of a random walk"):
         RandomWalkSampler(ASYMMETRIC, [1]).sample([0], positions=True)
 
 
-def test_golden_batch() -> None:
+def test_golden_batch():
     """Fixed bytes: a change here changes every user's batches and belongs into the changelog."""
     places = np.arange(160)
     graph = homogeneous(20, np.stack([(places * 7 + places**2) % 20, places // 8]))
     batch = RandomWalkSampler(graph, [2, 2], num_walks=10, seed=42).sample([7, 3], epoch=1, batch=2)
     edges = [hop[HOMOGENEOUS] for hop in batch.hops]
     assert batch.nodes["node"].tolist() == [7, 3, 8, 10, 18, 4]
-    assert [e.weights.tolist() for e in edges] == [  # type: ignore[union-attr]
+    assert [e.weights.tolist() for e in edges] == [
         [6.0, 4.0, 7.0, 4.0],
         [3.0, 3.0, 6.0, 3.0, 5.0, 4.0, 7.0, 3.0, 6.0, 4.0, 7.0, 3.0],
     ]

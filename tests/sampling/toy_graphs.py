@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 Relation = tuple[str, str, str]
-HOMOGENEOUS: Relation = ("node", "to", "node")
+HOMOGENEOUS = ("node", "to", "node")
 
 
-def csc_of(edges: np.ndarray[Any, Any], num_dst: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def csc_of(edges, num_dst):
     """CSC of edges (2, E), u -> v in the columns; keeps duplicates and the order inside a column."""
     indptr = np.zeros(num_dst + 1, np.int64)
     np.cumsum(np.bincount(edges[1], minlength=num_dst), out=indptr[1:])
     return indptr, edges[0][by_column(edges)].astype(np.int32)
 
 
-def by_column(edges: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def by_column(edges):
     """Edges in the order in which a CSC holds them."""
     return np.argsort(edges[1], kind="stable")
 
@@ -26,13 +23,7 @@ def by_column(edges: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 class ToyGraph:
     """A heterogeneous graph in memory."""
 
-    def __init__(
-        self,
-        nodes: Mapping[str, int],
-        edges: Mapping[Relation, np.ndarray[Any, Any]],
-        keys: Mapping[str, np.ndarray[Any, Any]] | None = None,
-        weights: Mapping[Relation, Any] | None = None,
-    ) -> None:
+    def __init__(self, nodes, edges, keys=None, weights=None):
         """`weights` go with `edges`, one for one."""
         self._nodes = dict(nodes)
         lists = {r: np.asarray(e, np.int64).reshape(2, -1) for r, e in edges.items()}
@@ -42,24 +33,24 @@ class ToyGraph:
         self.node_types = list(nodes)
         self.relations = list(edges)
 
-    def num_nodes(self, node_type: str) -> int:
+    def num_nodes(self, node_type):
         return self._nodes[node_type]
 
-    def csc(self, relation: Relation) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    def csc(self, relation):
         return self._csc[relation]
 
-    def node_keys(self, node_type: str) -> np.ndarray[Any, Any] | None:
+    def node_keys(self, node_type):
         return self._keys.get(node_type)
 
-    def edge_data(self, relation: Relation) -> dict[str, np.ndarray[Any, Any]]:
+    def edge_data(self, relation):
         return {"weight": self._weights[relation]} if relation in self._weights else {}
 
 
-def homogeneous(num_nodes: int, edges: np.ndarray[Any, Any]) -> ToyGraph:
+def homogeneous(num_nodes, edges):
     return ToyGraph({"node": num_nodes}, {HOMOGENEOUS: edges})
 
 
-def random_graph(num_nodes: int, num_edges: int, seed: int = 0) -> ToyGraph:
+def random_graph(num_nodes, num_edges, seed=0):
     """Skewed out-degrees, duplicate edges, self loops and isolated nodes included."""
     rng = np.random.default_rng(seed)
     src = (num_nodes * rng.random(num_edges) ** 3).astype(np.int64)
@@ -67,7 +58,7 @@ def random_graph(num_nodes: int, num_edges: int, seed: int = 0) -> ToyGraph:
     return homogeneous(num_nodes, np.stack([src, dst]))
 
 
-def weighted_graph(num_nodes: int, num_edges: int, seed: int = 0, dtype: Any = np.float64) -> ToyGraph:
+def weighted_graph(num_nodes, num_edges, seed=0, dtype=np.float64):
     """`random_graph` with weights 0 to 8, a fifth of them 0."""
     plain = random_graph(num_nodes, num_edges, seed)
     rng = np.random.default_rng(seed + 1)
@@ -75,7 +66,7 @@ def weighted_graph(num_nodes: int, num_edges: int, seed: int = 0, dtype: Any = n
     return plain
 
 
-def widened(graph: ToyGraph) -> ToyGraph:
+def widened(graph):
     """The same graph with 64-bit indices."""
     wide = ToyGraph({t: graph.num_nodes(t) for t in graph.node_types}, {}, graph._keys)
     wide.relations, wide._weights = list(graph.relations), dict(graph._weights)
@@ -83,7 +74,7 @@ def widened(graph: ToyGraph) -> ToyGraph:
     return wide
 
 
-def relabelled(graph: ToyGraph, new_to_old: Mapping[str, np.ndarray[Any, Any]]) -> ToyGraph:
+def relabelled(graph, new_to_old):
     """The same graph in new ids; columns keep their order, original ids are the keys."""
     image = ToyGraph({t: graph.num_nodes(t) for t in graph.node_types}, {}, new_to_old)
     image.relations = list(graph.relations)
@@ -99,9 +90,7 @@ def relabelled(graph: ToyGraph, new_to_old: Mapping[str, np.ndarray[Any, Any]]) 
     return image
 
 
-def judge(
-    graph: ToyGraph, batch: Any, seeds: Mapping[str, Any], fanouts: Any, frontier: str, rule: str = "uniform"
-) -> None:
+def judge(graph, batch, seeds, fanouts, frontier, rule="uniform"):
     """Check everything about a batch of neighbour sampling but its randomness, one edge at a time."""
     known = {t: list(dict.fromkeys(int(v) for v in seeds.get(t, ()))) for t in graph.node_types}
     before = dict.fromkeys(graph.node_types, 0)
@@ -131,7 +120,7 @@ def judge(
         assert batch.nodes[node_type].tolist() == ids
 
 
-def judge_draw(graph: ToyGraph, relation: Relation, node: int, fanout: int, rule: str, positions: Any) -> list[int]:
+def judge_draw(graph, relation, node, fanout, rule, positions):
     """The places that `node` draws, the first ones of `positions`, after checking their number and choice."""
     indptr, _ = graph.csc(relation)
     places = list(range(indptr[node], indptr[node + 1]))

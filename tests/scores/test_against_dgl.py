@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from tiering import pipeline
 from tiering.datasets.generated import generate
-from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
 
 Counts = dict[str, np.ndarray]
@@ -25,7 +22,7 @@ class DglTruth:
     Every batch has a seed, and one thread: the figures are the same in every run.
     """
 
-    def __init__(self, graph: Graph, fanouts: Sequence[Any]) -> None:
+    def __init__(self, graph, fanouts):
         dgl, self._torch = importlib.import_module("dgl"), importlib.import_module("torch")
         self._seed, threads = dgl.seed, dgl.utils.get_num_threads()
         self._threads = (lambda: dgl.utils.set_num_threads(1)), (lambda: dgl.utils.set_num_threads(threads))
@@ -37,7 +34,7 @@ class DglTruth:
         self._graph = dgl.heterograph(arrays, {t: graph.num_nodes(t) for t in self._types})
         self._sampler = dgl.dataloading.NeighborSampler(list(reversed(fanouts)))
 
-    def __call__(self, node_type: str, train: np.ndarray, batch_size: int, epochs: int) -> Counts:
+    def __call__(self, node_type, train, batch_size, epochs):
         counts = {t: np.zeros(self._graph.num_nodes(t), np.int64) for t in self._types}
         random = np.random.default_rng(1)
         self._threads[0]()
@@ -53,7 +50,7 @@ class DglTruth:
         return counts
 
 
-def hit_rates(truth: Counts, scores: Scores | Counts, shares: Sequence[float] = SHARES) -> np.ndarray:
+def hit_rates(truth, scores, shares=SHARES):
     """Share of accesses served by the best rows of all types together."""
     values = scores.values if isinstance(scores, Scores) else scores.__getitem__
     accesses = np.concatenate([truth[t] for t in truth])
@@ -63,7 +60,7 @@ def hit_rates(truth: Counts, scores: Scores | Counts, shares: Sequence[float] = 
 
 
 @pytest.fixture(scope="module")
-def cnr(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Graph, np.ndarray, Counts]:
+def cnr(shared_data, tmp_path_factory):
     pytest.importorskip("dgl")
     graph = pipeline.import_graph(shared_data / "cnr-2000", tmp_path_factory.mktemp("cnr") / "graph")
     count = graph.num_nodes()
@@ -79,7 +76,7 @@ def cnr(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Gr
         ("presample", [0.138, 0.375, 0.555, 0.810]),
     ],
 )
-def test_cnr_2000(cnr: Any, tmp_path: Path, method: str, least: list[float]) -> None:
+def test_cnr_2000(cnr, tmp_path, method, least):
     """Measured: vip .092 .369 .592 .868, hybrid .150 .402 .595 .868, presample .147 .388 .565 .815."""
     graph, train, truth = cnr
     given = {"fanouts": "10,10,10", "batch_size": 256, "train": train}
@@ -93,7 +90,7 @@ def test_cnr_2000(cnr: Any, tmp_path: Path, method: str, least: list[float]) -> 
         assert scores.values().sum() == pytest.approx(sum(c.sum() for c in truth.values()) / 3, rel=0.02)
 
 
-def test_hybrid_is_no_worse_than_its_parts_on_cnr_2000(cnr: Any, tmp_path: Path) -> None:
+def test_hybrid_is_no_worse_than_its_parts_on_cnr_2000(cnr, tmp_path):
     graph, train, truth = cnr
     rates = {}
     for method in ("wrpr", "presample", "vip", "hybrid"):
@@ -104,7 +101,7 @@ def test_hybrid_is_no_worse_than_its_parts_on_cnr_2000(cnr: Any, tmp_path: Path)
 
 
 @pytest.fixture(scope="module")
-def hetero(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Graph, np.ndarray, list[dict[str, int]]]]:
+def hetero(tmp_path_factory):
     """Generated: four types, seven relations; fanouts differ by relation and hop."""
     folder = tmp_path_factory.mktemp("hetero")
     generate(folder / "data", nodes=30_000, edges=300_000, dim=4, classes=4, seed=5, hetero=True)
@@ -118,17 +115,17 @@ Score = Callable[..., Scores]
 
 
 @pytest.fixture
-def score(hetero: Any, tmp_path: Path) -> Score:
+def score(hetero, tmp_path):
     graph, _, fanouts = hetero
 
-    def run(method: str, **options: Any) -> Scores:
+    def run(method, **options):
         given = {"fanouts": fanouts, "batch_size": 128} if method in ("presample", "vip", "hybrid") else {}
         return pipeline.score_graph(graph, tmp_path / f"{method}{len(options)}", method, **given, **options, force=True)
 
     return run
 
 
-def test_heterogeneous_scores_beat_degree(hetero: Any, score: Score) -> None:
+def test_heterogeneous_scores_beat_degree(hetero, score):
     pytest.importorskip("dgl")
     graph, train, fanouts = hetero
     truth = DglTruth(graph, fanouts)("paper", train, 128, 3)
@@ -143,7 +140,7 @@ def test_heterogeneous_scores_beat_degree(hetero: Any, score: Score) -> None:
     assert (rates["hybrid"] >= np.maximum(rates["vip"], rates["presample"]) - 0.004).all(), rates
 
 
-def test_heterogeneous_presample_converges(hetero: Any, score: Score) -> None:
+def test_heterogeneous_presample_converges(hetero, score):
     """Type by type, the mean of many epochs is what DGL reads in many epochs; each in the noise of the other."""
     pytest.importorskip("dgl")
     graph, train, fanouts = hetero
@@ -160,7 +157,7 @@ def test_heterogeneous_presample_converges(hetero: Any, score: Score) -> None:
     assert many.columns == ["feature", "adjacency"]
 
 
-def test_heterogeneous_vip_has_the_scale_of_every_type(hetero: Any, score: Score) -> None:
+def test_heterogeneous_vip_has_the_scale_of_every_type(hetero, score):
     """Types compete: the sums must be near the counts, though vip takes paths for independent."""
     counted, expected, mixed = score("presample", epochs=20, seed=3), score("vip"), score("hybrid")
     for node_type in counted.node_types:

@@ -12,14 +12,14 @@ from tiering.scores.hybrid import FIRST_BIN, GROWTH, UNSEEN, shrink
 Array = np.ndarray
 
 
-def shrunk(prior: Array, counts: Array, threads: int = 1) -> Array:
+def shrunk(prior, counts, threads=1):
     """`shrink` of epoch counts, shape (epochs, nodes)."""
     result = prior.astype(np.float64)
     shrink(result, counts.sum(0), (counts**2).sum(0), len(counts), threads)
     return result
 
 
-def slowly(prior: Array, counts: Array) -> Array:
+def slowly(prior, counts):
     """Node by node, from the counts of each epoch."""
     epochs, result = len(counts), np.empty(prior.size)
     order = sorted(range(prior.size), key=lambda node: (-prior[node], node))
@@ -45,7 +45,7 @@ def slowly(prior: Array, counts: Array) -> Array:
     epochs=st.integers(2, 4),
     ties=st.booleans(),
 )
-def test_equals_the_slow_computation(seed: int, size: int, epochs: int, ties: bool) -> None:
+def test_equals_the_slow_computation(seed, size, epochs, ties):
     random = np.random.default_rng(seed)
     rate = random.pareto(1.2, size)
     prior = np.round(rate * random.uniform(0.3, 3, size), 1 if ties else 12)
@@ -53,7 +53,7 @@ def test_equals_the_slow_computation(seed: int, size: int, epochs: int, ties: bo
     np.testing.assert_allclose(shrunk(prior, counts), slowly(prior, counts), rtol=1e-9, atol=1e-12)
 
 
-def test_one_bin_by_hand() -> None:
+def test_one_bin_by_hand():
     """Means 2 and 0, each epoch alike: no noise, counts as they are. Noise without signal: the prior as it is."""
     prior = np.array([3.0, 1.0])
     np.testing.assert_allclose(shrunk(prior, np.array([[2, 0], [2, 0]])), [2, 0])
@@ -64,7 +64,7 @@ def test_one_bin_by_hand() -> None:
     np.testing.assert_allclose(shrunk(np.ones(2), np.array([[4, 1], [2, 1]])), [2.5, 1.5])
 
 
-def test_no_counts_no_prior_no_nodes() -> None:
+def test_no_counts_no_prior_no_nodes():
     prior = np.array([0.0, 2, 1])
     np.testing.assert_array_equal(shrunk(prior, np.zeros((2, 3), np.int64)), prior * UNSEEN)
     np.testing.assert_allclose(shrunk(np.zeros(2), np.array([[3, 1], [1, 3]])), [2, 2])
@@ -72,7 +72,7 @@ def test_no_counts_no_prior_no_nodes() -> None:
 
 
 @pytest.mark.parametrize("epochs", [2, 5])
-def test_total_is_kept_and_threads_do_not_matter(epochs: int) -> None:
+def test_total_is_kept_and_threads_do_not_matter(epochs):
     """Within a bin the posterior sums to the counts per epoch: types stay on one scale, whatever the prior's."""
     random = np.random.default_rng(epochs)
     rate = random.pareto(1.2, 30_000)
@@ -84,14 +84,14 @@ def test_total_is_kept_and_threads_do_not_matter(epochs: int) -> None:
     np.testing.assert_allclose(found[0].sum(), counts.sum() / epochs, rtol=1e-9)
 
 
-def test_better_than_prior_and_counts_alone() -> None:
+def test_better_than_prior_and_counts_alone():
     """Poisson counts, a prior with errors: the posterior is nearer to the truth than either."""
     random = np.random.default_rng(0)
     rate = random.pareto(1.2, 50_000) * 0.3
     counts = random.poisson(rate, (2, rate.size))
     prior = rate * random.lognormal(0, 0.7, rate.size)
 
-    def error(estimate: Array) -> float:
+    def error(estimate):
         return float(np.square(np.sqrt(estimate) - np.sqrt(rate)).mean())
 
     assert error(shrunk(prior, counts)) < 0.8 * min(error(prior), error(counts.mean(0)))

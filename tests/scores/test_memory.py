@@ -8,10 +8,8 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +21,6 @@ from benchmarks.rmat import rmat_edges
 from tiering import native, pipeline
 from tiering.errors import BudgetError, StorageError
 from tiering.formats.dataset import Dataset, EdgeData, NodeData
-from tiering.formats.graph import Graph
 from tiering.graph import build_graph
 from tiering.memory import own_memory
 from tiering.scores import METHODS, plan_score, score_graph
@@ -33,41 +30,41 @@ MARGIN = 4 * MIB
 """For what is allocated between the look at the memory and the check of the budget."""
 ALLOCATOR = 8 * MIB
 """What malloc keeps of small pieces that were freed: other tests in this process decide how much."""
-SAMPLED: dict[str, Any] = {"fanouts": [5, 3], "batch_size": 500}
+SAMPLED = {"fanouts": [5, 3], "batch_size": 500}
 THREADS = (1, 2, 7)
 
 
-def options_of(method: str) -> dict[str, Any]:
+def options_of(method):
     return SAMPLED if "fanouts" in METHODS[method].options else {}
 
 
-def made_rmat(folder: Path, scale: int, num_edges: int) -> Graph:
+def made_rmat(folder, scale, num_edges):
     src, dst = rmat_edges(scale, num_edges, 5, scramble=True)
     edges = EdgeData(("node", "to", "node"), src, dst)
     return build_graph(Dataset("rmat", "npy", {"node": NodeData(1 << scale)}, [edges]), folder / "g")
 
 
 @pytest.fixture(scope="module")
-def rmat(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+def rmat(tmp_path_factory):
     """2^21 nodes and 40 M edges: 160 MB of edges, in pieces of 1 M."""
     return made_rmat(tmp_path_factory.mktemp("rmat"), 21, 40_000_000)
 
 
 @pytest.fixture(scope="module")
-def smaller(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+def smaller(tmp_path_factory):
     """2^20 nodes and 14 M edges: 56 MB of edges, more than the memory of `ranked`."""
     return made_rmat(tmp_path_factory.mktemp("smaller"), 20, 14_000_000)
 
 
 @pytest.fixture(scope="module")
-def typed(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+def typed(tmp_path_factory):
     """Three types, four relations, 9 M edges, some columns of thousands."""
     random = np.random.default_rng(3)
     sizes = {"author": 400_000, "paper": 600_000, "venue": 500}
     nodes = {name: NodeData(size) for name, size in sizes.items()}
     nodes["paper"].splits = {"train": random.permutation(sizes["paper"])[:5000]}
 
-    def relation(src: str, name: str, dst: str, count: int) -> EdgeData:
+    def relation(src, name, dst, count):
         sides = [(random.random(count) ** 2 * sizes[t]).astype(np.int64) for t in (src, dst)]
         return EdgeData((src, name, dst), sides[0], sides[1])
 
@@ -80,7 +77,7 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     return build_graph(Dataset("typed", "npy", nodes, edges), tmp_path_factory.mktemp("typed") / "graph")
 
 
-def nameless_files(folder: Path) -> list[int]:
+def nameless_files(folder):
     """Bytes of the files in a directory that this process has open and that never had a name."""
     found = []
     for each in Path("/proc/self/fd").iterdir():
@@ -92,12 +89,12 @@ def nameless_files(folder: Path) -> list[int]:
 
 
 @contextmanager
-def seen_files(folder: Path, what: Callable[[list[int]], int] = len) -> Iterator[list[int]]:
+def seen_files(folder, what=len):
     """How many nameless files of a directory are open, or their bytes, now and then, while something runs."""
     counts = [0]
     done = threading.Event()
 
-    def look() -> None:
+    def look():
         while not done.wait(0.005):
             counts.append(what(nameless_files(folder)))
 
@@ -110,13 +107,13 @@ def seen_files(folder: Path, what: Callable[[list[int]], int] = len) -> Iterator
         thread.join()
 
 
-def budgets(minimum: int, recommended: int) -> list[int]:
+def budgets(minimum, recommended):
     return [minimum, (3 * minimum + recommended) // 4, recommended + 64 * MIB]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("share", "on_disk"), [(0.0, True), (0.05, True), (0.6, False)])
-def test_scratch_is_predicted(rmat: Graph, tmp_path: Path, settled_memory: None, share: float, on_disk: bool) -> None:
+def test_scratch_is_predicted(rmat, tmp_path, settled_memory, share, on_disk):
     """By the rule of the core, without its counts of every bin."""
     need = plan_score(rmat, "wrpr", threads=2, train="1%").need
     pipeline.estimate_score(rmat, tmp_path / "out", "wrpr", memory="8GiB", train="1%")  # what that takes is taken now
@@ -131,11 +128,11 @@ def test_scratch_is_predicted(rmat: Graph, tmp_path: Path, settled_memory: None,
 @pytest.mark.slow
 @settings(max_examples=15)
 @given(seed=st.integers(0, 2**32), share=st.floats(0, 1.2), method=st.sampled_from(sorted(METHODS)))
-def test_same_bytes_for_any_memory_on_small_graphs(seed: int, share: float, method: str) -> None:
+def test_same_bytes_for_any_memory_on_small_graphs(seed, share, method):
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder)
         graph = build_graph(toy_dataset(where / "data", seed, max_edges=2000).dataset, where / "graph")
-        given: dict[str, Any] = {"fanouts": [3, 2], "batch_size": 10} if options_of(method) else {}
+        given = {"fanouts": [3, 2], "batch_size": 10} if options_of(method) else {}
         score_graph(graph, method, where / "all", threads=1, **given)
         need = plan_score(graph, method, threads=2, **given).need
         memory = own_memory() + MARGIN + int(need.minimum + share * (need.recommended - need.minimum))
@@ -145,7 +142,7 @@ def test_same_bytes_for_any_memory_on_small_graphs(seed: int, share: float, meth
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", [pytest.param("rpr", marks=pytest.mark.long), "wrpr", "vip"])
-def test_same_bytes_for_any_memory_and_threads(rmat: Graph, tmp_path: Path, method: str, peak_memory: Any) -> None:
+def test_same_bytes_for_any_memory_and_threads(rmat, tmp_path, method, peak_memory):
     given = {**options_of(method), **({} if method == "rpr" else {"train": "1%"})}
     if method == "rpr":
         given["tolerance"] = 1e-3
@@ -164,7 +161,7 @@ def test_same_bytes_for_any_memory_and_threads(rmat: Graph, tmp_path: Path, meth
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", sorted(METHODS))
-def test_heterogeneous(typed: Graph, tmp_path: Path, method: str, peak_memory: Any) -> None:
+def test_heterogeneous(typed, tmp_path, method, peak_memory):
     expected = tree_bytes(score_graph(typed, method, tmp_path / "all", memory="8GiB", **options_of(method)).path)
     for threads in (1, 3):
         need = plan_score(typed, method, threads=threads, **options_of(method)).need
@@ -180,7 +177,7 @@ def test_heterogeneous(typed: Graph, tmp_path: Path, method: str, peak_memory: A
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", sorted(METHODS))
-def test_below_the_minimum_says_how_much_it_needs(rmat: Graph, tmp_path: Path, method: str) -> None:
+def test_below_the_minimum_says_how_much_it_needs(rmat, tmp_path, method):
     given = {**options_of(method), "train": "1%", **({"tolerance": 1e-3} if method == "rpr" else {})}
     with pytest.raises(BudgetError, match=r"2,097,152 nodes.* give --memory \d+MiB or more") as told:
         score_graph(rmat, method, tmp_path / "out", memory=own_memory() + 4 * MIB, **given)
@@ -189,7 +186,7 @@ def test_below_the_minimum_says_how_much_it_needs(rmat: Graph, tmp_path: Path, m
     score_graph(rmat, method, tmp_path / "out", memory=f"{enough + 16}MiB", **given)
 
 
-def ranked(graph: Graph, scratch: Path, *, sweeps: int = 3, memory: int | None = None, files: bool = False) -> Any:
+def ranked(graph, scratch, *, sweeps=3, memory=None, files=False):
     """Straight to the core: with as little memory as there may be, most edges lie on disk."""
     relation = graph.relations[0]
     indptr, indices = graph.csc(relation)
@@ -202,14 +199,14 @@ def ranked(graph: Graph, scratch: Path, *, sweeps: int = 3, memory: int | None =
 
 
 @pytest.mark.slow
-def test_indices_read_past_the_page_cache(rmat: Graph, tmp_path: Path) -> None:
+def test_indices_read_past_the_page_cache(rmat, tmp_path):
     mapped, _, residual = ranked(rmat, tmp_path)
     read, _, same = ranked(rmat, tmp_path, files=True)
     assert mapped[0].tobytes() == read[0].tobytes()
     assert residual == same
 
 
-def test_scratch_is_gone_after_success(smaller: Graph, tmp_path: Path) -> None:
+def test_scratch_is_gone_after_success(smaller, tmp_path):
     with seen_files(tmp_path) as counts:
         ranked(smaller, tmp_path)
     assert max(counts) > 0, "nothing was on disk"
@@ -217,7 +214,7 @@ def test_scratch_is_gone_after_success(smaller: Graph, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_scratch_is_gone_after_an_error(smaller: Graph, tmp_path: Path) -> None:
+def test_scratch_is_gone_after_an_error(smaller, tmp_path):
     """The second relation is wrong; the edges of the first are binned by then."""
     indptr, indices = smaller.csc(smaller.relations[0])
     nodes = smaller.num_nodes()
@@ -231,7 +228,7 @@ def test_scratch_is_gone_after_an_error(smaller: Graph, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_ctrl_c_ends_a_sweep_and_leaves_nothing(smaller: Graph, tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_sweep_and_leaves_nothing(smaller, tmp_path):
     timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     began = time.monotonic()
@@ -245,7 +242,7 @@ def test_ctrl_c_ends_a_sweep_and_leaves_nothing(smaller: Graph, tmp_path: Path) 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
-def test_a_full_disk_says_what_is_needed_and_free(rmat: Graph, tmp_path: Path) -> None:
+def test_a_full_disk_says_what_is_needed_and_free(rmat, tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
     # Edges go to disk before the scores do.

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -12,7 +9,6 @@ from tiering import pipeline
 from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.features import FeatureTable
-from tiering.formats.graph import Graph
 from tiering.graph import build_graph
 from tiering.scores import adjacency_bytes, plan_score, score_graph
 
@@ -21,7 +17,7 @@ FANOUTS = [{"writes": 2, "cites": 1, "in": 4}, {"writes": 0, "cites": 1, "in": 4
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Graph:
+def tree(tmp_path):
     """Three authors write paper 0; papers 1 and 2 are cited by 0, paper 3 by 1; paper 4 stands alone.
 
     Papers 0 and 4 are trained on. A venue shows paper 0, but nothing reads a venue.
@@ -39,7 +35,7 @@ def tree(tmp_path: Path) -> Graph:
     return build_graph(Dataset("tree", "npy", nodes, edges), tmp_path / "graph")
 
 
-def expect(scores: Any, feature: dict[str, list[float]], adjacency: dict[str, list[float]], **tolerance: float) -> None:
+def expect(scores, feature, adjacency, **tolerance):
     tolerance = tolerance or {"rtol": 1e-12}
     for node_type, values in feature.items():
         np.testing.assert_allclose(scores.values(node_type), values, **tolerance)
@@ -56,7 +52,7 @@ VIP_NEW = {"author": [2 / 3] * 3, "paper": [1, 1 / 2, 1 / 2, 1 / 2, 1], "venue":
 VIP_NEW_READS = {"writes": [1, 0, 0, 0, 1], "cites": [1, 1 / 2, 1 / 2, 0, 1], "in": [0, 0]}
 
 
-def test_vip_by_hand(tree: Graph, tmp_path: Path) -> None:
+def test_vip_by_hand(tree, tmp_path):
     options = {"fanouts": FANOUTS, "batch_size": 1}
     expect(score_graph(tree, "vip", tmp_path / "all", **options), VIP, VIP_READS)
     expect(score_graph(tree, "vip", tmp_path / "new", frontier="new", **options), VIP_NEW, VIP_NEW_READS)
@@ -67,14 +63,14 @@ def test_vip_by_hand(tree: Graph, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("frontier", ["all", "new"])
-def test_presample_and_hybrid_converge_to_what_is_exact_on_a_tree(tree: Graph, tmp_path: Path, frontier: str) -> None:
+def test_presample_and_hybrid_converge_to_what_is_exact_on_a_tree(tree, tmp_path, frontier):
     feature, reads = (VIP, VIP_READS) if frontier == "all" else (VIP_NEW, VIP_NEW_READS)
     for method in ("presample", "hybrid"):
         options = {"fanouts": FANOUTS, "batch_size": 1, "epochs": 5000, "frontier": frontier}
         expect(score_graph(tree, method, tmp_path / method, **options), feature, reads, atol=0.04)
 
 
-def test_presample_by_hand(tree: Graph, tmp_path: Path) -> None:
+def test_presample_by_hand(tree, tmp_path):
     """Whole lists: nothing is left to chance, whatever the epochs."""
     feature = {"author": [1] * 3, "paper": [1] * 5, "venue": [0, 0]}
     reads = {"writes": [2, 1, 1, 0, 2], "cites": [2, 1, 1, 0, 2], "in": [0, 0]}
@@ -86,7 +82,7 @@ def test_presample_by_hand(tree: Graph, tmp_path: Path) -> None:
     expect(score_graph(tree, "presample", tmp_path / "one", fanouts=[-1, -1]), feature, reads)
 
 
-def test_hybrid_with_a_fixed_weight_by_hand(tree: Graph, tmp_path: Path) -> None:
+def test_hybrid_with_a_fixed_weight_by_hand(tree, tmp_path):
     options = {"fanouts": FANOUTS, "batch_size": 1, "seed": 3}
     for epochs, given, weight in ((2, {"prior_weight": 3}, 3), (1, {}, 0.25)):
         counted = score_graph(tree, "presample", tmp_path / f"p{epochs}", epochs=epochs, **options)
@@ -100,9 +96,7 @@ def test_hybrid_with_a_fixed_weight_by_hand(tree: Graph, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("method", ["presample", "vip", "hybrid"])
-def test_a_type_that_nothing_reaches_has_zeros_and_an_isolated_training_node_itself(
-    tree: Graph, tmp_path: Path, method: str
-) -> None:
+def test_a_type_that_nothing_reaches_has_zeros_and_an_isolated_training_node_itself(tree, tmp_path, method):
     scores = score_graph(tree, method, tmp_path / "scores", fanouts=[5, 5], batch_size=1)
     assert scores.values("venue").tolist() == [0, 0]
     assert scores.adjacency("in").tolist() == [0, 0]
@@ -110,7 +104,7 @@ def test_a_type_that_nothing_reaches_has_zeros_and_an_isolated_training_node_its
     assert all(np.isfinite(scores.values(node_type)).all() for node_type in tree.node_types)
 
 
-def test_types_compete_by_accesses_per_byte(tree: Graph, tmp_path: Path) -> None:
+def test_types_compete_by_accesses_per_byte(tree, tmp_path):
     """An author's row is 4 bytes, a paper's 16: authors first, at 2/3 in 4 against 1 in 16; venues last."""
     for method in ("vip", "hybrid"):
         scores = pipeline.score_graph(tree, tmp_path / method, method, fanouts=FANOUTS, batch_size=1, epochs=50)
@@ -121,7 +115,7 @@ def test_types_compete_by_accesses_per_byte(tree: Graph, tmp_path: Path) -> None
         assert set(reordered.new_to_old("paper")[:2].tolist()) == {0, 4}
 
 
-def test_bytes_of_adjacency(tree: Graph, tmp_path: Path) -> None:
+def test_bytes_of_adjacency(tree, tmp_path):
     """A read is 16 bytes, and 4 for each entry drawn; paper 0 has 3 authors and cites 2, paper 1 cites 1."""
     scores = pipeline.score_graph(tree, tmp_path / "vip", "vip", fanouts=FANOUTS, batch_size=1)
     np.testing.assert_allclose(adjacency_bytes(tree, scores, "writes"), [16 + 2 * 4, 0, 0, 0, 16])
@@ -144,14 +138,14 @@ def test_bytes_of_adjacency(tree: Graph, tmp_path: Path) -> None:
         ({}, "wrpr", "training nodes are known, fanouts are not given"),
     ],
 )
-def test_auto(tree: Graph, tmp_path: Path, capfd: Any, options: dict[str, Any], method: str, reason: str) -> None:
+def test_auto(tree, tmp_path, capfd, options, method, reason):
     scores = pipeline.score_graph(tree, tmp_path / "scores", **options)
     assert scores.method == method
     assert scores.manifest.provenance["options"]["chosen"] == reason
     assert capfd.readouterr().err == f"note: method {method} (auto: {reason})\n"
 
 
-def test_auto_without_anything(tmp_path: Path) -> None:
+def test_auto_without_anything(tmp_path):
     edges = EdgeData(("node", "to", "node"), np.array([0, 1]), np.array([1, 2]))
     graph = build_graph(Dataset("path", "npy", {"node": NodeData(3)}, [edges]), tmp_path / "graph")
     assert pipeline.score_graph(graph, tmp_path / "scores").method == "rpr"
@@ -159,7 +153,7 @@ def test_auto_without_anything(tmp_path: Path) -> None:
         pipeline.score_graph(graph, tmp_path / "hybrid", fanouts=[2])
 
 
-def test_only_what_matters_is_recorded_and_the_rest_is_noted(tree: Graph, tmp_path: Path, capfd: Any) -> None:
+def test_only_what_matters_is_recorded_and_the_rest_is_noted(tree, tmp_path, capfd):
     given = {"fanouts": "2,2", "batch_size": 8, "damping": 0.5, "epochs": 3, "first_epoch": 4, "prior_weight": 1}
     recorded = {}
     for method in ("degree", "rpr", "wrpr", "presample", "vip", "hybrid"):
@@ -184,7 +178,7 @@ def test_only_what_matters_is_recorded_and_the_rest_is_noted(tree: Graph, tmp_pa
     assert "seed" not in sampling
 
 
-def test_all_forms_of_fanouts_give_the_same_artifact(tree: Graph, tmp_path: Path) -> None:
+def test_all_forms_of_fanouts_give_the_same_artifact(tree, tmp_path):
     forms = [
         FANOUTS,
         "writes=2,cites=1,in=4;writes=0,cites=1,in=4",
@@ -194,7 +188,7 @@ def test_all_forms_of_fanouts_give_the_same_artifact(tree: Graph, tmp_path: Path
     assert len(digests) == 1
 
 
-def test_order_of_the_training_nodes_matters_to_counts_alone(tree: Graph) -> None:
+def test_order_of_the_training_nodes_matters_to_counts_alone(tree):
     options = {"fanouts": [2, 2], "batch_size": 1}
     for method, same in (("vip", True), ("wrpr", True), ("presample", False), ("hybrid", False)):
         given = options if method != "wrpr" else {}
@@ -202,7 +196,7 @@ def test_order_of_the_training_nodes_matters_to_counts_alone(tree: Graph) -> Non
         assert (digests[0] == digests[1]) == same
 
 
-def test_counts_say_which_epochs_they_know(tree: Graph, tmp_path: Path) -> None:
+def test_counts_say_which_epochs_they_know(tree, tmp_path):
     scores = score_graph(tree, "hybrid", tmp_path / "h", fanouts=[2], epochs=3, first_epoch=5, seed=9)
     assert scores.counted_epochs(9) == range(5, 8)
     assert scores.counted_epochs(0) is None
@@ -231,21 +225,21 @@ BAD = [
 
 
 @pytest.mark.parametrize(("options", "message"), BAD)
-def test_bad_input(tree: Graph, tmp_path: Path, options: dict[str, Any], message: str) -> None:
+def test_bad_input(tree, tmp_path, options, message):
     with pytest.raises(InputError, match=message):
         score_graph(tree, out=tmp_path / "scores", **options)
     assert not (tmp_path / "scores").exists()
 
 
 @pytest.mark.parametrize("method", ["presample", "vip", "hybrid"])
-def test_a_reordered_graph_is_refused(tree: Graph, tmp_path: Path, method: str) -> None:
+def test_a_reordered_graph_is_refused(tree, tmp_path, method):
     scores = score_graph(tree, "degree", tmp_path / "degree")
     reordered = pipeline.reorder_graph(tree, scores, tmp_path / "reordered")
     with pytest.raises(InputError, match="this graph is reordered"):
         score_graph(reordered, method, tmp_path / "scores", fanouts=[2])
 
 
-def test_weighted_vip_says_that_it_knows_no_weights(tree: Graph, tmp_path: Path, capfd: Any) -> None:
+def test_weighted_vip_says_that_it_knows_no_weights(tree, tmp_path, capfd):
     scores = score_graph(tree, "vip", tmp_path / "w", fanouts=FANOUTS, batch_size=1, sampler="weighted")
     assert "vip knows no edge weights" in capfd.readouterr().err
     expect(scores, VIP, VIP_READS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,13 +14,12 @@ from toy_datasets import toy_dataset, tree_bytes
 
 from tiering.errors import InputError
 from tiering.formats.dataset import Dataset, EdgeData, NodeData
-from tiering.formats.graph import Graph
 from tiering.formats.train_set import resolve_train
 from tiering.graph import build_graph
 from tiering.scores import METHODS, score_graph
 
 
-def push(graph: Graph, values: dict[str, Any], damping: float, restart: dict[str, Any]) -> dict[str, Any]:
+def push(graph, values, damping, restart):
     """One sweep as sparse products, one per relation: each destination sends its share to its in-neighbours."""
     result = {t: restart[t].copy() for t in graph.node_types}
     for relation in graph.relations:
@@ -34,13 +32,13 @@ def push(graph: Graph, values: dict[str, Any], damping: float, restart: dict[str
     return result
 
 
-def flat(graph: Graph, value: float) -> dict[str, Any]:
+def flat(graph, value):
     return {t: np.full(graph.num_nodes(t), value) for t in graph.node_types}
 
 
 @settings(max_examples=12)
 @given(seed=st.integers(0, 2**32), teleport=st.sampled_from(["uniform", "train"]), sweeps=st.integers(1, 6))
-def test_equals_scipy_on_random_heterogeneous_graphs(seed: int, teleport: str, sweeps: int) -> None:
+def test_equals_scipy_on_random_heterogeneous_graphs(seed, teleport, sweeps):
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder)
         graph = build_graph(toy_dataset(where / "data", seed).dataset, where / "graph")
@@ -76,7 +74,7 @@ def test_equals_scipy_on_random_heterogeneous_graphs(seed: int, teleport: str, s
             np.testing.assert_array_equal(found.values(node_type), counts)
 
 
-def asymmetric(folder: Path, train: list[int] | None = None) -> Graph:
+def asymmetric(folder, train=None):
     """0 -> 1, 0 -> 2, 2 -> 1, 3 -> 2 : node 0 is read for everyone, node 1 for nobody."""
     edges = EdgeData(("node", "to", "node"), np.array([0, 0, 2, 3]), np.array([1, 2, 1, 2]))
     nodes = NodeData(4)
@@ -85,7 +83,7 @@ def asymmetric(folder: Path, train: list[int] | None = None) -> Graph:
     return build_graph(Dataset("small", "npy", {"node": nodes}, [edges]), folder / "graph")
 
 
-def test_by_hand_one_sweep_flows_against_the_edges(tmp_path: Path) -> None:
+def test_by_hand_one_sweep_flows_against_the_edges(tmp_path):
     graph = asymmetric(tmp_path, train=[1])
     # Start: 1/4 everywhere, 1 on the training node. Both 1 and 2 have two in-neighbours.
     found = score_graph(graph, "wrpr", tmp_path / "one", sweeps=1).values()
@@ -96,14 +94,14 @@ def test_by_hand_one_sweep_flows_against_the_edges(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, [2, 0, 1, 1])
 
 
-def test_by_hand_the_fixed_point(tmp_path: Path) -> None:
+def test_by_hand_the_fixed_point(tmp_path):
     found = score_graph(asymmetric(tmp_path), "rpr", tmp_path / "rpr").values()
     base = 0.15 / 4
     two = base + 0.85 * base / 2
     np.testing.assert_allclose(found, [base + 0.85 * (base + two) / 2, base, two, base + 0.85 * two / 2], rtol=1e-8)
 
 
-def test_relations_into_one_type_do_not_make_rpr_diverge(tmp_path: Path) -> None:
+def test_relations_into_one_type_do_not_make_rpr_diverge(tmp_path):
     ids = np.arange(10)
     edges = [EdgeData(("node", f"rel{k}", "node"), ids, np.roll(ids, k)) for k in range(4)]
     graph = build_graph(Dataset("rings", "npy", {"node": NodeData(10)}, edges), tmp_path / "graph")
@@ -115,7 +113,7 @@ def test_relations_into_one_type_do_not_make_rpr_diverge(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_same_bytes_for_any_number_of_threads(tmp_path: Path, method: str) -> None:
+def test_same_bytes_for_any_number_of_threads(tmp_path, method):
     toy = toy_dataset(tmp_path / "data", 11, max_nodes=3000, max_edges=20_000, min_nodes=2000, featureless=1)
     graph = build_graph(toy.dataset, tmp_path / "graph")
     options = {"fanouts": [5, 3], "batch_size": 100} if "fanouts" in METHODS[method].options else {}
@@ -126,7 +124,7 @@ def test_same_bytes_for_any_number_of_threads(tmp_path: Path, method: str) -> No
     assert trees[0] == trees[1] == trees[2]
 
 
-def test_wrpr_without_a_training_set_says_how_to_give_one(tmp_path: Path) -> None:
+def test_wrpr_without_a_training_set_says_how_to_give_one(tmp_path):
     graph = asymmetric(tmp_path)
     with pytest.raises(
         InputError, match=r"no split `train`; give one with --train: a split .* a .npy file .* percentage .* 1%"
@@ -138,7 +136,7 @@ def test_wrpr_without_a_training_set_says_how_to_give_one(tmp_path: Path) -> Non
     assert by_file.digest == by_array.digest
 
 
-def test_training_sets(tmp_path: Path) -> None:
+def test_training_sets(tmp_path):
     graph = asymmetric(tmp_path)
     drawn = resolve_train(graph, "50%", seed=3)["node"]
     np.testing.assert_array_equal(drawn, np.sort(np.random.default_rng(3).choice(4, 2, replace=False)))
@@ -170,14 +168,14 @@ def test_training_sets(tmp_path: Path) -> None:
         ({"method": "rpr", "tolerance": 0}, "between 0 and 1"),
     ],
 )
-def test_parameters_are_checked(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+def test_parameters_are_checked(tmp_path, options, message):
     graph = asymmetric(tmp_path, train=[1])
     with pytest.raises(InputError, match=message):
         score_graph(graph, out=tmp_path / "out", **{"method": "wrpr", **options})
     assert not (tmp_path / "out").exists()
 
 
-def test_scores_on_cnr_2000(tmp_path: Path, shared_data: Path) -> None:
+def test_scores_on_cnr_2000(tmp_path, shared_data):
     from tiering import pipeline
 
     graph = pipeline.import_graph(shared_data / "cnr-2000", tmp_path / "graph")
