@@ -17,14 +17,15 @@ from tiering.run.job import Job
 from tiering.run.step import Step, TaskContext
 from tiering.scores.blocks import range_bounds
 from tiering.scores.columns import column_sizes, cut_columns, join_columns
-from tiering.scores.counts import SUM_BYTES, in_place, sum_counts, write_counts
+from tiering.scores.counts import in_place
 from tiering.scores.request import HUGE_PAGE, SLACK, MemoryNeed, Method, ScoreColumns, ScoreRequest
 from tiering.units import format_count
 
 COUNTED_EDGES = 1 << 25
 """Edges whose out-degrees are counted together."""
-ENTRY_BYTES = 32
-"""Bytes of a task of ``cut`` for each entry."""
+ENTRY_BYTES, NODE_BYTES = 32, 16
+"""Bytes of a task for each entry and for each node of its range."""
+_HERE = "tiering.scores.degree"
 
 
 def degree(graph: Graph, request: ScoreRequest) -> ScoreColumns:
@@ -51,33 +52,43 @@ def degree_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
 
 
 def _run_tasks(job: Job, writer: ArtifactWriter, graph: Graph, request: ScoreRequest) -> dict[str, Any]:
-    """Count the sources of a range of entries (``cut``), then sum the counts of a range of nodes (``sum``)."""
+    """Cut the sources of ranges of entries by range of nodes (``cut``), then count those of each range (``sum``)."""
     job.expect(3)
     features, types = column_sizes(graph)[0], list(graph.node_types)
-    ranges = cut_columns(features.values(), SUM_BYTES, job.grid)
+    ranges = cut_columns(features.values(), NODE_BYTES, job.grid)
     pieces = cut_columns(map(graph.num_edges, graph.relations), ENTRY_BYTES, job.grid)
     relations = [(f"{relation_folder(r)}/indices", types.index(r[0])) for r in graph.relations]
     params = {"graph": str(graph.path), "relations": relations, "ranges": ranges, "pieces": pieces}
-    most = max((end - begin for _, begin, end in pieces), default=0) * ENTRY_BYTES + 2 * BLOCK_BYTES
-    cut = Step("cut", "tiering.scores.degree:cut", len(pieces), params, memory=most)
+    memory = max((end - begin for _, begin, end in pieces), default=0) * ENTRY_BYTES + 2 * BLOCK_BYTES
+    cut = Step("cut", f"{_HERE}:cut", len(pieces), params, memory=memory)
     job.run(cut)
-    counted = sum_counts(job, {"cut": [1] * len(types)}, ranges, 1, len(pieces))
+    job.run(Step("sum", f"{_HERE}:sums", len(ranges), params, ("cut",), memory))
     job.release(cut)
-    join_columns(job, writer, features, "sum", counted.ranges)
+    join_columns(job, writer, features, "sum", ranges)
     return {}
 
 
 def cut(context: TaskContext) -> None:
-    """Count the sources of some entries by range of nodes; 0 for those of other types."""
-    params, none = context.params, np.zeros(0, np.int64)
+    """Emit the sources of some entries by range, counted from its begin."""
+    params = context.params
     relation, begin, end = params["pieces"][context.index]
     file, number = params["relations"][relation]
     sources = open_manifest(params["graph"]).read(file, begin, end)
     bounds = np.array(range_bounds(params["ranges"], number), np.int64)
     order, counts = native.partition(sources, bounds, context.threads)
-    parts = iter(np.split(sources[order], np.cumsum(counts)[:-1]))
-    for column, first, last in params["ranges"]:
-        write_counts(context, np.bincount(next(parts) - first, minlength=last - first) if column == number else none)
+    local = sources[order] - np.repeat(bounds[:-1], counts).astype(sources.dtype)
+    context.write_all({"source": local.astype(np.uint32, copy=False)}, np.cumsum(counts))
+
+
+def sums(context: TaskContext) -> None:
+    """Write the out-degrees of a range of nodes, as float64."""
+    params = context.params
+    number, begin, end = params["ranges"][context.index]
+    part, counts = range_bounds(params["ranges"], number).index(begin), np.zeros(end - begin, np.int64)
+    for task, (relation, _, _) in enumerate(params["pieces"]):
+        if params["relations"][relation][1] == number:
+            counts += np.bincount(context.read("cut", task, part)["source"], minlength=counts.size)
+    context.write(degree=counts.astype(np.float64))
 
 
 DEGREE = Method("out-degree.", degree, degree_need, tasks=_run_tasks)
