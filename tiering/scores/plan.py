@@ -21,6 +21,7 @@ from tiering.memory import Budget, parse_memory
 from tiering.plan import StageEstimate, StepEstimate, base_memory
 from tiering.run.carrier import Carrier
 from tiering.sampling import SamplingOptions, make_sampler, resolve_fanouts
+from tiering.sampling.memory import batch_bounds
 from tiering.scores.blocks import task_bytes
 from tiering.scores.methods import AUTO, METHODS, choose_method
 from tiering.scores.presample import sampling_runs
@@ -66,9 +67,9 @@ class ScorePlan:
             scratch = scratch_bytes(graph, request, need) if need.sweeps else 0
             how = "in memory" if not scratch else f"about {scratch / (4 * edges):.0%} of the edges on disk"
             memory = min(need.recommended, max(need.minimum, request.budget.left()))
-            passing, unit = (1 + need.sweeps) * edges + self._sampled_edges(graph), "edge"
-            if not self.method.edges:
-                passing, unit = nodes, "node"
+            passing, unit = ((1 + need.sweeps) * edges, "edge") if self.method.edges else (nodes, "node")
+            if self.method.counts:
+                passing += request.options.epochs * request.epoch_batches * batch_bounds(graph, request.sampled)[2]
             steps = [
                 StepEstimate(self.name, how, memory, self._read_bytes(shape), 0, scratch, passing, unit),
                 StepEstimate("columns", "in memory", columns, 0, columns, 0, nodes, "node"),
@@ -87,17 +88,6 @@ class ScorePlan:
         if self.name != "degree":
             read += sum(round(8 * (shape.num_nodes(edges.relation[2]) + 1) * edges.uncached) for edges in shape.edges)
         return read
-
-    def _sampled_edges(self, graph: SizedGraph) -> int:
-        """Return at most how many edges the epochs sample: every node of a batch so far asks in every hop."""
-        if not self.method.counts:
-            return 0
-        sampling, nodes, edges = self.request.sampled, graph.num_nodes(), graph.num_edges()
-        asking, sampled = min(nodes, sampling.batch_size), 0
-        for hop in resolve_fanouts(graph.relations, sampling.fanouts):
-            drawn = edges if min(hop) < 0 else min(edges, asking * sum(hop))
-            sampled, asking = sampled + drawn, min(nodes, asking + drawn)
-        return self.request.options.epochs * self.request.epoch_batches * sampled
 
 
 def plan_score(
