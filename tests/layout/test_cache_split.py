@@ -290,15 +290,7 @@ def test_what_is_divided():
     assert gpu_budget(Size("50%", fraction=0.5), rows, lists) == 100
     assert gpu_budget(AUTO, rows, lists) == 232
     assert gpu_budget(Size("232", bytes=232), rows, lists) == 232
-    for gpu, message in (
-        (None, "adjacency cache: expected memory to divide; give --gpu SIZE"),
-        (
-            Size("233", bytes=233),
-            r"gpu: 233 is larger than all feature data and adjacency lists \(232 B\); use `--gpu aut",
-        ),
-        (Size("0.1%", fraction=0.001), "gpu: 0.1% of 200 B feature data is nothing to divide"),
-    ):
-        with pytest.raises(InputError, match=message):
-            gpu_budget(gpu, rows, lists)
-    with pytest.raises(InputError, match="gpu: 5% of 0 B feature data is nothing to divide; give a size such as 1GiB"):
-        gpu_budget(Size("5%", fraction=0.05), [], lists)
+    with pytest.raises(InputError, match=r"gpu: 233 is larger than all feature data and adjacency lists \(232 B\)"):
+        gpu_budget(Size("233", bytes=233), rows, lists)
+    with pytest.raises(InputError, match=r"gpu: 0.1% of 200 B feature data is nothing to divide; give a size such as"):
+        gpu_budget(Size("0.1%", fraction=0.001), rows, lists)
