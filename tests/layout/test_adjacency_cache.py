@@ -126,24 +126,6 @@ def test_through_the_command_line(tiering_cli, tmp_path, request, kind, mode):
     assert recorded["options"]["gpu_times"]["source"] == "assumed"
 
 
-def test_measured_times_decide(tiering_cli, one, tmp_path):
-    """Lists that cost nothing get nothing; features that cost nothing leave all to the lists."""
-    times = {"device": "a GPU", "list_seconds": 0, "neighbour_seconds": 0}
-    held = {}
-    for name, each in (("features", 1e-9), ("lists", 0)):
-        document = {**times, "feature_seconds": {"base": each, "per_byte": 0}, "list_seconds": 1e-9 - each}
-        (tmp_path / "times.json").write_text(json.dumps(document))
-        asked = ("--adjacency-cache", "auto", "--scores", one.scores, "--gpu", "80KiB")
-        costs = ("--access-costs", tmp_path / "times.json", "--out", tmp_path / name, "--json")
-        made = tiering_cli("layout", one.reordered, *asked, *costs).ok().json
-        assert made["provenance"]["options"]["gpu_times"]["source"] == "measured on a GPU"
-        held[name] = (made["split"]["feature_bytes"], made["split"]["adjacency_bytes"])
-    assert held["features"][1] == 0 and held["features"][0] > 80 * 1024 - 96
-    assert held["lists"][1] > 70 * 1024
-    tiering_cli("check", tmp_path / "features", "--full").ok()
-    assert Layout.open(tmp_path / "features").manifest.body["adjacency"] == {}
-
-
 def test_memory_below_the_least(one, tmp_path):
     graph, scores = Graph.open(one.reordered), Scores.open(one.scores)
     asked = {"gpu": "9%", "adjacency_cache": "auto", "scores": scores, "memory": own_memory() + 1000}
