@@ -27,12 +27,15 @@ NAMES = re.compile(
 """None of these is a class, function, parameter, annotated field or module."""
 
 
+KINDS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.If, ast.arg, ast.AnnAssign, ast.Constant)
+
+
 @pytest.fixture(scope="module")
 def nodes(repository: Path) -> list[tuple[str, ast.AST]]:
-    """Return all nodes of the source's syntax trees, with their files."""
+    """Return what has a name, a body or a text in the source's syntax trees, with its file."""
     paths = [path for folder in FOLDERS for path in sorted((repository / folder).rglob("*.py"))]
     trees = [(str(path.relative_to(repository)), ast.parse(path.read_text())) for path in paths]
-    return [(path, node) for path, tree in trees for node in ast.walk(tree)]
+    return [(path, node) for path, tree in trees for node in ast.walk(tree) if isinstance(node, KINDS)]
 
 
 def texts_of(node: ast.AST) -> Iterator[tuple[int, str]]:
