@@ -24,6 +24,7 @@ from tiering.plan import StageEstimate, StepEstimate, base_memory
 from tiering.run.carrier import Carrier
 from tiering.units import format_count
 
+RESIDENT_CHUNK = 1 << 21  # most edges of a chunk where all stay in memory
 BUCKETS = 1 << 12  # maximum of buckets: their lines still fit a core's private cache
 RUN_PADDING = 12288  # bytes that a run takes in a buffer beyond itself: direct reads begin and end at pages
 
@@ -121,7 +122,14 @@ def minimum_memory(csc: CscSizes, sizes: SortSizes) -> int:
 
 
 def plan_buckets(csc: CscSizes, room: int, sizes: SortSizes) -> BucketPlan | None:
-    """Choose how much is done at a time in `room` bytes of memory; ``None`` if that is too little."""
+    """Choose how much is done at a time in `room` bytes of memory; ``None`` if that is too little.
+
+    Large chunks make long runs on disk. Where all edges stay in memory small ones are as fast.
+    """
+    small = replace(sizes, max_chunk=min(sizes.max_chunk, RESIDENT_CHUNK))
+    plan = _plan(csc, room, small, room)
+    if plan.memory <= room and not plan.bytes_scratch:
+        return plan
     plans = (_plan(csc, spent, sizes, room) for spent in (room, 0))
     return next((plan for plan in plans if plan.memory <= room), None)
 
