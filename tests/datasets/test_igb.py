@@ -131,17 +131,14 @@ def test_headerless_files_of_known_size(headerless: Path) -> None:
     assert data.notes["num_labelled"] == 7
 
 
-def test_padding_of_the_2k_labels(headerless: Path) -> None:
-    labels = open_dataset(headerless, label="2K").nodes["paper"].labels
-    assert labels.tolist() == [0, 1, 2, 3, 4, 5, -1, -1, -1, -1]
-    labels = open_dataset(headerless, label="2K", num_labelled=3).nodes["paper"].labels
-    assert labels.tolist() == [0, 1, 2, -1, -1, -1, -1, -1, -1, -1]
+def test_padding_of_the_2k_labels_and_whole_numbers_without_header(headerless: Path) -> None:
+    def labels(**options: Any) -> list[int]:
+        return open_dataset(headerless, **options).nodes["paper"].labels.tolist()
 
-
-def test_headerless_int64_labels(headerless: Path) -> None:
+    assert labels(label="2K") == [0, 1, 2, 3, 4, 5, -1, -1, -1, -1]
+    assert labels(label="2K", num_labelled=3) == [0, 1, 2, -1, -1, -1, -1, -1, -1, -1]
     np.arange(10).tofile(headerless / "paper/node_label_19.npy")
-    labels = open_dataset(headerless, num_labelled=10).nodes["paper"].labels
-    assert labels.tolist() == list(range(10))
+    assert labels(num_labelled=10) == list(range(10))
 
 
 def test_labels_confirm_the_shape_of_unknown_sizes(headerless: Path) -> None:

@@ -128,6 +128,7 @@ def raw(name: str, array: Any) -> Callable[[Path], None]:
 
 
 E = np.zeros((2, 3), np.int64)
+FEATURES = np.zeros((5, 3), np.float32)
 BAD = [
     (save("edge_index.npy", E.astype(np.float32)), {}, "expected edges of dtype int32 or int64, found float32"),
     (save("edge_index.npy", E.astype(np.uint64)), {}, "expected edges of dtype int32 or int64, found uint64"),
@@ -139,13 +140,9 @@ BAD = [
     (save("node_feat.npy", np.zeros((5, 0), np.float32)), {}, r"\(rows, dim\), found float32 \(5, 0\)"),
     (save("node_feat.npy", np.zeros((5, 3), np.uint32)), {}, "expected features of .*found uint32"),
     (save("node_feat.npy", np.asfortranarray(np.zeros((5, 3)))), {}, "found Fortran order"),
-    (raw("node_feat.npy", np.zeros((5, 3), np.float32)), {}, r"5 rows \(node_label.npy\) x 3 x float32.*--feature-dim"),
-    (raw("node_feat.npy", np.zeros((5, 3), np.float32)), {"feature_dim": 4}, "12 bytes remain"),
-    (
-        raw("node_feat.npy", np.zeros((5, 3), np.float32)),
-        {"feature_dim": 3, "num_nodes": 6},
-        r"expected 6 rows \(--num-nodes\) x 3 x float32 = 72 bytes, found 60 bytes = 5 rows",
-    ),
+    (raw("node_feat.npy", FEATURES), {}, r"5 rows \(node_label.npy\) x 3 x float32.*--feature-dim"),
+    (raw("node_feat.npy", FEATURES), {"feature_dim": 4}, "12 bytes remain"),
+    (raw("node_feat.npy", FEATURES), {"feature_dim": 3, "num_nodes": 6}, "= 72 bytes, found 60 bytes = 5 rows"),
     (save("node_feat.npy", np.zeros((5, 3))), {"feature_dim": 4}, "feature-dim says 4 .* has a numpy header"),
     (save("node_feat.npy", np.zeros((5, 3))), {"feature_dtype": "float32"}, "feature-dtype says float32"),
     (save("train_idx.npy", np.array([0, 5])), {}, r"expected node ids in 0\.\.4, found 5 at position 1"),
@@ -189,9 +186,8 @@ def test_negative_id_when_the_count_is_inferred(tmp_path: Path) -> None:
 
 def test_more_nodes_than_memory(tmp_path: Path) -> None:
     np.save(tmp_path / "edge_index.npy", np.array([[0, 1 << 26, 2], [0, 7, 1]]))
-    with pytest.raises(
-        BudgetError, match=r"edge_index\.npy: edge 1: source id 67108864 is the largest.*512 MiB .*indptr"
-    ):
+    message = r"edge_index\.npy: edge 1: source id 67108864 is the largest.*512 MiB .*indptr"
+    with pytest.raises(BudgetError, match=message):
         open_dataset(tmp_path, memory="200MiB")
 
 

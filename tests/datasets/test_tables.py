@@ -292,7 +292,7 @@ def test_detection_says_what_it_looked_for(tmp_path: Path) -> None:
         ({"num_nodes": "x"}, "num-nodes: expected a whole number of 0 or more, found 'x'"),
         ({"num_nodes": -1}, "num-nodes: expected a whole number of 0 or more"),
         ({"num_nodes": "a=,"}, "expected TYPE=VALUE"),
-        ({"feature_dim": 0}, "feature-dim: expected 1 or more"),
+        ({"feature_dim": 0}, "feature-dim: expected a whole number of 1 or more, found 0"),
         ({"feature_dtype": "float33"}, "feature-dtype: expected one of float16"),
         ({"split": "0.6,0.6,0.2"}, "split: expected three fractions"),
         ({"split": "a,b"}, "split: expected three fractions"),

@@ -16,7 +16,7 @@ from tiering.datasets.import_context import ImportContext
 from tiering.datasets.options import MAX_NODES
 from tiering.datasets.scratch import chunks, first_wrong
 from tiering.errors import BudgetError, InputError
-from tiering.formats.dataset import EdgeData, as_lists
+from tiering.formats.dataset import EdgeData
 from tiering.formats.features import EDGE_FEATURES
 from tiering.units import format_bytes
 
@@ -111,19 +111,6 @@ def find_largest_id(ids: npt.NDArray[Any], where: str, end: str, first: int = 0)
         if int(block.max()) > largest:
             largest, edge = int(block.max()), first + part.start + int(block.argmax())
     return LargestId(largest, f"{where}: edge {edge}: {end} id {largest}")
-
-
-def find_largest_of_type(node_type: str, edges: list[EdgeData]) -> LargestId:
-    """Return the largest id of a type in any relation; the first of the largest."""
-    ends = [(edge, edge.src, "source") for edge in edges if edge.relation[0] == node_type]
-    ends += [(edge, edge.dst, "destination") for edge in edges if edge.relation[2] == node_type]
-    return max((find_largest_id(ids, edge.where, end) for edge, ids, end in ends), key=lambda one: one.id)
-
-
-def count_listed_nodes(node_type: str, edges: list[EdgeData]) -> list[tuple[str, int]]:
-    """Return the numbers of nodes of a type that adjacency lists in `edges` state, each with the file."""
-    ends = [(edge.relation[end], as_lists(ids)) for edge in edges for end, ids in ((0, edge.src), (2, edge.dst))]
-    return [(lists.where, lists.num_columns) for name, lists in ends if lists is not None and name == node_type]
 
 
 def require_node_memory(node_type: str, count: int, origin: str, edges: list[EdgeData], context: ImportContext) -> None:

@@ -15,13 +15,13 @@ from tiering.artifacts.manifest import storage_dtype
 from tiering.artifacts.regular import file_exists, require_file
 from tiering.artifacts.storage import open_raw
 from tiering.datasets.arrays import SourceArray
-from tiering.datasets.edges import LargestId, count_listed_nodes, find_largest_of_type, require_node_memory
+from tiering.datasets.edges import LargestId, find_largest_id, require_node_memory
 from tiering.datasets.import_context import ImportContext
 from tiering.datasets.options import node_count
 from tiering.datasets.scratch import chunks, first_wrong
 from tiering.datasets.splits import SplitArray, check_splits, make_splits, makes_splits, read_split_files
 from tiering.errors import InputError
-from tiering.formats.dataset import EdgeData, FeatureStream, NodeData
+from tiering.formats.dataset import EdgeData, FeatureStream, NodeData, as_lists
 from tiering.formats.features import FeatureTable
 from tiering.formats.npy_file import is_npy, open_npy, read_start
 from tiering.options import spell_flag
@@ -74,7 +74,10 @@ def _count_nodes(node_type: str, arrays: NodeArrays, edges: list[EdgeData], cont
     """Return the number that all statements agree on; else rows of labels and masks, else the largest id + 1."""
     asked, labels = context.options.num_nodes.get(node_type), arrays.labels
     counts = [] if asked is None else [("--num-nodes", asked)]
-    counts += arrays.counts + count_listed_nodes(node_type, edges)
+    ends = [(edge, edge.src, "source") for edge in edges if edge.relation[0] == node_type]
+    ends += [(edge, edge.dst, "destination") for edge in edges if edge.relation[2] == node_type]
+    lists = [as_lists(ids) for _, ids, _ in ends]
+    counts += arrays.counts + [(one.where, one.num_columns) for one in lists if one is not None]
     if not counts:
         counts = [] if labels is None or labels.rows is None else [(labels.where, labels.rows)]
         masks = [split for split in arrays.splits.values() if split.values.dtype == bool]
@@ -87,7 +90,8 @@ def _count_nodes(node_type: str, arrays: NodeArrays, edges: list[EdgeData], cont
         count = counts[0][1]
         origin = f"{counts[0][0]}: says that there are {count}; correct it if there are not"
     else:
-        largest = arrays.largest or find_largest_of_type(node_type, edges)
+        each = (find_largest_id(ids, edge.where, end) for edge, ids, end in ends)
+        largest = arrays.largest or max(each, key=lambda one: one.id)  # the first of the largest
         count = largest.id + 1
         origin = (
             f"{largest.place} is the largest, and no file and no --num-nodes says how many nodes there are; correct "

@@ -52,13 +52,13 @@ def _per_type(parse: Parser[T]) -> Parser[PerType[T]]:
     return parse_each
 
 
-def _count(value: Any, what: str) -> int:
+def _count(value: Any, what: str, least: int = 0) -> int:
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError):
         number = -1
-    if number < 0 or isinstance(value, bool) or (isinstance(value, float) and value != number):
-        raise InputError(f"{what}: expected a whole number of 0 or more, found {quoted(value)}")
+    if number < least or isinstance(value, bool) or (isinstance(value, float) and value != number):
+        raise InputError(f"{what}: expected a whole number of {least} or more, found {quoted(value)}")
     return number
 
 
@@ -67,13 +67,6 @@ def node_count(value: Any, what: str) -> int:
     number = _count(value, what)
     if number > MAX_NODES:
         raise InputError(f"{what}: expected a number of nodes up to 2^48, found {quoted(value)}; correct it")
-    return number
-
-
-def _dim(value: Any, what: str) -> int:
-    number = _count(value, what)
-    if number == 0:
-        raise InputError(f"{what}: expected 1 or more values per row, found 0")
     return number
 
 
@@ -142,7 +135,7 @@ class ImportOptions:
         parse=_per_type(node_count))
     feature_dim: PerType[int] = option(
         _NO_VALUE, "Values per row of a headerless feature file.", "D|TYPE=D,..", panel=_SHAPE, cli=str | None,
-        parse=_per_type(_dim))
+        parse=_per_type(lambda value, what: _count(value, what, 1)))
     feature_dtype: PerType[str] = option(
         _NO_VALUE, "Its dtype: float32, float16, bfloat16..", "NAME|TYPE=NAME,..", panel=_SHAPE, cli=str | None,
         parse=_per_type(_one_of(*FEATURE_DTYPES)))
