@@ -83,12 +83,13 @@ def test_names_stay_with_the_graph_through_every_stage(tmp_path: Path, write: An
     graph = tiering.import_graph(out=tmp_path / "g", **options)
     expected = by_name([name for pair in PAIRS for name in pair])
     assert graph.num_nodes() == len(expected)
-    scores = tiering.score_graph(tmp_path / "g", tmp_path / "s", "degree")
+    tiering.score_graph(tmp_path / "g", tmp_path / "s", scores=np.arange(float(len(expected))))
     reordered = tiering.reorder_graph(tmp_path / "g", tmp_path / "s", tmp_path / "r")
-    assert scores is not None
-    for one in (graph, reordered):
+    assert reordered.new_to_old().tolist() != list(range(len(expected)))
+    layout = tiering.write_layout(reordered, tmp_path / "l", cpu="100%")
+    for one in (graph, reordered, layout.graph):
         names = one.names()
-        assert names is not None and len(names) == len(expected)
+        assert len(names) == len(expected)
         assert sorted(names.of(np.arange(len(names))), key=str.encode) == expected
         assert names.find(names.of(range(len(names)))).tolist() == list(range(len(names)))
         indptr, indices = one.csc()
@@ -96,24 +97,9 @@ def test_names_stay_with_the_graph_through_every_stage(tmp_path: Path, write: An
         assert sorted(tuple(names.of(pair)) for pair in pairs) == sorted(PAIRS)
         assert one.problems("full") == []
     assert graph.names().of([0, len(expected) - 1]) == [expected[0], expected[-1]]
-    assert [graph.names().of([k])[0] for k in reordered.new_to_old()] == reordered.names().of(range(len(expected)))
-
-
-def test_names_in_a_layout_are_by_rank(tmp_path: Path) -> None:
-    """A star: the hub, which is neither first nor last by name, is the hottest node, so that ranks are no ids."""
-    (tmp_path / "star.csv").write_text("".join(f"hub,{leaf}\n" for leaf in "zyxab"))
-    graph = tiering.import_graph(tmp_path / "star.csv", tmp_path / "g", string_ids=True)
-    scores = tiering.score_graph(graph, tmp_path / "s", scores=np.array([1.0, 2, 6, 5, 4, 3]))
-    reordered = tiering.reorder_graph(graph, scores, tmp_path / "r")
-    with tiering.write_layout(reordered, tmp_path / "l", cpu="100%") as layout:
-        names = layout.graph.names()
-        assert names.of(range(6)) == ["hub", "x", "y", "z", "b", "a"]
-        assert names.find(["a", "hub"]).tolist() == [5, 0]
-        by_id = ["a", "b", "hub", "x", "y", "z"]
-        assert [by_id[k] for k in layout.new_to_old()] == names.of(range(6))
-        indptr, indices = layout.graph.csc()
-        ends = [(int(u), v) for v in range(6) for u in indices[indptr[v] : indptr[v + 1]]]
-        assert sorted(map(names.of, ends)) == sorted(["hub", leaf] for leaf in "zyxab")
+    by_rank = [graph.names().of([k])[0] for k in reordered.new_to_old()]
+    assert by_rank == reordered.names().of(range(len(expected))) == layout.graph.names().of(range(len(expected)))
+    layout.close()
 
 
 def test_text_and_parquet_give_the_same_bytes_whatever_the_order_of_edges(tmp_path: Path, monkeypatch: Any) -> None:
