@@ -31,9 +31,7 @@ def table(dtype: str, rows: int, dim: int, seed: int) -> tuple[Any, Any]:
     dtype=st.sampled_from(DTYPES), rows=st.integers(1, 40), dim=st.integers(1, 40), nodes=st.integers(1, 30),
     edges=st.integers(0, 400), wide=st.booleans(), skew=st.integers(1, 4), seed=st.integers(0, 2**32 - 1),
 )  # fmt: skip
-def test_sums_are_those_of_a_loop(
-    dtype: str, rows: int, dim: int, nodes: int, edges: int, wide: bool, skew: int, seed: int
-) -> None:
+def test_sums_are_those_of_a_loop(dtype, rows, dim, nodes, edges, wide, skew, seed):
     random = np.random.default_rng(seed)
     stored, values = table(dtype, rows, dim, seed)
     kind = np.int64 if wide else np.int32
@@ -52,7 +50,7 @@ def test_sums_are_those_of_a_loop(
     assert np.abs(expected - exact).max() <= 1e-6 * (edges + 1) * 8
 
 
-def test_every_half_is_widened_as_numpy_widens_it() -> None:
+def test_every_half_is_widened_as_numpy_widens_it():
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).reshape(-1, 64)
     count = halves.shape[0]
     total = np.zeros(halves.shape, np.float32)
@@ -83,7 +81,7 @@ def test_every_half_is_widened_as_numpy_widens_it() -> None:
         ({"threads": 0}, "threads: expected at least 1"),
     ],
 )
-def test_what_is_wrong_is_refused_and_nothing_added(change: dict[str, Any], message: str) -> None:
+def test_what_is_wrong_is_refused_and_nothing_added(change, message):
     given = {
         "rows": np.ones((5, 2), np.float16), "nodes": np.array([0, 1, 2, 2]), "neighbours": np.array([0, 1, 2, 3]),
         "total": np.zeros((3, 2), np.float32), "degree": np.zeros(3, np.int64), "threads": 2, **change,

@@ -153,11 +153,11 @@ def race(name: str, seconds: float) -> str:
 
 
 @pytest.mark.parametrize("name", RACES)
-def test_no_crash(name: str) -> None:
+def test_no_crash(name):
     print(race(name, 0.2))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", RACES)
-def test_no_crash_for_long(name: str) -> None:
+def test_no_crash_for_long(name):
     print(f"campaign changing arrays: {race(name, 20)}, 0 crashes")

@@ -28,7 +28,7 @@ def edge_lists(draw: st.DrawFn) -> tuple[int, int, Any, Any]:
 
 
 @given(edge_lists())
-def test_csc_is_the_stable_sort_by_destination(edges: tuple[int, int, Any, Any]) -> None:
+def test_csc_is_the_stable_sort_by_destination(edges):
     num_src, num_dst, src, dst = edges
     order = np.argsort(dst, kind="stable")
     for threads in THREADS:
@@ -40,14 +40,14 @@ def test_csc_is_the_stable_sort_by_destination(edges: tuple[int, int, Any, Any])
 
 
 @given(edge_lists())
-def test_out_degrees(edges: tuple[int, int, Any, Any]) -> None:
+def test_out_degrees(edges):
     num_src, _, src, _ = edges
     for threads in THREADS:
         np.testing.assert_array_equal(native.out_degrees(src, num_src, threads), np.bincount(src, minlength=num_src))
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_edges_are_read_where_they_lie(dtype: type, tmp_path: Any) -> None:
+def test_edges_are_read_where_they_lie(dtype, tmp_path):
     """Columns of an (E, 2) file, rows of a (2, E) file and a reversed view give the same graph."""
     src, dst = (array.astype(dtype) for array in rmat_edges(8, 3000, seed=1))
     expected = coo_to_csc(src, dst, 256, 256)[1]
@@ -60,7 +60,7 @@ def test_edges_are_read_where_they_lie(dtype: type, tmp_path: Any) -> None:
         np.testing.assert_array_equal(coo_to_csc(s, d, 256, 256, 2)[1], expected)
 
 
-def test_empty_graphs() -> None:
+def test_empty_graphs():
     none = np.empty(0, np.int32)
     indptr, indices, positions = coo_to_csc(none, none, 0, 0, 3)
     assert indptr.tolist() == [0]
@@ -71,7 +71,7 @@ def test_empty_graphs() -> None:
     native.check_csc(indptr, indices, 0)
 
 
-def test_ids_widen_at_two_to_the_31() -> None:
+def test_ids_widen_at_two_to_the_31():
     src, dst = np.array([2**31, 0]), np.array([0, 0])
     assert coo_to_csc(src, dst, 2**31 + 1, 1)[1].dtype == np.int64
     assert coo_to_csc(src[1:], dst[1:], 2**31 - 1, 1)[1].dtype == np.int32
@@ -87,7 +87,7 @@ def test_ids_widen_at_two_to_the_31() -> None:
         ([[0]], [0], r"src: expected 1-D int32 or int64 array, found int64 array of shape \(1, 1\)"),
     ],
 )
-def test_bad_edges_are_named(src: list[Any], dst: list[Any], message: str) -> None:
+def test_bad_edges_are_named(src, dst, message):
     for threads in THREADS:
         with pytest.raises(ValueError, match=message):
             coo_to_csc(np.array(src), np.array(dst), 5, 5, threads)
@@ -103,6 +103,6 @@ def test_bad_edges_are_named(src: list[Any], dst: list[Any], message: str) -> No
         ([], [], "indptr: expected one entry more than there are columns"),
     ],
 )
-def test_damaged_adjacency_is_named(indptr: list[int], indices: list[int], message: str) -> None:
+def test_damaged_adjacency_is_named(indptr, indices, message):
     with pytest.raises(ValueError, match=message):
         native.check_csc(np.array(indptr, np.int64), np.array(indices, np.int64), 3, 2)

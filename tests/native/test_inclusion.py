@@ -45,7 +45,7 @@ def in_relation(edges: list[tuple[int, int]], num_dst: int, src_type: int = 0, d
     return src_type, dst_type, indptr, np.array(list(itertools.chain(*columns)), np.int32)
 
 
-def test_by_hand() -> None:
+def test_by_hand():
     """0 -> 2, 1 -> 2, 2 -> 3: only the rule "all" lets 2, found at hop 1, ask at hops 2 and 3."""
     case = Case([4], [in_relation([(0, 2), (1, 2), (2, 3)], 4)], [[0, 0, 0, 0.5]], [[1], [1], [1]])
     (found,), (reads,) = case.run()
@@ -106,7 +106,7 @@ def random_relation(num_nodes: list[int], types: tuple[int, int], edges: int, ra
     st.integers(1, 4),
     st.integers(0, 2**32 - 1),
 )
-def test_agrees_with_the_recursion(num_nodes: list[int], edges: list[int], hops: int, seed: int) -> None:
+def test_agrees_with_the_recursion(num_nodes, edges, hops, seed):
     random = np.random.default_rng(seed)
     types = random.integers(0, len(num_nodes), (len(edges), 2)).tolist()
     relations = [
@@ -128,7 +128,7 @@ def test_agrees_with_the_recursion(num_nodes: list[int], edges: list[int], hops:
 
 
 @pytest.mark.parametrize("frontier", FRONTIERS)
-def test_small_probabilities_keep_their_digits(frontier: str) -> None:
+def test_small_probabilities_keep_their_digits(frontier):
     """One list of a million places, asked for with probability 1e-9."""
     degree = 1_000_000
     indptr = np.full(degree + 2, degree, np.int64)
@@ -140,7 +140,7 @@ def test_small_probabilities_keep_their_digits(frontier: str) -> None:
     np.testing.assert_allclose(found[1:], 1e-15, rtol=1e-12)
 
 
-def test_certainty_is_exact_and_what_nothing_reaches_is_zero() -> None:
+def test_certainty_is_exact_and_what_nothing_reaches_is_zero():
     random = np.random.default_rng(3)
     relation = random_relation([500], (0, 0), 1500, random, wide=False)
     p0 = (random.random(500) < 0.05).astype(np.float64)
@@ -174,7 +174,7 @@ class Homogeneous:
 
 @pytest.mark.parametrize("rule", ["uniform", "replacement"])
 @pytest.mark.parametrize("frontier", FRONTIERS)
-def test_agrees_with_the_sampler(frontier: Any, rule: str) -> None:
+def test_agrees_with_the_sampler(frontier, rule):
     """A random graph of average degree 8: paths share few edges, so independence is nearly right."""
     n, batch, epochs = 4000, 8, 60
     random = np.random.default_rng(5)
@@ -218,7 +218,7 @@ def test_agrees_with_the_sampler(frontier: Any, rule: str) -> None:
         ({"relations": [(0, 0, np.array([0, 0, 0, 1]), np.array([3], np.int32))]}, r"indices\[0\] is 3, outside"),
     ],
 )
-def test_what_does_not_fit_is_named(change: dict[str, Any], message: str) -> None:
+def test_what_does_not_fit_is_named(change, message):
     arguments: dict[str, Any] = {
         "relations": [(0, 0, np.zeros(4, np.int64), np.zeros(0, np.int32))],
         "num_nodes": [3],

@@ -11,11 +11,11 @@ import tiering
 from tiering import native
 
 
-def test_build_info_names_what_the_build_found() -> None:
+def test_build_info_names_what_the_build_found():
     assert {"compiler", "build_type", "liburing", "nvcc"} <= set(native.build_info())
 
 
-def test_a_missing_build_says_how_to_build(tmp_path: Path) -> None:
+def test_a_missing_build_says_how_to_build(tmp_path):
     """A copy of the sources without the compiled module, imported in an interpreter without site packages."""
     package = tmp_path / "tiering"
     package.mkdir()
@@ -30,7 +30,7 @@ def test_a_missing_build_says_how_to_build(tmp_path: Path) -> None:
     assert "pip install --no-build-isolation -e ." in result.stderr
 
 
-def test_every_exported_name_has_a_stub() -> None:
+def test_every_exported_name_has_a_stub():
     stub = (Path(tiering.__file__).parent / "_native.pyi").read_text()
     declared = set(re.findall(r"^(?:def |class |)(\w+)(?=[(:])", stub, flags=re.MULTILINE))
     assert {name for name in dir(native) if not name.startswith("_")} - {"CapabilityError", "annotations"} <= declared

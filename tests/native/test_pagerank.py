@@ -41,7 +41,7 @@ def products(
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=3), st.integers(0, 300), st.integers(0, 2**32 - 1))
-def test_sweeps_agree_with_matrix_products(num_nodes: list[int], edges: int, seed: int) -> None:
+def test_sweeps_agree_with_matrix_products(num_nodes, edges, seed):
     random = np.random.default_rng(seed)
     types = random.integers(0, len(num_nodes), (4, 2))
     relations = [
@@ -61,7 +61,7 @@ def test_sweeps_agree_with_matrix_products(num_nodes: list[int], edges: int, see
             np.testing.assert_allclose(values, truth, rtol=1e-12)
 
 
-def test_a_node_is_hot_if_its_out_neighbours_are() -> None:
+def test_a_node_is_hot_if_its_out_neighbours_are():
     """0 -> 1, 1 -> 2, 1 -> 3 and all start at 1: the score flows against the edges, split by in-degree."""
     indptr, indices, _ = coo_to_csc(np.array([0, 1, 1]), np.array([1, 2, 3]), 4, 4)
     ones = [np.ones(4)]
@@ -70,7 +70,7 @@ def test_a_node_is_hot_if_its_out_neighbours_are() -> None:
     assert ones[0].tolist() == [1.0] * 4
 
 
-def test_stops_at_the_tolerance() -> None:
+def test_stops_at_the_tolerance():
     graph = random_graph(200, 200, 3000, 1)
     start, teleport = [np.full(200, 1 / 200)], [np.full(200, 0.15 / 200)]
     scores, sweeps, residual = native.reverse_pagerank(
@@ -92,7 +92,7 @@ def test_stops_at_the_tolerance() -> None:
         ({"relations": [(0, 1, np.zeros(4, np.int64), np.zeros(0, np.int32))]}, "names a node type outside"),
     ],
 )
-def test_what_does_not_fit_is_named(change: dict[str, Any], message: str) -> None:
+def test_what_does_not_fit_is_named(change, message):
     arguments: dict[str, Any] = {
         "relations": [(0, 0, np.zeros(4, np.int64), np.zeros(0, np.int32))],
         "num_nodes": [3],
@@ -103,7 +103,7 @@ def test_what_does_not_fit_is_named(change: dict[str, Any], message: str) -> Non
         native.reverse_pagerank(**(arguments | change))
 
 
-def test_values_of_some_nodes_and_of_the_rest() -> None:
+def test_values_of_some_nodes_and_of_the_rest():
     random = np.random.default_rng(1)
     indptr, indices, _ = coo_to_csc(random.integers(0, 3000, 9000), random.integers(0, 3000, 9000), 3000, 3000)
     relations = [(0, 0, indptr, indices)]
@@ -118,7 +118,7 @@ def test_values_of_some_nodes_and_of_the_rest() -> None:
 @pytest.mark.parametrize(
     ("ids", "message"), [([5, 4], "need ascending ids, found 4 behind 5"), ([3], r"need ids, found 3, outside 0\.\.2")]
 )
-def test_ids_of_values_are_checked(ids: list[int], message: str) -> None:
+def test_ids_of_values_are_checked(ids, message):
     relations = [(0, 0, np.zeros(11 if max(ids) > 3 else 4, np.int64), np.zeros(0, np.int32))]
     values = (0.0, 1.0, np.array(ids, np.int64))
     with pytest.raises(ValueError, match=message):

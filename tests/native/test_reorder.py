@@ -21,7 +21,7 @@ few_scores = hnp.arrays(np.float64, st.integers(0, 300), elements=st.sampled_fro
 
 
 @given(st.one_of(scores, few_scores))
-def test_order_is_by_descending_score_then_id(values: Any) -> None:
+def test_order_is_by_descending_score_then_id(values):
     expected = np.lexsort((np.arange(values.size), -values))
     for threads in THREADS:
         found = native.sort_by_score(values, threads)
@@ -56,9 +56,7 @@ graphs = {
     **graphs, cuts=st.integers(1, 5), chunk=st.integers(1, 1500), threads=st.sampled_from(THREADS),
     item=st.sampled_from([0, 0, 0, 1, 3, 4, 8, 12, 600]), part_of_map=st.integers(1, 60),
 )  # fmt: skip
-def test_windows_and_chunks_make_the_same(
-    num_src: int, num_dst: int, edges: int, seed: int, cuts: int, chunk: int, threads: int, item: int, part_of_map: int
-) -> None:
+def test_windows_and_chunks_make_the_same(num_src, num_dst, edges, seed, cuts, chunk, threads, item, part_of_map):
     """Item 0 stands for the sources, with parts of the source map; else bytes of a value that runs along the edges."""
     (indptr, indices), (columns, sources), (new_indptr, new_indices), places = relabelled(num_src, num_dst, edges, seed)
     np.testing.assert_array_equal(native.relabel_indptr(indptr, columns, threads), new_indptr)
@@ -84,7 +82,7 @@ def test_windows_and_chunks_make_the_same(
             np.testing.assert_array_equal(out.view(np.int32), new_indices[first:end])
 
 
-def test_long_and_short_columns() -> None:
+def test_long_and_short_columns():
     """Columns longer than a batch and longer than a block of entries, among many of every short length."""
     random = np.random.default_rng(3)
     degrees = np.concatenate([np.arange(40), [300_000, 0, 5000, 2049, 0, 2048], random.integers(0, 40, 3000), [70_000]])
@@ -99,7 +97,7 @@ def test_long_and_short_columns() -> None:
         np.testing.assert_array_equal(new_indices, sources[indices[places]])
 
 
-def test_offsets_name_what_does_not_fit() -> None:
+def test_offsets_name_what_does_not_fit():
     indptr, columns = np.array([0, 1, 3]), np.array([1, 0])
     for arguments, message in [
         ((indptr, columns[:1]), "dst_old_to_new has 1 entries for 2 columns"),
@@ -113,7 +111,7 @@ def test_offsets_name_what_does_not_fit() -> None:
             native.relabel_indptr(*arguments, 2)
 
 
-def test_windows_name_what_does_not_fit() -> None:
+def test_windows_name_what_does_not_fit():
     indptr, indices = np.array([0, 1, 3]), np.array([0, 1, 2], np.int32)
     columns, sources, starts = np.array([1, 0]), np.array([2, 1, 0]), np.array([0, 2])
     out = np.zeros(12, np.uint8)
@@ -134,7 +132,7 @@ def test_windows_name_what_does_not_fit() -> None:
 
 
 @given(st.integers(1, 40), st.sampled_from([1, 3, 64, 512, 1000]), st.integers(0, 60), st.booleans())
-def test_gather_copies_rows(rows: int, row_bytes: int, count: int, padded: bool) -> None:
+def test_gather_copies_rows(rows, row_bytes, count, padded):
     random = np.random.default_rng(rows * row_bytes + count)
     table = random.integers(0, 256, (rows, row_bytes), dtype=np.uint8)
     ids = random.integers(0, rows, count)
@@ -145,7 +143,7 @@ def test_gather_copies_rows(rows: int, row_bytes: int, count: int, padded: bool)
         assert (out[:, row_bytes:] == 0xEE).all()
 
 
-def test_gather_names_what_does_not_fit() -> None:
+def test_gather_names_what_does_not_fit():
     table, out = np.zeros((4, 8), np.uint8), np.zeros((2, 8), np.uint8)
     for arguments, message in [
         ((table, np.array([0, 4]), out), r"ids\[1\] is 4, outside the table's 4 rows"),
@@ -171,7 +169,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("n", [0, 1, 40_000, 1_200_000])
-def test_scores_sorted_by_buckets(shape: str, n: int) -> None:
+def test_scores_sorted_by_buckets(shape, n):
     """As numpy's stable sort, for distributions that make small, large and uniform buckets; in chunks and at once."""
     scores = SHAPES[shape](np.random.default_rng(3), n)
     expected = np.argsort(-scores, kind="stable")
@@ -184,7 +182,7 @@ def test_scores_sorted_by_buckets(shape: str, n: int) -> None:
         np.testing.assert_array_equal(sorter.finish(), expected)
 
 
-def test_a_sorter_says_what_does_not_fit() -> None:
+def test_a_sorter_says_what_does_not_fit():
     sorter = native.ScoreSorter(3)
     sorter.count(np.array([1.0, 2.0]))
     with pytest.raises(ValueError, match="the score of node 2 is NaN"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -11,33 +13,29 @@ from typing import Any
 
 import numpy as np
 import pytest
+from child_process import in_child
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from row_buffers import (
-    ENGINES,
-    Batch,
-    Epoch,
-    Rows,
-    random_batches,
-    run_epoch,
-    within,
-)  # fmt: skip
+from row_buffers import ENGINES, Batch, Epoch, Rows, descriptors, random_batches, run_epoch, within
 from striped_rows import Striped, cut, plain_rounds
 
 from tiering import native
 from tiering.errors import RefusedError
 from tiering.loader.tables.resident import anonymous
 
+PAGE = 4096
+SHORT = Path("/sys/kernel/btf/vmlinux")
+"""A file of the kernel, of which a read returns a page at most: short reads in the middle of a file."""
 SIZES = [4, 40, 512, 520, 1536, 4096, 5732]
 
 
 @pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> str:
+def engine(request):
     return str(request.param)
 
 
 @pytest.fixture
-def rows(tmp_path: Path) -> Rows:
+def rows(tmp_path):
     """Two tables over two images, half of whose pages hold rows that run over their ends."""
     return Rows(tmp_path, Striped([(300, 512), (60, 5732)], 4096, 2, 1), cached=5)
 
@@ -293,3 +291,70 @@ def test_slots_that_there_are_not_are_refused(rows):
     with pytest.raises(RefusedError, match=r"expected rows of 0\.\.359, found 360"):
         buffer.add_rows(np.array([360], np.uint32))
     buffer.cancel()
+
+
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_a_child_drops_a_buffer_whose_readers_its_parent_has(rows, engine):
+    """The readers wait for more while the fork is made; in the child there are none who could be told."""
+    batches = random_batches(rows, 5, 40)
+    whole = {size: 8 * number for size, number in rows.slots(batches).items()}  # batches come in one part each
+    held = [rows.buffer(whole, engine)]
+    held[0].begin(2, 2, 0)
+    for number, batch in enumerate(batches[:4]):
+        held[0].add([np.array(ids, np.int64) for ids in batch])
+        if number >= 3:
+            rows.check_gather(held[0], 0, batches[0])
+    time.sleep(0.05)
+
+    def child() -> int:
+        threads = [threading.Thread(target=time.sleep, args=(0.2,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        gc.collect()
+        before = descriptors()
+        held[0].stop()
+        held.clear()
+        gc.collect()
+        gone = before - descriptors()
+        for thread in threads:
+            thread.join()
+        return gone
+
+    assert in_child(child, 20) == 2  # the images
+    held[0].add([np.array(ids, np.int64) for ids in batches[4]])
+    held[0].end()
+    for number in range(1, 5):
+        rows.check_gather(held[0], number, batches[number])
+    held[0].cancel()
+
+
+def test_one_of_two_disks_fails_while_the_other_has_nothing_to_do(engine, tmp_path):
+    """The reader of the disk that works waits for slots, and is told."""
+    rows = Rows(tmp_path, Striped([(200, PAGE)], PAGE, 2))
+    rows.paths = [rows.paths[0], Path("/proc/self/mem")]  # whose first pages no process has
+    on_the_first = [[list(range(at, at + 10, 2))] for at in range(0, 100, 10)]
+    batches = [*on_the_first, *([[at, at + 1]] for at in range(100, 120, 2))]
+    buffer = rows.buffer({PAGE: 6}, engine, "off", depth=2)
+    with pytest.raises(OSError, match=r"/proc/self/mem: reading .* Input/output error"):
+        run_epoch(rows, buffer, batches, window=1, horizon=1)
+    assert 8 <= buffer.counters.batches <= len(on_the_first)  # what fails is asked for two rounds ahead
+
+
+@pytest.mark.skipif(not os.access(SHORT, os.R_OK), reason=f"no {SHORT} here")
+def test_short_reads_in_the_middle_of_a_file_are_gone_on_with(engine, tmp_path):
+    count = 300
+    with SHORT.open("rb", buffering=0) as file:
+        assert len(os.pread(file.fileno(), 64 * PAGE, 0)) < 64 * PAGE, "not short here"
+    content = np.frombuffer(SHORT.read_bytes()[: count * PAGE], np.uint8).reshape(count, PAGE)
+    rows = Rows(tmp_path, Striped([(count, PAGE)], PAGE, 1))
+    rows.paths, rows.truth = [SHORT], [content]
+    batches = [[list(range(at, at + 100))] for at in range(0, count, 100)]
+    buffer = rows.buffer({PAGE: 800}, engine, depth=2)
+    run_epoch(rows, buffer, batches, window=1)
+    assert buffer.counters.reads <= 9  # of up to 256 KiB, not pages
+
+    reader = native.SsdReader([str(SHORT)], PAGE, engine, 4, "auto")
+    table = native.TieredTable(PAGE, [0, 0, 0, count], None, [], None, reader, 0, PAGE, 1, PAGE)
+    out = np.zeros_like(content)
+    within(60, lambda: table.gather(np.arange(count), out))
+    np.testing.assert_array_equal(out, content)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor, wait
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ WIPED = 0xEE
 
 
 @pytest.fixture
-def rows(tmp_path: Path) -> Rows:
+def rows(tmp_path):
     """Three tables in two pools of slots."""
     return Rows(tmp_path, Striped([(300, 512), (60, 5732), (80, 512)], 4096, 2, 1), cached=5)
 

@@ -1,8 +1,7 @@
-"""The interpreter itself: instructions against another compiler's, memory as weak as it says, refusals by name."""
+"""The interpreter itself: memory as weak as it says, refusals by name."""
 
 from __future__ import annotations
 
-import ctypes
 import subprocess
 
 import numpy as np
@@ -11,41 +10,6 @@ from ptx_machine import MachineError, Memory
 from ptx_program import UnsupportedError, read_kernels
 
 pytestmark = pytest.mark.slow
-
-ARITHMETIC = """
-#include <cstdint>
-#ifndef __CUDACC__
-#define __global__ extern "C"
-#define __popc __builtin_popcount
-#define __popcll __builtin_popcountll
-extern "C" struct Index { unsigned x; } threadIdx;
-Index threadIdx;
-#endif
-template <typename T, typename U>
-#ifdef __CUDACC__
-__device__
-#endif
-void calculate(T a, T b, uint64_t* out) {
-  const U bits = 8 * sizeof(T), by = static_cast<U>(b) % bits;
-  const T nonzero = b == 0 ? T(3) : b;
-  const T results[] = {T(U(a) + U(b)), T(U(a) - U(b)), T(U(a) * U(b)), T(a / nonzero), T(a % nonzero), T(U(a) << by),
-                       T(a >> by), T(a & b), T(a | b), T(a ^ b), T(~a), T(U(0) - U(a)), T(a < b), T(a >= b), T(a == b),
-                       T(a < b ? a : b), T(a > b ? a : b), T(U(a) * U(b) + U(b))};
-  for (int i = 0; i < 18; ++i) out[i] = static_cast<uint64_t>(results[i]);
-  const auto product = static_cast<unsigned __int128>(static_cast<uint64_t>(a)) * static_cast<uint64_t>(b);
-  out[18] = static_cast<uint64_t>(product >> 64);
-  out[19] = static_cast<uint64_t>(static_cast<int64_t>(static_cast<int32_t>(a)) * static_cast<int32_t>(b));
-  out[20] = static_cast<uint64_t>(static_cast<int8_t>(a)) + static_cast<uint16_t>(b) + static_cast<int16_t>(b);
-  out[21] = __popc(static_cast<unsigned>(a)) + __popcll(static_cast<unsigned long long>(b));
-}
-__global__ void calculate_all(const int64_t* a, const int64_t* b, uint64_t* out) {
-  const unsigned i = threadIdx.x;
-  calculate<int64_t, uint64_t>(a[i], b[i], out + 88 * i);
-  calculate<uint64_t, uint64_t>(static_cast<uint64_t>(a[i]), static_cast<uint64_t>(b[i]), out + 88 * i + 22);
-  calculate<int32_t, uint32_t>(static_cast<int32_t>(a[i]), static_cast<int32_t>(b[i]), out + 88 * i + 44);
-  calculate<uint32_t, uint32_t>(static_cast<uint32_t>(a[i]), static_cast<uint32_t>(b[i]), out + 88 * i + 66);
-}
-"""
 
 THREADS = """
 __global__ void two_writers(unsigned* out) { out[threadIdx.x / 2] = threadIdx.x; }
@@ -107,26 +71,6 @@ def find(kernels, name):
 
 def pointer(array):
     return array.ctypes.data.to_bytes(8, "little")
-
-
-def test_arithmetic(compiled, tmp_path):
-    """Every operation on random words, small and large, beside the same source compiled for the processor."""
-    rng = np.random.default_rng(0)
-    words = [rng.integers(-(2**63), 2**63 - 1, 12), rng.integers(-5, 6, 12), rng.integers(-(2**31), 2**31, 8)]
-    a, b = rng.permutation(np.concatenate(words)), rng.permutation(np.concatenate(words))
-    found, expected = np.zeros((32, 88), np.uint64), np.zeros((32, 88), np.uint64)
-    kernel = find(compiled(ARITHMETIC), "calculate_all")
-    machine(a, b, found).launch(kernel, 1, 32, [pointer(a), pointer(b), pointer(found)])
-    source = tmp_path / "arithmetic.cpp"
-    source.write_text(ARITHMETIC)
-    library = tmp_path / "arithmetic.so"
-    subprocess.run(["c++", "-std=c++20", "-O1", "-fwrapv", "-shared", "-fPIC", source, "-o", library], check=True)
-    loaded = ctypes.CDLL(str(library))
-    thread = ctypes.c_uint.in_dll(loaded, "threadIdx")
-    for i in range(32):
-        thread.value = i
-        loaded.calculate_all(*(ctypes.c_void_p(array.ctypes.data) for array in (a, b, expected)))
-    assert np.array_equal(found, expected)
 
 
 def test_one_writer(compiled):

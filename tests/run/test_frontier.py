@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections import Counter
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toy_datasets import tree_bytes
+from toy_datasets import tree_bytes, write_odd_types
 
 import tiering
 from tiering.artifacts.manifest import Manifest
@@ -75,25 +74,10 @@ def odd(tmp_path_factory):
     return import_edges(tmp_path_factory.mktemp("odd"), odd_edges()[1])
 
 
-SIZES = {"a": 150, "b": 90, "c": 4, "z": 0}
-COUNTS = {"axb": 900, "bwa": 400, "aua": 500, "cta": 30, "aya": 0, "cvb": 0}
-"""Edges of relations: each is named by its source, its name and its destination."""
-
-
 @pytest.fixture(scope="module")
 def types(tmp_path_factory):
-    """Types without nodes, relations without edges, one type that is the destination of four relations; weights."""
-    folder, random = tmp_path_factory.mktemp("types") / "data", np.random.default_rng(0)
-    for (src, name, dst), count in COUNTS.items():
-        of = folder / "processed" / f"{src}__{name}__{dst}"
-        of.mkdir(parents=True)
-        np.save(of / "edge_index.npy", random.integers(0, [SIZES[src], SIZES[dst]], (count, 2)))
-        np.save(of / "edge_weight.npy", random.random(count))
-    (folder / "processed" / "meta.json").write_text(json.dumps({"num_nodes": SIZES}))
-    for name, count in {"a": 40, "b": 11}.items():
-        (folder / "processed" / name).mkdir()
-        np.save(folder / "processed" / name / "train_idx.npy", random.permutation(SIZES[name])[:count])
-    return tiering.import_graph(folder, folder.parent / "graph")
+    folder = tmp_path_factory.mktemp("types")
+    return tiering.import_graph(write_odd_types(folder / "data"), folder / "graph")
 
 
 def both(graph, folder: Path, shards: int, method: str = "presample", memory: int = LEAST, **options):

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,14 +32,14 @@ RUN = "from tiering.cli.main import run; run()"
 
 
 @pytest.fixture(scope="module")
-def driver() -> Iterator[Driver]:
+def driver():
     """A cluster of two nodes of one processor, and who leads jobs there."""
     with Driver(nodes=2) as begun:
         yield begun
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> str:
+def plain(tmp_path_factory):
     """The digest of the job on threads."""
     local = LocalExecutor(2)
     digest = run_job(tmp_path_factory.mktemp("plain"), local)
@@ -48,13 +47,13 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> str:
     return digest
 
 
-def test_same_bytes_as_on_threads(driver: Driver, plain: str, tmp_path: Path) -> None:
+def test_same_bytes_as_on_threads(driver, plain, tmp_path):
     found = driver.ask("run", store=tmp_path).answer()
     assert (found["digest"], found["run"], found["retried"], found["copies"]) == (plain, ALL, 0, 0)
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prepared(tmp_path_factory):
     return prepare(tmp_path_factory.mktemp("steps"))
 
 
@@ -62,13 +61,13 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "step", [pytest.param(step, marks=[] if step in ("import", "presample") else pytest.mark.long) for step in STEPS]
 )
 @pytest.mark.parametrize("shards", [5, pytest.param(16, marks=pytest.mark.long)])
-def test_steps_of_the_pipeline(driver: Driver, prepared: Path, tmp_path: Path, step: str, shards: int) -> None:
+def test_steps_of_the_pipeline(driver, prepared, tmp_path, step, shards):
     driver.ask("step", step=step, folder=prepared, out=tmp_path / "out", shards=shards).answer(300)
     assert_same(step, prepared, tmp_path / "out")
 
 
 @pytest.mark.parametrize("task", ["cut-3", "order-1", "add-0"])
-def test_a_worker_is_killed(driver: Driver, plain: str, tmp_path: Path, task: str) -> None:
+def test_a_worker_is_killed(driver, plain, tmp_path, task):
     driver.ask("run", store=tmp_path / "store", hold=hold(tmp_path / "held", task))
     pid = held(tmp_path / "held", task)
     os.kill(pid, signal.SIGKILL)
@@ -79,7 +78,7 @@ def test_a_worker_is_killed(driver: Driver, plain: str, tmp_path: Path, task: st
     assert found["printed"] == ""
 
 
-def test_a_worker_is_killed_and_nothing_is_tried_again(driver: Driver, tmp_path: Path) -> None:
+def test_a_worker_is_killed_and_nothing_is_tried_again(driver, tmp_path):
     driver.ask("run", store=tmp_path / "store", hold=hold(tmp_path / "held", "cut-3"), retry={"attempts": 1})
     os.kill(held(tmp_path / "held", "cut-3"), signal.SIGKILL)
     found = driver.answer()
@@ -87,15 +86,16 @@ def test_a_worker_is_killed_and_nothing_is_tried_again(driver: Driver, tmp_path:
     assert "its process was killed or crashed" in found["text"]
 
 
-def test_a_worker_is_frozen(driver: Driver, plain: str, tmp_path: Path) -> None:
+def test_a_worker_is_frozen(driver, plain, tmp_path):
     driver.ask("run", store=tmp_path / "store", hold=hold(tmp_path / "held", "cut-3"), retry={"straggler_floor": 1.0})
     pid = held(tmp_path / "held", "cut-3")
     os.kill(pid, signal.SIGSTOP)
     found = driver.answer()
-    assert (found["digest"], found["run"], found["copies"], found["retried"]) == (plain, ALL, 1, 0)
+    assert (found["digest"], found["run"], found["retried"]) == (plain, ALL, 0)
+    assert found["copies"] >= 1  # more where the machine is busy
 
 
-def test_the_driver_is_killed(driver: Driver, plain: str, tmp_path: Path) -> None:
+def test_the_driver_is_killed(driver, plain, tmp_path):
     with Driver(like=driver) as first:
         first.ask("run", store=tmp_path / "store", hold=hold(tmp_path / "held", "cut-5"))
         held(tmp_path / "held", "cut-5")
@@ -106,7 +106,7 @@ def test_the_driver_is_killed(driver: Driver, plain: str, tmp_path: Path) -> Non
     assert found["skipped"] + found["run"] == ALL
 
 
-def test_mistakes_of_a_program_are_not_tried_again(driver: Driver, tmp_path: Path) -> None:
+def test_mistakes_of_a_program_are_not_tried_again(driver, tmp_path):
     params = {"folder": str(tmp_path), "times": 100, "kind": "bug"}
     found = driver.ask("stage", store=tmp_path / "store", function="fail", params=params).answer()
     assert found["error"] == "InternalError"
@@ -115,7 +115,7 @@ def test_mistakes_of_a_program_are_not_tried_again(driver: Driver, tmp_path: Pat
     assert {path.name for path in tmp_path.glob("failed-*")} <= {"failed-0.0", "failed-1.0"}
 
 
-def test_errors_of_tasks_come_as_they_are(driver: Driver, tmp_path: Path) -> None:
+def test_errors_of_tasks_come_as_they_are(driver, tmp_path):
     params = {"folder": str(tmp_path), "times": 100, "kind": "input"}
     found = driver.ask("stage", store=tmp_path / "store", function="fail", params=params).answer()
     assert found["error"] == "InputError"
@@ -134,9 +134,7 @@ def test_errors_of_tasks_come_as_they_are(driver: Driver, tmp_path: Path) -> Non
         ({"resources": {"place": "rack-7"}}, "for a task, place=rack-7; found"),
     ],
 )
-def test_a_task_that_fits_nowhere_ends_the_job(
-    driver: Driver, tmp_path: Path, asked: dict[str, object], words: str
-) -> None:
+def test_a_task_that_fits_nowhere_ends_the_job(driver, tmp_path, asked, words):
     """With an error that names the stage, what its tasks need, and the machines."""
     found = driver.ask("wide", store=tmp_path, **asked).answer()
     assert found["error"] == "CapabilityError"
@@ -147,9 +145,7 @@ def test_a_task_that_fits_nowhere_ends_the_job(
 
 
 @pytest.mark.parametrize("wanted", [{"tiering-1": 1}, {"place": "rack-1"}, {"tiering-1": 0.1, "place": "rack-1"}])
-def test_machines_are_left_out_that_lack_resources_or_labels(
-    driver: Driver, plain: str, tmp_path: Path, wanted: dict[str, object]
-) -> None:
+def test_machines_are_left_out_that_lack_resources_or_labels(driver, plain, tmp_path, wanted):
     found = driver.ask("with_node", store=tmp_path, environment={}, resources=wanted).answer()
     assert (found.get("text"), found.get("digest")) == (None, plain)
 
@@ -175,9 +171,7 @@ LACKS = {
 
 
 @pytest.mark.parametrize("lack", LACKS)
-def test_a_node_that_joins_later_and_cannot_run_tasks_is_left_out(
-    driver: Driver, plain: str, tmp_path: Path, lack: str
-) -> None:
+def test_a_node_that_joins_later_and_cannot_run_tasks_is_left_out(driver, plain, tmp_path, lack):
     (tmp_path / "sitecustomize.py").write_text(LACKS[lack][0])
     asked = hold(tmp_path / "held", "cut-0", "cut-1", "cut-2", "cut-3", "cut-4", "cut-5", seconds=4)
     more = {"environment": {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parent.parent / 'support'}"}, "hold": asked}
@@ -187,7 +181,7 @@ def test_a_node_that_joins_later_and_cannot_run_tasks_is_left_out(
     assert found["said"].count("; this machine is left out") == 1
 
 
-def test_a_head_that_is_lost_ends_the_job(plain: str, tmp_path: Path) -> None:
+def test_a_head_that_is_lost_ends_the_job(plain, tmp_path):
     """By one line of ours; what is done stays for a cluster that is started later."""
     with Driver(nodes=1) as driver:
         found = driver.ask("lose_head", store=tmp_path / "store", hold=hold(tmp_path / "held", "order-1")).answer()
@@ -204,7 +198,7 @@ def test_a_head_that_is_lost_ends_the_job(plain: str, tmp_path: Path) -> None:
     local.close()
 
 
-def test_a_cluster_that_is_not_there(tiny_dataset: Path, tmp_path: Path) -> None:
+def test_a_cluster_that_is_not_there(tiny_dataset, tmp_path):
     """Told at once, by one line, and nothing is left."""
     address = "127.0.0.1:1"
     command = [sys.executable, "-c", RUN, "import", str(tiny_dataset), "--out", str(tmp_path / "out")]
@@ -215,7 +209,7 @@ def test_a_cluster_that_is_not_there(tiny_dataset: Path, tmp_path: Path) -> None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny"]
 
 
-def test_a_node_is_killed(driver: Driver, plain: str, tmp_path: Path) -> None:
+def test_a_node_is_killed(driver, plain, tmp_path):
     driver.ask("run", store=tmp_path / "store", hold=hold(tmp_path / "held", "cut-4"))
     kill_node(held(tmp_path / "held", "cut-4"))
     found = driver.answer()
@@ -224,7 +218,7 @@ def test_a_node_is_killed(driver: Driver, plain: str, tmp_path: Path) -> None:
     assert any("Ray there, is gone" in error for error in found["errors"]), found["errors"]
 
 
-def test_a_command_on_a_cluster_of_its_own(tiny_dataset: Path, tmp_path: Path) -> None:
+def test_a_command_on_a_cluster_of_its_own(tiny_dataset, tmp_path):
     """The same artifact as without it, and standard output as commands promise it."""
     command = [sys.executable, "-c", RUN, "import", str(tiny_dataset), "--json", "--out"]
     more = ["--executor", "ray", "--workers", "1", "--shards", "2"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,3 +106,18 @@ class Leaves(Budget):
 
     def require(self, needed: int, what: str) -> None:
         pass
+
+
+def write_odd_types(folder: Path) -> Path:
+    """Types without nodes, relations without edges, one type that is the destination of four relations; weights."""
+    random, sizes = np.random.default_rng(0), {"a": 150, "b": 90, "c": 4, "z": 0}
+    for (src, name, dst), count in {"axb": 900, "bwa": 400, "aua": 500, "cta": 30, "aya": 0, "cvb": 0}.items():
+        of = folder / "processed" / f"{src}__{name}__{dst}"
+        of.mkdir(parents=True)
+        np.save(of / "edge_index.npy", random.integers(0, [sizes[src], sizes[dst]], (count, 2)))
+        np.save(of / "edge_weight.npy", random.random(count))
+    (folder / "processed" / "meta.json").write_text(json.dumps({"num_nodes": sizes}))
+    for name, count in {"a": 40, "b": 11}.items():
+        (folder / "processed" / name).mkdir()
+        np.save(folder / "processed" / name / "train_idx.npy", random.permutation(sizes[name])[:count])
+    return folder
