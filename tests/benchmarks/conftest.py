@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +11,7 @@ from benchmarks.__main__ import main
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Callable[..., Any]:
+def bench(tmp_path):
     """``bench("copy", ...)`` runs benchmarks; what they report. Nothing is left on the disk."""
 
     def run(*arguments: object) -> Any:
@@ -26,7 +24,7 @@ def bench(tmp_path: Path) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def gpu(monkeypatch):
     """A simulated GPU; what a benchmark leaves on it is a failure."""
     from simulated_gpu import lend
 

@@ -30,26 +30,26 @@ def sets(missing: object) -> list[set[int]]:
 
 
 @given(BATCHES, st.integers(0, ROWS))
-def test_lru_and_belady_miss_what_plain_python_misses(batches: list[list[int]], slots: int) -> None:
+def test_lru_and_belady_miss_what_plain_python_misses(batches, slots):
     assert sets(policies.least_recently_used(future(batches), slots)) == plain.lru(batches, slots)
     assert sets(policies.belady(future(batches), slots)) == plain.belady(batches, slots)
 
 
 @settings(max_examples=40)
 @given(st.lists(st.sets(st.integers(0, 4), min_size=1).map(sorted), min_size=1, max_size=5), st.integers(0, 5))
-def test_no_policy_misses_fewer_rows_than_belady(batches: list[list[int]], slots: int) -> None:
+def test_no_policy_misses_fewer_rows_than_belady(batches, slots):
     found = sum(map(len, sets(policies.belady(future(batches, 5), slots))))
     assert found == plain.fewest_missing(batches, slots, 5)
 
 
 @given(BATCHES, st.sets(st.integers(0, ROWS - 1)))
-def test_held_rows_are_never_missing_and_others_always(batches: list[list[int]], held: set[int]) -> None:
+def test_held_rows_are_never_missing_and_others_always(batches, held):
     missing = policies.held_throughout(future(batches), np.array(sorted(held), np.uint32))
     assert sets(missing) == plain.fixed(batches, held)
 
 
 @given(BATCHES, st.integers(0, ROWS), st.integers(0, 2**32))
-def test_rows_at_random_are_as_many_as_slots(batches: list[list[int]], slots: int, seed: int) -> None:
+def test_rows_at_random_are_as_many_as_slots(batches, slots, seed):
     everything = [*batches, list(range(ROWS))]
     *missing, others = sets(policies.at_random(future(everything), slots, seed))
     assert len(others) == ROWS - slots
@@ -57,7 +57,7 @@ def test_rows_at_random_are_as_many_as_slots(batches: list[list[int]], slots: in
 
 
 @given(BATCHES, st.integers(0, ROWS), st.integers(0, 5), st.integers(0, 100))
-def test_what_the_window_pins_is_not_read_again(batches: list[list[int]], slots: int, window: int, seed: int) -> None:
+def test_what_the_window_pins_is_not_read_again(batches, slots, window, seed):
     """A row that is missing was not there since its last use, or some batch since then left more pinned than slots."""
     missing = sets(policies.window_buffering(future(batches), slots, window, seed))
     seen: set[int] = set()
@@ -74,7 +74,7 @@ def test_what_the_window_pins_is_not_read_again(batches: list[list[int]], slots:
 
 
 @given(BATCHES, st.integers(0, 100))
-def test_with_room_for_all_only_first_uses_are_missing(batches: list[list[int]], seed: int) -> None:
+def test_with_room_for_all_only_first_uses_are_missing(batches, seed):
     first = [set(batch) - {row for before in batches[:k] for row in before} for k, batch in enumerate(batches)]
     every = future(batches)
     for found in (
@@ -98,9 +98,7 @@ def tables_of(entries: list[tuple[int, int]], page: int = 4096) -> SsdTables:
 
 
 @given(TABLES, st.sampled_from([512, 4096, 16384]), st.sampled_from([0, 4096, 50_000]), st.data())
-def test_merged_reads_are_those_of_a_walk_and_of_the_loader(
-    entries: list[tuple[int, int]], page: int, gap: int, data: st.DataObject
-) -> None:
+def test_merged_reads_are_those_of_a_walk_and_of_the_loader(entries, page, gap, data):
     """The loader cuts reads longer than its longest between rows: there only the bytes are the same."""
     rows = data.draw(st.sets(st.integers(0, sum(count for count, _ in entries) - 1), min_size=1))
     tables, array = tables_of(entries, page), np.array(sorted(rows), np.uint32)
@@ -114,7 +112,7 @@ def test_merged_reads_are_those_of_a_walk_and_of_the_loader(
         assert found[1] == nbytes and (found[0] == reads or nbytes > plain.LONGEST)
 
 
-def test_long_reads_are_cut() -> None:
+def test_long_reads_are_cut():
     """1000 rows of 4 KiB side by side: 4,096,000 bytes are 16 requests of up to 256 KiB."""
     tables = tables_of([(1000, 4096)])
     assert read_merged(tables, np.arange(1000, dtype=np.uint32), 0) == (16, 4_096_000)
@@ -125,7 +123,7 @@ def test_long_reads_are_cut() -> None:
 
 @settings(max_examples=60)
 @given(st.integers(4, 30), st.sampled_from([100, 1536, 4096]), st.data())
-def test_seconds_are_those_of_plain_python(count: int, size: int, data: st.DataObject) -> None:
+def test_seconds_are_those_of_plain_python(count, size, data):
     some = st.sets(st.integers(0, count - 1), min_size=1, max_size=count // 2).map(sorted)
     batches = data.draw(st.lists(some, min_size=3, max_size=12))
     slots = data.draw(st.integers(count // 2, count))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,7 @@ def test_every_reader_has_a_dataset():
 
 
 @pytest.mark.long
-def test_formats_are_measured_and_the_page_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_formats_are_measured_and_the_page_is_written(tmp_path, capsys):
     page = tmp_path / "datasets.md"
     page.write_text(f"before\n{imports.BEGIN}\nold\n{imports.END}\nafter\n")
     argv = ["--share", "0.0005", "--dir", str(tmp_path), "--docs", str(tmp_path), "--only", "npy,csc"]

@@ -25,7 +25,7 @@ def test_the_kernel_holds_a_process_to_its_limit():
 
 
 @pytest.fixture
-def unified(tmp_path: Path, monkeypatch):
+def unified(tmp_path, monkeypatch):
     """Files as version 2 has them: the process is in ``/a/b``, and only ``/`` gives memory to its children."""
     monkeypatch.setattr(Path, "rmdir", shutil.rmtree)  # of real groups the files go with the directory
     for folder in (tmp_path, tmp_path / "a", tmp_path / "a" / "b"):

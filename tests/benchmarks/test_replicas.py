@@ -6,7 +6,6 @@ import gzip
 import json
 import pickle
 import zipfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from tiering.datasets.specs import find_spec
 
 
 @pytest.fixture(scope="module")
-def replicas(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def replicas(tmp_path_factory):
     folder = tmp_path_factory.mktemp("replicas")
     shares = {"igbh-tiny": 0.005, "igb-full": 4e-6, "mag240m": 8e-6, "ogbn-papers100m": 1e-5, "ogbn-arxiv": 0.01,
               "friendster": 1e-5, "reddit": 0.002, "wikikg90m-v2": 1e-5}  # fmt: skip

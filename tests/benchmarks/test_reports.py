@@ -7,7 +7,6 @@ import re
 import shutil
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -127,7 +126,7 @@ def test_score_tables_of_generated_graphs(repository, tmp_path):
     assert "*oracle*" in page and "`hybrid` K=2" in page and "ssd" in page
 
 
-def test_commands_of_the_documentation_name_benchmarks(repository: Path):
+def test_commands_of_the_documentation_name_benchmarks(repository):
     """What docs/ say made a figure is there to make it again."""
     known = {*program.BENCHMARKS, *program.REPORTS}
     named = set()

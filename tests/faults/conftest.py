@@ -14,20 +14,20 @@ from trials import STAGES, Trials, done
 
 
 @pytest.fixture(scope="session")
-def crash_injection() -> Iterator[CrashInjection]:
+def crash_injection():
     with CrashInjection() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CrashInjection]:
+def watched(tmp_path_factory):
     """A server whose processes' native calls can be refused and recorded."""
     with CrashInjection(calls.build(tmp_path_factory.mktemp("calls"))) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def inputs(crash_injection: CrashInjection, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def inputs(crash_injection, tmp_path_factory):
     """A dataset, and what the first three stages make of it."""
     folder = tmp_path_factory.mktemp("inputs")
     for command in (
@@ -41,13 +41,13 @@ def inputs(crash_injection: CrashInjection, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture
-def start(crash_injection: CrashInjection, inputs: Path, tmp_path: Path) -> Iterator[Callable[..., Trials]]:
+def start(crash_injection, inputs, tmp_path):
     """Begin trials of a stage; in memory, where a sync costs nothing."""
     yield from starting(crash_injection, inputs, tmp_path)
 
 
 @pytest.fixture
-def start_watched(watched: CrashInjection, inputs: Path, tmp_path: Path) -> Iterator[Callable[..., Trials]]:
+def start_watched(watched, inputs, tmp_path):
     """The same where native calls are seen."""
     yield from starting(watched, inputs, tmp_path)
 

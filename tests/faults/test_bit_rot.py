@@ -66,7 +66,7 @@ STAGES: dict[str, tuple[Stage, tuple[str, ...]]] = {
 
 
 @pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def inputs(tmp_path_factory):
     """Artifacts that the stages read."""
     folder = tmp_path_factory.mktemp("rot")
     toy = toy_dataset(folder / "data", 9, min_nodes=30, featureless=0)
@@ -76,7 +76,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=["fits", "streamed"])
-def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def memory(request, monkeypatch):
     """Files are compared before they are used, or as they are streamed and before anything is committed."""
     if request.param == "streamed":
         stream_everything(monkeypatch)
@@ -151,7 +151,7 @@ class Launderer:
 @pytest.mark.slow
 @pytest.mark.usefixtures("memory")
 @pytest.mark.parametrize("name", STAGES)
-def test_nothing_is_laundered(inputs: Path, tmp_path: Path, name: str) -> None:
+def test_nothing_is_laundered(inputs, tmp_path, name):
     launderer, luck = Launderer(name, inputs, tmp_path), random.Random(name)
     files = luck.sample(launderer.files, min(12, len(launderer.files)))
     outcomes = [launderer.flip(luck, file) for file in files]
@@ -159,7 +159,7 @@ def test_nothing_is_laundered(inputs: Path, tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.long
-def test_laundering(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_laundering(inputs, tmp_path, monkeypatch):
     @functools.cache
     def begin(name: str) -> Launderer:
         (tmp_path / name).mkdir()
@@ -176,7 +176,7 @@ def test_laundering(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.long
-def test_flips(inputs: Path, tmp_path: Path) -> None:
+def test_flips(inputs, tmp_path):
     """Any byte of any artifact, stripe files and feature files with recorded checksums included."""
     folder = tmp_path / "artifacts"
     for artifact in ("graph", "scores", "reordered", "ranked"):
@@ -204,7 +204,7 @@ def test_flips(inputs: Path, tmp_path: Path) -> None:
     Campaign("flips").run(trial)
 
 
-def test_every_block_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_block_is_told_apart(tmp_path, monkeypatch):
     """Blocks are compared as they pass by; those that did not are read before the end."""
     from tiering.artifacts.checksum import Verifier
 
@@ -243,9 +243,7 @@ def test_every_block_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("method", ["wrpr", "vip"])
-def test_what_the_core_reads_past_the_cache_is_compared(
-    inputs: Path, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_core_reads_past_the_cache_is_compared(inputs, tmp_path, method, monkeypatch):
     """Indices larger than memory are compared as the core streams them: they are not read once more at the end."""
     from tiering.artifacts.checksum import Verifier
     from tiering.scores import sweeps

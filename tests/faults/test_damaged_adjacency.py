@@ -172,12 +172,12 @@ class DamagedGraphs:
 
 
 @pytest.mark.slow
-def test_damaged_adjacency(crash_injection: CrashInjection, tmp_path: Path) -> None:
+def test_damaged_adjacency(crash_injection, tmp_path):
     graphs = DamagedGraphs(crash_injection, tmp_path)
     ends = [graphs.trial(random.Random(f"1 {number}")) for number in range(12)]
     assert "refused" in ends, ends
 
 
 @pytest.mark.long
-def test_damaged_graphs(crash_injection: CrashInjection, tmp_path: Path) -> None:
+def test_damaged_graphs(crash_injection, tmp_path):
     Campaign("graphs").run(DamagedGraphs(crash_injection, tmp_path).trial)

@@ -32,7 +32,7 @@ VALUES: list[Any] = [
 
 
 @pytest.fixture
-def examples(tmp_path: Path) -> list[Path]:
+def examples(tmp_path):
     """Copies of the examples."""
     shutil.copytree(EXAMPLES, tmp_path / "examples")
     return sorted((tmp_path / "examples").iterdir())
@@ -74,7 +74,7 @@ def flip(luck: random.Random, trials: int, examples: list[Path]) -> None:
             assert tiering.check(folder), story
 
 
-def test_a_flipped_bit_is_refused(examples: list[Path]) -> None:
+def test_a_flipped_bit_is_refused(examples):
     flip(random.Random("a flipped bit"), 200, examples)
 
 
@@ -143,14 +143,14 @@ def mutate_and_use(luck: random.Random, examples: list[Path]) -> str:
 
 
 @pytest.mark.slow
-def test_a_mutated_manifest_is_refused_in_our_words(examples: list[Path]) -> None:
+def test_a_mutated_manifest_is_refused_in_our_words(examples):
     luck = random.Random("a mutated manifest")
     for _ in range(300):
         mutate_and_use(luck, examples)
 
 
 @pytest.mark.long
-def test_manifests(examples: list[Path]) -> None:
+def test_manifests(examples):
     def trial(luck: random.Random) -> str:
         if luck.random() < 0.8:
             return mutate_and_use(luck, examples)
@@ -177,14 +177,14 @@ def test_manifests(examples: list[Path]) -> None:
         ('"\\ud800"', "expected a JSON object"),
     ],
 )
-def test_what_is_no_manifest_is_refused_at_once(tmp_path: Path, text: str, words: str) -> None:
+def test_what_is_no_manifest_is_refused_at_once(tmp_path, text, words):
     (tmp_path / "manifest.json").write_bytes(text.encode())
     with pytest.raises(TieringError, match=words):
         tiering.open(tmp_path)
 
 
 @pytest.mark.slow
-def test_many_entries_are_read_within_seconds(tmp_path: Path) -> None:
+def test_many_entries_are_read_within_seconds(tmp_path):
     """As many files as fit: what opening costs is bounded by the size of a manifest. None of the files is there."""
     shutil.copytree(EXAMPLES / "graph", tmp_path / "graph")
     entry = {"bytes": 0, "checksum": "xxh3-64-b64m:2d06800538d394c2", "dtype": "int64", "shape": [0]}
@@ -193,14 +193,14 @@ def test_many_entries_are_read_within_seconds(tmp_path: Path) -> None:
         tiering.open(tmp_path / "graph")
 
 
-def test_ten_is_not_ten_point_nought(tmp_path: Path) -> None:
+def test_ten_is_not_ten_point_nought(tmp_path):
     shutil.copytree(EXAMPLES / "graph", tmp_path / "graph")
     edit_manifest(tmp_path / "graph", lambda found: found["body"]["node_types"]["paper"].update(num_nodes=4.0))
     with pytest.raises(TieringError, match=r"body.node_types.paper.num_nodes: 4.0 is not of type 'integer'"):
         tiering.open(tmp_path / "graph")
 
 
-def test_the_first_page_is_derived(tmp_path: Path) -> None:
+def test_the_first_page_is_derived(tmp_path):
     """One wrong number there, and every row would be another's."""
     shutil.copytree(EXAMPLES / "layout", tmp_path / "layout")
     edit_manifest(

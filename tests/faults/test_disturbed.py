@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable
 
 import pytest
 from campaign import Campaign
@@ -39,12 +38,12 @@ def disturb(trials: Trials, luck: random.Random, fault: str) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["interrupt", "error"])
 @pytest.mark.parametrize("stage", STAGES)
-def test_disturbed(start: Callable[..., Trials], stage: str, fault: str) -> None:
+def test_disturbed(start, stage, fault):
     assert disturb(start(stage), random.Random(f"{fault} {stage}"), fault)
 
 
 @pytest.mark.long
-def test_interrupts(start: Callable[..., Trials]) -> None:
+def test_interrupts(start):
     stages = functools.cache(start)
 
     def trial(luck: random.Random) -> str:

@@ -8,20 +8,18 @@ import random
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from campaign import Campaign
-from crash_injection import CrashInjection
 from trials import STAGES, Trials
 
 SIZE = 24 << 20
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
+def disk(tmp_path):
     """An ext4 file system of 24 MiB in a file."""
     image, folder = tmp_path / "image", tmp_path / "disk"
     folder.mkdir()
@@ -63,7 +61,7 @@ FILLING = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", FILLING)
-def test_goes_on_when_there_is_room(crash_injection: CrashInjection, inputs: Path, disk: Path, stage: str) -> None:
+def test_goes_on_when_there_is_room(crash_injection, inputs, disk, stage):
     trials = Trials(crash_injection, STAGES[stage], inputs, disk / "run")
     needed = space_of(trials.folder)
     kept = [fill(trials, disk, int(share * needed)) for share in (0.02, 0.7)]
@@ -71,7 +69,7 @@ def test_goes_on_when_there_is_room(crash_injection: CrashInjection, inputs: Pat
 
 
 @pytest.mark.long
-def test_full_disks(crash_injection: CrashInjection, inputs: Path, disk: Path) -> None:
+def test_full_disks(crash_injection, inputs, disk):
     @functools.cache
     def begin(stage: str) -> tuple[Trials, int]:
         trials = Trials(crash_injection, STAGES[stage], inputs, disk / "run")

@@ -15,7 +15,7 @@ PROGRAM = Path("build", "cpp-address", "tests", "fuzz_adjacency")
 
 
 @pytest.mark.long
-def test_fuzz(repository: Path) -> None:
+def test_fuzz(repository):
     subprocess.run(["make", "-s", "fuzz-program"], cwd=repository, check=True)
 
     def trial(luck: random.Random) -> str:

@@ -72,7 +72,7 @@ SOURCES = {"npy": write_npy, "igb": write_igb, "csv": write_edge_lists, "parquet
 
 
 @pytest.mark.parametrize("kind", SOURCES)
-def test_an_import_writes_down_every_file_it_opens(tmp_path: Path, kind: str) -> None:
+def test_an_import_writes_down_every_file_it_opens(tmp_path, kind):
     SOURCES[kind](tmp_path / "data")
     source = tmp_path / "data" / "edges.csv.gz" if kind == "csv" else tmp_path / "data"
     opened = opened_by(tmp_path / "data", "import", source, "--out", tmp_path / "graph")
@@ -99,7 +99,7 @@ def identity(out: Path) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("kind", SOURCES)
-def test_an_import_whose_input_changed_is_refused(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_import_whose_input_changed_is_refused(tmp_path, kind, monkeypatch):
     SOURCES[kind](tmp_path / "data")
     source = tmp_path / "data" / "edges.csv.gz" if kind == "csv" else tmp_path / "data"
     with monkeypatch.context() as patch, pytest.raises(StorageError):
@@ -116,7 +116,7 @@ def test_an_import_whose_input_changed_is_refused(tmp_path: Path, kind: str, mon
     pipeline.import_graph(source, tmp_path / "graph")
 
 
-def test_later_stages_compare_artifacts_and_feature_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_later_stages_compare_artifacts_and_feature_files(tmp_path, monkeypatch):
     toy = toy_dataset(tmp_path / "data", 4, featureless=0, min_nodes=30)
     graph, scores, reordered = chain(toy, tmp_path)
     stopped(monkeypatch)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable
 
 import pytest
 from campaign import Campaign
@@ -32,14 +31,14 @@ def kill(trials: Trials, luck: random.Random) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", STAGES)
-def test_killed_at_some_calls(start: Callable[..., Trials], stage: str) -> None:
+def test_killed_at_some_calls(start, stage):
     trials, luck = start(stage), random.Random(f"some calls of {stage}")
     for _ in range(2):
         kill(trials, luck)
 
 
 @pytest.mark.slow
-def test_killed_while_it_replaces_itself(start: Callable[..., Trials]) -> None:
+def test_killed_while_it_replaces_itself(start):
     """While the images get their names, then the layout, until the old one is being removed."""
     trials, struck = start("layout in place of itself"), 0
     images = next(at for at, name in enumerate(trials.names) if name in ("rename", "replace"))
@@ -55,7 +54,7 @@ def test_killed_while_it_replaces_itself(start: Callable[..., Trials]) -> None:
 
 
 @pytest.mark.long
-def test_kills(start: Callable[..., Trials]) -> None:
+def test_kills(start):
     stages = functools.cache(start)
 
     def trial(luck: random.Random) -> str:

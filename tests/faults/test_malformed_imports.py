@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -27,7 +26,7 @@ PIECES = (b"\0", b"\xff" * 8, b"9" * 30, b"-", b"\n", b"\r", b'"', b",", b"#", b
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
+def folder():
     """In memory, where a file costs nothing."""
     with TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as name:
         yield Path(name)
@@ -108,19 +107,19 @@ def damaged_import(crash_injection: CrashInjection, luck: random.Random, folder:
 
 
 @pytest.mark.slow
-def test_malformed(crash_injection: CrashInjection, folder: Path) -> None:
+def test_malformed(crash_injection, folder):
     all_refused(crash_injection, SOME_CASES, folder)
 
 
 @pytest.mark.slow
-def test_damaged_somewhere(crash_injection: CrashInjection, folder: Path) -> None:
+def test_damaged_somewhere(crash_injection, folder):
     luck = random.Random(1)
     for _ in range(40):
         damaged_import(crash_injection, luck, folder)
 
 
 @pytest.mark.long
-def test_imports(crash_injection: CrashInjection, folder: Path) -> None:
+def test_imports(crash_injection, folder):
     def trial(luck: random.Random) -> str:
         if luck.random() < 0.5:
             return damaged_import(crash_injection, luck, folder)

@@ -10,7 +10,6 @@ import os
 import random
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -174,18 +173,18 @@ def replaced(user: User, before: Tree, place: Path, run: bool) -> set[str]:
 
 
 @pytest.fixture
-def user(crash_injection: CrashInjection, tmp_path: Path) -> Iterator[User]:
+def user(crash_injection, tmp_path):
     found = User(crash_injection, tmp_path)
     yield found
     found.unmount()
 
 
 @pytest.mark.slow
-def test_some_overlaps(user: User) -> None:
+def test_some_overlaps(user):
     for number in range(8):
         trial(user, random.Random(number))
 
 
 @pytest.mark.long
-def test_overlaps(user: User) -> None:
+def test_overlaps(user):
     Campaign("overlaps").run(lambda rng: trial(user, rng))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -53,14 +53,14 @@ def artifacts(folder: Path) -> Iterator[Path]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["import by buckets", "layout", "layout in place of another"])
-def test_power_cut(start_watched: Callable[..., Trials], tmp_path: Path, stage: str) -> None:
+def test_power_cut(start_watched, tmp_path, stage):
     recorded, luck = Recorded(start_watched(stage), tmp_path / "log"), random.Random(1)
     for _ in range(6):
         recorded.cut(luck)
 
 
 @pytest.mark.long
-def test_power_cuts(start_watched: Callable[..., Trials], tmp_path: Path) -> None:
+def test_power_cuts(start_watched, tmp_path):
     stages = functools.cache(lambda stage: Recorded(start_watched(stage), tmp_path / "log"))
 
     def trial(luck: random.Random) -> str:

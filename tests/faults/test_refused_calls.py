@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import random
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,14 +40,14 @@ def count_calls(trials: Trials, inputs: Path) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["import", "layout by a scatter"])
-def test_a_call_fails(start_watched: Callable[..., Trials], inputs: Path, stage: str) -> None:
+def test_a_call_fails(start_watched, inputs, stage):
     trials, luck = start_watched(stage), random.Random(1)
     for _ in range(4):
         refuse(trials, inputs, luck)
 
 
 @pytest.mark.long
-def test_refused_calls(start_watched: Callable[..., Trials], inputs: Path) -> None:
+def test_refused_calls(start_watched, inputs):
     stages = functools.cache(start_watched)
 
     def trial(luck: random.Random) -> str:

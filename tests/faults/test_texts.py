@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
 from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
@@ -26,7 +25,7 @@ Edges = list[tuple[str, str]]
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
+def folder():
     """In memory, where a file costs nothing."""
     with TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as name:
         yield Path(name)
@@ -80,5 +79,5 @@ def judge(rng: random.Random, folder: Path, patch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.long
-def test_texts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts(folder, monkeypatch):
     Campaign("texts").run(lambda rng: judge(rng, folder, monkeypatch))

@@ -8,10 +8,8 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,7 +39,7 @@ sys.exit(main(sys.argv[1:]))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["import", "score", "layout"])
-def test_the_second_is_refused(inputs: Path, tmp_path: Path, stage: str) -> None:
+def test_the_second_is_refused(inputs, tmp_path, stage):
     argv = STAGES[stage].argv.replace("{}", str(inputs)).replace("@", str(tmp_path)).split()
     argv += [] if stage == "import" else ["--no-verify"]  # the inputs' checksums are of other blocks
     out = tmp_path / STAGES[stage].out
@@ -74,7 +72,7 @@ def run(*argv: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture
-def servers() -> Iterator[list[CrashInjection]]:
+def servers():
     """Several servers of processes, which run commands at once."""
     with ExitStack() as stack:
         yield [stack.enter_context(CrashInjection()) for _ in range(3)]
@@ -131,7 +129,7 @@ def run_together(trials: Trials, servers: list[CrashInjection], luck: random.Ran
 
 
 @pytest.mark.long
-def test_concurrent_runs(start: Callable[..., Trials], servers: list[CrashInjection]) -> None:
+def test_concurrent_runs(start, servers):
     stages = functools.cache(start)
     names = [name for name, stage in STAGES.items() if stage.out != "made/layout"]
     Campaign("concurrent").run(lambda luck: run_together(stages(luck.choice(names)), servers, luck))

@@ -123,17 +123,17 @@ BIG_EDGES, BIG_NODES = 40_000_000, 1 << 20
 
 
 @pytest.fixture(scope="module")
-def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def big(tmp_path_factory):
     return edges_on_disk(tmp_path_factory.mktemp("big"), BIG_EDGES, BIG_NODES)
 
 
 @pytest.fixture(scope="module")
-def made_in_memory(big: Path, tmp_path_factory: pytest.TempPathFactory) -> Graph:
+def made_in_memory(big, tmp_path_factory):
     return build_graph(mapped(big), tmp_path_factory.mktemp("memory") / "graph")
 
 
 @pytest.fixture(scope="module")
-def medium(tmp_path_factory: pytest.TempPathFactory, scramble: bool) -> Path:
+def medium(tmp_path_factory, scramble):
     return edges_on_disk(tmp_path_factory.mktemp("medium"), 10_000_000, BIG_NODES, scramble)
 
 

@@ -20,7 +20,7 @@ from tiering.graph import build_graph
 
 @settings(max_examples=15)
 @given(seed=st.integers(0, 2**32), edge_ids=st.booleans())
-def test_equals_a_stable_sort_of_the_edges(seed: int, edge_ids: bool) -> None:
+def test_equals_a_stable_sort_of_the_edges(seed, edge_ids):
     with tempfile.TemporaryDirectory() as folder:
         toy = toy_dataset(Path(folder) / "data", seed)
         graph = build_graph(toy.dataset, Path(folder) / "graph", edge_ids=edge_ids, threads=2)
@@ -59,7 +59,7 @@ def _check_nodes(graph: Graph, toy: Toy) -> None:
             assert table is None
 
 
-def test_same_bytes_for_any_number_of_threads(tmp_path: Path) -> None:
+def test_same_bytes_for_any_number_of_threads(tmp_path):
     toy = toy_dataset(tmp_path / "data", 5, max_edges=2000)
     trees = []
     for threads in (1, 2, 7):
@@ -68,7 +68,7 @@ def test_same_bytes_for_any_number_of_threads(tmp_path: Path) -> None:
     assert trees[0] == trees[1] == trees[2]
 
 
-def test_edge_ids_of_the_dataset_are_kept(tmp_path: Path) -> None:
+def test_edge_ids_of_the_dataset_are_kept(tmp_path):
     dataset = _pair([0, 1, 0], [1, 0, 0])
     dataset.edges[0].edge_ids = np.array([70, 80, 90])
     graph = build_graph(dataset, tmp_path / "graph")
@@ -81,13 +81,13 @@ def _pair(src: list[int], dst: list[int], nodes: int = 2) -> Dataset:
 
 
 @pytest.mark.parametrize(("src", "dst", "side"), [([0, 5], [1, 1], "source"), ([0, 0], [1, -1], "destination")])
-def test_ids_out_of_range_name_file_edge_and_bound(tmp_path: Path, src: list[int], dst: list[int], side: str) -> None:
+def test_ids_out_of_range_name_file_edge_and_bound(tmp_path, src, dst, side):
     with pytest.raises(InputError, match=rf"edges.npy: relation node:to:node: edge 1: {side} .*0\.\.1.*--num-nodes"):
         build_graph(_pair(src, dst), tmp_path / "graph")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_refuses_what_does_not_fit(tmp_path: Path) -> None:
+def test_refuses_what_does_not_fit(tmp_path):
     def refused(dataset: Dataset, message: str) -> None:
         with pytest.raises(InputError, match=message):
             build_graph(dataset, tmp_path / "graph")
@@ -114,7 +114,7 @@ def test_refuses_what_does_not_fit(tmp_path: Path) -> None:
     refused(dataset, "expected 1 values of weight")
 
 
-def test_an_existing_output_needs_force(tmp_path: Path) -> None:
+def test_an_existing_output_needs_force(tmp_path):
     build_graph(_pair([0], [1]), tmp_path / "graph")
     with pytest.raises(ExistsError, match="--force"):
         build_graph(_pair([0], [1]), tmp_path / "graph")

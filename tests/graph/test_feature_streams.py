@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,7 +48,7 @@ def _dataset(source: Counted) -> Dataset:
     return Dataset("papers", "test", {"paper": nodes}, [edges])
 
 
-def test_rows_of_a_stream_lie_in_the_graph_and_go_through_reorder_and_layout(tmp_path: Path) -> None:
+def test_rows_of_a_stream_lie_in_the_graph_and_go_through_reorder_and_layout(tmp_path):
     graph = build_graph(_dataset(Counted(PAPERS)), tmp_path / "graph")
     assert tiering.check(graph.path, "full") == []
     table = graph.feature_table("paper")
@@ -73,7 +72,7 @@ def test_rows_of_a_stream_lie_in_the_graph_and_go_through_reorder_and_layout(tmp
         np.testing.assert_array_equal(np.asarray(rows), PAPERS[reordered.new_to_old("paper")])
 
 
-def test_a_stopped_import_goes_on_from_the_rows_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_import_goes_on_from_the_rows_that_are_there(tmp_path, monkeypatch):
     monkeypatch.setattr(checksum, "BLOCK_BYTES", 512)
     whole = build_graph(_dataset(Counted(PAPERS)), tmp_path / "whole")
     with pytest.raises(StorageError, match="broke off"):
@@ -85,7 +84,7 @@ def test_a_stopped_import_goes_on_from_the_rows_that_are_there(tmp_path: Path, m
     assert tree_bytes(graph.path) == tree_bytes(whole.path)
 
 
-def test_a_stream_that_is_refused_leaves_nothing(tmp_path: Path) -> None:
+def test_a_stream_that_is_refused_leaves_nothing(tmp_path):
     def refused(begin: int, graph: GraphSoFar) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
         yield 0, PAPERS[:10]
         raise InputError("damaged archive")
@@ -97,7 +96,7 @@ def test_a_stream_that_is_refused_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_stream_reads_the_adjacency_and_the_tables_that_it_needs(tmp_path: Path) -> None:
+def test_a_stream_reads_the_adjacency_and_the_tables_that_it_needs(tmp_path):
     def doubled(begin: int, graph: GraphSoFar) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
         indptr, indices = graph.csc(("paper", "cites", "paper"))
         assert indptr[-1] == len(indices) == 900
@@ -112,7 +111,7 @@ def test_a_stream_reads_the_adjacency_and_the_tables_that_it_needs(tmp_path: Pat
     assert list(graph.features.manifest.body["tables"]) == ["author", "paper"]  # type: ignore[union-attr]
 
 
-def test_a_dry_run_counts_what_is_read_and_written(tmp_path: Path) -> None:
+def test_a_dry_run_counts_what_is_read_and_written(tmp_path):
     plan = plan_import(_dataset(Counted(PAPERS)), Budget(1 << 40, "test"), out=tmp_path / "graph")
     stage = plan.stage(tmp_path / "graph")
     step = next(step for step in stage.steps if step.name == "features of paper")

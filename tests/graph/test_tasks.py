@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -27,7 +25,7 @@ from tiering.run.store import open_store
         (3000, 2**31 + 5, 700, 3),  # 64-bit ids
     ],
 )  # fmt: skip
-def test_lists_are_those_of_a_stable_sort(tmp_path: Path, count: int, num_src: int, num_dst: int, chunks: int) -> None:
+def test_lists_are_those_of_a_stable_sort(tmp_path, count, num_src, num_dst, chunks):
     random = np.random.default_rng(count)
     src, dst = random.integers(0, num_src, count), (random.random(count) ** 4 * num_dst).astype(np.int64)
     data = {"weight": random.random(count).astype(np.float32), "row": random.integers(0, 256, (count, 3), np.uint8)}
@@ -46,7 +44,7 @@ def test_lists_are_those_of_a_stable_sort(tmp_path: Path, count: int, num_src: i
 
 
 @pytest.mark.parametrize("num_dst", [1, 2, BUCKETS - 1, BUCKETS, BUCKETS + 1, 10**9])
-def test_buckets_are_few(num_dst: int) -> None:
+def test_buckets_are_few(num_dst):
     shift = bucket_shift(num_dst)
     assert ((num_dst - 1) >> shift) + 1 <= BUCKETS
     assert shift == 0 or ((num_dst - 1) >> (shift - 1)) + 1 > BUCKETS

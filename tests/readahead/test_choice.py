@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -113,7 +111,7 @@ KINDS = st.lists(st.tuples(st.integers(1, 500), st.sampled_from([64, 128, 512, 4
 
 
 @given(KINDS, st.integers(0, 1 << 21), st.data())
-def test_slots_stay_within_their_bytes(kinds: list[tuple[int, int]], nbytes: int, data: Any) -> None:
+def test_slots_stay_within_their_bytes(kinds, nbytes, data):
     tables = tables_of(*kinds)
     total: dict[int, int] = {}
     for count, row_bytes in kinds:
@@ -132,7 +130,7 @@ def test_slots_stay_within_their_bytes(kinds: list[tuple[int, int]], nbytes: int
 
 
 @given(st.integers(0, 1 << 20))
-def test_shares_go_by_what_batches_use(nbytes: int) -> None:
+def test_shares_go_by_what_batches_use(nbytes):
     """Three times the bytes of one size are used: it gets three times the bytes, unless there are not so many."""
     tables = tables_of((4000, 512), (500, 4096))
     slots = dict(divide_slots(tables, nbytes, {512: 24, 4096: 1}))
@@ -141,7 +139,7 @@ def test_shares_go_by_what_batches_use(nbytes: int) -> None:
 
 
 @given(KINDS, st.data())
-def test_rows_of_a_batch(kinds: list[tuple[int, int]], data: Any) -> None:
+def test_rows_of_a_batch(kinds, data):
     """Rows are numbered table by table; ids below a table's first on ssd are in memory."""
     plain = tables_of(*kinds)
     begins = [data.draw(st.integers(0, 50)) for _ in kinds]

@@ -16,7 +16,7 @@ from tiering.readahead.disk_speed import CACHE, MEASURED, DiskSpeed, large_reads
 
 
 @pytest.fixture
-def image(tmp_path: Path) -> Path:
+def image(tmp_path):
     """A file of 2.5 MiB in a directory of its own."""
     path = tmp_path / "disk" / "image"
     path.parent.mkdir()
@@ -25,7 +25,7 @@ def image(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def measurements(monkeypatch: pytest.MonkeyPatch) -> list[list[Path]]:
+def measurements(monkeypatch):
     """What is measured, instead of measuring: the n-th time n reads and n bytes a second."""
     made: list[list[Path]] = []
 

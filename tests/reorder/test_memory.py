@@ -33,7 +33,7 @@ SMALL = Sizes(
 
 
 @pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_blocks(monkeypatch):
     """Files of blocks of 1 KiB."""
     monkeypatch.setattr(checksum, "BLOCK_BYTES", SMALL.block)
 
@@ -55,7 +55,7 @@ def files(folder: Path) -> dict[str, bytes]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize(("left", "threads"), [(0, 3), (9_000, 1), (40_000, 3), (1 << 22, 1)])
-def test_same_bytes_for_any_budget(tmp_path: Path, left: int, threads: int) -> None:
+def test_same_bytes_for_any_budget(tmp_path, left, threads):
     """Several types and relations, parallel edges, self loops, isolated nodes, edge data, labels, splits, features."""
     toy = toy_dataset(tmp_path / "data", 3, min_nodes=200, max_nodes=400, max_edges=3000)
     graph, scores, _ = chain(toy, tmp_path, edge_ids=True)
@@ -68,7 +68,7 @@ def test_same_bytes_for_any_budget(tmp_path: Path, left: int, threads: int) -> N
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("left", [0, 1 << 22])
 @pytest.mark.parametrize("width", [3, 150])
-def test_rows_of_any_length(tmp_path: Path, width: int, left: int) -> None:
+def test_rows_of_any_length(tmp_path, width, left):
     """Rows of 24 bytes, which run across the ends of blocks, and longer than a block."""
     random = np.random.default_rng(0)
     values, order = random.random((60, width)), random.permutation(60)
@@ -90,7 +90,7 @@ def big_graph(folder: Path, edges: int, scale: int, leaves: int = 0, **options: 
 
 
 @pytest.fixture(scope="module")
-def with_ids(tmp_path_factory: pytest.TempPathFactory) -> tuple[Graph, Scores, Graph]:
+def with_ids(tmp_path_factory):
     """20 M edges with ids, 240 MB: two blocks of indices, three of edge ids; scores; what is made of them in memory."""
     folder = tmp_path_factory.mktemp("with_ids")
     graph, scores = big_graph(folder, 20_000_000, 20, edge_ids=True)
@@ -98,7 +98,7 @@ def with_ids(tmp_path_factory: pytest.TempPathFactory) -> tuple[Graph, Scores, G
 
 
 @pytest.mark.slow
-def test_a_window_of_many_columns_stays_within_its_budget(tmp_path: Path, peak_memory: Any) -> None:
+def test_a_window_of_many_columns_stays_within_its_budget(tmp_path, peak_memory):
     """The last window has few entries, but nearly all columns, and the start of each."""
     graph, scores = big_graph(tmp_path, 36_000_000, 18, leaves=12_000_000)
     budget = own_memory() + 260 * MIB
@@ -107,7 +107,7 @@ def test_a_window_of_many_columns_stays_within_its_budget(tmp_path: Path, peak_m
     assert peak.bytes < budget
 
 
-def test_too_little_memory(tmp_path: Path) -> None:
+def test_too_little_memory(tmp_path):
     graph, scores = big_graph(tmp_path, 1_000_000, 18)
     with pytest.raises(BudgetError, match=r"ranking nodes of type 'node' in pieces need .* give --memory \d+MiB"):
         pipeline.reorder_graph(graph, scores, tmp_path / "out", memory=own_memory() + 4 * MIB)
@@ -122,7 +122,7 @@ def test_too_little_memory(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
-def test_nothing_but_blocks_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_but_blocks_fits(tmp_path, monkeypatch):
     """The source map and the places of the columns pass in parts, the order comes in pieces."""
     random = np.random.default_rng(0)
     nodes = {name: NodeData(count) for name, count in (("many", 2000), ("few", 900))}
@@ -162,9 +162,7 @@ def test_nothing_but_blocks_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("stop", [1, 2, 5])
-def test_an_interrupted_run_goes_on_from_the_missing_block(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
-) -> None:
+def test_an_interrupted_run_goes_on_from_the_missing_block(tmp_path, monkeypatch, stop):
     pairs = np.random.default_rng(0).integers(0, 100, (2, 2000))
     data = Dataset("data", "npy", {"node": NodeData(100)}, [EdgeData(("node", "to", "node"), *pairs)])
     graph = build_graph(data, tmp_path / "graph")
@@ -191,7 +189,7 @@ def test_an_interrupted_run_goes_on_from_the_missing_block(
     assert files(tmp_path / "out") == files(whole.path)
 
 
-def test_a_damaged_graph_is_named(tmp_path: Path) -> None:
+def test_a_damaged_graph_is_named(tmp_path):
     graph, scores = big_graph(tmp_path, 5000, 8)
     file = graph.path / "relations" / "node__to__node" / "indices"
     for where, value, message in [(4321, 256, r"indices\[4321\] is 256, outside 0\.\.255"), (0, -1, r"indices\[0\]")]:
@@ -204,7 +202,7 @@ def test_a_damaged_graph_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_inside_a_memory_group(with_ids: tuple[Graph, Scores, Graph], tmp_path: Path) -> None:
+def test_inside_a_memory_group(with_ids, tmp_path):
     """The kernel's own limit, budget and 10 %, less than the graph has bytes."""
     graph, scores, whole = with_ids
     budget = 190 * MIB

@@ -19,7 +19,7 @@ few_scores = hnp.arrays(np.float64, st.integers(0, 300), elements=st.sampled_fro
 @pytest.mark.slow
 @settings(max_examples=80)
 @given(scores=st.one_of(any_scores, few_scores), piece=st.integers(1, 80), bins=st.sampled_from([2, 7, 4096]))
-def test_pieces_are_the_order(scores: np.ndarray, piece: int, bins: int) -> None:
+def test_pieces_are_the_order(scores, piece, bins):
     pieces = list(ScoreRanges(scores, piece, 2, Sizes(score_bins=bins)).pieces())
     found = np.concatenate([np.empty(0, np.int32), *pieces])
     assert found.dtype == np.int32
@@ -28,13 +28,13 @@ def test_pieces_are_the_order(scores: np.ndarray, piece: int, bins: int) -> None
 
 
 @given(st.one_of(any_scores, few_scores))
-def test_keys_ascend_as_scores_fall(scores: np.ndarray) -> None:
+def test_keys_ascend_as_scores_fall(scores):
     keys = descending_keys(scores)
     order = np.lexsort((np.arange(scores.size), keys))
     np.testing.assert_array_equal(order, native.sort_by_score(scores, 1))
 
 
-def test_chunks() -> None:
+def test_chunks():
     scores = np.random.default_rng(0).zipf(1.5, 3000).astype(float)
     ranges = ScoreRanges(scores, 200, 1, Sizes(scores=100))
     np.testing.assert_array_equal(np.concatenate(list(ranges.pieces())), native.sort_by_score(scores, 1))

@@ -23,7 +23,7 @@ from tiering.reorder import order_nodes, reorder_graph
 @pytest.mark.slow
 @settings(max_examples=15)
 @given(seed=st.integers(0, 2**32), features=st.booleans())
-def test_the_same_graph_under_new_names(seed: int, features: bool) -> None:
+def test_the_same_graph_under_new_names(seed, features):
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder)
         toy = toy_dataset(where / "data", seed)
@@ -68,7 +68,7 @@ def _check_columns(graph: Graph, reordered: Graph) -> None:
                 np.testing.assert_array_equal(data[name][here], values[there])
 
 
-def test_same_bytes_for_any_number_of_threads(tmp_path: Path) -> None:
+def test_same_bytes_for_any_number_of_threads(tmp_path):
     graph, scores, _ = chain(toy_dataset(tmp_path / "data", 3, max_edges=3000), tmp_path, edge_ids=True)
     trees = []
     for threads in (1, 2, 7):
@@ -82,7 +82,7 @@ def test_same_bytes_for_any_number_of_threads(tmp_path: Path) -> None:
     [([0, 1, 1], "id 2 is missing"), ([0, 3, 1], "id 2 is missing"), ([2, -1, 1], "id 0 is missing"),
      ([1, 0], r"expected 3 ids, found \(2,\)")],
 )  # fmt: skip
-def test_an_order_that_is_no_permutation_is_refused(tmp_path: Path, entries: list[int], message: str) -> None:
+def test_an_order_that_is_no_permutation_is_refused(tmp_path, entries, message):
     data = Dataset(
         "data", "npy", {"node": NodeData(3)}, [EdgeData(("node", "to", "node"), np.array([0, 1]), np.array([1, 2]))]
     )
@@ -93,7 +93,7 @@ def test_an_order_that_is_no_permutation_is_refused(tmp_path: Path, entries: lis
     assert not (tmp_path / "out").exists()
 
 
-def test_a_reordered_graph_is_refused(tmp_path: Path) -> None:
+def test_a_reordered_graph_is_refused(tmp_path):
     _, scores, reordered = chain(toy_dataset(tmp_path / "data", 3), tmp_path)
     with pytest.raises(InputError, match="reordered already"):
         pipeline.reorder_graph(reordered, scores, tmp_path / "twice")
@@ -101,7 +101,7 @@ def test_a_reordered_graph_is_refused(tmp_path: Path) -> None:
         pipeline.score_graph(reordered, tmp_path / "scores2", "degree")
 
 
-def test_a_changed_feature_file_is_refused(tmp_path: Path) -> None:
+def test_a_changed_feature_file_is_refused(tmp_path):
     toy = toy_dataset(tmp_path / "data", 3, featureless=0)
     graph, scores, _ = chain(toy, tmp_path)
     path = tmp_path / "data" / "paper.bin"
@@ -113,13 +113,13 @@ def test_a_changed_feature_file_is_refused(tmp_path: Path) -> None:
         assert not (tmp_path / "out").exists()
 
 
-def test_new_to_old_of_an_original_graph_says_what_to_run(tmp_path: Path) -> None:
+def test_new_to_old_of_an_original_graph_says_what_to_run(tmp_path):
     graph, _, _ = chain(toy_dataset(tmp_path / "data", 3), tmp_path)
     with pytest.raises(MissingError, match="tiering reorder"):
         graph.new_to_old("paper")
 
 
-def test_scores_of_another_graph_are_refused(tmp_path: Path) -> None:
+def test_scores_of_another_graph_are_refused(tmp_path):
     first = build_graph(toy_dataset(tmp_path / "data1", 1).dataset, tmp_path / "one")
     second = build_graph(toy_dataset(tmp_path / "data2", 2).dataset, tmp_path / "two")
     again = build_graph(toy_dataset(tmp_path / "data3", 1).dataset, tmp_path / "three", edge_ids=True)

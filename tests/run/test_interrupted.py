@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,12 @@ STEPS = ["import", "wrpr", "reorder", "layout"]
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prepared(tmp_path_factory):
     return prepare(tmp_path_factory.mktemp("interrupted"))
 
 
 @pytest.fixture(scope="module")
-def typed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def typed(tmp_path_factory):
     """A dataset of several relations."""
     folder = tmp_path_factory.mktemp("typed")
     return tiering.generate_dataset(folder / "data", nodes=800, edges=5000, dim=4, hetero=True)
@@ -89,7 +89,7 @@ def left(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("number", [9, 20, *(pytest.param(each, marks=pytest.mark.slow) for each in (3, 33, 50))])
-def test_an_import_of_several_relations_goes_on(typed: Path, tmp_path: Path, number: int) -> None:
+def test_an_import_of_several_relations_goes_on(typed, tmp_path, number):
     """Relations that are there are not made again: those that are left have the names that they had."""
     expected = tiering.import_graph(typed, tmp_path / "expected").digest
     work = lambda: tiering.import_graph(typed, tmp_path / "out", cluster=LOCAL)  # noqa: E731
@@ -99,7 +99,7 @@ def test_an_import_of_several_relations_goes_on(typed: Path, tmp_path: Path, num
     assert left(tmp_path) == ["expected", "out"]
 
 
-def test_names_of_relations_may_be_long(tmp_path: Path) -> None:
+def test_names_of_relations_may_be_long(tmp_path):
     """As long as the graph itself allows: names of files end at 255 bytes."""
     name = "r" * 100
     (tmp_path / "data").mkdir()
@@ -124,7 +124,7 @@ CASES = [(step, moment) for step in STEPS for moment in MOMENTS]
         for case in CASES
     ],
 )
-def test_nothing_is_left_by_a_driver_that_was_killed(prepared: Path, tmp_path: Path, step: str, moment: str) -> None:
+def test_nothing_is_left_by_a_driver_that_was_killed(prepared, tmp_path, step, moment):
     store = tmp_path / "new" / "store"
     options = ClusterOptions(shards=3, workers=2, store=str(store))
 
@@ -152,7 +152,7 @@ OTHERS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("how", OTHERS)
-def test_nothing_is_left_by_a_run_of_other_options(prepared: Path, tmp_path: Path, how: str) -> None:
+def test_nothing_is_left_by_a_run_of_other_options(prepared, tmp_path, how):
     data, out = prepared / "data", tmp_path / "out"
     store = ClusterOptions(shards=3, workers=2, store=str(tmp_path / "store"))
     killed(lambda: tiering.import_graph(data, out, edge_ids=True, cluster=store), tasks, "run_attempt", nth(8))
@@ -164,7 +164,7 @@ def test_nothing_is_left_by_a_run_of_other_options(prepared: Path, tmp_path: Pat
     assert left(tmp_path) == ["out"]
 
 
-def test_the_store_of_other_shards_goes_before_the_new_one_grows(prepared: Path, tmp_path: Path) -> None:
+def test_the_store_of_other_shards_goes_before_the_new_one_grows(prepared, tmp_path):
     data, out, store = prepared / "data", tmp_path / "out", tmp_path / "store"
     for shards in (3, 4):
         options = ClusterOptions(shards=shards, workers=2, store=str(store))
@@ -172,7 +172,7 @@ def test_the_store_of_other_shards_goes_before_the_new_one_grows(prepared: Path,
         assert len(left(store)) == 1
 
 
-def test_a_store_that_was_there_stays_with_what_others_have_in_it(prepared: Path, tmp_path: Path) -> None:
+def test_a_store_that_was_there_stays_with_what_others_have_in_it(prepared, tmp_path):
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "notes").write_text("of somebody else")
     store = ClusterOptions(shards=3, workers=2, store=str(tmp_path / "store"))
@@ -181,9 +181,7 @@ def test_a_store_that_was_there_stays_with_what_others_have_in_it(prepared: Path
     assert left(tmp_path / "store") == ["notes"]
 
 
-def test_a_run_that_lacks_a_cluster_keeps_what_is_done(
-    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_lacks_a_cluster_keeps_what_is_done(prepared, tmp_path, monkeypatch):
     """The machines of a cluster are no fault of the input."""
     data, out = prepared / "data", tmp_path / "out"
     killed(lambda: tiering.import_graph(data, out, edge_ids=True, cluster=LOCAL), *MOMENTS["a task"])
@@ -216,7 +214,7 @@ def write(context: tasks.TaskContext) -> None:
 
 
 @pytest.fixture
-def attempted(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+def attempted(tmp_path):
     """Make an attempt at a task that writes a file, in this process."""
     (tmp_path / "out").mkdir()
     stage = Step("write", f"{__name__}:write", 1, {"folder": str(tmp_path / "out")})
@@ -230,9 +228,7 @@ def sizes(tmp_path: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_the_next_attempt_removes_what_a_killed_one_has_left(
-    attempted: Callable[..., Any], tmp_path: Path, alone: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_attempt_removes_what_a_killed_one_has_left(attempted, tmp_path, alone, monkeypatch):
     """Unless it may be running yet."""
     monkeypatch.setattr(tasks, "resolve", lambda _: write)
     with pytest.raises(AssertionError, match="ended with 9"):
@@ -243,9 +239,7 @@ def test_the_next_attempt_removes_what_a_killed_one_has_left(
     assert len(list((tmp_path / "store").rglob("*.shuffle"))) == (1 if alone else 2)
 
 
-def test_a_file_that_was_removed_under_its_attempt_is_noticed(
-    attempted: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_was_removed_under_its_attempt_is_noticed(attempted, tmp_path, monkeypatch):
     """An attempt that was thought dead commits, though the next one has removed its file."""
     monkeypatch.setattr(tasks, "resolve", lambda _: write)
     (tmp_path / "out" / "again").touch()
@@ -257,7 +251,7 @@ def test_a_file_that_was_removed_under_its_attempt_is_noticed(
 
 
 @pytest.mark.parametrize("damage", ["flipped", "gone"])
-def test_files_of_tasks_are_compared_when_a_run_goes_on(prepared: Path, tmp_path: Path, damage: str) -> None:
+def test_files_of_tasks_are_compared_when_a_run_goes_on(prepared, tmp_path, damage):
     """Those that wait for their names when the driver is killed."""
     out = tmp_path / "out"
     work = lambda cluster=LOCAL: make("import", prepared, out, cluster)  # noqa: E731
@@ -272,7 +266,7 @@ def test_files_of_tasks_are_compared_when_a_run_goes_on(prepared: Path, tmp_path
     assert_same("import", prepared, out)
 
 
-def test_what_still_runs_when_a_task_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_still_runs_when_a_task_fails_leaves_nothing(tmp_path, monkeypatch):
     """The other tasks write when the first has failed; the error waits for them, and the store goes after them."""
     (tmp_path / "data").mkdir()
     edges = np.random.default_rng(1).integers(0, 50, (2, 300))

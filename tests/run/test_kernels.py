@@ -36,7 +36,7 @@ def check_partition(keys: AnyArray, bounds: AnyArray) -> None:
     cuts=st.lists(st.integers(-(2**31), 2**31 - 1), min_size=2, max_size=40).filter(lambda cuts: len(set(cuts)) > 1),
     dtype=st.sampled_from([np.int32, np.int64]), size=st.sampled_from([0, 1, 7, 200]), seed=st.integers(0, 99),
 )  # fmt: skip
-def test_partition_equals_a_stable_sort(cuts: list[int], dtype: type, size: int, seed: int) -> None:
+def test_partition_equals_a_stable_sort(cuts, dtype, size, seed):
     bounds = np.sort(np.array(cuts, np.int64))
     random = np.random.default_rng(seed)
     near = np.clip(random.choice(bounds, size) + random.integers(-1, 2, size), bounds[0], bounds[-1] - 1)
@@ -46,7 +46,7 @@ def test_partition_equals_a_stable_sort(cuts: list[int], dtype: type, size: int,
 
 @pytest.mark.parametrize("parts", [1, 64, 65536])
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_partition_of_many_keys(parts: int, dtype: type) -> None:
+def test_partition_of_many_keys(parts, dtype):
     """Keys for several threads; ranges are even, or most of them are close together."""
     random = np.random.default_rng(parts)
     keys = random.integers(0, 10**6, 100_000).astype(dtype)
@@ -55,7 +55,7 @@ def test_partition_of_many_keys(parts: int, dtype: type) -> None:
     check_partition(np.sort(keys), np.array(equal_bounds(10**6, parts), np.int64))
 
 
-def test_partition_names_the_first_key_outside() -> None:
+def test_partition_names_the_first_key_outside():
     keys, bounds = np.full(100_000, 7, np.int32), np.array([5, 6, 8], np.int64)
     keys[[70_000, 99_999]] = 8, 4
     for threads in (1, 2, 5):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 from fresh_process import in_fresh_process
@@ -14,12 +12,12 @@ from tiering.run.carrier import Carrier, ClusterOptions
 
 
 @pytest.mark.parametrize("text", ["", "tiering", "=1", "tiering=", "tiering=0", "tiering=1.5", "CPU=1", "a=1,,b=2"])
-def test_resources_that_are_refused(text: str) -> None:
+def test_resources_that_are_refused(text):
     with pytest.raises(InputError, match=r"resources: expected NAME=AMOUNT, .* or LABEL=TEXT.*, found"):
         ClusterOptions("ray", resources=text)
 
 
-def test_resources_as_text_and_by_name() -> None:
+def test_resources_as_text_and_by_name():
     wanted = {"tiering": 0.5, "slots": 2.0, "pool": "graphs"}
     assert ClusterOptions("ray", resources="tiering=.5, slots=2,pool=graphs").wanted == wanted
     assert ClusterOptions("ray", resources=wanted).wanted == wanted
@@ -28,7 +26,7 @@ def test_resources_as_text_and_by_name() -> None:
         ClusterOptions(resources="tiering=1")
 
 
-def test_without_ray(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_ray(monkeypatch, tmp_path):
     from tiering.run.ray import RayExecutor
 
     monkeypatch.setitem(sys.modules, "ray", None)
@@ -36,7 +34,7 @@ def test_without_ray(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         RayExecutor()
 
 
-def test_workers_of_a_cluster_that_is_joined() -> None:
+def test_workers_of_a_cluster_that_is_joined():
     with pytest.raises(InputError, match="workers: of an executor on this machine"):
         ClusterOptions("ray", address="auto", workers=3)
 
@@ -55,11 +53,11 @@ def modules_of_everything() -> list[str]:
     return [name for name in sys.modules if name.partition(".")[0] == "ray"]
 
 
-def test_nothing_loads_ray_unasked() -> None:
+def test_nothing_loads_ray_unasked():
     assert in_fresh_process(modules_of_everything) == []
 
 
-def test_a_session_begins_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_begins_what_is_asked_for(monkeypatch):
     asked = []
     monkeypatch.setattr("tiering.run.carrier.RayExecutor", lambda *each, **more: asked.append((each, more)))
     Carrier(ClusterOptions("ray", workers=3, threads=2))._started()
@@ -72,17 +70,17 @@ def test_a_session_begins_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> 
     ("options", "uncut"),
     [({}, True), ({"shards": 2}, False), ({"task_memory": "1GiB"}, False), ({"executor": "ray"}, False)],
 )
-def test_this_machine_alone_cuts_nothing_unasked(options: dict[str, Any], uncut: bool) -> None:
+def test_this_machine_alone_cuts_nothing_unasked(options, uncut):
     assert ClusterOptions(**options).cuts != uncut
 
 
 @pytest.mark.parametrize("workers", ["many", "0", "8x64GiB"])
-def test_workers_that_are_refused(tiering_cli: Any, tmp_path: Path, workers: str) -> None:
+def test_workers_that_are_refused(tiering_cli, tmp_path, workers):
     asked = ["import", "data", "--out", tmp_path / "graph", "--executor", "local", "--workers", workers]
     assert tiering_cli(*asked).code != 0
 
 
-def test_a_dry_run_says_what_is_cut(tiering_cli: Any, tiny_dataset: Path, tmp_path: Path) -> None:
+def test_a_dry_run_says_what_is_cut(tiering_cli, tiny_dataset, tmp_path):
     """Each step that is cut has its number of tasks; the others are as without tasks."""
     chain = f'[dataset]\npath = "{tiny_dataset}"\n[score]\nmethod = "degree"\n[layout]\ncpu = "20%"\nssd = ["ssd"]\n'
     (tmp_path / "chain.toml").write_text(chain)

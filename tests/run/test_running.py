@@ -28,19 +28,19 @@ QUICK = RetryOptions(poll=0.02, straggler_floor=0.2)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path):
     return open_store(str(tmp_path / "store"))
 
 
 @pytest.fixture
-def executor() -> Any:
+def executor():
     local = LocalExecutor(2)
     yield local
     local.close()
 
 
 @pytest.fixture
-def plain(tmp_path: Path, executor: LocalExecutor) -> str:
+def plain(tmp_path, executor):
     """The digest of a run to which nothing happens."""
     return run_job(tmp_path / "plain", executor)
 
@@ -55,7 +55,7 @@ def files(store: Store) -> set[str]:
     return {str(path.relative_to(store.url)) for path in Path(store.url).rglob("*") if path.is_file()}
 
 
-def test_the_result_is_that_of_sorting_everything(store: Store, executor: LocalExecutor) -> None:
+def test_the_result_is_that_of_sorting_everything(store, executor):
     counters = Counters()
     run_job(store, executor, counters=counters)
     job = Job(store, "job", executor)
@@ -67,7 +67,7 @@ def test_the_result_is_that_of_sorting_everything(store: Store, executor: LocalE
     assert counters == Counters(run=ALL)
 
 
-def test_what_is_done_is_skipped(store: Store, executor: LocalExecutor, plain: str) -> None:
+def test_what_is_done_is_skipped(store, executor, plain):
     first, second = Counters(), Counters()
     run_job(store, executor, counters=first)
     before = files(store)
@@ -76,13 +76,13 @@ def test_what_is_done_is_skipped(store: Store, executor: LocalExecutor, plain: s
     assert files(store) == before
 
 
-def test_a_plan_that_differs_is_refused(store: Store, executor: LocalExecutor) -> None:
+def test_a_plan_that_differs_is_refused(store, executor):
     Job(store, "job", executor).run(Step("one", "cluster_jobs:nothing", 2))
     with pytest.raises(ConflictError, match=r"plans/one\.json is another plan.*remove the job's folder"):
         Job(store, "job", executor).run(Step("one", "cluster_jobs:nothing", 3))
 
 
-def test_failures_of_storage_are_tried_again(store: Store, executor: LocalExecutor, tmp_path: Path) -> None:
+def test_failures_of_storage_are_tried_again(store, executor, tmp_path):
     counters = Counters()
     job = Job(store, "job", executor, retry=QUICK, counters=counters)
     job.run(Step("fail", "cluster_jobs:fail", 3, {"folder": str(tmp_path), "times": 2}))
@@ -91,9 +91,7 @@ def test_failures_of_storage_are_tried_again(store: Store, executor: LocalExecut
 
 
 @pytest.mark.parametrize("attempts", [1, 3])
-def test_a_task_that_always_fails_ends_the_job(
-    store: Store, executor: LocalExecutor, tmp_path: Path, attempts: int, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_task_that_always_fails_ends_the_job(store, executor, tmp_path, attempts, capfd):
     stage = Step("fail", "cluster_jobs:fail", 1, {"folder": str(tmp_path), "times": 100})
     with pytest.raises(StorageError, match="task 0: the disk says no"):
         Job(store, "job", executor, retry=RetryOptions(attempts, poll=0.02)).run(stage)
@@ -101,7 +99,7 @@ def test_a_task_that_always_fails_ends_the_job(
     assert ("failed 3 times" in capfd.readouterr().err) == (attempts == 3)
 
 
-def test_errors_of_the_input_are_not_tried_again(store: Store, executor: LocalExecutor, tmp_path: Path) -> None:
+def test_errors_of_the_input_are_not_tried_again(store, executor, tmp_path):
     stage = Step("fail", "cluster_jobs:fail", 1, {"folder": str(tmp_path), "times": 100, "kind": "input"})
     with pytest.raises(InputError, match="expected another input"):
         Job(store, "job", executor, retry=QUICK).run(stage)
@@ -123,7 +121,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_only_what_is_lost_is_made_again(store: Store, executor: LocalExecutor, plain: str, damage: str) -> None:
+def test_only_what_is_lost_is_made_again(store, executor, plain, damage):
     """Between two stages, while the job runs: nobody has looked at the segment since it was written."""
     counters = Counters()
     job = Job(store, "job", executor, retry=QUICK, counters=counters)
@@ -139,9 +137,7 @@ def test_only_what_is_lost_is_made_again(store: Store, executor: LocalExecutor, 
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-def test_what_nobody_reads_any_more_is_dropped(
-    store: Store, executor: LocalExecutor, plain: str, damaged: bool
-) -> None:
+def test_what_nobody_reads_any_more_is_dropped(store, executor, plain, damaged):
     """It counts as done, and is made again if what was made of it is lost."""
     run_job(store, executor)
     cut, order, add = stages()
@@ -164,7 +160,7 @@ def test_what_nobody_reads_any_more_is_dropped(
 
 
 @pytest.mark.parametrize("damage", ["cut short", "removed"])
-def test_a_run_after_sees_what_is_gone(store: Store, executor: LocalExecutor, plain: str, damage: str) -> None:
+def test_a_run_after_sees_what_is_gone(store, executor, plain, damage):
     run_job(store, executor)
     DAMAGES[damage](shuffle_file(store, "order", 1))
     counters = Counters()
@@ -173,7 +169,7 @@ def test_a_run_after_sees_what_is_gone(store: Store, executor: LocalExecutor, pl
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_manifest_is_made_again(store: Store, executor: LocalExecutor, plain: str, damage: str) -> None:
+def test_a_damaged_manifest_is_made_again(store, executor, plain, damage):
     run_job(store, executor)
     DAMAGES[damage](Path(store.url) / record_key("job", "cut", 2))
     counters = Counters()
@@ -183,9 +179,7 @@ def test_a_damaged_manifest_is_made_again(store: Store, executor: LocalExecutor,
 
 
 @pytest.mark.parametrize("torn", [b"", b"\0" * 40, b'{"fun'])
-def test_a_plan_that_a_power_cut_has_torn_is_written_again(
-    store: Store, executor: LocalExecutor, plain: str, torn: bytes
-) -> None:
+def test_a_plan_that_a_power_cut_has_torn_is_written_again(store, executor, plain, torn):
     run_job(store, executor)
     (Path(store.url) / plan_key("job", "order")).write_bytes(torn)
     counters = Counters()
@@ -193,7 +187,7 @@ def test_a_plan_that_a_power_cut_has_torn_is_written_again(
     assert (counters.run, counters.skipped) == (0, ALL)
 
 
-def test_a_reader_has_a_lost_part_made_again(store: Store, executor: LocalExecutor) -> None:
+def test_a_reader_has_a_lost_part_made_again(store, executor):
     job = Job(store, "job", executor)
     job.run(stages()[0])
     whole = job.read("cut", 1, 2)
@@ -208,7 +202,7 @@ def flip_last_part(file: Path) -> None:
     file.write_bytes(data)
 
 
-def test_two_runs_of_other_bytes_are_a_conflict(store: Store) -> None:
+def test_two_runs_of_other_bytes_are_a_conflict(store):
     stage = Step("differ", "cluster_jobs:differ", 1)
     first = run_attempt(Call(store.url, "job", stage, 0, plan_digest(stage)))
     with pytest.raises(ConflictError, match="task 0 of differ was run twice and made different bytes"):
@@ -217,14 +211,14 @@ def test_two_runs_of_other_bytes_are_a_conflict(store: Store) -> None:
     assert len([name for name in files(store) if name.endswith(".shuffle")]) == 1
 
 
-def test_a_second_run_of_the_same_bytes_leaves_nothing(store: Store) -> None:
+def test_a_second_run_of_the_same_bytes_leaves_nothing(store):
     first = run_attempt(Call(store.url, "job", stages()[0], 0, plan_digest(stages()[0])))
     before = files(store)
     assert run_attempt(Call(store.url, "job", stages()[0], 0, plan_digest(stages()[0]))) == first
     assert files(store) == before
 
 
-def test_of_many_at_once_one_commits(store: Store) -> None:
+def test_of_many_at_once_one_commits(store):
     found: list[Any] = []
     start = threading.Barrier(4)
 
@@ -275,7 +269,7 @@ CRASHES: dict[str, tuple[Any, str, Any, int]] = {
 
 
 @pytest.mark.parametrize("place", CRASHES)
-def test_a_crash_anywhere_in_a_commit(store: Store, executor: LocalExecutor, plain: str, place: str) -> None:
+def test_a_crash_anywhere_in_a_commit(store, executor, plain, place):
     owner, name, deed, left = CRASHES[place]
 
     def work() -> None:
@@ -294,7 +288,7 @@ def test_a_crash_anywhere_in_a_commit(store: Store, executor: LocalExecutor, pla
 # --- stragglers ----------------------------------------------------------------------------------------------------
 
 
-def test_a_copy_is_sent_after_a_straggler(store: Store, executor: LocalExecutor, plain: str, tmp_path: Path) -> None:
+def test_a_copy_is_sent_after_a_straggler(store, executor, plain, tmp_path):
     counters = Counters()
     hold = cluster_jobs.hold(tmp_path / "held", "cut-2", seconds=1.0)
     assert run_job(store, executor, hold, retry=QUICK, counters=counters) == plain
@@ -302,13 +296,7 @@ def test_a_copy_is_sent_after_a_straggler(store: Store, executor: LocalExecutor,
 
 
 @pytest.mark.parametrize("seconds", [0.0, 60.0])
-def test_stages_are_told_of_in_logs(
-    store: Store,
-    executor: LocalExecutor,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    seconds: float,
-) -> None:
+def test_stages_are_told_of_in_logs(store, executor, capfd, monkeypatch, seconds):
     """Each once when it has ended, and while it runs from time to time; what an earlier run has done is counted."""
     monkeypatch.setattr(running, "REPORT_SECONDS", seconds)
     run_job(store, executor)
@@ -327,7 +315,7 @@ def test_stages_are_told_of_in_logs(
     assert len(said) == 3 if seconds else len(said) > 3  # one more at least, while the two tasks run
 
 
-def test_a_finished_job_is_removed(store: Store, executor: LocalExecutor) -> None:
+def test_a_finished_job_is_removed(store, executor):
     job = Job(store, "job", executor)
     for stage in stages():
         job.run(stage)

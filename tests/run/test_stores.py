@@ -7,7 +7,6 @@ import os
 import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,13 +20,13 @@ Open = Callable[[str], Store]
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Open:
+def opened(tmp_path):
     """Return a function that opens a store by its name."""
     return lambda name: open_store(str(tmp_path / name))
 
 
 @pytest.fixture
-def store(opened: Open) -> Store:
+def store(opened):
     return opened("store")
 
 
@@ -38,7 +37,7 @@ def put(store: Store, key: str, *arrays: np.ndarray[Any, Any]) -> bytes:
     return b"".join(array.tobytes() for array in arrays)
 
 
-def test_bytes_come_back_whole_and_by_ranges(store: Store) -> None:
+def test_bytes_come_back_whole_and_by_ranges(store):
     grid = np.arange(24, dtype="<i8").reshape(4, 6)
     data = put(store, "job/a+b.c-d_e/1", grid[:, ::2], np.empty(0, np.float32), np.arange(5, dtype=np.uint8))
     key = "job/a+b.c-d_e/1"
@@ -51,14 +50,14 @@ def test_bytes_come_back_whole_and_by_ranges(store: Store) -> None:
         assert store.read(key, begin).tobytes() == data[begin:]
 
 
-def test_a_range_beyond_the_end_is_refused(store: Store) -> None:
+def test_a_range_beyond_the_end_is_refused(store):
     put(store, "job/short", np.zeros(10, np.uint8))
     for begin, nbytes in ((0, 11), (9, 2), (10, 1), (20, 1), (11, 0), (11, None)):
         with pytest.raises(FormatError, match=r"job/short: expected at least \d+ bytes, found 10"):
             store.read("job/short", begin, nbytes)
 
 
-def test_an_object_may_be_empty(store: Store) -> None:
+def test_an_object_may_be_empty(store):
     put(store, "job/empty")
     assert store.size("job/empty") == 0
     assert store.read("job/empty").tobytes() == b""
@@ -66,7 +65,7 @@ def test_an_object_may_be_empty(store: Store) -> None:
         store.read("job/empty", 0, 1)
 
 
-def test_what_is_not_there(store: Store) -> None:
+def test_what_is_not_there(store):
     assert store.size("job/nothing") is None
     for begin, nbytes in ((0, None), (0, 0), (3, 4)):
         with pytest.raises(MissingError, match="job/nothing: no such object"):
@@ -74,7 +73,7 @@ def test_what_is_not_there(store: Store) -> None:
     store.remove("job/nothing")
 
 
-def test_removed_and_cleared_by_folders(opened: Open) -> None:
+def test_removed_and_cleared_by_folders(opened):
     store, other = opened("store"), opened("store2")
     for key in ("job/1", "job/2/3", "job/keep", "job2/1", "jo"):
         put(store, key, np.ones(1, np.uint8))
@@ -87,7 +86,7 @@ def test_removed_and_cleared_by_folders(opened: Open) -> None:
     store.clear("job")
 
 
-def test_a_large_object_goes_and_comes_in_parts(store: Store) -> None:
+def test_a_large_object_goes_and_comes_in_parts(store):
     numbers = np.random.default_rng(1).integers(0, 256, 12 * MIB + 77, np.uint8)
     put(store, "job/large", *np.split(numbers, [3, MIB, 7 * MIB]))
     assert store.size("job/large") == numbers.size
@@ -96,7 +95,7 @@ def test_a_large_object_goes_and_comes_in_parts(store: Store) -> None:
 
 
 @pytest.mark.parametrize("size", [1000, 6 * MIB])
-def test_what_was_written_is_the_callers_again(store: Store, size: int) -> None:
+def test_what_was_written_is_the_callers_again(store, size):
     turn = np.ones(size, np.uint8)
     with store.writer("job/turns") as out:
         out.write(turn)
@@ -107,14 +106,14 @@ def test_what_was_written_is_the_callers_again(store: Store, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [10, 11 * MIB])
-def test_an_aborted_writer_leaves_no_object(store: Store, size: int) -> None:
+def test_an_aborted_writer_leaves_no_object(store, size):
     with pytest.raises(KeyError), store.writer("job/aborted") as out:
         out.write(np.ones(size, np.uint8))
         raise KeyError
     assert store.size("job/aborted") is None
 
 
-def test_a_file_system_that_fails_when_a_file_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_that_fails_when_a_file_is_closed(tmp_path, monkeypatch):
     """File systems of clusters say then what they could not write."""
     close = os.close
 
@@ -129,7 +128,7 @@ def test_a_file_system_that_fails_when_a_file_is_closed(tmp_path: Path, monkeypa
     assert store.size("job/closed") is None
 
 
-def test_the_first_claim_stands(store: Store) -> None:
+def test_the_first_claim_stands(store):
     assert store.put_if_absent("job/claim", b"first") == b"first"
     assert store.put_if_absent("job/claim", b"second") == b"first"
     assert store.read("job/claim").tobytes() == b"first"
@@ -138,7 +137,7 @@ def test_the_first_claim_stands(store: Store) -> None:
     assert store.put_if_absent("job/claim", b"third") == b"third"
 
 
-def test_one_thread_of_many_wins_a_claim(store: Store) -> None:
+def test_one_thread_of_many_wins_a_claim(store):
     own = [b"%d" % thread * 100 for thread in range(8)]
     with ThreadPoolExecutor(8) as threads:
         for race in range(4):
@@ -148,7 +147,7 @@ def test_one_thread_of_many_wins_a_claim(store: Store) -> None:
             assert store.read(f"job/race-{race}").tobytes() == said[0]
 
 
-def test_a_store_is_opened_again_by_its_url_and_by_its_pickle(store: Store) -> None:
+def test_a_store_is_opened_again_by_its_url_and_by_its_pickle(store):
     data = put(store, "job/one", np.arange(3))
     again = pickle.loads(pickle.dumps(store))
     for other in (again, open_store(store.url), open_store(store.url + "/")):
@@ -156,7 +155,7 @@ def test_a_store_is_opened_again_by_its_url_and_by_its_pickle(store: Store) -> N
         assert other.read("job/one").tobytes() == data
 
 
-def test_urls_are_refused_without_what_may_be_secret() -> None:
+def test_urls_are_refused_without_what_may_be_secret():
     with pytest.raises(InputError, match="expected a directory, found scheme 'https'") as caught:
         open_store("https://user:secret@host/bucket")
     assert "secret" not in str(caught.value)
