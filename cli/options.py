@@ -125,8 +125,7 @@ class Call:
         return artifact
 
 
-STAGE = (Group(ClusterOptions), Group(Common))
-"""Options of a command that runs a stage."""
+STAGE = (Group(ClusterOptions), Group(Common))  # options of a command that runs a stage
 
 
 def takes(*groups: Group) -> Callable[[Callable[..., None]], Callable[..., None]]:

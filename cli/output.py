@@ -17,8 +17,7 @@ from tiering.progress import printable as printable
 if TYPE_CHECKING:
     from tiering.plan import Estimate
 
-_WIDTH = 150
-"""Columns where standard output is no terminal: wide enough that tables do not wrap in a log."""
+_WIDTH = 150  # columns where standard output is no terminal: wide enough that tables do not wrap in a log
 
 
 def print_json(document: Any) -> None:

@@ -37,12 +37,10 @@ if TYPE_CHECKING:
     )
 
 T = TypeVar("T")
-Part: TypeAlias = tuple[int, int, int, int]
-"""(begins, indices, sums, edges)."""
+Part: TypeAlias = tuple[int, int, int, int]  # (begins, indices, sums, edges)
 Adjacency: TypeAlias = tuple[int, int, bool, int, Part, Part]
 """(source type, destination type, int64 ids, local columns, local, host)."""
-Keys: TypeAlias = tuple[int, int, int, bool]
-"""(local keys, how many, all keys in host memory, int64)."""
+Keys: TypeAlias = tuple[int, int, int, bool]  # (local keys, how many, all keys in host memory, int64)
 
 try:
     import tiering._cuda as _cuda

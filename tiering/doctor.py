@@ -25,8 +25,7 @@ from tiering.memory import available_memory, total_memory
 from tiering.readahead.disk_speed import DEPTH, large_reads, random_reads
 from tiering.units import format_bytes
 
-_PIECE = 1 << 20
-"""The size of the file is a multiple of it, and no less."""
+_PIECE = 1 << 20  # the size of the file is a multiple of it, and no less
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,7 @@ class RefusedError(ValueError):
 
     def __init__(self, message: str, subject: str = "argument", relation: int = -1) -> None:
         super().__init__(message)
-        self.subject = subject
-        """The kind of the refused values: ``argument``, ``adjacency`` or ``weights``."""
+        self.subject = subject  # the kind of the refused values: ``argument``, ``adjacency`` or ``weights``
         self.relation = relation
         """Number of their relation, among those that the core was given; -1 where that is plain."""
 

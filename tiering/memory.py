@@ -13,20 +13,16 @@ from pathlib import Path
 from tiering.errors import BudgetError, InputError
 from tiering.units import format_bytes, parse_size
 
-AUTO_SHARE = 0.8
-"""Fraction of the available memory that ``auto`` takes."""
-_SLACK = 8 << 20
-"""Bytes by which resident memory differs from run to run; added to the memory that messages advise."""
-FLOOR = 40 << 20
-"""Resident bytes of a command, as measured, before it knows what its input needs."""
+AUTO_SHARE = 0.8  # fraction of the available memory that ``auto`` takes
+_SLACK = 8 << 20  # bytes by which resident memory differs from run to run; added to the memory that messages advise
+FLOOR = 40 << 20  # resident bytes of a command, as measured, before it knows what its input needs
 FLOORS = {
     **dict.fromkeys(("import", "generate", "datasets", "run"), 64 << 20),
     "trace": 192 << 20,
     "reading .pt files": 224 << 20,
 }
 """The same for commands that load more: pyarrow, or torch."""
-_UNLIMITED = 1 << 60
-"""A limit of a control group above this is none."""
+_UNLIMITED = 1 << 60  # a limit of a control group above this is none
 
 
 @dataclass(frozen=True)
@@ -38,14 +34,10 @@ class Budget:
     """
 
     limit: int
-    text: str
-    """The limit as the user wrote it."""
-    resident: int = 0
-    """Resident bytes of this process when the stage began."""
-    allocated: int = 0
-    """Bytes that the stage has allocated since, or reserves."""
-    expected: int = 0
-    """Peak memory of the stage in bytes, as far as is known: no less is advised."""
+    text: str  # the limit as the user wrote it
+    resident: int = 0  # resident bytes of this process when the stage began
+    allocated: int = 0  # bytes that the stage has allocated since, or reserves
+    expected: int = 0  # peak memory of the stage in bytes, as far as is known: no less is advised
 
     def without(self, nbytes: int) -> Budget:
         """Return the budget with `nbytes` more allocated or reserved."""

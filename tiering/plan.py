@@ -35,18 +35,12 @@ class StepEstimate:
     """One step of a stage; steps follow each other."""
 
     name: str
-    how: str
-    """Strategy in words: ``in memory``, ``scatter``, ``3 windows``..."""
-    memory: int = 0
-    """Bytes of anonymous and shared memory at the peak, in addition to what the stage holds throughout."""
-    disk_read: int = 0
-    """Bytes of the inputs that are read from disk; what lies in the page cache is not."""
-    disk_written: int = 0
-    """Bytes of the result that are written."""
-    disk_scratch: int = 0
-    """Bytes that are written for a while, read again, and gone when the step ends."""
-    amount: int = 0
-    """How many of `unit` (``edge``, ``node``, ``row`` or ``list``) pass, each as often as it does."""
+    how: str  # strategy in words: ``in memory``, ``scatter``, ``3 windows``
+    memory: int = 0  # bytes of anonymous and shared memory at the peak, in addition to what the stage holds throughout
+    disk_read: int = 0  # bytes of the inputs that are read from disk; what lies in the page cache is not
+    disk_written: int = 0  # bytes of the result that are written
+    disk_scratch: int = 0  # bytes that are written for a while, read again, and gone when the step ends
+    amount: int = 0  # how many of `unit` (``edge``, ``node``, ``row`` or ``list``) pass, each as often as it does
     unit: str = ""
 
 
@@ -61,14 +55,11 @@ class StageEstimate:
 
     stage: str
     out: Path
-    steps: tuple[StepEstimate, ...]
-    """In the order in which they run."""
+    steps: tuple[StepEstimate, ...]  # in the order in which they run
     left: Mapping[Path, int] = field(default_factory=dict)
     """Bytes that stay, by the directory they lie in: `out`, and those of SSD images."""
-    held: int = 0
-    """Bytes of memory held throughout: the interpreter, what it has loaded, and the opened input."""
-    notes: tuple[str, ...] = ()
-    """Assumptions behind the numbers, where they are not plain."""
+    held: int = 0  # bytes of memory held throughout: the interpreter, what it has loaded, and the opened input
+    notes: tuple[str, ...] = ()  # assumptions behind the numbers, where they are not plain
     threads: int = 1
 
     @property

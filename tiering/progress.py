@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, Protocol
 
-_NOTEBOOK_COLUMNS = 80
-"""Width of a text bar in a notebook, which does not say how wide it is."""
+_NOTEBOOK_COLUMNS = 80  # width of a text bar in a notebook, which does not say how wide it is
 
 
 class Progress(Protocol):
@@ -59,8 +58,7 @@ def _bar(terminal: bool, notebook: bool) -> tuple[Any, dict[str, Any]]:
     return tqdm, {"dynamic_ncols": True, "disable": not terminal}
 
 
-kept: list[str] = []
-"""Outputs of stopped commands of this process that can be resumed; a command that begins clears it."""
+kept: list[str] = []  # outputs of stopped commands of this process that can be resumed; a command that begins clears it
 
 
 def note(text: str) -> None:

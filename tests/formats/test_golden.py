@@ -10,12 +10,7 @@ from tiering.artifacts.manifest import CHECKSUMS
 
 HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parents[1] / "data_specs" / "examples"
-OLD = {
-    "graph-1.0": "graph",
-    "scores-1.0": "scores",
-    "scores-1.1": "scores",
-    "layout-1.1": "layout-split",
-}
+OLD = {"graph-1.0": "graph", "scores-1.0": "scores", "scores-1.1": "scores", "layout-1.1": "layout-split"}
 
 
 def arrays(artifact, prefix=""):

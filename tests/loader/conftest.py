@@ -140,12 +140,7 @@ def write_layout(out: Path, data: Dataset) -> TieredLayout:
             }  # fmt: skip
         images = data.images if logical else 0
         put_images(writer, out, bytes(logical), images, data.page_bytes)
-        body = {
-            "page_bytes": data.page_bytes,
-            "num_images": images,
-            "num_peers": data.peers,
-            "node_types": bodies,
-        }
+        body = {"page_bytes": data.page_bytes, "num_images": images, "num_peers": data.peers, "node_types": bodies}
         writer.commit(body, PROVENANCE)
     return open_layout(out)
 

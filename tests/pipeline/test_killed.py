@@ -33,10 +33,7 @@ def stop(*arguments, **options):
 STAGES = {
     "import": ("ArtifactWriter.commit = stop", "pipeline.import_graph({tiny!r}, {out!r})"),
     "score": ("ArtifactWriter.commit = stop", "pipeline.score_graph({graph!r}, {out!r}, 'wrpr')"),
-    "reorder": (
-        "tiering.reorder.graph.write_nodes = stop",
-        "pipeline.reorder_graph({graph!r}, {scores!r}, {out!r})",
-    ),
+    "reorder": ("tiering.reorder.graph.write_nodes = stop", "pipeline.reorder_graph({graph!r}, {scores!r}, {out!r})"),
     "reorder, at the end": (
         "ArtifactWriter.commit = stop",
         "pipeline.reorder_graph({graph!r}, {scores!r}, {out!r}, features=True)",

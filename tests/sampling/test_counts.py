@@ -46,8 +46,7 @@ def made(kind, name, frontier):
         numbers = [(-1, 0, -1, -1), (0, -1, -1, 0)] if name == "full" else [(3, 2, 4, 1), (0, 2, -1, 3), (2, 0, 1, 0)]
         fanouts = [dict(zip(RELATIONS, hop, strict=True)) for hop in numbers]
     return make_sampler(
-        graph(kind),
-        SamplingOptions(fanouts, num_walks=6, walk_length=3, restart=0.3, metapaths=paths, **options),
+        graph(kind), SamplingOptions(fanouts, num_walks=6, walk_length=3, restart=0.3, metapaths=paths, **options)
     )
 
 

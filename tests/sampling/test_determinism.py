@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 from toy_graphs import homogeneous, random_graph
 
-from tiering.sampling import (
-    LayerSampler,
-    NeighborSampler,
-    RandomWalkSampler,
-    batches,
-    epoch_order,
-)
+from tiering.sampling import LayerSampler, NeighborSampler, RandomWalkSampler, batches, epoch_order
 
 
 def flat(batch):

@@ -9,10 +9,7 @@ from toy_graphs import HOMOGENEOUS, ToyGraph, homogeneous, random_graph
 from tiering.errors import InputError
 from tiering.sampling import NeighborSampler, batches
 
-HETERO = ToyGraph(
-    {"a": 3, "b": 3},
-    {("a", "x", "b"): np.array([[0], [1]]), ("b", "y", "a"): np.array([[0], [1]])},
-)
+HETERO = ToyGraph({"a": 3, "b": 3}, {("a", "x", "b"): np.array([[0], [1]]), ("b", "y", "a"): np.array([[0], [1]])})
 
 
 @pytest.mark.parametrize(

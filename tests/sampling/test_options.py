@@ -9,14 +9,7 @@ import pytest
 from toy_graphs import HOMOGENEOUS, ToyGraph, homogeneous, weighted_graph
 
 from tiering.errors import InputError
-from tiering.sampling import (
-    SAMPLERS,
-    LayerSampler,
-    NeighborSampler,
-    RandomWalkSampler,
-    SamplingOptions,
-    make_sampler,
-)
+from tiering.sampling import SAMPLERS, LayerSampler, NeighborSampler, RandomWalkSampler, SamplingOptions, make_sampler
 
 GRAPH = weighted_graph(50, 400, seed=1)
 CITES, WRITES = ("paper", "cites", "paper"), ("author", "writes", "paper")

@@ -46,11 +46,7 @@ def test_heterogeneous_by_hand():
     graph = ToyGraph({"paper": 2, "author": 3}, {writes: np.array([[2], [0]]), written: np.array([[1], [2]])})
     batch = NeighborSampler(graph, [4, 4], frontier="new").sample({"paper": [0]})
     assert {t: n.tolist() for t, n in batch.nodes.items()} == {"paper": [0, 1], "author": [2]}
-    assert batch.num_nodes == [
-        {"paper": 1, "author": 0},
-        {"paper": 1, "author": 1},
-        {"paper": 2, "author": 1},
-    ]
+    assert batch.num_nodes == [{"paper": 1, "author": 0}, {"paper": 1, "author": 1}, {"paper": 2, "author": 1}]
     assert [len(batch.hops[1][r]) for r in (writes, written)] == [0, 1]
     assert {t: s.tolist() for t, s in batch.seeds.items()} == {"paper": [0], "author": []}
 

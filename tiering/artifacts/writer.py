@@ -77,13 +77,7 @@ class DirectoryWriter:
             file.write(0, stored.view(np.uint8))
 
     def file(
-        self,
-        name: str,
-        dtype: str,
-        shape: tuple[int, ...],
-        *,
-        resumable: bool = True,
-        piece_bytes: int = PIECE_BYTES,
+        self, name: str, dtype: str, shape: tuple[int, ...], *, resumable: bool = True, piece_bytes: int = PIECE_BYTES
     ) -> FileWriter:
         """Begin a file; use the writer as a context manager, which records the file at its end.
 

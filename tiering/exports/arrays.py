@@ -114,8 +114,7 @@ class ExportPlan:
         self.order = "rank" if ranked and not original else "original"
         """Numbering of the exported node ids: ``rank`` or ``original``."""
         files = {} if isinstance(artifact, Layout) else checked_tables(artifact)
-        self.states = table_states(files)
-        """Sizes and times of the feature files, for the identity of a run."""
+        self.states = table_states(files)  # sizes and times of the feature files, for the identity of a run
         self.arrays: list[ExportedArray] = []
         self._steps: list[StepEstimate] = []
         self._budget, self._threads, self._restored = budget, threads, ranked and original

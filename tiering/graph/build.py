@@ -195,10 +195,7 @@ def _check_edges(dataset: Dataset, edges: EdgeData) -> None:
 
 
 def _write_relation(
-    writer: ArtifactWriter,
-    plan: RelationPlan,
-    threads: int,
-    carrier: Carrier | None = None,
+    writer: ArtifactWriter, plan: RelationPlan, threads: int, carrier: Carrier | None = None
 ) -> dict[str, Any]:
     """Write the files of a relation, if they are not there, as planned."""
     source, name, destination = plan.edges.relation

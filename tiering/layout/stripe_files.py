@@ -42,8 +42,7 @@ class StripeFiles:
         self._out, self._digest, self._journal, self._folders = out, digest, journal, plan.folders
         self._sizes, self._pages, self._page_bytes = plan.stripe_bytes, plan.pages, plan.page_bytes
         self._partial = [folder / f".{out.name}.{digest}.partial" for folder in plan.folders]
-        self.sums: Sequence[FileWriter] = ()
-        """Files of the checksums of each file's pages, in the layout's directory."""
+        self.sums: Sequence[FileWriter] = ()  # files of the checksums of each file's pages, in the layout's directory
         self._stack, self._external = ExitStack(), ExternalDirectories(journal, out)
         self._files: list[FileWriter] = []
         for folder in plan.folders:

@@ -110,8 +110,7 @@ class _Chain:
     """The stages of a chain; each is skipped where its artifact is current, else run, or planned in a dry run."""
 
     config: ChainConfig
-    shared: StageRun
-    """Options of every stage."""
+    shared: StageRun  # options of every stage
     report: list[dict[str, Any]] = field(default_factory=list)
     plans: list[StageEstimate] = field(default_factory=list)
 

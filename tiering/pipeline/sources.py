@@ -23,8 +23,7 @@ from tiering.plan import StageEstimate, StepEstimate
 if TYPE_CHECKING:
     from tiering.datasets.specs import DatasetSpec
 
-CHECKSUM_FEATURES = "checksum_features"
-"""Option of an import that is not the source's."""
+CHECKSUM_FEATURES = "checksum_features"  # option of an import that is not the source's
 PARSED = ("edgelist", "mtx", "npz", "parquet", "dgl")
 """Formats that are read as a whole when they are opened, by a dry run into temporary files without names."""
 

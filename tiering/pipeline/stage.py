@@ -57,8 +57,7 @@ class StageRun:
     cluster: Workers = None
     dry_run: bool = False
     """The stage is planned, not run: sizes may stand in the place of a graph, and nothing is written."""
-    checked: bool = False
-    """The output was checked by the caller."""
+    checked: bool = False  # the output was checked by the caller
 
     @classmethod
     def split(cls, out: Pathlike, options: Mapping[str, Any]) -> tuple[StageRun, dict[str, Any]]:

@@ -58,8 +58,7 @@ class Sampler:
         self.node_types = list(graph.node_types)
         self.relations = [cast(Relation, tuple(r)) for r in graph.relations]
         self.edge_relations = self.relations if edge_relations is None else list(edge_relations)
-        self.fanouts = resolve_fanouts(self.edge_relations, fanouts)
-        """hop x edge relation."""
+        self.fanouts = resolve_fanouts(self.edge_relations, fanouts)  # hop x edge relation
         place = {t: i for i, t in enumerate(self.node_types)}
         given, workers = weights or {}, parse_threads(threads)
         relations = [

@@ -9,8 +9,7 @@ from typing import Any
 from tiering.errors import InputError, quoted
 from tiering.sampling.graph import Relation
 
-Fanout = int | Mapping[Any, int]
-"""Neighbours per node at one hop: one number for all relations, or one per relation."""
+Fanout = int | Mapping[Any, int]  # neighbours per node at one hop: one number for all relations, or one per relation
 
 
 def resolve_fanouts(relations: Sequence[Relation], fanouts: Sequence[Fanout]) -> list[list[int]]:

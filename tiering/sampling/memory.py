@@ -11,14 +11,10 @@ from tiering.sampling.fanouts import resolve_fanouts
 from tiering.sampling.graph import SampledGraph
 from tiering.sampling.options import SamplingOptions
 
-NODE_BYTES, EDGE_BYTES = 80, 16
-"""Bytes of a batch being sampled: per unique node and per edge, tables half empty."""
-CANDIDATE_BYTES = 64
-"""``ladies``: per neighbour of a layer's nodes while the next layer is drawn."""
-INDPTR_BYTES = 16
-"""Begin and end of a list."""
-SUMS_PER_SECTOR = 4
-"""Sums of weights, 8 bytes each, in the at least 32 bytes that a GPU reads."""
+NODE_BYTES, EDGE_BYTES = 80, 16  # bytes of a batch being sampled: per unique node and per edge, tables half empty
+CANDIDATE_BYTES = 64  # ``ladies``: per neighbour of a layer's nodes while the next layer is drawn
+INDPTR_BYTES = 16  # begin and end of a list
+SUMS_PER_SECTOR = 4  # sums of weights, 8 bytes each, in the at least 32 bytes that a GPU reads
 
 
 def batch_bounds(graph: SampledGraph, options: SamplingOptions) -> tuple[int, int, int]:

@@ -17,8 +17,7 @@ from tiering.sampling.neighbor import DRAW_RULES, DrawRule, LayerSampler, Neighb
 from tiering.sampling.pinsage import RandomWalkSampler
 from tiering.sampling.plan import key_word, positive_size
 
-SAMPLERS = (*DRAW_RULES, "full", "pinsage", "ladies")
-"""Samplers by name."""
+SAMPLERS = (*DRAW_RULES, "full", "pinsage", "ladies")  # samplers by name
 
 PANEL = "How training samples"
 Fanouts: TypeAlias = str | Sequence[Fanout] | Mapping[Any, Sequence[int]]
@@ -60,8 +59,7 @@ class SamplingOptions:
         "REL,REL,..", panel=PANEL, flags=("--metapath",), cli=list[str] | None,
         from_cli=lambda paths: [[name.strip() for name in path.split(",")] for path in paths],
     )  # fmt: skip
-    seed: int = 0
-    """Seed of the run, 0 to 2^64 - 1."""
+    seed: int = 0  # seed of the run, 0 to 2^64 - 1
 
     def __post_init__(self) -> None:
         if not isinstance(self.sampler, str) or self.sampler not in SAMPLERS:

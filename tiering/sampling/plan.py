@@ -22,12 +22,9 @@ IdArray = npt.NDArray[np.int64]
 class EpochPlan:
     """The batches of one epoch: ``plan[b]`` gives the seeds of batch b per node type."""
 
-    epoch: int
-    """Number of the epoch."""
-    train: dict[str, IdArray]
-    """Per node type: the seeds as they were given."""
-    places: dict[str, IdArray]
-    """Per node type: places in ``train[t]`` in the order of the epoch."""
+    epoch: int  # number of the epoch
+    train: dict[str, IdArray]  # per node type: the seeds as they were given
+    places: dict[str, IdArray]  # per node type: places in ``train[t]`` in the order of the epoch
     offsets: dict[str, IdArray]
     """Per node type, shape (batches + 1,): batch b has ``places[t][offsets[t][b]:offsets[t][b + 1]]``."""
 

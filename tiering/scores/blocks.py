@@ -37,18 +37,15 @@ from tiering.scores.request import Float64Array, TrainSet, list_nodes
 AnyArray = npt.NDArray[Any]
 _HERE = "tiering.scores.blocks"
 EDGE_BYTES, LIST_BYTES, NODE_BYTES = 56, 40, 64
-KINDS = 2
-"""Columns of high in-degree, and the others."""
+KINDS = 2  # columns of high in-degree, and the others
 
 
 @dataclass(frozen=True)
 class Blocks:
     """Edges that are in blocks, ready for sweeps."""
 
-    params: dict[str, Any]
-    """Ranges of the tasks, ``nodes`` or ``lists``, and what sums need."""
-    memory: dict[str, int]
-    """Peak memory of a task in bytes, with nodes or with lists."""
+    params: dict[str, Any]  # ranges of the tasks, ``nodes`` or ``lists``, and what sums need
+    memory: dict[str, int]  # peak memory of a task in bytes, with nodes or with lists
 
     def step(self, over: str, name: str, function: str, reads: Sequence[str], **params: Any) -> Step:
         """Return a step with a task for each range of ``nodes`` or ``lists``."""

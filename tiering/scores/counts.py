@@ -21,10 +21,8 @@ from tiering.scores.columns import Range, column_sizes, read_columns
 from tiering.scores.request import Float64Array, ScoreRequest, TrainSet
 
 _HERE = "tiering.scores.counts"
-CHUNK = 1 << 20
-"""Counts converted together."""
-SUM_BYTES = 40
-"""Bytes of a task of ``sum`` for each node of its range."""
+CHUNK = 1 << 20  # counts converted together
+SUM_BYTES = 40  # bytes of a task of ``sum`` for each node of its range
 
 
 @dataclass(frozen=True)
@@ -44,8 +42,7 @@ class AccessSums:
 class TaskCounts:
     """Epochs counted by tasks of the step ``sum``: partition 0 has means, 1 sums, 2 sums of squares."""
 
-    ranges: Sequence[Range]
-    """Range of each task; columns are those of features, then those of adjacency lists."""
+    ranges: Sequence[Range]  # range of each task; columns are those of features, then those of adjacency lists
     records: Sequence[TaskRecord]
 
 

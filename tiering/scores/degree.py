@@ -21,10 +21,8 @@ from tiering.scores.counts import in_place
 from tiering.scores.request import HUGE_PAGE, SLACK, MemoryNeed, Method, ScoreColumns, ScoreRequest
 from tiering.units import format_count
 
-COUNTED_EDGES = 1 << 25
-"""Edges whose out-degrees are counted together."""
-ENTRY_BYTES, NODE_BYTES = 32, 16
-"""Bytes of a task for each entry and for each node of its range."""
+COUNTED_EDGES = 1 << 25  # edges whose out-degrees are counted together
+ENTRY_BYTES, NODE_BYTES = 32, 16  # bytes of a task for each entry and for each node of its range
 _HERE = "tiering.scores.degree"
 
 

@@ -54,8 +54,7 @@ _RULES = {"uniform": "uniform", "full": "uniform", "replacement": "replacement",
 """Samplers that let each node draw from its own list, and their rules."""
 _NODE_BITS = 40
 _NODE_BYTES, _LIST_BYTES = 32, 24
-_CHUNK = 1 << 22
-"""Weights that are checked at a time."""
+_CHUNK = 1 << 22  # weights that are checked at a time
 
 
 def hop_synchronous(graph: Graph, request: ScoreRequest, memory: int, grid: Grid) -> bool:

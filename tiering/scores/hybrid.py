@@ -41,8 +41,7 @@ FIXED_WEIGHT = 0.25
 """Epochs that the prior counts for where one epoch alone was sampled, which says nothing about noise."""
 FIRST_BIN, GROWTH, LARGEST_BIN = 200, 1.15, 1 << 22
 """Nodes of the hottest bin, factor from one bin to the next, and where they stop growing (bounds the memory)."""
-UNSEEN = 1e-9
-"""Factor of the prior in bins in which nothing was counted: they rank by the prior, below all others."""
+UNSEEN = 1e-9  # factor of the prior in bins in which nothing was counted: they rank by the prior, below all others
 
 
 def hybrid(graph: Graph, request: ScoreRequest) -> ScoreColumns:

@@ -20,8 +20,7 @@ METHODS: dict[str, Method] = {
     "hybrid": HYBRID,
 }
 """Methods by name, the cheapest first."""
-AUTO = "auto"
-"""Method that stands for the best one for what is known: see `choose_method`."""
+AUTO = "auto"  # method that stands for the best one for what is known: see `choose_method`
 AUTO_HELP = "hybrid if --fanouts is given, else wrpr if there are training nodes, else rpr."
 
 

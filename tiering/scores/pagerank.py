@@ -32,8 +32,7 @@ from tiering.scores.request import HUGE_PAGE, MemoryNeed, Method, ScoreColumns, 
 from tiering.scores.sweeps import node_values, sweep_arguments, sweep_need
 from tiering.units import format_count
 
-MAX_SWEEPS = 200
-"""`rpr` stops here even if it has not converged; at d = 0.85 the change has then shrunk by 1e-14."""
+MAX_SWEEPS = 200  # `rpr` stops here even if it has not converged; at d = 0.85 the change has then shrunk by 1e-14
 _HERE = "tiering.scores.pagerank"
 
 
@@ -88,8 +87,7 @@ def _compute(formula: _Formula, graph: Graph, request: ScoreRequest) -> ScoreCol
     return ScoreColumns(dict(zip(graph.node_types, values, strict=True)), reached=reached)
 
 
-wrpr = partial(_compute, _wrpr)
-"""Compute ``wrpr`` in this process."""
+wrpr = partial(_compute, _wrpr)  # compute ``wrpr`` in this process
 
 
 def wrpr_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:

@@ -30,8 +30,7 @@ from tiering.scores.sweeps import past_the_cache, scratch_bytes
 from tiering.scores.user_scores import USER_SCORES, read_user_scores
 from tiering.units import parse_threads
 
-_DIGEST_STEP = 1 << 20
-"""Ids that are digested at a time."""
+_DIGEST_STEP = 1 << 20  # ids that are digested at a time
 
 
 @dataclass(frozen=True)
@@ -41,17 +40,12 @@ class ScorePlan:
     name: str
     method: Method
     request: ScoreRequest
-    options: dict[str, Any]
-    """For the record: the method and what matters to it."""
-    inputs: dict[str, str]
-    """For the record: digests of graph and training set."""
-    seed: int | None
-    """For the record: the seed, where it matters."""
+    options: dict[str, Any]  # for the record: the method and what matters to it
+    inputs: dict[str, str]  # for the record: digests of graph and training set
+    seed: int | None  # for the record: the seed, where it matters
     need: MemoryNeed
-    notes: list[str]
-    """Notes for the user: the choice of ``auto``, which options have no effect."""
-    tasks: int = 0
-    """Largest number of tasks that run a step side by side; 0: the process itself computes the score."""
+    notes: list[str]  # notes for the user: the choice of ``auto``, which options have no effect
+    tasks: int = 0  # largest number of tasks that run a step side by side; 0: the process itself computes the score
 
     def stage(self, graph: SizedGraph, shape: GraphShape, out: Path) -> StageEstimate:
         """Return the stage's memory, disk and passes; `BudgetError` where the score would raise it."""

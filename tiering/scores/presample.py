@@ -35,8 +35,7 @@ from tiering.scores.counts import (
 from tiering.scores.request import SAMPLING, SLACK, MemoryNeed, Method, ScoreColumns, ScoreRequest, list_nodes
 from tiering.units import format_count
 
-COUNTING = (*SAMPLING, "epochs", "first_epoch")
-"""Options of methods that count."""
+COUNTING = (*SAMPLING, "epochs", "first_epoch")  # options of methods that count
 EPOCH_TASKS = 16
 """Tasks that sample an epoch: each reads the whole adjacency, and writes all that it has counted to the shuffle."""
 

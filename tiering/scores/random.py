@@ -11,8 +11,7 @@ from tiering.formats.shape import SizedGraph
 from tiering.scores.request import HUGE_PAGE, SLACK, Float64Array, MemoryNeed, Method, ScoreColumns, ScoreRequest
 from tiering.units import format_count
 
-CHUNK = 1 << 18
-"""Nodes whose scores are computed together."""
+CHUNK = 1 << 18  # nodes whose scores are computed together
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 

@@ -75,8 +75,7 @@ class ScoreKeywords(SamplingKeywords, total=False):
     prior_weight: float | None
 
 
-OPTIONS = (*options_of(ScoreOptions), *SAMPLING)
-"""Names of all options."""
+OPTIONS = (*options_of(ScoreOptions), *SAMPLING)  # names of all options
 
 
 def check_options(keywords: Mapping[str, Any]) -> tuple[ScoreOptions, dict[str, Any]]:
@@ -99,17 +98,14 @@ class ScoreRequest:
     """Checked parameters of a method."""
 
     options: ScoreOptions
-    train: TrainSet
-    """Training nodes per node type; empty where the method needs none."""
-    sampling: SamplingOptions | None
-    """How training samples; ``None`` where the method does not ask."""
+    train: TrainSet  # training nodes per node type; empty where the method needs none
+    sampling: SamplingOptions | None  # how training samples; ``None`` where the method does not ask
     threads: int
     budget: Budget
     seed: int = 0
     user_scores: Mapping[str, UserArray] = field(default_factory=dict)
     """Scores that the user has computed, by node type; a type without features may be missing."""
-    scratch: Path = Path()
-    """Directory for edges that do not fit the budget."""
+    scratch: Path = Path()  # directory for edges that do not fit the budget
 
     @property
     def sampled(self) -> SamplingOptions:
@@ -135,8 +131,7 @@ class ScoreColumns:
 
     feature: dict[str, Float64Array]
     adjacency: dict[Relation, Float64Array] = field(default_factory=dict)
-    reached: dict[str, Any] = field(default_factory=dict)
-    """Facts of the computation, for the record."""
+    reached: dict[str, Any] = field(default_factory=dict)  # facts of the computation, for the record
 
     def files(self) -> dict[str, Float64Array]:
         """Return the columns by their names in the artifact."""
@@ -144,10 +139,8 @@ class ScoreColumns:
         return features | {f"{relation_folder(r)}/adjacency": values for r, values in self.adjacency.items()}
 
 
-SLACK = 32 << 20
-"""Memory of every method for small objects, stacks, and what the allocator rounds up."""
-HUGE_PAGE = 2 << 20
-"""A large array takes whole ones."""
+SLACK = 32 << 20  # memory of every method for small objects, stacks, and what the allocator rounds up
+HUGE_PAGE = 2 << 20  # a large array takes whole ones
 
 
 @dataclass(frozen=True)
@@ -159,14 +152,10 @@ class MemoryNeed:
     """
 
     minimum: int
-    recommended: int
-    """More makes it no faster."""
-    what: str
-    """Step that needs the memory, for people."""
-    fixed: int = 0
-    """Part of both in addition to sweeps over the edges, in bytes."""
-    sweeps: int = 0
-    """Passes over the binned edges, at most; 0 for methods that make none."""
+    recommended: int  # more makes it no faster
+    what: str  # step that needs the memory, for people
+    fixed: int = 0  # part of both in addition to sweeps over the edges, in bytes
+    sweeps: int = 0  # passes over the binned edges, at most; 0 for methods that make none
 
     def plus(self, nbytes: int, what: str = "") -> MemoryNeed:
         """Return this need with `nbytes` more throughout."""
@@ -178,24 +167,18 @@ class MemoryNeed:
 class Method:
     """A predictor of accesses; `tiering.scores.methods.METHODS` lists all."""
 
-    help: str
-    """Its description on the command line."""
+    help: str  # its description on the command line
     compute: Callable[[Graph, ScoreRequest], ScoreColumns]
     need: Callable[[SizedGraph, ScoreRequest], MemoryNeed]
     options: tuple[str, ...] = ()
     """Names of those that matter; with ``fanouts`` the method predicts reads of adjacency lists, too."""
     tasks: Callable[[Job, ArtifactWriter, Graph, ScoreRequest], dict[str, Any]] | None = None
     """Writes the columns by tasks to the same bytes, and returns the facts for the record, if that is possible."""
-    needs_train: bool = False
-    """Whether the method always starts from training nodes; those with a ``teleport`` may."""
-    counts: bool = False
-    """Whether the method runs the sampler, so that the seed and the order of training nodes matter."""
-    seeded: bool = False
-    """Whether the seed matters though it does not run the sampler."""
-    edges: bool = True
-    """Whether the method reads the edges."""
-    samplers: tuple[str, ...] = SAMPLERS
-    """Samplers that the method knows."""
+    needs_train: bool = False  # whether the method always starts from training nodes; those with a ``teleport`` may
+    counts: bool = False  # whether the method runs the sampler, so that the seed and the order of training nodes matter
+    seeded: bool = False  # whether the seed matters though it does not run the sampler
+    edges: bool = True  # whether the method reads the edges
+    samplers: tuple[str, ...] = SAMPLERS  # samplers that the method knows
 
 
 def list_nodes(graph: SizedGraph) -> int:

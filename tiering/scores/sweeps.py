@@ -19,8 +19,7 @@ NodeValues: TypeAlias = "tuple[float, float, Int64Array]"
 """Values of the nodes of a type, as the core takes them: of most nodes, of some, and the ascending ids of these."""
 DirectFile: TypeAlias = tuple[str, "Callable[[int, memoryview], None] | None"]
 
-SAMPLED_BLOCKS, BLOCK_COLUMNS = 256, 4096
-"""Columns whose degrees are looked at, spread over all."""
+SAMPLED_BLOCKS, BLOCK_COLUMNS = 256, 4096  # columns whose degrees are looked at, spread over all
 
 
 def sweep_need(graph: SizedGraph, threads: int, sweeps: int) -> MemoryNeed:

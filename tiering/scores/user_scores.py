@@ -12,8 +12,7 @@ from tiering.formats.user_arrays import UserArray, UserValues, featured_types, r
 from tiering.scores.request import HUGE_PAGE, SLACK, Float64Array, MemoryNeed, Method, ScoreColumns, ScoreRequest
 from tiering.units import format_count
 
-CHUNK = 1 << 20
-"""Scores read and checked together."""
+CHUNK = 1 << 20  # scores read and checked together
 OPTION = "--from"
 
 

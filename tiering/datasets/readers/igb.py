@@ -27,10 +27,7 @@ from tiering.formats.torch_file import read_torch
 
 EDGES = "edge_index.npy"  # file by which a relation's folder is known
 META_FILE, LONGEST_META = "meta.json", 1 << 20
-TORCH_META, TORCH_SPLITS = (
-    "meta.pt",
-    "split_dict.pt",
-)  # of MAG240M, next to processed: numbers of nodes, splits
+TORCH_META, TORCH_SPLITS = ("meta.pt", "split_dict.pt")  # of MAG240M, next to processed: numbers of nodes, splits
 MLPERF_SPLITS = {"train": "train_idx.pt", "val": "val_idx.pt"}  # in processed, where MLPerf's split_seeds.py was run
 USUAL_DIM = 1024
 

@@ -105,10 +105,7 @@ class LoaderStats(Described):
 
 
 def collect(
-    times: StageTimes,
-    tables: Mapping[str, Mapping[str, Any]],
-    buffer: dict[str, Any] | None,
-    workers: int,
+    times: StageTimes, tables: Mapping[str, Mapping[str, Any]], buffer: dict[str, Any] | None, workers: int
 ) -> LoaderStats:
     """Return the statistics from the counters of the stages, of each table (`Counters.as_dict`) and of the buffer."""
     rows = dict.fromkeys(("gpu", "peer", "cpu", "ssd", "read"), 0)

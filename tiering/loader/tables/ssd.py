@@ -90,11 +90,7 @@ def open_row_buffer(
 
 
 def preload_ssd_rows(
-    layout: Layout,
-    entry: TypeLayout,
-    reading: ReadOptions,
-    checks: PageChecks | None,
-    group: PeerGroup | None = None,
+    layout: Layout, entry: TypeLayout, reading: ReadOptions, checks: PageChecks | None, group: PeerGroup | None = None
 ) -> SharedBlock:
     """Return all rows of the ssd tier, shared by the tables of this process or group. Cost: each page is read once."""
     rows, first = entry.rows("ssd"), entry.ranges["ssd"][0]
