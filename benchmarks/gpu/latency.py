@@ -108,7 +108,7 @@ def latency(sizes: Sizes) -> Table:
     gemms = Gemms(gpu)
 
     def by_ours(of: Gathers, sms: int, k: int, stream: Any) -> None:
-        of.put(k, stream.handle, sms)
+        of.put(k, stream.cuda_stream, sms)
 
     rows = [
         _row(gpu, gemms, [name, sms or "all"], partial(by_ours, gather, sms))

@@ -39,7 +39,8 @@ class Artifact(Described):
     _types: ClassVar[dict[str, type[Artifact]]] = {}
 
     def __init_subclass__(cls) -> None:
-        Artifact._types[cls.kind] = cls
+        if "kind" in vars(cls):  # else a subclass of a kind, which opens itself
+            Artifact._types[cls.kind] = cls
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
@@ -92,7 +93,7 @@ class Artifact(Described):
     def _load(cls: type[Self], directory: OpenDirectory) -> Self:
         """Return the artifact in a directory with all its files open; `FormatError` for problems of its manifest."""
         manifest = read_manifest(directory, cls.kind or None)
-        artifact = cast("Self", cls._types[manifest.kind](manifest))
+        artifact = cast("Self", (cls if cls.kind else cls._types[manifest.kind])(manifest))
         for name in (*manifest.files, *(str(external.path) for external in manifest.external.values())):
             artifact._open_file(directory, name)
         for name in manifest.parts:
