@@ -10,7 +10,8 @@ from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.dataset import EdgeData
 from tiering.formats.graph import relation_folder
 from tiering.graph.plan import BUCKETS, SIZES, CscSizes, RelationPlan
-from tiering.graph.tasks import bucket_shift, write_relation
+from tiering.graph.tasks import write_relation
+from tiering.run.grid import run_shift
 from tiering.run.job import Job
 from tiering.run.local import LocalExecutor
 from tiering.run.store import open_store
@@ -45,6 +46,6 @@ def test_lists_are_those_of_a_stable_sort(tmp_path, count, num_src, num_dst, chu
 
 @pytest.mark.parametrize("num_dst", [1, 2, BUCKETS - 1, BUCKETS, BUCKETS + 1, 10**9])
 def test_buckets_are_few(num_dst):
-    shift = bucket_shift(num_dst)
+    shift = run_shift(num_dst, BUCKETS)
     assert ((num_dst - 1) >> shift) + 1 <= BUCKETS
     assert shift == 0 or ((num_dst - 1) >> (shift - 1)) + 1 > BUCKETS

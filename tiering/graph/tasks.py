@@ -26,7 +26,7 @@ from tiering.formats.graph import relation_folder
 from tiering.graph.bucket_sort import Chunk, value_rows
 from tiering.graph.plan import BUCKETS, RelationPlan
 from tiering.run.files import JoinedFile, PartitionRange, join_step, make_files
-from tiering.run.grid import balanced_bounds, equal_bounds
+from tiering.run.grid import balanced_bounds, equal_bounds, run_shift
 from tiering.run.inputs import open_row_source, row_source
 from tiering.run.job import Job
 from tiering.run.step import Step, TaskContext
@@ -46,7 +46,7 @@ def write_relation(job: Job, writer: ArtifactWriter, plan: RelationPlan) -> None
     arrays = {"src": edges.src, "dst": edges.dst, **{key: array for key, array in along.items() if array is not None}}
     sources = {key: _describe(job, f"{name}.{key}", array, parts) for key, array in arrays.items()}
     broadcasts = tuple(source["broadcast"] for source in sources.values() if "broadcast" in source)
-    shift = bucket_shift(csc.num_dst)
+    shift = run_shift(csc.num_dst, BUCKETS)
     params: dict[str, Any] = {
         "sources": sources, "values": list(csc.values), "bounds": equal_bounds(csc.num_edges, parts),
         "num_src": csc.num_src, "num_dst": csc.num_dst, "shift": shift, "items": list(csc.item_bytes),
@@ -76,11 +76,6 @@ def write_relation(job: Job, writer: ArtifactWriter, plan: RelationPlan) -> None
     largest = max(8 * columns, max(ranges) * max(8, *csc.item_bytes, 0))
     make_files(job, writer, join_step(f"{name}.files", writer.path, files, largest))
     job.release(lists)
-
-
-def bucket_shift(num_dst: int) -> int:
-    """Return the shift with which so many destinations have at most `BUCKETS` buckets."""
-    return max(0, (num_dst - 1).bit_length() - BUCKETS.bit_length() + 1)
 
 
 def _columns(begin: int, end: int, shift: int, num_dst: int) -> int:

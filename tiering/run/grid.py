@@ -38,9 +38,9 @@ class Grid:
 MAX_RUNS = 1 << 16  # runs of keys that a histogram counts, at most
 
 
-def run_shift(keys: int) -> int:
-    """Return the shift with which keys 0 .. keys - 1 have at most `MAX_RUNS` runs of ``2**shift`` keys."""
-    return max(0, (keys - 1).bit_length() - MAX_RUNS.bit_length() + 1)
+def run_shift(keys: int, runs: int = MAX_RUNS) -> int:
+    """Return the shift with which keys 0 .. keys - 1 have at most `runs` runs of ``2**shift`` keys."""
+    return max(0, (keys - 1).bit_length() - runs.bit_length() + 1)
 
 
 def equal_bounds(count: int, parts: int) -> list[int]:
