@@ -83,7 +83,7 @@ def prepare(out: Path, nodes: int, edges: int) -> tuple[Layout, Evaluation]:
 def show_hit_rates(judged: Evaluation) -> None:
     """Hit rates by score and capacity."""
     columns = ("rows cached", *(f"{100 * share:g} %" for share in judged.shares))
-    rows = [(name, *(f"{100 * rate:.1f} %" for rate in rates)) for name, rates in judged.rows()]
+    rows = [(name, *(f"{100 * rate:.1f} %" for rate in rates)) for name, rates in judged.hit_rates.items()]
     print_table("Share of feature reads served, by the score that fills the cache", columns, rows)
 
 
