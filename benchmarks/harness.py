@@ -246,7 +246,8 @@ def cpu_seconds() -> float:
 
 
 def touch_memory(nbytes: int) -> None:
-    """Take memory, write to it, and free it again."""
+    """Take memory, at most half of the machine's, write to it, and free it again."""
+    nbytes = min(nbytes, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
     if nbytes:
         parts = np.array_split(np.empty(nbytes, np.uint8), os.cpu_count() or 1)
         with ThreadPoolExecutor(len(parts)) as pool:
