@@ -207,3 +207,9 @@ def _edge_shape(edges: EdgeData, edge_ids: bool) -> EdgeShape:
 def value_bytes(values: np.ndarray[Any, Any]) -> int:
     """Return the bytes of one entry of an array along its first axis."""
     return int(values.dtype.itemsize * np.prod(values.shape[1:], dtype=np.int64))
+
+
+def value_rows(values: npt.NDArray[Any], as_ids: bool = False) -> npt.NDArray[np.uint8]:
+    """Return the entries along the first axis as rows of bytes; `as_ids` as int64. A memory map stays one."""
+    whole = np.asanyarray(values, np.int64 if as_ids else None, order="C")
+    return whole.reshape(-1).view(np.uint8).reshape(whole.shape[0], value_bytes(whole))

@@ -25,6 +25,7 @@ from tiering.artifacts.reader import SegmentFile, chunks, open_stream
 from tiering.artifacts.storage import open_raw, storage_errors
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.dataset import EdgeData
+from tiering.formats.shape import value_rows
 from tiering.graph.plan import RUN_PADDING, BucketPlan, CscSizes, RelationPlan, SortSizes, input_bytes, line_up
 from tiering.progress import progress
 
@@ -49,16 +50,9 @@ def edge_chunks(edges: EdgeData, values: list[AnyArray | None], step: int) -> It
     with progress(edges.num_edges, "scatter", "edge", scale=True) as bar:
         for first, end, (dst, src, *parts) in chunks(arrays, step):
             given = iter(parts)
-            own = [None if array is None else value_rows(next(given), ids=array is edges.edge_ids) for array in values]
+            own = [None if array is None else value_rows(next(given), array is edges.edge_ids) for array in values]
             yield Chunk(first, src, dst, own)
             bar.update(end - first)
-
-
-def value_rows(values: AnyArray, *, ids: bool = False) -> Bytes:
-    """Return values as bytes, shape (edges, bytes of a value); `ids` become int64."""
-    part = np.ascontiguousarray(values, np.int64 if ids else None)
-    width = part.dtype.itemsize * int(np.prod(part.shape[1:], dtype=np.int64))
-    return part.reshape(-1).view(np.uint8).reshape(part.shape[0], width)
 
 
 @dataclass
@@ -105,11 +99,12 @@ def write_by_buckets(
         ]
         if any(file.done < file.nbytes for file in files):
             sort = _BucketSort(files, writer.path / folder / "scattered", csc, plan, relation.sizes, threads)
-            stack.enter_context(sort).run(edge_chunks(edges, values, plan.chunk))
+            stack.callback(sort.remove_scratch)
+            sort.run(edge_chunks(edges, values, plan.chunk))
 
 
 class _BucketSort:
-    """Fills the files of a relation; a context manager that removes the scratch files."""
+    """Fills the files of a relation."""
 
     def __init__(
         self, files: list[FileWriter], scratch: Path, csc: CscSizes, plan: BucketPlan, sizes: SortSizes, threads: int
@@ -346,9 +341,6 @@ class _BucketSort:
         self.entry += edges
         self.bar.update(edges)
 
-    def __enter__(self) -> _BucketSort:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def remove_scratch(self) -> None:
         for file in self.scratch_files:
             file.remove()

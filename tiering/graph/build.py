@@ -15,15 +15,16 @@ import numpy.typing as npt
 
 from tiering.artifacts.checksum import file_digests, file_state
 from tiering.artifacts.manifest import External, Relation, relation_key, valid_name
+from tiering.artifacts.reader import chunks
 from tiering.artifacts.storage import open_raw, storage_errors
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, TieringError
 from tiering.formats.dataset import Dataset, EdgeData, FeatureStream, NodeData, fingerprint
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph, relation_folder
+from tiering.formats.shape import value_bytes
 from tiering.graph.bucket_sort import write_by_buckets
-from tiering.graph.copy_lists import write_copied
-from tiering.graph.plan import SIZES, ImportPlan, RelationPlan, SortSizes, plan_import
+from tiering.graph.plan import SIZES, ImportPlan, RelationPlan, SortSizes, copied_entries, plan_import
 from tiering.graph.tasks import write_relation as write_by_tasks
 from tiering.memory import Budget, parse_memory
 from tiering.progress import progress
@@ -202,13 +203,42 @@ def _write_relation(
     folder = relation_folder(plan.edges.relation)
     if not writer.has(*(f"{folder}/{file}" for file in ("indptr", "indices", *plan.csc.values))):
         if plan.copied:
-            write_copied(writer, folder, plan)
+            _write_copied(writer, folder, plan)
         elif plan.tasks and carrier is not None:
             write_by_tasks(carrier.job(writer), writer, plan)
         elif plan.buckets is not None:
             write_by_buckets(writer, folder, plan, plan.buckets, threads)
     csc = plan.csc
     return {"src": source, "name": name, "dst": destination, "num_edges": csc.num_edges, "edge_data": list(csc.values)}
+
+
+def _write_copied(writer: ArtifactWriter, folder: str, relation: RelationPlan) -> None:
+    """Copy lists by destination front to back, checked; a killed run goes on from the first block that is missing.
+
+    An id out of range raises `ValueError`, which names the edge. Memory: `tiering.graph.plan.copy_memory`.
+    """
+    edges, count = relation.edges, relation.csc.num_edges
+    arrays = (relation.lists.indptr, edges.src, *relation.values())
+    with progress(count, "copy", "edge", scale=True) as bar:
+        for (name, dtype, shape), values in zip(relation.files(), arrays, strict=True):
+            with writer.file(f"{folder}/{name}", dtype, shape) as file:
+                if values is None:
+                    step = copied_entries(8)
+                    for first in range(0, count, step):
+                        file.append(np.arange(first, min(count, first + step)))
+                    continue
+                for first, end, (part,) in chunks([values], copied_entries(max(8, value_bytes(values)))):
+                    if name == "indices":
+                        _check_sources(part, first, relation.csc.num_src)
+                        bar.update(end - first)
+                    file.append(part.astype(dtype, copy=False))
+
+
+def _check_sources(ids: npt.NDArray[Any], first: int, count: int) -> None:
+    if int(ids.min()) < 0 or int(ids.max()) >= count:
+        edge = int(np.argmax((ids < 0) | (ids >= count)))
+        bounds = f"outside 0..{count - 1}" if count else "impossible: there are no nodes"
+        raise ValueError(f"edge {first + edge}: source id {int(ids[edge])} is {bounds}")
 
 
 @contextmanager

@@ -62,11 +62,13 @@ class CscSizes:
     read_bytes: int = 0  # bytes that an edge of a chunk takes while it arrives: what is read, twice, or is made for it
 
     @classmethod
-    def of(cls, edges: EdgeData, num_src: int, num_dst: int, values: Mapping[str, int]) -> CscSizes:
-        """Return the sizes of a relation of which the arrays `values` are kept."""
+    def of(cls, edges: EdgeData, shape: GraphShape) -> CscSizes:
+        """Return the sizes of a relation."""
+        source, _, destination = edges.relation
         read = buffer_bytes(edges.arrays, cached=True)
         read += sum(4 * array.dtype.itemsize for array in edges.arrays if not isinstance(array, np.ndarray))
-        return cls(int(edges.dst.shape[0]), num_src, num_dst, values, read)
+        values = next(sized.values for sized in shape.edges if sized.relation == edges.relation)
+        return cls(edges.num_edges, shape.num_nodes(source), shape.num_nodes(destination), values, read)
 
     @property
     def item_bytes(self) -> tuple[int, ...]:
@@ -170,11 +172,6 @@ def _clip(minimum: int, value: int, maximum: int) -> int:
     return max(minimum, min(value, maximum))
 
 
-def lists_by_destination(edges: EdgeData) -> bool:
-    """Return whether the edges come in the order of their destinations, as lists."""
-    return as_lists(edges.dst) is not None and as_lists(edges.src) is None
-
-
 def copy_memory(edges: EdgeData, csc: CscSizes) -> int:
     """Return the peak bytes of a copy: two chunks being read, one being converted, pieces of the file, the rest."""
     items = (8, *(value_bytes(array) for array in edges.data.values()))
@@ -194,13 +191,13 @@ class RelationPlan:
     edges: EdgeData
     csc: CscSizes
     sizes: SortSizes
-    buckets: BucketPlan | None  # ``None``: copied, or by tasks
+    buckets: BucketPlan | None = None  # ``None``: copied, or by tasks
     tasks: int = 0  # tasks side by side that convert it; 0: this process does
 
     @property
     def copied(self) -> bool:
         """Whether the edges come as lists by destination, which are what is to be written."""
-        return lists_by_destination(self.edges)
+        return as_lists(self.edges.dst) is not None and as_lists(self.edges.src) is None
 
     @property
     def edge_bytes(self) -> int:
@@ -256,17 +253,19 @@ class RelationPlan:
         ]
 
 
-def plan_relation(csc: CscSizes, edges: EdgeData, budget: Budget, sizes: SortSizes) -> RelationPlan:
-    """Decide how a relation is converted; raises `BudgetError` if there is too little memory."""
-    if lists_by_destination(edges):
-        budget.require(copy_memory(edges, csc), f"{relation_folder(edges.relation)}: copying its lists")
-        return RelationPlan(edges, csc, sizes, None)
+def _plan_here(relation: RelationPlan, budget: Budget) -> RelationPlan:
+    """Decide how this process converts a relation; raises `BudgetError` if there is too little memory."""
+    edges, csc, sizes = relation.edges, relation.csc, relation.sizes
+    folder = relation_folder(edges.relation)
+    if relation.copied:
+        budget.require(copy_memory(edges, csc), f"{folder}: copying its lists")
+        return relation
     plan = plan_buckets(csc, budget.left(), sizes)
     if plan is None:
         plan = _plan(csc, 0, sizes)
-        beside = f"{format_count(plan.chunk)} edges at a time and {len(csc.written)} files being written"
-        budget.require(plan.memory, f"{relation_folder(edges.relation)}: {beside}")
-    return RelationPlan(edges, csc, sizes, plan)
+        pieces = f"{format_count(plan.chunk)} edges at a time and {len(csc.written)} files being written"
+        budget.require(plan.memory, f"{folder}: {pieces}")
+    return replace(relation, buckets=plan)
 
 
 @dataclass(frozen=True)
@@ -328,16 +327,13 @@ def plan_import(
     With a `carrier` tasks convert large relations; those that are only copied stay with this process.
     """
     shape = GraphShape.of_dataset(dataset, edge_ids=edge_ids, path=out or Path())
-    cut = [_plan_tasks(edges, csc, sizes, carrier) for edges, csc in _relations(dataset, shape)]
+    cut = [_cut(RelationPlan(edges, CscSizes.of(edges, shape), sizes), carrier) for edges in dataset.edges]
     for plan in cut:
         if not plan.tasks:
             plan.edges.bring()
-    whole = [
-        plan if plan.tasks else replace(plan, csc=csc)
-        for plan, (_, csc) in zip(cut, _relations(dataset, shape), strict=True)
-    ]
-    budget = budget.expecting(max((minimum_memory(plan.csc, sizes) for plan in whole if not plan.tasks), default=0))
-    plans = tuple(plan if plan.tasks else plan_relation(plan.csc, plan.edges, budget, sizes) for plan in whole)
+    cut = [plan if plan.tasks else replace(plan, csc=CscSizes.of(plan.edges, shape)) for plan in cut]
+    budget = budget.expecting(max((minimum_memory(plan.csc, sizes) for plan in cut if not plan.tasks), default=0))
+    plans = tuple(plan if plan.tasks else _plan_here(plan, budget) for plan in cut)
     for name, node in dataset.nodes.items():
         if isinstance(node.features, FeatureStream):
             needed = node.features.memory + appending_memory(shape.tables[name].bytes)
@@ -347,10 +343,9 @@ def plan_import(
     return ImportPlan(dataset, replace(shape, edges=edges), plans, budget)
 
 
-def _plan_tasks(edges: EdgeData, csc: CscSizes, sizes: SortSizes, carrier: Carrier | None) -> RelationPlan:
-    """Return the plan of a relation with the tasks that it is cut into, if any."""
-    plan = RelationPlan(edges, csc, sizes, None)
-    nbytes = csc.num_edges * plan.edge_bytes
+def _cut(plan: RelationPlan, carrier: Carrier | None) -> RelationPlan:
+    """Return the plan with the tasks that it is cut into, if any."""
+    nbytes = plan.csc.num_edges * plan.edge_bytes
     if carrier is None or not nbytes or plan.copied or not carrier.cuts(nbytes):
         return plan
     return replace(plan, tasks=carrier.grid.parts(nbytes))
@@ -358,15 +353,6 @@ def _plan_tasks(edges: EdgeData, csc: CscSizes, sizes: SortSizes, carrier: Carri
 
 def least_memory(dataset: Dataset, *, sizes: SortSizes = SIZES) -> int:
     """Return the least memory of an import in bytes: offsets of a relation's lists, and its conversion."""
-    relations = _relations(dataset, GraphShape.of_dataset(dataset))
-    return max((max(minimum_memory(csc, sizes), 8 * (csc.num_dst + 1)) for _, csc in relations), default=0)
-
-
-def _relations(dataset: Dataset, shape: GraphShape) -> list[tuple[EdgeData, CscSizes]]:
-    """Return the edges of each relation, and the sizes that decide the memory of their conversion."""
-    relations = []
-    for edges, sized in zip(dataset.edges, shape.edges, strict=True):
-        source, _, destination = edges.relation
-        csc = CscSizes.of(edges, shape.num_nodes(source), shape.num_nodes(destination), sized.values)
-        relations.append((edges, csc))
-    return relations
+    shape = GraphShape.of_dataset(dataset)
+    relations = [CscSizes.of(edges, shape) for edges in dataset.edges]
+    return max((max(minimum_memory(csc, sizes), 8 * (csc.num_dst + 1)) for csc in relations), default=0)

@@ -23,7 +23,8 @@ from tiering.artifacts.direct_io import LINE, aligned_bytes
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.graph import relation_folder
-from tiering.graph.bucket_sort import Chunk, value_rows
+from tiering.formats.shape import value_rows
+from tiering.graph.bucket_sort import Chunk
 from tiering.graph.plan import BUCKETS, RelationPlan
 from tiering.run.files import JoinedFile, PartitionRange, join_step, make_files
 from tiering.run.grid import balanced_bounds, equal_bounds, run_shift
@@ -117,7 +118,7 @@ def scatter(context: TaskContext) -> None:
     values: list[npt.NDArray[np.uint8] | None] = []
     for key in params["values"]:
         array = _read(context, key) if key in params["sources"] else None
-        values.append(None if array is None else value_rows(array, ids=key == "edge_ids"))
+        values.append(None if array is None else value_rows(array, key == "edge_ids"))
     chunk = Chunk(params["bounds"][context.index], _read(context, "src"), _read(context, "dst"), values)
     by_thread = _count(context, chunk.dst)
     widths, edges = [int(native.scattered_bytes(params["num_src"])), *params["items"]], chunk.dst.shape[0]
