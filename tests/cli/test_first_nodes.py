@@ -19,8 +19,8 @@ from tiering.formats.order import Order
 from tiering.graph import build_graph
 from tiering.layout import RankedTable, parse_capacities, plan_tiers
 from tiering.memory import Budget
-from tiering.reorder import Sizes, order_nodes, read_first
-from tiering.reorder.rank import PIECE_BYTES, SORT_SPACE, THREAD_SPACE
+from tiering.reorder import Sizes, read_first
+from tiering.reorder.rank import PIECE_BYTES, SORT_SPACE, THREAD_SPACE, NodeOrders
 from tiering.scores import score_graph
 
 NODES = 40
@@ -89,17 +89,17 @@ def test_the_order_is_that_of_a_plain_sort_in_any_memory(data):
             ids = data.draw(st.lists(st.integers(0, count - 1), max_size=count, unique=True))
             if ids:
                 chosen[node_type] = np.array(ids, data.draw(st.sampled_from(["int32", "int64"])))
-        first = read_first(graph, chosen) if chosen else None
-        whole = order_nodes(graph, scores, 2, "1GiB", first=first)
+        first = read_first(graph, chosen) if chosen else {}
+        orders = NodeOrders(graph, scores, 2, Budget(1 << 30, "large"), first)
         small = Sizes(min_ranked=5, score_bins=4, scores=7)
         room = SORT_SPACE + THREAD_SPACE + small.score_piece + small.min_ranked * PIECE_BYTES + 40
-        pieces = order_nodes(graph, scores, 2, Budget(room, "small"), first=first, sizes=small)
+        in_pieces = NodeOrders(graph, scores, 2, Budget(room, "small"), first, small)
         for node_type in graph.node_types:
             wanted = expected_order(scores.values(node_type).tolist(), chosen.get(node_type, np.empty(0)).tolist())
-            assert whole[node_type].tolist() == wanted
-            assert sum(1 for _ in pieces.pieces(node_type)) > 3
-            assert pieces[node_type].tolist() == wanted
-            assert whole[node_type].dtype == pieces[node_type].dtype == np.int32
+            whole, pieces = list(orders.pieces(node_type)), list(in_pieces.pieces(node_type))
+            assert np.concatenate(whole).tolist() == np.concatenate(pieces).tolist() == wanted
+            assert len(pieces) > 3
+            assert {piece.dtype for piece in (*whole, *pieces)} == {np.dtype(np.int32)}
 
 
 def test_the_same_bytes_for_any_threads(scored, tmp_path):

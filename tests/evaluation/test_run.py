@@ -11,7 +11,7 @@ from tiering.evaluation import evaluate, named_scores
 from tiering.evaluation.run import unseen_epoch
 from tiering.formats.train_set import resolve_train
 from tiering.layout import parse_capacities
-from tiering.reorder import order_nodes, reorder_graph
+from tiering.reorder import reorder_graph
 from tiering.sampling import SamplingOptions
 from tiering.scores import score_graph
 
@@ -152,7 +152,7 @@ def test_published_hit_rates_on_cnr_2000(cnr):
 def test_a_reordered_graph_makes_the_same_accesses(cnr, tmp_path):
     graph, found = cnr
     degree = score_graph(graph, "degree", tmp_path / "degree")
-    image = reorder_graph(graph, degree, order_nodes(graph, degree), tmp_path / "reordered")
+    image = reorder_graph(graph, degree, tmp_path / "reordered")
     train = image.old_to_new()[resolve_train(graph, "1%")["node"]]
     again = evaluate(image, {"degree": degree}, [10, 10, 10], batch_size=256, train=train, shares=found.shares)
     assert again.hit_rates["degree"] == found.hit_rates["degree"]

@@ -20,7 +20,7 @@ from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
 from tiering.graph import build_graph
 from tiering.memory import own_memory
-from tiering.reorder import Sizes, order_nodes, reorder_graph
+from tiering.reorder import Sizes, reorder_graph
 from tiering.reorder.arrays import NodeWindows
 from tiering.reorder.rows import RowSizes
 
@@ -41,8 +41,7 @@ def small_blocks(monkeypatch):
 def reordered(graph: Graph, scores: Scores, out: Path, left: int, threads: int = 1, *, features: bool = False) -> Graph:
     """Reorder in small pieces."""
     budget = Leaves(left, "test")
-    order = order_nodes(graph, scores, threads, budget, sizes=SMALL)
-    return reorder_graph(graph, scores, order, out, features=features, threads=threads, memory=budget, sizes=SMALL)
+    return reorder_graph(graph, scores, out, features=features, threads=threads, memory=budget, sizes=SMALL)
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -111,12 +110,12 @@ def test_too_little_memory(tmp_path):
     graph, scores = big_graph(tmp_path, 1_000_000, 18)
     with pytest.raises(BudgetError, match=r"ranking nodes of type 'node' in pieces need .* give --memory \d+MiB"):
         pipeline.reorder_graph(graph, scores, tmp_path / "out", memory=own_memory() + 4 * MIB)
-    order = {"node": np.random.default_rng(0).permutation(1 << 18)}
+    sizes = Sizes(scores=1 << 12, min_ranked=1 << 12)
     with pytest.raises(BudgetError, match=r"262,144 columns, 262,144 sources, .* give --memory \d+MiB") as told:
-        reorder_graph(graph, scores, order, tmp_path / "out", memory=own_memory() + 10 * MIB)
+        reorder_graph(graph, scores, tmp_path / "out", memory=own_memory() + 18 * MIB, sizes=sizes)
     enough = int(str(told.value).split("--memory ")[1].split("MiB")[0])
     assert enough * MIB - own_memory() < 28 * MIB
-    done = reorder_graph(graph, scores, order, tmp_path / "out", memory=f"{enough + 8}MiB")
+    done = reorder_graph(graph, scores, tmp_path / "out", memory=f"{enough + 8}MiB", sizes=sizes)
     assert done.num_edges() == 1_000_000
 
 

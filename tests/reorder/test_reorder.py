@@ -14,10 +14,9 @@ from toy_datasets import chain, toy_dataset, tree_bytes
 import tiering
 from tiering import pipeline
 from tiering.errors import InputError, MissingError
-from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.graph import Graph
 from tiering.graph import build_graph
-from tiering.reorder import order_nodes, reorder_graph
+from tiering.reorder import check_scores
 
 
 @pytest.mark.slow
@@ -77,22 +76,6 @@ def test_same_bytes_for_any_number_of_threads(tmp_path):
     assert trees[0] == trees[1] == trees[2]
 
 
-@pytest.mark.parametrize(
-    ("entries", "message"),
-    [([0, 1, 1], "id 2 is missing"), ([0, 3, 1], "id 2 is missing"), ([2, -1, 1], "id 0 is missing"),
-     ([1, 0], r"expected 3 ids, found \(2,\)")],
-)  # fmt: skip
-def test_an_order_that_is_no_permutation_is_refused(tmp_path, entries, message):
-    data = Dataset(
-        "data", "npy", {"node": NodeData(3)}, [EdgeData(("node", "to", "node"), np.array([0, 1]), np.array([1, 2]))]
-    )
-    graph = build_graph(data, tmp_path / "graph")
-    scores = pipeline.score_graph(graph, tmp_path / "scores", "degree")
-    with pytest.raises(InputError, match=f"order of node type 'node': .*{message}"):
-        reorder_graph(graph, scores, {"node": np.array(entries)}, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_reordered_graph_is_refused(tmp_path):
     _, scores, reordered = chain(toy_dataset(tmp_path / "data", 3), tmp_path)
     with pytest.raises(InputError, match="reordered already"):
@@ -125,6 +108,6 @@ def test_scores_of_another_graph_are_refused(tmp_path):
     again = build_graph(toy_dataset(tmp_path / "data3", 1).dataset, tmp_path / "three", edge_ids=True)
     scores = pipeline.score_graph(first, tmp_path / "scores", "degree")
     with pytest.raises(InputError, match=r"expected scores of the .* nodes of type"):
-        order_nodes(second, scores)
+        check_scores(second, scores)
     with pytest.raises(InputError, match=r"computed on another graph than .*three"):
-        order_nodes(again, scores)
+        check_scores(again, scores)

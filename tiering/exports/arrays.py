@@ -31,7 +31,7 @@ from tiering.memory import Budget
 from tiering.plan import StageEstimate, StepEstimate, base_memory
 from tiering.reorder.adjacency import OldRelation, write_relation
 from tiering.reorder.arrays import NodeWindows
-from tiering.reorder.plan import expected_memory, relabelling_steps
+from tiering.reorder.plan import ReorderPlan, expected_memory
 from tiering.reorder.rows import PermutedRows, RowSizes, minimum_memory, plan_rows
 from tiering.reorder.sizes import SIZES
 
@@ -178,7 +178,7 @@ class ExportPlan:
         }
         stored, how, memory, scratch = shape.edge_bytes(edges), "copied", COPY_MEMORY, 0
         if self._restored:
-            steps = relabelling_steps(edges, shape, self._budget, self._threads)
+            steps = ReorderPlan(shape, self._budget, self._threads).relation(edges)
             how, scratch, memory = "relabelled", stored, max(memory, *(step.memory for step in steps))
         read = round(stored * edges.uncached)
         self._add_step(begin, relation_key(relation), how, memory, read, scratch, edges.num_edges, "edge")

@@ -274,10 +274,9 @@ def reorder_graph(
     with run.carrier(base, known) as carrier:
         if carrier is None:
             reorder.require_memory(budget, shape, features, threads, chosen or ())
-        order = reorder.order_nodes(base, known, threads, budget, first=chosen)
         return reorder.reorder_graph(
-            base, known, order, out, first=chosen, features=features, threads=threads, memory=budget,
-            force=run.force, carrier=carrier,
+            base, known, out, first=chosen, features=features, threads=threads, memory=budget, force=run.force,
+            carrier=carrier,
         )  # fmt: skip
 
 

@@ -3,16 +3,7 @@
 from tiering.reorder.first import first_digests, read_first
 from tiering.reorder.graph import reorder_graph
 from tiering.reorder.plan import plan_reorder, require_memory
-from tiering.reorder.rank import check_scores, order_nodes
+from tiering.reorder.rank import check_scores
 from tiering.reorder.sizes import Sizes
 
-__all__ = [
-    "Sizes",
-    "check_scores",
-    "first_digests",
-    "order_nodes",
-    "plan_reorder",
-    "read_first",
-    "reorder_graph",
-    "require_memory",
-]
+__all__ = ["Sizes", "check_scores", "first_digests", "plan_reorder", "read_first", "reorder_graph", "require_memory"]

@@ -24,10 +24,10 @@ from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.reader import chunks
 from tiering.artifacts.storage import open_raw
 from tiering.artifacts.writer import DirectoryWriter
-from tiering.formats.shape import value_bytes
+from tiering.formats.shape import value_bytes, value_rows
 from tiering.memory import Budget
 from tiering.progress import progress
-from tiering.reorder.arrays import AnyArray, Bytes, NodeWindows, in_memory, memory_of, rows
+from tiering.reorder.arrays import AnyArray, Bytes, NodeWindows, in_memory, memory_of
 from tiering.reorder.sizes import SIZES, Sizes
 from tiering.units import format_count
 
@@ -225,8 +225,7 @@ class _Entries:
                         part, first, old.indptr, self._places, old.src_old_to_new.shape[0], *at, self._threads
                     )
                 else:
-                    own = rows(np.ascontiguousarray(part))
-                    native.place_values(own, first, old.indptr, self._places, *at, self._threads)
+                    native.place_values(value_rows(part), first, old.indptr, self._places, *at, self._threads)
                 bar.update(end - first)
 
     def _rename(self, window: Bytes) -> None:

@@ -14,6 +14,7 @@ from tiering.artifacts.direct_io import aligned_bytes
 from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.reader import chunks
 from tiering.artifacts.storage import open_raw
+from tiering.formats.shape import value_rows
 from tiering.memory import Budget
 from tiering.reorder.sizes import Sizes
 
@@ -34,11 +35,6 @@ def in_memory(array: AnyArray, sizes: Sizes) -> AnyArray:
 def memory_of(array: AnyArray | None) -> int:
     """Return the bytes of memory that an array takes; none if it is mapped."""
     return 0 if array is None or isinstance(array, np.memmap) else array.nbytes
-
-
-def rows(array: AnyArray) -> Bytes:
-    """Return an array as rows of bytes, uint8 of shape (n, row_bytes)."""
-    return array.reshape(array.shape[0], -1).view(np.uint8)
 
 
 @dataclass(frozen=True)
@@ -68,7 +64,7 @@ class NodeWindows:
 
     def permuted(self, file: FileWriter, source: AnyArray, old_to_new: AnyArray) -> None:
         """Write `source` in rank order; `old_to_new` is the rank of each of its rows."""
-        whole = rows(source)
+        whole = value_rows(source)
 
         def fill(first: int, window: Bytes) -> None:
             for _, (part, ranks) in self._pieces([whole, old_to_new], whole.shape[1]):
@@ -77,16 +73,12 @@ class NodeWindows:
         self._make(file, whole.shape[1], fill)
 
     def inverse(self, file: FileWriter, order: AnyArray) -> AnyArray | None:
-        """Write the inverse of a permutation; return it if it was made at once. `ValueError`: it is none."""
+        """Write the inverse of a permutation; return it if it was made at once."""
 
         def fill(first: int, window: Bytes) -> None:
-            inverse = window.reshape(-1).view(order.dtype)
-            inverse[:] = -1
             for begin, (ids,) in self._pieces([order], order.itemsize):
                 ranks = np.arange(begin, begin + ids.size, dtype=order.dtype)
-                native.scatter_rows(rows(ranks), ids, first, window, self.threads)
-            if inverse.min() < 0:
-                raise ValueError(f"id {first + int(np.argmax(inverse < 0))} is missing")
+                native.scatter_rows(value_rows(ranks), ids, first, window, self.threads)
 
         whole = self._make(file, order.itemsize, fill)
         return None if whole is None else whole.view(order.dtype)
@@ -100,7 +92,7 @@ class NodeWindows:
             for _, (ends, places) in self._pieces([indptr[1:], old_to_new], 8):
                 degrees = np.diff(ends, prepend=last)
                 last = int(ends[-1])
-                native.scatter_rows(rows(degrees), places, first - 1, window, self.threads)
+                native.scatter_rows(value_rows(degrees), places, first - 1, window, self.threads)
             if first:
                 sums[0] += open_raw(file.path, np.dtype(np.int64), indptr.shape)[first - 1]
             np.cumsum(sums, out=sums)

@@ -8,16 +8,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tiering.artifacts.file_writer import appending_memory
-from tiering.artifacts.manifest import Relation
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError
 from tiering.formats.feature_rows import checked_tables, table_states
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.graph_checks import graph_errors
+from tiering.formats.order import FIRST
 from tiering.formats.scores import Scores
 from tiering.formats.user_arrays import UserArray
 from tiering.memory import Budget, parse_memory
@@ -26,10 +24,11 @@ from tiering.reorder.adjacency import OldRelation, write_relation
 from tiering.reorder.arrays import NodeWindows
 from tiering.reorder.first import first_digests
 from tiering.reorder.nodes import RankMaps, write_nodes, write_order
+from tiering.reorder.plan import Step, reorder_steps
+from tiering.reorder.rank import NodeOrders
 from tiering.reorder.rows import PermutedRows
-from tiering.reorder.rows.tasks import tables_task_bytes, write_tables
+from tiering.reorder.rows.tasks import write_tables
 from tiering.reorder.sizes import SIZES, Sizes
-from tiering.reorder.tasks.relabel import task_bytes
 from tiering.reorder.tasks.relabel import write_relation as write_by_tasks
 from tiering.run.carrier import Carrier
 from tiering.units import parse_threads
@@ -39,7 +38,6 @@ from tiering.version import __version__
 def reorder_graph(
     graph: Graph,
     scores: Scores,
-    new_to_old: Mapping[str, np.ndarray[Any, Any]],
     out: str | os.PathLike[str],
     *,
     first: Mapping[str, UserArray] | None = None,
@@ -61,13 +59,11 @@ def reorder_graph(
         A graph in original ids.
     scores
         Scores of `graph`; stored by rank with the order, for whoever places rows later.
-    new_to_old
-        Original id of each rank per node type, such as `tiering.reorder.order_nodes` gives. Each is asked for once.
     out
         Directory to create.
     first
-        Nodes that `new_to_old` begins with though their score is not the highest: `tiering.reorder.read_first`. In a
-        layout they come before all other rows of all types.
+        Nodes that come before all others, whatever their score: `tiering.reorder.read_first`. In a layout they come
+        before all other rows of all types.
     features
         Also write the feature tables in rank order. Otherwise they stay as the graph has them, in original order:
         the layout permutes rows while it places them.
@@ -84,7 +80,7 @@ def reorder_graph(
     Raises
     ------
     InputError
-        If the graph is reordered already, an order is no permutation, or a feature file changed since the import.
+        If the graph is reordered already, or a feature file changed since the import.
     FormatError
         If the graph is damaged: an offset or an id is out of range.
     BudgetError
@@ -96,36 +92,43 @@ def reorder_graph(
     once where all of it does (`RelabelSizes.in_memory`: 4 bytes per edge, 8 per destination node, 4 per source node);
     the same for each array of edge data and of the nodes. Feature rows come into order as `tiering.reorder.rows` says.
     """
-    windows = NodeWindows(parse_memory(memory), sizes, parse_threads(threads))
+    windows, first = NodeWindows(parse_memory(memory), sizes, parse_threads(threads)), first or {}
     if graph.order is not None:
         raise InputError(
             f"{graph.path}: this graph is reordered already; reorder the graph it was made from "
             "(its digest is in the provenance)"
         )
     tables = checked_tables(graph) if features else {}
-    inputs = {"graph": graph.digest, "scores": scores.digest, **first_digests(first or {})}
-    counts = {node_type: array.values.size for node_type, array in (first or {}).items()}
+    inputs = {"graph": graph.digest, "scores": scores.digest, **first_digests(first)}
     provenance: dict[str, Any] = {"stage": "reorder", "options": {"features": features}, "inputs": inputs}
     identity = {**provenance, "inputs": {**inputs, **table_states(tables)}, "package": __version__}
-    with ArtifactWriter(out, "graph", force=force, identity=identity, reads=(graph, scores)) as writer:
-        maps = write_order(writer, graph, scores, new_to_old, counts, windows, provenance, carrier)
-        with progress(graph.num_edges(), "reorder", "edge", scale=True) as bar:
-            for relation in graph.relations:
-                with graph_errors(graph, relation):
-                    _write_relation(writer, graph, relation, maps, windows, carrier)
-                bar.update(graph.num_edges(relation))
-        for node_type in graph.node_types:
-            maps[node_type].inverse = None  # its memory is for rows now
-            write_nodes(writer, graph, node_type, maps[node_type], windows)
-        if features and tables:
-            part = writer.part("features", "features")
-            if carrier is not None and carrier.cuts(tables_task_bytes(tables)):
-                write_tables(carrier.job(part), part, graph, tables, str(writer.path / "order"))
+    orders = NodeOrders(graph, scores, windows.threads, windows.budget, first, sizes)
+    with (
+        ArtifactWriter(out, "graph", force=force, identity=identity, reads=(graph, scores)) as writer,
+        progress(graph.num_edges(), "reorder", "edge", scale=True) as bar,
+    ):
+        order, maps = writer.part("order", "order"), dict[str, RankMaps]()
+        for step in reorder_steps(graph, tables, first, carrier):
+            if step.kind == "order":
+                maps[step.key] = write_order(order, orders, step.key, windows, step.carrier)
+                if len(maps) == len(graph.node_types):
+                    _commit_order(order, orders, provenance)
+            elif step.kind == "relation":
+                with graph_errors(graph, step.key):
+                    _write_relation(writer, graph, step, maps, windows)
+                bar.update(graph.num_edges(step.key))
+            elif step.kind == "nodes":
+                maps[step.key].ranks = maps[step.key].old_to_new  # the memory of the inverse is for rows now
+                write_nodes(writer, graph, step.key, maps[step.key], windows)
             else:
-                _write_features(part, tables, maps, windows, writer.path / "scratch")
-            made = {t: table.entry(row_order="rank", offset=0, file=f"tables/{t}") for t, table in tables.items()}
-            part.commit({"tables": made}, provenance)
-        elif graph.features is not None:
+                part = writer.part("features", "features")
+                if step.carrier is not None:
+                    write_tables(step.carrier.job(part), part, graph, tables, str(order.path))
+                else:
+                    _write_features(part, tables, maps, windows, writer.path / "scratch")
+                made = {t: table.entry(row_order="rank", offset=0, file=f"tables/{t}") for t, table in tables.items()}
+                part.commit({"tables": made}, provenance)
+        if not tables and graph.features is not None:
             writer.adopt(graph.features, "features")
         if (names := graph.part("names")) is not None:
             writer.adopt(names, "names")  # by original id, as before
@@ -133,21 +136,24 @@ def reorder_graph(
     return Graph.open(writer.out)
 
 
+def _commit_order(part: ArtifactWriter, orders: NodeOrders, provenance: dict[str, Any]) -> None:
+    body = {"graph_digest": orders.graph.digest, "node_types": list(orders.graph.node_types)}
+    if orders.first:
+        first = {node_type: array.values.size for node_type, array in orders.first.items()}
+        part.commit({**body, FIRST: first}, provenance, requires=(FIRST,))
+    else:
+        part.commit(body, provenance)
+
+
 def _write_relation(
-    writer: ArtifactWriter,
-    graph: Graph,
-    relation: Relation,
-    maps: Mapping[str, RankMaps],
-    windows: NodeWindows,
-    carrier: Carrier | None,
+    writer: ArtifactWriter, graph: Graph, step: Step, maps: Mapping[str, RankMaps], windows: NodeWindows
 ) -> None:
-    folder, names = relation_folder(relation), ("indptr", "indices", *graph.edge_data(relation))
-    if carrier is not None and graph.num_edges(relation) and carrier.cuts(task_bytes(graph, relation)):
-        if not writer.has(*(f"{folder}/{name}" for name in names)):
-            write_by_tasks(carrier.job(writer), writer, graph, relation, str(writer.path / "order"))
-        return
-    places = maps[relation[2]].random(), maps[relation[0]].random()
-    write_relation(writer, folder, OldRelation(*graph.csc(relation), graph.edge_data(relation), *places), windows)
+    folder, data = relation_folder(step.key), graph.edge_data(step.key)
+    if step.carrier is None:
+        ranks = maps[step.key[2]].ranks, maps[step.key[0]].ranks
+        write_relation(writer, folder, OldRelation(*graph.csc(step.key), data, *ranks), windows)
+    elif not writer.has(*(f"{folder}/{name}" for name in ("indptr", "indices", *data))):
+        write_by_tasks(step.carrier.job(writer), writer, graph, step.key, str(writer.path / "order"))
 
 
 def _write_features(
@@ -172,14 +178,9 @@ def _write_features(
             start = file.done // table.row_bytes
             bar.update(start * table.row_bytes)
             with PermutedRows(
-                table, order.new_to_old, order.old_to_new, budget=rows_budget(windows.budget, table),
+                table, order.new_to_old, order.old_to_new, budget=windows.budget.without(appending_memory(table.bytes)),
                 scratch=scratch, threads=windows.threads, sizes=windows.sizes.rows,
             ) as rows:  # fmt: skip
                 for first, chunk in rows.chunks(start, table.rows):
                     file.append(chunk, first * table.row_bytes)
                     bar.update(chunk.nbytes)
-
-
-def rows_budget(budget: Budget, table: FeatureTable) -> Budget:
-    """Return the budget of a table's rows, without the memory of the file that they are appended to."""
-    return budget.without(appending_memory(table.bytes))

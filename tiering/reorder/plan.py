@@ -1,20 +1,21 @@
-"""The plan of a reorder: the decisions of its parts, as steps with memory and disk."""
+"""The plan of a reorder: its steps, which of them tasks take, and what each takes of memory and disk."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.artifacts.file_writer import appending_memory
 from tiering.artifacts.manifest import relation_key
-from tiering.formats.shape import EdgeShape, GraphShape
+from tiering.formats.features import FeatureTable
+from tiering.formats.shape import EdgeShape, GraphShape, SizedGraph
 from tiering.memory import Budget
 from tiering.plan import StageEstimate, StepEstimate, base_memory
 from tiering.reorder.adjacency import RelabelSizes
 from tiering.reorder.arrays import NodeWindows
-from tiering.reorder.graph import rows_budget
 from tiering.reorder.nodes import inverse_kept
 from tiering.reorder.rank import nodes_per_run, sort_bytes
 from tiering.reorder.rows import minimum_memory, plan_rows
@@ -23,7 +24,36 @@ from tiering.reorder.sizes import SIZES
 from tiering.reorder.tasks.order import NODE_BYTES
 from tiering.reorder.tasks.relabel import task_bytes
 from tiering.run.carrier import Carrier
-from tiering.run.grid import Grid
+
+
+class Step(NamedTuple):
+    """One step of a reorder: ``order`` or ``nodes`` of a node type, a ``relation``, or the ``features``."""
+
+    kind: str
+    key: Any = ""
+    nbytes: int = 0  # memory of a task that took all of it
+    carrier: Carrier | None = None  # cuts it into tasks; ``None``: this process takes it
+
+
+def reorder_steps(
+    graph: SizedGraph, tables: Mapping[str, FeatureTable], first: Collection[str], carrier: Carrier | None
+) -> Iterator[Step]:
+    """Yield the steps of a reorder in the order in which they run, for the run and for the dry run.
+
+    `tables`: those written again. `first`: node types of which the user puts some nodes first; no tasks rank them.
+    """
+
+    def cut(kind: str, key: Any, nbytes: int) -> Step:
+        return Step(kind, key, nbytes, carrier if carrier is not None and nbytes and carrier.cuts(nbytes) else None)
+
+    for name in graph.node_types:
+        yield cut("order", name, 0 if name in first else graph.num_nodes(name) * NODE_BYTES)
+    for relation in graph.relations:
+        yield cut("relation", relation, task_bytes(graph, relation) if graph.num_edges(relation) else 0)
+    for name in graph.node_types:
+        yield Step("nodes", name)
+    if tables:
+        yield cut("features", "", tables_task_bytes(tables))
 
 
 def plan_reorder(
@@ -38,36 +68,14 @@ def plan_reorder(
 ) -> StageEstimate:
     """Return the plan of a reorder; `uncached` is the share of the scores that the page cache does not hold.
 
-    `first`: node types of which the user puts some nodes first. A `carrier` runs large steps as tasks.
-
     Memory: both maps of a type while they are made; per relation `RelabelSizes.in_memory`, or what the budget leaves;
     for arrays of the nodes a window, and for features (if they are written again) that of `tiering.reorder.rows`.
     """
-    plan = _Plan(shape, budget, threads, uncached, first)
     if carrier is None:
         require_memory(budget, shape, features, threads, first)
-    cut = [n for n in shape.node_types if n not in first and _cuts(carrier, shape.num_nodes(n) * NODE_BYTES)]
-    steps = [plan.ranking(name) for name in shape.node_types if name not in cut]
-    for name in shape.node_types:
-        if carrier is not None and name in cut:
-            steps.append(plan.order_by_tasks(name, carrier.grid))
-        else:
-            steps += plan.order(name)
-    for edges in shape.edges:
-        nbytes = task_bytes(shape, edges.relation) if edges.num_edges else 0
-        if carrier is not None and carrier.cuts(nbytes):
-            steps.append(plan.relation_by_tasks(edges, carrier.grid))
-        else:
-            steps += plan.relation(edges)
-    for name in shape.node_types:
-        steps += plan.node_arrays(name)
-    left = shape.graph_bytes() + shape.order_bytes()
-    if features:
-        if carrier is not None and carrier.cuts(tables_task_bytes(shape.tables)):
-            steps.append(plan.features_by_tasks(carrier.grid))
-        else:
-            steps += plan.features()
-        left += sum(table.bytes for table in shape.tables.values())
+    plan, tables = ReorderPlan(shape, budget, threads, uncached, first), shape.tables if features else {}
+    steps = [estimate for step in reorder_steps(shape, tables, first, carrier) for estimate in plan.estimates(step)]
+    left = shape.graph_bytes() + shape.order_bytes() + sum(table.bytes for table in tables.values())
     return StageEstimate("reorder", out, tuple(steps), {out: left}, base_memory(budget), threads=threads)
 
 
@@ -98,26 +106,49 @@ def _relabel_sizes(edges: EdgeShape, shape: GraphShape) -> RelabelSizes:
     return RelabelSizes(edges.num_edges, shape.num_nodes(source), shape.num_nodes(destination), items)
 
 
-def _cuts(carrier: Carrier | None, nbytes: int) -> bool:
-    return carrier is not None and carrier.cuts(nbytes)
-
-
 def _in_words(windows: int) -> str:
     return "in memory" if windows <= 1 else f"{windows} windows"
 
 
-def relabelling_steps(edges: EdgeShape, shape: GraphShape, budget: Budget, threads: int) -> Iterator[StepEstimate]:
-    """Yield the steps of `tiering.reorder.adjacency.write_relation` for a relation whose orders are mapped."""
-    return _Plan(shape, budget, threads, 0.0, ()).relation(edges)
-
-
 @dataclass(frozen=True)
-class _Plan:
+class ReorderPlan:
+    """The estimates of the steps of a reorder."""
+
     shape: GraphShape
     budget: Budget
     threads: int
-    uncached: float
-    first: Collection[str]
+    uncached: float = 0.0
+    first: Collection[str] = ()
+
+    def estimates(self, step: Step) -> Iterator[StepEstimate]:
+        """Yield what the plan says of a step: the parts that this process takes one by one, or its tasks."""
+        if step.carrier is not None:
+            parts = step.carrier.grid.parts(step.nbytes)
+            how, memory = f"{parts} tasks", -(-step.nbytes // parts)
+            yield replace(self._whole(step), how=how, memory=memory)
+        elif step.kind == "order":
+            yield from self._order(step.key)
+        elif step.kind == "relation":
+            yield from self.relation(next(edges for edges in self.shape.edges if edges.relation == step.key))
+        elif step.kind == "nodes":
+            yield from self._node_arrays(step.key)
+        else:
+            yield from self._features()
+
+    def _whole(self, step: Step) -> StepEstimate:
+        """Return the bytes that the tasks of a step read and write."""
+        shape = self.shape
+        if step.kind == "order":
+            count = shape.num_nodes(step.key)
+            read, written = round(8 * count * self.uncached), 2 * self._map_bytes(step.key) + 8 * count
+            return StepEstimate(f"order of {step.key}", "", 0, read, written, 0, count, "node")
+        if step.kind == "relation":
+            edges = next(edges for edges in shape.edges if edges.relation == step.key)
+            written = shape.edge_bytes(edges)
+            read = round(written * edges.uncached)
+            return StepEstimate(relation_key(step.key), "", 0, read, written, 0, edges.num_edges, "edge")
+        nbytes, rows = (sum(getattr(table, name) for table in shape.tables.values()) for name in ("bytes", "rows"))
+        return StepEstimate("features", "", 0, nbytes, nbytes, 0, rows, "row")
 
     def _map_bytes(self, node_type: str) -> int:
         """Return the bytes of one direction of an order."""
@@ -131,22 +162,17 @@ class _Plan:
     def _windows(self, nbytes: int) -> NodeWindows:
         return NodeWindows(self.budget.without(nbytes), SIZES, self.threads)
 
-    def ranking(self, node_type: str) -> StepEstimate:
-        """Return the nodes by score."""
-        count = self.shape.num_nodes(node_type)
+    def _order(self, node_type: str) -> Iterator[StepEstimate]:
+        """Yield the nodes by score, the order with its inverse, and the score by rank."""
+        count, one = self.shape.num_nodes(node_type), self._map_bytes(node_type)
         marked = count if node_type in self.first else 0
         memory, passes, how = marked + sort_bytes(count, self.threads), 2, "in memory"
         if (together := nodes_per_run(node_type, count, self.threads, self.budget.without(marked))) < count:
             pieces = -(-count // together)
             memory, passes, how = self.budget.left(), 2 + pieces, f"{pieces} pieces"
-        return StepEstimate(
-            f"rank {node_type}", how, memory, round(passes * 8 * count * self.uncached), 0, 0, count, "node"
-        )
-
-    def order(self, node_type: str) -> Iterator[StepEstimate]:
-        """Yield the steps of the order, its inverse, and the score by rank."""
-        count, one = self.shape.num_nodes(node_type), self._map_bytes(node_type)
-        whole = node_type not in self.first and nodes_per_run(node_type, count, self.threads, self.budget) >= count
+        read = round(passes * 8 * count * self.uncached)
+        yield StepEstimate(f"rank {node_type}", how, memory, read, 0, 0, count, "node")
+        whole = not marked and together >= count
         windows = self._windows(one if whole else 0)  # whole: in memory, not read back
         number, block = windows.count(one), SIZES.block
         memory = (one if whole else min(SIZES.node_piece, 4 * one)) + min(one, max(block, windows.room))
@@ -154,7 +180,7 @@ class _Plan:
         yield StepEstimate(f"order of {node_type}", _in_words(number), memory, read, 2 * one, 0, count, "node")
         yield self._array(f"score of {node_type}", node_type, 8 * count, self._inverse(node_type), self.uncached)
 
-    def node_arrays(self, node_type: str) -> Iterator[StepEstimate]:
+    def _node_arrays(self, node_type: str) -> Iterator[StepEstimate]:
         """Yield the arrays that run along the nodes, and splits."""
         for name, nbytes in sorted(self.shape.nodes[node_type].arrays.items()):
             if name.startswith("split-"):
@@ -200,38 +226,12 @@ class _Plan:
         read = round(count * written * uncached) + again
         return StepEstimate(name, _in_words(count), memory, read, written, 0, count * sizes.num_edges, "edge")
 
-    def features(self) -> Iterator[StepEstimate]:
+    def _features(self) -> Iterator[StepEstimate]:
         """Yield the feature tables in rank order, written in pieces in the background."""
         for name, table in self.shape.tables.items():
-            rows = plan_rows(table, False, rows_budget(self.budget, table))
+            rows = plan_rows(table, False, self.budget.without(appending_memory(table.bytes)))
             memory = rows.memory + appending_memory(table.bytes)
             yield StepEstimate(
                 f"features of {name}", rows.how, memory, rows.disk_read(table), table.bytes, rows.bytes_scratch,
                 table.rows, "row",
             )  # fmt: skip
-
-    def order_by_tasks(self, node_type: str, grid: Grid) -> StepEstimate:
-        """Return the step of an order, its inverse and its scores by rank, in tasks."""
-        count, nbytes = self.shape.num_nodes(node_type), self.shape.num_nodes(node_type) * NODE_BYTES
-        written = 2 * self._map_bytes(node_type) + 8 * count
-        return _task_step(
-            f"order of {node_type}", nbytes, grid, round(8 * count * self.uncached), written, count, "node"
-        )
-
-    def relation_by_tasks(self, edges: EdgeShape, grid: Grid) -> StepEstimate:
-        """Return the step of a relation's lists, in tasks."""
-        sizes, nbytes = _relabel_sizes(edges, self.shape), task_bytes(self.shape, edges.relation)
-        written = sizes.parts()[1] + edges.num_edges * (sizes.id_bytes + sum(sizes.item_bytes))
-        read = round(written * edges.uncached)
-        return _task_step(relation_key(edges.relation), nbytes, grid, read, written, edges.num_edges, "edge")
-
-    def features_by_tasks(self, grid: Grid) -> StepEstimate:
-        """Return the step of all feature tables, in tasks."""
-        nbytes, rows = (sum(getattr(table, name) for table in self.shape.tables.values()) for name in ("bytes", "rows"))
-        return _task_step("features", tables_task_bytes(self.shape.tables), grid, nbytes, nbytes, rows, "row")
-
-
-def _task_step(name: str, nbytes: int, grid: Grid, read: int, written: int, amount: int, unit: str) -> StepEstimate:
-    """Return a step that one task would do in `nbytes` of memory, cut by a grid."""
-    parts = grid.parts(nbytes)
-    return StepEstimate(name, f"{parts} tasks", -(-nbytes // parts), read, written, 0, amount, unit)

@@ -16,10 +16,9 @@ from tiering.errors import InputError, TieringError
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
 from tiering.formats.user_arrays import UserArray
-from tiering.memory import Budget, parse_memory
+from tiering.memory import Budget
 from tiering.reorder.first import first_mask, pieces
 from tiering.reorder.sizes import SIZES, Sizes
-from tiering.units import parse_threads
 
 Ids = npt.NDArray[Any]
 Keys = npt.NDArray[np.uint64]
@@ -34,24 +33,6 @@ NODES_PER_THREAD, LARGE = 1 << 20, 1 << 19
 """Least nodes of a thread of the sort, and nodes of the largest bucket that one thread sorts."""
 PIECE_BYTES = 104
 """Bytes of a node of a piece: score and id, these twice in the sort, a bucket, this piece's result, the last one's."""
-
-
-def order_nodes(
-    graph: Graph,
-    scores: Scores,
-    threads: int | str | None = None,
-    memory: str | int | Budget | None = None,
-    *,
-    first: Mapping[str, UserArray] | None = None,
-    sizes: Sizes = SIZES,
-) -> NodeOrders:
-    """Rank the nodes of every type: ``new_to_old``, original id of each rank, int32 below 2^31 nodes, else int64.
-
-    The nodes `first` (`tiering.reorder.read_first`) come first, in their order, all others by score.
-    Each is computed when it is asked for, and not kept. Asked for whole, it takes `sort_bytes` of memory.
-    """
-    check_scores(graph, scores)
-    return NodeOrders(graph, scores, parse_threads(threads), parse_memory(memory), first or {}, sizes)
 
 
 def sort_bytes(num_nodes: int, threads: int) -> int:
@@ -77,20 +58,15 @@ def nodes_per_run(node_type: str, num_nodes: int, threads: int, budget: Budget, 
 
 
 @dataclass(frozen=True)
-class NodeOrders(Mapping[str, Ids]):
-    """Orders by falling score, computed one by one."""
+class NodeOrders:
+    """Orders of node types: the original id of each rank, nodes put first, all others by score."""
 
     graph: Graph
     scores: Scores
     threads: int
     budget: Budget
-    first: Mapping[str, UserArray] = field(default_factory=dict)  # nodes that come first, by node type
+    first: Mapping[str, UserArray] = field(default_factory=dict)
     sizes: Sizes = SIZES
-
-    def __getitem__(self, node_type: str) -> Ids:
-        if node_type not in self.graph.node_types:
-            raise KeyError(node_type)
-        return np.concatenate(list(self.pieces(node_type)))
 
     def pieces(self, node_type: str) -> Iterator[Ids]:
         """Yield the order in one piece, or in as many as ranking within the budget takes, after the nodes put first."""
@@ -119,12 +95,6 @@ class NodeOrders(Mapping[str, Ids]):
             raise InputError(
                 f"{self.scores.path}: scores of node type {node_type!r}: {error}; score the graph again"
             ) from error
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.graph.node_types)
-
-    def __len__(self) -> int:
-        return len(self.graph.node_types)
 
 
 def check_scores(graph: Graph, scores: Scores) -> None:

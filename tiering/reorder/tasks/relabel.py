@@ -24,8 +24,7 @@ from tiering.artifacts.document import open_manifest
 from tiering.artifacts.manifest import Relation, id_bytes
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.graph import Graph, relation_folder
-from tiering.formats.shape import SizedGraph, value_bytes
-from tiering.reorder.arrays import rows
+from tiering.formats.shape import SizedGraph, value_bytes, value_rows
 from tiering.run.files import JoinedFile, PartitionRange, join_step, make_files
 from tiering.run.grid import balanced_bounds, equal_bounds, run_shift
 from tiering.run.job import Job
@@ -165,7 +164,7 @@ def _place(
     """Copy entries from `at` on of lists to the lists' places; `num_src`: entries are ids of so many sources."""
     target = out.reshape(-1).view(np.uint8)
     if values.size and num_src is None:
-        native.place_values(rows(values), at, indptr, places, 0, 0, starts, target, threads)
+        native.place_values(value_rows(values), at, indptr, places, 0, 0, starts, target, threads)
     elif values.size and num_src is not None:
         native.place_indices(values, at, indptr, places, num_src, 0, 0, starts, target, threads)
 
