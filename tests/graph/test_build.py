@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy_datasets import Toy, toy_dataset, tree_bytes
+from toy_datasets import Toy, toy_dataset
 
 import tiering
-from tiering.errors import ExistsError, InputError
+from tiering.errors import InputError
 from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.graph import Graph
 from tiering.graph import build_graph
@@ -59,15 +59,6 @@ def _check_nodes(graph: Graph, toy: Toy) -> None:
             assert table is None
 
 
-def test_same_bytes_for_any_number_of_threads(tmp_path):
-    toy = toy_dataset(tmp_path / "data", 5, max_edges=2000)
-    trees = []
-    for threads in (1, 2, 7):
-        build_graph(toy.dataset, tmp_path / str(threads), edge_ids=True, threads=threads)
-        trees.append(tree_bytes(tmp_path / str(threads)))
-    assert trees[0] == trees[1] == trees[2]
-
-
 def test_edge_ids_of_the_dataset_are_kept(tmp_path):
     dataset = _pair([0, 1, 0], [1, 0, 0])
     dataset.edges[0].edge_ids = np.array([70, 80, 90])
@@ -87,38 +78,30 @@ def test_ids_out_of_range_name_file_edge_and_bound(tmp_path, src, dst, side):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_refuses_what_does_not_fit(tmp_path):
-    def refused(dataset: Dataset, message: str) -> None:
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda edges, node: setattr(edges, "dst", np.array([1, 1])), "as many sources as destinations"),
+        (lambda edges, node: setattr(edges, "src", np.array([0.5])), "int32 or int64, found float64"),
+        (lambda edges, node: edges.data.update(weight=np.zeros(2)), "expected 1 values of weight"),
+        (lambda edges, node: setattr(node, "labels", np.zeros(3, np.int64)), "2 nodes, but 3 rows of labels"),
+        (lambda edges, node: node.splits.update(train=np.array([0, 2])), r"'train'.*0\.\.1, found 2 at position 1"),
+    ],
+)
+def test_refuses_what_does_not_fit(tmp_path, change, message):
+    dataset = _pair([0], [1])
+    change(dataset.edges[0], dataset.nodes["node"])
+    with pytest.raises(InputError, match=message):
+        build_graph(dataset, tmp_path / "graph")
+
+
+def test_refuses_names(tmp_path):
+    twice, bad = _pair([0], [1]), _pair([0], [1])
+    twice.edges.append(twice.edges[0])
+    bad.nodes["bad__name"] = NodeData(1)
+    for dataset, message in ((twice, "occurs twice"), (bad, "bad__name")):
         with pytest.raises(InputError, match=message):
             build_graph(dataset, tmp_path / "graph")
-
-    dataset = _pair([0], [1, 1])
-    refused(dataset, "as many sources as destinations")
-    dataset = _pair([0], [1])
-    dataset.edges[0].src = np.array([0.5])
-    refused(dataset, "int32 or int64, found float64")
-    dataset = _pair([0], [1])
-    dataset.edges.append(dataset.edges[0])
-    refused(dataset, "occurs twice")
-    dataset = _pair([0], [1])
-    dataset.nodes["bad__name"] = NodeData(1)
-    refused(dataset, "bad__name")
-    dataset = _pair([0], [1])
-    dataset.nodes["node"].labels = np.zeros(3, np.int64)
-    refused(dataset, "2 nodes, but 3 rows of labels")
-    dataset = _pair([0], [1])
-    dataset.nodes["node"].splits["train"] = np.array([0, 2])
-    refused(dataset, r"split 'train'.*0\.\.1, found 2 at position 1")
-    dataset = _pair([0], [1])
-    dataset.edges[0].data["weight"] = np.zeros(2)
-    refused(dataset, "expected 1 values of weight")
-
-
-def test_an_existing_output_needs_force(tmp_path):
-    build_graph(_pair([0], [1]), tmp_path / "graph")
-    with pytest.raises(ExistsError, match="--force"):
-        build_graph(_pair([0], [1]), tmp_path / "graph")
-    assert build_graph(_pair([0, 1], [1, 1]), tmp_path / "graph", force=True).num_edges() == 2
 
 
 def test_edges_between_no_nodes_are_refused(tmp_path):

@@ -19,7 +19,7 @@ from tiering.artifacts.reader import chunks
 from tiering.artifacts.storage import open_raw, storage_errors
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, TieringError
-from tiering.formats.dataset import Dataset, EdgeData, FeatureStream, NodeData, fingerprint
+from tiering.formats.dataset import ColumnIds, Dataset, EdgeData, FeatureStream, NodeData, fingerprint
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.shape import value_bytes
@@ -47,40 +47,18 @@ def build_graph(
     sizes: SortSizes = SIZES,
     carrier: Carrier | None = None,
 ) -> Graph:
-    """Write `dataset` as a graph artifact, and open it.
+    """Write `dataset` as a graph artifact, and open it; the same bytes for any threads, memory, sizes and tasks.
 
-    Duplicate edges, self loops and isolated nodes stay as the dataset has them. Inside a column the edges keep the
-    order of the input. Features are referred to, not copied, unless
-    they come as a stream. The result is the same bytes for any number of threads,
-    memory and sizes.
+    Duplicate edges, self loops and isolated nodes stay as the dataset has them; inside a column the edges keep the
+    order of the input. Features are referred to, not copied, unless they come as a stream; with `checksum_features`
+    their files are read whole, and a checksum of each block recorded. `edge_ids` keeps the position of each edge in
+    the input as edge data, unless the dataset brings ids of its own. `options` and `seed` are for the record.
 
-    Parameters
-    ----------
-    dataset
-        Opened dataset; its arrays may be memory maps of any stride.
-    memory
-        What to stay within, such as ``8GiB``, ``50%`` or ``auto``; some 70 to 110 MiB suffice for any relation.
-    checksum_features
-        Read the feature files whole, and record a checksum of each block; else 64 samples of each file.
-    edge_ids
-        Keep the position of each edge in the input as edge data ``edge_ids`` (8 bytes per edge). A dataset that
-        brings edge ids of its own keeps those in any case.
-    carrier
-        Runs the conversion of large relations as tasks, to the same bytes.
-    options, seed
-        Of the import and of a random split that it made, for the record; JSON types.
-
-    Raises
-    ------
-    InputError
-        If names, shapes, dtypes or ids do not fit; says which file, relation, edge and id.
-    BudgetError
-        If a relation does not fit.
-
-    Notes
-    -----
     Cost: a relation is read once, edge data included, and what memory has no room for goes by way of the disk
-    (`tiering.graph.bucket_sort`), relation by relation. Lists by destination are copied, in little memory.
+    (`tiering.graph.bucket_sort`), relation by relation; 70 to 110 MiB suffice for any. Lists by destination are copied.
+
+    `InputError`: names, shapes, dtypes or ids do not fit; says which file, relation, edge and id. `BudgetError`: a
+    relation does not fit.
     """
     budget, workers = parse_memory(memory), parse_threads(threads)
     _check_dataset(dataset)
@@ -203,7 +181,7 @@ def _write_relation(
     folder = relation_folder(plan.edges.relation)
     if not writer.has(*(f"{folder}/{file}" for file in ("indptr", "indices", *plan.csc.values))):
         if plan.copied:
-            _write_copied(writer, folder, plan)
+            _write_copied(writer, folder, plan, plan.copied)
         elif plan.tasks and carrier is not None:
             write_by_tasks(carrier.job(writer), writer, plan)
         elif plan.buckets is not None:
@@ -212,13 +190,13 @@ def _write_relation(
     return {"src": source, "name": name, "dst": destination, "num_edges": csc.num_edges, "edge_data": list(csc.values)}
 
 
-def _write_copied(writer: ArtifactWriter, folder: str, relation: RelationPlan) -> None:
+def _write_copied(writer: ArtifactWriter, folder: str, relation: RelationPlan, lists: ColumnIds) -> None:
     """Copy lists by destination front to back, checked; a killed run goes on from the first block that is missing.
 
     An id out of range raises `ValueError`, which names the edge. Memory: `tiering.graph.plan.copy_memory`.
     """
     edges, count = relation.edges, relation.csc.num_edges
-    arrays = (relation.lists.indptr, edges.src, *relation.values())
+    arrays = (lists.indptr, edges.src, *relation.values())
     with progress(count, "copy", "edge", scale=True) as bar:
         for (name, dtype, shape), values in zip(relation.files(), arrays, strict=True):
             with writer.file(f"{folder}/{name}", dtype, shape) as file:

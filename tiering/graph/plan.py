@@ -15,7 +15,6 @@ from tiering.artifacts.direct_io import LINE, padded
 from tiering.artifacts.file_writer import PIECE_BYTES, appending_memory
 from tiering.artifacts.manifest import id_bytes, relation_key
 from tiering.artifacts.reader import buffer_bytes, bytes_on_disk, uncached_bytes
-from tiering.errors import InternalError
 from tiering.formats.dataset import ColumnIds, Dataset, EdgeData, FeatureStream, as_lists
 from tiering.formats.graph import relation_folder
 from tiering.formats.shape import GraphShape, value_bytes
@@ -195,9 +194,9 @@ class RelationPlan:
     tasks: int = 0  # tasks side by side that convert it; 0: this process does
 
     @property
-    def copied(self) -> bool:
-        """Whether the edges come as lists by destination, which are what is to be written."""
-        return as_lists(self.edges.dst) is not None and as_lists(self.edges.src) is None
+    def copied(self) -> ColumnIds | None:
+        """Lists by destination, which are what is to be written; ``None``: the edges come otherwise."""
+        return None if as_lists(self.edges.src) else as_lists(self.edges.dst)
 
     @property
     def edge_bytes(self) -> int:
@@ -205,14 +204,6 @@ class RelationPlan:
         read = sum(array.dtype.itemsize for array in (self.edges.src, self.edges.dst)) + sum(self.csc.item_bytes)
         scattered = sum(self.csc.parts)
         return max(read + scattered, 2 * scattered)  # a chunk; a range with its lists
-
-    @property
-    def lists(self) -> ColumnIds:
-        """Sizes of edges that come as adjacency lists, by destination or by source."""
-        lists = as_lists(self.edges.dst) or as_lists(self.edges.src)
-        if lists is None:
-            raise InternalError(f"{self.edges.where}: the edges come as pairs, not as lists")
-        return lists
 
     def values(self) -> list[npt.NDArray[Any] | None]:
         """Return the arrays along the edges, as they are named in `CscSizes.values`; ``None``: the edges' numbers."""
@@ -239,7 +230,8 @@ class RelationPlan:
             memory = -(-csc.num_edges // self.tasks) * self.edge_bytes
             return [StepEstimate(name, f"{self.tasks} tasks", memory, read, *rest)]
         if plan is None:
-            read = sum(map(uncached_bytes, [self.lists.indptr, *self.edges.arrays]))
+            indptr = [self.copied.indptr] if self.copied else []
+            read = sum(map(uncached_bytes, [*indptr, *self.edges.arrays]))
             return [StepEstimate(name, "copied", copy_memory(self.edges, csc), read, *rest)]
         if not plan.bytes_scratch:
             return [StepEstimate(name, "in memory", plan.memory, read, *rest)]

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.direct_io import aligned_bytes
@@ -144,29 +143,6 @@ def _write_indptr(
     return open_raw(writer.path / name, np.dtype(np.int64), old.indptr.shape)
 
 
-@dataclass(frozen=True)
-class _Window:
-    """Blocks of a file whose entries lie column after column, as entries and columns."""
-
-    begin: int  # first byte of the blocks
-    stop: int
-    first: int  # first entry that has a byte in the window
-    end: int
-    columns: range  # columns with entries in the window; the first and the last may reach beyond it
-
-    @classmethod
-    def of(cls, file: FileWriter, blocks: range, item: int, indptr: npt.NDArray[np.int64]) -> _Window:
-        """Open the window of some blocks, entries of `item` bytes each; column c begins at ``indptr[c]``."""
-        begin, stop = file.span(blocks.start)[0], file.span(blocks.stop - 1)[1]
-        first, end = begin // item, -(-stop // item)
-        low = int(np.searchsorted(indptr, first, "right")) - 1
-        return cls(begin, stop, first, end, range(low, int(np.searchsorted(indptr, end, "left"))))
-
-    def memory(self, item: int, *, starts: bool) -> int:
-        """Return the bytes of its entries and, with `starts`, of those of its columns."""
-        return (self.end - self.first) * item + (8 * len(self.columns) if starts else 0)
-
-
 class _Entries:
     """Writes a file whose entries lie in the order of the new columns: `values` by edge, or the sources."""
 
@@ -189,22 +165,29 @@ class _Entries:
         for blocks in self._file.missing_ranges(lambda blocks: self._memory(blocks) <= self._room):
             self._write_window(blocks)
 
-    def _write_window(self, blocks: range) -> None:
-        file, item = self._file, self._item
-        window = _Window.of(file, blocks, item, self._indptr)
-        out = aligned_bytes((window.end - window.first) * item)
-        desc = f"{file.path.name} {blocks.start + 1}-{blocks.stop} of {file.num_blocks}"
-        for column, starts in self._starts(window.columns, self._room - out.size):
-            self._place((window.first, column, starts, out), desc)
-            del starts  # before the next are made
-        if self._values is None:
-            self._rename(out)
-        file.write(blocks.start, out[window.begin - window.first * item : window.stop - window.first * item])
+    def _span(self, blocks: range) -> tuple[int, int, range]:
+        """Return the first entry that has a byte in the blocks, the end, and the columns that have entries there."""
+        first = self._file.span(blocks.start)[0] // self._item
+        end = -(-self._file.span(blocks.stop - 1)[1] // self._item)
+        low = int(np.searchsorted(self._indptr, first, "right")) - 1
+        return first, end, range(low, int(np.searchsorted(self._indptr, end, "left")))
 
     def _memory(self, blocks: range) -> int:
         """Return the bytes of a window, and of the starts of its columns unless all are in memory."""
-        window = _Window.of(self._file, blocks, self._item, self._indptr)
-        return window.memory(self._item, starts=isinstance(self._indptr, np.memmap))
+        first, end, columns = self._span(blocks)
+        return (end - first) * self._item + (8 * len(columns) if isinstance(self._indptr, np.memmap) else 0)
+
+    def _write_window(self, blocks: range) -> None:
+        file, (first, end, columns) = self._file, self._span(blocks)
+        out = aligned_bytes((end - first) * self._item)
+        desc = f"{file.path.name} {blocks.start + 1}-{blocks.stop} of {file.num_blocks}"
+        for column, starts in self._starts(columns, self._room - out.size):
+            self._place((first, column, starts, out), desc)
+            del starts  # before the next are made
+        if self._values is None:
+            self._rename(out)
+        begin, stop = (at - first * self._item for at in (file.span(blocks.start)[0], file.span(blocks.stop - 1)[1]))
+        file.write(blocks.start, out[begin:stop])
 
     def _starts(self, columns: range, room: int) -> Iterator[tuple[int, AnyArray]]:
         """Yield the first column and starts of the columns of a window, in parts if they do not fit the room."""

@@ -48,49 +48,19 @@ def reorder_graph(
     sizes: Sizes = SIZES,
     carrier: Carrier | None = None,
 ) -> Graph:
-    """Write `graph` with the nodes of each type renumbered by rank.
+    """Write `graph` with the nodes of each type renumbered by rank, the same bytes for any memory and tasks.
 
     The list of a column keeps its order and splits keep theirs, so that a sampler keyed by original ids draws the
-    same batches from both graphs.
+    same batches from both graphs. `scores` are stored by rank with the order. Nodes put `first`
+    (`tiering.reorder.read_first`) come before all others of their type. Without `features` the tables stay as the
+    graph has them, in original order: the layout permutes rows while it places them.
 
-    Parameters
-    ----------
-    graph
-        A graph in original ids.
-    scores
-        Scores of `graph`; stored by rank with the order, for whoever places rows later.
-    out
-        Directory to create.
-    first
-        Nodes that come before all others, whatever their score: `tiering.reorder.read_first`. In a layout they come
-        before all other rows of all types.
-    features
-        Also write the feature tables in rank order. Otherwise they stay as the graph has them, in original order:
-        the layout permutes rows while it places them.
-    memory
-        What to stay within, such as ``8GiB``, ``50%`` or ``auto``; the result is the same bytes for any.
-    threads, force
-        As in every stage.
-    sizes
-        How much is read, held and written at a time.
-    carrier
-        Writes large orders, relations and tables by tasks, to the same bytes; not orders of types with nodes put
-        `first`.
-
-    Raises
-    ------
-    InputError
-        If the graph is reordered already, or a feature file changed since the import.
-    FormatError
-        If the graph is damaged: an offset or an id is out of range.
-    BudgetError
-        If the memory is less than `tiering.reorder.adjacency.RelabelSizes.minimum` of a relation.
-
-    Notes
-    -----
     Cost: the entries of a relation are read front to back, once for each window of the result that fits the memory, so
     once where all of it does (`RelabelSizes.in_memory`: 4 bytes per edge, 8 per destination node, 4 per source node);
     the same for each array of edge data and of the nodes. Feature rows come into order as `tiering.reorder.rows` says.
+
+    `InputError`: the graph is reordered already, or a feature file changed since the import. `FormatError`: an offset
+    or an id is out of range. `BudgetError`: the memory is less than `RelabelSizes.minimum` of a relation.
     """
     windows, first = NodeWindows(parse_memory(memory), sizes, parse_threads(threads)), first or {}
     if graph.order is not None:

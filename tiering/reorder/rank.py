@@ -24,7 +24,7 @@ Ids = npt.NDArray[Any]
 Keys = npt.NDArray[np.uint64]
 Values = npt.NDArray[np.float64]
 
-_SIGN = np.uint64(1 << 63)
+_SIGN, _LAST_KEY = np.uint64(1 << 63), (1 << 64) - 1
 
 CHUNK_SCORES = 1 << 21  # scores read at a time, where all are ranked together
 SORT_SPACE, THREAD_SPACE = 4 << 20, 10 << 20
@@ -137,64 +137,44 @@ class ScoreRanges:
 
     def pieces(self) -> Iterator[Ids]:
         """Yield ids, one piece after the other; every node once. `ValueError` if a score is NaN."""
-        low, high = 1 << 64, 0
-        for first, scores in self._stream():
+        low, high = _LAST_KEY, 0
+        for ids, scores, keys in self._stream(0, _LAST_KEY):
             if np.isnan(scores).any():
-                raise ValueError(f"the score of node {first + int(np.argmax(np.isnan(scores)))} is NaN")
-            keys = descending_keys(scores)
+                raise ValueError(f"the score of node {ids[np.argmax(np.isnan(scores))]} is NaN")
             low, high = min(low, int(keys.min())), max(high, int(keys.max()))
         if self.scores.size:
-            yield from self._range(low, high + 1, self.scores.size)
+            yield from self._range(low, high, self.scores.size)
 
     def _range(self, low: int, high: int, count: int) -> Iterator[Ids]:
-        """Yield the ids of the nodes, `count` of them, whose key is in [low, high)."""
+        """Yield the ids of the nodes, `count` of them, whose key is in [low, high]."""
         if count <= self.piece:
-            yield self._sorted(low, high, count)
+            parts = [part[:2] for part in self._stream(low, high)]
+            ids, scores = (np.concatenate(column) for column in zip(*parts, strict=True))
+            del parts
+            yield ids[native.sort_by_score(scores, self.threads)]
             return
-        if high - low == 1:
-            yield from self._same(low)
+        if high == low:  # all have one score
+            yield from (ids for ids, _, _ in self._stream(low, high))
             return
         bins = self.sizes.score_bins
-        width = -(-(high - low) // bins)
+        width = (high - low) // bins + 1
         counts = np.zeros(bins, np.int64)
-        for _, scores in self._stream():
-            keys = descending_keys(scores)
-            keys = keys[self._inside(keys, low, high)] - np.uint64(low)
-            counts += np.bincount((keys // np.uint64(width)).astype(np.int64), minlength=bins)
+        for _, _, keys in self._stream(low, high):
+            counts += np.bincount(((keys - np.uint64(low)) // np.uint64(width)).astype(np.int64), minlength=bins)
         begin = end = nodes = 0  # bins, and their nodes, that come together
         for full in np.flatnonzero(counts).tolist():
             if nodes and nodes + counts[full] > self.piece:
-                yield from self._range(low + begin * width, low + end * width, nodes)
+                yield from self._range(low + begin * width, low + end * width - 1, nodes)
                 nodes = 0
             begin, end, nodes = begin if nodes else full, full + 1, nodes + int(counts[full])
-        yield from self._range(low + begin * width, min(high, low + end * width), nodes)
+        yield from self._range(low + begin * width, min(high, low + end * width - 1), nodes)
 
-    def _sorted(self, low: int, high: int, count: int) -> Ids:
-        ids, scores = np.empty(count, self._dtype()), np.empty(count)
-        done = 0
-        for first, part in self._stream():
-            inside = self._inside(descending_keys(part), low, high)
-            ids[done : done + inside.size] = inside + first
-            scores[done : done + inside.size] = part[inside]
-            done += inside.size
-        return ids[native.sort_by_score(scores, self.threads)]
-
-    def _same(self, key: int) -> Iterator[Ids]:
-        """Yield the ids of the nodes with one score."""
-        for first, part in self._stream():
-            yield (self._inside(descending_keys(part), key, key + 1) + first).astype(self._dtype())
-
-    def _dtype(self) -> np.dtype[Any]:
-        return np.dtype(f"i{id_bytes(self.scores.size)}")
-
-    def _stream(self) -> Iterator[tuple[int, Values]]:
+    def _stream(self, low: int, high: int) -> Iterator[tuple[Ids, Values, Keys]]:
+        """Yield ids, scores and keys of the nodes whose key is in [low, high], of a chunk at a time."""
         for first, _, (scores,) in chunks([self.scores], self.sizes.scores):
-            yield first, scores
-
-    @staticmethod
-    def _inside(keys: Keys, low: int, high: int) -> npt.NDArray[np.int64]:
-        """Return the places of the keys in [low, high)."""
-        return np.flatnonzero((keys >= np.uint64(low)) & (keys <= np.uint64(high - 1)))
+            keys = descending_keys(scores)
+            inside = np.flatnonzero((keys >= np.uint64(low)) & (keys <= np.uint64(high)))
+            yield (inside + first).astype(f"i{id_bytes(self.scores.size)}"), scores[inside], keys[inside]
 
 
 def descending_keys(scores: Values) -> Keys:

@@ -6,7 +6,7 @@ one file has of one range; partitions are numbered range by range, in it file by
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ class Striping:
     per_page: int  # items of a page; in memory tiers each row is a page
     per_row: int  # pieces of a row; 1 for a whole row
     first_page: int  # number of the first page: page p goes to file p mod `files`
-    bounds: tuple[int, ...]
+    bounds: Sequence[int]
     """Where ranges begin, and the last ends, in what is striped out, from 0 on. They begin with a page."""
 
     @classmethod
@@ -44,7 +44,7 @@ class Striping:
         groups = -(-(end - first) * per_row // together)
         cuts = equal_bounds(groups, min(groups, parts))
         bounds = [min(int(cut * together), (end - first) * per_row) for cut in cuts]
-        return cls(first, end, files, per_page, per_row, first_page, tuple(bounds))
+        return cls(first, end, files, per_page, per_row, first_page, bounds)
 
     @property
     def num_ranges(self) -> int:
@@ -66,11 +66,6 @@ class Striping:
     def most(self) -> int:
         """Items of the largest partition."""
         return max(self.counts, default=0)
-
-    @property
-    def place_bytes(self) -> int:
-        """Bytes of a place in a partition."""
-        return id_bytes(self.most)
 
     def _pages(self) -> Int64Array:
         """Return the number of the first page of each range."""
@@ -96,17 +91,7 @@ class Striping:
             numbers = starts[ranges * self.files + file] + page // self.files * self.per_page + slot
         order, counts = native.partition(numbers, starts, threads)
         places = numbers[order] - np.repeat(starts[:-1], counts)
-        return order, counts, places.astype(f"i{self.place_bytes}")
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON holds them."""
-        return {**vars(self), "bounds": list(self.bounds)}
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Striping:
-        """Return the object whose `to_json` gave `document`."""
-        known = {name: document[name] for name in cls.__dataclass_fields__}
-        return cls(**{**known, "bounds": tuple(document["bounds"])})
+        return order, counts, places.astype(f"i{id_bytes(self.most)}")
 
 
 def stripe_rows(context: TaskContext, striping: Striping, ranks: npt.NDArray[Any], rows: Bytes, stride: int) -> None:

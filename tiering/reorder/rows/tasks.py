@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import gcd
 from typing import Any
 
@@ -26,7 +27,6 @@ from tiering.artifacts.document import open_manifest
 from tiering.artifacts.file_writer import appending_memory
 from tiering.artifacts.manifest import relation_key
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.errors import InternalError
 from tiering.formats.features import EDGE_FEATURES, FeatureTable
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.layout import TIERS, SsdRows, TypeLayout, tier_file
@@ -144,12 +144,14 @@ class TablePlan:
 
     def params(self) -> dict[str, Any]:
         """Return the table's parameters for tasks, as JSON holds them."""
-        entry = self.entry
+        entry, partitions = self.entry, [striping.num_partitions for striping in self.striping.values()]
         return {
             "name": self.name, "rows_at": vars(self.rows), "order": self.order, "node_type": entry.node_type,
             "rows": entry.num_nodes, "row_bytes": entry.row_bytes, "chunks": self.chunks,
             "stride": entry.ssd_rows.stride, "page_bytes": self.page_bytes,
-            "striping": {tier: {**dealt.to_json(), "width": self.width(tier)} for tier, dealt in self.striping.items()},
+            "striping": {tier: vars(striping) for tier, striping in self.striping.items()},
+            "widths": {tier: self.width(tier) for tier in self.striping},
+            "before": dict(zip(self.striping, accumulate(partitions, initial=0), strict=False)),
         }  # fmt: skip
 
     def cut_step(self) -> Step:
@@ -215,7 +217,7 @@ def cut(context: TaskContext) -> None:
     else:
         ranks = open_manifest(params["order"]).read(f"nodes/{params['node_type']}/old_to_new", begin, end)
     for document in params["striping"].values():
-        stripe_rows(context, Striping.from_json(document), ranks, rows, params["stride"])
+        stripe_rows(context, Striping(**document), ranks, rows, params["stride"])
 
 
 def write(context: TaskContext) -> None:
@@ -224,38 +226,22 @@ def write(context: TaskContext) -> None:
     with output_file(context, own["folder"], own["name"], own["dtype"], own["shape"]) as file:
         for number in own["tables"]:
             table = context.params["tables"][number]
-            striping, before = _find_striping(table, own["tier"])
+            striping, before = Striping(**table["striping"][own["tier"]]), table["before"][own["tier"]]
             counts = striping.counts
             for part in range(own["number"], len(counts), striping.files):
                 rows = _gathered(context, table, before + part, counts[part], own["tier"])
                 if own["tier"] == "ssd":
                     stride = table["stride"] if striping.per_row == 1 else rows.shape[1]
                     rows = as_pages(rows, stride, striping.per_page, table["page_bytes"])
-                    context.write(sums=_hash_pages(rows))
+                    sums = native.page_hashes(rows.reshape(-1), rows.shape[1]) if rows.size else np.empty(0)
+                    context.write(sums=sums.astype("<u4", copy=False))
                 file.append(rows)
 
 
 def _gathered(context: TaskContext, table: Mapping[str, Any], part: int, count: int, tier: str) -> Bytes:
     """Return the rows of a partition from all chunks of a table, in its order."""
-    rows = np.empty((count, table["striping"][tier]["width"]), np.uint8)
+    rows = np.empty((count, table["widths"][tier]), np.uint8)
     for found in context.read_many(f"{table['name']}.cut", ((chunk, part) for chunk in range(table["chunks"]))):
         if found["row"].size:
             native.scatter_rows(found["row"], found["place"], 0, rows, context.threads)
     return rows
-
-
-def _hash_pages(pages: Bytes) -> npt.NDArray[np.uint32]:
-    if pages.size == 0:
-        return np.empty(0, "<u4")
-    return native.page_hashes(pages.reshape(-1), pages.shape[1]).astype("<u4", copy=False)
-
-
-def _find_striping(table: Mapping[str, Any], tier: str) -> tuple[Striping, int]:
-    """Return the striping of a tier, and the number of a chunk's partitions of the tiers before it."""
-    before = 0
-    for name, document in table["striping"].items():
-        striping = Striping.from_json(document)
-        if name == tier:
-            return striping, before
-        before += striping.num_partitions
-    raise InternalError(f"{table['name']}: no rows in tier {tier}")
