@@ -18,8 +18,8 @@ from tiering import pipeline
 from tiering.artifacts.atomic import OWNER
 from tiering.datasets.generated import generate
 from tiering.memory import own_memory
-from tiering.reorder.rows import RowSizes
 from tiering.reorder.rows import plan as plan_of_rows
+from tiering.reorder.sizes import Sizes
 
 MIB = 1 << 20
 BYTES_OFF = 2 * MIB
@@ -106,7 +106,7 @@ def test_memory_and_what_is_left(large, tmp_path, name, budget):
 def memory_of_a_stage(name: str, large: str, out: str, budget: int | None) -> tuple[int, int, int, dict[str, int]]:
     """Bytes taken and predicted beside the process, those predicted over the budget, and those left by directory."""
     if budget is not None:
-        plan_of_rows.SIZES = RowSizes(free=0)
+        plan_of_rows.SIZES = Sizes(free=0)
     predict, run = stage(name, Path(large), Path(out))
     with peaks.peak_memory() as peak:
         before = own_memory()

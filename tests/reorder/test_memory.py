@@ -22,14 +22,11 @@ from tiering.graph import build_graph
 from tiering.memory import own_memory
 from tiering.reorder import Sizes, reorder_graph
 from tiering.reorder.arrays import NodeWindows
-from tiering.reorder.rows import RowSizes
 
 MIB = 1 << 20
 
 
-SMALL = Sizes(
-    block=1024, entries=400, nodes=100, node_bytes=10, scores=12, min_ranked=20, rows=RowSizes(chunk=4096, free=0)
-)
+SMALL = Sizes(block=1024, entries=400, nodes=100, node_bytes=10, scores=12, min_ranked=20, chunk=4096, free=0)
 
 
 @pytest.fixture

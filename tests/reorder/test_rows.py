@@ -15,7 +15,8 @@ from toy_datasets import Leaves
 from tiering.errors import BudgetError
 from tiering.formats.features import FeatureTable
 from tiering.memory import Budget, own_memory, parse_memory
-from tiering.reorder.rows import PermutedRows, RowSizes, plan, plan_rows
+from tiering.reorder.rows import PermutedRows, plan, plan_rows
+from tiering.reorder.sizes import Sizes
 
 MIB = 1 << 20
 
@@ -36,8 +37,8 @@ def inverse(order):
     return found
 
 
-SMALL = RowSizes(chunk=4096, free=0)
-NO_CACHE = RowSizes(free=0)
+SMALL = Sizes(chunk=4096, free=0)
+NO_CACHE = Sizes(free=0)
 
 
 def tight(window: int) -> Leaves:
@@ -57,7 +58,7 @@ def test_every_strategy_gives_the_same_rows(rows, row_bytes, windows, cuts, mult
         table, content, order = make_table(folder, rows, row_bytes, offset, seed)
         bounds = sorted({0, rows, *(min(cut, rows) for cut in cuts)})
         room = -(-rows // windows) * row_bytes
-        for sizes, left in ((RowSizes(chunk=4096, free=1 << 60), 0), (SMALL, room)):
+        for sizes, left in ((Sizes(chunk=4096, free=1 << 60), 0), (SMALL, room)):
             budget = Leaves(left + plan.BUFFERS * max(4096, row_bytes), "test")
             options = {"budget": budget, "scratch": folder / "scratch", "threads": threads, "sizes": sizes}
             with PermutedRows(table, order, inverse(order), **options) as source:
@@ -114,7 +115,7 @@ def test_too_little_memory(tmp_path):
     table, _, order = make_table(tmp_path, 1000, 1000)
     with pytest.raises(BudgetError, match=r"rows of table, in chunks of .* need 256 MiB .* give --memory"):
         plan_rows(table, False, Budget(50 * MIB, "50MiB"), NO_CACHE)
-    for sizes, in_order in ((RowSizes(free=1 << 60), False), (NO_CACHE, True)):
+    for sizes, in_order in ((Sizes(free=1 << 60), False), (NO_CACHE, True)):
         with pytest.raises(BudgetError, match=r"rows of table, in chunks of .* need 1.\d+ MiB .* give --memory 10MiB"):
             plan_rows(table, in_order, Budget(MIB, "1MiB"), sizes)
     assert order.size

@@ -250,7 +250,7 @@ def _no_rings() -> None:
 def _small_rows() -> None:
     from tiering.reorder.rows import plan
 
-    plan.SIZES = plan.RowSizes(chunk=8192)
+    plan.SIZES = plan.Sizes(chunk=8192)
 
 
 def _windows() -> None:

@@ -31,9 +31,9 @@ from tiering.memory import Budget
 from tiering.plan import StageEstimate, StepEstimate, base_memory
 from tiering.reorder.adjacency import OldRelation, write_relation
 from tiering.reorder.arrays import NodeWindows
-from tiering.reorder.plan import ReorderPlan, expected_memory
-from tiering.reorder.rows import PermutedRows, RowSizes, minimum_memory, plan_rows
-from tiering.reorder.sizes import SIZES
+from tiering.reorder.plan import ReorderPlan
+from tiering.reorder.rows import PermutedRows, minimum_memory, plan_rows
+from tiering.reorder.sizes import SIZES, Sizes
 
 AnyArray = np.ndarray[Any, Any]
 RowTable: TypeAlias = FeatureTable | TierRows
@@ -138,7 +138,8 @@ class ExportPlan:
         return StageEstimate("export", out, steps, written, memory, threads=self._threads)
 
     def _least_memory(self, tables: dict[str, RowTable], shape: GraphShape) -> int:
-        needs = [COPY_MEMORY, expected_memory(shape, features=False) if self._restored else 0]
+        relabelled = ReorderPlan(shape, self._budget, self._threads).least_memory(features=False)
+        needs = [COPY_MEMORY, relabelled if self._restored else 0]
         for table in tables.values():
             ordered = self._is_ordered(table)
             permuted = minimum_memory(table, ordered, row_sizes(table)) + permuting_memory(table) + 2 * PIECE_BYTES
@@ -271,9 +272,9 @@ class ExportPlan:
         return entry
 
 
-def row_sizes(table: RowTable) -> RowSizes:
+def row_sizes(table: RowTable) -> Sizes:
     """Return the sizes of pieces in which rows are permuted: small tables need little memory."""
-    return RowSizes(chunk=max(1, min(_CHUNK_BYTES, table.bytes)))
+    return Sizes(chunk=max(1, min(_CHUNK_BYTES, table.bytes)))
 
 
 def streaming_memory(table: RowTable) -> int:

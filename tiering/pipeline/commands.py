@@ -262,18 +262,17 @@ def reorder_graph(
     if features and isinstance(base, Graph):
         checked_tables(base)
     budget, threads, shape = parse_memory(run.memory), parse_threads(run.threads), GraphShape.of(base)
-    chosen = None if first is None else reorder.read_first(base, first)
+    chosen = {} if first is None else reorder.read_first(base, first)
+    values = [] if known is None else [known.values(node_type) for node_type in base.node_types]
+    uncached = sum(map(uncached_bytes, values)) / max(1, sum(array.nbytes for array in values))
+    plan = reorder.ReorderPlan(shape, budget, threads, uncached, tuple(chosen))
     if run.dry_run:
-        values = [] if known is None else [known.values(node_type) for node_type in base.node_types]
-        uncached = sum(map(uncached_bytes, values)) / max(1, sum(array.nbytes for array in values))
-        plan = reorder.plan_reorder(
-            shape, run.path, budget, threads, features, uncached, tuple(chosen or ()), run.planner
-        )
         compared = (base.part("names"), None if features else base.features) if isinstance(base, Graph) else ()
-        return run.estimate(plan, *compared, shape=shape.reordered(run.path, features=features))  # type: ignore[no-any-return]
+        sizes = shape.reordered(run.path, features=features)
+        return run.estimate(plan.stage(run.path, features, run.planner), *compared, shape=sizes)  # type: ignore[no-any-return]
     with run.carrier(base, known) as carrier:
         if carrier is None:
-            reorder.require_memory(budget, shape, features, threads, chosen or ())
+            plan.require_memory(features)
         return reorder.reorder_graph(
             base, known, out, first=chosen, features=features, threads=threads, memory=budget, force=run.force,
             carrier=carrier,

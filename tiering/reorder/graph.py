@@ -10,7 +10,6 @@ from typing import Any
 
 from tiering.artifacts.file_writer import appending_memory
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.errors import InputError
 from tiering.formats.feature_rows import checked_tables, table_states
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph, relation_folder
@@ -22,10 +21,9 @@ from tiering.memory import Budget, parse_memory
 from tiering.progress import progress
 from tiering.reorder.adjacency import OldRelation, write_relation
 from tiering.reorder.arrays import NodeWindows
-from tiering.reorder.first import first_digests
 from tiering.reorder.nodes import RankMaps, write_nodes, write_order
 from tiering.reorder.plan import Step, reorder_steps
-from tiering.reorder.rank import NodeOrders
+from tiering.reorder.rank import NodeOrders, first_digests
 from tiering.reorder.rows import PermutedRows
 from tiering.reorder.rows.tasks import write_tables
 from tiering.reorder.sizes import SIZES, Sizes
@@ -45,7 +43,7 @@ def reorder_graph(
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
     force: bool = False,
-    sizes: Sizes = SIZES,
+    sizes: Sizes | None = None,
     carrier: Carrier | None = None,
 ) -> Graph:
     """Write `graph` with the nodes of each type renumbered by rank, the same bytes for any memory and tasks.
@@ -59,20 +57,15 @@ def reorder_graph(
     once where all of it does (`RelabelSizes.in_memory`: 4 bytes per edge, 8 per destination node, 4 per source node);
     the same for each array of edge data and of the nodes. Feature rows come into order as `tiering.reorder.rows` says.
 
-    `InputError`: the graph is reordered already, or a feature file changed since the import. `FormatError`: an offset
-    or an id is out of range. `BudgetError`: the memory is less than `RelabelSizes.minimum` of a relation.
+    `InputError`: a feature file changed since the import. `FormatError`: an offset or an id is out of range.
+    `BudgetError`: the memory is less than `RelabelSizes.minimum` of a relation.
     """
-    windows, first = NodeWindows(parse_memory(memory), sizes, parse_threads(threads)), first or {}
-    if graph.order is not None:
-        raise InputError(
-            f"{graph.path}: this graph is reordered already; reorder the graph it was made from "
-            "(its digest is in the provenance)"
-        )
+    windows, first = NodeWindows(parse_memory(memory), sizes or SIZES, parse_threads(threads)), first or {}
     tables = checked_tables(graph) if features else {}
     inputs = {"graph": graph.digest, "scores": scores.digest, **first_digests(first)}
     provenance: dict[str, Any] = {"stage": "reorder", "options": {"features": features}, "inputs": inputs}
     identity = {**provenance, "inputs": {**inputs, **table_states(tables)}, "package": __version__}
-    orders = NodeOrders(graph, scores, windows.threads, windows.budget, first, sizes)
+    orders = NodeOrders(graph, scores, windows.threads, windows.budget, first, windows.sizes)
     with (
         ArtifactWriter(out, "graph", force=force, identity=identity, reads=(graph, scores)) as writer,
         progress(graph.num_edges(), "reorder", "edge", scale=True) as bar,
@@ -95,7 +88,7 @@ def reorder_graph(
                 if step.carrier is not None:
                     write_tables(step.carrier.job(part), part, graph, tables, str(order.path))
                 else:
-                    _write_features(part, tables, maps, windows, writer.path / "scratch")
+                    _write_features(part, tables, maps, windows, writer.path / "scratch", sizes)
                 made = {t: table.entry(row_order="rank", offset=0, file=f"tables/{t}") for t, table in tables.items()}
                 part.commit({"tables": made}, provenance)
         if not tables and graph.features is not None:
@@ -132,6 +125,7 @@ def _write_features(
     maps: Mapping[str, RankMaps],
     windows: NodeWindows,
     scratch: Path,
+    sizes: Sizes | None,
 ) -> None:
     """Write the rows of every table in rank order, each once and in sequence.
 
@@ -149,7 +143,7 @@ def _write_features(
             bar.update(start * table.row_bytes)
             with PermutedRows(
                 table, order.new_to_old, order.old_to_new, budget=windows.budget.without(appending_memory(table.bytes)),
-                scratch=scratch, threads=windows.threads, sizes=windows.sizes.rows,
+                scratch=scratch, threads=windows.threads, sizes=sizes,
             ) as rows:  # fmt: skip
                 for first, chunk in rows.chunks(start, table.rows):
                     file.append(chunk, first * table.row_bytes)

@@ -56,69 +56,54 @@ def reorder_steps(
         yield cut("features", "", tables_task_bytes(tables))
 
 
-def plan_reorder(
-    shape: GraphShape,
-    out: Path,
-    budget: Budget,
-    threads: int,
-    features: bool = False,
-    uncached: float = 0.0,
-    first: Collection[str] = (),
-    carrier: Carrier | None = None,
-) -> StageEstimate:
-    """Return the plan of a reorder; `uncached` is the share of the scores that the page cache does not hold.
-
-    Memory: both maps of a type while they are made; per relation `RelabelSizes.in_memory`, or what the budget leaves;
-    for arrays of the nodes a window, and for features (if they are written again) that of `tiering.reorder.rows`.
-    """
-    if carrier is None:
-        require_memory(budget, shape, features, threads, first)
-    plan, tables = ReorderPlan(shape, budget, threads, uncached, first), shape.tables if features else {}
-    steps = [estimate for step in reorder_steps(shape, tables, first, carrier) for estimate in plan.estimates(step)]
-    left = shape.graph_bytes() + shape.order_bytes() + sum(table.bytes for table in tables.values())
-    return StageEstimate("reorder", out, tuple(steps), {out: left}, base_memory(budget), threads=threads)
-
-
-def expected_memory(shape: GraphShape, features: bool) -> int:
-    """Return the least bytes with which relations, rows, scores and other arrays of the nodes can be reordered."""
-    relations = [_relabel_sizes(edges, shape).minimum() for edges in shape.edges]
-    tables = shape.tables.values() if features else ()
-    rows = [minimum_memory(table, False) + appending_memory(table.bytes) for table in tables]
-    nodes = [max(8 * node.num_nodes, 0, *node.arrays.values()) for node in shape.nodes.values()]
-    arrays = [min(nbytes, SIZES.block) + min(SIZES.node_piece, 4 * nbytes) for nbytes in nodes]
-    return max([*relations, *rows, *arrays], default=0)
-
-
-def require_memory(
-    budget: Budget, shape: GraphShape, features: bool, threads: int, first: Collection[str] = ()
-) -> None:
-    """Raise `BudgetError` unless the memory suffices for every step of a reorder; arguments as of `plan_reorder`."""
-    budget = budget.expecting(expected_memory(shape, features))
-    for name in shape.node_types:
-        count = shape.num_nodes(name)
-        nodes_per_run(name, count, threads, budget.without(count if name in first else 0))
-    budget.require(budget.expected, "nodes, edges and rows, in pieces of 64 MiB,")
-
-
-def _relabel_sizes(edges: EdgeShape, shape: GraphShape) -> RelabelSizes:
-    source, _, destination = edges.relation
-    items = tuple(edges.values.values())
-    return RelabelSizes(edges.num_edges, shape.num_nodes(source), shape.num_nodes(destination), items)
-
-
 def _in_words(windows: int) -> str:
     return "in memory" if windows <= 1 else f"{windows} windows"
 
 
 @dataclass(frozen=True)
 class ReorderPlan:
-    """The estimates of the steps of a reorder."""
+    """What a reorder takes of memory and disk.
+
+    `uncached`: the share of the scores that the page cache does not hold. `first`: node types of which the user puts
+    some nodes first. Memory: both maps of a type while they are made; per relation `RelabelSizes.in_memory`, or what
+    the budget leaves; for arrays of the nodes a window, and for features that of `tiering.reorder.rows`.
+    """
 
     shape: GraphShape
     budget: Budget
     threads: int
     uncached: float = 0.0
     first: Collection[str] = ()
+
+    def stage(self, out: Path, features: bool, carrier: Carrier | None) -> StageEstimate:
+        """Return the steps for an artifact at `out`, which writes the feature tables again with `features`."""
+        if carrier is None:
+            self.require_memory(features)
+        shape, tables = self.shape, self.shape.tables if features else {}
+        steps = [made for step in reorder_steps(shape, tables, self.first, carrier) for made in self.estimates(step)]
+        left = shape.graph_bytes() + shape.order_bytes() + sum(table.bytes for table in tables.values())
+        return StageEstimate("reorder", out, tuple(steps), {out: left}, base_memory(self.budget), threads=self.threads)
+
+    def least_memory(self, features: bool) -> int:
+        """Return the least bytes with which relations, rows, scores and other arrays of the nodes can be reordered."""
+        relations = [self._sizes(edges).minimum() for edges in self.shape.edges]
+        tables = self.shape.tables.values() if features else ()
+        rows = [minimum_memory(table, False) + appending_memory(table.bytes) for table in tables]
+        nodes = [max(8 * node.num_nodes, 0, *node.arrays.values()) for node in self.shape.nodes.values()]
+        arrays = [min(nbytes, SIZES.block) + min(SIZES.node_piece, 4 * nbytes) for nbytes in nodes]
+        return max([*relations, *rows, *arrays], default=0)
+
+    def require_memory(self, features: bool) -> None:
+        """Raise `BudgetError` unless the memory suffices for every step of a reorder."""
+        budget = self.budget.expecting(self.least_memory(features))
+        for name, node in self.shape.nodes.items():
+            marked = node.num_nodes if name in self.first else 0
+            nodes_per_run(name, node.num_nodes, self.threads, budget.without(marked))
+        budget.require(budget.expected, "nodes, edges and rows, in pieces of 64 MiB,")
+
+    def _sizes(self, edges: EdgeShape) -> RelabelSizes:
+        source, destination = (self.shape.num_nodes(edges.relation[end]) for end in (0, 2))
+        return RelabelSizes(edges.num_edges, source, destination, tuple(edges.values.values()))
 
     def estimates(self, step: Step) -> Iterator[StepEstimate]:
         """Yield what the plan says of a step: the parts that this process takes one by one, or its tasks."""
@@ -198,7 +183,7 @@ class ReorderPlan:
 
     def relation(self, edges: EdgeShape) -> Iterator[StepEstimate]:
         """Yield offsets, then each file that runs along the entries by windows."""
-        sizes, name = _relabel_sizes(edges, self.shape), relation_key(edges.relation)
+        sizes, name = self._sizes(edges), relation_key(edges.relation)
         sizes.require(name, self.budget)
         _, offsets, _ = sizes.parts()
         inverse = self._inverse(edges.relation[2])

@@ -1,4 +1,4 @@
-"""Rank nodes by falling score, ties by original id: in memory, or a range of scores after the other."""
+"""Rank nodes: those that the user puts first, then by falling score, in memory or a range of scores after the other."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tiering.artifacts.reader import chunks
 from tiering.errors import InputError, TieringError
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
-from tiering.formats.user_arrays import UserArray
+from tiering.formats.shape import SizedGraph
+from tiering.formats.user_arrays import UserArray, UserValues, read_user_arrays
 from tiering.memory import Budget
-from tiering.reorder.first import first_mask, pieces
 from tiering.reorder.sizes import SIZES, Sizes
 
 Ids = npt.NDArray[Any]
@@ -26,6 +26,8 @@ Values = npt.NDArray[np.float64]
 
 _SIGN, _LAST_KEY = np.uint64(1 << 63), (1 << 64) - 1
 
+FIRST_OPTION = "--first"
+CHUNK_FIRST = 1 << 20  # ids of nodes put first that are read together
 CHUNK_SCORES = 1 << 21  # scores read at a time, where all are ranked together
 SORT_SPACE, THREAD_SPACE = 4 << 20, 10 << 20
 """Bytes that the sort holds in addition to nodes: buckets by their first bits; counts and lines of each thread."""
@@ -33,6 +35,47 @@ NODES_PER_THREAD, LARGE = 1 << 20, 1 << 19
 """Least nodes of a thread of the sort, and nodes of the largest bucket that one thread sorts."""
 PIECE_BYTES = 104
 """Bytes of a node of a piece: score and id, these twice in the sort, a bucket, this piece's result, the last one's."""
+
+
+def read_first(graph: SizedGraph, values: UserValues) -> dict[str, UserArray]:
+    """Return the nodes that come first, by node type; at least one of each type that is named.
+
+    `InputError` unless each is an original id, named once. Memory: a byte for each node of a type.
+    """
+    arrays = read_user_arrays(graph, values, "node ids", FIRST_OPTION, "iu")
+    for node_type, array in arrays.items():
+        if not array.values.size:
+            raise InputError(f"{array.where}: expected node ids, found none; leave {FIRST_OPTION} out")
+        _check_first(array, node_type, graph.num_nodes(node_type))
+    return {node_type: arrays[node_type] for node_type in graph.node_types if node_type in arrays}
+
+
+def first_digests(first: Mapping[str, UserArray]) -> dict[str, str]:
+    """Return a digest of the first nodes of each type, for the record."""
+    return {f"first of {node_type}": array.digest for node_type, array in first.items()}
+
+
+def _check_first(array: UserArray, node_type: str, count: int) -> None:
+    for first, _, (ids,) in chunks([array.values], CHUNK_FIRST):
+        wrong = np.flatnonzero((ids < 0) | (ids >= count))
+        if wrong.size:
+            bounds = f"original ids 0..{count - 1} of type {node_type!r}" if count else f"nodes of type {node_type!r}"
+            raise InputError(
+                f"{array.where}: expected {bounds}, found {ids[wrong[0]]} at position {first + wrong[0]}; correct it"
+            )
+    if int(np.count_nonzero(_first_mask(array, count))) != array.values.size:
+        ids, times = np.unique(array.values, return_counts=True)
+        raise InputError(
+            f"{array.where}: expected each node once, found {int(ids[np.argmax(times > 1)])} repeated; correct it"
+        )
+
+
+def _first_mask(array: UserArray, count: int) -> npt.NDArray[np.bool_]:
+    """Return a mask of the nodes that come first, shape (count,)."""
+    marked = np.zeros(count, bool)
+    for _, _, (ids,) in chunks([array.values], CHUNK_FIRST):
+        marked[ids] = True
+    return marked
 
 
 def sort_bytes(num_nodes: int, threads: int) -> int:
@@ -74,9 +117,10 @@ class NodeOrders:
         if first is None:
             yield from self._by_score(node_type, self.budget)
             return
-        yield from pieces(first, count)
+        for _, _, (ids,) in chunks([first.values], CHUNK_FIRST):
+            yield ids.astype(f"i{id_bytes(count)}")
         self.budget.require(count, f"marks of the nodes of type {node_type!r} that come first")
-        marked = first_mask(first, count)
+        marked = _first_mask(first, count)
         for ids in self._by_score(node_type, self.budget.without(count)):
             yield ids[~marked[ids]]
 

@@ -12,6 +12,6 @@ order, hundreds in flight, took seven times as long as a scatter with 512 bytes 
 """
 
 from tiering.reorder.rows.permute import PermutedRows
-from tiering.reorder.rows.plan import RowPlan, Rows, RowSizes, minimum_memory, plan_rows
+from tiering.reorder.rows.plan import RowPlan, minimum_memory, plan_rows
 
-__all__ = ["PermutedRows", "RowPlan", "RowSizes", "Rows", "minimum_memory", "plan_rows"]
+__all__ = ["PermutedRows", "RowPlan", "minimum_memory", "plan_rows"]

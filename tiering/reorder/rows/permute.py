@@ -30,7 +30,8 @@ from tiering.formats.feature_rows import map_rows
 from tiering.formats.features import FeatureTable
 from tiering.memory import Budget
 from tiering.progress import progress
-from tiering.reorder.rows.plan import RowPlan, Rows, RowSizes, plan_rows, segment_bytes
+from tiering.reorder.rows.plan import RowPlan, plan_rows, segment_bytes
+from tiering.reorder.sizes import Rows, Sizes
 
 Bytes = npt.NDArray[np.uint8]
 Ids = npt.NDArray[Any]
@@ -232,7 +233,7 @@ class PermutedRows:
         budget: Budget,
         scratch: Path,
         threads: int,
-        sizes: RowSizes | None = None,
+        sizes: Sizes | None = None,
         copies: int = 0,
     ) -> None:
         self.table, self._threads = table, threads

@@ -3,48 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from tiering.artifacts.direct_io import ALIGNMENT, LINE
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.reader import bytes_on_disk, uncached_bytes
-from tiering.formats.feature_rows import CHUNK_BYTES, RowStream, map_rows
+from tiering.formats.feature_rows import map_rows
 from tiering.formats.features import FeatureTable
-from tiering.memory import Budget, available_memory
+from tiering.memory import Budget
+from tiering.reorder.sizes import SIZES, Rows, Sizes
 from tiering.units import format_bytes
 
 MAX_PASSES = 3  # windows up to which the table is read once for each
 BUFFERS = 7
 """Chunks held next to a window: two the caller writes, two being read with their ranks, two being sorted by file."""
 WHOLE_BUFFERS = 2  # chunks held without windows: one being read, one the caller writes, who may hold copies of his own
-
-Rows: TypeAlias = FeatureTable | RowStream  # rows in a file, or such as can be read front to back only
-
-
-@dataclass(frozen=True)
-class RowSizes:
-    """How much moves at a time, and what the page cache may be counted on for; tests make it small."""
-
-    chunk: int = CHUNK_BYTES  # bytes of a chunk: large sequential reads and writes, bounded memory
-    free: int | None = None  # bytes that are free for the page cache; ``None``: as the system says
-
-    def rows(self, row_bytes: int, multiple: int = 1) -> int:
-        """Return the rows of a chunk, rounded down to a multiple of `multiple`, at least one multiple."""
-        return max(1, self.chunk // row_bytes // multiple) * multiple
-
-    def piece_rows(self, table: Rows) -> int:
-        """Return the rows that pass a window at a time, with a rank each."""
-        return self.rows(table.row_bytes + id_bytes(table.rows))
-
-    def cached(self, table: Rows) -> bool:
-        """Return whether the page cache has room for a table, which lies in one file."""
-        return (
-            isinstance(table, FeatureTable)
-            and table.bytes < (available_memory() if self.free is None else self.free) // 2
-        )
-
-
-SIZES = RowSizes()  # used where none are handed in
 
 
 @dataclass(frozen=True)
@@ -56,7 +28,7 @@ class RowPlan:
     memory: int  # bytes at the peak, copies that the caller makes of a chunk included
     bytes_scratch: int = 0  # bytes written to disk for a while, besides the result
     passes: int = 1  # how often the table is read
-    sizes: RowSizes = SIZES
+    sizes: Sizes = SIZES
 
     @property
     def windows(self) -> bool:
@@ -78,7 +50,7 @@ class RowPlan:
         return self.passes * bytes_on_disk([rows]) if self.windows else uncached_bytes(rows)
 
 
-def minimum_memory(table: Rows, in_order: bool, sizes: RowSizes | None = None, copies: int = 0) -> int:
+def minimum_memory(table: Rows, in_order: bool, sizes: Sizes | None = None, copies: int = 0) -> int:
     """Return the bytes with which rows can be brought into rank order at all; arguments as of `plan_rows`."""
     sizes = sizes or SIZES
     chunk = max(sizes.chunk, table.row_bytes)
@@ -87,7 +59,7 @@ def minimum_memory(table: Rows, in_order: bool, sizes: RowSizes | None = None, c
     return (BUFFERS + 1) * chunk
 
 
-def plan_rows(table: Rows, in_order: bool, budget: Budget, sizes: RowSizes | None = None, copies: int = 0) -> RowPlan:
+def plan_rows(table: Rows, in_order: bool, budget: Budget, sizes: Sizes | None = None, copies: int = 0) -> RowPlan:
     """Choose how to bring the rows of a table into rank order; `in_order`: it lies in rank order.
 
     Memory: 2 chunks, or tables if they are smaller, and the caller's `copies` (bytes) without windows; else 7 chunks
