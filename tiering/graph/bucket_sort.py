@@ -1,9 +1,8 @@
 """COO to CSC of a relation of any size, in memory or by way of the disk.
 
-The edges are read once. Each chunk leaves a segment, in memory or in a scratch file, in which bucket follows bucket of
-consecutive columns: a record for each edge, then each value that runs along the edges. Then a few buckets at a time are
-sorted by column, and appended to the files of the relation. A bucket that is larger than a chunk is taken as an edge
-list of its own, and scattered once more.
+Each chunk of edges leaves a segment, in memory or in a scratch file, bucket after bucket of consecutive columns: a
+record for each edge, then each value that runs along the edges. Then a few buckets at a time are sorted by column and
+appended to the files. A bucket larger than a chunk is taken as an edge list of its own, and scattered once more.
 """
 
 from __future__ import annotations
@@ -98,18 +97,20 @@ def write_by_buckets(
             for name, dtype, shape in relation.files()
         ]
         if any(file.done < file.nbytes for file in files):
-            sort = _BucketSort(files, writer.path / folder / "scattered", csc, plan, relation.sizes, threads)
-            stack.callback(sort.remove_scratch)
-            sort.run(edge_chunks(edges, values, plan.chunk))
+            scratch = writer.path / folder / "scattered"
+            _BucketSort(files, scratch, stack, csc, plan, relation.sizes, threads).run(
+                edge_chunks(edges, values, plan.chunk)
+            )
 
 
 class _BucketSort:
-    """Fills the files of a relation."""
+    """Fills the files of a relation; scratch files are removed as `stack` closes."""
 
     def __init__(
-        self, files: list[FileWriter], scratch: Path, csc: CscSizes, plan: BucketPlan, sizes: SortSizes, threads: int
-    ) -> None:
-        self.files, self.scratch, self.csc, self.plan, self.sizes = files, scratch, csc, plan, sizes
+        self, files: list[FileWriter], scratch: Path, stack: ExitStack, csc: CscSizes, plan: BucketPlan,
+        sizes: SortSizes, threads: int,
+    ) -> None:  # fmt: skip
+        self.files, self.scratch, self.stack, self.csc, self.plan, self.sizes = files, scratch, stack, csc, plan, sizes
         self.threads, self.entry = threads, 0
         self.items, self.widths = (csc.id_bytes, *csc.item_bytes), np.array(csc.parts)
         self.segment = padded(csc.segment(plan.chunk)[-1])
@@ -119,7 +120,6 @@ class _BucketSort:
         self.outputs = [slice(at, at + self.segment) for at in (resident, resident + self.segment)]
         self.inputs = [slice(at, at + inputs) for at in (resident + 2 * self.segment, self.memory.size - inputs)]
         self.offsets, self.input = np.empty(min(csc.num_dst, sizes.columns), np.int64), 0
-        self.scratch_files: list[SegmentFile] = []
 
     def run(self, chunks: Iterator[Chunk]) -> None:
         """Scatter the edge list, sort the buckets, and write."""
@@ -193,7 +193,7 @@ class _BucketSort:
             return None
         path = self.scratch.with_name(f"{self.scratch.name}-{level}")
         file = SegmentFile(path, sum(padded(self.csc.segment(length)[-1]) for length in lengths))
-        self.scratch_files.append(file)
+        self.stack.callback(file.remove)
         return file
 
     def _sort(self, scattered: Scattered, level: int = 0) -> None:
@@ -340,7 +340,3 @@ class _BucketSort:
             file.append(out, item * self.entry)
         self.entry += edges
         self.bar.update(edges)
-
-    def remove_scratch(self) -> None:
-        for file in self.scratch_files:
-            file.remove()

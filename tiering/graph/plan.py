@@ -122,19 +122,6 @@ def minimum_memory(csc: CscSizes, sizes: SortSizes) -> int:
     return _plan(csc, 0, sizes).memory
 
 
-def plan_buckets(csc: CscSizes, room: int, sizes: SortSizes) -> BucketPlan | None:
-    """Choose how much is done at a time in `room` bytes of memory; ``None`` if that is too little.
-
-    Large chunks make long runs on disk. Where all edges stay in memory small ones are as fast.
-    """
-    small = replace(sizes, max_chunk=min(sizes.max_chunk, RESIDENT_CHUNK))
-    plan = _plan(csc, room, small, room)
-    if plan.memory <= room and not plan.bytes_scratch:
-        return plan
-    plans = (_plan(csc, spent, sizes, room) for spent in (room, 0))
-    return next((plan for plan in plans if plan.memory <= room), None)
-
-
 def _plan(csc: CscSizes, spent: int, sizes: SortSizes, room: int = 0) -> BucketPlan:
     """Return the plan whose parts take fixed fractions of `spent`, if that suffices, and that fills `room`.
 
@@ -252,11 +239,15 @@ def _plan_here(relation: RelationPlan, budget: Budget) -> RelationPlan:
     if relation.copied:
         budget.require(copy_memory(edges, csc), f"{folder}: copying its lists")
         return relation
-    plan = plan_buckets(csc, budget.left(), sizes)
-    if plan is None:
-        plan = _plan(csc, 0, sizes)
-        pieces = f"{format_count(plan.chunk)} edges at a time and {len(csc.written)} files being written"
-        budget.require(plan.memory, f"{folder}: {pieces}")
+    # Large chunks make long runs on disk. Where all edges stay in memory small ones are as fast.
+    room, small = budget.left(), replace(sizes, max_chunk=min(sizes.max_chunk, RESIDENT_CHUNK))
+    plan = _plan(csc, room, small, room)
+    if plan.memory > room or plan.bytes_scratch:
+        plan = _plan(csc, room, sizes, room)
+    if plan.memory > room:
+        plan = _plan(csc, 0, sizes, room)
+    pieces = f"{format_count(plan.chunk)} edges at a time and {len(csc.written)} files being written"
+    budget.require(plan.memory, f"{folder}: {pieces}")
     return replace(relation, buckets=plan)
 
 

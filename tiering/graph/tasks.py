@@ -1,12 +1,8 @@
 """COO to CSC of a relation by tasks, with the kernels of the conversion in one process.
 
-``count``    edges of a chunk by bucket of 2^shift consecutive destinations.
-``scatter``  the edges of a chunk by range of buckets, in a bucket in the order of the input.
-``sort``     the lists of a range: its edges from all chunks, chunks in their order, sorted stably by destination.
-``files``    the files of the relation: ``indptr``, ``indices``, the arrays that run along the edges.
-
-Ranges are whole buckets of about the same number of edges. Memory: `RelationPlan.edge_bytes` for each edge of a chunk
-or range, and 8 bytes for each destination of a range.
+``count`` counts the edges of a chunk by bucket of 2^shift destinations, ``scatter`` sends them to ranges of buckets of
+about the same number of edges, ``sort`` sorts a range stably by destination. Memory: `RelationPlan.edge_bytes` for each
+edge of a chunk or range, and 8 bytes for each destination of a range.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """The adjacency of a relation under new ids within a memory budget: the old entries stream past windows of the new.
 
-A window is a run of 64 MiB blocks of the file being made, as long as memory allows: all of it where it fits. The old
-entries are read front to back, once for each window; nothing is read at random from disk. (Two windows of half the
-size, one written while the other is filled, would double the reading to hide the writing: never better.) Sources get
-their new ids when all of a window's entries are placed: from the source map in memory, or, where that does not fit
-next to a block, from pieces of it that are read front to back. Where not even the places of a window's columns fit,
-they are taken in parts, and the entries pass once for each. Blocks are written when all entries have passed, so a
-killed run goes on from the first block that is missing, even with another budget.
+A window is a run of 64 MiB blocks of the new file, as long as memory allows; the old entries are read front to back,
+once for each. Sources get their new ids when all of a window's entries are placed, from the source map in memory or in
+pieces. Blocks are written when all entries have passed: a killed run goes on from the first that is missing.
 """
 
 from __future__ import annotations
@@ -203,12 +199,8 @@ class _Entries:
         step = max(1, self._sizes.entries // value_bytes(entries))
         with progress(entries.shape[0], desc, "edge", scale=True) as bar:
             for first, end, (part,) in chunks([entries], step):
-                if self._values is None:
-                    native.place_indices(
-                        part, first, old.indptr, self._places, old.src_old_to_new.shape[0], *at, self._threads
-                    )
-                else:
-                    native.place_values(value_rows(part), first, old.indptr, self._places, *at, self._threads)
+                num_src = old.src_old_to_new.shape[0] if self._values is None else None
+                place_entries(part, first, old.indptr, self._places, num_src, at, self._threads)
                 bar.update(end - first)
 
     def _rename(self, window: Bytes) -> None:
@@ -217,3 +209,17 @@ class _Entries:
         pieces = chunks([self._sources], step if isinstance(self._sources, np.memmap) else max(1, count))
         for first, _, (part,) in pieces:
             native.rename_sources(window, part, first, count, self._threads)
+
+
+def place_entries(
+    entries: AnyArray, first: int, indptr: AnyArray, places: AnyArray, num_src: int | None,
+    at: tuple[int, int, AnyArray, Bytes], threads: int,
+) -> None:  # fmt: skip
+    """Copy entries of columns, from number `first` on, to the columns' places; `num_src`: they are ids of sources.
+
+    `at` is the first entry of a window, its first column, where its columns start, and its memory.
+    """
+    if entries.size and num_src is None:
+        native.place_values(value_rows(entries), first, indptr, places, *at, threads)
+    elif entries.size and num_src is not None:
+        native.place_indices(entries, first, indptr, places, num_src, *at, threads)

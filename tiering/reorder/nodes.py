@@ -44,10 +44,8 @@ def _open_map(part: ArtifactWriter, name: str, count: int) -> AnyArray:
 
 
 def inverse_kept(num_types: int, nbytes: int, budget: Budget) -> int:
-    """Return the bytes of an inverse order that stay in memory when it is made: all `nbytes`, or none.
-
-    Relations of several types take turns: each reads its own.
-    """
+    """Return the bytes of an inverse order that stay in memory when it is made: all `nbytes`, or none."""
+    # Relations of several types take turns: each reads its own.
     return nbytes if num_types == 1 and 5 * nbytes <= budget.left() else 0
 
 

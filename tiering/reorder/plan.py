@@ -62,7 +62,7 @@ def _in_words(windows: int) -> str:
 
 @dataclass(frozen=True)
 class ReorderPlan:
-    """What a reorder takes of memory and disk.
+    """The steps of a reorder, with the memory and disk that they take.
 
     `uncached`: the share of the scores that the page cache does not hold. `first`: node types of which the user puts
     some nodes first. Memory: both maps of a type while they are made; per relation `RelabelSizes.in_memory`, or what

@@ -79,11 +79,7 @@ def _first_mask(array: UserArray, count: int) -> npt.NDArray[np.bool_]:
 
 
 def sort_bytes(num_nodes: int, threads: int) -> int:
-    """Return at most how many bytes of memory ranking takes.
-
-    Score and id of each node, twice (24 bytes a node, 32 from 2^31 nodes on); chunks of scores; `SORT_SPACE` and what
-    each thread holds: counts, lines, and a bucket, twice.
-    """
+    """Return the most bytes of memory that ranking takes: pairs, chunks of scores, and what the sort's threads hold."""
     pairs = 2 * num_nodes * (16 if num_nodes >= INT32_NODES else 12)
     workers = min(threads, max(1, num_nodes // NODES_PER_THREAD))
     return (
@@ -182,9 +178,10 @@ class ScoreRanges:
     def pieces(self) -> Iterator[Ids]:
         """Yield ids, one piece after the other; every node once. `ValueError` if a score is NaN."""
         low, high = _LAST_KEY, 0
-        for ids, scores, keys in self._stream(0, _LAST_KEY):
+        for first, _, (scores,) in chunks([self.scores], self.sizes.scores):
             if np.isnan(scores).any():
-                raise ValueError(f"the score of node {ids[np.argmax(np.isnan(scores))]} is NaN")
+                raise ValueError(f"the score of node {first + int(np.argmax(np.isnan(scores)))} is NaN")
+            keys = descending_keys(scores)
             low, high = min(low, int(keys.min())), max(high, int(keys.max()))
         if self.scores.size:
             yield from self._range(low, high, self.scores.size)
@@ -192,19 +189,20 @@ class ScoreRanges:
     def _range(self, low: int, high: int, count: int) -> Iterator[Ids]:
         """Yield the ids of the nodes, `count` of them, whose key is in [low, high]."""
         if count <= self.piece:
-            parts = [part[:2] for part in self._stream(low, high)]
+            parts = [(ids, scores[inside]) for ids, inside, scores, _ in self._stream(low, high)]
             ids, scores = (np.concatenate(column) for column in zip(*parts, strict=True))
             del parts
             yield ids[native.sort_by_score(scores, self.threads)]
             return
         if high == low:  # all have one score
-            yield from (ids for ids, _, _ in self._stream(low, high))
+            yield from (ids for ids, *_ in self._stream(low, high))
             return
         bins = self.sizes.score_bins
         width = (high - low) // bins + 1
         counts = np.zeros(bins, np.int64)
-        for _, _, keys in self._stream(low, high):
-            counts += np.bincount(((keys - np.uint64(low)) // np.uint64(width)).astype(np.int64), minlength=bins)
+        for _, inside, _, keys in self._stream(low, high):
+            binned = (keys[inside] - np.uint64(low)) // np.uint64(width)
+            counts += np.bincount(binned.astype(np.int64), minlength=bins)
         begin = end = nodes = 0  # bins, and their nodes, that come together
         for full in np.flatnonzero(counts).tolist():
             if nodes and nodes + counts[full] > self.piece:
@@ -213,12 +211,12 @@ class ScoreRanges:
             begin, end, nodes = begin if nodes else full, full + 1, nodes + int(counts[full])
         yield from self._range(low + begin * width, min(high, low + end * width - 1), nodes)
 
-    def _stream(self, low: int, high: int) -> Iterator[tuple[Ids, Values, Keys]]:
-        """Yield ids, scores and keys of the nodes whose key is in [low, high], of a chunk at a time."""
+    def _stream(self, low: int, high: int) -> Iterator[tuple[Ids, npt.NDArray[np.int64], Values, Keys]]:
+        """Yield the ids whose key is in [low, high], their positions in a chunk, and scores and keys of the chunk."""
         for first, _, (scores,) in chunks([self.scores], self.sizes.scores):
             keys = descending_keys(scores)
             inside = np.flatnonzero((keys >= np.uint64(low)) & (keys <= np.uint64(high)))
-            yield (inside + first).astype(f"i{id_bytes(self.scores.size)}"), scores[inside], keys[inside]
+            yield (inside + first).astype(f"i{id_bytes(self.scores.size)}"), inside, scores, keys
 
 
 def descending_keys(scores: Values) -> Keys:

@@ -1,20 +1,18 @@
-"""Rows of a feature table in rank order, chunk after chunk.
+"""Rows of a feature table in rank order, chunk after chunk; windows of ranks are filled while the table streams past.
 
-Windows of ranks are filled while the table streams past: by a pass for each, or from a file that was scattered to. The
-file of a window holds its rows in no order, each with its place in the window. A segment, one for each piece of the
-table that had rows of the window, has the places, int32 (int64 for windows of 2^31 rows and more), padded to 64 bytes,
-and the rows behind them; it ends at a multiple of 4096 bytes.
+The scratch file of a window holds its rows in no order, each with its place in the window. A segment, one for each
+piece of the table, has the places, int32 (int64 for windows of 2^31 rows and more), padded to 64 bytes, and the rows
+behind them; it ends at a multiple of 4096 bytes.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -52,12 +50,12 @@ class WindowFile(SegmentFile):
     def __init__(self, path: Path, rows: int, row_bytes: int, segments: int) -> None:
         super().__init__(path, segment_bytes(rows, row_bytes, rows, segments))
         self._row_bytes, self._place = row_bytes, np.dtype(f"i{id_bytes(rows)}")
-        self._counts: list[int] = []
+        self.counts: list[int] = []
 
     def _rows_at(self, count: int) -> int:
         return -(-count * self._place.itemsize // LINE) * LINE
 
-    def _parts(self, segment: Bytes, count: int) -> tuple[Ids, Bytes]:
+    def parts(self, segment: Bytes, count: int) -> tuple[Ids, Bytes]:
         """Return the places and rows of a segment of `count` rows."""
         begin = self._rows_at(count)
         places = segment[: count * self._place.itemsize].view(self._place)
@@ -66,18 +64,12 @@ class WindowFile(SegmentFile):
     def segment(self, memory: Bytes, count: int) -> tuple[Bytes, Ids, Bytes]:
         """Return a segment at the begin of aligned memory, and in it the positions and rows to be filled in."""
         segment = memory[: padded(self._rows_at(count) + count * self._row_bytes)]
-        return segment, *self._parts(segment, count)
+        return segment, *self.parts(segment, count)
 
     def add_rows(self, count: int) -> int:
         """Return the offset of the next segment, of `count` rows."""
-        self._counts.append(count)
+        self.counts.append(count)
         return self.add(self._rows_at(count) + count * self._row_bytes)
-
-    def placed_rows(self, buffers: Sequence[Bytes]) -> Iterator[tuple[Bytes, Ids]]:
-        """Yield rows and their places, of one segment after the other; see `SegmentFile.read`."""
-        for count, segment in zip(self._counts, self.read(buffers), strict=True):
-            places, rows = self._parts(segment, count)
-            yield rows, places
 
 
 class Windows:
@@ -167,7 +159,8 @@ class Windows:
     def _collect(self, start: int) -> _Window:
         """Fill a window from its file, which stays: the disk does nothing else while a large file is removed."""
         window, file = self._new_window(start), self._files[start // self._plan.window_rows]
-        for rows, places in file.placed_rows(self._buffers):
+        for count, segment in zip(file.counts, file.read(self._buffers), strict=True):
+            places, rows = file.parts(segment, count)
             native.scatter_rows(rows, places, 0, window.rows, self._threads)
         return window
 
@@ -216,12 +209,11 @@ class Windows:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
 
-class PermutedRows:
-    """Rows by rank; a context manager that removes its scratch files.
+class PermutedRows(AbstractContextManager["PermutedRows"]):
+    """Rows by rank; a context manager that removes the directory `scratch`, which it makes if it needs files.
 
-    `new_to_old` and `old_to_new` are the row of the table for each rank and the other way round; ``None`` if the table
-    is in rank order. `scratch` is a directory for files that are needed for a while; made and removed here. `copies`:
-    bytes that the caller copies of a chunk.
+    `new_to_old`, `old_to_new`: ``None`` if the table is in rank order. `copies`: bytes that the caller copies of a
+    chunk.
     """
 
     def __init__(
@@ -283,13 +275,6 @@ class PermutedRows:
 
         return gather if self.plan.strategy == "gather" else copy
 
-    def close(self) -> None:
-        """Remove the scratch files and give the memory back."""
+    def __exit__(self, *_: object) -> None:
         if self._windows is not None:
             self._windows.close()
-
-    def __enter__(self) -> PermutedRows:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
-        self.close()

@@ -1,13 +1,8 @@
 """Feature rows from the order of their ids to the files of tiers, in tasks.
 
-``cut``    the rows of a chunk of a table, by range of ranks, and in it by the file that has them.
-``files``  a file of a tier, or an image, each, whole: range after range, from all chunks. Of an image, the checksums of
-           its pages are left, which become files of their own.
-
-Ranges do not cross tiers, and begin where a page begins. Of a tier of several files (peers, images) a range is as large
-as a task has room for what one of them has of it. Memory: a chunk, or what a file has of a range, takes `COPIES` times
-its bytes: as it comes, in order, and as it goes; and a block of 64 MiB at both ends of what is read, which is compared
-with checksums.
+``cut`` takes a chunk of a table by range of ranks and file, ``write`` a whole file of a tier, range after range from
+all chunks; of a stripe file the checksums of its pages become files of their own. Ranges do not cross tiers, and begin
+with a page. Memory: `COPIES` times the bytes of a chunk, or of a file's part of a range, and two blocks of 64 MiB.
 """
 
 from __future__ import annotations

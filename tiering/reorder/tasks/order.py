@@ -1,14 +1,8 @@
 """Nodes of a type by falling score, ties by original id, in tasks: the order, its inverse, and the score by rank.
 
-``sample``   some nodes of a chunk, drawn at random; all chunks' give the splitters.
-``cut``      the nodes of a chunk, sorted, and cut at the splitters.
-``merge``    the nodes of a range of ranks: what all chunks have of it, sorted.
-``inverse``  the rank of each node of a range of original ids.
-
-What is compared is the pair (score, id), a total order: a score that many nodes share is divided like any other, and
-the result depends neither on the splitters nor on who came first. At least 256 samples for each range make ranges of
-about the same size. Memory: `NODE_BYTES` for each of these, and two blocks
-of 64 MiB, in which scores are read, or the sort's counters.
+``sample`` draws nodes of a chunk for the splitters, ``cut`` sorts a chunk and cuts it at these, ``merge`` sorts a range
+of ranks, ``inverse`` makes the ranks of a range of original ids. Pairs (score, id) are compared, a total order: a score
+that many nodes share is divided like any other. Memory: `NODE_BYTES` a node, and two blocks of 64 MiB.
 """
 
 from __future__ import annotations

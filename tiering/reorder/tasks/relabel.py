@@ -1,13 +1,8 @@
 """The lists of a relation under new ids, by tasks; a list moves as a whole, and keeps its order.
 
-``histogram``  edges of the lists of runs of nodes, by old ids and by new ones.
-``cut``        the lists of a range of old ids by range of new ones, sources renamed.
-``merge``      the lists of a range of new ids, from all ranges of old ones.
-``files``      the files of the relation.
-
-Ranges have about the same number of edges. (A shuffle of edges, as in an import, moves twice the bytes: a destination
-with each source.) Memory: twice the widest array along the edges of a range, `_COLUMN_BYTES` for each of its nodes, and
-a block of the new ids of sources, which stream past the entries.
+``histogram`` counts edges by runs of old and of new ids, ``cut`` sends the lists of a range of old ids to ranges of new
+ones, sources renamed, ``merge`` joins a range of new ids. Ranges have about the same number of edges. Memory: twice the
+widest array along the edges of a range, `_COLUMN_BYTES` for each of its nodes, and a block of new ids of sources.
 """
 
 from __future__ import annotations
@@ -25,6 +20,7 @@ from tiering.artifacts.manifest import Relation, id_bytes
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.shape import SizedGraph, value_bytes, value_rows
+from tiering.reorder.adjacency import place_entries
 from tiering.run.files import JoinedFile, PartitionRange, join_step, make_files
 from tiering.run.grid import balanced_bounds, equal_bounds, run_shift
 from tiering.run.job import Job
@@ -124,8 +120,8 @@ def cut(context: TaskContext) -> None:
     context.write_all({"column": new[order], "degree": np.diff(starts)}, lists)
     for number, key in enumerate(params["files"]):
         values = open_manifest(params["graph"]).read(f"{params['folder']}/{key}", first, last)
-        out = np.empty_like(values)
-        _place(values, 0, indptr - first, places, starts, out, params["num_src"] if number == 0 else None, threads)
+        out, num_src = np.empty_like(values), params["num_src"] if number == 0 else None
+        place_entries(values, 0, indptr - first, places, num_src, (0, 0, starts, value_rows(out).ravel()), threads)
         del values  # before the new ids are read
         if number == 0:
             _rename(out, params, threads)
@@ -145,7 +141,8 @@ def merge(context: TaskContext) -> None:
         for task in range(parts):
             values = context.read(source, task, (1 + number) * parts + index)["values"]
             out = np.empty((int(starts[-1]), *values.shape[1:]), values.dtype) if task == 0 else out
-            _place(values, at, indptr, places, starts, out, params["num_src"] if number == 0 else None, context.threads)
+            num_src, memory = params["num_src"] if number == 0 else None, value_rows(out).ravel()
+            place_entries(values, at, indptr, places, num_src, (0, 0, starts, memory), context.threads)
             at += values.shape[0]
             del values  # before the next are read
         context.write(values=out)
@@ -155,18 +152,6 @@ def _read_columns(params: Any, begin: int, end: int) -> tuple[AnyArray, AnyArray
     """Return the offsets of lists [begin, end), and the new ids of their nodes."""
     indptr = open_manifest(params["graph"]).read(f"{params['folder']}/indptr", begin, end + 1)
     return indptr, open_manifest(params["order"]).read(f"nodes/{params['destination']}/old_to_new", begin, end)
-
-
-def _place(
-    values: AnyArray, at: int, indptr: AnyArray, places: AnyArray, starts: AnyArray, out: AnyArray, num_src: int | None,
-    threads: int,
-) -> None:  # fmt: skip
-    """Copy entries from `at` on of lists to the lists' places; `num_src`: entries are ids of so many sources."""
-    target = out.reshape(-1).view(np.uint8)
-    if values.size and num_src is None:
-        native.place_values(value_rows(values), at, indptr, places, 0, 0, starts, target, threads)
-    elif values.size and num_src is not None:
-        native.place_indices(values, at, indptr, places, num_src, 0, 0, starts, target, threads)
 
 
 def _rename(entries: AnyArray, params: Any, threads: int) -> None:
