@@ -54,7 +54,6 @@ NONE = dict.fromkeys("xwytvu", 0)
                 ("wrpr", {"teleport": "train", "sweeps": 2}),
                 ("vip", {"fanouts": [3, 2], "frontier": "new", "sampler": "replacement"}),
                 ("hybrid", {"fanouts": [3, 2], "batch_size": 3, "epochs": 1}),
-                ("degree", {}),
             ]
         ),
     ],

@@ -46,7 +46,7 @@ def test_tasks_stay_within_their_memory(tmp_path, watched):
     np.save(tmp_path / "data" / "train_idx.npy", random.permutation(nodes)[:2000])
     cluster = ClusterOptions(shards=2, workers=1)
     graph = tiering.import_graph(tmp_path / "data", tmp_path / "graph", edge_ids=True, cluster=cluster)
-    for method, options in (("wrpr", {"sweeps": 1}), ("vip", {"fanouts": [5]}), ("degree", {})):
+    for method, options in (("wrpr", {"sweeps": 1}), ("vip", {"fanouts": [5]})):
         scores = tiering.score_graph(graph, tmp_path / method, method, cluster=cluster, **options)
     small = ClusterOptions(shards=3, workers=1, task_memory="64MiB")  # too little for the adjacency and a sampler
     by_hop = {"fanouts": [5, 5], "sampler": "weighted", "batch_size": 500}

@@ -82,11 +82,11 @@ def test_workers_that_are_refused(tiering_cli, tmp_path, workers):
 
 def test_a_dry_run_says_what_is_cut(tiering_cli, tiny_dataset, tmp_path):
     """Each step that is cut has its number of tasks; the others are as without tasks."""
-    chain = f'[dataset]\npath = "{tiny_dataset}"\n[score]\nmethod = "degree"\n[layout]\ncpu = "20%"\nssd = ["ssd"]\n'
+    chain = f'[dataset]\npath = "{tiny_dataset}"\n[score]\nmethod = "rpr"\n[layout]\ncpu = "20%"\nssd = ["ssd"]\n'
     (tmp_path / "chain.toml").write_text(chain)
     asked = ["run", tmp_path / "chain.toml", "--dry-run", "--json", "--executor", "local"]
     stages = tiering_cli(*asked, "--shards", "3").ok().json["stages"]
     found = {one["stage"]: [step["name"] for step in one["steps"] if "3 tasks" in step["how"]] for one in stages}
     lists = "node:to:node"
-    assert found == {"import": [lists], "score": ["degree"], "reorder": ["order of node", lists], "layout": ["rows"]}
+    assert found == {"import": [lists], "score": ["rpr"], "reorder": ["order of node", lists], "layout": ["rows"]}
     assert "tasks" not in tiering_cli(*asked).ok().out

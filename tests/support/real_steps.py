@@ -10,7 +10,7 @@ import tiering
 from tiering.run.carrier import Carrier, ClusterOptions
 from tiering.run.job import Counters, Job, RetryOptions
 
-STEPS = ["import", "degree", "wrpr", "vip", "presample", "reorder", "layout"]
+STEPS = ["import", "wrpr", "vip", "presample", "reorder", "layout"]
 OPTIONS = {
     "wrpr": {"sweeps": 2}, "vip": {"fanouts": [3, 2], "batch_size": 16},
     "presample": {"fanouts": [3, 2], "batch_size": 16},
@@ -35,7 +35,7 @@ def make(step: str, folder: Path, out: Path, cluster: Carrier | None = None) -> 
     if step == "import":
         tiering.import_graph(folder / "data", out, edge_ids=True, cluster=cluster)
     elif step == "reorder":
-        tiering.reorder_graph(graph, folder / "degree-expected", out, cluster=cluster)
+        tiering.reorder_graph(graph, folder / "wrpr-expected", out, cluster=cluster)
     elif step == "layout":
         tiering.write_layout(ordered, out, gpu="5%", cpu="20%", ssd=[folder / "ssd"], cluster=cluster)
     else:

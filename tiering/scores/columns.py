@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.graph import relation_folder
@@ -49,14 +45,3 @@ def join_columns(
         parts = [PartitionRange(step, tasks[0], tasks[-1] + 1, partition)] if tasks else []
         files.append(JoinedFile(file, "float64", (size,), parts, divided_by=divisor))
     make_files(job, writer, join_step(name, writer.path, files, 8 * largest))
-
-
-def read_columns(
-    job: Job, columns: dict[str, int], step: str, ranges: Sequence[Range], key: str, partition: int = 0,
-    dtype: npt.DTypeLike = np.float64,
-) -> list[npt.NDArray[Any]]:  # fmt: skip
-    """Return columns in the driver's memory, from an array that the tasks of a step have in a partition."""
-    arrays = [np.zeros(size, dtype) for size in columns.values()]
-    for task, (column, begin, end) in enumerate(ranges):
-        arrays[column][begin:end] = job.read(step, task, partition)[key]
-    return arrays

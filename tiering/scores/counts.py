@@ -17,7 +17,7 @@ from tiering.run.job import Job
 from tiering.run.pieces import TaskRecord
 from tiering.run.step import Step, TaskContext
 from tiering.sampling import AccessCounts
-from tiering.scores.columns import Range, column_sizes, read_columns
+from tiering.scores.columns import Range
 from tiering.scores.request import Float64Array, ScoreRequest, TrainSet
 
 _HERE = "tiering.scores.counts"
@@ -40,7 +40,7 @@ class AccessSums:
 
 @dataclass(frozen=True)
 class TaskCounts:
-    """Epochs counted by tasks of the step ``sum``: partition 0 has means, 1 sums, 2 sums of squares."""
+    """Epochs counted by tasks of the step ``sum``: partition 0 has sums, 1 sums of squares, if asked for."""
 
     ranges: Sequence[Range]  # range of each task; columns are those of features, then those of adjacency lists
     records: Sequence[TaskRecord]
@@ -86,7 +86,7 @@ def write_counts(context: TaskContext, counts: Int64Array) -> None:
 
 
 def sum_counts(
-    job: Job, steps: Mapping[str, Sequence[int]], ranges: Sequence[Range], epochs: int, each: int,
+    job: Job, steps: Mapping[str, Sequence[int]], ranges: Sequence[Range], epochs: int, each: int, squares: bool,
     tasks: Sequence[Sequence[int]] | None = None, partition: int | None = None,
 ) -> TaskCounts:  # fmt: skip
     """Sum what tasks have written by `write_counts`, for each range.
@@ -96,14 +96,15 @@ def sum_counts(
     """
     largest = max((end - begin for _, begin, end in ranges), default=0)
     params = {
-        "steps": dict(steps), "ranges": ranges, "epochs": epochs, "each": each, "tasks": tasks, "partition": partition,
+        "steps": dict(steps), "ranges": ranges, "epochs": epochs, "each": each, "squares": squares, "tasks": tasks,
+        "partition": partition,
     }  # fmt: skip
     step = Step("sum", f"{_HERE}:sums", len(ranges), params, tuple(steps), largest * SUM_BYTES)
     return TaskCounts(ranges, job.run(step))
 
 
 def sums(context: TaskContext) -> dict[str, int]:
-    """Write the mean of the counts of epochs, their sum and sum of squares; return the sum over all nodes."""
+    """Write the sum of the counts of epochs and the sum of their squares; return the sum over all nodes."""
     params, index = context.params, context.index
     column, begin, end = params["ranges"][index]
     own = range(params["each"]) if params["tasks"] is None else params["tasks"][index]
@@ -116,23 +117,23 @@ def sums(context: TaskContext) -> dict[str, int]:
                 part = context.read(step, epoch * params["each"] + task, partition)
                 counts[part["node"]] += times[column] * part["count"]
         total += counts
-        counts *= counts
-        squares += counts
-    context.write(mean=total / params["epochs"])
+        if params["squares"]:
+            counts *= counts
+            squares += counts
     context.write(total=total)
-    context.write(squares=squares)
+    if params["squares"]:
+        context.write(squares=squares)
     return {"accesses": int(total.sum())}
 
 
-def read_sums(job: Job, graph: Graph, counted: TaskCounts, *, squares: bool) -> AccessSums:
+def read_sums(job: Job, graph: Graph, counted: TaskCounts, squares: bool) -> AccessSums:
     """Return the sums of tasks in the driver's memory."""
-    features, lists = column_sizes(graph)
 
     def read(key: str, partition: int) -> AccessCounts:
-        arrays = read_columns(job, features | lists, "sum", counted.ranges, key, partition, np.int64)
-        of_lists = arrays[len(features) :]
-        return AccessCounts(
-            dict(zip(graph.node_types, arrays, strict=False)), dict(zip(graph.relations, of_lists, strict=True))
-        )
+        counts = AccessCounts.zeros(graph)
+        columns = list(count_arrays(counts))
+        for task, (column, begin, end) in enumerate(counted.ranges):
+            columns[column][begin:end] = job.read("sum", task, partition)[key]
+        return counts
 
-    return AccessSums(read("total", 1), read("squares", 2) if squares else None)
+    return AccessSums(read("total", 0), read("squares", 1) if squares else None)

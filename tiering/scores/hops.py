@@ -100,7 +100,7 @@ def _check_weights(graph: Graph) -> None:
             )
 
 
-def count_epochs(job: Job, graph: Graph, request: ScoreRequest) -> TaskCounts:
+def count_epochs(job: Job, graph: Graph, request: ScoreRequest, squares: bool) -> TaskCounts:
     """Count the epochs of a score."""
     job.expect(3 + 2 * len(request.sampled.fanouts))
     params, edge_bytes = _plan(job, graph, request)
@@ -126,10 +126,10 @@ def count_epochs(job: Job, graph: Graph, request: ScoreRequest) -> TaskCounts:
         drawn = Step(f"hop-{hop}", f"{_HERE}:draw", epochs * len(lists), of, tuple(merged), most)
         job.run(drawn)
         merged.append(merge(hop + 1, drawn, of))
-    return _sum(job, params, merged)
+    return _sum(job, params, merged, squares)
 
 
-def _sum(job: Job, params: Mapping[str, Any], merged: Sequence[str]) -> TaskCounts:
+def _sum(job: Job, params: Mapping[str, Any], merged: Sequence[str], squares: bool) -> TaskCounts:
     """Count a node's features in each batch that finds it, its list once for each hop in which it samples then."""
     hops, nodes = len(params["fanouts"]), params["nodes"]
     columns = [(node_type, [1] * (hops + 1)) for node_type in range(len(params["types"]))]
@@ -141,7 +141,7 @@ def _sum(job: Job, params: Mapping[str, Any], merged: Sequence[str]) -> TaskCoun
     steps = {step: [reads[depth] for _, reads in columns] for depth, step in enumerate(merged)}
     ranges = [(column, *nodes[task][1:]) for column, task in own]
     tasks, partition = [[task] for _, task in own], len(waves(params))
-    return sum_counts(job, steps, ranges, len(params["epochs"]), len(nodes), tasks, partition)
+    return sum_counts(job, steps, ranges, len(params["epochs"]), len(nodes), squares, tasks, partition)
 
 
 def _plan(job: Job, graph: Graph, request: ScoreRequest) -> tuple[dict[str, Any], int]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -34,7 +33,7 @@ from tiering.scores.request import (
     ScoreRequest,
     list_nodes,
 )
-from tiering.scores.vip import SAMPLERS, read_inclusion, vip, vip_need
+from tiering.scores.vip import SAMPLERS, vip, vip_need
 from tiering.units import format_count
 
 FIXED_WEIGHT = 0.25
@@ -50,25 +49,13 @@ def hybrid(graph: Graph, request: ScoreRequest) -> ScoreColumns:
     The prior is ``vip`` where its formula knows the sampler, else ``wrpr`` scaled to the counts of the type.
     Cost: that of ``presample`` and of the prior, and one sort of the nodes.
     """
-    sums = count_epochs(graph, request, squares=_prior_weight(request) is None)
-    beside = replace(request, budget=request.budget.without(sums.nbytes))
-    by_vip = request.sampled.sampler in SAMPLERS
-    return _posterior(vip(graph, beside) if by_vip else _ranked_prior(graph, beside, sums), sums, request)
+    return _posterior(graph, request, count_epochs(graph, request, squares=_prior_weight(request) is None))
 
 
-def _run_tasks(job: Job, writer: ArtifactWriter, graph: Graph, request: ScoreRequest) -> dict[str, Any]:
-    """Count and compute ``vip`` by tasks; weigh both in memory."""
-    by_vip = request.sampled.sampler in SAMPLERS
-    job.expect(3 + 2 * len(request.sampled.fanouts) if by_vip else 0)
-    sums = read_sums(job, graph, count_by_tasks(job, graph, request), squares=_prior_weight(request) is None)
-    if by_vip:
-        prior = read_inclusion(job, graph, request)
-    else:
-        prior = _ranked_prior(graph, replace(request, scratch=writer.path), sums)
-    columns = _posterior(prior, sums, request)
-    for name, values in columns.files().items():
-        writer.put(name, values)
-    return columns.reached
+def _run_tasks(job: Job, writer: ArtifactWriter, graph: Graph, request: ScoreRequest) -> ScoreColumns:
+    """Count by tasks; compute the prior and weigh both in this process."""
+    squares = _prior_weight(request) is None
+    return _posterior(graph, request, read_sums(job, graph, count_by_tasks(job, graph, request, squares), squares))
 
 
 def _prior_weight(request: ScoreRequest) -> float | None:
@@ -77,9 +64,12 @@ def _prior_weight(request: ScoreRequest) -> float | None:
     return FIXED_WEIGHT if weight is None and request.options.epochs == 1 else weight
 
 
-def _posterior(prior: ScoreColumns, sums: AccessSums, request: ScoreRequest) -> ScoreColumns:
-    """Weigh counts and prior, in the memory of the prior."""
+def _posterior(graph: Graph, request: ScoreRequest, sums: AccessSums) -> ScoreColumns:
+    """Compute the prior, and weigh it with the counts in its memory."""
     weight, epochs = _prior_weight(request), request.options.epochs
+    besides = replace(request, budget=request.budget.without(sums.nbytes))
+    by_vip = request.sampled.sampler in SAMPLERS
+    prior = vip(graph, besides) if by_vip else _ranked_prior(graph, besides, sums)
     columns = (*prior.feature.values(), *prior.adjacency.values())
     totals, of_squares = count_arrays(sums.total), count_arrays(sums.squares or sums.total)
     for column, total, squares in zip(columns, totals, of_squares, strict=True):

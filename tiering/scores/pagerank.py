@@ -105,7 +105,7 @@ def _rpr_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
 
 def _run_tasks(
     formula: _Formula, job: Job, writer: ArtifactWriter, graph: Graph, request: ScoreRequest
-) -> dict[str, Any]:
+) -> ScoreColumns:
     """Run the sweeps as tasks, to the bytes of one process.
 
     ``start``            the scores before the first sweep.
@@ -130,7 +130,7 @@ def _run_tasks(
         job.release(before, values)
         residual = float(np.cumsum([0.0, *changes])[-1])
     join_columns(job, writer, column_sizes(graph)[0], last.name, blocks.params["nodes"])
-    return {"sweeps": done, "residual": residual, "damping": iteration.damping}
+    return ScoreColumns({}, reached={"sweeps": done, "residual": residual, "damping": iteration.damping})
 
 
 def start(context: TaskContext) -> None:

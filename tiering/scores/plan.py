@@ -47,17 +47,23 @@ class ScorePlan:
     notes: list[str]  # notes for the user: the choice of ``auto``, which options have no effect
     tasks: int = 0  # largest number of tasks that run a step side by side; 0: the process itself computes the score
 
+    @property
+    def in_process(self) -> bool:
+        """Whether this process computes columns: all without tasks, or the prior of ``hybrid``."""
+        return not self.tasks or self.name == "hybrid"
+
     def stage(self, graph: SizedGraph, shape: GraphShape, out: Path) -> StageEstimate:
         """Return the stage's memory, disk and passes; `BudgetError` where the score would raise it."""
         request, need, nodes, edges = self.request, self.need, shape.num_nodes(), shape.num_edges()
         columns = 8 * (nodes + (list_nodes(graph) if request.sampling else 0))
+        if self.in_process:
+            request.budget.require(need.minimum, need.what)
         if self.tasks:
             memory = need.minimum if self.method.counts else -(-task_bytes(graph) // self.tasks)
             steps = [StepEstimate(self.name, f"{self.tasks} tasks", memory, self._read_bytes(shape), columns)]
-            if self.name == "hybrid":
-                steps.append(StepEstimate("weighing", "in memory", 5 * columns, 0, 0, 0, nodes, "node"))
+            if self.in_process:
+                steps.append(StepEstimate("prior and weighing", "in memory", need.minimum, 0, 0, 0, edges, "edge"))
         else:
-            request.budget.require(need.minimum, need.what)
             scratch = scratch_bytes(graph, request, need) if need.sweeps else 0
             how = "in memory" if not scratch else f"about {scratch / (4 * edges):.0%} of the edges on disk"
             memory = min(need.recommended, max(need.minimum, request.budget.left()))

@@ -7,7 +7,6 @@ future, which no score beats.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.graph import Graph
@@ -90,7 +89,7 @@ def sampling_runs(request: ScoreRequest, grid: Grid) -> list[tuple[int, int, int
     return [(epoch, first, last) for epoch in epochs for first, last in pairwise(cuts)]
 
 
-def count_by_tasks(job: Job, graph: Graph, request: ScoreRequest) -> TaskCounts:
+def count_by_tasks(job: Job, graph: Graph, request: ScoreRequest, squares: bool) -> TaskCounts:
     """Count epochs by tasks: hop by hop where the adjacency does not fit a task, else by batches.
 
     ``sample``  the batches of a part of an epoch: how often each node was read, by range.
@@ -98,7 +97,7 @@ def count_by_tasks(job: Job, graph: Graph, request: ScoreRequest) -> TaskCounts:
     """
     memory = presample_need(graph, request).minimum
     if hops.hop_synchronous(graph, request, memory, job.grid):
-        return hops.count_epochs(job, graph, request)
+        return hops.count_epochs(job, graph, request, squares)
     job.expect(2)
     features, lists = column_sizes(graph)
     ranges = cut_columns((features | lists).values(), SUM_BYTES, job.grid)
@@ -110,7 +109,7 @@ def count_by_tasks(job: Job, graph: Graph, request: ScoreRequest) -> TaskCounts:
     sample = Step("sample", "tiering.scores.presample:sample", len(runs), params, ("train",), memory)
     job.run(sample)
     epochs, columns = request.options.epochs, len(features) + len(lists)
-    counted = sum_counts(job, {"sample": [1] * columns}, ranges, epochs, len(runs) // epochs)
+    counted = sum_counts(job, {"sample": [1] * columns}, ranges, epochs, len(runs) // epochs, squares)
     job.release(sample)
     return counted
 
@@ -129,12 +128,13 @@ def sample(context: TaskContext) -> None:
         write_counts(context, columns[column][begin:end])
 
 
-def _run_tasks(job: Job, writer: ArtifactWriter, graph: Graph, request: ScoreRequest) -> dict[str, Any]:
+def _run_tasks(job: Job, writer: ArtifactWriter, graph: Graph, request: ScoreRequest) -> ScoreColumns:
     job.expect(1)
-    counted, (features, lists) = count_by_tasks(job, graph, request), column_sizes(graph)
-    join_columns(job, writer, features | lists, "sum", counted.ranges)
+    counted, (features, lists) = count_by_tasks(job, graph, request, squares=False), column_sizes(graph)
+    join_columns(job, writer, features | lists, "sum", counted.ranges, divisor=request.options.epochs)
     tasks = zip(counted.ranges, counted.records, strict=True)
-    return reached(request, sum(record["facts"]["accesses"] for (n, _, _), record in tasks if n < len(features)))
+    accesses = sum(record["facts"]["accesses"] for (column, _, _), record in tasks if column < len(features))
+    return ScoreColumns({}, reached=reached(request, accesses))
 
 
 PRESAMPLE = Method(

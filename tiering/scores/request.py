@@ -172,8 +172,8 @@ class Method:
     need: Callable[[SizedGraph, ScoreRequest], MemoryNeed]
     options: tuple[str, ...] = ()
     """Names of those that matter; with ``fanouts`` the method predicts reads of adjacency lists, too."""
-    tasks: Callable[[Job, ArtifactWriter, Graph, ScoreRequest], dict[str, Any]] | None = None
-    """Writes the columns by tasks to the same bytes, and returns the facts for the record, if that is possible."""
+    tasks: Callable[[Job, ArtifactWriter, Graph, ScoreRequest], ScoreColumns] | None = None
+    """Writes the columns by tasks to the same bytes, if that is possible; returns those that it has in memory."""
     needs_train: bool = False  # whether the method always starts from training nodes; those with a ``teleport`` may
     counts: bool = False  # whether the method runs the sampler, so that the seed and the order of training nodes matter
     seeded: bool = False  # whether the seed matters though it does not run the sampler

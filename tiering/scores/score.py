@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -40,7 +40,7 @@ def score_graph(
             f"{graph.path}: this graph is reordered; scores are kept in original ids: score the graph it was made from"
         )
     plan = plan_score(graph, method, carrier=carrier, **parameters)
-    if not plan.tasks:
+    if plan.in_process:
         plan.request.budget.require(plan.need.minimum, plan.need.what)
     made = {"stage": "score", "options": plan.options, "inputs": plan.inputs, "seed": plan.seed}
     identity = {**made, "package": __version__}
@@ -65,18 +65,17 @@ def _write_columns(writer: ArtifactWriter, graph: Graph, plan: ScorePlan, carrie
     known = journal.get("columns")
     if known is not None and writer.has(*known["files"]):
         return dict(known["reached"])
-    if plan.tasks and carrier is not None and plan.method.tasks is not None:
-        reached = plan.method.tasks(carrier.job(writer), writer, graph, plan.request)
-        features, lists = column_sizes(graph)
-        names = [*features, *(lists if plan.request.sampling else ())]
-    else:
-        with _scratch_errors(), graph_errors(graph):
-            columns = plan.method.compute(graph, replace(plan.request, scratch=writer.path))
-        reached, names = columns.reached, list(columns.files())
-        for name, values in columns.files().items():
-            writer.put(name, values)
-    journal.record("columns", files=names, reached=reached)
-    return reached
+    (features, lists), request = column_sizes(graph), replace(plan.request, scratch=writer.path)
+    with _scratch_errors() if plan.in_process else nullcontext(), graph_errors(graph):
+        if plan.tasks and carrier is not None and plan.method.tasks is not None:
+            columns = plan.method.tasks(carrier.job(writer), writer, graph, request)
+        else:
+            columns = plan.method.compute(graph, request)
+    for name, values in columns.files().items():
+        writer.put(name, values)
+    names = [*features, *(lists if plan.request.sampling else ())]
+    journal.record("columns", files=names, reached=columns.reached)
+    return columns.reached
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from tiering.run.job import Job
 from tiering.run.step import TaskContext
 from tiering.sampling import resolve_fanouts
 from tiering.scores.blocks import Blocks, chosen_values, emit_values, make_blocks, read_lists, sum_out_edges
-from tiering.scores.columns import column_sizes, join_columns, read_columns
+from tiering.scores.columns import column_sizes, join_columns
 from tiering.scores.request import HUGE_PAGE, SAMPLING, MemoryNeed, Method, ScoreColumns, ScoreRequest, list_nodes
 from tiering.scores.sweeps import node_values, sweep_arguments, sweep_need
 from tiering.units import format_count
@@ -49,12 +49,8 @@ def vip(graph: Graph, request: ScoreRequest) -> ScoreColumns:
         replacement=sampling.sampler == "replacement",
         **sweep_arguments(graph, request, vip_need(graph, request)),
     )
-    return _per_epoch(graph, request, nodes, reads)
-
-
-def _per_epoch(graph: Graph, request: ScoreRequest, nodes: list[Any], reads: list[Any]) -> ScoreColumns:
     for values in (*nodes, *reads):
-        values /= batch_share(request)
+        values /= share
     return ScoreColumns(dict(zip(graph.node_types, nodes, strict=True)), dict(zip(graph.relations, reads, strict=True)))
 
 
@@ -97,21 +93,13 @@ def _include(job: Job, graph: Graph, request: ScoreRequest) -> Blocks:
     return blocks
 
 
-def _run_tasks(job: Job, writer: ArtifactWriter, graph: Graph, request: ScoreRequest) -> dict[str, Any]:
+def _run_tasks(job: Job, writer: ArtifactWriter, graph: Graph, request: ScoreRequest) -> ScoreColumns:
     hops, share = len(request.sampled.fanouts), batch_share(request)
     job.expect(5 + 2 * hops)
     params, (features, lists) = _include(job, graph, request).params, column_sizes(graph)
     join_columns(job, writer, features, f"find-{hops}", params["nodes"], divisor=share, name="nodes.files")
     join_columns(job, writer, lists, f"draw-{hops}", params["lists"], partition=3, divisor=share, name="lists.files")
-    return {}
-
-
-def read_inclusion(job: Job, graph: Graph, request: ScoreRequest) -> ScoreColumns:
-    """Compute the columns of ``vip`` by tasks; return them in the driver's memory."""
-    hops, params = len(request.sampled.fanouts), _include(job, graph, request).params
-    features, lists = column_sizes(graph)
-    nodes = read_columns(job, features, f"find-{hops}", params["nodes"], "found")
-    return _per_epoch(graph, request, nodes, read_columns(job, lists, f"draw-{hops}", params["lists"], "reads", 3))
+    return ScoreColumns({})
 
 
 def start(context: TaskContext) -> None:
