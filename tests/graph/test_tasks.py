@@ -11,10 +11,10 @@ from tiering.formats.dataset import EdgeData
 from tiering.formats.graph import relation_folder
 from tiering.graph.plan import BUCKETS, SIZES, CscSizes, RelationPlan
 from tiering.graph.tasks import write_relation
+from tiering.run.executor import LocalExecutor
 from tiering.run.grid import run_shift
 from tiering.run.job import Job
-from tiering.run.local import LocalExecutor
-from tiering.run.store import open_store
+from tiering.run.store import Store
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_lists_are_those_of_a_stable_sort(tmp_path, count, num_src, num_dst, chu
     csc = CscSizes(count, num_src, num_dst, {"weight": 4, "row": 3, "edge_ids": 8})
     executor = LocalExecutor(2)
     with ArtifactWriter(tmp_path / "out", "graph", identity={"stage": "test"}) as writer:
-        job = Job(open_store(str(tmp_path / "store")), "job", executor)
+        job = Job(Store(str(tmp_path / "store")), "job", executor)
         write_relation(job, writer, RelationPlan(edges, csc, SIZES, None, chunks))
         found = {path.name: path.read_bytes() for path in (writer.path / relation_folder(edges.relation)).iterdir()}
     executor.close()

@@ -17,9 +17,9 @@ import pytest
 from cluster_jobs import MAPS, PARTS, held, hold, run_job
 from ray_programs import Driver, Host, marked
 
+from tiering.run.executor import LocalExecutor
 from tiering.run.job import Counters
-from tiering.run.local import LocalExecutor
-from tiering.run.store import open_store
+from tiering.run.store import Store
 
 pytestmark = [
     pytest.mark.long,
@@ -67,7 +67,7 @@ def test_a_machine_is_cut_off_and_writes_on(hosts: list[Host], tmp_path: Path) -
     local = LocalExecutor(2)
     plain = run_job(tmp_path / "plain", local)
     local.close()
-    folder, store = tmp_path / "held", open_store(str(tmp_path / "store"))
+    folder, store = tmp_path / "held", Store(str(tmp_path / "store"))
     with Driver(host=hosts[0]) as driver:
         driver.ask("run", store=store.url, hold=hold(folder, "cut-0", "cut-1", seconds=200))
         pids = {task: held(folder, task) for task in ("cut-0", "cut-1")}

@@ -24,7 +24,7 @@ from tiering.run import files
 from tiering.run import step as tasks
 from tiering.run.carrier import Carrier, ClusterOptions
 from tiering.run.step import Call, Step, attempt
-from tiering.run.store import open_store
+from tiering.run.store import Store
 
 LOCAL = ClusterOptions(shards=3, workers=2)
 STEPS = ["import", "wrpr", "reorder", "layout"]
@@ -164,14 +164,6 @@ def test_nothing_is_left_by_a_run_of_other_options(prepared, tmp_path, how):
     assert left(tmp_path) == ["out"]
 
 
-def test_the_store_of_other_shards_goes_before_the_new_one_grows(prepared, tmp_path):
-    data, out, store = prepared / "data", tmp_path / "out", tmp_path / "store"
-    for shards in (3, 4):
-        options = ClusterOptions(shards=shards, workers=2, store=str(store))
-        killed(lambda asked=options: tiering.import_graph(data, out, cluster=asked), tasks, "run_attempt", nth(8))
-        assert len(left(store)) == 1
-
-
 def test_a_store_that_was_there_stays_with_what_others_have_in_it(prepared, tmp_path):
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "notes").write_text("of somebody else")
@@ -218,7 +210,7 @@ def attempted(tmp_path):
     """Make an attempt at a task that writes a file, in this process."""
     (tmp_path / "out").mkdir()
     stage = Step("write", f"{__name__}:write", 1, {"folder": str(tmp_path / "out")})
-    store = open_store(str(tmp_path / "store"))
+    store = Store(str(tmp_path / "store"))
     yield lambda alone=True: attempt(Call(store.url, NAME, stage, 0, "", alone=alone))
 
 

@@ -17,11 +17,11 @@ from cluster_jobs import MAPS, PARTS, run_job, stages
 from tiering.errors import InputError, StorageError
 from tiering.run import job as running
 from tiering.run import step as tasks_module
+from tiering.run.executor import LocalExecutor
 from tiering.run.job import Counters, Job, RetryOptions
-from tiering.run.local import LocalExecutor
 from tiering.run.pieces import ShuffleFile, plan_key, read_record, record_key
 from tiering.run.step import Call, ConflictError, Step, plan_digest, run_attempt
-from tiering.run.store import ObjectWriter, Store, open_store
+from tiering.run.store import ObjectWriter, Store
 
 ALL = MAPS + PARTS + 1
 QUICK = RetryOptions(poll=0.02, straggler_floor=0.2)
@@ -29,7 +29,7 @@ QUICK = RetryOptions(poll=0.02, straggler_floor=0.2)
 
 @pytest.fixture
 def store(tmp_path):
-    return open_store(str(tmp_path / "store"))
+    return Store(str(tmp_path / "store"))
 
 
 @pytest.fixture
@@ -319,7 +319,7 @@ def test_a_finished_job_is_removed(store, executor):
     job = Job(store, "job", executor)
     for stage in stages():
         job.run(stage)
-    segment = ShuffleFile.from_json(job.run(stages()[0])[0]["shuffle"])
+    segment = ShuffleFile(**job.run(stages()[0])[0]["shuffle"])
     assert store.size(segment.key) == segment.nbytes
     job.remove()
     assert not Path(store.url).exists()

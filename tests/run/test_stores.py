@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 
 from tiering.errors import FormatError, InputError, MissingError, StorageError
-from tiering.run.store import Store, open_store
+from tiering.run.store import Store
 
 MIB = 1 << 20
 Open = Callable[[str], Store]
@@ -22,7 +21,7 @@ Open = Callable[[str], Store]
 @pytest.fixture
 def opened(tmp_path):
     """Return a function that opens a store by its name."""
-    return lambda name: open_store(str(tmp_path / name))
+    return lambda name: Store(str(tmp_path / name))
 
 
 @pytest.fixture
@@ -86,25 +85,6 @@ def test_removed_and_cleared_by_folders(opened):
     store.clear("job")
 
 
-def test_a_large_object_goes_and_comes_in_parts(store):
-    numbers = np.random.default_rng(1).integers(0, 256, 12 * MIB + 77, np.uint8)
-    put(store, "job/large", *np.split(numbers, [3, MIB, 7 * MIB]))
-    assert store.size("job/large") == numbers.size
-    assert np.array_equal(store.read("job/large"), numbers)
-    assert np.array_equal(store.read("job/large", 5, 11 * MIB), numbers[5 : 11 * MIB + 5])
-
-
-@pytest.mark.parametrize("size", [1000, 6 * MIB])
-def test_what_was_written_is_the_callers_again(store, size):
-    turn = np.ones(size, np.uint8)
-    with store.writer("job/turns") as out:
-        out.write(turn)
-        turn[:] = 2
-        out.write(turn)
-        turn[:] = 3
-    assert np.array_equal(np.bincount(store.read("job/turns")), [0, size, size])
-
-
 @pytest.mark.parametrize("size", [10, 11 * MIB])
 def test_an_aborted_writer_leaves_no_object(store, size):
     with pytest.raises(KeyError), store.writer("job/aborted") as out:
@@ -121,7 +101,7 @@ def test_a_file_system_that_fails_when_a_file_is_closed(tmp_path, monkeypatch):
         close(fd)
         raise OSError(errno.EIO, "Input/output error")
 
-    store = open_store(str(tmp_path))
+    store = Store(str(tmp_path))
     with pytest.raises(StorageError, match=r"job/closed: Input/output error"), store.writer("job/closed") as out:
         out.write(np.ones(9, np.uint8))
         monkeypatch.setattr(os, "close", failing)
@@ -147,15 +127,7 @@ def test_one_thread_of_many_wins_a_claim(store):
             assert store.read(f"job/race-{race}").tobytes() == said[0]
 
 
-def test_a_store_is_opened_again_by_its_url_and_by_its_pickle(store):
-    data = put(store, "job/one", np.arange(3))
-    again = pickle.loads(pickle.dumps(store))
-    for other in (again, open_store(store.url), open_store(store.url + "/")):
-        assert other.url == store.url
-        assert other.read("job/one").tobytes() == data
-
-
 def test_urls_are_refused_without_what_may_be_secret():
     with pytest.raises(InputError, match="expected a directory, found scheme 'https'") as caught:
-        open_store("https://user:secret@host/bucket")
+        Store("https://user:secret@host/bucket")
     assert "secret" not in str(caught.value)

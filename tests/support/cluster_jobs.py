@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from tiering.errors import InputError, StorageError
-from tiering.run.executor import Executor
+from tiering.run.executor import LocalExecutor
 from tiering.run.job import Counters, Job, RetryOptions
 from tiering.run.pieces import TaskRecord
 from tiering.run.step import Step, TaskContext
-from tiering.run.store import Store, open_store
+from tiering.run.store import Store
 
 MAPS, PARTS, ROWS = 6, 3, 2000
 NAME = "job"
@@ -109,14 +109,14 @@ def held(folder: Path, name: str) -> int:
 
 def run_job(
     store: Store | Path,
-    executor: Executor,
+    executor: LocalExecutor,
     asked: Mapping[str, Any] | None = None,
     *,
     retry: RetryOptions | None = None,
     counters: Counters | None = None,
 ) -> str:
     """Run the three stages; the digest of all that is left."""
-    store = open_store(str(store)) if isinstance(store, Path) else store
+    store = Store(str(store)) if isinstance(store, Path) else store
     job = Job(store, NAME, executor, retry=retry, counters=counters)
     return digest(job, [job.run(stage) for stage in stages(asked)])
 

@@ -235,10 +235,10 @@ class _Program:
     def stage(self, store: str, function: str, params: Mapping[str, Any], threads: int = 1) -> dict[str, Any]:
         from tiering.run.job import Counters, Job
         from tiering.run.step import Step
-        from tiering.run.store import open_store
+        from tiering.run.store import Store
 
         counters = Counters()
-        job = Job(open_store(store), "job", self._executor(), threads=threads, counters=counters)
+        job = Job(Store(store), "job", self._executor(), threads=threads, counters=counters)
         job.run(Step("stage", f"cluster_jobs:{function}", 2, params))
         return asdict(counters)
 
@@ -307,10 +307,10 @@ class _Program:
         from tiering.run import ray
         from tiering.run.job import Job
         from tiering.run.step import Step
-        from tiering.run.store import open_store
+        from tiering.run.store import Store
 
         ray.SILENT_SECONDS = 1.0
-        job = Job(open_store(store), "job", self._executor(**options), threads=threads)
+        job = Job(Store(store), "job", self._executor(**options), threads=threads)
         job.run(Step("wide", "cluster_jobs:nothing", 3, memory=memory))
         return {}
 

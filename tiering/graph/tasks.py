@@ -24,7 +24,7 @@ from tiering.graph.bucket_sort import Chunk
 from tiering.graph.plan import BUCKETS, RelationPlan
 from tiering.run.files import JoinedFile, PartitionRange, join_step, make_files
 from tiering.run.grid import balanced_bounds, equal_bounds, run_shift
-from tiering.run.inputs import open_row_source, row_source
+from tiering.run.inputs import describe_rows, open_rows
 from tiering.run.job import Job
 from tiering.run.step import Step, TaskContext
 
@@ -82,10 +82,9 @@ def _columns(begin: int, end: int, shift: int, num_dst: int) -> int:
 
 def _describe(job: Job, name: str, array: AnyArray, parts: int) -> dict[str, Any]:
     """Return an array along the edges as tasks read it: in the user's file, or broadcast by the driver."""
-    source = row_source(array)
-    if source is not None:
-        return source.to_json()
-    return {"broadcast": job.broadcast(name, {"values": array}, equal_bounds(array.shape[0], parts)).name}
+    return describe_rows(array) or {
+        "broadcast": job.broadcast(name, {"values": array}, equal_bounds(array.shape[0], parts)).name
+    }
 
 
 def _read(context: TaskContext, key: str) -> AnyArray:
@@ -93,7 +92,7 @@ def _read(context: TaskContext, key: str) -> AnyArray:
     source = context.params["sources"][key]
     if "broadcast" in source:
         return context.read(source["broadcast"], 0, context.index)["values"]
-    return open_row_source(source).read(*context.params["bounds"][context.index : context.index + 2])
+    return open_rows(source).read(*context.params["bounds"][context.index : context.index + 2])
 
 
 def _count(context: TaskContext, dst: AnyArray) -> npt.NDArray[np.int64]:

@@ -219,7 +219,7 @@ def _write_by_tasks(job: Job, writer: ArtifactWriter, stripes: StripeFiles, plan
         make_files(job, writer, join_step("sums.files", writer.path, sums, largest))
     for record in made:
         if record["index"] >= len(tiers):
-            file = OutputFile.from_json(record["file"])
+            file = OutputFile(**record["file"])
             stripes.take(record["index"] - len(tiers), file.at, bytes.fromhex(file.blocks))
 
 

@@ -16,13 +16,12 @@ from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError
 from tiering.options import option
 from tiering.progress import note
-from tiering.run.executor import Executor
+from tiering.run.executor import LocalExecutor
 from tiering.run.grid import Grid
 from tiering.run.job import Counters, Job, RetryOptions
-from tiering.run.local import LocalExecutor
 from tiering.run.pieces import canonical
 from tiering.run.ray import RayExecutor
-from tiering.run.store import check_store, open_store
+from tiering.run.store import Store, check_store
 from tiering.units import parse_threads
 
 EXECUTORS = ("local", "ray")
@@ -110,7 +109,7 @@ class Carrier:
     def __init__(self, options: ClusterOptions, retry: RetryOptions | None = None) -> None:
         self.options, self.grid, self.retry = options, options.grid, retry
         self.counters = Counters()
-        self._executor: Executor | None = None
+        self._executor: LocalExecutor | RayExecutor | None = None
         self._jobs: list[Job] = []
 
     def cuts(self, nbytes: int) -> bool:
@@ -127,7 +126,7 @@ class Carrier:
         # Removed with the journal that knows of it, however the run ends.
         ExternalDirectories(writer.required_journal(), writer.root).own_temporary(folder)
         job = Job(
-            open_store(url), name, executor, grid=self.grid, threads=self.options.threads, retry=self.retry,
+            Store(url), name, executor, grid=self.grid, threads=self.options.threads, retry=self.retry,
             counters=self.counters,
         )  # fmt: skip
         self._jobs.append(job)
@@ -147,7 +146,7 @@ class Carrier:
             self._jobs.pop().remove()
         self.counters = Counters()
 
-    def _started(self) -> Executor:
+    def _started(self) -> LocalExecutor | RayExecutor:
         if self._executor is None:
             options = self.options
             workers = options.workers or parse_threads(None)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,7 +32,7 @@ def output_file(context: TaskContext, folder: str, name: str, dtype: str, shape:
     entry = FileEntry(dtype, tuple(shape), "")
 
     def finished(blocks: bytes) -> None:
-        context.file = OutputFile(folder, name, at, dtype, entry.shape, blocks.hex())
+        context.file = OutputFile(folder, name, at, dtype, [*shape], blocks.hex())
 
     with FileWriter(Path(folder) / at, entry.bytes, finished=finished) as file:
         yield file
@@ -41,12 +41,12 @@ def output_file(context: TaskContext, folder: str, name: str, dtype: str, shape:
 def place_files(writer: ArtifactWriter, records: Iterable[TaskRecord]) -> None:
     """Give files that tasks have written their names, and record them."""
     for record in records:
-        file = OutputFile.from_json(record["file"])
+        file = OutputFile(**record["file"])
         target = writer.path / file.name
         with storage_errors(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             (writer.path / file.at).replace(target)
-        writer.record(file.name, FileEntry.of(file.dtype, file.shape, bytes.fromhex(file.blocks)))
+        writer.record(file.name, FileEntry.of(file.dtype, tuple(file.shape), bytes.fromhex(file.blocks)))
 
 
 def missing_files(writer: ArtifactWriter, step: Step) -> list[int]:
@@ -59,8 +59,7 @@ def make_files(job: Job, writer: ArtifactWriter, step: Step) -> None:
     place_files(writer, job.run(step, missing_files(writer, step)))
 
 
-@dataclass(frozen=True)
-class PartitionRange:
+class PartitionRange(NamedTuple):
     """The first column of one partition of the tasks [first, end) of a step, one after the other."""
 
     step: str
@@ -71,30 +70,21 @@ class PartitionRange:
 
 @dataclass(frozen=True)
 class JoinedFile:
-    """A file that consists of partitions of finished tasks."""
+    """A file that consists of partitions of finished tasks: JSON types."""
 
     name: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: Sequence[int]
     parts: Sequence[PartitionRange]
     before: Sequence[int] | None = None
     """Numbers that are added to the values of each partition, such as the entries before it."""
     last: int | None = None  # a value after all others
     divided_by: float | None = None  # divisor of the values, if any
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON holds them."""
-        return {**vars(self), "shape": list(self.shape), "parts": [vars(part) for part in self.parts]}
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> JoinedFile:
-        """Return the object whose `to_json` gave `document`."""
-        return cls(**{**document, "parts": [PartitionRange(**part) for part in document["parts"]]})
-
 
 def join_step(name: str, folder: Path, files: Sequence[JoinedFile], largest: int) -> Step:
     """Return a step that writes files from partitions, one task each; `largest`: bytes of the largest partition."""
-    params = {"folder": str(folder), "files": [file.to_json() for file in files]}
+    params = {"folder": str(folder), "files": [vars(file) for file in files]}
     sizes = [FileEntry(file.dtype, tuple(file.shape), "").bytes for file in files]
     reads = {parts.step: None for file in files for parts in file.parts}
     memory = 3 * largest + max(map(appending_memory, sizes))
@@ -103,11 +93,11 @@ def join_step(name: str, folder: Path, files: Sequence[JoinedFile], largest: int
 
 def join(context: TaskContext) -> None:
     """Write one of the files of a `join_step`."""
-    joined, number = JoinedFile.from_json(context.params["files"][context.index]), 0
+    joined, number = JoinedFile(**context.params["files"][context.index]), 0
     with output_file(context, context.params["folder"], joined.name, joined.dtype, joined.shape) as file:
-        for parts in joined.parts:
-            for task in range(parts.first, parts.end):
-                values = next(iter(context.read(parts.step, task, parts.part).values()))
+        for step, first, end, part in joined.parts:
+            for task in range(first, end):
+                values = next(iter(context.read(step, task, part).values()))
                 if joined.before is not None:
                     values = values + joined.before[number]
                 file.append(values if joined.divided_by is None else values / joined.divided_by)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.reader import entry_width, mapped_file, offset_in
 from tiering.run.step import resolve
-from tiering.run.store import open_store
+from tiering.run.store import Store
 
 AnyArray = npt.NDArray[Any]
 
@@ -24,8 +24,8 @@ class FileArray:
 
     path: str
     dtype: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    shape: Sequence[int]
+    strides: Sequence[int]
     offset: int
 
     @classmethod
@@ -46,40 +46,28 @@ class FileArray:
         dtype = np.dtype(self.dtype)
         width = entry_width(dtype.itemsize, self.shape, self.strides)
         nbytes = (count - 1) * self.strides[0] + width
-        data = open_store(str(Path(self.path).parent)).read(Path(self.path).name, first, nbytes)
-        view: AnyArray = np.ndarray((count, *self.shape[1:]), dtype, data.data, 0, self.strides)
+        data = Store(str(Path(self.path).parent)).read(Path(self.path).name, first, nbytes)
+        view: AnyArray = np.ndarray((count, *self.shape[1:]), dtype, data.data, 0, tuple(self.strides))
         return np.ascontiguousarray(view)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON holds them."""
-        fields = {**vars(self), "shape": list(self.shape), "strides": list(self.strides)}
-        return {"class": "tiering.run.inputs:FileArray", **fields}
 
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> FileArray:
-        """Return the object whose `to_json` gave `document`."""
-        shape, strides = tuple(document["shape"]), tuple(document["strides"])
-        return replace(cls(**document), shape=shape, strides=strides)
-
-
-@runtime_checkable
 class RowSource(Protocol):
-    """An array of the user's of which tasks read ranges."""
+    """An array of the user's of which tasks read ranges: a dataclass whose fields have JSON types."""
 
     def read(self, begin: int, end: int) -> AnyArray:
         """Return entries [begin, end) along the first axis."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields, JSON types, and as ``class`` the ``module:name`` of a class with `from_json`."""
+
+def describe_rows(array: AnyArray | RowSource) -> dict[str, Any] | None:
+    """Return an array as tasks open it; ``None`` if it lies in no file that they could open."""
+    source = FileArray.of(array) if isinstance(array, np.ndarray) else array
+    if source is None:
+        return None
+    return {"class": f"{type(source).__module__}:{type(source).__name__}", **vars(source)}
 
 
-def row_source(array: AnyArray | RowSource) -> RowSource | None:
-    """Return an array as tasks read it; ``None`` if it lies in no file that they could open."""
-    return FileArray.of(array) if isinstance(array, np.ndarray) else array
-
-
-def open_row_source(document: Mapping[str, Any]) -> RowSource:
-    """Return the source that `RowSource.to_json` described."""
+def open_rows(document: Mapping[str, Any]) -> RowSource:
+    """Return the source that `describe_rows` described."""
     fields = dict(document)
-    source: RowSource = resolve(fields.pop("class")).from_json(fields)  # type: ignore[attr-defined]
+    source: RowSource = resolve(fields.pop("class"))(**fields)
     return source

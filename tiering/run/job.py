@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,9 @@ import xxhash
 from tiering.artifacts.checksum import split_digests
 from tiering.artifacts.file_writer import damaged_blocks
 from tiering.artifacts.manifest import FileEntry
-from tiering.errors import InternalError, RefusedError, TieringError
+from tiering.errors import InternalError
 from tiering.progress import in_log, note, progress
-from tiering.run.executor import Executor, Finished
+from tiering.run.executor import LocalExecutor
 from tiering.run.grid import Grid
 from tiering.run.pieces import (
     Columns,
@@ -38,6 +39,7 @@ from tiering.run.pieces import (
     shuffle_folder,
     split_rows,
 )
+from tiering.run.ray import RayExecutor
 from tiering.run.step import Call, ConflictError, Outcome, OutputFile, Step, plan_digest, run_attempt
 from tiering.run.store import Store
 
@@ -87,7 +89,7 @@ class Job:
         self,
         store: Store,
         name: str,
-        executor: Executor,
+        executor: LocalExecutor | RayExecutor,
         *,
         grid: Grid | None = None,
         threads: int = 1,
@@ -100,7 +102,7 @@ class Job:
         self._steps: dict[str, Step] = {}
         self._plans: dict[str, str] = {}  # digests of the steps' plans, which may be long
         self._arrays: dict[str, Columns] = {}
-        self._tickets = 0
+        self.tickets = count()  # numbers of the attempts
 
     def expect(self, steps: int) -> None:
         """Count steps that are going to run, for reports; some scores may need fewer."""
@@ -154,7 +156,9 @@ class Job:
             raise InternalError(f"step {step.name}: reads {unknown}, or is planned twice")
         plan, key = canonical(step.to_json()), plan_key(self.name, step.name)
         found = self.store.put_if_absent(key, plan)
-        if not _is_json(found):  # torn by a power cut
+        try:
+            json.loads(found)
+        except ValueError:  # torn by a power cut
             self.store.remove(key)
             found = self.store.put_if_absent(key, plan)
         if found != plan:
@@ -201,12 +205,12 @@ class Job:
 
         Content of shuffle files is compared where it is read. Cost: reads the file.
         """
-        shuffle_file = ShuffleFile.from_json(record["shuffle"])
+        shuffle_file = ShuffleFile(**record["shuffle"])
         if self.store.size(shuffle_file.key) != shuffle_file.nbytes:
             return False
         if record["file"] is None:
             return True
-        file = OutputFile.from_json(record["file"])
+        file = OutputFile(**record["file"])
         path, size = Path(file.folder, file.at), FileEntry(file.dtype, tuple(file.shape), "").bytes
         if not path.is_file() or path.stat().st_size != size:
             return False
@@ -243,19 +247,6 @@ class Job:
         """Return what an executor sends to a worker for one attempt of a task."""
         return Call(self.store.url, self.name, step, index, self._plans[step.name], self.threads)
 
-    def ticket(self) -> int:
-        """Return a number that no other attempt of this job has."""
-        self._tickets += 1
-        return self._tickets
-
-
-def _is_json(data: bytes) -> bool:
-    try:
-        json.loads(data)
-    except ValueError:
-        return False
-    return True
-
 
 class _StepRun:
     """The attempts at the tasks of a step that are missing."""
@@ -276,8 +267,8 @@ class _StepRun:
             while self.waiting or self.attempts:
                 while self.waiting and len(self.attempts) < WINDOW * executor.slots:
                     self._submit(self.waiting.popleft())
-                for finished in executor.wait(list(self.attempts), retry.poll):
-                    self._finish(finished)
+                for ticket, outcome in executor.wait(list(self.attempts), retry.poll):
+                    self._finish(ticket, outcome)
                 self._send_copies()
                 if time.monotonic() - self.reported >= REPORT_SECONDS and in_log():
                     self.reported = time.monotonic()
@@ -289,16 +280,15 @@ class _StepRun:
             raise
 
     def _submit(self, index: int) -> None:
-        ticket, alone = self.job.ticket(), all(attempt.index != index for attempt in self.attempts.values())
+        ticket, alone = next(self.job.tickets), all(attempt.index != index for attempt in self.attempts.values())
         self.attempts[ticket] = _Attempt(index)
         self.tries[index] = self.tries.get(index, 0) + 1
         self.job.executor.submit(ticket, replace(self.job.call(self.step, index), alone=alone))
 
-    def _finish(self, finished: Finished) -> None:
-        attempt = self.attempts.pop(finished.ticket, None)
+    def _finish(self, ticket: int, outcome: Outcome) -> None:
+        attempt = self.attempts.pop(ticket, None)
         if attempt is None or attempt.index in self.records:
             return  # a copy was faster
-        outcome = finished.outcome
         if outcome.record is None:
             self._fail(attempt.index, outcome)
             return
@@ -307,14 +297,18 @@ class _StepRun:
         self.records[attempt.index] = outcome.record
         self.job.counters.run += 1
         self.bar.update(1)  # type: ignore[attr-defined]
-        for ticket in [t for t, other in self.attempts.items() if other.index == attempt.index]:
-            self.job.executor.cancel(ticket)
-            del self.attempts[ticket]
+        for copy in [t for t, other in self.attempts.items() if other.index == attempt.index]:
+            self.job.executor.cancel(copy)
+            del self.attempts[copy]
 
     def _fail(self, index: int, outcome: Outcome) -> None:
-        error = outcome.error or InternalError(f"task {index} of {self.step.name} ended without a word")
-        if not outcome.again or self.tries[index] >= self.job.retry.attempts:
-            raise self._named(error, index)
+        error, tries = outcome.error, self.tries[index]
+        if error is None:
+            raise InternalError(f"task {index} of {self.step.name} ended without a word")
+        if not outcome.again or tries >= self.job.retry.attempts:
+            if tries > 1:
+                note(f"note: task {index} of {self.step.name} failed {tries} times; the last error follows")
+            raise error
         self.job.counters.errors.append(str(error))
         if isinstance(error, LostError):
             own = (error.step, error.index) == (self.step.name, index)
@@ -322,12 +316,6 @@ class _StepRun:
         if not any(attempt.index == index for attempt in self.attempts.values()):
             self.job.counters.retried += 1
             self.waiting.appendleft(index)
-
-    def _named(self, error: TieringError | RefusedError, index: int) -> Exception:
-        tries = self.tries[index]
-        if tries > 1:
-            note(f"note: task {index} of {self.step.name} failed {tries} times; the last error follows")
-        return error
 
     def _send_copies(self) -> None:
         """Send a speculative attempt for each that takes too long: its worker may be frozen or cut off."""

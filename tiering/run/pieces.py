@@ -9,6 +9,7 @@ once.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ AnyArray = npt.NDArray[Any]
 Columns = Mapping[str, AnyArray]
 TaskRecord = dict[str, Any]
 """The record of a finished task: small facts, its shuffle file, the artifact file that it wrote."""
+Kind = list[list[Any]]  # columns of a partition: name, dtype, shape of a row
 ENTRY = np.dtype([("offset", "<u8"), ("rows", "<u8"), ("kind", "<u8"), ("digest", "<u8")])
 
 
@@ -82,31 +84,12 @@ class LostError(TieringError):
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column of a partition."""
-
-    name: str
-    dtype: str
-    tail: tuple[int, ...] = ()  # shape of a row
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of one row of the column."""
-        return int(np.dtype(self.dtype).itemsize * np.prod(self.tail, dtype=np.int64))
-
-    @classmethod
-    def of(cls, name: str, array: AnyArray) -> Column:
-        """Return the column of an array whose rows lie along its first axis."""
-        return cls(name, array.dtype.newbyteorder("<").str, tuple(array.shape[1:]))
-
-
-@dataclass(frozen=True)
 class ShuffleFile:
-    """The partitions that one task wrote, as its record describes them."""
+    """The partitions that one task wrote, as its record describes them: JSON types."""
 
     key: str
     partitions: int
-    kinds: tuple[tuple[Column, ...], ...]  # the columns that partitions have; an entry names one of these by number
+    kinds: Sequence[Kind]  # those that partitions have; an entry names one of them by number
     entries_at: int  # offset of the entries
     digest: str  # XXH3-64 of the entries, which hold the checksums of all partitions
 
@@ -115,19 +98,6 @@ class ShuffleFile:
         """Size of the shuffle file, its table of entries included."""
         return self.entries_at + self.partitions * ENTRY.itemsize
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON holds them."""
-        kinds = [[[column.name, column.dtype, list(column.tail)] for column in kind] for kind in self.kinds]
-        return {**vars(self), "kinds": kinds}
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> ShuffleFile:
-        """Return the object whose `to_json` gave `document`."""
-        kinds = tuple(
-            tuple(Column(name, dtype, tuple(tail)) for name, dtype, tail in kind) for kind in document["kinds"]
-        )
-        return cls(**{**document, "kinds": kinds})
-
 
 @dataclass
 class ShuffleFileWriter:
@@ -135,13 +105,13 @@ class ShuffleFileWriter:
 
     key: str
     out: ObjectWriter
-    kinds: list[tuple[Column, ...]] = field(default_factory=list)
+    kinds: list[Kind] = field(default_factory=list)
     entries: list[tuple[int, int, int, int]] = field(default_factory=list)
     at: int = 0
 
     def add(self, columns: Columns) -> None:
         """Write the next partition: arrays of one length along their first axis."""
-        kind = tuple(Column.of(name, array) for name, array in columns.items())
+        kind = [[name, array.dtype.newbyteorder("<").str, [*array.shape[1:]]] for name, array in columns.items()]
         if kind not in self.kinds:
             self.kinds.append(kind)
         rows = {array.shape[0] for array in columns.values()}
@@ -159,7 +129,7 @@ class ShuffleFileWriter:
         """Write the entries; return the description of the file, which is valid once the object is closed."""
         entries = np.array(self.entries, ENTRY)
         digest = xxhash.xxh3_64_hexdigest(entries.tobytes())
-        file = ShuffleFile(self.key, entries.size, tuple(self.kinds), self.at, digest)
+        file = ShuffleFile(self.key, entries.size, self.kinds, self.at, digest)
         self._write(entries.view(np.uint8))
         return file
 
@@ -175,7 +145,8 @@ def read_partition(
     at = file.entries_at + partition * ENTRY.itemsize
     offset, rows, kind, digest = store.read(file.key, at, ENTRY.itemsize).view(ENTRY)[0].item()
     kinds = file.kinds[kind] if kind < len(file.kinds) else ()
-    sizes = [-(-rows * column.row_bytes // LINE) * LINE for column in kinds]
+    used = [rows * np.dtype(dtype).itemsize * math.prod(shape) for _, dtype, shape in kinds]
+    sizes = [-(-nbytes // LINE) * LINE for nbytes in used]
     if not kinds or offset + sum(sizes) > file.entries_at:
         raise FormatError(f"{store.url}: {file.key}: the entry of partition {partition} is not what was written")
     data = store.read(file.key, offset, sum(sizes), None if out is None else out[: sum(sizes)])
@@ -183,9 +154,8 @@ def read_partition(
     if xxhash.xxh3_64_intdigest(data.data) != digest:
         raise FormatError(f"{store.url}: {file.key}: partition {partition} is not what was written (checksum)")
     columns, begin = {}, 0
-    for column, size in zip(kinds, sizes, strict=True):
-        values = data[begin : begin + rows * column.row_bytes].view(column.dtype)
-        columns[column.name] = values.reshape(rows, *column.tail)
+    for (name, dtype, shape), nbytes, size in zip(kinds, used, sizes, strict=True):
+        columns[name] = data[begin : begin + nbytes].view(dtype).reshape(rows, *shape)
         begin += size
     return columns
 
@@ -218,7 +188,7 @@ class ShuffleStore:
             record = read_record(self._store, self._job, step, index)
             if record is None:
                 raise LostError(step, index, "its record is not there")
-            self._files[step, index] = ShuffleFile.from_json(record["shuffle"])
+            self._files[step, index] = ShuffleFile(**record["shuffle"])
         return self._files[step, index]
 
 

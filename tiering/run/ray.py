@@ -20,10 +20,10 @@ from typing import Any
 
 from tiering.errors import CapabilityError, InputError, InternalError, TieringError
 from tiering.progress import note
-from tiering.run.executor import Finished, LostWorkerError, has_room, memory_of
+from tiering.run.executor import LostWorkerError, has_room, memory_of
 from tiering.run.pieces import plan_key
 from tiering.run.step import Call, Outcome, attempt
-from tiering.run.store import open_store
+from tiering.run.store import Store
 from tiering.units import format_bytes
 from tiering.version import __version__
 
@@ -114,10 +114,10 @@ class RayExecutor:
         sent = self._remote.options(**options).remote(self._ray.cloudpickle.dumps(call), __version__)
         self._attempts[ticket] = _Attempt(call, sent)
 
-    def wait(self, tickets: Collection[int], seconds: float) -> list[Finished]:
+    def wait(self, tickets: Collection[int], seconds: float) -> list[tuple[int, Outcome]]:
         """Return the attempts among `tickets` that have ended; an empty list once `seconds` are over."""
         known = {self._attempts[ticket].answers: ticket for ticket in tickets if ticket in self._attempts}
-        end, finished = time.monotonic() + seconds, list[Finished]()
+        end, finished = time.monotonic() + seconds, list[tuple[int, Outcome]]()
         if not known:
             time.sleep(seconds)
         while known and not finished and (left := end - time.monotonic()) > 0:
@@ -157,7 +157,7 @@ class RayExecutor:
         ready: list[Any] = self._ray.wait(list(answers), num_returns=count, timeout=seconds, fetch_local=False)[0]
         return ready
 
-    def _hear(self, ticket: int) -> Iterator[Finished]:
+    def _hear(self, ticket: int) -> Iterator[tuple[int, Outcome]]:
         """Take the reports of an attempt; yield its end, if it has ended.
 
         One that came to a machine that cannot run it is sent to others.
@@ -176,9 +176,11 @@ class RayExecutor:
             outcome = Outcome(error=self._lost(tried, error), again=not here)
         del self._attempts[ticket]
         if isinstance(outcome, str):
-            self._leave_out(tried, outcome)
+            if tried.node not in self._left_out:
+                self._left_out.add(tried.node)
+                note(f"note: {tried.where}: {outcome}; this machine is left out")
             return self._send(ticket, tried.call)
-        yield Finished(ticket, outcome)
+        yield ticket, outcome
 
     def _listen(self, tried: _Attempt) -> bool:
         """Collect the reports of an attempt, of which there is at least one; return whether it has ended."""
@@ -205,12 +207,6 @@ class RayExecutor:
             why = f"Ray gave it up ({type(error).__name__}: {words}); see Ray's logs on that machine"
         where = tried.where or "a worker that had not begun"
         return LostWorkerError(f"task {tried.call.index} of {tried.call.step.name} on {where}: {why}")
-
-    def _leave_out(self, tried: _Attempt, why: str) -> None:
-        """Send no more attempts to a machine that cannot run them."""
-        if tried.node not in self._left_out:
-            self._left_out.add(tried.node)
-            note(f"note: {tried.where}: {why}; this machine is left out")
 
     def _refuse_if_no_room(self) -> None:
         """Raise once no machine has been large enough, for some time, for an attempt that waits."""
@@ -246,13 +242,13 @@ class RayExecutor:
             self._looked = time.monotonic()
             if self._reaches_head():  # else Ray would wait for the answer, and then end this process
                 self._nodes = [n for n in self._ray.nodes() if n["Alive"] and n["Resources"].get("CPU", 0) >= 1]
-        return [node for node in self._nodes if self._suits(node)]
-
-    def _suits(self, node: Mapping[str, Any]) -> bool:
-        """Return whether a machine has what attempts need, their size apart."""
-        enough = all(node["Resources"].get(name, 0) >= amount for name, amount in self._resources.items())
-        labelled = self._labels.items() <= node.get("Labels", {}).items()
-        return enough and labelled and node["NodeID"] not in self._left_out
+        return [
+            node
+            for node in self._nodes
+            if all(node["Resources"].get(name, 0) >= amount for name, amount in self._resources.items())
+            and self._labels.items() <= node.get("Labels", {}).items()
+            and node["NodeID"] not in self._left_out
+        ]
 
     def _reaches_head(self) -> bool:
         """Return whether the cluster's head takes connections; raise if it has not for `LOST_SECONDS`."""
@@ -300,7 +296,7 @@ def _program() -> Callable[[bytes, str], Iterator[Any]]:
 
 def make_attempt(call: Call) -> Outcome | str:
     """Make one attempt in a worker of Ray; return its outcome, or why this machine cannot run it."""
-    if open_store(call.store).size(plan_key(call.job, call.step.name)) is None:
+    if Store(call.store).size(plan_key(call.job, call.step.name)) is None:
         return f"expected to find the plan of {call.step.name} in the store {call.store}, found none"
     place = f"task {call.index} of {call.step.name} on {socket.gethostname()}"
     try:

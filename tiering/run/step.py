@@ -35,7 +35,7 @@ from tiering.run.pieces import (
     shuffle_folder,
     split_rows,
 )
-from tiering.run.store import Store, open_store
+from tiering.run.store import Store
 from tiering.version import __version__
 
 AnyArray = npt.NDArray[Any]
@@ -113,23 +113,14 @@ class TaskContext:
 
 @dataclass(frozen=True)
 class OutputFile:
-    """A file of an unfinished artifact as a task has written it, under a name of the attempt."""
+    """A file of an unfinished artifact as a task has written it, under a name of the attempt: JSON types."""
 
     folder: str
     name: str
     at: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: Sequence[int]
     blocks: str  # digests of its blocks, in hexadecimal
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON holds them."""
-        return {**vars(self), "shape": list(self.shape)}
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> OutputFile:
-        """Return the object whose `to_json` gave `document`."""
-        return cls(**{**document, "shape": tuple(document["shape"])})
 
 
 class ConflictError(TieringError, RuntimeError):
@@ -179,7 +170,7 @@ def run_attempt(call: Call, arrays: Columns | None = None) -> TaskRecord:
 
     `arrays`: those of the driver, for the function `broadcast`.
     """
-    store, step, index = open_store(call.store), call.step, call.index
+    store, step, index = Store(call.store), call.step, call.index
     shuffle = ShuffleStore(store, call.job)
     context = TaskContext(shuffle, step.name, index, step.params, call.threads, call.alone, broadcast=arrays or {})
     folder = f"{shuffle_folder(call.job, step.name)}/{index:06}"
@@ -188,13 +179,13 @@ def run_attempt(call: Call, arrays: Columns | None = None) -> TaskRecord:
     with shuffle.writer(f"{folder}/{uuid.uuid4().hex}.shuffle") as context._writer:
         facts = resolve(step.function)(context) or {}
         written = context._writer.finish()
-    file = None if context.file is None else context.file.to_json()
+    file = None if context.file is None else vars(context.file)
     content = {
         "step": step.name, "index": index, "plan": call.plan_digest, "facts": facts,
-        "shuffle": {**written.to_json(), "key": ""}, "file": None if file is None else {**file, "at": ""},
+        "shuffle": {**vars(written), "key": ""}, "file": None if file is None else {**file, "at": ""},
     }  # fmt: skip
     document = {
-        **content, "shuffle": written.to_json(), "file": file, "content": digest_of(content),
+        **content, "shuffle": vars(written), "file": file, "content": digest_of(content),
         "by": {"host": socket.gethostname(), "pid": os.getpid()},
     }  # fmt: skip
     return _commit(store, call.job, {**document, "digest": digest_of(document)})
@@ -208,10 +199,10 @@ def _commit(store: Store, job: str, record: TaskRecord) -> TaskRecord:
         return record
     store.remove(record["shuffle"]["key"])
     if record["file"] is not None:
-        open_store(record["file"]["folder"]).remove(record["file"]["at"])
+        Store(record["file"]["folder"]).remove(record["file"]["at"])
     first = read_record(store, job, step, index)
     file = None if first is None else first["file"]
-    if first is None or (file is not None and open_store(file["folder"]).size(file["at"]) is None):
+    if first is None or (file is not None and Store(file["folder"]).size(file["at"]) is None):
         raise LostError(step, index, f"{key} is damaged, or the file that it names is gone")
     if first["content"] != record["content"]:
         raise ConflictError(

@@ -29,12 +29,6 @@ def check_store(path: str) -> None:
         raise InputError(f"store: expected a directory, found scheme {scheme!r}; give one that all machines mount")
 
 
-def open_store(path: str) -> Store:
-    """Return the store in a directory."""
-    check_store(path)
-    return Store(path)
-
-
 class Store:
     """Whole objects under keys, which are written once and never change.
 
@@ -48,11 +42,12 @@ class Store:
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
+        check_store(str(root))
         self.root = Path(os.path.abspath(root))  # noqa: PTH100 - keep symbolic links in the name as given
 
     @property
     def url(self) -> str:
-        """The name by which `open_store` opens the store in any process of any machine."""
+        """The name by which any process of any machine."""
         return str(self.root)
 
     def size(self, key: str) -> int | None:

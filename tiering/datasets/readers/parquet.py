@@ -162,15 +162,6 @@ class ParquetColumn:
                 values[first + row - begin :][: part.size] = part
         return values
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON holds them."""
-        return {"class": "tiering.datasets.readers.parquet:ParquetColumn", **vars(self)}
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> ParquetColumn:
-        """Return the object whose `to_json` gave `document`."""
-        return cls(tuple(document["files"]), tuple(document["rows"]), document["column"], document["held"])
-
 
 def _open(file: Path) -> Any:
     try:
