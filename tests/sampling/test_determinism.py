@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 from toy_graphs import homogeneous, random_graph
 
-from tiering.sampling import LayerSampler, NeighborSampler, RandomWalkSampler, batches, epoch_order
+from tiering.sampling import NeighborSampler, batches, epoch_order
 
 
 def flat(batch):
@@ -20,21 +18,6 @@ def flat(batch):
 @pytest.fixture(scope="module")
 def graph():
     return random_graph(2000, 30_000)
-
-
-@pytest.mark.parametrize(
-    "sampler_type", [NeighborSampler, LayerSampler, partial(RandomWalkSampler, num_walks=30, walk_length=3)]
-)
-@pytest.mark.parametrize("frontier", ["all", "new"])
-def test_counts_do_not_depend_on_threads(graph, sampler_type, frontier):
-    sampler = sampler_type(graph, [5, 3, 5], frontier=frontier, seed=7)
-    plan = sampler.batches(np.arange(0, 2000, 3), 16, epoch=2)
-    one, two, seven = (sampler.count_accesses(plan, threads=n) for n in (1, 2, 7))
-    for relation in graph.relations:
-        assert one.adjacency[relation].tolist() == two.adjacency[relation].tolist()
-        assert one.adjacency[relation].tolist() == seven.adjacency[relation].tolist()
-    assert one.features["node"].tolist() == two.features["node"].tolist() == seven.features["node"].tolist()
-    assert one.total == sum(sampler.sample(s, epoch=2, batch=b).nodes["node"].size for b, s in enumerate(plan))
 
 
 def test_every_part_of_the_key_matters(graph):

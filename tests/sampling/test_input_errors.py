@@ -13,20 +13,6 @@ HETERO = ToyGraph({"a": 3, "b": 3}, {("a", "x", "b"): np.array([[0], [1]]), ("b"
 
 
 @pytest.mark.parametrize(
-    ("fanouts", "words"),
-    [
-        ([3, {"a:x:b": 2}], "hop 1: expected a number for each of 2 relations, none for b:y:a"),
-        ([2**31], r"hop 0: expected 1 or more, or -1 for all neighbours, and below 2\^31, found 2147483648"),
-        ([5, {"a:x:b": 2**31, "y": 1}], r"hop 1, relation 'a:x:b': expected 0 or more, .* and below 2\^31"),
-        ([2**200], "found a number of 201 bits"),
-    ],
-)
-def test_fanouts(fanouts, words):
-    with pytest.raises(InputError, match=words):
-        NeighborSampler(HETERO, fanouts)
-
-
-@pytest.mark.parametrize(
     ("seeds", "words"),
     [
         ([0, 1], "mapping from node type"),

@@ -49,13 +49,3 @@ def test_heterogeneous_by_hand():
     assert batch.num_nodes == [{"paper": 1, "author": 0}, {"paper": 1, "author": 1}, {"paper": 2, "author": 1}]
     assert [len(batch.hops[1][r]) for r in (writes, written)] == [0, 1]
     assert {t: s.tolist() for t, s in batch.seeds.items()} == {"paper": [0], "author": []}
-
-
-def test_wide_indices_and_memory_maps(tmp_path):
-    graph = random_graph(50, 400)
-    expected = NeighborSampler(graph, [3, 3]).sample([1, 2, 3])
-    indptr, indices = graph.csc(HOMOGENEOUS)
-    np.save(tmp_path / "indices.npy", indices.astype(np.int64))
-    graph._csc[HOMOGENEOUS] = (indptr, np.load(tmp_path / "indices.npy", mmap_mode="r"))
-    found = NeighborSampler(graph, [3, 3]).sample([1, 2, 3])
-    assert found.nodes["node"].tolist() == expected.nodes["node"].tolist()

@@ -193,15 +193,6 @@ def test_who_walks(frontier):
         assert list(dict.fromkeys(edges[HOMOGENEOUS].dst.tolist())) == walkers
 
 
-def test_isolated_nodes_and_many_walks():
-    graph = homogeneous(4, np.array([[1], [0]]))
-    sampler = RandomWalkSampler(graph, [10, 10], num_walks=3000, walk_length=1, restart=0)
-    batch = sampler.sample([3, 2, 0])
-    assert batch.nodes["node"].tolist() == [3, 2, 0, 1]
-    assert batch.hops[0][HOMOGENEOUS].weights.tolist() == [3000.0]
-    assert len(sampler.sample([3]).hops[1][HOMOGENEOUS]) == 0
-
-
 def dgl_sampler(dgl, graph, k, walks, length, restart):
     """DGL walks along the edges: hand it the graph reversed, columns as rows."""
     torch = importlib.import_module("torch")

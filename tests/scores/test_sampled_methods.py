@@ -95,15 +95,6 @@ def test_hybrid_with_a_fixed_weight_by_hand(tree, tmp_path):
             np.testing.assert_allclose(mixed.adjacency(relation), expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("method", ["presample", "vip", "hybrid"])
-def test_a_type_that_nothing_reaches_has_zeros_and_an_isolated_training_node_itself(tree, tmp_path, method):
-    scores = score_graph(tree, method, tmp_path / "scores", fanouts=[5, 5], batch_size=1)
-    assert scores.values("venue").tolist() == [0, 0]
-    assert scores.adjacency("in").tolist() == [0, 0]
-    assert scores.values("paper")[4] == pytest.approx(1)
-    assert all(np.isfinite(scores.values(node_type)).all() for node_type in tree.node_types)
-
-
 def test_types_compete_by_accesses_per_byte(tree, tmp_path):
     """An author's row is 4 bytes, a paper's 16: authors first, at 2/3 in 4 against 1 in 16; venues last."""
     for method in ("vip", "hybrid"):
@@ -206,20 +197,15 @@ def test_counts_say_which_epochs_they_know(tree, tmp_path):
 BAD = [
     ({"method": "vip"}, "vip needs those that training will use; give them with --fanouts"),
     ({"method": "presample", "fanouts": []}, "one entry per hop"),
-    ({"method": "presample", "fanouts": [{"writes": 1}]}, "none for paper:cites:paper, paper:in:venue; give 0 to skip"),
     ({"method": "hybrid", "fanouts": "writes=1,cites=1,in=1,likes=2"}, "no single relation 'likes'; relations: author"),
     ({"method": "hybrid", "fanouts": [2, 0]}, "at least 1, or -1"),
     ({"method": "presample", "fanouts": [2], "epochs": 0}, "epochs: expected a whole number from 1 to 10000, found 0"),
-    ({"method": "presample", "fanouts": [2], "epochs": 1.5}, "epochs: expected a whole number"),
     ({"method": "presample", "fanouts": [2], "first_epoch": -1}, "first epoch: expected a whole number, 0 or more"),
     ({"method": "hybrid", "fanouts": [2], "prior_weight": -0.5}, "prior weight: expected a number, 0 or more"),
-    ({"method": "hybrid", "fanouts": [2], "prior_weight": float("nan")}, "prior weight: expected a number"),
     ({"method": "hybrid", "fanouts": [2], "batch_size": 0}, "batch.size"),
-    ({"method": "hybrid", "fanouts": [2], "frontier": "old"}, "frontier"),
     ({"method": "hybrid", "fanouts": [2], "sampler": "dice"}, "sampler"),
     ({"method": "presample", "fanouts": [2], "train": {"paper": [1, 1]}}, "each id once, found 1 repeated, such as 1"),
     ({"method": "vip", "fanouts": [2], "train": {"paper": [5]}}, r"expected ids 0\.\.4, found 5 at position 0"),
-    ({"method": "vip", "fanouts": [2], "train": {"paper": [-1]}}, r"expected ids 0\.\.4, found -1"),
     ({"method": "hybrid", "fanouts": [2], "train": {"paper": []}}, "training set is empty"),
 ]
 

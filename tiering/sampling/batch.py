@@ -40,9 +40,7 @@ class SampledBatch:
     hops: list[dict[Relation, SampledEdges]] = field(repr=False)
     """``hops[h][relation]``: edges drawn at hop h (0 = the seeds' own neighbours)."""
     epoch: int
-    """Epoch the batch belongs to."""
-    batch: int
-    """Number of the batch in its epoch."""
+    batch: int  # number of the batch in its epoch
 
     @property
     def seeds(self) -> dict[str, IdArray]:

@@ -17,11 +17,11 @@ class SampledGraph(Protocol):
 
     @property
     def node_types(self) -> list[str]:
-        """In a fixed order."""
+        """Node types, in a fixed order."""
 
     @property
     def relations(self) -> list[Relation]:
-        """(source type, name, destination type), in a fixed order."""
+        """Relations (source type, name, destination type), in a fixed order."""
 
     def num_nodes(self, node_type: str) -> int:
         """Return the nodes of a type."""

@@ -54,35 +54,18 @@ class Negatives:
 class LinkedNodes:
     """Nodes and pairs of a batch of links, in positions of `nodes`: the first nodes of the batch sampled for it."""
 
-    places: IdArray
-    """Shape (links,): place of each link in the list of links."""
-    nodes: dict[str, IdArray]
-    """Per node type: the ends of all pairs, unique, in order of appearance: sources of links, of negative pairs, then
-    destinations likewise."""
-    src: IdArray
-    """Places of the sources: of the links, then of negative pairs."""
-    dst: IdArray
-    """Places of the destinations likewise; with triplets of the links alone."""
-    dst_negative: IdArray | None
-    """Triplets: shape (links, amount), places of the other destinations."""
+    places: IdArray  # position of each link in the list of links
+    nodes: dict[str, IdArray]  # ends of all pairs, unique: sources of links, of negative pairs, then destinations
+    src: IdArray  # sources of the links, then of negative pairs
+    dst: IdArray  # destinations likewise; with triplets of the links alone
+    dst_negative: IdArray | None  # triplets: shape (links, amount), the other destinations
 
 
 class Links:
-    """Links of a relation that batches are made of.
+    """Links of a relation that batches are made of: so many, whose ends `pairs` gives by their positions.
 
-    Parameters
-    ----------
-    relation
-        The relation; its types are those of the ends.
-    count
-        Number of links.
-    pairs
-        Gives the ids of both ends of links by their places, 0 to count - 1.
-    num_nodes
-        Nodes of the source and of the destination type.
-    ids_of
-        Turns original ids of a type into ids of the graph, for negative pairs: those of a reordered graph are the
-        images of those of the original one.
+    `num_nodes` are those of the source and of the destination type. `ids_of` turns original ids of a type into ids of
+    the graph, so that negative pairs of a reordered graph are the images of those of the original one.
     """
 
     def __init__(
@@ -131,7 +114,6 @@ class NegativeDraws:
 
     def __init__(self, negatives: Negatives, num_nodes: tuple[int, int]) -> None:
         self.negatives = negatives
-        """How pairs are drawn."""
         self._num_nodes = num_nodes
         weights = (negatives.src_weight, "src_weight"), (negatives.dst_weight, "dst_weight")
         self._sums = [
@@ -170,8 +152,7 @@ def link_nodes(links: Links, places: IdArray, draws: NegativeDraws | None, key: 
 class LinkPlan:
     """The batches of links of one epoch; ``plan[b]`` gives the nodes that batch b is sampled from, by type.
 
-    Negative pairs of a batch are a pure function of the seed, the epoch and the batch. Cost: the order takes 8 bytes
-    per link.
+    Cost: the order takes 8 bytes per link.
     """
 
     def __init__(

@@ -53,11 +53,6 @@ def sums_bytes(graph: SampledGraph, options: SamplingOptions) -> int:
     return 8 * _edges(graph) if options.sampler == "weighted" else 0
 
 
-def counting_threads(graph: SampledGraph, options: SamplingOptions, threads: int, room: int) -> int:
-    """Return as many of `threads` as have a batch each within `room` bytes, one at least."""
-    return max(1, min(threads, room // max(1, batch_bytes(graph, options))))
-
-
 def list_read_entries(degrees: npt.NDArray[np.int64], sampler: str, fanouts: Sequence[int]) -> npt.NDArray[np.float64]:
     """Return entries that a read of each list draws, from the lists' lengths and the relation's fanouts, hop by hop.
 
@@ -77,8 +72,7 @@ def list_read_entries(degrees: npt.NDArray[np.int64], sampler: str, fanouts: Seq
 def list_read_places(degrees: npt.NDArray[np.int64], sampler: str, fanouts: Sequence[int]) -> npt.NDArray[np.float64]:
     """Return the number of separate positions that a read of each list looks at: entries drawn, and sums for draws.
 
-    Only ``weighted`` reads sums of weights: all of a list no longer than the fanout, side by side; of a longer one
-    those that a binary search meets, ``ceil(log2(degree + 1))`` for each draw.
+    Only ``weighted`` reads sums: all of a list no longer than the fanout, else ``ceil(log2(degree + 1))`` a draw.
     """
     entries = list_read_entries(degrees, sampler, fanouts)
     if sampler != "weighted":
@@ -93,8 +87,5 @@ def list_read_places(degrees: npt.NDArray[np.int64], sampler: str, fanouts: Sequ
 def list_read_bytes(
     degrees: npt.NDArray[np.int64], index_bytes: int, sampler: str, fanouts: Sequence[int]
 ) -> npt.NDArray[np.float64]:
-    """Return the bytes that a read of each list touches: begin and end, and the entries drawn, of `index_bytes` each.
-
-    Edge data such as weights come on top.
-    """
+    """Return the bytes that a read of each list touches: begin and end, and the entries drawn, without edge data."""
     return INDPTR_BYTES + index_bytes * list_read_entries(degrees, sampler, fanouts)

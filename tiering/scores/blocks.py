@@ -1,14 +1,7 @@
-"""Sums over out-edges, in tasks, for scores that sweep over the edges.
+"""Sums over out-edges by tasks: values go out by range of lists, and come in by range of sources.
 
-``count``   how many edges of a range of lists have their source in each bin.
-``blocks``  the edges of a range of lists by range of sources: those of columns of high in-degree, numbered among
-            themselves, then the others; in each by bin, in a bin in their own order.
-
-What a method sums, it hands over by range of lists (a value for each list), and gets by range of sources. A bin is
-summed by one task, in the order in which one process sums it (``out_edge_sums.hpp``): relations in list order, columns
-of high degree first, columns ascending, in pieces that the graph alone decides. The sums are the same bytes for any
-ranges. Memory: `EDGE_BYTES` for each edge of a range of lists and `LIST_BYTES` for each of its nodes; `NODE_BYTES` for
-each node of a range of sources and 8 for each list of the largest range.
+Edges lie in blocks: those of a range of lists by kind of column (high in-degree, others), in it by bin of sources. One
+task sums a bin in the order of one process (``out_edge_sums.hpp``), so that sums are the same bytes for any ranges.
 """
 
 from __future__ import annotations
@@ -36,7 +29,7 @@ from tiering.scores.request import Float64Array, TrainSet, list_nodes
 
 AnyArray = npt.NDArray[Any]
 _HERE = "tiering.scores.blocks"
-EDGE_BYTES, LIST_BYTES, NODE_BYTES = 56, 40, 64
+EDGE_BYTES, LIST_BYTES, NODE_BYTES = 56, 40, 64  # memory of a task for each edge, list and node of its range
 KINDS = 2  # columns of high in-degree, and the others
 
 
@@ -61,8 +54,7 @@ def task_bytes(graph: SizedGraph) -> int:
 def balanced_lists(count: int, list_bytes: int, lists: Sequence[tuple[AnyArray, int]], parts: int) -> list[int]:
     """Return the bounds of at most `parts` ranges of `count` nodes, of about the same bytes, none of them empty.
 
-    `lists`: the ``indptr`` of relations to the nodes, and the bytes of an edge. They are not verified: damaged ones
-    give odd ranges, and the tasks that have these refuse.
+    `lists`: the ``indptr`` of relations to the nodes, not verified, and the bytes of an edge.
     """
 
     def before(node: int) -> int:

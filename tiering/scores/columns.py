@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.graph import relation_folder
 from tiering.formats.shape import SizedGraph
 from tiering.run.files import JoinedFile, PartitionRange, join_step, make_files
-from tiering.run.grid import Grid, equal_bounds
 from tiering.run.job import Job
 
 Range = Sequence[int]
@@ -22,16 +20,6 @@ def column_sizes(graph: SizedGraph) -> tuple[dict[str, int], dict[str, int]]:
         {f"nodes/{node_type}/feature": graph.num_nodes(node_type) for node_type in graph.node_types},
         {f"{relation_folder(relation)}/adjacency": graph.num_nodes(relation[2]) for relation in graph.relations},
     )
-
-
-def cut_columns(sizes: Iterable[int], item_bytes: int, grid: Grid) -> list[Range]:
-    """Return ranges of columns of these sizes, in a column of about the same size, none of them empty."""
-    return [
-        (number, begin, end)
-        for number, size in enumerate(sizes)
-        for begin, end in pairwise(equal_bounds(size, grid.parts(size * item_bytes)))
-        if begin < end
-    ]
 
 
 def join_columns(

@@ -1,7 +1,4 @@
-"""Counts of accesses, and their sums over epochs, made by one process or by tasks.
-
-Counts are whole numbers: their sums do not depend on who counted what.
-"""
+"""Counts of accesses and their sums over epochs: whole numbers, the same whoever counted what."""
 
 from __future__ import annotations
 

@@ -1,22 +1,9 @@
 """Accesses counted in sampled epochs, hop by hop, where the adjacency does not fit a task: each has a range of lists.
 
-``seeds``    the seeds of an epoch's batches, by range.
-``hop-h``    the lists of a range and relation draw for those nodes of the batches that sample in hop h: what they
-             reach, by range of its type.
-``merge-d``  what the batches find first in hop d - 1 (0: their seeds) of a range of nodes: without what comes twice, or
-             was known before; and in how many batches each node is found then.
-``sum``      the counts of a range of nodes over all epochs.
-
-A random number is a function of (seed, epoch, batch, hop, relation, node), and a rule by which each node draws from its
-own list does not ask what else a batch has found. So it does not matter who draws for a node, nor in which order: the
-counts are the integers of one process. Random walks leave their range at each step, and ladies draws once for a whole
-batch, by sums in the order of its frontier: these two stay with tasks that have the whole adjacency.
-
-All nodes of a type and all lists of relations that lead to it are cut at the same places. A pair is a node of a batch,
-as one number: the batch, counted in its wave, above `_NODE_BITS` bits of the node, counted in its range. Tasks take one
-wave of batches after the other, and write each as partitions of its own. A wave is as long as half of a task's memory
-allows. Memory: 24 bytes for each list of a range, and the edges of those of a relation; 32 for each node of a range;
-for each batch of a wave, and for each thread, 128 for each node that it may find and 48 for each edge that it may draw.
+A random number is a function of (seed, epoch, batch, hop, relation, node): where each node draws from its own list, who
+draws does not matter, and the counts are those of one process. A pair is a node of a batch in one number: the batch,
+counted in its wave, above `_NODE_BITS` bits of the node, counted in its range. A wave of batches fills half of a task's
+memory: for a batch 128 bytes for each node that it may find, and 48 for each edge that it may draw.
 """
 
 from __future__ import annotations
@@ -226,10 +213,9 @@ def draw(context: TaskContext) -> None:
 
 
 def _sampler(context: TaskContext, number: int, begin: int, end: int) -> native.Sampler | None:
-    """Return the sampler of lists [begin, end) of a relation in a task's hop, by the random numbers of one process.
+    """Return the sampler of lists [begin, end), type 0, of a relation in a task's hop; ``None`` if all weights are 0.
 
-    ``None`` if they have only edges of weight 0. The lists are type 0, and what they reach type 1; earlier hops and
-    relations are there for their numbers alone.
+    Earlier hops and relations are there for their numbers alone, which random numbers depend on.
     """
     params, relation, hop = context.params, context.params["relations"][number], context.params["hop"]
     indptr, indices, first = read_csc(context, relation["folder"], begin, end)

@@ -1,15 +1,12 @@
 """Pre-sampled counts with an analytic prior: how much of a node's count is signal is read off the counts themselves.
 
-A few sampled epochs rank the hottest nodes well and the rest hardly at all: most nodes have a count of 0 or 1. An
-analytic score ranks all of them, with errors of its own. Nodes that the prior takes for alike (neighbours in its order,
-in bins) tell both apart: within a bin, a node's counts of several epochs scatter by the noise of sampling, the nodes'
-means scatter by noise and true difference. The posterior mean weighs count and prior by that (empirical Bayes, after
-Efron and Morris 1973, with the method of moments); it has no parameter to tune.
+A few epochs rank the hottest nodes well and the rest hardly at all; an analytic score ranks all, with errors.
+Among nodes that the prior takes for alike, counts of several epochs scatter by the noise of sampling, their means by
+noise and true difference. The posterior mean weighs by that (empirical Bayes, Efron and Morris 1973; no parameter).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -47,33 +44,32 @@ def hybrid(graph: Graph, request: ScoreRequest) -> ScoreColumns:
     """Compute method ``hybrid``: posterior mean of accesses per epoch, of feature rows and of adjacency lists.
 
     The prior is ``vip`` where its formula knows the sampler, else ``wrpr`` scaled to the counts of the type.
-    Cost: that of ``presample`` and of the prior, and one sort of the nodes.
     """
-    return _posterior(graph, request, count_epochs(graph, request, squares=_prior_weight(request) is None))
+    return _posterior(graph, request, count_epochs(graph, request, squares=needs_squares(request)))
 
 
 def _run_tasks(job: Job, writer: ArtifactWriter, graph: Graph, request: ScoreRequest) -> ScoreColumns:
     """Count by tasks; compute the prior and weigh both in this process."""
-    squares = _prior_weight(request) is None
+    squares = needs_squares(request)
     return _posterior(graph, request, read_sums(job, graph, count_by_tasks(job, graph, request, squares), squares))
 
 
-def _prior_weight(request: ScoreRequest) -> float | None:
-    """Return the epochs that the prior counts for; ``None``: found from the counts of several epochs."""
-    weight = request.options.prior_weight
-    return FIXED_WEIGHT if weight is None and request.options.epochs == 1 else weight
+def needs_squares(request: ScoreRequest) -> bool:
+    """Return whether the epochs that the prior counts for are found from the counts of several epochs."""
+    return request.options.prior_weight is None and request.options.epochs > 1
 
 
 def _posterior(graph: Graph, request: ScoreRequest, sums: AccessSums) -> ScoreColumns:
     """Compute the prior, and weigh it with the counts in its memory."""
-    weight, epochs = _prior_weight(request), request.options.epochs
+    epochs, weight = request.options.epochs, request.options.prior_weight
+    weight = FIXED_WEIGHT if weight is None else weight
     besides = replace(request, budget=request.budget.without(sums.nbytes))
     by_vip = request.sampled.sampler in SAMPLERS
     prior = vip(graph, besides) if by_vip else _ranked_prior(graph, besides, sums)
     columns = (*prior.feature.values(), *prior.adjacency.values())
     totals, of_squares = count_arrays(sums.total), count_arrays(sums.squares or sums.total)
     for column, total, squares in zip(columns, totals, of_squares, strict=True):
-        if weight is None:
+        if sums.squares is not None:
             shrink(column, total, squares, epochs, request.threads)
             continue
         for begin in range(0, column.size, CHUNK):
@@ -91,7 +87,7 @@ def hybrid_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
     ``vip`` (``wrpr``) plus 8 (N + D) of counts, or 16. Weighing holds both, 8 (N + D) and 8 or 16, and per node of
     one type up to 28 to sort (40 from 2^31 nodes), then 72 per node of a bin of at most 2^22.
     """
-    squares = request.options.prior_weight is None and request.options.epochs > 1
+    squares = needs_squares(request)
     vectors = 8 * (graph.num_nodes() + list_nodes(graph))
     counts = vectors * (2 if squares else 1)
     counting = presample_need(graph, request).plus(2 * vectors if squares else 0)
@@ -109,26 +105,17 @@ def hybrid_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
 
 
 def shrink(prior: Float64Array, total: Int64Array, squares: Int64Array, epochs: int, threads: int = 1) -> None:
-    """Replace `prior` by the posterior mean of accesses per epoch.
+    """Replace `prior` by the posterior mean of accesses per epoch, from sums of counts and their squares over epochs.
 
-    Of the prior only its order and, within a bin, its ratios matter. `total` and `squares` are sums over the epochs, at
-    least 2, of a node's count and of its square. Nodes are cut into bins by falling prior. In each, with x a node's
-    mean count per epoch: mu, the mean of x; noise = mean over the nodes of the variance between epochs, / epochs;
-    signal = variance of x - noise, at least 0; share = signal / (signal + noise). Posterior = share x + (1 - share)
-    prior mu / mean prior.
+    Nodes are cut into bins by falling prior. In each, with x a node's mean count per epoch: noise = mean variance
+    between epochs / epochs; signal = variance of x - noise, at least 0; share = signal / (signal + noise);
+    posterior = share x + (1 - share) prior (mean of x) / (mean of prior).
     """
-    line = native.sort_by_score(prior, threads)
-    for begin, end in _bins(line.size):
-        nodes = line[begin:end]
+    order, begin, size = native.sort_by_score(prior, threads), 0, float(FIRST_BIN)
+    while begin < order.size:
+        nodes = order[begin : begin + int(size)]
         prior[nodes] = _shrink_bin(prior[nodes], total[nodes], squares[nodes], epochs)
-
-
-def _bins(count: int) -> Iterator[tuple[int, int]]:
-    begin, size = 0, float(FIRST_BIN)
-    while begin < count:
-        end = min(count, begin + int(size))
-        yield begin, end
-        begin, size = end, min(size * GROWTH, LARGEST_BIN)
+        begin, size = begin + nodes.size, min(size * GROWTH, LARGEST_BIN)
 
 
 def _shrink_bin(prior: Float64Array, total: Int64Array, squares: Int64Array, epochs: int) -> Float64Array:

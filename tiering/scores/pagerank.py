@@ -1,12 +1,8 @@
 """Reverse PageRank, plain and weighted by the training set (Min et al., KDD'22, Algorithm 1).
 
-Access probability flows against the edges: u is read whenever one of its out-neighbours v is sampled and picks u out
-of its indeg(v) in-neighbours. Both scores repeat, with N the number of nodes of all types,
-
-    s'(u) = (1 - d) / N  +  d * sum over relations, over edges u -> v of  s(v) / indeg(v)
-
-with the in-degree of v within that relation. `rpr` does it until nothing changes, `wrpr` a few times from a start that
-puts the weight on the training nodes, which is near what a sampler with as many hops does.
+A node u is read whenever an out-neighbour v is sampled and picks u out of its in-neighbours. With N nodes of all types,
+``s'(u) = (1 - d) / N + d * (sum over relations, over edges u -> v of s(v) / indeg(v))``, the in-degree within the
+relation: `rpr` until nothing changes, `wrpr` a few times, with the weight on the training nodes at first.
 """
 
 from __future__ import annotations
@@ -106,12 +102,7 @@ def _rpr_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
 def _run_tasks(
     formula: _Formula, job: Job, writer: ArtifactWriter, graph: Graph, request: ScoreRequest
 ) -> ScoreColumns:
-    """Run the sweeps as tasks, to the bytes of one process.
-
-    ``start``            the scores before the first sweep.
-    ``edge-values-k``    what each list passes along in sweep k: its node's score by its length.
-    ``sweep-k``          the scores of a range of nodes after it, and by how much those of each bin changed.
-    """
+    """Run the sweeps as tasks, to the bytes of one process: for each what lists pass along, then scores and changes."""
     iteration = formula(graph, request)
     job.expect(4 + 2 * iteration.sweeps)
     blocks = make_blocks(job, graph, request.train)

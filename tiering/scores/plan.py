@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,13 @@ from tiering.run.carrier import Carrier
 from tiering.sampling import SamplingOptions, make_sampler, resolve_fanouts
 from tiering.sampling.memory import batch_bounds
 from tiering.scores.blocks import task_bytes
+from tiering.scores.hybrid import needs_squares
 from tiering.scores.methods import AUTO, METHODS, choose_method
 from tiering.scores.presample import sampling_runs
 from tiering.scores.request import MemoryNeed, Method, ScoreRequest, TrainSet, check_options, list_nodes
 from tiering.scores.sweeps import past_the_cache, scratch_bytes
 from tiering.scores.user_scores import USER_SCORES, read_user_scores
 from tiering.units import parse_threads
-
-_DIGEST_STEP = 1 << 20  # ids that are digested at a time
 
 
 @dataclass(frozen=True)
@@ -145,20 +144,17 @@ def _count_tasks(graph: SizedGraph, plan: ScorePlan, carrier: Carrier) -> int:
     long = counts and carrier.options.executor == "ray" and grid.shards != 1  # on graphs of any size
     if plan.method.tasks is None or not (long or carrier.cuts(nbytes)):
         return 0
-    return len(sampling_runs(plan.request, grid)) if counts else grid.parts(nbytes)
+    squares = plan.name == "hybrid" and needs_squares(plan.request)
+    return len(sampling_runs(plan.request, grid, squares)) if counts else grid.parts(nbytes)
 
 
 def _train_digest(train: TrainSet, *, ordered: bool) -> str:
     """Return the digest of the training nodes: as a set, or, for methods that cut them into batches, in their order."""
-
-    def parts() -> Iterator[bytes]:
-        for k, (node_type, ids) in enumerate(sorted(train.items())):
-            yield (b"\0" if k else b"") + f"{node_type}:".encode()
-            values = ids if ordered else np.sort(ids)
-            for start in range(0, values.size, _DIGEST_STEP):
-                yield values[start : start + _DIGEST_STEP].astype("<i8").tobytes()
-
-    return digest_parts(parts())
+    parts: list[bytes | memoryview] = []
+    for node_type, ids in sorted(train.items()):
+        parts += [(b"\0" if parts else b"") + f"{node_type}:".encode()]
+        parts += [np.ascontiguousarray(ids if ordered else np.sort(ids), "<i8").data] if ids.size else []
+    return digest_parts(parts)
 
 
 def _sampling(graph: SizedGraph, name: str, method: Method, keywords: Mapping[str, Any], seed: int) -> SamplingOptions:

@@ -15,10 +15,10 @@ from tiering.run.grid import Grid, equal_bounds
 from tiering.run.job import Job
 from tiering.run.step import Step, TaskContext
 from tiering.sampling import AccessCounts, SamplingOptions, make_sampler, runs_of_batches
-from tiering.sampling.memory import batch_bytes, counting_threads, sums_bytes
+from tiering.sampling.memory import batch_bytes, sums_bytes
 from tiering.sampling.plan import batches
 from tiering.scores import hops
-from tiering.scores.columns import column_sizes, cut_columns, join_columns
+from tiering.scores.columns import column_sizes, join_columns
 from tiering.scores.counts import (
     SUM_BYTES,
     AccessSums,
@@ -35,8 +35,7 @@ from tiering.scores.request import SAMPLING, SLACK, MemoryNeed, Method, ScoreCol
 from tiering.units import format_count
 
 COUNTING = (*SAMPLING, "epochs", "first_epoch")  # options of methods that count
-EPOCH_TASKS = 16
-"""Tasks that sample an epoch: each reads the whole adjacency, and writes all that it has counted to the shuffle."""
+EPOCH_TASKS = 16  # tasks for each epoch: each reads the whole adjacency, and writes all that it has counted
 
 
 def presample(graph: Graph, request: ScoreRequest) -> ScoreColumns:
@@ -65,7 +64,8 @@ def count_epochs(graph: Graph, request: ScoreRequest, *, squares: bool = False) 
     sampler = make_sampler(graph, sampling)
     vectors = 8 * (graph.num_nodes() + list_nodes(graph))
     fixed = vectors * (3 if squares else 1) + 24 * request.train_size + sums_bytes(graph, sampling)
-    threads = counting_threads(graph, sampling, request.threads, request.budget.left() - fixed)
+    room = (request.budget.left() - fixed) // max(1, batch_bytes(graph, sampling))
+    threads = max(1, min(request.threads, room))
     total = AccessCounts.zeros(graph)
     square_sums = AccessCounts.zeros(graph) if squares else None
     one = AccessCounts.zeros(graph) if squares else total
@@ -81,47 +81,52 @@ def count_epochs(graph: Graph, request: ScoreRequest, *, squares: bool = False) 
     return AccessSums(total, square_sums)
 
 
-def sampling_runs(request: ScoreRequest, grid: Grid) -> list[tuple[int, int, int]]:
-    """Return epoch, first batch and end of each task that samples, as many in each epoch."""
+def sampling_runs(request: ScoreRequest, grid: Grid, squares: bool) -> list[list[tuple[int, int, int]]]:
+    """Return the batches of each task, by epoch their first and end; of one epoch alone where `squares` need that."""
     options, count = request.options, request.epoch_batches
-    cuts = equal_bounds(count, min(count, grid.shards or EPOCH_TASKS))
     epochs = range(options.first_epoch, options.first_epoch + options.epochs)
-    return [(epoch, first, last) for epoch in epochs for first, last in pairwise(cuts)]
+    parts = grid.shards or EPOCH_TASKS * (1 if squares else options.epochs)
+    cuts = list(pairwise(equal_bounds(count, min(count, parts))))
+    if squares:
+        return [[(epoch, *cut)] for epoch in epochs for cut in cuts]
+    return [[(epoch, *cut) for epoch in epochs] for cut in cuts]
 
 
 def count_by_tasks(job: Job, graph: Graph, request: ScoreRequest, squares: bool) -> TaskCounts:
-    """Count epochs by tasks: hop by hop where the adjacency does not fit a task, else by batches.
-
-    ``sample``  the batches of a part of an epoch: how often each node was read, by range.
-    ``sum``     the counts of a range of nodes over all tasks.
-    """
+    """Count epochs by tasks: hop by hop where the adjacency does not fit a task, else by batches."""
     memory = presample_need(graph, request).minimum
     if hops.hop_synchronous(graph, request, memory, job.grid):
         return hops.count_epochs(job, graph, request, squares)
     job.expect(2)
     features, lists = column_sizes(graph)
-    ranges = cut_columns((features | lists).values(), SUM_BYTES, job.grid)
-    runs = sampling_runs(request, job.grid)
+    ranges = [
+        (number, begin, end)
+        for number, size in enumerate((features | lists).values())
+        for begin, end in pairwise(equal_bounds(size, job.grid.parts(size * SUM_BYTES)))
+        if begin < end
+    ]
+    runs = sampling_runs(request, job.grid, squares)
     params = {
         "graph": str(graph.path), "sampling": request.sampled.to_json(), "runs": runs, "ranges": ranges,
         "train": broadcast_train(job, request.train),
     }  # fmt: skip
     sample = Step("sample", "tiering.scores.presample:sample", len(runs), params, ("train",), memory)
     job.run(sample)
-    epochs, columns = request.options.epochs, len(features) + len(lists)
+    epochs, columns = request.options.epochs if squares else 1, len(features) + len(lists)
     counted = sum_counts(job, {"sample": [1] * columns}, ranges, epochs, len(runs) // epochs, squares)
     job.release(sample)
     return counted
 
 
 def sample(context: TaskContext) -> None:
-    """Count what some batches of an epoch read; verify the graph where it is read."""
+    """Count what some batches read; verify the graph where it is read."""
     params = context.params
-    epoch, first, last = params["runs"][context.index]
     options, graph = SamplingOptions(**params["sampling"]), Graph.open(params["graph"])
     graph.verify_reads()
-    plan = batches(read_train(context), options.batch_size, epoch, seed=options.seed)
-    counts = make_sampler(graph, options).count_accesses(plan, first=first, last=last, threads=context.threads)
+    sampler, train, counts = make_sampler(graph, options), read_train(context), AccessCounts.zeros(graph)
+    for epoch, first, last in params["runs"][context.index]:
+        plan = batches(train, options.batch_size, epoch, seed=options.seed)
+        sampler.count_accesses(plan, counts, first=first, last=last, threads=context.threads)
     graph.finish_reads()
     columns = list(count_arrays(counts))
     for column, begin, end in params["ranges"]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import xxhash
 
 from tiering.formats.graph import Graph
@@ -33,17 +32,12 @@ def _uniform(count: int, node_type: str, seed: int) -> Float64Array:
     scores = np.empty(count)
     for begin in range(0, count, CHUNK):
         end = min(count, begin + CHUNK)
-        bits = _mixed(np.arange(begin + 1, end + 1, dtype=np.uint64) * _GOLDEN + key)
+        bits = np.arange(begin + 1, end + 1, dtype=np.uint64) * _GOLDEN + key
+        bits = (bits ^ (bits >> np.uint64(30))) * _FIRST
+        bits = (bits ^ (bits >> np.uint64(27))) * _SECOND
+        bits ^= bits >> np.uint64(31)
         scores[begin:end] = (bits >> np.uint64(11)) * 2.0**-53
     return scores
-
-
-def _mixed(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Return `bits` after the finaliser of SplitMix64."""
-    bits = (bits ^ (bits >> np.uint64(30))) * _FIRST
-    bits = (bits ^ (bits >> np.uint64(27))) * _SECOND
-    bits ^= bits >> np.uint64(31)
-    return bits
 
 
 RANDOM = Method("a baseline.", random, random_need, seeded=True, edges=False)

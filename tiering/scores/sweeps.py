@@ -1,4 +1,4 @@
-"""Sweeps over the edges in one process: what they take, and what the core is given for them."""
+"""Sweeps over the edges in one process: their memory, and their arguments."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def sweep_arguments(graph: Graph, request: ScoreRequest, need: MemoryNeed) -> di
 
 def node_values(graph: Graph, chosen: TrainSet, value: float, rest: float) -> list[NodeValues]:
     """Return arrays per node type: `value` for the `chosen` nodes, `rest` for the others."""
-    return [(rest, value, _ascending(chosen.get(t, np.empty(0, np.int64)))) for t in graph.node_types]
+    return [(rest, value, np.sort(chosen.get(t, np.empty(0, np.int64)))) for t in graph.node_types]
 
 
 def past_the_cache(nbytes: int, budget: Budget, need: MemoryNeed) -> bool:
@@ -75,10 +75,6 @@ def _degrees(graph: SizedGraph, relation: tuple[str, str, str]) -> Int64Array:
     indptr = graph.csc(relation)[0]
     starts = range(0, max(1, count), max(BLOCK_COLUMNS, count // SAMPLED_BLOCKS))
     return np.concatenate([np.diff(indptr[start : min(count, start + BLOCK_COLUMNS) + 1]) for start in starts])
-
-
-def _ascending(ids: Int64Array) -> Int64Array:
-    return ids if bool((ids[1:] > ids[:-1]).all()) else np.sort(ids)
 
 
 def _direct_files(graph: Graph, budget: Budget, need: MemoryNeed) -> list[DirectFile]:

@@ -17,10 +17,7 @@ OPTION = "--from"
 
 
 def read_user_scores(graph: SizedGraph, values: UserValues) -> tuple[dict[str, UserArray], list[str]]:
-    """Return the arrays of scores by node type, their lengths checked, and what to tell the user about them.
-
-    Every type with features must have scores; without features, a type may be left out: its scores are 0.
-    """
+    """Return arrays of scores by node type, lengths checked, and notes; types without features may be left out."""
     arrays = read_user_arrays(graph, values, "one score per node", OPTION, "iuf")
     for node_type, array in arrays.items():
         if array.values.size != graph.num_nodes(node_type):

@@ -63,12 +63,7 @@ def vip_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
 
 
 def _include(job: Job, graph: Graph, request: ScoreRequest) -> Blocks:
-    """Run all hops as tasks: the last steps have ``found`` by nodes, and ``reads`` by lists in partition 3.
-
-    ``start``    the probability of each node to be a seed.
-    ``draw-h``   the lists of a range draw in hop h: their output, and their state.
-    ``find-h``   the probability that a batch has found each node of a range by hop h, and in it.
-    """
+    """Run all hops as tasks: ``draw-h`` has ``reads`` by lists in partition 3, ``find-h`` ``found`` by nodes."""
     sampling, blocks = request.sampled, make_blocks(job, graph, request.train)
     fanouts = resolve_fanouts(graph.relations, sampling.fanouts)
     params: dict[str, Any] = {
