@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from toy_graphs import homogeneous, random_graph
+from toy_graphs import flat, homogeneous, random_graph
 
 from tiering.sampling import NeighborSampler, batches, epoch_order
-
-
-def flat(batch):
-    """Everything a batch holds, comparable with ==."""
-    edges = [(e.src.tolist(), e.dst.tolist()) for hop in batch.hops for e in hop.values()]
-    return [{t: v.tolist() for t, v in batch.nodes.items()}, batch.num_nodes, edges]
 
 
 @pytest.fixture(scope="module")

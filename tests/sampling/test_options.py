@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from toy_graphs import HOMOGENEOUS, ToyGraph, homogeneous, weighted_graph
+from toy_graphs import HOMOGENEOUS, ToyGraph, flat, homogeneous, weighted_graph
 
 from tiering.errors import InputError
 from tiering.sampling import SAMPLERS, LayerSampler, NeighborSampler, RandomWalkSampler, SamplingOptions, make_sampler
@@ -19,16 +19,6 @@ BY = ("paper", "by", "author")
 def papers(weights=None):
     edges = {CITES: [[0, 1, 2], [1, 2, 0]], WRITES: [[0, 1, 1], [0, 0, 2]], BY: [[0, 0, 2], [0, 1, 1]]}
     return ToyGraph({"paper": 3, "author": 2}, {r: np.array(e) for r, e in edges.items()}, weights=weights)
-
-
-def flat(batch):
-    """Everything a batch holds, comparable with ==."""
-    edges = [
-        [None if a is None else a.tolist() for a in (e.src, e.dst, e.positions, e.weights)]
-        for hop in batch.hops
-        for e in hop.values()
-    ]
-    return [{t: v.tolist() for t, v in batch.nodes.items()}, batch.num_nodes, edges]
 
 
 DIRECT = {

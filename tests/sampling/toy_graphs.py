@@ -136,3 +136,13 @@ def judge_draw(graph, relation, node, fanout, rule, positions):
     if fanout == -1 or fanout >= len(places):
         assert taken == may, "a list that is taken whole comes in its own order"
     return taken
+
+
+def flat(batch):
+    """Everything a batch holds, comparable with ==."""
+    edges = [
+        [None if a is None else a.tolist() for a in (e.src, e.dst, e.positions, e.weights)]
+        for hop in batch.hops
+        for e in hop.values()
+    ]
+    return [{t: v.tolist() for t, v in batch.nodes.items()}, batch.num_nodes, edges]

@@ -86,7 +86,8 @@ class ClusterOptions:
         given = {} if self.resources is None else self.resources
         if isinstance(given, str):
             items = (item.partition("=") for item in given.split(","))
-            given = {name.strip(): _amount(value.strip()) for name, _, value in items}
+            texts = {name.strip(): value.strip() for name, _, value in items}
+            given = {name: float(v) if v.replace(".", "", 1).isdecimal() else v for name, v in texts.items()}
         for name, value in given.items():
             known = name in ("", "CPU", "GPU", "memory", "object_store_memory")
             whole = isinstance(value, str) or 0 < value <= 1 or (value > 1 and value == int(value))
@@ -96,11 +97,6 @@ class ClusterOptions:
                     f"were given them at `ray start`, found {name}={value}"
                 )
         return dict(given)
-
-
-def _amount(text: str) -> float | str:
-    """Return an amount of a resource, or the text of a label."""
-    return float(text) if text.replace(".", "", 1).isdecimal() else text
 
 
 class Carrier:

@@ -18,7 +18,7 @@ from tiering.formats.shape import SizedGraph
 from tiering.run.job import Job
 from tiering.run.step import TaskContext
 from tiering.sampling import resolve_fanouts
-from tiering.scores.blocks import Blocks, chosen_values, emit_values, make_blocks, read_lists, sum_out_edges
+from tiering.scores.blocks import chosen_values, emit_values, make_blocks, read_lists, sum_out_edges
 from tiering.scores.columns import column_sizes, join_columns
 from tiering.scores.request import HUGE_PAGE, SAMPLING, MemoryNeed, Method, ScoreColumns, ScoreRequest, list_nodes
 from tiering.scores.sweeps import node_values, sweep_arguments, sweep_need
@@ -62,15 +62,17 @@ def vip_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
     return sweep_need(graph, request.threads, len(request.sampled.fanouts)).plus(own, what)
 
 
-def _include(job: Job, graph: Graph, request: ScoreRequest) -> Blocks:
+def _run_tasks(job: Job, writer: ArtifactWriter, graph: Graph, request: ScoreRequest) -> ScoreColumns:
     """Run all hops as tasks: ``draw-h`` has ``reads`` by lists in partition 3, ``find-h`` ``found`` by nodes."""
-    sampling, blocks = request.sampled, make_blocks(job, graph, request.train)
+    sampling, share = request.sampled, batch_share(request)
     fanouts = resolve_fanouts(graph.relations, sampling.fanouts)
+    job.expect(5 + 2 * len(fanouts))
+    blocks = make_blocks(job, graph, request.train)
     params: dict[str, Any] = {
-        "seed": batch_share(request), "only_new": sampling.frontier == "new", "drawn": "",
+        "seed": share, "only_new": sampling.frontier == "new", "drawn": "",
         "replacement": sampling.sampler == "replacement",
     }  # fmt: skip
-    found = blocks.step("nodes", "start", f"{_HERE}:start", ["chosen"], **params)
+    found = drawn = blocks.step("nodes", "start", f"{_HERE}:start", ["chosen"], **params)
     job.run(found)
     before = [found]
     for hop, numbers in enumerate(fanouts, 1):
@@ -85,15 +87,9 @@ def _include(job: Job, graph: Graph, request: ScoreRequest) -> Blocks:
         job.run(found)
         job.release(*before)
         before = [drawn, found]
-    return blocks
-
-
-def _run_tasks(job: Job, writer: ArtifactWriter, graph: Graph, request: ScoreRequest) -> ScoreColumns:
-    hops, share = len(request.sampled.fanouts), batch_share(request)
-    job.expect(5 + 2 * hops)
-    params, (features, lists) = _include(job, graph, request).params, column_sizes(graph)
-    join_columns(job, writer, features, f"find-{hops}", params["nodes"], divisor=share, name="nodes.files")
-    join_columns(job, writer, lists, f"draw-{hops}", params["lists"], partition=3, divisor=share, name="lists.files")
+    (features, lists), ranges = column_sizes(graph), blocks.params
+    join_columns(job, writer, features, found.name, ranges["nodes"], divisor=share, name="nodes.files")
+    join_columns(job, writer, lists, drawn.name, ranges["lists"], partition=3, divisor=share, name="lists.files")
     return ScoreColumns({})
 
 
