@@ -113,47 +113,6 @@ def test_structure(frontier, sizes):
         judge(graph, batch, sizes, frontier)
 
 
-def numpy_ladies(matrix, seeds, sizes, rng):
-    """Found nodes, and per hop the dense weights [dst, src], frontier `all`; matrix[v, u] = edges u -> v."""
-    known, blocks = np.zeros(len(matrix), bool), []
-    known[seeds] = True
-    share = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
-    squares = matrix / np.maximum(matrix.sum(1, keepdims=True), 1) ** 2
-    for n in sizes:
-        importance = squares[known].sum(0)
-        p = importance / importance.sum()
-        drawn = rng.choice(len(p), min(n, int((p > 0).sum())), replace=False, p=p)
-        kept = known.copy()
-        kept[drawn] = True
-        weights = np.where(known[:, None] & kept & (p > 0), share / np.where(p > 0, n * p, 1), 0)
-        blocks.append(weights / np.maximum(weights.sum(1, keepdims=True), 1e-300))
-        known |= kept
-    return known, blocks
-
-
-def test_agrees_with_numpy():
-    """Inclusion of nodes and mean weights over many draws, as differences in standard deviations."""
-    graph, seeds, sizes, rounds = random_graph(80, 500, seed=4), np.array([1, 5, 60, 79]), [6, 8, 10], 1500
-    indptr, indices = graph.csc(HOMOGENEOUS)
-    matrix = np.zeros((80, 80))
-    np.add.at(matrix, (np.repeat(np.arange(80), np.diff(indptr)), indices), 1)
-    rng, sampler = np.random.default_rng(0), LayerSampler(graph, sizes)
-    nodes, weights = np.zeros((2, rounds, 80)), np.zeros((2, rounds, 80, 80))
-    for b in range(rounds):
-        nodes[0, b], blocks = numpy_ladies(matrix, seeds, sizes, rng)
-        weights[0, b] = blocks[-1]
-        batch = sampler.sample(seeds, batch=b)
-        ids, edges = batch.nodes["node"], batch.hops[-1][HOMOGENEOUS]
-        nodes[1, b, ids] = 1
-        np.add.at(weights[1, b], (ids[edges.dst], ids[edges.src]), edges.weights)
-    for theirs, ours in (nodes, weights):
-        error = np.sqrt((theirs.var(0) + ours.var(0)) / rounds)
-        tossed = error > 1e-3
-        z = (ours.mean(0) - theirs.mean(0))[tossed] / error[tossed]
-        assert tossed.sum() > 40 and abs(z.mean()) < 0.5 and z.std() < 1.2 and np.abs(z).max() < 5
-        assert np.allclose(ours.mean(0)[error == 0], theirs.mean(0)[error == 0])
-
-
 def bipartite():
     """Papers 0..1, authors 0..3: a0, a1 and a2 write p0, a2 and a3 write p1; p1 cites p0."""
     writes = np.array([[0, 1, 2, 2, 3], [0, 0, 0, 1, 1]])

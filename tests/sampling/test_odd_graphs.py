@@ -43,13 +43,6 @@ def test_isolated_training_nodes(name, frontier):
 
 
 @every
-def test_a_graph_without_edges(name):
-    sampler = make(with_ones(homogeneous(3, np.empty((2, 0)))), name)
-    counts = sampler.count_accesses(sampler.batches(np.arange(3), 2, 0))
-    assert counts.features["node"].tolist() == [1, 1, 1]
-
-
-@every
 def test_no_seeds(name):
     sampler = make(weighted_graph(20, 90), name)
     batch = sampler.sample([])

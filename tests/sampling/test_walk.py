@@ -9,10 +9,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from scipy import stats
-from toy_graphs import HOMOGENEOUS, ToyGraph, homogeneous, random_graph, relabelled
+from toy_graphs import HOMOGENEOUS, ToyGraph, homogeneous, random_graph
 
 from tiering.errors import InputError
-from tiering.sampling import AccessCounts, RandomWalkSampler
+from tiering.sampling import RandomWalkSampler
 
 # Column: its in-neighbours. Asymmetric, with a parallel edge (1 from 2 twice), a loop and a dead end (4).
 ASYMMETRIC = homogeneous(6, np.array([[1, 2, 2, 2, 3, 0, 3, 4, 5], [0, 0, 1, 1, 1, 2, 3, 3, 0]]))
@@ -102,20 +102,6 @@ def test_a_path_by_hand():
     assert batch.num_nodes == [{"node": 2}, {"node": 3}, {"node": 3}]
 
 
-def test_ties_go_by_original_id():
-    graph = homogeneous(4, np.array([[1, 2, 3], [0, 0, 0]]))
-    image = relabelled(graph, {"node": np.array([0, 3, 2, 1], np.int32)})
-    for b in range(20):
-        for g, name in ((graph, [0, 1, 2, 3]), (image, [0, 3, 2, 1])):
-            sampler = RandomWalkSampler(g, [2], num_walks=6, walk_length=1)
-            batch = sampler.sample([0], batch=b)
-            edges = batch.hops[0][HOMOGENEOUS]
-            assert edges.weights is not None
-            named = [name[v] for v in batch.nodes["node"][edges.src]]
-            if edges.weights[0] == edges.weights[-1]:
-                assert named == sorted(named)
-
-
 PAPERS = (("author", "writes", "paper"), ("paper", "by", "author"))
 
 
@@ -157,40 +143,6 @@ def test_default_metapaths_and_one_way_ones():
     sampler = RandomWalkSampler(papers(), [{"writes": 2, "cites": 0}], walk_length=1, metapaths=[["writes"], ["cites"]])
     batch = sampler.sample({"paper": [1]})
     assert sorted(batch.nodes["author"].tolist()) == [0, 1] and batch.nodes["paper"].tolist() == [1]
-
-
-def reads_by_hand(graph, sampler, plan):
-    """Counts where every walk has one step and every node a list of one entry: all walks go the same way."""
-    counts = AccessCounts.zeros(graph)
-    for b, seeds in enumerate(plan):
-        batch = sampler.sample(seeds, epoch=plan.epoch, batch=b)
-        counts.features["node"][batch.nodes["node"]] += 1
-        for v in batch.seeds["node"]:
-            counts.adjacency[HOMOGENEOUS][v] += sampler.num_walks
-            counts.adjacency[HOMOGENEOUS][(v + 1) % 10] += sampler.num_walks
-    return counts
-
-
-def test_every_step_counts_as_a_read():
-    ring = homogeneous(10, np.stack([(np.arange(10) + 1) % 10, np.arange(10)]))
-    sampler = RandomWalkSampler(ring, [2], num_walks=9, walk_length=2, restart=0)
-    plan = sampler.batches([0, 1, 5, 7], 2, 3)
-    counts, expected = sampler.count_accesses(plan, threads=2), reads_by_hand(ring, sampler, plan)
-    assert counts.features["node"].tolist() == expected.features["node"].tolist()
-    assert counts.adjacency[HOMOGENEOUS].tolist() == expected.adjacency[HOMOGENEOUS].tolist()
-
-
-@pytest.mark.parametrize("frontier", ["all", "new"])
-def test_who_walks(frontier):
-    graph = random_graph(500, 3000, seed=3)
-    sampler = RandomWalkSampler(graph, [3, 3, 3], num_walks=10, frontier=frontier)
-    batch = sampler.sample([3, 400, 7])
-    sizes = [0, *(n["node"] for n in batch.num_nodes)]
-    indptr, _ = graph.csc(HOMOGENEOUS)
-    for hop, edges in enumerate(batch.hops):
-        first = 0 if frontier == "all" else sizes[hop]
-        walkers = [i for i in range(first, sizes[hop + 1]) if np.diff(indptr)[batch.nodes["node"][i]]]
-        assert list(dict.fromkeys(edges[HOMOGENEOUS].dst.tolist())) == walkers
 
 
 def dgl_sampler(dgl, graph, k, walks, length, restart):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -13,9 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from toy_datasets import toy_dataset, tree_bytes
+from toy_datasets import tree_bytes
 
 from benchmarks.rmat import rmat_edges
 from tiering import native, pipeline
@@ -123,21 +120,6 @@ def test_scratch_is_predicted(rmat, tmp_path, settled_memory, share, on_disk):
         score_graph(rmat, "wrpr", tmp_path / "out", threads=2, memory=limit, train="1%")
     assert (max(sizes) > 0) == on_disk
     assert estimate.plans[0].disk_scratch == pytest.approx(max(sizes), rel=0.2, abs=4 * MIB)
-
-
-@pytest.mark.slow
-@settings(max_examples=15)
-@given(seed=st.integers(0, 2**32), share=st.floats(0, 1.2), method=st.sampled_from(sorted(METHODS)))
-def test_same_bytes_for_any_memory_on_small_graphs(seed, share, method):
-    with tempfile.TemporaryDirectory() as folder:
-        where = Path(folder)
-        graph = build_graph(toy_dataset(where / "data", seed, max_edges=2000).dataset, where / "graph")
-        given = {"fanouts": [3, 2], "batch_size": 10} if options_of(method) else {}
-        score_graph(graph, method, where / "all", threads=1, **given)
-        need = plan_score(graph, method, threads=2, **given).need
-        memory = own_memory() + MARGIN + int(need.minimum + share * (need.recommended - need.minimum))
-        score_graph(graph, method, where / "some", threads=2, memory=memory, **given)
-        assert tree_bytes(where / "some") == tree_bytes(where / "all")
 
 
 @pytest.mark.slow
