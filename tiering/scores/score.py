@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -66,25 +64,19 @@ def _write_columns(writer: ArtifactWriter, graph: Graph, plan: ScorePlan, carrie
     if known is not None and writer.has(*known["files"]):
         return dict(known["reached"])
     (features, lists), request = column_sizes(graph), replace(plan.request, scratch=writer.path)
-    with _scratch_errors() if plan.in_process else nullcontext(), graph_errors(graph):
-        if plan.tasks and carrier is not None and plan.method.tasks is not None:
-            columns = plan.method.tasks(carrier.job(writer), writer, graph, request)
-        else:
-            columns = plan.method.compute(graph, request)
+    try:
+        with graph_errors(graph):
+            if plan.tasks and carrier is not None and plan.method.tasks is not None:
+                columns = plan.method.tasks(carrier.job(writer), writer, graph, request)
+            else:
+                columns = plan.method.compute(graph, request)
+    except StorageError as error:
+        if error.errno != errno.ENOSPC or not plan.in_process:
+            raise
+        text = f"{error.strerror}; make room, or give more memory, so that less goes to disk"
+        raise StorageError(errno.ENOSPC, text) from error
     for name, values in columns.files().items():
         writer.put(name, values)
     names = [*features, *(lists if plan.request.sampling else ())]
     journal.record("columns", files=names, reached=columns.reached)
     return columns.reached
-
-
-@contextmanager
-def _scratch_errors() -> Iterator[None]:
-    """Say what to do where the disk refuses the core's scratch file."""
-    try:
-        yield
-    except StorageError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        text = f"{error.strerror}; make room, or give more memory, so that less goes to disk"
-        raise StorageError(errno.ENOSPC, text) from error
