@@ -13,7 +13,6 @@ import pytest
 
 from tiering.datasets import detect_format, open_dataset
 from tiering.datasets.readers import igb as igb_module
-from tiering.datasets.readers.igb import parse_relation
 from tiering.datasets.specs import known_specs
 from tiering.errors import InputError, MissingError
 
@@ -79,14 +78,6 @@ def test_several_sizes(igb_dir: Path) -> None:
     np.save(other / "edge_index.npy", np.zeros((1, 2), np.int64))
     with pytest.raises(InputError, match="holds 2 datasets"):
         open_dataset(igb_dir.parents[1])
-
-
-def test_mag240m_names() -> None:
-    relation = ("author", "affiliated_with", "institution")
-    assert parse_relation("___".join(relation)) == (relation, False)
-    assert parse_relation("paper__written_by__author") == (("paper", "written_by", "author"), True)
-    for name in ("paper", "a__b", "a__b__c__d", "__b__c", ""):
-        assert parse_relation(name) is None
 
 
 def test_splits_are_made_for_the_labelled_type(igb_dir: Path) -> None:

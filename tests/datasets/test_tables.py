@@ -14,54 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import tiering.datasets.text as text_blocks
 from tiering.datasets import detect_format, open_dataset
 from tiering.datasets.edge_sink import EdgeSink
 from tiering.errors import InputError, MissingError
 
 PAIRS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=30)
-
-
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    pairs=PAIRS,
-    delimiter=st.sampled_from(["\t", " ", "  ", " \t ", ",", ";", "|"]),
-    ending=st.sampled_from(["\n", "\r\n"]),
-    header=st.booleans(),
-    comments=st.booleans(),
-    zipped=st.booleans(),
-    last_newline=st.booleans(),
-    block=st.integers(16, 200),
-)
-def test_text_round_trip(
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-    pairs: list[tuple[int, int]],
-    delimiter: str,
-    ending: str,
-    header: bool,
-    comments: bool,
-    zipped: bool,
-    last_newline: bool,
-    block: int,
-) -> None:
-    lines = [f"{u}{delimiter}{v}" for u, v in pairs]
-    if header:
-        lines.insert(0, f"src{delimiter}dst")
-    if comments:
-        lines = ["# Nodes: 13 Edges: 5", "% more", *lines[:2], "# between", *lines[2:]]
-    text = (ending.join(lines) + (ending if last_newline else "")).encode()
-    folder = tmp_path_factory.mktemp("text")
-    path = folder / ("edges.txt.gz" if zipped else "edges.txt")
-    path.write_bytes(gzip.compress(text) if zipped else text)
-    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block)
-    assert detect_format(path) == "edgelist"
-    with open_dataset(path, work_dir=folder, num_nodes=13, comment="#" if comments else None) as data:
-        edges = data.edges[0]
-        assert list(zip(edges.src.tolist(), edges.dst.tolist(), strict=True)) == pairs
-        assert data.notes["text"]["header"] == header
-        assert data.nodes["node"].num_nodes == 13
-    assert list(folder.iterdir()) == [path], "temporary files are gone"
 
 
 def write(path: Path, text: str) -> Path:

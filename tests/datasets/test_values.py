@@ -309,14 +309,3 @@ def test_numpy_files_of_other_names_are_said(tmp_path: Path, tiering_cli: Callab
     said = tiering_cli("import", folder, "--out", tmp_path / "graph").ok().err
     assert said.startswith(f"note: not imported: {folder / name}; read are node_feat.npy, node_label.npy, train_idx")
     assert len(said.splitlines()) == 1
-
-
-def test_a_numpy_mask_of_zeros_and_ones_is_a_mask(tmp_path: Path) -> None:
-    np.save(tmp_path / "edge_index.npy", EDGES.numpy())
-    np.save(tmp_path / "train_mask.npy", np.array([1, 0, 0, 1]))
-    with open_dataset(tmp_path) as dataset:
-        assert dataset.nodes["node"].splits["train"].tolist() == [0, 3]
-    for ids in ([3, 0], [0, 1], [1, 0, 0, 2]):
-        np.save(tmp_path / "train_mask.npy", np.array(ids))
-        with pytest.raises(InputError, match=r"train_mask\.npy: expected a boolean mask, or 0 or 1 for each of 4"):
-            open_dataset(tmp_path)
