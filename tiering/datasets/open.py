@@ -27,7 +27,7 @@ from tiering.datasets.readers import (
     scipy_npz,
 )  # fmt: skip
 from tiering.datasets.scratch import Scratch, chunks
-from tiering.datasets.specs import DatasetSpec, check_tree, find_file, find_root, find_spec
+from tiering.datasets.specs import find_spec, locate_files
 from tiering.datasets.splits import OFFICIAL
 from tiering.datasets.transforms import transform
 from tiering.errors import InputError, MissingError
@@ -134,7 +134,7 @@ def open_dataset(
     spec = None
     if parsed.spec is not None:
         spec = find_spec(str(parsed.spec))
-        path = _find_checked_root(spec, Path(path))
+        path = locate_files(spec, Path(path))
         parsed = ImportOptions.parse({**spec.options, **given})
         format = spec.format if format == "auto" else format  # noqa: A001
     chosen = detect_format(path) if format == "auto" else format
@@ -186,21 +186,6 @@ def _open(context: ImportContext, read: Callable[[], Dataset], source: str) -> D
         raise
     dataset.close_files = context.scratch.close
     return dataset
-
-
-def _find_checked_root(spec: DatasetSpec, path: Path) -> Path:
-    """Return where the files of a published dataset lie; refuse files that are not what its specification says."""
-    root = find_root(spec, path)
-    if root is None:
-        expected = ", ".join(file.path for file in spec.files if not file.optional)
-        raise MissingError(
-            f"{path}: expected {spec.name}, found none of its places {', '.join(repr(r) for r in spec.roots)} with "
-            f"its files ({expected[:200]}); give the directory that was downloaded, or another --spec"
-        )
-    check_tree(spec, root)
-    if len(spec.files) == 1:  # the reader takes the file
-        return find_file(root, spec.files[0]) or root
-    return path if path.is_file() else root
 
 
 def _open_in_memory(graph: Any, context: ImportContext) -> Dataset:

@@ -202,27 +202,40 @@ def _files(
 _LONGEST_HEADER = 4096
 
 
-def find_root(spec: DatasetSpec, path: Path) -> Path | None:
-    """Return the root of the dataset's files at or below `path`: the usual place that holds most of them, if any."""
-    if not is_folder(path):
-        return path.parent if any(path.name in (file.path, *file.alternatives) for file in spec.files) else None
+def locate_files(spec: DatasetSpec, path: Path) -> Path:
+    """Return where the files of a dataset lie, at or below `path`, for its reader, each as specified.
+
+    That is the usual place that holds most of them; of a single file, the file. `MissingError` says which required
+    file is missing, `InputError` which does not fit.
+    """
     required = [file for file in spec.files if not file.optional and not file.path.startswith("..")]
-    folders = [folder for root in spec.roots if is_folder(folder := path / root if root else path)]
-    counts = {folder: sum(find_file(folder, file) is not None for file in required) for folder in folders}
-    best = max(folders, key=counts.__getitem__, default=None)
-    return best if best is not None and counts[best] else None
+    if is_folder(path):
+        folders = [folder for root in spec.roots if is_folder(folder := path / root if root else path)]
+    else:
+        folders = [path.parent] if any(path.name in (file.path, *file.alternatives) for file in spec.files) else []
+    counts = {folder: sum(_find_file(folder, file) is not None for file in required) for folder in folders}
+    root = max(folders, key=counts.__getitem__, default=None)
+    if root is None or not (counts[root] or path.is_file()):
+        expected = ", ".join(file.path for file in spec.files if not file.optional)
+        raise MissingError(
+            f"{path}: expected {spec.name}, found none of its places {', '.join(repr(r) for r in spec.roots)} with "
+            f"its files ({expected[:200]}); give the directory that was downloaded, or another --spec"
+        )
+    _check_files(spec, root)
+    if len(spec.files) == 1:
+        return _find_file(root, spec.files[0]) or root
+    return path if path.is_file() else root
 
 
-def find_file(root: Path, file: SpecFile) -> Path | None:
+def _find_file(root: Path, file: SpecFile) -> Path | None:
     """Return the path of a file, under any of its names."""
     paths = (root / name for name in (file.path, *file.alternatives))
     return next((path for path in paths if file_exists(path, file.holds)), None)
 
 
-def check_tree(spec: DatasetSpec, root: Path) -> None:
-    """Raise `MissingError` for the first required file that is missing, `InputError` for one that does not fit."""
+def _check_files(spec: DatasetSpec, root: Path) -> None:
     for file in spec.files:
-        path = find_file(root, file)
+        path = _find_file(root, file)
         if path is None and not file.optional:
             expected = f"{root / file.path}: expected {describe_file(file)} of {spec.name}, found nothing"
             raise MissingError(
@@ -272,7 +285,7 @@ def _advise_renaming(spec: DatasetSpec, file: SpecFile, root: Path) -> str | Non
     folders = {(root / other.path).parent for other in spec.files if not other.path.startswith("..")} | {root}
     for folder in sorted(folder for folder in folders if is_folder(folder)):
         for candidate in entries(folder):
-            named = next((other for other in spec.files if find_file(root, other) == candidate), None)
+            named = next((other for other in spec.files if _find_file(root, other) == candidate), None)
             if _has_size(candidate, file) and (named is None or not _has_size(candidate, named)):
                 return f"{candidate} has its size: give the files their names back{reported}"
     return None
