@@ -1,23 +1,8 @@
 """`tiering generate`: a dataset of any size from a seed, in IGB or IGBH format; communities carry the labels.
 
-With ``hetero`` there are four types and seven relations, as in IGBH with the reverses that its loaders add:
-``paper__cites__paper``, and the `RELATION_SHARES` with ``author__rev_written_by__paper`` and so on.
-
-Nodes of a type stand in *slots*: community k has the slots n*k//C .. n*(k+1)//C - 1. A node's id is its slot
-under a keyed permutation (`KeyedPermutation`), so ids tell neither community nor hotness. Inside a community of m slots
-
-- an edge's destination has rank floor(m * u^2), its source rank floor(m * u^3), u uniform: in-degrees and
-  out-degrees follow power laws with density exponents 3 and 2.5. The orders are unrelated: a source's rank is turned
-  into a slot by a multiplication modulo m.
-- destination communities are as frequent as their size; the source is of the same community with probability
-  `homophily`, else of any.
-- a feature row is signal / sqrt(dim) * (a vector of +-1 for the community) + noise of variance 1.
-
-Alone, a row tells the label poorly. The mean over d in-neighbours keeps most of the signal and divides the
-variance by d: a network that aggregates beats one that does not.
-
-Every block of numbers comes from a Philox generator keyed by (seed, stream, block). Only integer arithmetic and
-correctly rounded operations (+, -, *, /, sqrt) are used: the same bytes on every machine.
+A feature row tells its label poorly, the mean over the rows of d in-neighbours well: it keeps most of the signal and
+divides the variance by d. Every block of numbers comes from a Philox generator keyed by (seed, stream, block), and only
+integers and correctly rounded operations (+, -, *, /, sqrt) are used: the same bytes on every machine.
 """
 
 from __future__ import annotations
@@ -101,7 +86,10 @@ def raw_numbers(seed: int, stream: int, block: int, size: int) -> npt.NDArray[np
 
 
 class Population:
-    """The nodes of one type; `stream`, the number of the type, keeps its random numbers apart from others'."""
+    """The nodes of one type; `stream`, the number of the type, keeps its random numbers apart from others'.
+
+    Community k of C has the slots n*k//C .. n*(k+1)//C - 1; a node's id is its slot under a keyed permutation.
+    """
 
     def __init__(self, size: int, communities: int, seed: int, stream: int) -> None:
         self.size, self.communities, self.seed, self.stream = size, communities, seed, stream
@@ -133,7 +121,7 @@ class Population:
         return self.shuffle.forward(start + rank)
 
     def features(self, block: int, rows: slice, dim: int, signal: float) -> npt.NDArray[np.float32]:
-        """Return the feature rows of the ids in `rows`, block number `block`; shape (rows, dim)."""
+        """Return rows of signal / sqrt(dim) * (+-1 by community) + noise of variance 1, of the ids in `rows`."""
         number = rows.stop - rows.start
         noise = raw_numbers(self.seed, 16 + self.stream, block, -(-number * dim // 2)).view(np.uint32)
         noise = noise[: number * dim]
@@ -151,7 +139,11 @@ class Population:
 
 
 def draw_edges(source: Population, target: Population, stream: int, block: int, count: int, homophily: float) -> Ids:
-    """Return `count` <= `EDGE_BLOCK` edges of one block, shape (count, 2): source id, destination id; no self loops."""
+    """Return `count` <= `EDGE_BLOCK` edges of one block, shape (count, 2): source id, destination id; no self loops.
+
+    In a community of m slots, the destination has rank floor(m * v^2), the source floor(m * u^3), u and v uniform:
+    in-degrees and out-degrees follow power laws with density exponents 3 and 2.5.
+    """
     raw = raw_numbers(target.seed, 64 + stream, block, 5 * count).reshape(5, count)
     units = (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53  # uniform in [0, 1), 53 bits
     # Communities are drawn in proportion to their sizes.

@@ -82,13 +82,12 @@ class Detector:
 
 @dataclass(frozen=True)
 class Reader:
-    """A reader of one format: a module in ``readers``, and a line in `tiering.datasets.open.READERS`."""
+    """A reader of one format: a module in ``readers``, and a line in `tiering.datasets.open.READERS`.
+
+    `open` describes the dataset at a path. Large arrays stay mapped where they are, or go to `ImportContext.scratch`.
+    """
 
     open: Callable[[Path, ImportContext], Dataset]
-    """Function that describes the dataset at a path; raises `InputError` or `MissingError` where files are wrong.
-
-    Large arrays stay mapped where they are, or go to `ImportContext.scratch`; the context records files and guesses.
-    """
     takes: frozenset[str]  # options of tiering.datasets.options.FORMAT_OPTIONS that the format has; others are refused
     directory: Detector | None = None
     file: Detector | None = None

@@ -39,7 +39,6 @@ EDGE_VALUES = {
     "weight": ("edge_weight", "weight"),
     "type": ("edge_type", "type"),
 }
-EDGE_NAMES = frozenset[str]().union(*EDGE_VALUES.values())  # names of edge data that are read
 
 
 class NamedValue(NamedTuple):

@@ -140,15 +140,13 @@ def makes_splits(labels: Ids | None, context: ImportContext) -> bool:
 
 
 def make_splits(labels: Ids | None, num_nodes: int, context: ImportContext) -> dict[str, Ids]:
-    """Make splits as option ``split`` asks, if it does, of the labelled nodes (of all, without labels).
+    """Make splits as option ``split`` asks, where `makes_splits`, of the labelled nodes (of all, without labels).
 
     Fractions: nodes are drawn in the order of a hash of (seed, id). ``igb``: in the order of ids where the labelled
     nodes are the first of all and not all, as in IGB-full, else as fractions. ``mlperf``: in torch's permutation, the
     ids that ``split_seeds.py`` of MLPerf's reference writes. Cost: O(n log n) for n nodes, 24 bytes each.
     """
-    rule = context.options.split
-    if rule is None or rule == OFFICIAL:
-        return {}
+    rule = context.options.split or OFFICIAL
     fractions = SPLIT_RULES[rule] if isinstance(rule, str) else rule
     pool = np.arange(num_nodes, dtype=np.int64) if labels is None else np.flatnonzero(labels >= 0)
     notes: dict[str, Any] = {"made": rule if isinstance(rule, str) else list(rule), "of": int(pool.size)}
