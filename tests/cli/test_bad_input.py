@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -279,39 +278,6 @@ def test_damaged_artifact(tiering_cli, tmp_path, chain):
     tiering_cli("info", graph).refused("JSON")
     (graph / "manifest.json").unlink()
     tiering_cli("check", graph).refused("manifest.json")
-
-
-@pytest.mark.parametrize("stage", ["import", "layout"])
-def test_full_disk(tiering_cli, tmp_path, stage):
-    from ..conftest import write_tiny_dataset
-
-    source = write_tiny_dataset(tmp_path / "big", nodes=20_000, edges=200_000, dim=32)
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(disk)], capture_output=True)
-    if mounted.returncode:
-        pytest.skip("cannot mount a small file system here (needs root)")
-    try:
-        if stage == "import":
-            result = tiering_cli("import", source, "--out", disk / "graph")
-        else:
-            tiering_cli("import", source, "--out", tmp_path / "g").ok()
-            tiering_cli("score", tmp_path / "g", "--out", tmp_path / "s").ok()
-            tiering_cli("reorder", tmp_path / "g", "--scores", tmp_path / "s", "--out", tmp_path / "r").ok()
-            result = tiering_cli("layout", tmp_path / "r", "--cpu", "1%", "--ssd", disk, "--out", tmp_path / "layout")
-            assert not (tmp_path / "layout").exists()
-        result.refused("no space left", "needed", "free")
-        if stage == "layout":
-            assert list(disk.rglob("*")) == []
-            return
-        assert [path.name for path in disk.iterdir()] in ([], [".graph.partial"])
-        subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
-        tiering_cli("import", source, "--out", disk / "graph").ok()
-        tiering_cli("import", source, "--out", tmp_path / "undisturbed").ok()
-        assert_same_files(disk / "graph", tmp_path / "undisturbed")
-        assert [path.name for path in disk.iterdir()] == ["graph"]
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
 
 
 def test_output_that_cannot_be_written(tiering_cli, tmp_path, tiny_dataset):

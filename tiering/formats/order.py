@@ -11,7 +11,6 @@ from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.problems import Problem, array_problems, mismatch
 from tiering.description import Part, Table
-from tiering.formats.skew import skew_plot
 from tiering.units import format_count
 
 FIRST = "first"  # field of the body, and what a reader of it must know
@@ -85,5 +84,4 @@ class Order(Artifact):
 
     def _describe_content(self, summary: Mapping[str, Any]) -> list[Part]:
         rows = [(t, format_count(e["nodes"]), format_count(e["first"])) for t, e in summary["node_types"].items()]
-        plot = skew_plot({node_type: self.score(node_type) for node_type in self.node_types})
-        return [Table("Order, hottest first", ("type", "nodes", "put first"), rows), plot]
+        return [Table("Order, hottest first", ("type", "nodes", "put first"), rows)]

@@ -14,7 +14,6 @@ from tiering.artifacts.problems import Problem, body_problem
 from tiering.description import Part, Table
 from tiering.errors import MissingError
 from tiering.formats.graph import find_relation, relation_folder
-from tiering.formats.skew import skew_plot
 from tiering.units import format_count
 
 GIVEN = "given"  # method of scores that the user has computed
@@ -122,7 +121,7 @@ class Scores(Artifact):
         parts: list[Part] = [_spread_table(f"Scores by {summary['method']}", "type", summary["node_types"])]
         if summary["relations"]:
             parts.append(_spread_table("Reads of adjacency per epoch", "relation", summary["relations"]))
-        return [*parts, skew_plot({node_type: self.values(node_type) for node_type in self.node_types})]
+        return parts
 
 
 def _spread(values: np.ndarray[Any, Any]) -> dict[str, Any]:
