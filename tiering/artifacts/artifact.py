@@ -28,10 +28,9 @@ _PIECE = 8 * 1024 * 1024
 
 
 class Artifact(Described):
-    """Base of the artifact types: a directory whose manifest passed its schema and whose files have their sizes.
+    """Base of the artifact types. An open one is a snapshot: its files, and those of nested artifacts, stay open.
 
-    An open artifact is a snapshot: its files, and those of nested artifacts, stay open. Its validation has levels:
-    ``header`` O(1), ``structure`` O(nodes), ``full`` O(edges) with checksums.
+    Validation has levels: ``header`` O(1), ``structure`` O(nodes), ``full`` O(edges) with checksums.
     """
 
     kind: ClassVar[str] = ""
@@ -68,8 +67,8 @@ class Artifact(Described):
     def open(cls: type[Self], path: str | os.PathLike[str]) -> Self:
         """Open the artifact at `path`, checked at level ``header``. Cost: reads the manifest, opens each file.
 
-        `MissingError`: there is no manifest. `FormatError`: the artifact is of another kind, damaged, or of a version
-        this package cannot read. `BusyError`: it is replaced whenever it is opened.
+        `MissingError`: no manifest; `FormatError`: another kind or version, or damaged; `BusyError`: always being
+        replaced.
         """
         path = Path(path)
         for pause in (0.0, 0.02, 0.1):  # a part may be of another version than what was read before
@@ -86,7 +85,6 @@ class Artifact(Described):
         raise BusyError(f"{path}: is being replaced; open it again when the run that writes it has ended")
 
     def _lacks_files(self) -> bool:
-        """Return whether a nested artifact is not whole."""
         return any(part._header_problems() or part._lacks_files() for part in self._nested.values())
 
     @classmethod
@@ -95,19 +93,16 @@ class Artifact(Described):
         manifest = read_manifest(directory, cls.kind or None)
         artifact = cast("Self", (cls if cls.kind else cls._types[manifest.kind])(manifest))
         for name in (*manifest.files, *(str(external.path) for external in manifest.external.values())):
-            artifact._open_file(directory, name)
+            try:
+                directory.open(name)
+            except OSError as error:
+                # Another kind of file, or one that may not be read, is a problem; a failing disk is an error.
+                if error.errno not in (errno.EINVAL, errno.EACCES, errno.EPERM):
+                    raise StorageError(error.errno, f"{manifest.path / name}: {error.strerror}") from error
+                artifact._unreadable.append(Problem(name, str(error.strerror), "missing"))
         for name in manifest.parts:
             artifact._load_part(directory, name)
         return artifact
-
-    def _open_file(self, directory: OpenDirectory, name: str) -> None:
-        try:
-            directory.open(name)
-        except OSError as error:
-            # Another kind of file, or one that may not be read, is a problem found later; a failing disk is an error.
-            if error.errno not in (errno.EINVAL, errno.EACCES, errno.EPERM):
-                raise StorageError(error.errno, f"{self.path / name}: {error.strerror}") from error
-            self._unreadable.append(Problem(name, str(error.strerror), "missing"))
 
     def _load_part(self, directory: OpenDirectory, name: str) -> None:
         if name not in self.part_types:
@@ -131,10 +126,9 @@ class Artifact(Described):
             part.verify_reads(on)
 
     def finish_reads(self, prefix: str | None = None) -> None:
-        """Verify the rest of every file that was read since `verify_reads`; call this before results are published.
+        """Verify the rest of every file that was read since `verify_reads`, before results are published.
 
-        Files whose name begins with `prefix` are verified even if they were not read. Cost: reads the blocks that
-        nobody has read; 1 MiB of memory for each thread.
+        Files whose name begins with `prefix` are verified even if they were not read.
         """
         for name, part in self._nested.items():
             if prefix is not None and part.manifest.verify and any(f.startswith(prefix) for f in part.manifest.files):
@@ -220,17 +214,23 @@ class Artifact(Described):
                 problems.append(Problem(f"external {name}: {external.path}", message, "external"))
         return problems or self._body_problems()
 
+    # What a kind knows of its own problems: of the body in O(1), of the content in O(nodes), and in O(edges) if there
+    # are no others; and how it describes its content.
+
     def _body_problems(self) -> list[Problem]:
-        """Return problems of the body that the schema cannot see: missing names, numbers that disagree. O(1)."""
         return []
 
     def _structure_problems(self) -> list[Problem]:
-        """Return problems of the content found in O(nodes)."""
         return []
 
     def _content_problems(self, threads: int) -> list[Problem]:
-        """Return problems of the content found in O(edges); called only where there are no others."""
         return []
+
+    def _summarize_content(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _describe_content(self, summary: Mapping[str, Any]) -> list[Part]:
+        raise NotImplementedError
 
     def summary(self) -> dict[str, Any]:
         """Return what `tiering info` prints: kind, sizes, provenance; JSON types only."""
@@ -244,9 +244,6 @@ class Artifact(Described):
             **self._summarize_content(),
         }
 
-    def _summarize_content(self) -> dict[str, Any]:
-        raise NotImplementedError
-
     def describe(self) -> list[Part]:
         """Describe the artifact to people: its path, what made it, its content."""
         summary = self.summary()
@@ -256,9 +253,6 @@ class Artifact(Described):
         size = format_bytes(summary["bytes"])
         about = {self.kind: summary["path"], "made by": ", ".join(made), "size": size, "digest": summary["digest"]}
         return [Fields(about), *self._describe_content(summary)]
-
-    def _describe_content(self, summary: Mapping[str, Any]) -> list[Part]:
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path}>"
@@ -308,7 +302,7 @@ class VerifyReport:
         return [Problem(where, f"content changed: {places}{more} are not what was written", "checksum")]
 
     def compare_samples(self, name: str, external: External) -> list[Problem]:
-        """Return the damage of a user's file by its samples; a whole check reads all of it, to see what is lost."""
+        """Return the damage of a user's file by its samples; a whole check reads it all, to see what is lost."""
         where, whole = f"external {name}: {external.path}", self.sample >= 1
         try:
             with storage_errors(external.path), external.path.open("rb", buffering=0) as file:

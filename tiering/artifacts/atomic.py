@@ -1,8 +1,7 @@
 """Output directories that exist whole or not at all: ``OUT`` is written as ``.OUT.partial``, under a lock, and renamed.
 
-A killed run leaves only the hidden partial directory. The next run of the same command goes on from what its journal
-says is done; any other clears it away, with the directories on other disks. At `commit` the directory gets its name;
-then what it replaced goes, and the journal last: its place says how far a killed run came.
+The next run of the same command goes on from what the journal of a killed run says is done; any other clears it away.
+At `commit` the directory gets its name, then what it replaced goes, and the journal last.
 """
 
 from __future__ import annotations
@@ -36,12 +35,11 @@ _LOCK = re.compile(rb"[\0\d :\n-]*")  # content of a lock file, process and time
 class OutputDirectory:
     """A directory being written; a context manager that leaves nothing behind on an error.
 
-    `path` is the partial directory, to write in. `identity` says what the run computes and from what, JSON types:
-    ``stage``, ``options``, ``inputs`` (name to digest)... With it the run can be resumed: the files of an earlier run
-    of the same identity are kept with its `journal`, and after an error that is not the input's fault (a full disk,
-    Ctrl-C) `suspend` leaves them to the next. Without `force`, an `out` that exists is refused, and so is an unfinished
-    one whose inputs have changed since. With `force`, the old directory stays in place until `commit`; one that holds a
-    file which no stage has written is refused. `out` may not overlap the inputs `reads`.
+    `path` is the partial directory, to write in. `identity` says what the run computes and from what, JSON types. With
+    it the run can be resumed: the `journal` and files of an earlier run of the same identity are kept, and `suspend`
+    leaves them to the next. Without `force`, an `out` that exists is refused, and so is an unfinished one whose inputs
+    have changed since. With `force`, the old directory stays until `commit`; one that holds a file which no stage has
+    written is refused. `out` may not overlap the inputs `reads`.
     """
 
     journal: Journal | None
@@ -95,7 +93,6 @@ class OutputDirectory:
         self._lock, self._named = -1, False
 
     def _is_unfinished(self) -> bool:
-        """Return whether a run is writing, or was killed during its commit."""
         return self._has_name() or self._old.exists() or self._lock_path.exists()
 
     def _has_name(self) -> bool:
@@ -105,7 +102,6 @@ class OutputDirectory:
         return False
 
     def _refuse_existing(self) -> None:
-        """Refuse to replace what is at `out`, and what a user has under the hidden names next to it."""
         if os.path.lexists(self.out):
             if not self._force:
                 raise ExistsError(f"{self.out}: already exists; give --force to replace it, or another --out")
@@ -208,7 +204,7 @@ class OutputDirectory:
         self._release()
 
     def _end(self, journal: Journal | None) -> None:
-        """End a commit once the output has its name: remove what it replaced, durably, then the journal."""
+        """End a commit once the output has its name: remove what it replaced, then the journal."""
         _remove(self.path)
         _remove(self._old)
         fsync_directory(self.out.parent)
@@ -253,8 +249,7 @@ class OutputDirectory:
 class ExternalDirectories:
     """The directories outside the output `out` that its `journal` records, such as those of stripe files.
 
-    What a run made outside is removed when the run is undone; what it replaced, when the output is in place; what it
-    needs only while it works, in both cases. Each holds a file that names its output: nothing else is ever removed.
+    Each holds a file that names its output: nothing else is ever removed.
     """
 
     def __init__(self, journal: Journal, out: Path) -> None:
@@ -263,8 +258,8 @@ class ExternalDirectories:
     def record(self, what: str, folder: Path) -> None:
         """Record, before it is done, what is going to happen to a directory.
 
-        ``make``: it is removed if the run is undone. ``parent``: likewise, if nothing else came into it. ``drop``: it
-        is removed when the output is in place.
+        ``make``: it is removed if the run is undone. ``parent``: likewise, if empty. ``drop``: it is removed at the
+        end.
         """
         key = f"{OUTSIDE}{what} {folder}"
         if self._journal.get(key) is None:

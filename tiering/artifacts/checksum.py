@@ -1,7 +1,4 @@
-"""Block checksums: XXH3-64 over 64 MiB blocks, then XXH3-64 over the blocks' digests.
-
-So several threads hash a large file, while it is written or afterwards; the aim is to find damage, not forgery.
-"""
+"""Block checksums: XXH3-64 over 64 MiB blocks, then over their digests, to find damage, not forgery."""
 
 from __future__ import annotations
 
@@ -61,10 +58,7 @@ def hash_range(hasher: xxhash.xxh3_64, fd: int, begin: int, end: int) -> None:
 def block_digests(
     path: str | os.PathLike[str], blocks: Iterable[int], threads: int = 1, header: int = 0
 ) -> list[bytes]:
-    """Return the digests of some blocks of a file; block 0 begins behind `header` bytes.
-
-    Cost: reads the blocks, 1 MiB at a time in each thread.
-    """
+    """Return the digests of some blocks of a file, read 1 MiB at a time; block 0 begins behind `header` bytes."""
     with open_descriptor(path) as fd:
         size = os.fstat(fd).st_size
 
@@ -90,10 +84,7 @@ def checksum_file(path: str | os.PathLike[str], threads: int = 1) -> str:
 
 
 def sampled_digest(path: Path, blocks: int = SAMPLES, block_bytes: int = SAMPLE_BYTES) -> str:
-    """Return the digest of a file's size and of `blocks` evenly spaced pieces: notices a changed input in milliseconds.
-
-    A file of up to ``blocks * block_bytes`` is read whole. A change between the pieces of a larger one goes unseen.
-    """
+    """Return the digest of a file's size and of evenly spaced pieces; a small file is read whole."""
     size = path.stat().st_size
     hasher = xxhash.xxh3_64(str(size).encode())
     starts: Iterable[int] = range(0, size, block_bytes)
@@ -132,8 +123,8 @@ class Verifier:
     """The expected content of a file: readers `update` it with what they read, `finalize` reads all other blocks.
 
     `path` is the file's name in messages, `place` the path that opens it, `whole` its checksum, `blocks` the digests of
-    its blocks: ``None`` where they were not recorded; then only `finalize` compares. `read` is whether a reader has
-    begun the file; then all of it is verified before results are published.
+    its blocks, if recorded; else only `finalize` compares. `read`: a reader has begun the file, so all of it is
+    verified.
     """
 
     def __init__(self, path: Path, place: str, nbytes: int, whole: str, blocks: bytes | None) -> None:

@@ -44,8 +44,7 @@ def _dump(document: Mapping[str, Any]) -> bytes:
 def read_document(directory: OpenDirectory) -> tuple[Any, bytes]:
     """Return an artifact's ``manifest.json``, parsed and as bytes.
 
-    `MissingError`: the directory holds none. `FormatError`: it is too large or not JSON (objects name each key once,
-    nesting is bounded, no NaN).
+    `MissingError`: the directory holds none. `FormatError`: it is too large or not JSON.
     """
     file = directory.path / MANIFEST
     with storage_errors(file):
@@ -67,10 +66,7 @@ def read_document(directory: OpenDirectory) -> tuple[Any, bytes]:
 
 
 def open_manifest(path: str | Path, kind: str | None = None) -> Manifest:
-    """Open the manifest of the artifact at `path`; its files are opened when they are read.
-
-    `MissingError`: there is none. `FormatError`: it is damaged, or of another kind than `kind`.
-    """
+    """Open the manifest of the artifact at `path`; its files are opened when they are read."""
     return read_manifest(OpenDirectory(Path(path)), kind)
 
 
@@ -145,9 +141,9 @@ def _without_references(part: Any, kind: str) -> Any:
 
 
 def document_problems(document: Any, kind: str | None = None, data: bytes | None = None) -> list[Problem]:
-    """Return all problems of a parsed manifest that can be seen without its files.
+    """Return all problems of a parsed manifest of a `kind`, by default any, that show without its files.
 
-    `kind`: the expected one, by default any. The seal is checked against `data`, the bytes that were parsed.
+    The seal is checked against `data`, the bytes that were parsed.
     """
     if not isinstance(document, dict) or not isinstance(document.get("format"), str):
         return [Problem(MANIFEST, "expected a JSON object with a text `format`", "schema")]
@@ -227,6 +223,5 @@ def _entry_problems(document: dict[str, Any]) -> list[Problem]:
 
 
 def _unsafe_path(name: str) -> bool:
-    """Return whether a relative path could point outside its directory."""
     parts = Path(name).parts
     return not parts or Path(name).is_absolute() or ".." in parts or not nameable(name)

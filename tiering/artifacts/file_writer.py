@@ -1,7 +1,4 @@
-"""The one way to write a large file: blocks of 64 MiB that are synced, hashed and journalled, so a killed run goes on.
-
-Writes bypass the page cache where the file system allows it and the memory is aligned.
-"""
+"""The one way to write a large file: blocks of 64 MiB that are synced, hashed and journalled."""
 
 from __future__ import annotations
 
@@ -44,10 +41,7 @@ def block_key(key: str) -> str:
 
 
 def damaged_blocks(path: Path, digests: Mapping[int, bytes], header: int = 0) -> list[int]:
-    """Return the blocks of an earlier run's file, behind a `header`, that do not have their digests; print a note.
-
-    Cost: reads the blocks; 1 MiB of memory for each of up to 8 threads.
-    """
+    """Return the blocks of an earlier run's file that do not have their digests, with a note. Cost: reads them."""
     with storage_errors(path):
         actual = checksum.block_digests(path, digests, min(8, parse_threads("auto")), header)
     wrong = [block for block, digest in zip(digests, actual, strict=True) if digest != digests[block]]
@@ -62,8 +56,8 @@ class FileWriter:
     Blocks come in any order (`write`), or front to back as pieces of any size (`append`, from byte `done` on, which
     takes `appending_memory`; `piece_bytes` is a power of two). With a `journal`, finished blocks are recorded under
     `key`; those of an earlier run are kept if they still have their digests. `finished` receives the digests of all
-    blocks when the context ends without an error. A `header`, of a multiple of 4096 bytes, precedes the blocks:
-    offsets, sizes and digests leave it out.
+    blocks at the end. A `header`, of a multiple of 4096 bytes, precedes the blocks: offsets, sizes and digests leave it
+    out.
     """
 
     def __init__(
@@ -94,7 +88,6 @@ class FileWriter:
         self._appender: _Appender | None = None
 
     def _take_over(self) -> None:
-        """Keep the blocks that an earlier run has recorded and that are still right, or reserve the file anew."""
         journal, size = self._journal, len(self._header) + self.nbytes
         keys = [] if journal is None else journal.keys(self._key)
         if journal is None or not keys or not self.path.is_file() or self.path.stat().st_size != size:
@@ -115,10 +108,7 @@ class FileWriter:
         return [block for block in range(self.num_blocks) if block not in self._digests]
 
     def missing_ranges(self, fits: Callable[[range], bool]) -> Iterator[range]:
-        """Yield ranges of missing blocks, each as long as ``fits(range)`` holds, at least one block.
-
-        Write each before the next is asked for.
-        """
+        """Yield ranges of missing blocks, as long as ``fits(range)`` holds; write each before the next is asked for."""
         while missing := self.missing():
             first = end = missing[0]
             for block in missing:
@@ -132,10 +122,7 @@ class FileWriter:
         return block * self.block_bytes, min(self.nbytes, (block + 1) * self.block_bytes)
 
     def write(self, first: int, data: Bytes) -> None:
-        """Write consecutive whole blocks from block `first` on; they are durable when this returns.
-
-        `data` is contiguous; if it is aligned to 4096 bytes the page cache is bypassed.
-        """
+        """Write consecutive whole blocks from block `first` on, contiguous; they are durable when this returns."""
         end = first * self.block_bytes + data.size
         if end > self.nbytes or (data.size % self.block_bytes and end != self.nbytes):
             raise InternalError(f"{self.path}: {data.size} bytes from block {first} on are no whole blocks")
@@ -154,15 +141,15 @@ class FileWriter:
     def append(self, values: np.ndarray[Any, Any], offset: int | None = None) -> None:
         """Append the bytes of an array; those that an earlier run has written are skipped.
 
-        `offset` is their position in the file, by default the end of the call before; it may not lie behind `done`
-        and what was appended. An error of the disk may show in a later call.
+        `offset` is their position, by default the end of the call before. An error of the disk may show in a later
+        call.
         """
         if self._appender is None:
             self._appender = _Appender(self, self.done, self._piece_bytes)
         self._appender.append(np.ascontiguousarray(values).reshape(-1).view(np.uint8), offset)
 
     def put(self, data: Bytes, offset: int) -> None:
-        """Write at a multiple of 4096 behind the header, unrecorded; bypass the page cache where that is possible."""
+        """Write at a multiple of 4096 behind the header, unrecorded; aligned memory bypasses the page cache."""
         direct, offset = 0, len(self._header) + offset
         if self._direct is not None and data.ctypes.data % ALIGNMENT == 0:
             direct = data.size // ALIGNMENT * ALIGNMENT
@@ -271,7 +258,6 @@ class _Appender:
                 self._flush(self._piece[: self._filled])
 
     def _flush(self, piece: Bytes) -> None:
-        """Hand a piece to the writers; at the end of a block seal it; at the end of the file wait for all."""
         file, self._piece = self._file, None
         self._hash.update(piece.data)
         self._of_block.append(self._pieces.submit(file.put, piece, self._end - piece.size))
@@ -285,7 +271,6 @@ class _Appender:
             self.close()
 
     def _seal(self) -> None:
-        """Record the blocks that wait; one sync serves all of them."""
         blocks = [self._unsealed.popleft() for _ in range(len(self._unsealed))]
         for write in (write for _, _, writes in blocks for write in writes):
             write.result()

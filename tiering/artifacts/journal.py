@@ -1,7 +1,4 @@
-"""The journal of a directory that is being written: its finished work, from which a killed run goes on.
-
-One JSON document per line, followed by a tab and its checksum, appended and synced; the first identifies the run.
-"""
+"""The journal of a directory being written: JSON lines with checksums, from which a killed run goes on."""
 
 from __future__ import annotations
 
@@ -72,7 +69,7 @@ class Journal:
         return [key for key in self._facts if key.startswith(prefix)]
 
     def record(self, key: str, **facts: Any) -> None:
-        """Record that `key` is done, durably. Call this only once its result is durable."""
+        """Record that `key` is done, durably, once its result is durable."""
         with self._lock:
             self._facts[key] = facts
             self.unproven.discard(key)

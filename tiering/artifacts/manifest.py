@@ -111,8 +111,8 @@ class Manifest:
     def array(self, name: str) -> AnyArray:
         """Map the file `name` read-only; repeated calls return the same mapping.
 
-        With `verify`, a file that fits memory is verified here. Readers that stream a larger one update the map's
-        attribute ``verifier``.
+        With `verify`, a file that fits memory is verified here; readers that stream a larger one update the map's
+        ``verifier``.
         """
         entry = self.files[name]
         if name not in self.arrays:
@@ -173,7 +173,6 @@ class Manifest:
         yield from ((name, self.external[name]) for name in sorted(self.external) if self.external[name].whole)
 
     def _recorded_blocks(self) -> dict[str, bytes]:
-        """Return the digests of the blocks of each file; none for an artifact of a version without them."""
         if CHECKSUMS not in self.files:
             return {}
         with storage_errors(self.path / CHECKSUMS):

@@ -1,8 +1,4 @@
-"""Open directories: what is read through one stays what it was when the directory was opened.
-
-An artifact may be replaced while it is open. Its files are opened at once, relative to its directory, and read by their
-descriptors from then on: the file system keeps the old version as long as it is open.
-"""
+"""Open directories: what is read through one stays what it was when the directory was opened, even if replaced."""
 
 from __future__ import annotations
 
@@ -24,8 +20,7 @@ _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO must not make the 
 class OpenDirectory:
     """A directory and those of its files that were asked for, open until nobody refers to it.
 
-    `path` is its name in messages. It is looked up in the directory that it lies in, `within`, if that is open.
-    `MissingError`: there is none.
+    `path` is its name in messages, looked up in the directory `within`, if given. `MissingError`: there is none.
     """
 
     def __init__(self, path: Path, within: OpenDirectory | None = None) -> None:
@@ -45,7 +40,7 @@ class OpenDirectory:
                 raise InputError(f"expected the name of a directory, found {str(path)!r} ({error})") from None
 
     def open(self, name: str | Path) -> int | None:
-        """Open a file, by its name in the directory or an absolute path; return its size, ``None`` if there is none.
+        """Open a file, by its name or an absolute path; return its size, ``None`` if there is none.
 
         ``OSError``: it cannot be opened, or is no regular file or block device.
         """

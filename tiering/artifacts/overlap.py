@@ -37,9 +37,8 @@ def refuse_overlap(
     """Raise `InputError`, naming both paths, if an output would change or be changed by files of the same command.
 
     `out` may not lie in, be, or hold anything that the command `reads` or `writes` to, nor be or hold the working
-    directory or a directory of `around` (which may hold it; with what the command does there, for the message), nor lie
-    in any artifact. Its hidden neighbours (``.OUT.partial``) count as `out`. `writes`, such as directories of stripe
-    files, may hold `reads`, but not lie in them, nor in any artifact. Symbolic links and bind mounts are followed.
+    directory or a directory of `around` (with what the command does there), nor lie in any artifact. `writes`, such as
+    directories of stripe files, may hold `reads`, but not lie in them. Symbolic links and bind mounts are followed.
     """
     own = [out, *(out.parent / f".{out.name}.{suffix}" for suffix in ("partial", "old", "lock"))]
     read, written = tuple(reads), tuple(writes)

@@ -12,10 +12,9 @@ from tiering.errors import FormatError
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong with an artifact.
+    """One thing wrong with an artifact, `where`: a file, or a manifest location such as ``manifest.json: relations.0``.
 
-    `where` is a path inside the artifact, a file or a manifest location such as ``manifest.json: relations.0``. `kind`
-    is ``json``, ``schema``, ``version``, ``missing``, ``size``, ``value``, ``checksum`` or ``external``.
+    `kind` is ``json``, ``schema``, ``version``, ``missing``, ``size``, ``value``, ``checksum`` or ``external``.
     """
 
     where: str
@@ -70,10 +69,7 @@ def mismatch(where: str, expected: object, found: object, kind: str = "value") -
 def array_problems(
     manifest: Manifest, name: str, shape: tuple[int, ...] | None = None, dtypes: Sequence[str] = ()
 ) -> list[Problem]:
-    """Return the problem of an array that is not listed, or whose shape does not begin with `shape`.
-
-    With `dtypes` the array must have one axis and one of these dtypes.
-    """
+    """Return the problem of an array without an entry, or of another `shape` (a prefix), axes or dtype."""
     entry = manifest.files.get(name)
     if entry is None:
         return [body_problem(f"files.{name}", "the file is not listed")]

@@ -1,7 +1,4 @@
-"""The one way to read large files: direct reads by the core's `StreamReader`, the next chunk while one is used.
-
-What lies in the page cache already is read from there, everything else by direct reads from all disks at once.
-"""
+"""The one way to read large files: direct reads of what the page cache lacks, the next chunk while one is used."""
 
 from __future__ import annotations
 
@@ -56,10 +53,7 @@ def open_stream(paths: Sequence[Path], buffers: Sequence[Bytes]) -> native.Strea
 
 
 def buffer_bytes(arrays: Sequence[AnyArray], *, cached: bool = False) -> int:
-    """Return the buffer bytes that `chunks` takes for each entry of a chunk: two chunks of what is read from files.
-
-    With `cached`, also of files that the page cache holds now: it may give way.
-    """
+    """Return the buffer bytes of `chunks` for each entry of a chunk; with `cached`, also of cached files."""
     return 2 * sum(region.stride for region in _find_regions(arrays, cached))
 
 
@@ -81,8 +75,8 @@ def bytes_on_disk(arrays: Sequence[AnyArray]) -> int:
 def chunks(arrays: Sequence[AnyArray], step: int) -> Iterator[tuple[int, int, list[AnyArray]]]:
     """Yield chunks of `step` entries of arrays of one length: first entry, end, that part of each array.
 
-    Arrays are memory maps of any stride and offset, views of them, or in memory. A part is valid until the next is
-    asked for. What is read from a file with checksums is verified. Memory: `buffer_bytes` for each entry of a chunk.
+    Arrays are memory maps of any stride and offset, or in memory. A part is valid until the next is asked for. What is
+    read from a file with checksums is verified. Memory: `buffer_bytes` for each entry of a chunk.
     """
     size = int(arrays[0].shape[0]) if arrays else 0
     regions = _find_regions(arrays) if size else []
@@ -102,10 +96,7 @@ def chunks(arrays: Sequence[AnyArray], step: int) -> Iterator[tuple[int, int, li
 def _open_regions(
     arrays: Sequence[AnyArray], regions: list[_Region], step: int
 ) -> Callable[[int, int, list[AnyArray]], None]:
-    """Return the function that reads and verifies entries [first, end), and replaces the mapped ones of `parts`.
-
-    Each region has two buffers, used in turn.
-    """
+    """Return the function that reads entries [first, end) into two buffers in turn, and replaces mapped `parts`."""
     paths = sorted({region.path for region in regions})
     buffers = [aligned_bytes(step * region.stride + _PADDING) for _ in range(2) for region in regions]
     reader = open_stream(paths, buffers)
@@ -189,11 +180,7 @@ def mapped_file(array: AnyArray) -> np.memmap[Any, Any] | None:
 
 
 def find_mapping(array: npt.NDArray[Any]) -> tuple[Path, int] | None:
-    """Return the file that a contiguous array is mapped from, and the position of its first byte in the file.
-
-    ``None`` for memory of no file. Shared memory has names such as ``/memfd:NAME``; that of a file that was removed
-    ends with `` (deleted)``.
-    """
+    """Return the file that a contiguous array is mapped from, and the position of its first byte; else ``None``."""
     address = np.asarray(array).ctypes.data
     if array.nbytes == 0:
         return None
@@ -206,10 +193,7 @@ def find_mapping(array: npt.NDArray[Any]) -> tuple[Path, int] | None:
 
 
 def map_again(array: npt.NDArray[Any], path: Path) -> tuple[npt.NDArray[Any], int | None]:
-    """Return an array that a library has mapped from `path` as a read-only `np.memmap`, and its position in the file.
-
-    Any other array is returned as it is, with ``None``.
-    """
+    """Return an array that a library mapped from `path` as a read-only `np.memmap`, and its position, if mapped."""
     file, offset = find_mapping(array) or (None, 0)
     if file is None or min(array.strides, default=0) < 0 or not path.exists() or not path.samefile(file):
         return array, None
@@ -277,7 +261,7 @@ class SegmentFile:
     def read(self, buffers: Sequence[Bytes]) -> Iterator[Bytes]:
         """Yield the segments in order, some read ahead; each is valid until the next is asked for.
 
-        `buffers` are two of aligned memory, of one size: as many segments as fit, at least one, are read into each.
+        `buffers` are two of aligned memory, of one size: as many segments as fit are read into each.
         """
         batches, end = list[list[tuple[int, int]]](), 0  # offset and bytes of segments that are read together
         for nbytes in self._sizes:

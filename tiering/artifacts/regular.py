@@ -1,8 +1,4 @@
-"""Checks of a user's paths: a regular file, nothing, or something else, which is refused before it is opened.
-
-Opening a pipe waits for its other end, and a device may never end. A link that leads nowhere is not nothing: whoever
-put it there meant a file.
-"""
+"""Checks of a user's paths: a regular file, nothing, or something else, which is refused before it is opened."""
 
 from __future__ import annotations
 
@@ -28,9 +24,9 @@ def name_kind(mode: int) -> str:
 
 
 def file_exists(path: Path, what: str) -> bool:
-    """Return whether there is a regular file at `path` that can be read; ``False`` only where there is nothing.
+    """Return whether there is a regular file at `path`, links followed; ``False`` only where there is nothing.
 
-    Symbolic links are followed. Anything else is refused by `InputError`; `what` says what the file should hold.
+    Anything else is refused by `InputError`; `what` says what the file should hold.
     """
     mode = _mode(path, f"{what}, a regular file")
     if mode is None:

@@ -58,7 +58,7 @@ def require_space(wanted: Mapping[Path, int]) -> None:
 
 @contextmanager
 def storage_errors(path: Path | None = None, needed: int = 4096) -> Iterator[None]:
-    """Turn ``OSError`` into a `StorageError` that names `path`, by default the error's own file, and says what to do.
+    """Turn ``OSError`` into a `StorageError` that names `path`, by default the error's own file.
 
     `needed`: bytes the file needs, for the message on a full disk. Writers and public functions do this already.
     """

@@ -28,10 +28,9 @@ Self = TypeVar("Self", bound="DirectoryWriter")
 class DirectoryWriter:
     """A writer of the files of one directory, which appears whole or not at all; a context manager.
 
-    Leaving it without a commit (an error, Ctrl-C) removes everything written, and turns an ``OSError`` into a
-    `StorageError`. With an `identity` (see `OutputDirectory`), finished files stay for the next run of the same
-    command, unless the error is the input's: ask `has` before a file is made once more. Of the artifacts `reads` that
-    the directory is made from, those that verify are verified to the end before the commit. With a `parent`, the
+    Leaving it without a commit removes everything written; with an `identity` (see `OutputDirectory`) finished files
+    stay for the next run of the same command, unless the error is the input's: ask `has` before a file is made once
+    more. Of the artifacts `reads`, those that verify are verified to the end before the commit. With a `parent`, the
     directory is a subdirectory of the parent's; `root` is the outermost one. The `journal` is ``None`` for a run that
     cannot be resumed. Artifacts have a `kind`; `external` are files outside that the manifest refers to, by name.
     """
@@ -79,10 +78,7 @@ class DirectoryWriter:
     def file(
         self, name: str, dtype: str, shape: tuple[int, ...], *, resumable: bool = True, piece_bytes: int = PIECE_BYTES
     ) -> FileWriter:
-        """Begin a file; use the writer as a context manager, which records the file at its end.
-
-        `resumable`: finished blocks are recorded in the journal, and a killed run goes on from them.
-        """
+        """Begin a file, recorded at its end; `resumable`: finished blocks are journalled for a killed run."""
         if self.journal is not None:  # until it is finished again, an earlier run's record does not hold
             self.journal.forget(f"file {self.prefix}{name}")
         entry = FileEntry(dtype, tuple(map(int, shape)), "")
@@ -93,10 +89,7 @@ class DirectoryWriter:
         )  # fmt: skip
 
     def has(self, *names: str) -> bool:
-        """Return whether all these files are finished, and keep them.
-
-        Files of an earlier run are compared with their digests, once; a damaged one is not finished. Cost: reads them.
-        """
+        """Return whether all these files are finished, compared once with their digests, and keep them."""
         return all(map(self._has, names))
 
     def _has(self, name: str) -> bool:
@@ -174,10 +167,7 @@ class ArtifactWriter(DirectoryWriter):
         return ArtifactWriter(name, kind, parent=self)
 
     def adopt(self, artifact: Artifact, name: str) -> None:
-        """Add a finished artifact as part `name`, by hard links where possible, else by copies.
-
-        If it verifies, all its files are verified at `commit`. Cost: reads the blocks that nobody has read.
-        """
+        """Add a finished artifact as part `name`, by hard links where possible; it is verified at `commit`."""
         _copy_part(artifact, self.path / name)
         self._parts[name] = artifact.digest
         self._adopted.append(artifact)
@@ -185,8 +175,8 @@ class ArtifactWriter(DirectoryWriter):
     def commit(self, body: dict[str, Any], provenance: dict[str, Any], requires: tuple[str, ...] = ()) -> Manifest:
         """Write the manifest, validate it, and rename the directory into place.
 
-        `requires` names features of the format that readers must know. `FormatError`: the artifact would not open, a
-        bug in the caller; nothing is replaced then.
+        `requires` names features of the format that readers must know. `FormatError`: a bug in the caller; nothing
+        changes.
         """
         self.finish_reads()
         for artifact in self._adopted:

@@ -1,7 +1,4 @@
-"""The hottest adjacency lists, which a layout's gpu tier holds in addition to feature rows.
-
-After reordering they are a prefix of ``indptr`` and ``indices``: the manifest says how much of each relation to load.
-"""
+"""The hottest adjacency lists, a prefix of ``indptr`` and ``indices``, which a layout's gpu tier holds next to rows."""
 
 from __future__ import annotations
 
@@ -42,8 +39,8 @@ class ListBytes:
 class AdjacencyPrefix:
     """The first columns of a relation: ``indptr[: columns + 1]``, ``indices[:edges]``, keys and sums of weights.
 
-    `bytes` of memory are those of `ListBytes.prefix_bytes`, 0 for no columns; a relation counts its destination type's
-    keys. Without `weights` the sampler ``weighted`` reads the sums from the host.
+    `bytes` are those of `ListBytes.prefix_bytes`. Without `weights` the sampler ``weighted`` reads the sums from the
+    host.
     """
 
     columns: int  # lists, those of ranks 0 to `columns` - 1

@@ -1,7 +1,4 @@
-"""A dataset as `tiering.datasets` describes it and the graph stage imports it: big arrays are still on disk.
-
-A reader fills a `Dataset`; the graph stage reads and closes it. Arrays may be read-only maps of the user's files.
-"""
+"""A dataset that a reader of `tiering.datasets` fills and the graph stage imports; big arrays are still on disk."""
 
 from __future__ import annotations
 
@@ -41,10 +38,9 @@ def fingerprint(path: str | os.PathLike[str]) -> Fingerprint:
 class FeatureStream:
     """Feature rows that lie in no file as they are: the file is compressed, or the rows are computed.
 
-    An import writes them into the graph artifact, each once, front to back. `pieces` returns, from the first row that
-    is not written yet on, the first row of each piece, and the piece. They follow each other up to the last row; the
-    first may begin before the row asked for. The graph is there as far as it is written: its adjacency, and the
-    features of the types in `needs`.
+    An import writes them into the graph, front to back. `pieces` returns, from a row on, the first row of each piece
+    and the piece; the first may begin before. It gets the graph so far: its adjacency, and the features of the types
+    `needs`.
     """
 
     rows: int
@@ -79,8 +75,8 @@ class GraphSoFar(Protocol):
 class NodeData:
     """The nodes of one type: ids 0..num_nodes-1.
 
-    `splits`: ``train``, ``val``, ``test`` (those that exist) to unique node ids in the order of the file. `extra`:
-    further arrays of shape (num_nodes,); ``original_id`` when sparse ids were made dense.
+    `splits`: ``train``, ``val``, ``test`` to unique node ids. `extra`: further arrays of shape (num_nodes,), such as
+    ``original_id`` when sparse ids were made dense.
     """
 
     num_nodes: int
@@ -96,11 +92,9 @@ class NodeData:
 class EdgeData:
     """The edges of one relation in input order: edge k goes from src[k] to dst[k].
 
-    `src` and `dst` have shape (E,), int32 or int64, any stride; the range of the ids is checked where the graph is
-    built. Of edges in lists, one of both ends is a `ColumnIds`. `data`: arrays of shape (E,), such as ``weight``
-    (float), ``type`` (int). `edge_ids`: the user's own; ``None``: positions in the input. `decode` reads the columns
-    ``src``, ``dst`` and `data` whole, where only tasks read their files by ranges; until then all are of a type that
-    reads ranges.
+    `src` and `dst` have shape (E,), int32 or int64, any stride; of lists, one of them is a `ColumnIds`. `data`: arrays
+    of shape (E,), such as ``weight``. `edge_ids`: the user's own; ``None``: positions in the input. `decode` reads the
+    columns ``src``, ``dst`` and `data` whole, where only tasks read their files by ranges.
     """
 
     relation: Relation
@@ -131,7 +125,7 @@ class EdgeData:
 class ColumnIds:
     """The column of every entry of a CSC (the row, of a CSR), made where it is asked for: it takes no memory.
 
-    It stands for an array of shape (entries,) in `EdgeData`. `where` the offsets come from is for messages.
+    It stands for an array of shape (entries,) in `EdgeData`; `where` its offsets come from is for messages.
     """
 
     ndim = 1
@@ -159,8 +153,7 @@ def as_lists(ids: Any) -> ColumnIds | None:
 class Dataset:
     """A dataset opened by `tiering.datasets.open_dataset`. Use as a context manager, or call `close`.
 
-    `notes` are the JSON-ready record of what was inferred, chosen, ignored or changed, for the manifest; `files` the
-    fingerprints of source files by absolute path, for provenance.
+    `notes` record what was inferred, chosen, ignored or changed, JSON types; `files` are fingerprints by absolute path.
     """
 
     name: str

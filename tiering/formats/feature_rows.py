@@ -21,19 +21,13 @@ CHUNK_BYTES = 32 * 1024 * 1024  # bytes of the pieces in which rows are moved: l
 
 
 class RowStream:
-    """Base of rows that can be read front to back only: they do not lie one after the other in a file.
-
-    `path` is their origin, for messages; `row_bytes` and `bytes` are without padding.
-    """
+    """Base of rows that can be read front to back only, of `path`; `row_bytes` and `bytes` are without padding."""
 
     def __init__(self, path: Path, rows: int, row_bytes: int) -> None:
         self.path, self.rows, self.row_bytes, self.bytes = path, rows, row_bytes, rows * row_bytes
 
     def pieces(self, step: int, begin: int = 0) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
-        """Yield first row and rows, uint8 (step, row_bytes), from row `begin` on; the last piece may be shorter.
-
-        A piece is valid until the next is asked for. Memory: `pieces_memory`.
-        """
+        """Yield first row and rows, uint8 (step, row_bytes), from row `begin` on, valid until the next is asked for."""
         raise NotImplementedError
 
     def pieces_memory(self, step: int) -> int:
@@ -42,10 +36,7 @@ class RowStream:
 
 
 def checked_tables(graph: Graph) -> dict[str, FeatureTable]:
-    """Return the feature tables of a graph by node type; refuse referenced files that changed since the import.
-
-    Cost: at most 64 blocks of 64 KiB read per file.
-    """
+    """Return the feature tables of a graph by node type; refuse referenced files that changed since the import."""
     _check_external(graph)
     listed = {node_type: graph.feature_table(node_type) for node_type in graph.node_types}
     tables = {node_type: table for node_type, table in listed.items() if table is not None}
@@ -75,7 +66,7 @@ def _check_external(graph: Graph) -> None:
 
 
 def _change(external: External) -> str:
-    """Return how a file differs from its record; empty if it does not. Full checksums are verified as rows are read."""
+    """Return how a file differs from its record; full checksums are verified as rows are read."""
     if not external.path.is_file():
         return "it does not exist"
     if (size := external.path.stat().st_size) != external.bytes:
@@ -88,8 +79,7 @@ def _change(external: External) -> str:
 def map_rows(table: FeatureTable, *, random: bool) -> np.ndarray[Any, Any]:
     """Map a table as bytes, shape (rows, row_bytes), read-only.
 
-    `random`: rows will be read in no order. A table that fits the free memory is then read in ahead; for others the
-    kernel's read-ahead is switched off, since it would fetch many times the bytes wanted.
+    `random`: rows will be read in no order: a table that fits the free memory is read ahead, others without read-ahead.
     """
     if table.bytes == 0:
         return np.empty((table.rows, table.row_bytes), np.uint8)

@@ -75,19 +75,15 @@ class Graph(Artifact):
         return find_relation(self.path, self.relations, relation)
 
     def csc(self, relation: Relation | str | None = None) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Return the adjacency of a relation, mapped read-only: ``indptr`` and ``indices``.
+        """Return the adjacency of a relation, mapped read-only: ``indptr`` (int64) and ``indices`` (int32 or int64).
 
-        The in-neighbours of v are ``indices[indptr[v]:indptr[v + 1]]``. `indptr` is int64, of one entry more than the
-        destination type has nodes, `indices` int32 or int64, of one for each edge.
+        The in-neighbours of v are ``indices[indptr[v]:indptr[v + 1]]``.
         """
         folder = relation_folder(self.relation(relation))
         return self.manifest.array(f"{folder}/indptr"), self.manifest.array(f"{folder}/indices")
 
     def edge_data(self, relation: Relation | str | None = None) -> Mapping[str, np.ndarray[Any, Any]]:
-        """Return arrays that run along `indices`: ``edge_ids`` (position in the source), ``weight``, ``type``...
-
-        Each is mapped, read-only, when it is first looked up.
-        """
+        """Return arrays that run along `indices`: ``edge_ids``, ``weight``, ``type``..., mapped when looked up."""
         resolved = self.relation(relation)
         entry, folder = self.manifest.body["relations"][self.relations.index(resolved)], relation_folder(resolved)
         return _MappedArrays(self.manifest, {name: f"{folder}/{name}" for name in entry["edge_data"]})
@@ -122,10 +118,7 @@ class Graph(Artifact):
         return list(self._node(self._only(node_type))["splits"])
 
     def split(self, name: str, node_type: str | None = None) -> np.ndarray[Any, Any]:
-        """Return the node ids of a split, int64, in the order of the source, also where ids are relabelled.
-
-        `MissingError`: the type has no such split, or none was named and several types have one.
-        """
+        """Return the node ids of a split, int64, in the order of the source, also where ids are relabelled."""
         if node_type is None:
             owners = [owner for owner in self.node_types if name in self._node(owner)["splits"]]
             if len(owners) != 1:
@@ -324,7 +317,6 @@ class Graph(Artifact):
 
 
 def _range_problems(where: str, what: str, values: np.ndarray[Any, Any], least: int, end: int) -> list[Problem]:
-    """Return the problem of values outside [least, end)."""
     if not values.size or least <= values.min() <= values.max() < end:
         return []
     message = f"expected {what}{least} .. {end - 1}, found {values.min()} .. {values.max()}"

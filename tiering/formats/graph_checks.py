@@ -16,10 +16,7 @@ from tiering.formats.graph import Graph
 
 @contextmanager
 def graph_errors(graph: Graph, relation: Relation | None = None) -> Iterator[None]:
-    """Turn the core's `RefusedError` into a `FormatError` that names the graph and the relation.
-
-    Without `relation` all are read, in the order of `Graph.relations`.
-    """
+    """Turn the core's `RefusedError` into a `FormatError` that names the graph and the relation."""
     try:
         yield
     except RefusedError as error:
@@ -41,10 +38,7 @@ def take_by_rank(
 def checked_range(
     values: np.ndarray[Any, Any], end: int, graph: Graph, what: str, *, least: int = 0, begin: int = 0
 ) -> np.ndarray[Any, Any]:
-    """Return values that a graph's file holds from entry `begin` on; `FormatError` if one is not in [least, end).
-
-    Cost: one pass over the values.
-    """
+    """Return values that a graph's file holds from entry `begin` on; `FormatError` if one is not in [least, end)."""
     if values.size and not least <= values.min() <= values.max() < end:
         at = np.flatnonzero((values < least) | (values >= end))[0]
         raise FormatError(
@@ -68,7 +62,7 @@ def checked_labels(graph: Graph, node_type: str) -> np.ndarray[Any, Any] | None:
 
 
 def checked_lists(graph: Graph, relation: Relation) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return `Graph.csc`, the offsets in order; `FormatError` if they are not. Cost: one pass over the offsets."""
+    """Return `Graph.csc`, the offsets in order; `FormatError` if they are not."""
     indptr, indices = graph.csc(relation)
     with graph_errors(graph, relation):
         native.check_indptr(indptr, indices.shape[0])

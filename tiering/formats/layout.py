@@ -1,7 +1,4 @@
-"""The layout artifact: which rank range lies in which tier, and where its bytes are. See ``data_specs/layout.md``.
-
-Row id = rank; of edge features the position of the edge in its relation's ``indices``.
-"""
+"""The layout artifact: which ranks lie in which tier, and where their bytes are. See ``data_specs/layout.md``."""
 
 from __future__ import annotations
 
@@ -145,10 +142,7 @@ def image_bytes(pages: int, image: int, num_images: int, page_bytes: int) -> int
 
 
 class Layout(Artifact):
-    """Tiers on disk, together with the reordered graph they belong to.
-
-    `tables` are node types, then keys of relations, by name.
-    """
+    """Tiers on disk, and the reordered graph they belong to; `tables` are node types, then keys of relations."""
 
     kind = "layout"
     part_types = (Graph.kind,)
@@ -175,10 +169,7 @@ class Layout(Artifact):
         return [relation for relation in self.graph.relations if relation_key(relation) in keys]
 
     def edge_table(self, relation: Relation | str | None = None) -> str:
-        """Return the name of the table of a relation's edge features; `MissingError` if it is not in the tiers.
-
-        `relation`: as in `Graph.relation`; may be left out where one has some.
-        """
+        """Return the name of the table of a relation's edge features, by default of the only one with some."""
         known = self.edge_feature_relations
         resolved = known[0] if relation is None and len(known) == 1 else self.graph.relation(relation)
         if resolved not in known:

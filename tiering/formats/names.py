@@ -108,10 +108,7 @@ class NodeNames:
         return [self._table.encoded(int(one)).decode() for one in old]
 
     def find(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
-        """Return the ids in the graph, int64 of shape (names,), of nodes with these names in the source.
-
-        `MissingError` if no node of the type has one of the names. Cost: a binary search for each name.
-        """
+        """Return the ids in the graph, int64 of shape (names,), of nodes with these names; a binary search for each."""
         positions = [self._table.position(name.encode()) for name in names]
         if None in positions:
             name = names[positions.index(None)]

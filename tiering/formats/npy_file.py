@@ -94,10 +94,7 @@ def read_start(path: Path, size: int) -> bytes:
 
 
 def open_npy(path: Path, what: str = "a numpy file") -> NpyFile:
-    """Parse the header of a file that should hold `what`, and check it against the size of the file.
-
-    `MissingError`: there is nothing at `path`. `InputError`: it is no such file of plain little-endian numbers.
-    """
+    """Parse the header of a file that should hold `what`, and check it against the size of the file."""
     require_file(path, what)
     size = path.stat().st_size
     if size == 0:

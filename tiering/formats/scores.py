@@ -61,8 +61,8 @@ class Scores(Artifact):
     def values(self, node_type: str | None = None, column: str = "feature") -> np.ndarray[Any, Any]:
         """Return the score of every node of a type, by default of the only one: expected accesses of its feature row.
 
-        They are float64, shape (num_nodes,), indexed by original id, read-only; finite and not negative. Scores of all
-        types are on one scale; those of ``presample``, ``vip`` and ``hybrid`` are accesses per epoch.
+        float64, shape (num_nodes,), by original id, read-only, finite, not negative; scores of all types are on one
+        scale.
         """
         node_type = self._listed(node_type, self.node_types, "scores")
         if column not in self.manifest.body["columns"]:
@@ -73,8 +73,7 @@ class Scores(Artifact):
     def adjacency(self, relation: Relation | str | None = None) -> np.ndarray[Any, Any]:
         """Return the expected reads per epoch of each node's list of in-neighbours in a relation (`Graph.relation`).
 
-        They are float64, shape (nodes of the destination type,), indexed by original id, read-only. `MissingError`: the
-        method predicts no adjacency reads, or there is no such relation.
+        float64, shape (nodes of the destination type,), by original id, read-only.
         """
         known = self.relations
         if not known:

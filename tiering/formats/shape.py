@@ -39,10 +39,9 @@ class NodeShape:
 
 @dataclass(frozen=True)
 class EdgeShape:
-    """The edges of a relation.
+    """The edges of a relation; `values`: bytes of one edge's value in each array; `features`: their dim and dtype.
 
-    `values`: bytes of one edge's value in each array. `features`: their dim and dtype. `uncached`: the fraction of the
-    entries that the page cache does not hold, 0 after they were written through it.
+    `uncached`: the fraction of the entries that the page cache does not hold.
     """
 
     relation: Relation
@@ -153,10 +152,7 @@ class GraphShape:
 
     @classmethod
     def of(cls, graph: SizedGraph, *, tables: bool = True) -> GraphShape:
-        """Return the sizes of a graph; reads its manifest, and whether the page cache holds the entries.
-
-        Without `tables` nothing is asked of its features, whose files may be gone.
-        """
+        """Return the sizes of a graph; without `tables` nothing is asked of its features, whose files may be gone."""
         if isinstance(graph, GraphShape):
             return graph
         nodes, edges = {}, []

@@ -1,7 +1,4 @@
-"""Files of ``torch.save``, read by ``torch.load`` without running what they name; tensors stay mapped where they lie.
-
-Classes of PyG and of GraphBolt are read as their state, under stand-ins of the same names: neither is needed.
-"""
+"""Files of ``torch.save``, read by ``torch.load`` without running what they name; tensors stay mapped."""
 
 from __future__ import annotations
 
@@ -53,14 +50,11 @@ class _StoredMapping(dict[Any, Any]):
 
 
 def read_torch(path: Path, what: str = "a file of torch.save", limit: int = MAX_PICKLE) -> Any:
-    """Return what a file of ``torch.save`` holds.
+    """Return what a file of ``torch.save`` holds; nothing that it names is run.
 
     Tensors are torch's, mapped from the file; arrays and scalars numpy's; storages of PyG are dictionaries, its `Data`
-    and `HeteroData` are `StoredObject`. Nothing that the file names is run. At most `limit` bytes of ``data.pkl`` are
-    read into memory; `what` it should hold is for messages. Cost: one sequential read of the file, for its checksums.
-
-    `MissingError`: there is nothing at `path`. `InputError`: it is no such file, damaged, or holds more than data.
-    `CapabilityError`: torch is not installed. `BudgetError`: its modules do not fit what this process may hold.
+    and `HeteroData` are `StoredObject`. At most `limit` bytes of ``data.pkl`` are read; `what` it should hold is for
+    messages.
     """
     require_file(path, what)
     start = read_start(path, 4)

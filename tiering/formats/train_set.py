@@ -27,11 +27,11 @@ HOW_TO = (
 def resolve_train(graph: SizedGraph, train: Train = None, seed: int = 0) -> dict[str, IdArray]:
     """Return training nodes by node type: int64 ids, at least one, of the types that have any.
 
-    `train` is ``None``: the graph's ``train`` splits; or the name of another split, that of every type that has it.
-    Else, for one node type, an array of ids, the path of a ``.npy`` file of ids, or a percentage such as ``"1%"`` drawn
-    without replacement; for several, a mapping from node type to one of these or the name of a split, or text such as
-    ``paper=1%,author=ids.npy``. Ids given as an array, a file or a split keep their order. Those of a percentage are
-    ``sorted(numpy.random.default_rng(seed).choice(N, size, replace=False))`` with ``size = max(1, int(N * fraction))``.
+    `train` is ``None``: the graph's ``train`` splits; the name of another split; for one node type an array of ids, the
+    path of a ``.npy`` file of ids, or a percentage such as ``"1%"`` drawn without replacement; for several, a mapping
+    from node type to one of these, or text such as ``paper=1%,author=ids.npy``. Given ids keep their order; those of a
+    percentage are ``sorted(numpy.random.default_rng(seed).choice(N, size, replace=False))``, ``size = max(1, int(N *
+    p))``.
     """
     given = _by_type(graph, train, seed)
     splits = {name for node_type in graph.node_types for name in graph.splits(node_type)}
@@ -68,7 +68,6 @@ def _assignment(part: str) -> tuple[str, str]:
 
 
 def _only_type(graph: SizedGraph) -> str:
-    """Return the type when none is named: the only one, else the only one with a train split, else with labels."""
     with_split = [t for t in graph.node_types if "train" in graph.splits(t)]
     labelled = [t for t in graph.node_types if graph.num_classes(t) is not None]
     for candidates in (graph.node_types, with_split, labelled):

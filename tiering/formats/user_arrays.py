@@ -37,9 +37,8 @@ class UserArray:
 def read_user_arrays(graph: SizedGraph, values: UserValues, what: str, option: str, kinds: str) -> dict[str, UserArray]:
     """Return arrays by node type, of `kinds` of numpy dtypes such as ``iuf``.
 
-    `values` are an array or the path of a ``.npy`` file, meant for the only node type, or the only one with features;
-    text ``TYPE=FILE``, or a list of such texts; or a mapping from node type to an array or path. For messages: `what`
-    each array holds, such as ``one score per node``, and the `option` of the command line.
+    `values` are an array or a ``.npy`` path, of the only node type or the only one with features; text ``TYPE=FILE``,
+    or a list of such; or a mapping from node type to an array or path. `what` and `option` are for messages.
     """
     arrays: dict[str, UserArray] = {}
     for node_type, value in _by_type(graph, values, option):
