@@ -90,7 +90,8 @@ def test_hetero(tmp_path: Path) -> None:
         for edge in data.edges:
             assert edge.src.max() < data.nodes[edge.relation[0]].num_nodes
             assert edge.dst.max() < data.nodes[edge.relation[2]].num_nodes
-        forward, back = data.edge(("paper", "topic", "fos")), data.edge(("fos", "rev_topic", "paper"))
+        edges = {edges.relation: edges for edges in data.edges}
+        forward, back = edges["paper", "topic", "fos"], edges["fos", "rev_topic", "paper"]
         assert np.array_equal(forward.src, back.dst)
         assert np.array_equal(forward.dst, back.src)
 

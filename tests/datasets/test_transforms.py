@@ -75,7 +75,8 @@ def test_against_plain_python(tmp_path_factory, monkeypatch, bucket, pairs, self
 def test_between_types_a_relation_is_added(igb_dir: Path) -> None:
     data = open_dataset(igb_dir, reverse_edges=True)
     assert data.relations[3:] == [("fos", "rev_topic", "paper"), ("author", "rev_written_by", "paper")]
-    forward, back = data.edge(("paper", "topic", "fos")), data.edge(("fos", "rev_topic", "paper"))
+    edges = {edges.relation: edges for edges in data.edges}
+    forward, back = edges["paper", "topic", "fos"], edges["fos", "rev_topic", "paper"]
     assert back.src.tolist() == forward.dst.tolist()
     assert back.dst.tolist() == forward.src.tolist()
     assert data.edges[0].num_edges == 6  # cites, in place
@@ -85,7 +86,7 @@ def test_existing_reverse_relations_are_left(igb_dir: Path) -> None:
     (igb_dir / "fos__rev_topic__paper").mkdir()
     np.save(igb_dir / "fos__rev_topic__paper/edge_index.npy", np.array([[5, 0]]))
     data = open_dataset(igb_dir, reverse_edges=True)
-    assert data.edge(("fos", "rev_topic", "paper")).num_edges == 1
+    assert data.edges[data.relations.index(("fos", "rev_topic", "paper"))].num_edges == 1
     assert len(data.notes["warnings"]) == 2
 
 

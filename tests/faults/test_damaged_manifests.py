@@ -164,8 +164,7 @@ def test_manifests(examples):
     ("text", "words"),
     [
         ('{"format": "tiering.graph", "format": "tiering.graph"}', "key 'format' stands twice"),
-        ("[" * 90 + "]" * 90, "nested more than 32 levels"),
-        ("[" * 990 + "]" * 990, "not valid JSON|nested more"),
+        ("[" * 990 + "]" * 990, "not valid JSON|expected a JSON object"),
         ("[" * 100_000, "not valid JSON"),
         ('{"a": NaN}', "NaN is no number of JSON"),
         ('{"format": "tiering.graph", "version": "1' + "0" * 5000 + '.0"}', "expected a version such as 1.0"),

@@ -79,7 +79,7 @@ MOMENTS = {
     "a task": (tasks, "run_attempt", nth(5)),
     "before publication": (ArtifactWriter, "commit", whole),
     "after publication": (OutputDirectory, "_end", always),
-    "while the store is removed": (ExternalDirectories, "_remove_temporary", always),
+    "while the store is removed": (ExternalDirectories, "_remove", always),
 }
 
 

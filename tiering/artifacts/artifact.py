@@ -6,7 +6,7 @@ import errno
 import os
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -212,19 +212,19 @@ class Artifact(Described):
                 message = "the file does not exist (moved? then make the artifact again)"
             if size != external.bytes and str(external.path) not in unreadable:
                 problems.append(Problem(f"external {name}: {external.path}", message, "external"))
-        return problems or self._body_problems()
+        return problems or list(self._body_problems())
 
     # What a kind knows of its own problems: of the body in O(1), of the content in O(nodes), and in O(edges) if there
     # are no others; and how it describes its content.
 
-    def _body_problems(self) -> list[Problem]:
-        return []
+    def _body_problems(self) -> Iterable[Problem]:
+        return ()
 
-    def _structure_problems(self) -> list[Problem]:
-        return []
+    def _structure_problems(self) -> Iterable[Problem]:
+        return ()
 
-    def _content_problems(self, threads: int) -> list[Problem]:
-        return []
+    def _content_problems(self, threads: int) -> Iterable[Problem]:
+        return ()
 
     def _summarize_content(self) -> dict[str, Any]:
         raise NotImplementedError

@@ -299,7 +299,7 @@ class ExternalDirectories:
         """Create a directory that the run needs while it works; remove those of earlier runs with other options."""
         for other in self._recorded(_TEMPORARY):
             if other != folder:
-                self._remove_temporary(other)
+                self._remove(other, whole=True)
         for missing in missing_folders(folder.parent):
             self.record("parent", missing)
         if folder not in self._recorded(_TEMPORARY):
@@ -326,24 +326,20 @@ class ExternalDirectories:
     def _remove_needed(self) -> None:
         """Remove temporary directories, then those made for them, or for the output, that are empty."""
         for folder in self._recorded(_TEMPORARY):
-            self._remove_temporary(folder)
+            self._remove(folder, whole=True)
         for folder in reversed(self._recorded(f"{OUTSIDE}parent ")):
             with suppress(OSError):  # something else came into it
                 folder.rmdir()
                 fsync_directory(folder.parent)
 
-    def _remove_temporary(self, folder: Path) -> None:
-        if self.owns(folder):
-            for entry in sorted(folder.iterdir(), key=lambda entry: entry.name == OWNER):  # which is removed last
-                shutil.rmtree(entry, ignore_errors=True)  # a worker that was lost may still write there
-            shutil.rmtree(folder, ignore_errors=True)
-            fsync_directory(folder.parent)
-
-    def _remove(self, folder: Path) -> None:
+    def _remove(self, folder: Path, *, whole: bool = False) -> None:
+        """Remove a directory and what the run wrote there; a user's own file stays, but with `whole`."""
         # A kill may come between the directory and the file in it that says whose it is.
         if folder.is_dir() and (self.owns(folder) or {file.name for file in folder.iterdir()} <= {OWNER}):
             for entry in sorted(folder.iterdir(), key=lambda entry: entry.name == OWNER):  # which is removed last
-                if entry.name in (OWNER, ".attempts") or _STRIPES.fullmatch(entry.name):  # a user's own file stays
+                if whole and entry.is_dir():  # a worker that was lost may still write there
+                    shutil.rmtree(entry, ignore_errors=True)
+                elif whole or entry.name in (OWNER, ".attempts") or _STRIPES.fullmatch(entry.name):
                     shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
             with suppress(OSError):
                 folder.rmdir()

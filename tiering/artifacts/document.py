@@ -26,7 +26,6 @@ MINORS = {"graph": 1, "features": 1, "scores": 2, "order": 1, "names": 0, "layou
 KINDS = tuple(MINORS)
 SUPPORTED_FEATURES = frozenset({"first", "edge_tables"})  # names allowed in ``requires``; any other is refused
 MAX_MANIFEST_BYTES = 4 * 1024 * 1024
-_MOST_DEPTH = 32  # levels of nesting; manifests have fewer than ten
 _MOST_PROBLEMS = 100  # problems that are listed of one manifest: a foreign one has as many as it has lines
 _MOST_WORDS = 200  # characters of a problem: the schema's own messages quote what they object to
 
@@ -59,7 +58,6 @@ def read_document(directory: OpenDirectory) -> tuple[Any, bytes]:
         raise FormatError(f"{file}: expected at most {MAX_MANIFEST_BYTES} bytes, found {size}; make the artifact again")
     try:
         document = json.loads(data.decode(), object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
-        _check_depth(document)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{file}: not valid JSON ({_short(str(error))}); make the artifact again") from error
     return document, data
@@ -95,14 +93,6 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no number of JSON")
-
-
-def _check_depth(document: Any, depth: int = 0) -> None:
-    if depth > _MOST_DEPTH:
-        raise ValueError(f"nested more than {_MOST_DEPTH} levels deep")
-    if isinstance(document, (dict, list)):
-        for value in document.values() if isinstance(document, dict) else document:
-            _check_depth(value, depth + 1)
 
 
 @lru_cache
@@ -157,7 +147,7 @@ def document_problems(document: Any, kind: str | None = None, data: bytes | None
     if kind is not None and actual != kind:
         return [Problem(MANIFEST, f"expected a {kind} artifact, found a {actual} artifact", "version")]
     problems = [body_problem(place, text, "schema") for place, text in schema_problems(document, actual)]
-    return problems or _entry_problems(document)
+    return problems or list(_entry_problems(document))
 
 
 def schema_problems(document: Any, name: str) -> Iterator[tuple[str, str]]:
@@ -204,22 +194,19 @@ def _seal_problem(document: dict[str, Any], sealed: bool, data: bytes | None) ->
     return None
 
 
-def _entry_problems(document: dict[str, Any]) -> list[Problem]:
-    problems = []
+def _entry_problems(document: dict[str, Any]) -> Iterator[Problem]:
     for section in ("files", "parts"):
         for name in filter(_unsafe_path, document[section]):
-            problems.append(body_problem(f"{section}.{name}", "the path leaves the artifact's directory"))
+            yield body_problem(f"{section}.{name}", "the path leaves the artifact's directory")
     for name, entry in document["files"].items():
         expected = FileEntry(entry["dtype"], tuple(entry["shape"]), entry["checksum"]).bytes
         if expected != entry["bytes"]:
             message = f"shape x dtype is {expected} bytes, `bytes` says {entry['bytes']}"
-            problems.append(body_problem(f"files.{name}", message, "size"))
+            yield body_problem(f"files.{name}", message, "size")
     for name, entry in document["external"].items():
         path = entry["path"]
         if not nameable(path) or (not Path(path).is_absolute() and _unsafe_path(path)):
-            message = "a relative path may not leave the artifact's directory"
-            problems.append(body_problem(f"external.{name}", message))
-    return problems
+            yield body_problem(f"external.{name}", "a relative path may not leave the artifact's directory")
 
 
 def _unsafe_path(name: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,40 +54,36 @@ class AdjacencyPrefix:
         return cls(columns, edges, int(size.prefix_bytes(columns, edges)) if columns else 0, size.weights)
 
 
-def prefix_problems(body: Mapping[str, Any], graph: Graph) -> list[Problem]:
-    """Return problems of the prefixes in a layout's body, by the sizes in the graph's manifest. O(relations)."""
-    problems: list[Problem] = []
+def prefix_problems(body: Mapping[str, Any], graph: Graph) -> Iterator[Problem]:
+    """Yield problems of the prefixes in a layout's body, by the sizes in the graph's manifest. O(relations)."""
     keys = {relation_key(relation): relation for relation in graph.relations}
     for key, entry in body["adjacency"].items():
         where = f"body.adjacency.{key}"
         if key not in keys:
-            problems.append(body_problem(where, f"the graph has no such relation, only {', '.join(keys)}"))
+            yield body_problem(where, f"the graph has no such relation, only {', '.join(keys)}")
             continue
         for name, most in (("columns", graph.num_nodes(keys[key][2])), ("edges", graph.num_edges(keys[key]))):
             if entry[name] > most:
-                problems.append(mismatch(f"{where}.{name}", f"at most {most}", entry[name]))
+                yield mismatch(f"{where}.{name}", f"at most {most}", entry[name])
         size = ListBytes.of_graph(graph, keys[key], entry["weights"])
         expected = AdjacencyPrefix.of(entry["columns"], entry["edges"], size).bytes
         if entry["bytes"] != expected:
-            problems.append(mismatch(f"{where}.bytes", expected, entry["bytes"], "size"))
+            yield mismatch(f"{where}.bytes", expected, entry["bytes"], "size")
     split, tables = body["split"], [*body["node_types"].values(), *body.get("edge_tables", {}).values()]
     sums = {
         "adjacency_bytes": sum(entry["bytes"] for entry in body["adjacency"].values()),
         "feature_bytes": sum((t["gpu"][1] - t["gpu"][0]) * t["row_bytes"] for t in tables),
     }
     wrong = [name for name, nbytes in sums.items() if nbytes != split[name]]
-    problems += [mismatch(f"body.split.{name}", sums[name], split[name], "size") for name in wrong]
+    yield from (mismatch(f"body.split.{name}", sums[name], split[name], "size") for name in wrong)
     if not wrong and (total := sum(sums.values())) > split["budget_bytes"]:
-        problems.append(mismatch("body.split.budget_bytes", f"at least {total}", split["budget_bytes"], "size"))
-    return problems
+        yield mismatch("body.split.budget_bytes", f"at least {total}", split["budget_bytes"], "size")
 
 
-def prefix_entry_problems(body: Mapping[str, Any], graph: Graph) -> list[Problem]:
-    """Return prefixes whose entries are not those of ``indptr``; only for a body without `prefix_problems`."""
-    problems = []
+def prefix_entry_problems(body: Mapping[str, Any], graph: Graph) -> Iterator[Problem]:
+    """Yield prefixes whose entries are not those of ``indptr``; only for a body without `prefix_problems`."""
     for key, entry in body["adjacency"].items():
         edges = int(graph.csc(key)[0][entry["columns"]])
         if edges != entry["edges"]:
             expected = f"{edges}, which is indptr[{entry['columns']}]"
-            problems.append(mismatch(f"body.adjacency.{key}.edges", expected, entry["edges"]))
-    return problems
+            yield mismatch(f"body.adjacency.{key}.edges", expected, entry["edges"])

@@ -6,13 +6,13 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.checksum import sampled_digest
-from tiering.artifacts.manifest import Relation, relation_key
+from tiering.artifacts.manifest import Relation
 from tiering.errors import MissingError
 from tiering.formats.features import FeatureTable
 from tiering.formats.names import NameTable
@@ -57,18 +57,13 @@ class FeatureStream:
         return FeatureTable(folder / "tables" / node_type, self.rows, self.dim, self.dtype)
 
 
-class GraphSoFar(Protocol):
+@dataclass(frozen=True)
+class GraphSoFar:
     """The part of a graph that is written when features are streamed into it."""
 
-    @property
-    def threads(self) -> int:
-        """Threads of the import."""
-
-    def csc(self, relation: Relation) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-        """Return ``indptr`` and ``indices`` of a relation, by destination."""
-
-    def rows(self, node_type: str) -> npt.NDArray[Any]:
-        """Return the feature table of a type, mapped; ``bfloat16`` as ``uint16``."""
+    threads: int  # threads of the import
+    csc: Callable[[Relation], tuple[npt.NDArray[np.int64], npt.NDArray[Any]]]  # ``indptr`` and ``indices``
+    rows: Callable[[str], npt.NDArray[Any]]  # the feature table of a type, mapped; ``bfloat16`` as ``uint16``
 
 
 @dataclass
@@ -168,13 +163,6 @@ class Dataset:
     def relations(self) -> list[Relation]:
         """Relations of the dataset, in the order of `edges`."""
         return [edge.relation for edge in self.edges]
-
-    def edge(self, relation: Relation) -> EdgeData:
-        """Return the edges of one relation."""
-        if relation in self.relations:
-            return self.edges[self.relations.index(relation)]
-        known = ", ".join(map(relation_key, self.relations))
-        raise MissingError(f"{self.name}: no relation {relation_key(relation)}; there are: {known}")
 
     def close(self) -> None:
         """Drop temporary files. Arrays obtained from the dataset must not be used afterwards."""

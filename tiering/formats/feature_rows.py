@@ -11,7 +11,7 @@ import numpy as np
 
 from tiering import native
 from tiering.artifacts.checksum import file_state, sampled_digest
-from tiering.artifacts.manifest import External, verified
+from tiering.artifacts.manifest import verified
 from tiering.errors import InputError
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
@@ -58,22 +58,18 @@ def _check_external(graph: Graph) -> None:
     """Refuse changed source files before `Graph.features` would call the artifact itself damaged."""
     features = graph.parts().get("features")
     for external in () if features is None else features.manifest.external.values():
-        if changed := _change(external):
+        path, changed = external.path, ""
+        if not path.is_file():
+            changed = "it does not exist"
+        elif (size := path.stat().st_size) != external.bytes:
+            changed = f"expected {external.bytes} bytes, found {size}"
+        elif not external.whole and (found := sampled_digest(path)) != external.digest:
+            changed = f"content changed: expected {external.digest}, found {found}"
+        if changed:  # full checksums are verified as rows are read
             raise InputError(
-                f"{external.path}: the feature file changed since the graph was imported "
-                f"({changed}); put the old file back, or import the graph again"
+                f"{path}: the feature file changed since the graph was imported ({changed}); put the old file back, "
+                "or import the graph again"
             )
-
-
-def _change(external: External) -> str:
-    """Return how a file differs from its record; full checksums are verified as rows are read."""
-    if not external.path.is_file():
-        return "it does not exist"
-    if (size := external.path.stat().st_size) != external.bytes:
-        return f"expected {external.bytes} bytes, found {size}"
-    if not external.whole and (found := sampled_digest(external.path)) != external.digest:
-        return f"content changed: expected {external.digest}, found {found}"
-    return ""
 
 
 def map_rows(table: FeatureTable, *, random: bool) -> np.ndarray[Any, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,18 +91,16 @@ class Features(Artifact):
             manifest.place(name), manifest.verifier(name) if compared else None,
         )  # fmt: skip
 
-    def _body_problems(self) -> list[Problem]:
-        problems = []
+    def _body_problems(self) -> Iterator[Problem]:
         for node_type, entry in self.manifest.body["tables"].items():
             where = f"body.tables.{node_type}"
             needed = entry["offset"] + entry["rows"] * entry["dim"] * storage_dtype(entry["dtype"]).itemsize
             listed = self.manifest.files if "file" in entry else self.manifest.external
             file = listed.get(entry.get("file") or entry["external"])
             if file is None:
-                problems.append(body_problem(where, "refers to a file that the manifest does not list"))
+                yield body_problem(where, "refers to a file that the manifest does not list")
             elif file.bytes < needed:
-                problems.append(body_problem(where, f"needs {needed} bytes, the file has {file.bytes}", "size"))
-        return problems
+                yield body_problem(where, f"needs {needed} bytes, the file has {file.bytes}", "size")
 
     def _summarize_content(self) -> dict[str, Any]:
         names = ("rows", "dim", "dtype", "row_bytes", "bytes", "row_order")

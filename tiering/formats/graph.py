@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import UserDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -190,49 +190,46 @@ class Graph(Artifact):
             raise MissingError(f"{self.path}: no node type {node_type!r}; types: {', '.join(nodes)}")
         return nodes[node_type]
 
-    def _body_problems(self) -> list[Problem]:
+    def _body_problems(self) -> Iterator[Problem]:
         nodes, manifest, seen = self.manifest.body["node_types"], self.manifest, set()
-        problems = self._part_problems()
+        yield from self._part_problems()
         for name in nodes:
             if not valid_name(name):
-                problems.append(body_problem(f"body.node_types.{name}", "is no name of a type"))
+                yield body_problem(f"body.node_types.{name}", "is no name of a type")
         for entry in manifest.body["relations"]:
             relation = (entry["src"], entry["name"], entry["dst"])
             where = f"body.relations.{relation_key(relation)}"
             if relation in seen or not valid_name(entry["name"]):
-                message = "stands twice" if relation in seen else "is no name of a relation"
-                problems.append(body_problem(where, message))
+                yield body_problem(where, "stands twice" if relation in seen else "is no name of a relation")
             seen.add(relation)
             if entry["src"] not in nodes or entry["dst"] not in nodes:
-                problems.append(body_problem(where, "names a node type that the graph does not have"))
+                yield body_problem(where, "names a node type that the graph does not have")
                 continue
             folder, count = relation_folder(relation), (entry["num_edges"],)
-            problems += array_problems(manifest, f"{folder}/indptr", (nodes[entry["dst"]]["num_nodes"] + 1,), ["int64"])
-            stored = f"int{8 * id_bytes(nodes[entry['src']]['num_nodes'])}"
-            problems += array_problems(manifest, f"{folder}/indices", count, [stored])
+            columns, stored = nodes[entry["dst"]]["num_nodes"], f"int{8 * id_bytes(nodes[entry['src']]['num_nodes'])}"
+            yield from array_problems(manifest, f"{folder}/indptr", (columns + 1,), ["int64"])
+            yield from array_problems(manifest, f"{folder}/indices", count, [stored])
             for name in entry["edge_data"]:
-                problems += array_problems(manifest, f"{folder}/{name}", count)
+                yield from array_problems(manifest, f"{folder}/{name}", count)
         for node_type, entry in nodes.items():
             if entry["num_classes"] is not None:
-                problems += array_problems(manifest, f"nodes/{node_type}/label", (entry["num_nodes"],), ["int64"])
+                yield from array_problems(manifest, f"nodes/{node_type}/label", (entry["num_nodes"],), ["int64"])
             for name in entry["splits"]:
-                problems += array_problems(manifest, f"nodes/{node_type}/split-{name}", None, ["int64"])
-        return problems
+                yield from array_problems(manifest, f"nodes/{node_type}/split-{name}", None, ["int64"])
 
-    def _part_problems(self) -> list[Problem]:
+    def _part_problems(self) -> Iterator[Problem]:
         """Return feature tables, an order and names that are not of these nodes."""
         nodes, parts = self.manifest.body["node_types"], self._nested
         counts = {name: entry["num_nodes"] for name, entry in nodes.items()}
-        problems = []
         if (features := parts.get("features")) is not None:
             for name, table in features.manifest.body["tables"].items():
                 if table["rows"] != counts.get(name, 0):
                     message = f"expected {counts.get(name, 0)} rows, as many as nodes, found {table['rows']}"
-                    problems.append(Problem(f"features/manifest.json: body.tables.{name}", message, "value"))
+                    yield Problem(f"features/manifest.json: body.tables.{name}", message, "value")
         order, names = parts.get("order"), parts.get("names")
         if order is not None and set(order.manifest.body["node_types"]) != set(nodes):
-            problems.append(Problem("order/manifest.json: body.node_types", "are not those of the graph", "value"))
-            return problems
+            yield Problem("order/manifest.json: body.node_types", "are not those of the graph", "value")
+            return
         for part, file, more in ((order, "new_to_old", 0), (names, "offsets", 1)):
             if part is None:
                 continue
@@ -241,40 +238,35 @@ class Graph(Artifact):
                 entry = part.manifest.files.get(path)
                 if entry is not None and entry.shape != expected:
                     message = f"expected shape {expected}{', one more than nodes' * more}, found {entry.shape}"
-                    problems.append(Problem(f"{part.kind}/{path}", message, "size"))
-        return problems
+                    yield Problem(f"{part.kind}/{path}", message, "size")
 
-    def _structure_problems(self) -> list[Problem]:
-        problems = []
+    def _structure_problems(self) -> Iterator[Problem]:
         for relation in self.relations:
             indptr, _ = self.csc(relation)
             where = f"{relation_folder(relation)}/indptr"
             if indptr[0] != 0 or indptr[-1] != self.num_edges(relation):
                 message = f"expected 0 .. {self.num_edges(relation)}, found {indptr[0]} .. {indptr[-1]}"
-                problems.append(Problem(where, message, "value"))
+                yield Problem(where, message, "value")
             drops = np.flatnonzero(indptr[1:] < indptr[:-1])
             if drops.size:
-                problems.append(Problem(where, f"decreases at {drops.size} places, first at node {drops[0]}", "value"))
+                yield Problem(where, f"decreases at {drops.size} places, first at node {drops[0]}", "value")
         for node_type in self.node_types:
             folder = f"nodes/{node_type}"
             if (labels := self.labels(node_type)) is not None:
-                problems += _range_problems(f"{folder}/label", "", labels, -1, self.num_classes(node_type) or 0)
+                yield from _range_problems(f"{folder}/label", "", labels, -1, self.num_classes(node_type) or 0)
             for name in self.splits(node_type):
                 ids = self.split(name, node_type)
-                problems += _range_problems(f"{folder}/split-{name}", "ids ", ids, 0, self.num_nodes(node_type))
-        return problems
+                yield from _range_problems(f"{folder}/split-{name}", "ids ", ids, 0, self.num_nodes(node_type))
 
-    def _content_problems(self, threads: int) -> list[Problem]:
+    def _content_problems(self, threads: int) -> Iterator[Problem]:
         from tiering import native
 
-        problems = []
         for relation in self.relations:
             indptr, indices = self.csc(relation)
             try:
                 native.check_csc(indptr, indices, self.num_nodes(relation[0]), threads)
             except ValueError as error:
-                problems.append(Problem(relation_folder(relation), str(error), "value"))
-        return problems
+                yield Problem(relation_folder(relation), str(error), "value")
 
     def _summarize_content(self) -> dict[str, Any]:
         nodes = {}
@@ -316,8 +308,7 @@ class Graph(Artifact):
         ]
 
 
-def _range_problems(where: str, what: str, values: np.ndarray[Any, Any], least: int, end: int) -> list[Problem]:
-    if not values.size or least <= values.min() <= values.max() < end:
-        return []
-    message = f"expected {what}{least} .. {end - 1}, found {values.min()} .. {values.max()}"
-    return [Problem(where, message, "value")]
+def _range_problems(where: str, what: str, values: np.ndarray[Any, Any], least: int, end: int) -> Iterator[Problem]:
+    if values.size and not least <= values.min() <= values.max() < end:
+        message = f"expected {what}{least} .. {end - 1}, found {values.min()} .. {values.max()}"
+        yield Problem(where, message, "value")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -229,26 +229,24 @@ class Layout(Artifact):
             problems.append(body_problem("body.num_images", "there are ssd rows but no images"))
         if problems:
             return problems
-        sound = self.split is not None and not self._listed_graph._body_problems()
-        prefixes = prefix_problems(self.manifest.body, self._listed_graph) if sound else []
-        return self._image_problems(pages) + prefixes
+        sound = self.split is not None and not any(self._listed_graph._body_problems())
+        prefixes = prefix_problems(self.manifest.body, self._listed_graph) if sound else ()
+        return [*self._image_problems(pages), *prefixes]
 
-    def _image_problems(self, pages: int) -> list[Problem]:
-        problems = []
+    def _image_problems(self, pages: int) -> Iterator[Problem]:
         for image in range(self.num_images):
             name, sums = image_name(image), page_sums(image)
             needed, listed = image_bytes(pages, image, self.num_images, self.page_bytes), self.manifest.files.get(sums)
             if name not in self.manifest.external:
-                problems.append(body_problem(f"external.{name}", "the image is not listed"))
+                yield body_problem(f"external.{name}", "the image is not listed")
             elif (external := self.manifest.external[name]).bytes != needed:
-                problems.append(mismatch(f"external.{name}", f"{needed} bytes", external.bytes, "size"))
+                yield mismatch(f"external.{name}", f"{needed} bytes", external.bytes, "size")
             if listed is not None or self.manifest.version >= (1, 2):
-                problems += array_problems(self.manifest, sums, (needed // self.page_bytes,), ["uint32"])
-        return problems
+                yield from array_problems(self.manifest, sums, (needed // self.page_bytes,), ["uint32"])
 
-    def _structure_problems(self) -> list[Problem]:
+    def _structure_problems(self) -> Iterable[Problem]:
         if self.split is None or self._listed_graph.problems("header"):
-            return []
+            return ()
         return prefix_entry_problems(self.manifest.body, self._listed_graph)
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,6 @@ from tiering.description import Part, Table
 from tiering.errors import MissingError, quoted
 from tiering.formats.order import Order
 from tiering.units import format_count
-
-CHECKED_AT_ONCE = 1 << 18  # names that are checked together
 
 
 @dataclass(frozen=True)
@@ -50,34 +48,24 @@ class Names(Artifact):
         folder = f"nodes/{self._listed(node_type, self.node_types, 'names')}"
         return NameTable(self.manifest.array(f"{folder}/offsets"), self.manifest.array(f"{folder}/bytes"))
 
-    def _body_problems(self) -> list[Problem]:
-        problems = []
+    def _body_problems(self) -> Iterator[Problem]:
         for node_type in self.node_types:
             for name, dtype in (("offsets", "int64"), ("bytes", "uint8")):
-                problems += array_problems(self.manifest, f"nodes/{node_type}/{name}", None, [dtype])
-        return problems
+                yield from array_problems(self.manifest, f"nodes/{node_type}/{name}", None, [dtype])
 
-    def _structure_problems(self) -> list[Problem]:
-        problems = []
+    def _structure_problems(self) -> Iterator[Problem]:
         for node_type in self.node_types:
             table, where = self.table(node_type), f"nodes/{node_type}/offsets"
-            if table.offsets[0] != 0 or table.offsets[-1] != table.data.size:
-                message = f"expected 0 .. {table.data.size}, found {table.offsets[0]} .. {table.offsets[-1]}"
-                problems.append(Problem(where, message, "value"))
-                continue
-            rises = np.diff(table.offsets) > 0
-            if not rises.all():
-                message = f"expected offsets that rise, found none at node {int(np.argmin(rises))}"
-                problems.append(Problem(where, message, "value"))
-        return problems
+            offsets, size = table.offsets, table.data.size
+            if offsets[0] != 0 or offsets[-1] != size:
+                yield Problem(where, f"expected 0 .. {size}, found {offsets[0]} .. {offsets[-1]}", "value")
+            elif not (rises := np.diff(offsets) > 0).all():
+                yield Problem(where, f"expected offsets that rise, found none at node {np.argmin(rises)}", "value")
 
-    def _content_problems(self, threads: int) -> list[Problem]:
-        problems = []
+    def _content_problems(self, threads: int) -> Iterator[Problem]:
         for node_type in self.node_types:
             if (position := _find_disorder(self.table(node_type))) is not None:
-                message = f"name {position} does not follow the one before"
-                problems.append(Problem(f"nodes/{node_type}/bytes", message, "value"))
-        return problems
+                yield Problem(f"nodes/{node_type}/bytes", f"name {position} does not follow the one before", "value")
 
     def _summarize_content(self) -> dict[str, Any]:
         return {"node_types": {name: {"nodes": len(self.table(name))} for name in self.node_types}}
@@ -119,15 +107,10 @@ class NodeNames:
 
 def _find_disorder(table: NameTable) -> int | None:
     """Return the position of the first name that does not follow the one before."""
-    before = b""
-    for first in range(0, len(table), CHECKED_AT_ONCE):
-        end = min(len(table), first + CHECKED_AT_ONCE)
-        base = int(table.offsets[first])
-        whole = table.data[base : int(table.offsets[end])].tobytes()
-        bounds = (table.offsets[first : end + 1] - base).tolist()
-        for k in range(end - first):
-            name = whole[bounds[k] : bounds[k + 1]]
-            if name <= before:
-                return first + k
-            before = name
-    return None
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    buffers = [None, pa.py_buffer(table.offsets), pa.py_buffer(table.data)]
+    names = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(table), buffers)
+    position = pc.index(pc.less(names[:-1], names[1:]), False).as_py() if len(table) > 1 else -1
+    return None if position < 0 else int(position) + 1

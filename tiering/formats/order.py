@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -60,23 +60,21 @@ class Order(Artifact):
             problems.append(mismatch("requires", repr(FIRST), "none"))
         return problems
 
-    def _structure_problems(self) -> list[Problem]:
-        problems = []
+    def _structure_problems(self) -> Iterator[Problem]:
         for node_type in self.node_types:
             new_to_old, old_to_new = self.new_to_old(node_type), self.old_to_new(node_type)
             count, where = new_to_old.size, f"nodes/{node_type}/new_to_old"
             outside = np.flatnonzero((new_to_old < 0) | (new_to_old >= count))
             if outside.size:
                 message = f"rank {outside[0]} holds id {new_to_old[outside[0]]}, outside 0..{count - 1}"
-                problems.append(Problem(where, message, "value"))
+                yield Problem(where, message, "value")
                 continue
             wrong = np.flatnonzero(old_to_new[new_to_old] != np.arange(count))
             if wrong.size:
                 message = f"old_to_new does not lead back at {wrong.size} ranks, first at rank {wrong[0]}"
-                problems.append(Problem(where, message, "value"))
+                yield Problem(where, message, "value")
             if np.any(np.diff(self.score(node_type)[self.first(node_type) :]) > 0):
-                problems.append(Problem(f"nodes/{node_type}/score", "scores increase along the ranks", "value"))
-        return problems
+                yield Problem(f"nodes/{node_type}/score", "scores increase along the ranks", "value")
 
     def _summarize_content(self) -> dict[str, Any]:
         types = {t: {"nodes": self.new_to_old(t).size, "first": self.first(t)} for t in self.node_types}

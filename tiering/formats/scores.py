@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -98,15 +98,13 @@ class Scores(Artifact):
                 problems.append(Problem(where, f"expected shape {expected}, found {files[where].shape}", "size"))
         return problems
 
-    def _structure_problems(self) -> list[Problem]:
-        problems = []
+    def _structure_problems(self) -> Iterator[Problem]:
         for name in self.manifest.files:
             values = self.manifest.array(name)
             bad = np.flatnonzero(~(values >= 0) | np.isinf(values))
             if bad.size:
                 message = f"{bad.size} values are negative or not finite, first at node {bad[0]}: {values[bad[0]]}"
-                problems.append(Problem(name, message, "value"))
-        return problems
+                yield Problem(name, message, "value")
 
     def _summarize_content(self) -> dict[str, Any]:
         return {

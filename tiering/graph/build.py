@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from tiering.artifacts.reader import chunks
 from tiering.artifacts.storage import open_raw, storage_errors
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, TieringError
-from tiering.formats.dataset import ColumnIds, Dataset, EdgeData, FeatureStream, NodeData, fingerprint
+from tiering.formats.dataset import ColumnIds, Dataset, EdgeData, FeatureStream, GraphSoFar, NodeData, fingerprint
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.shape import value_bytes
@@ -248,25 +247,6 @@ def _write_nodes(writer: ArtifactWriter, node_type: str, data: NodeData) -> dict
     return {"num_nodes": data.num_nodes, "num_classes": classes, "splits": list(data.splits)}
 
 
-@dataclass(frozen=True)
-class _Written:
-    """A graph whose adjacency is written, and whose features are being."""
-
-    writer: ArtifactWriter
-    plan: ImportPlan
-    threads: int
-    tables: dict[str, FeatureTable] = field(default_factory=dict)  # by node type, of those that are there
-
-    def csc(self, relation: Relation) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-        sizes = next(planned.csc for planned in self.plan.relations if planned.edges.relation == relation)
-        folder, ids = self.writer.path / relation_folder(relation), f"int{8 * sizes.id_bytes}"
-        indptr = open_raw(folder / "indptr", np.dtype(np.int64), (sizes.num_dst + 1,))
-        return indptr, open_raw(folder / "indices", np.dtype(ids), (sizes.num_edges,))
-
-    def rows(self, node_type: str) -> npt.NDArray[Any]:
-        return self.tables[node_type].open()
-
-
 def _write_features(
     writer: ArtifactWriter, dataset: Dataset, plan: ImportPlan, threads: int, *, checksum: bool
 ) -> None:
@@ -279,7 +259,15 @@ def _write_features(
         return
     part = writer.part("features", "features")
     entries: dict[str, Any] = {}
-    graph = _Written(writer, plan, threads)
+    tables: dict[str, FeatureTable] = {}
+
+    def csc(relation: Relation) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+        sizes = next(planned.csc for planned in plan.relations if planned.edges.relation == relation)
+        folder, ids = writer.path / relation_folder(relation), f"int{8 * sizes.id_bytes}"
+        indptr = open_raw(folder / "indptr", np.dtype(np.int64), (sizes.num_dst + 1,))
+        return indptr, open_raw(folder / "indices", np.dtype(ids), (sizes.num_edges,))
+
+    graph = GraphSoFar(threads, csc, lambda node_type: tables[node_type].open())
     while given:
         node_type = next(t for t, f in given.items() if not (isinstance(f, FeatureStream) and {*f.needs} & {*given}))
         features = given.pop(node_type)
@@ -290,13 +278,13 @@ def _write_features(
             where = {"offset": features.offset, "external": f"features-{node_type}"}
             table = features
             part.external[f"features-{node_type}"] = _external(dataset, table, threads if checksum else 0)
-        graph.tables[node_type] = table
+        tables[node_type] = table
         entries[node_type] = table.entry(row_order="original", **where)
     part.external = dict(sorted(part.external.items()))
     part.commit({"tables": dict(sorted(entries.items()))}, {"stage": "import"})
 
 
-def _write_stream(part: ArtifactWriter, node_type: str, stream: FeatureStream, graph: _Written) -> FeatureTable:
+def _write_stream(part: ArtifactWriter, node_type: str, stream: FeatureStream, graph: GraphSoFar) -> FeatureTable:
     """Write rows that come as a stream; a run that was stopped goes on from the last finished 64 MiB."""
     name, table = f"tables/{node_type}", stream.table(part.path, node_type)
     if part.has(name):
