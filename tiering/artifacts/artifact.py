@@ -186,12 +186,14 @@ class Artifact(Described):
             self._sound.add(name)
         return part
 
-    def _listed(self, node_type: str | None, types: list[str], what: str) -> str:
-        """Return a node type out of `types`, the only one if none is named; `MissingError` otherwise."""
+    def _resolve_type(self, node_type: str | None) -> str:
+        """Return a node type of the artifact, the only one if none is named; `MissingError` otherwise."""
+        types = self.node_types
         if node_type is None and len(types) == 1:
             return types[0]
         if node_type not in types:
-            raise MissingError(f"{self.path}: no {what} for node type {node_type!r}; types: {', '.join(types)}")
+            problem = "say which node type" if node_type is None else f"no node type {node_type!r}"
+            raise MissingError(f"{self.path}: {problem}; types: {', '.join(types)}")
         return node_type
 
     def _header_problems(self) -> list[Problem]:

@@ -42,8 +42,6 @@ class OutputDirectory:
     written is refused. `out` may not overlap the inputs `reads`.
     """
 
-    journal: Journal | None
-
     def __init__(
         self,
         out: str | os.PathLike[str],
@@ -53,7 +51,7 @@ class OutputDirectory:
         reads: Iterable[Path] = (),
     ) -> None:
         self._set_places(out)
-        self._force = force
+        self._force, self._resumable = force, identity is not None
         refuse_overlap(self.out, reads)
         if not self._is_unfinished():
             self._refuse_existing()
@@ -63,8 +61,7 @@ class OutputDirectory:
             try:
                 self._recover()
                 self._refuse_existing()
-                self._journal = self._begin(None if identity is None else json.loads(json.dumps(dict(identity))))
-                self.journal = None if identity is None else self._journal
+                self.journal = self._begin(None if identity is None else json.loads(json.dumps(dict(identity))))
             except BaseException:
                 self._release()
                 raise
@@ -188,7 +185,7 @@ class OutputDirectory:
         The stripe files of an older layout are removed too, except those in `keep`.
         """
         self._refuse_existing()  # a user may have put something there since the run began
-        ExternalDirectories(self._journal, self.out).record_replaced(keep)
+        ExternalDirectories(self.journal, self.out).record_replaced(keep)
         with storage_errors(self.out):
             for folder, _, _ in os.walk(self.path):
                 fsync_directory(Path(folder))
@@ -200,7 +197,7 @@ class OutputDirectory:
                 self.path.rename(self.out)
             self._named = True
             fsync_directory(self.out.parent)
-            self._end(self._journal)
+            self._end(self.journal)
         self._release()
 
     def _end(self, journal: Journal | None) -> None:
@@ -222,16 +219,16 @@ class OutputDirectory:
     def discard(self) -> None:
         """Remove everything written; `out` itself is untouched."""
         if self._lock >= 0:
-            self._journal.close()
+            self.journal.close()
             if not self._named:
                 with suppress(OSError):  # what cannot be removed now is left to the next run, with the journal
-                    ExternalDirectories(self._journal, self.out).undo()
+                    ExternalDirectories(self.journal, self.out).undo()
                     _remove(self.path)
             self._release()
 
     def suspend(self) -> None:
         """Leave finished work to the next run of the same command; `discard` where there is none."""
-        if self.journal is None or not self.journal.done:
+        if not self._resumable or not self.journal.done:
             self.discard()
         elif self._lock >= 0:
             self.journal.close()

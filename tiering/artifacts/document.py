@@ -40,10 +40,15 @@ def _dump(document: Mapping[str, Any]) -> bytes:
     return (json.dumps(document, sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
 
 
-def read_document(directory: OpenDirectory) -> tuple[Any, bytes]:
-    """Return an artifact's ``manifest.json``, parsed and as bytes.
+def open_manifest(path: str | Path, kind: str | None = None) -> Manifest:
+    """Open the manifest of the artifact at `path`; its files are opened when they are read."""
+    return read_manifest(OpenDirectory(Path(path)), kind)
 
-    `MissingError`: the directory holds none. `FormatError`: it is too large or not JSON.
+
+def read_manifest(directory: OpenDirectory, kind: str | None = None) -> Manifest:
+    """Return the manifest of an artifact of a `kind`, by default of any.
+
+    `MissingError`: the directory holds none. `FormatError`: it is damaged, or of another kind.
     """
     file = directory.path / MANIFEST
     with storage_errors(file):
@@ -60,17 +65,6 @@ def read_document(directory: OpenDirectory) -> tuple[Any, bytes]:
         document = json.loads(data.decode(), object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{file}: not valid JSON ({_short(str(error))}); make the artifact again") from error
-    return document, data
-
-
-def open_manifest(path: str | Path, kind: str | None = None) -> Manifest:
-    """Open the manifest of the artifact at `path`; its files are opened when they are read."""
-    return read_manifest(OpenDirectory(Path(path)), kind)
-
-
-def read_manifest(directory: OpenDirectory, kind: str | None = None) -> Manifest:
-    """Return the manifest of an artifact of a `kind`, by default of any; `FormatError` for its problems."""
-    document, data = read_document(directory)
     raise_problems(directory.path, document_problems(document, kind, data))
     major, minor = map(int, document["version"].split("."))
     files = {n: FileEntry(e["dtype"], tuple(e["shape"]), e["checksum"]) for n, e in document["files"].items()}

@@ -15,11 +15,11 @@ from tiering.artifacts.atomic import OutputDirectory
 from tiering.artifacts.checksum import DIGEST_BYTES, digest_bytes, split_digests
 from tiering.artifacts.document import MAJOR, MANIFEST, MINORS, document_problems, write_document
 from tiering.artifacts.file_writer import PIECE_BYTES, FileWriter, block_key, damaged_blocks
-from tiering.artifacts.journal import JOURNAL, Journal
+from tiering.artifacts.journal import JOURNAL
 from tiering.artifacts.manifest import CHECKSUMS, External, FileEntry, Manifest, storage_dtype
 from tiering.artifacts.open_directory import OpenDirectory, require_descriptors
 from tiering.artifacts.storage import storage_errors, write_durably
-from tiering.errors import CapabilityError, FormatError, InputError, InternalError, TieringError
+from tiering.errors import CapabilityError, FormatError, InputError, TieringError
 from tiering.version import __version__
 
 Self = TypeVar("Self", bound="DirectoryWriter")
@@ -31,8 +31,8 @@ class DirectoryWriter:
     Leaving it without a commit removes everything written; with an `identity` (see `OutputDirectory`) finished files
     stay for the next run of the same command, unless the error is the input's: ask `has` before a file is made once
     more. Of the artifacts `reads`, those that verify are verified to the end before the commit. With a `parent`, the
-    directory is a subdirectory of the parent's; `root` is the outermost one. The `journal` is ``None`` for a run that
-    cannot be resumed. Artifacts have a `kind`; `external` are files outside that the manifest refers to, by name.
+    directory is a subdirectory of the parent's; `root` is the outermost one. Artifacts have a `kind`; `external` are
+    files outside that the manifest refers to, by name.
     """
 
     def __init__(
@@ -55,13 +55,12 @@ class DirectoryWriter:
             read = [artifact.path for artifact in filter(None, reads)]
             self._output = OutputDirectory(out, force=force, identity=identity, reads=read)
             self.path, self.out, self.root = self._output.path, self._output.out, self._output.out
-            self.journal: Journal | None = self._output.journal
-            self.prefix = ""
+            self.journal, self.prefix = self._output.journal, ""
         else:
             self.path, self.out = parent.path / out, parent.out / out
             self.journal, self.prefix, self.root = parent.journal, f"{parent.prefix}{out}/", parent.root
             self.path.mkdir(exist_ok=True)
-        if self.journal is not None and reads and not any(one is not None and one.manifest.verify for one in reads):
+        if reads and not any(one is not None and one.manifest.verify for one in reads):
             self.journal.unproven.clear()  # like the inputs, an earlier run's files are not verified
 
     def header(self, name: str, dtype: str, shape: tuple[int, ...]) -> bytes:
@@ -79,8 +78,7 @@ class DirectoryWriter:
         self, name: str, dtype: str, shape: tuple[int, ...], *, resumable: bool = True, piece_bytes: int = PIECE_BYTES
     ) -> FileWriter:
         """Begin a file, recorded at its end; `resumable`: finished blocks are journalled for a killed run."""
-        if self.journal is not None:  # until it is finished again, an earlier run's record does not hold
-            self.journal.forget(f"file {self.prefix}{name}")
+        self.journal.forget(f"file {self.prefix}{name}")  # until it is finished again, an earlier record does not hold
         entry = FileEntry(dtype, tuple(map(int, shape)), "")
         return FileWriter(
             self.path / name, entry.bytes, self.journal if resumable else None, self.prefix + name,
@@ -94,8 +92,8 @@ class DirectoryWriter:
 
     def _has(self, name: str) -> bool:
         key, file, journal = f"file {self.prefix}{name}", self.path / name, self.journal
-        facts = None if journal is None else journal.get(key)
-        if journal is None or facts is None or "blocks" not in facts or not file.is_file():
+        facts = journal.get(key)
+        if facts is None or not file.is_file():
             return False
         blocks = bytes.fromhex(facts["blocks"])
         entry = FileEntry.of(facts["dtype"], tuple(facts["shape"]), blocks)
@@ -110,18 +108,10 @@ class DirectoryWriter:
         self._files[name] = entry
         return True
 
-    def required_journal(self) -> Journal:
-        """Return the journal; `InternalError` if there is none."""
-        if self.journal is None:
-            raise InternalError(f"{self.out}: written without an identity")
-        return self.journal
-
     def record(self, name: str, entry: FileEntry) -> None:
         """Record a file that was written under `path`, and synced, by other means."""
-        self._files[name] = entry
-        if self.journal is not None:
-            blocks = (entry.blocks or b"").hex()
-            self.journal.record(f"file {self.prefix}{name}", dtype=entry.dtype, shape=list(entry.shape), blocks=blocks)
+        self._files[name], blocks = entry, (entry.blocks or b"").hex()
+        self.journal.record(f"file {self.prefix}{name}", dtype=entry.dtype, shape=list(entry.shape), blocks=blocks)
 
     def finish_reads(self) -> None:
         """Verify the inputs that were read to the end, and their arrays of nodes even if they were not read."""

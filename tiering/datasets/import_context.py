@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tiering.artifacts.manifest import External
 from tiering.datasets.options import ImportOptions
 from tiering.datasets.scratch import Scratch
 from tiering.datasets.specs import DatasetSpec
-from tiering.formats.dataset import Dataset, EdgeData, Fingerprint, NodeData, fingerprint
+from tiering.formats.dataset import Dataset, EdgeData, NodeData, fingerprint
 from tiering.formats.npy_file import NpyFile, open_npy, refuse_archives
 from tiering.progress import note
 
@@ -28,7 +29,7 @@ class ImportContext:
     spec: DatasetSpec | None = None  # the published dataset that --spec names
     in_place: bool = False  # whether columns may stay in files of which only ranges can be read: see EdgeData.decode
     notes: dict[str, Any] = field(default_factory=dict)  # the record, see Dataset.notes: inferred, warnings, splits...
-    files: dict[str, Fingerprint] = field(default_factory=dict)
+    files: dict[str, External] = field(default_factory=dict)
     known: set[Path] = field(default_factory=set)  # files and directories looked into: others are recorded as ignored
 
     def record_file(self, path: Path) -> None:

@@ -59,8 +59,7 @@ class ExportWriter(DirectoryWriter):
         for name in [name for name in self._files if name.startswith(f"{folder}/")]:
             (self.path / name).unlink(missing_ok=True)
             del self._files[name]
-            if self.journal is not None:
-                self.journal.forget(f"file {self.prefix}{name}")
+            self.journal.forget(f"file {self.prefix}{name}")
 
     def commit(self, documents: dict[str, bytes]) -> None:
         """Write the documents, and give the directory its name."""

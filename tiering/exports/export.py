@@ -86,7 +86,7 @@ def write_export(
     provenance = {"package": f"tiering {__version__}", "stage": "export", "options": options, "inputs": inputs}
     identity = {**provenance, "inputs": {**inputs, **plan.states}}
     with ExportWriter(out, force=force, identity=identity, reads=(artifact,)) as writer:
-        if writer.journal is None or not writer.journal.done:
+        if not writer.journal.done:
             require_space({writer.path: sum(plan.stage(writer.out).needed().values())})
         with progress(sum(array.bytes for array in plan.arrays), "export", "B", scale=True) as bar:
             for array in plan.arrays:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,26 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.checksum import sampled_digest
-from tiering.artifacts.manifest import Relation
+from tiering.artifacts.manifest import External, Relation
 from tiering.errors import MissingError
 from tiering.formats.features import FeatureTable
 from tiering.formats.names import NameTable
 
 
-@dataclass(frozen=True)
-class Fingerprint:
-    """Size and digest of samples of a file: a change is noticed at a bounded cost."""
-
-    bytes: int
-    sampled: str
-
-
-def fingerprint(path: str | os.PathLike[str]) -> Fingerprint:
-    """Return the fingerprint of a file; reads 64 blocks of it."""
-    path = Path(path)
+def fingerprint(path: Path) -> External:
+    """Return a file with its size and a digest of 64 blocks, which notices a change at a bounded cost."""
     if not path.is_file():
         raise MissingError(f"{path}: no such file")
-    return Fingerprint(path.stat().st_size, sampled_digest(path))
+    return External(path, path.stat().st_size, sampled_digest(path))
 
 
 @dataclass(frozen=True)
@@ -156,7 +146,7 @@ class Dataset:
     nodes: dict[str, NodeData]
     edges: list[EdgeData]
     notes: dict[str, Any] = field(default_factory=dict)
-    files: dict[str, Fingerprint] = field(default_factory=dict)
+    files: dict[str, External] = field(default_factory=dict)
     close_files: Callable[[], None] | None = field(default=None, repr=False)
 
     @property

@@ -105,17 +105,17 @@ class Graph(Artifact):
 
     def labels(self, node_type: str | None = None) -> np.ndarray[Any, Any] | None:
         """Return the class of each node, int64 with -1 for none; ``None`` if the type has no labels."""
-        node_type = self._only(node_type)
+        node_type = self._resolve_type(node_type)
         return None if self.num_classes(node_type) is None else self.manifest.array(f"nodes/{node_type}/label")
 
     def num_classes(self, node_type: str | None = None) -> int | None:
         """Return the number of classes, or ``None`` without labels."""
-        classes = self._node(self._only(node_type))["num_classes"]
+        classes = self._node(node_type)["num_classes"]
         return None if classes is None else int(classes)
 
     def splits(self, node_type: str | None = None) -> list[str]:
         """Return the names of the splits of a type, such as ``train``, ``val``, ``test``."""
-        return list(self._node(self._only(node_type))["splits"])
+        return list(self._node(node_type)["splits"])
 
     def split(self, name: str, node_type: str | None = None) -> np.ndarray[Any, Any]:
         """Return the node ids of a split, int64, in the order of the source, also where ids are relabelled."""
@@ -137,7 +137,7 @@ class Graph(Artifact):
 
     def feature_table(self, node_type: str) -> FeatureTable | None:
         """Return the feature table of a type, or ``None`` if it has none."""
-        self._node(node_type)
+        self._resolve_type(node_type)
         if self.features is None or node_type not in self.features.node_types:
             return None
         return self.features.table(node_type)
@@ -162,8 +162,7 @@ class Graph(Artifact):
 
     def names(self, node_type: str | None = None) -> NodeNames | None:
         """Return names of the nodes of a type by this graph's ids, and back; ``None`` if the source had numbers."""
-        node_type = self._only(node_type)
-        self._node(node_type)
+        node_type = self._resolve_type(node_type)
         names = cast("Names | None", self.part("names"))
         if names is None or node_type not in names.node_types:
             return None
@@ -179,16 +178,8 @@ class Graph(Artifact):
             raise MissingError(f"{self.path}: not a reordered graph; {advice}")
         return self.order
 
-    def _only(self, node_type: str | None) -> str:
-        if node_type is None and len(self.node_types) != 1:
-            raise MissingError(f"{self.path}: say which node type; types: {', '.join(self.node_types)}")
-        return node_type or self.node_types[0]
-
-    def _node(self, node_type: str) -> Any:
-        nodes = self.manifest.body["node_types"]
-        if node_type not in nodes:
-            raise MissingError(f"{self.path}: no node type {node_type!r}; types: {', '.join(nodes)}")
-        return nodes[node_type]
+    def _node(self, node_type: str | None) -> Any:
+        return self.manifest.body["node_types"][self._resolve_type(node_type)]
 
     def _body_problems(self) -> Iterator[Problem]:
         nodes, manifest, seen = self.manifest.body["node_types"], self.manifest, set()

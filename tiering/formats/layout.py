@@ -13,11 +13,11 @@ import numpy.typing as npt
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import Manifest, Relation, relation_key, storage_dtype
 from tiering.artifacts.problems import Problem, array_problems, body_problem, mismatch
-from tiering.description import Part
+from tiering.description import Fields, Part, Table
 from tiering.errors import MissingError
 from tiering.formats.adjacency_prefix import AdjacencyPrefix, prefix_entry_problems, prefix_problems
 from tiering.formats.graph import Graph
-from tiering.formats.layout_tables import layout_tables
+from tiering.units import format_bytes, format_count, format_share, format_small_seconds
 
 TIERS = ("gpu", "peer", "cpu", "ssd")  # tiers from hottest to coldest; ranges follow each other in this order
 MEMORY_TIERS = ("gpu", "peer", "cpu")  # tiers whose rows lie in files of the layout's directory
@@ -307,7 +307,7 @@ class Layout(Artifact):
         }
 
     def _describe_content(self, summary: Mapping[str, Any]) -> list[Part]:
-        return [*layout_tables(summary), *self.graph._describe_content(summary["graph"])]
+        return [*_tier_tables(summary), *self.graph._describe_content(summary["graph"])]
 
     def _table_summary(self, name: str) -> dict[str, Any]:
         """Return the rows and bytes of a table per tier."""
@@ -343,3 +343,44 @@ def _source_problems(entry: TypeLayout, graph: Graph) -> list[Problem]:
         for name, value in fields.items()
         if getattr(entry, name) != value
     ]
+
+
+def _tier_tables(summary: Mapping[str, Any]) -> list[Part]:
+    rows, fields = [], {f"ssd image {k}": image for k, image in enumerate(summary["images"])}
+    for node_type, entry in {**summary["node_types"], **summary.get("edge_tables", {})}.items():
+        for tier, part in entry["tiers"].items():
+            first, last = map(format_count, part["ranks"])
+            sizes = (format_count(part["rows"]), format_share(part["rows"], entry["rows"]), format_bytes(part["bytes"]))
+            rows.append((node_type, tier, f"{first} .. {last}", *sizes))
+        if entry["ssd_padding_bytes"]:
+            stride = f"stride {entry['ssd_stride']} for rows of {entry['row_bytes']} bytes"
+            fields[f"ssd padding, {node_type}"] = f"{format_bytes(entry['ssd_padding_bytes'])} ({stride})"
+    columns = ("type", "tier", "ranks", "rows", "share", "bytes")
+    parts: list[Part] = [Table("What lies where", columns, rows, left=2)] if rows else []
+    parts += _gpu_memory(summary) if "split" in summary else []
+    return [*parts, Fields(fields)] if fields else parts
+
+
+def _gpu_memory(summary: Mapping[str, Any]) -> list[Part]:
+    split, rows = summary["split"], []
+    for what, name in (("feature rows", "features"), ("adjacency lists", "adjacency")):
+        size = "feature_bytes" if name == "features" else "adjacency_bytes"
+        expected = split["predicted"][name]
+        reads = (format_count(round(expected["reads"])), format_share(expected["served"], expected["reads"]))
+        times = (format_small_seconds(expected["saved"]), format_small_seconds(expected["seconds"]))
+        rows.append((what, format_bytes(split[size]), *reads, *times))
+    columns = ("what", "bytes", "reads per epoch", "served by it", "saves per epoch", "of")
+    title = f"GPU memory: {format_bytes(split['budget_bytes'])}, split {split['mode']}"
+    lists = [
+        (
+            key,
+            format_count(e["columns"]),
+            format_share(e["columns"], e["of_columns"]),
+            format_count(e["edges"]),
+            format_share(e["edges"], e["of_edges"]),
+            format_bytes(e["bytes"]),
+        )
+        for key, e in summary["adjacency"].items()
+    ]
+    held = Table("Adjacency lists on the GPU", ("relation", "lists", "share", "edges", "share", "bytes"), lists)
+    return [Table(title, columns, rows), *([held] if lists else [])]

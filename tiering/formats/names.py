@@ -45,7 +45,7 @@ class Names(Artifact):
 
     def table(self, node_type: str | None = None) -> NameTable:
         """Return the names of a type by original id, mapped read-only."""
-        folder = f"nodes/{self._listed(node_type, self.node_types, 'names')}"
+        folder = f"nodes/{self._resolve_type(node_type)}"
         return NameTable(self.manifest.array(f"{folder}/offsets"), self.manifest.array(f"{folder}/bytes"))
 
     def _body_problems(self) -> Iterator[Problem]:
@@ -63,9 +63,16 @@ class Names(Artifact):
                 yield Problem(where, f"expected offsets that rise, found none at node {np.argmin(rises)}", "value")
 
     def _content_problems(self, threads: int) -> Iterator[Problem]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         for node_type in self.node_types:
-            if (position := _find_disorder(self.table(node_type))) is not None:
-                yield Problem(f"nodes/{node_type}/bytes", f"name {position} does not follow the one before", "value")
+            table = self.table(node_type)
+            buffers = [None, pa.py_buffer(table.offsets), pa.py_buffer(table.data)]
+            names = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(table), buffers)
+            at = pc.index(pc.less(names[:-1], names[1:]), False).as_py() + 1 if len(table) > 1 else 0
+            if at:
+                yield Problem(f"nodes/{node_type}/bytes", f"name {at} does not follow the one before", "value")
 
     def _summarize_content(self) -> dict[str, Any]:
         return {"node_types": {name: {"nodes": len(self.table(name))} for name in self.node_types}}
@@ -103,14 +110,3 @@ class NodeNames:
             raise MissingError(f"names: no node of type {self._type} is called {quoted(name)}")
         ids = np.array(positions, np.int64)
         return ids if self._order is None else self._order.old_to_new(self._type)[ids].astype(np.int64)
-
-
-def _find_disorder(table: NameTable) -> int | None:
-    """Return the position of the first name that does not follow the one before."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    buffers = [None, pa.py_buffer(table.offsets), pa.py_buffer(table.data)]
-    names = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(table), buffers)
-    position = pc.index(pc.less(names[:-1], names[1:]), False).as_py() if len(table) > 1 else -1
-    return None if position < 0 else int(position) + 1

@@ -35,14 +35,14 @@ class Order(Artifact):
 
     def first(self, node_type: str | None = None) -> int:
         """Return the number of pinned nodes: ranks, from 0 on, that the user has put first whatever their scores."""
-        return int(self._first.get(self._listed(node_type, self.node_types, "order"), 0))
+        return int(self._first.get(self._resolve_type(node_type), 0))
 
     @property
     def _first(self) -> dict[str, int]:
         return dict(self.manifest.body.get(FIRST, {}))
 
     def _map(self, node_type: str | None, name: str) -> np.ndarray[Any, Any]:
-        return self.manifest.array(f"nodes/{self._listed(node_type, self.node_types, 'order')}/{name}")
+        return self.manifest.array(f"nodes/{self._resolve_type(node_type)}/{name}")
 
     def _body_problems(self) -> list[Problem]:
         problems = []

@@ -64,7 +64,7 @@ class Scores(Artifact):
         float64, shape (num_nodes,), by original id, read-only, finite, not negative; scores of all types are on one
         scale.
         """
-        node_type = self._listed(node_type, self.node_types, "scores")
+        node_type = self._resolve_type(node_type)
         if column not in self.manifest.body["columns"]:
             known = ", ".join(self.manifest.body["columns"])
             raise MissingError(f"{self.path}: no column {column!r} per node type; columns: {known}")

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tiering.artifacts.manifest import FileEntry, Relation, id_bytes, relation_key, storage_dtype
 from tiering.artifacts.reader import uncached_bytes
-from tiering.formats.dataset import Dataset, EdgeData, FeatureStream, NodeData
+from tiering.formats.dataset import Dataset, FeatureStream
 from tiering.formats.features import EDGE_FEATURES, FeatureTable, edge_feature_shape
 from tiering.formats.graph import Graph, relation_folder
 
@@ -147,8 +147,22 @@ class GraphShape:
     @classmethod
     def of_dataset(cls, dataset: Dataset, *, edge_ids: bool = False, path: Path = Path()) -> GraphShape:
         """Return the sizes of the graph that an import of `dataset` makes at `path`."""
-        nodes = {name: _node_shape(name, data, path) for name, data in sorted(dataset.nodes.items())}
-        return cls(nodes, tuple(_edge_shape(edges, edge_ids) for edges in dataset.edges), path)
+        nodes, relations = {}, []
+        for name, data in sorted(dataset.nodes.items()):
+            arrays = {} if data.labels is None else {"label": 8 * data.num_nodes}
+            arrays |= {f"split-{split}": 8 * int(ids.shape[0]) for split, ids in data.splits.items()}
+            arrays |= {extra: values.nbytes for extra, values in data.extra.items()}
+            table = data.features
+            if isinstance(table, FeatureStream):
+                table = table.table(path / "features", name)
+            nodes[name] = NodeShape(data.num_nodes, arrays, table)
+        for edges in dataset.edges:
+            values = {key: value_bytes(array) for key, array in edges.data.items()}
+            values |= {"edge_ids": 8} if edge_ids or edges.edge_ids is not None else {}
+            rows = edges.data.get(EDGE_FEATURES)
+            features = None if rows is None else edge_feature_shape(rows.dtype.name, rows.shape)
+            relations.append(EdgeShape(edges.relation, edges.num_edges, dict(sorted(values.items())), features))
+        return cls(nodes, tuple(relations), path)
 
     @classmethod
     def of(cls, graph: SizedGraph, *, tables: bool = True) -> GraphShape:
@@ -180,24 +194,6 @@ def _inside(graph: Graph, folder: str) -> dict[str, FileEntry]:
     """Return the files of a folder of the artifact by their names in it."""
     files = graph.manifest.files.items()
     return {name.removeprefix(folder): entry for name, entry in files if name.startswith(folder)}
-
-
-def _node_shape(name: str, data: NodeData, path: Path) -> NodeShape:
-    arrays = {} if data.labels is None else {"label": 8 * data.num_nodes}
-    arrays |= {f"split-{name}": 8 * int(ids.shape[0]) for name, ids in data.splits.items()}
-    arrays |= {name: values.nbytes for name, values in data.extra.items()}
-    features = data.features
-    table = features.table(path / "features", name) if isinstance(features, FeatureStream) else features
-    return NodeShape(data.num_nodes, arrays, table)
-
-
-def _edge_shape(edges: EdgeData, edge_ids: bool) -> EdgeShape:
-    values = {name: value_bytes(array) for name, array in edges.data.items()}
-    if edge_ids or edges.edge_ids is not None:
-        values["edge_ids"] = 8
-    rows = edges.data.get(EDGE_FEATURES)
-    features = None if rows is None else edge_feature_shape(rows.dtype.name, rows.shape)
-    return EdgeShape(edges.relation, edges.num_edges, dict(sorted(values.items())), features)
 
 
 def value_bytes(values: np.ndarray[Any, Any]) -> int:

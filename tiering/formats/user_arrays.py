@@ -74,14 +74,10 @@ def _by_type(graph: SizedGraph, sources: UserValues, option: str) -> Iterator[tu
             known = ", ".join(graph.node_types)
             raise InputError(f"{option}: expected FILE or TYPE=FILE, found {one!r}; types: {known}")
         else:
-            yield _only_type(graph, option), one
-
-
-def _only_type(graph: SizedGraph, option: str) -> str:
-    types = featured_types(graph)
-    if len(types) > 1:
-        raise InputError(f"{option}: say which node type is meant, as TYPE=FILE; types: {', '.join(types)}")
-    return types[0]
+            types = featured_types(graph)
+            if len(types) > 1:
+                raise InputError(f"{option}: say which node type is meant, as TYPE=FILE; types: {', '.join(types)}")
+            yield types[0], one
 
 
 def _array(value: Any, what: str, where: str, kinds: str) -> UserArray:

@@ -62,7 +62,7 @@ def build_graph(
     budget, workers = parse_memory(memory), parse_threads(threads)
     _check_dataset(dataset)
     recorded = {"name": dataset.name, "format": dataset.format, **_json(options or {}, "options")}
-    inputs = {str(file): seen.sampled for file, seen in sorted(dataset.files.items())}
+    inputs = {str(file): seen.digest for file, seen in sorted(dataset.files.items())}
     provenance = {"stage": "import", "options": recorded, "inputs": inputs, "seed": seed}
     states = {file: file_state(Path(file), sampled) for file, sampled in inputs.items()}
     identity = {**provenance, "inputs": states, "edge_ids": edge_ids, "package": __version__}
@@ -320,5 +320,4 @@ def _external(dataset: Dataset, table: FeatureTable, checksum_threads: int) -> E
     if checksum_threads:
         with storage_errors(path):
             return External.of(path, path.stat().st_size, file_digests(path, checksum_threads))
-    known = dataset.files.get(str(path)) or fingerprint(table.path)
-    return External(path, known.bytes, known.sampled)
+    return dataset.files.get(str(path)) or fingerprint(path)

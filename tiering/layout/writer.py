@@ -96,7 +96,7 @@ def write_layout(
     with ArtifactWriter(out, "layout", force=force, identity=identity, reads=(graph, scores)) as writer:
         for text in plan.first:
             note(f"note: {text}")
-        journal, body = writer.required_journal(), plan.to_body()
+        journal, body = writer.journal, plan.to_body()
         shutil.rmtree(writer.path / SCRATCH, ignore_errors=True)
         if not journal.done:  # else the space is reserved
             require_space(plan.places(writer.path))

@@ -114,13 +114,13 @@ class Carrier:
 
     def job(self, writer: ArtifactWriter) -> Job:
         """Return the job that makes an artifact; its name stands for what is made, from what, and how it is cut."""
-        stage = str(writer.required_journal().identity["stage"])
-        identity: Mapping[str, Any] = {**writer.required_journal().identity, "out": str(writer.root), **vars(self.grid)}
+        stage = str(writer.journal.identity["stage"])
+        identity: Mapping[str, Any] = {**writer.journal.identity, "out": str(writer.root), **vars(self.grid)}
         name = f"{stage}-{xxhash.xxh3_64_hexdigest(canonical(identity))}"
         url, executor = self.options.store or str(writer.root.with_name(f".{writer.root.name}.tasks")), self._started()
         folder = Path(os.path.abspath(url)) / name  # noqa: PTH100 - keep symbolic links in the name as given
         # Removed with the journal that knows of it, however the run ends.
-        ExternalDirectories(writer.required_journal(), writer.root).own_temporary(folder)
+        ExternalDirectories(writer.journal, writer.root).own_temporary(folder)
         job = Job(
             Store(url), name, executor, grid=self.grid, threads=self.options.threads, retry=self.retry,
             counters=self.counters,

@@ -59,7 +59,7 @@ def score_graph(
 
 def _write_columns(writer: ArtifactWriter, graph: Graph, plan: ScorePlan, carrier: Carrier | None) -> dict[str, Any]:
     """Write the columns unless an earlier run did; return what the method records about itself."""
-    journal = writer.required_journal()
+    journal = writer.journal
     known = journal.get("columns")
     if known is not None and writer.has(*known["files"]):
         return dict(known["reached"])
