@@ -1,10 +1,12 @@
 """Artifacts: levels of checking find what each promises to find."""
 
+import os
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from damage import flip
 from sealed import rewrite
 
 import tiering
@@ -85,18 +87,16 @@ def test_ranges_of_a_file_are_read_and_verified(tmp_path, monkeypatch):
     manifest = open_manifest(tmp_path / "S", "scores")
     for begin, end in ((0, 9), (3, 4), (8, 9), (5, 5)):
         assert manifest.read(name, begin, end).tolist() == values[begin:end].tolist()
-    assert open_manifest(tmp_path / "S").read_bytes(name, 4, 12).tobytes() == values.tobytes()[4:12]
+    assert open_manifest(tmp_path / "S").verifier(name).read_range(4, 12).tobytes() == values.tobytes()[4:12]
     with pytest.raises(FormatError, match="names no file nodes/other"):
         manifest.read("nodes/other")
     with pytest.raises(FormatError, match="expected a graph artifact"):
         open_manifest(tmp_path / "S", "graph")
-    data = bytearray(file.read_bytes())
-    data[40] ^= 1
-    file.write_bytes(data)
+    flip(file, 8 * 40)
     assert manifest.read(name, 0, 4).tolist() == values[:4].tolist()
     with pytest.raises(FormatError, match="bytes 32 to 48 are not what was written"):
         manifest.read(name, 4, 5)
-    file.write_bytes(data[:50])
+    os.truncate(file, 50)
     with pytest.raises(FormatError, match="expected 72 bytes, found 50"):
         manifest.read(name, 7, 8)
 
@@ -114,6 +114,14 @@ def test_graph_accessors(example):
             call()
     with pytest.raises(MissingError, match="tiering reorder"):
         graph.new_to_old("paper")
+
+
+def test_a_subclass_of_a_kind_opens_itself_and_nothing_else_opens_it(example):
+    class Annotated(Graph):
+        """A graph that a program adds to."""
+
+    assert type(Annotated.open(example("graph"))) is Annotated
+    assert type(tiering.open(EXAMPLES / "graph")) is Graph
 
 
 @pytest.mark.parametrize(

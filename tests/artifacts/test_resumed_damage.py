@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+from damage import flip
 from recorded_keys import recording
 from toy_datasets import chain, toy_dataset, tree_bytes
 
@@ -56,13 +57,6 @@ def left_in(folder):
     return [path for path in files if path.stat().st_nlink == 1]
 
 
-def flip(path, luck):
-    data = bytearray(path.read_bytes())
-    bit = luck.randrange(8 * len(data))
-    data[bit // 8] ^= 1 << bit % 8
-    path.write_bytes(data)
-
-
 @pytest.mark.parametrize("share", [0.5, 1.0])
 @pytest.mark.parametrize("name", STAGES)
 def test_a_flipped_bit_in_every_file(inputs, tmp_path, name, share, capsys):
@@ -78,7 +72,7 @@ def test_a_flipped_bit_in_every_file(inputs, tmp_path, name, share, capsys):
     files = left_in(folder)
     assert files
     for path in files:
-        flip(path, luck)
+        flip(path, luck.randrange(8 * path.stat().st_size))
     capsys.readouterr()
     stage(inputs, folder / "out")
     assert NOTE in capsys.readouterr().err or (name, share) == ("score", 0.5), "which begins again"
@@ -96,7 +90,8 @@ def test_a_damaged_journal(inputs, tmp_path):
         folder.mkdir()
         with recording(len(keys) - 1), pytest.raises(StorageError):
             stage(inputs, folder / "out")
-        flip(folder / ".out.partial" / JOURNAL, luck)
+        journal = folder / ".out.partial" / JOURNAL
+        flip(journal, luck.randrange(8 * journal.stat().st_size))
         stage(inputs, folder / "out")
         assert tree_bytes(folder) == expected
 
@@ -107,7 +102,7 @@ def test_without_verification_it_is_taken_as_it_is(inputs, tmp_path):
         STAGES["score"](inputs, tmp_path / "counted")
     with recording(len(keys) - 1), pytest.raises(StorageError):
         STAGES["score"](inputs, tmp_path / "out", verify=False)
-    flip(next(path for path in left_in(tmp_path) if path.name == "feature"), random.Random(0))
+    flip(next(path for path in left_in(tmp_path) if path.name == "feature"), 0)
     STAGES["score"](inputs, tmp_path / "out", verify=False)
     assert Scores.open(tmp_path / "out").problems("full")
     with pytest.raises(FormatError, match="not what was written"):
@@ -143,10 +138,8 @@ def test_only_damaged_blocks_are_made_again(tmp_path, capsys):
     with FileWriter(tmp_path / "file", data.size, journal, "f", header=b"h" * 4096) as file:
         file.write(0, data[: 4 * BLOCK])
     journal.close()
-    damaged = bytearray((tmp_path / "file").read_bytes())
     for place in (5, 4096 + 2 * BLOCK + 9):  # in the header, and in block 2
-        damaged[place] ^= 1
-    (tmp_path / "file").write_bytes(damaged)
+        flip(tmp_path / "file", 8 * place)
     again = Journal.reopen(tmp_path / JOURNAL)
     with FileWriter(tmp_path / "file", data.size, again, "f", header=b"h" * 4096) as file:
         assert file.missing() == [2, 4, 5]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from damage import flip
 
 import tiering
 
@@ -262,9 +263,7 @@ def test_existing_output(tiering_cli, tmp_path, chain, tiny_dataset, command):
 def test_damaged_artifact(tiering_cli, tmp_path, chain):
     graph = chain[0]
     indices = next(graph.rglob("indices"))
-    data = bytearray(indices.read_bytes())
-    data[0] ^= 1
-    indices.write_bytes(data)
+    flip(indices, 0)
     found = tiering_cli("check", graph, "--full", "--json")
     assert found.code == 1
     assert [problem["kind"] for problem in found.json["problems"]] == ["checksum"]

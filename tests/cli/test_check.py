@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from damage import flip
 
 from tiering.artifacts import checksum
 
@@ -28,9 +29,7 @@ def flip_between_samples(file: Path) -> None:
     size, piece = file.stat().st_size, 64 * 1024
     at = (size - piece) // 63 - 100  # before the second sample begins, after the first has ended
     assert at > piece
-    data = bytearray(file.read_bytes())
-    data[at] ^= 8
-    file.write_bytes(data)
+    flip(file, 8 * at + 3)
 
 
 def test_features_known_by_samples(tiering_cli, tmp_path: Path, dataset: Path) -> None:
@@ -39,9 +38,7 @@ def test_features_known_by_samples(tiering_cli, tmp_path: Path, dataset: Path) -
     assert f"known by 64 samples alone, which were compared: {dataset}/node_feat.npy (read whole)" in shown
     flip_between_samples(dataset / "node_feat.npy")
     assert "sound" in tiering_cli("check", tmp_path / "graph", "--full").ok().out
-    data = bytearray((dataset / "node_feat.npy").read_bytes())
-    data[1000] ^= 1
-    (dataset / "node_feat.npy").write_bytes(data)
+    flip(dataset / "node_feat.npy", 8000)
     result = tiering_cli("check", tmp_path / "graph", "--full")
     assert result.code == 1 and "content changed: expected xxh3-64-sampled:" in result.out
 
@@ -84,7 +81,5 @@ def test_samples_cover_a_small_file_whole(tiering_cli, tmp_path: Path, tiny_data
     document = tiering_cli("check", tmp_path / "graph", "--full", "--json").ok().json
     assert document["coverage"]["samples"] == []
     assert document["coverage"]["compared"] == document["coverage"]["known"]
-    data = bytearray((tiny_dataset / "node_feat.npy").read_bytes())
-    data[-1] ^= 1
-    (tiny_dataset / "node_feat.npy").write_bytes(data)
+    flip(tiny_dataset / "node_feat.npy", 8000)
     assert tiering_cli("check", tmp_path / "graph", "--full").code == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from damage import damaged, flipped
 
 import tiering
 from tiering.errors import InputError, MissingError
@@ -170,13 +171,9 @@ def test_a_flipped_bit_in_any_tier_of_edges_is_found(tiering_cli, tmp_path):
     folder = path / "tiers/node__to__node"
     files = [folder / name for name in ("gpu", "peer-0-of-2", "peer-1-of-2", "cpu")]
     for file, at in [*((file, 7) for file in files), (image, page // 2 * 4096 + 3)]:
-        data = bytearray(file.read_bytes())
-        data[at] ^= 16
-        file.write_bytes(data)
-        said = tiering_cli("check", path, "--full", "--json")
+        with damaged(file, flipped(file.read_bytes(), 8 * at + 4)):
+            said = tiering_cli("check", path, "--full", "--json")
         assert said.code == 1 and file.name in said.out, said
-        data[at] ^= 16
-        file.write_bytes(data)
     tiering_cli("check", path, "--full").ok()
 
 

@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+from damage import flip
 from exported import prepare, single
 from toy_datasets import tree_bytes
 
@@ -109,9 +110,7 @@ def test_damage_is_refused_before_anything_has_a_name(damaged, tmp_path, which, 
         "adjacency": damaged.path / "graph" / "relations" / "author__cites__author" / "indices",
         "order": damaged.path / "graph" / "order" / "nodes" / "author" / "new_to_old",
     }[which]
-    data = bytearray(path.read_bytes())
-    data[0] ^= 1
-    path.write_bytes(data)
+    flip(path, 0)
     with pytest.raises(FormatError, match="checksum"):
         tiering.export_layout(damaged.path, tmp_path / "out", original_order=original)
     assert not (tmp_path / "out").exists()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import calls
@@ -41,17 +40,19 @@ def inputs(crash_injection, tmp_path_factory):
 
 
 @pytest.fixture
-def start(crash_injection, inputs, tmp_path):
-    """Begin trials of a stage; in memory, where a sync costs nothing."""
-    yield from starting(crash_injection, inputs, tmp_path)
+def folder(tmp_path):
+    """A directory in memory, where a file and a sync cost nothing."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path) as name:
+        yield Path(name)
 
 
 @pytest.fixture
-def start_watched(watched, inputs, tmp_path):
+def start(crash_injection, inputs, folder):
+    """Begin trials of a stage, by name."""
+    return lambda stage: Trials(crash_injection, STAGES[stage], inputs, folder / "run")
+
+
+@pytest.fixture
+def start_watched(watched, inputs, folder):
     """The same where native calls are seen."""
-    yield from starting(watched, inputs, tmp_path)
-
-
-def starting(crash_injection: CrashInjection, inputs: Path, tmp_path: Path) -> Iterator[Callable[..., Trials]]:
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path) as memory:
-        yield lambda stage: Trials(crash_injection, STAGES[stage], inputs, Path(memory) / "run")
+    return lambda stage: Trials(watched, STAGES[stage], inputs, folder / "run")

@@ -7,16 +7,15 @@ it had, so that a check of the result finds it.
 from __future__ import annotations
 
 import functools
-import os
 import random
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from campaign import Campaign
+from damage import damaged, flipped
 from toy_datasets import chain, toy_dataset, tree_bytes
 
 import tiering
@@ -97,26 +96,6 @@ def files_of(*folders: Path) -> list[Path]:
     """Files with content below some folders, but for manifests."""
     files = [path for folder in folders for path in sorted(folder.rglob("*"))]
     return [path for path in files if path.is_file() and path.name != "manifest.json" and path.stat().st_size]
-
-
-@contextmanager
-def damaged(file: Path, data: bytes) -> Iterator[None]:
-    """A file with another content and its old time of change, for a while."""
-    before, found = file.read_bytes(), file.stat()
-    try:
-        file.write_bytes(data)
-        os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns))
-        yield
-    finally:
-        file.write_bytes(before)
-        os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns))
-
-
-def flipped(data: bytes, bit: int) -> bytes:
-    """The same bytes but for a bit."""
-    found = bytearray(data)
-    found[bit // 8] ^= 1 << bit % 8
-    return bytes(found)
 
 
 class Launderer:
@@ -217,17 +196,16 @@ def test_every_block_is_told_apart(tmp_path, monkeypatch):
     def verifier() -> Verifier:
         return Verifier(file, str(file), 100, checksum.combine_digests(blocks), blocks)
 
-    wrong = bytearray(data)
-    wrong[37] ^= 4
+    wrong = flipped(data, 8 * 37 + 2)
     for cut in range(1, 60):
         whole = verifier()
         for begin in range(0, 100, cut):
             whole.update(begin, memoryview(data)[begin : begin + cut])
         assert whole.done
         with pytest.raises(FormatError, match=r"file: bytes 32 to 48 are not what was written"):
-            damaged = verifier()
+            whole = verifier()
             for begin in range(0, 100, cut):
-                damaged.update(begin, memoryview(bytes(wrong))[begin : begin + cut])
+                whole.update(begin, memoryview(wrong)[begin : begin + cut])
     partly = verifier()
     partly.update(5, memoryview(data)[5:60])
     partly.update(48, memoryview(data)[48:])
@@ -252,7 +230,6 @@ def test_what_the_core_reads_past_the_cache_is_compared(inputs, tmp_path, method
     monkeypatch.setattr(sweeps, "past_the_cache", lambda *sizes: True)
     options = {**(SAMPLING if method == "vip" else {}), "threads": 1, "memory": "8GiB"}
     file = next(path for path in sorted((inputs / "graph").rglob("indices")) if path.stat().st_size)
-    data = bytearray(file.read_bytes())
     seen: list[str] = []
     plain = Verifier.damaged
     monkeypatch.setattr(
@@ -262,11 +239,8 @@ def test_what_the_core_reads_past_the_cache_is_compared(inputs, tmp_path, method
     )
     pipeline.score_graph(inputs / "graph", tmp_path / "sound", method, **options)
     assert "indptr" in seen and "indices" not in seen
-    data[5] ^= 1
-    file.write_bytes(data)
-    try:
-        with pytest.raises(FormatError, match=r"indices: bytes 0 to .* are not what was written"):
-            pipeline.score_graph(inputs / "graph", tmp_path / "damaged", method, **options)
-    finally:
-        data[5] ^= 1
-        file.write_bytes(data)
+    with (
+        damaged(file, flipped(file.read_bytes(), 40)),
+        pytest.raises(FormatError, match=r"indices: bytes 0 to .* are not what was written"),
+    ):
+        pipeline.score_graph(inputs / "graph", tmp_path / "damaged", method, **options)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from campaign import Campaign
 from crash_injection import CrashInjection, clear
-from trials import done
+from trials import done, error_lines
 
 SAMPLERS = ("uniform", "replacement", "weighted", "full", "pinsage", "ladies")
 FANOUTS = "--fanouts 3,3 --batch-size 64 --threads 2"
@@ -158,7 +158,7 @@ class DamagedGraphs:
                 damage.undo()
         where = ", ".join(str(path.relative_to(self.folder)) for path, _ in struck)
         story = f"{command} ({variant}) after damage to {where}: {answer['code']}: {answer['err'][-3000:]}"
-        lines = [line for line in answer["err"].splitlines() if not line.startswith(("note: ", "["))]
+        lines = error_lines(answer)
         assert answer["code"] in ((0, 1) if struck else (0,)), story
         assert answer["code"] == 0 or (len(lines) == 1 and lines[0].startswith("error: ")), story
         assert "internal error" not in answer["err"] and "Traceback" not in answer["err"], story

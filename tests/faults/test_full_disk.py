@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from campaign import Campaign
-from trials import STAGES, Trials
+from trials import STAGES, Trials, error_lines
 
 SIZE = 24 << 20
 
@@ -94,7 +94,7 @@ def fill(trials: Trials, disk: Path, room: int) -> bool:
     answer = trials.run()
     story = f"room for {room} bytes: {answer}"
     assert answer["code"] == 1, story
-    lines = [line for line in str(answer["err"]).splitlines() if not line.startswith(("note: ", "["))]
+    lines = error_lines(answer)
     assert len(lines) == 1, story
     words = r"error: .*: no space left: \S+ \w+ needed, \S+ \w+ free; make room or choose another"
     assert re.match(words, lines[0]), story

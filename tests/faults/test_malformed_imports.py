@@ -6,7 +6,6 @@ import random
 import re
 import zlib
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from campaign import Campaign
@@ -23,13 +22,6 @@ OPTIONS = (
     ("--reverse-edges",), ("--self-loops", "add"), ("--split", "0.5,0.2,0.1"), ("--num-nodes", "9"),
 )  # fmt: skip
 PIECES = (b"\0", b"\xff" * 8, b"9" * 30, b"-", b"\n", b"\r", b'"', b",", b"#", b"1e3", b"nan", b"\xff\xff\xff\x7f")
-
-
-@pytest.fixture
-def folder():
-    """In memory, where a file costs nothing."""
-    with TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as name:
-        yield Path(name)
 
 
 def complaint(answer: Answer, out: Path) -> str | None:

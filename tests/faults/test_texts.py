@@ -9,7 +9,6 @@ import re
 from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -22,13 +21,6 @@ from tiering.datasets import open_dataset
 from tiering.errors import TieringError
 
 Edges = list[tuple[str, str]]
-
-
-@pytest.fixture
-def folder():
-    """In memory, where a file costs nothing."""
-    with TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as name:
-        yield Path(name)
 
 
 def edges_in_order(path: Path, made: GeneratedText) -> Edges:

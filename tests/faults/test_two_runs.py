@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from campaign import Campaign
 from crash_injection import CrashInjection
-from trials import STAGES, Trials
+from trials import STAGES, Trials, error_lines
 from warm_processes import Interpreter, interpret
 
 import tiering
@@ -118,7 +118,7 @@ def run_together(trials: Trials, servers: list[CrashInjection], luck: random.Ran
     ends = [(*each, answer["code"], answer["err"]) for each, answer in zip(runs, answers, strict=True)]
     story = f"{trials.stage.argv}: {ends}"
     for answer in answers:
-        lines = [line for line in answer["err"].splitlines() if not line.startswith(("note: ", "["))]
+        lines = error_lines(answer)
         assert answer["code"] in (0, 1, -9), story
         assert answer["code"] != 1 or (len(lines) == 1 and re.match(REFUSED, lines[0])), story
     codes = [answer["code"] for answer in answers]

@@ -1,4 +1,7 @@
-"""Artifacts of every version that was ever written still open, and hold what the example of today holds."""
+"""Artifacts of every version that was ever written still open, and hold what the example of today holds.
+
+The layout holds a graph, features and an order of version 1.0.
+"""
 
 from pathlib import Path
 
@@ -10,7 +13,7 @@ from tiering.artifacts.manifest import CHECKSUMS
 
 HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parents[1] / "data_specs" / "examples"
-OLD = {"graph-1.0": "graph", "scores-1.0": "scores", "scores-1.1": "scores", "layout-1.1": "layout-split"}
+OLD = {"scores-1.0": "scores", "scores-1.1": "scores", "layout-1.1": "layout-split"}
 
 
 def arrays(artifact, prefix=""):

@@ -39,9 +39,9 @@ class Plan:
 
 FAULTS = "tests/faults/"
 CAMPAIGNS = {
-    "kills": Plan(300, f"{FAULTS}test_killed.py::test_kills"),
+    "kills": Plan(300, f"{FAULTS}test_disturbed.py::test_kills"),
     "interrupts": Plan(300, f"{FAULTS}test_disturbed.py::test_interrupts"),
-    "refused-calls": Plan(300, f"{FAULTS}test_refused_calls.py::test_refused_calls"),
+    "refused-calls": Plan(300, f"{FAULTS}test_disturbed.py::test_refused_calls"),
     "power-cuts": Plan(200, f"{FAULTS}test_power_cut.py::test_power_cuts"),
     "full-disks": Plan(100, f"{FAULTS}test_full_disk.py::test_full_disks"),
     "concurrent": Plan(100, f"{FAULTS}test_two_runs.py::test_concurrent_runs"),

@@ -142,5 +142,10 @@ class Trials:
         assert not different, f"{story}: {different}"
 
 
+def error_lines(answer: dict[str, Any]) -> list[str]:
+    """What a command printed on standard error, without notes and progress."""
+    return [line for line in str(answer["err"]).splitlines() if not line.startswith(("note: ", "["))]
+
+
 def part_of(tree: Tree, prefix: str) -> Tree:
     return {name: data for name, data in tree.items() if name.startswith(prefix)}
