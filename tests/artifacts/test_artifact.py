@@ -87,7 +87,7 @@ def test_ranges_of_a_file_are_read_and_verified(tmp_path, monkeypatch):
     manifest = open_manifest(tmp_path / "S", "scores")
     for begin, end in ((0, 9), (3, 4), (8, 9), (5, 5)):
         assert manifest.read(name, begin, end).tolist() == values[begin:end].tolist()
-    assert open_manifest(tmp_path / "S").verifier(name).read_range(4, 12).tobytes() == values.tobytes()[4:12]
+    assert open_manifest(tmp_path / "S").read_bytes(name, 4, 12).tobytes() == values.tobytes()[4:12]
     with pytest.raises(FormatError, match="names no file nodes/other"):
         manifest.read("nodes/other")
     with pytest.raises(FormatError, match="expected a graph artifact"):

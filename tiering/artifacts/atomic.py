@@ -15,7 +15,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -149,9 +149,10 @@ class OutputDirectory:
 
     def _acquire(self) -> int:
         """Lock the output against other writers; return the descriptor of the lock file, which names this process."""
-        fd = os.open(self._lock_path, os.O_CREAT | os.O_RDWR, 0o666)
-        try:
-            with storage_errors(self._lock_path):
+        while True:
+            with ExitStack() as stack, storage_errors(self._lock_path):
+                fd = os.open(self._lock_path, os.O_CREAT | os.O_RDWR, 0o666)
+                stack.callback(os.close, fd)
                 text = os.pread(fd, 64, 0)
                 if not _LOCK.fullmatch(text):
                     raise ExistsError(
@@ -172,12 +173,9 @@ class OutputDirectory:
                     except BaseException:
                         self._lock_path.unlink(missing_ok=True)
                         raise
+                    stack.pop_all()
                     return fd
-        except BaseException:
-            os.close(fd)
-            raise
-        os.close(fd)  # the file was removed by a run that ended between open and lock
-        return self._acquire()
+            # the file was removed by a run that ended between open and lock
 
     def commit(self, keep: Iterable[Path] = ()) -> None:
         """Sync what was written, rename it to `out`, and remove the journal and an older directory there.

@@ -31,11 +31,6 @@ def num_blocks(nbytes: int) -> int:
     return -(-nbytes // BLOCK_BYTES)
 
 
-def block_digest(block: memoryview) -> bytes:
-    """Return the digest of a block in memory."""
-    return xxhash.xxh3_64(block).digest()
-
-
 def combine_digests(digests: bytes) -> str:
     """Return a file's checksum from the concatenated digests of its blocks."""
     return PREFIX + xxhash.xxh3_64(digests).hexdigest()
@@ -207,7 +202,7 @@ class Verifier:
             wanted = list(range(num_blocks(self.nbytes)))
         if data is not None:
             with ThreadPoolExecutor(threads) as pool:
-                digests = list(pool.map(lambda block: block_digest(data[slice(*self.span(block))]), wanted))
+                digests = list(pool.map(lambda block: xxhash.xxh3_64(data[slice(*self.span(block))]).digest(), wanted))
         else:
             with storage_errors(self.path):
                 digests = block_digests(self.place, wanted, threads)

@@ -136,7 +136,7 @@ class FileWriter:
 
     def _write_block(self, block: int, data: Bytes) -> bytes:
         self.put(data, block * self.block_bytes)
-        return checksum.block_digest(data.data)
+        return xxhash.xxh3_64(data.data).digest()
 
     def append(self, values: np.ndarray[Any, Any], offset: int | None = None) -> None:
         """Append the bytes of an array; those that an earlier run has written are skipped.

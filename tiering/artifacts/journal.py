@@ -43,17 +43,24 @@ class Journal:
             data = path.read_bytes()
         except OSError:
             return None
-        lines, length = _whole_lines(data)
-        if not lines:
-            return None
-        facts: dict[str, dict[str, Any]] = {}
-        for line in lines[1:]:
-            if line["facts"] is None:
-                facts.pop(line["key"], None)
+        identity: Any = None
+        facts, length = dict[str, dict[str, Any]](), 0
+        for line in data.splitlines(keepends=True):  # up to the first torn or damaged one
+            text, _, digest = line.partition(b"\t")
+            document = json.loads(text) if digest == xxhash.xxh3_64(text).hexdigest().encode() + b"\n" else None
+            if not isinstance(document, dict) or not ({"key", "facts"} if length else {"identity"}) <= set(document):
+                break
+            if not length:
+                identity = document["identity"]
+            elif document["facts"] is None:
+                facts.pop(document["key"], None)
             else:
-                facts[line["key"]] = line["facts"]
+                facts[document["key"]] = document["facts"]
+            length += len(line)
+        if not length:
+            return None
         os.truncate(path, length)
-        return cls(path, lines[0]["identity"], facts)
+        return cls(path, identity, facts)
 
     @property
     def done(self) -> int:
@@ -95,18 +102,3 @@ class Journal:
                 os.truncate(self.path, self.path.stat().st_size - (written or 0))
                 raise OSError(28, "No space left on device")
             os.fdatasync(self._file.fileno())
-
-
-def _whole_lines(data: bytes) -> tuple[list[dict[str, Any]], int]:
-    """Return the documents before the first torn or damaged line, and their size in bytes."""
-    documents, length = list[dict[str, Any]](), 0
-    for line in data.splitlines(keepends=True):
-        text, _, digest = line.partition(b"\t")
-        if digest != xxhash.xxh3_64(text).hexdigest().encode() + b"\n":
-            break
-        document = json.loads(text)
-        if not isinstance(document, dict) or not ({"key", "facts"} if documents else {"identity"}) <= set(document):
-            break
-        documents.append(document)
-        length += len(line)
-    return documents, length

@@ -142,11 +142,6 @@ class Graph(Artifact):
             return None
         return self.features.table(node_type)
 
-    def listed_table(self, node_type: str) -> dict[str, Any] | None:
-        """Return the entry of a type's table in the features' manifest, without opening its file."""
-        features = self._nested.get("features")
-        return None if features is None else features.manifest.body["tables"].get(node_type)
-
     @property
     def order(self) -> Order | None:
         """The order this graph was relabelled by, or ``None`` for a graph in original ids."""

@@ -336,7 +336,8 @@ def _source_problems(entry: TypeLayout, graph: Graph) -> list[Problem]:
         return [] if actual == expected else [mismatch(entry.place, text.format(*expected), text.format(*actual))]
     if entry.node_type not in graph.node_types:
         return [body_problem(entry.place, f"the graph has no such type, only {', '.join(graph.node_types)}")]
-    fields, table = {"num_nodes": graph.num_nodes(entry.node_type)}, graph.listed_table(entry.node_type)
+    fields, features = {"num_nodes": graph.num_nodes(entry.node_type)}, graph.parts().get("features")
+    table = None if features is None else features.manifest.body["tables"].get(entry.node_type)
     fields |= {} if table is None else {"dim": table["dim"], "dtype": table["dtype"]}
     return [
         mismatch(f"{entry.place}.{name}", f"{value} as the graph has it", getattr(entry, name))

@@ -25,17 +25,6 @@ class NodeShape:
     arrays: dict[str, int] = field(default_factory=dict)
     table: FeatureTable | None = None  # the feature table, where it lies
 
-    @property
-    def splits(self) -> dict[str, int]:
-        """Number of nodes in each split."""
-        prefix = "split-"
-        return {n.removeprefix(prefix): size // 8 for n, size in self.arrays.items() if n.startswith(prefix)}
-
-    @property
-    def id_bytes(self) -> int:
-        """Bytes of a node id in orders and splits of this type."""
-        return id_bytes(self.num_nodes)
-
 
 @dataclass(frozen=True)
 class EdgeShape:
@@ -103,11 +92,11 @@ class GraphShape:
 
     def splits(self, node_type: str) -> list[str]:
         """Return the names of a type's splits."""
-        return list(self.nodes[node_type].splits)
+        return [name.removeprefix("split-") for name in self.nodes[node_type].arrays if name.startswith("split-")]
 
     def split(self, name: str, node_type: str) -> npt.NDArray[np.int64]:
         """Return as many entries as the split has; they take no memory."""
-        return np.broadcast_to(np.int64(0), self.nodes[node_type].splits[name])
+        return np.broadcast_to(np.int64(0), self.nodes[node_type].arrays[f"split-{name}"] // 8)
 
     def num_classes(self, node_type: str) -> int | None:
         """Return 1 if there are labels, else ``None``."""
@@ -121,7 +110,7 @@ class GraphShape:
     def edge_bytes(self, edges: EdgeShape) -> int:
         """Return the bytes of a relation in a graph artifact."""
         source, _, destination = edges.relation
-        values = self.nodes[source].id_bytes + sum(edges.values.values())
+        values = id_bytes(self.nodes[source].num_nodes) + sum(edges.values.values())
         return 8 * (self.nodes[destination].num_nodes + 1) + edges.num_edges * values
 
     def node_bytes(self, node_type: str) -> int:
@@ -134,7 +123,7 @@ class GraphShape:
 
     def order_bytes(self) -> int:
         """Return the bytes of the order in a reordered graph: both maps and the score of each node."""
-        return sum(node.num_nodes * (2 * node.id_bytes + 8) for node in self.nodes.values())
+        return sum(node.num_nodes * (2 * id_bytes(node.num_nodes) + 8) for node in self.nodes.values())
 
     def reordered(self, path: Path, *, features: bool) -> GraphShape:
         """Return the sizes after a reorder, which writes the feature tables again with `features`."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.artifacts.file_writer import appending_memory
-from tiering.artifacts.manifest import relation_key
+from tiering.artifacts.manifest import id_bytes, relation_key
 from tiering.formats.features import FeatureTable
 from tiering.formats.shape import EdgeShape, GraphShape, SizedGraph
 from tiering.memory import Budget
@@ -137,8 +137,7 @@ class ReorderPlan:
 
     def _map_bytes(self, node_type: str) -> int:
         """Return the bytes of one direction of an order."""
-        node = self.shape.nodes[node_type]
-        return node.num_nodes * node.id_bytes
+        return self.shape.num_nodes(node_type) * id_bytes(self.shape.num_nodes(node_type))
 
     def _inverse(self, node_type: str) -> int:
         """Return the bytes of the inverse order, if it stays in memory after it was made."""
