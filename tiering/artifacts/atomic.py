@@ -335,7 +335,7 @@ class ExternalDirectories:
                 if whole and entry.is_dir():  # a worker that was lost may still write there
                     shutil.rmtree(entry, ignore_errors=True)
                 elif whole or entry.name in (OWNER, ".attempts") or _STRIPES.fullmatch(entry.name):
-                    shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+                    shutil.rmtree(entry) if entry.is_dir() else entry.unlink(missing_ok=True)
             with suppress(OSError):
                 folder.rmdir()
             fsync_directory(folder.parent)
