@@ -252,7 +252,7 @@ FIVE = torch.zeros(5, 2)
         (FIVE, {"order": np.array([0, 1, np.nan, 0, 0])}, "order", "expected numbers, found NaN as the score of row 2"),
         (FIVE, {"gpu": "auto"}, "gpu", "expected a size such as 2GiB, or a share .*, found 'auto'"),
         (FIVE, {"gpu": "7"}, "gpu", r"expected room for a row at least \(8 bytes\), found '7'"),
-        (FIVE, {"peer": "many"}, "peer", "expected a size"),
+        (FIVE, {"gpu": "many"}, "gpu", "expected a size"),
         (FIVE, {"device": "gpu"}, "device", "expected cpu, cuda or cuda:N"),
         (FIVE, {"threads": 0}, "threads", "expected 1 to 1024"),
     ],
@@ -291,7 +291,7 @@ def test_without_a_gpu_rows_are_in_host_memory(caplog):
     """The default device of a machine whose torch has no GPU; sizes of GPUs are not used there."""
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    tiered = tiering.tiered(torch.zeros(5, 2), gpu="50%", peer=8)
+    tiered = tiering.tiered(torch.zeros(5, 2), gpu="50%")
     assert tiered.device == torch.device("cpu")
     assert tiered.placement()["gpu"]["rows"] == 0
 

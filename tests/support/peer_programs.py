@@ -107,29 +107,3 @@ def outlive(line: Any, simulator: Any, layout_path: str, folder: str, rank: int)
     except TieringError as error:
         line.send(f"{type(error).__name__}: {error}")
     os._exit(0)  # the memory of the other is gone
-
-
-def gather_tensor(line: Any, simulator: Any, path: str, folder: str, rank: int, size: int, seeds: list[int]) -> None:
-    """Gather all rows of a tiered tensor over `path`, say where they were and what is left afterwards.
-
-    `seeds`: of the scores that each rank gives.
-    """
-    import tiering
-
-    table = np.load(path, mmap_mode="r")
-    if folder.endswith("in-memory"):
-        table = table.copy()
-    scores = np.random.default_rng(seeds[rank]).random(len(table))
-    group = meet(folder, rank, size)
-    try:
-        tiered = tiering.tiered(
-            table, gpu="10%", peer="15%", cpu="20%", order=scores, device=f"cuda:{rank}", peers=group
-        )
-    except tiering.errors.TieringError as error:
-        line.send(f"{type(error).__name__}: {error}")
-        return
-    rows = tiered[np.arange(len(table))]
-    placed = tiered.placement()
-    tiered.close()  # waits for the GPU
-    live = {kind: simulator.live(kind) for kind in ("allocations", "ipc", "registered")}
-    line.send({"rows": rows.numpy(), "placed": placed, "live": live})

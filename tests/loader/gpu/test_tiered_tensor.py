@@ -10,26 +10,14 @@ import numpy as np
 import pytest
 import torch
 from child_process import in_child
-from peer_programs import gather_tensor, start
-from torch.distributed import HashStore
 
 import tiering
-from tiering import cuda
 from tiering.errors import BudgetError, CapabilityError, InputError
-from tiering.loader.processes.peers import PeerGroup
 from tiering.loader.tables.resident import mapped, shared_memory
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8]
 ROW_SHAPES = [(), (1,), (7,), (3, 50), (1030,)]
-SIZES = [
-    {},
-    {"gpu": "30%"},
-    {"peer": "30%"},
-    {"gpu": "10%", "peer": "20%", "cpu": "30%"},
-    {"gpu": "100%"},
-    {"cpu": 0},
-    {"gpu": "10%", "cpu": 0},
-]
+SIZES = [{}, {"gpu": "30%"}, {"gpu": "30%", "cpu": "30%"}, {"gpu": "100%"}, {"cpu": 0}, {"gpu": "10%", "cpu": 0}]
 
 
 def source_of(path, shape, dtype, on_disk, seed=0):
@@ -73,7 +61,7 @@ def test_rows_are_those_of_the_tensor(gpu, tmp_path, on_disk, ordered, sizes):
             placed = tiered.placement()
             assert {tier for tier in served if served[tier]} == {tier for tier in placed if placed[tier]["rows"]}
             assert sum(place["rows"] for place in placed.values()) == 200
-            assert gpu.live("bytes") - free >= placed["gpu"]["bytes"] + placed["peer"]["bytes"]
+            assert gpu.live("bytes") - free >= placed["gpu"]["bytes"]
         del tiered
         assert gpu.live("bytes") == free, "memory of the GPU was given back"
         assert gpu.live("registered") == 0, "host memory was unlocked"
@@ -89,16 +77,12 @@ def test_the_hottest_rows_lie_on_the_gpu(gpu):
     tensor = torch.arange(400.0).view(100, 4)
     order = np.zeros(100)
     order[[90, 3, 50, 4, 60]] = [9, 8, 7, 6, 5]
-    tiered = tiering.tiered(tensor, gpu=2 * 16, peer=3 * 16, order=order, device="cuda")
+    tiered = tiering.tiered(tensor, gpu=2 * 16, order=order, device="cuda")
     tiered[[90, 3]]
     assert tiered.counters.tiers["gpu"].rows == 2
-    tiered[[50, 4, 60]]
-    assert tiered.counters.tiers["peer"].rows == 3
-    tiered[[0, 1]]
-    assert tiered.counters.tiers["cpu"].rows == 2
-    assert [place["where"] for place in tiered.placement().values()] == [
-        "cuda:0", "GPU of peer 0", "pinned host memory", "empty",
-    ]  # fmt: skip
+    tiered[[50, 0, 1]]
+    assert tiered.counters.tiers["cpu"].rows == 3
+    assert [place["where"] for place in tiered.placement().values()] == ["cuda:0", "pinned host memory", "empty"]
     tiered.close()
 
 
@@ -172,54 +156,3 @@ def test_other_processes(gpu):
 
     assert in_child(use)
     tiered.close()
-
-
-def test_one_process_in_a_group(gpu, tmp_path):
-    """Exchanges with itself; a copy for the group."""
-    tensor, given = source_of(tmp_path / "table", (200, 8), torch.float32, on_disk=True)
-    sizes = {"gpu": "10%", "peer": "20%", "cpu": "30%"}
-    tiered = tiering.tiered(given, **sizes, order=np.arange(200), device="cuda", peers=PeerGroup(0, 1, HashStore()))
-    assert torch.equal(rows_of(tiered, np.arange(200)), tensor)
-    assert [place["rows"] for place in tiered.placement().values()] == [20, 40, 60, 80]
-    tiered.close()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("source", ["in-memory", "on-disk"])
-@pytest.mark.parametrize("reach", ["on", "off"])
-def test_peers_read_each_others_rows(gpu, tmp_path, source, reach):
-    table = np.random.default_rng(0).random((400, 24)).astype(np.float32)
-    np.save(tmp_path / "table.npy", table)
-    (folder := tmp_path / source).mkdir()
-    environment = {"TIERING_SIMULATED_DEVICES": "3", "TIERING_SIMULATED_PEERS": reach}
-    arguments = (str(tmp_path / "table.npy"), str(folder))
-    ranks = [start(gather_tensor, *arguments, rank, 3, [5] * 3, environment=environment) for rank in range(3)]
-    for rank, process in enumerate(ranks):
-        answer = process.receive()
-        np.testing.assert_array_equal(answer["rows"], table)
-        assert answer["live"] == {"allocations": 0, "ipc": 0, "registered": 0}
-        left = [80, 100] if source == "on-disk" else [180, 0]
-        assert [place["rows"] for place in answer["placed"].values()] == [40, 180, *left]
-        places = [f"GPU of peer {peer}" if reach == "on" or peer == rank else "host memory" for peer in range(3)]
-        assert answer["placed"]["peer"]["where"] == ", ".join(places)
-    assert [process.end() for process in ranks] == [0, 0, 0]
-
-
-def test_a_process_alone_has_its_own_gpu_only(gpu, monkeypatch):
-    """Rows of the peer tier lie in the memory of this GPU, however many the process sees."""
-    monkeypatch.setattr(cuda._cuda, "count_devices", lambda: 3)
-    tensor = torch.arange(400.0).view(100, 4)
-    with tiering.tiered(tensor, peer="10%", device="cuda") as tiered:
-        assert tiered.placement()["peer"] == {"rows": 10, "bytes": 160, "where": "GPU of peer 0"}
-        assert rows_of(tiered, [3, 99]).equal(tensor[[3, 99]])
-
-
-@pytest.mark.slow
-def test_peers_that_give_different_orders_are_refused(gpu, tmp_path):
-    np.save(tmp_path / "table.npy", np.zeros((100, 4)))
-    environment = {"TIERING_SIMULATED_DEVICES": "2"}
-    arguments = (str(tmp_path / "table.npy"), str(tmp_path))
-    ranks = [start(gather_tensor, *arguments, rank, 2, [1, 2], environment=environment) for rank in range(2)]
-    for process in ranks:
-        assert "expected the same tensor, sizes and order from all peers, found different" in process.receive()
-        process.end()

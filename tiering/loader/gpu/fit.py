@@ -210,7 +210,7 @@ def try_rows(
     sent, sms = [device.upload(some) for some in ids], auto_sms(device, reads_host=True)
     for fraction in CACHES:
         end = int(fraction * rows)
-        cached = tiered(table, gpu=end * row_bytes, device=device.torch_device, peers="off", max_sms=sms)
+        cached = tiered(table, gpu=end * row_bytes, device=device.torch_device, max_sms=sms)
         with closing(cached) as tensor:
 
             def run(tensor: Any = tensor) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tiering.formats.layout import Layout
 from tiering.loader.gpu.device import Device, check_process, parse_sms, pinned_address
 from tiering.loader.gpu.rows import STAGING_BYTES, GpuRows, StagedRows
-from tiering.loader.gpu.tiers import LayoutTiers
+from tiering.loader.gpu.tiers import load_tiers
 from tiering.loader.options import ReadOptions
 from tiering.loader.processes.peers import PeerGroup
 from tiering.loader.tables.ssd import PageChecks, describe, make_table, open_images, preload_ssd_rows
@@ -38,7 +38,7 @@ class GpuFeatures(GpuRows):
         if reading.verify:
             layout.verify_tiers(node_type)
         reader, sms = open_images(layout, entry, reading), parse_sms(max_sms)
-        super().__init__(str(layout.path), LayoutTiers(layout, entry, device, group), sms, reader)
+        super().__init__(str(layout.path), load_tiers(layout, entry, device, group), sms, reader)
         self._layout, self._reading = layout, reading
         self._sharing = group  # of host memory
         self._checks = PageChecks(layout) if reading.verify and reader is not None else None

@@ -15,10 +15,10 @@ from tiering import cuda, native
 from tiering.errors import InputError
 from tiering.formats.layout import TIERS
 from tiering.loader.gpu.device import Device, PinnedBuffer, auto_sms, check_process, pinned
-from tiering.loader.gpu.tiers import TierSource
+from tiering.loader.gpu.tiers import MemoryTiers
 from tiering.loader.process import warn_once
 from tiering.loader.tables.counters import Counters
-from tiering.loader.tables.gather import FeatureRows, as_ids
+from tiering.loader.tables.gather import FeatureRows, as_ids, check_out
 from tiering.loader.tables.ssd import warn_of_fallback
 
 if TYPE_CHECKING:
@@ -102,20 +102,20 @@ class SlotRows:
 
 
 class GpuRows(FeatureRows):
-    """Rows over four tiers, gathered by a GPU; `tiers` fills the memory of the first three.
+    """Rows over four tiers, gathered by a GPU; the first three lie in `memory`.
 
     One kernel serves rows in memory, on up to `max_sms` multiprocessors (0: all; ``None``: see `auto_sms`). Rows of the
     ssd tier come through the buffers of `_make_staging`.
     """
 
     def __init__(
-        self, where: str, tiers: TierSource, max_sms: int | None, reader: native.SsdReader | None = None
+        self, where: str, memory: MemoryTiers, max_sms: int | None, reader: native.SsdReader | None = None
     ) -> None:
-        device, entry, memory = tiers.device, tiers.entry, tiers.load()
+        device, entry = memory.device, memory.entry
         super().__init__(where, entry, reader)
-        self._what, self._process, self.device, self._memory = tiers.name, os.getpid(), device, memory
+        self._what, self._process, self.device, self._memory = memory.name, os.getpid(), device, memory
         self._staged: StagedRows | None = None
-        self._group = tiers.group if entry.rows("peer") else None
+        self._group = memory.group
         # Whether some rows come over the link to host memory.
         self.reads_host = bool(memory.cpu or entry.rows("ssd") or "host memory" in memory.peer_places)
         self.max_sms = auto_sms(device, self.reads_host) if max_sms is None else max_sms
@@ -173,9 +173,7 @@ class GpuRows(FeatureRows):
             except RuntimeError as error:  # torch's word for it
                 raise self._no_room(len(wanted)) from error
         else:
-            self._check_out(out, len(wanted))
-            if not self.device.has(out):
-                raise InputError(f"out: expected a tensor on {self.device.name}, found one on {out.device}")
+            check_out(out, (len(wanted), self.dim), dtype, self.device.torch_device)
         self.gather_into(wanted.data_ptr(), len(wanted), out.data_ptr(), self.device.current(), checked=checked)
         return out
 

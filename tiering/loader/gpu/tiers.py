@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,109 +21,86 @@ T = TypeVar("T")
 
 @dataclass
 class MemoryTiers:
-    """Addresses of the rows of each tier, `peers` by share, and what keeps them valid.
+    """The rows of a table in memory that a GPU reads: the address of each tier, `peers` by share.
 
-    `peer_places`: where each share lies, for people. `topic`: under which a group exchanged shares; empty without.
+    `peer_places`: where each share lies, for people. `owners` keep the addresses valid. The processes of `group`
+    exchange the shares of the peer tier under `topic`.
     """
 
+    name: str
+    entry: TypeLayout
+    device: Device
     gpu: int = 0
     peers: list[int] = field(default_factory=list)
     cpu: int = 0
     peer_places: list[str] = field(default_factory=list)
+    group: PeerGroup | None = None
     topic: str = ""
     owners: list[Any] = field(default_factory=list)
 
-
-class TierSource(ABC):
-    """A source of the rows of memory tiers: the files of a layout, or a tensor; `name` for messages.
-
-    Tiers are ``gpu``, ``cpu`` and ``peer``, which has a share of `peer_bytes` for each peer. The processes of `group`
-    exchange theirs under `topic`; a process alone is the first peer.
-    """
-
-    def __init__(
-        self, name: str, entry: TypeLayout, device: Device, group: PeerGroup | None, topic: str, peers: int
-    ) -> None:
-        self.name, self.entry, self.device, self.group, self.topic = name, entry, device, group, topic
-        self.peer_bytes = [rows * entry.row_bytes for rows in entry.file_rows("peer", peers)]
-
-    @abstractmethod
-    def copy_to_gpu(self, tier: str, peer: int, *, shared: bool = False) -> cuda.DeviceMemory:
-        """Copy rows to memory of the GPU; `shared`: memory that other processes can open."""
-
-    @abstractmethod
-    def pin_on_host(self, tier: str, peer: int) -> tuple[SharedBlock, int]:
-        """Return rows in pinned host memory, and the address at which the GPU reads them."""
-
-    def load(self) -> MemoryTiers:
-        """Fill memory tiers. Where memory does not suffice, nothing stays allocated."""
-        tiers = MemoryTiers(topic=self.topic)
-        if self.entry.rows("gpu"):
-            memory = self.copy_to_gpu("gpu", 0)
-            tiers.owners.append(memory)
-            tiers.gpu = memory.address
-        if self.entry.rows("peer"):
-            self._load_peers(tiers)
-        if self.entry.rows("cpu"):
-            block, tiers.cpu = self.pin_on_host("cpu", 0)
-            tiers.owners.append(block)
-        return tiers
-
-    def _load_peers(self, tiers: MemoryTiers) -> None:
-        group, rank = self.group, 0 if self.group is None else self.group.rank
-        own = self.copy_to_gpu("peer", rank, shared=group is not None) if self.peer_bytes[rank] else None
-        shares: list[cuda.DeviceMemory | cuda.PeerMemory | None] = [own, *[None] * (len(self.peer_bytes) - 1)]
-        if group is not None:
-            shares = share_memory(group, self.topic, own, self.device, f"{self.name}: rows")
-        for peer, (memory, nbytes) in enumerate(zip(shares, self.peer_bytes, strict=True)):
-            address, place = 0, "empty"
-            if memory is not None:
-                tiers.owners.append(memory)
-                address, place = memory.address, f"GPU of peer {peer}"
-            elif nbytes:
-                block, address = self.pin_on_host("peer", peer)
-                tiers.owners.append(block)
-                place = "host memory"
-            tiers.peers.append(address)
-            tiers.peer_places.append(place)
+    def pin(self, block: SharedBlock, what: str) -> int:
+        """Keep a block of host memory pinned; returns its address for the GPU."""
+        address = pinned_address(block, self.device.index, f"{self.name}: {what}")
+        self.owners.append(block)
+        return address
 
 
-class LayoutTiers(TierSource):
-    """The tier files of one table of a layout. Each byte is read once, past the page cache.
+def load_tiers(layout: Layout, entry: TypeLayout, device: Device, group: PeerGroup | None) -> MemoryTiers:
+    """Load the tier files of one table of a layout: each byte is read once, past the page cache.
 
     `group`: the processes that share the peer tier, one for each of its GPUs. ``None``: this process alone, which reads
-    the shares of the others from host memory.
+    the shares of the others from host memory. Where memory does not suffice, nothing stays allocated.
     """
+    tiers, node_type = MemoryTiers(f"{layout.path}: {entry.label}", entry, device), entry.node_type
+    if entry.rows("peer") and group is not None and group.size != layout.num_peers:
+        raise InputError(
+            f"{tiers.name}: the peer tier is made for {layout.num_peers} GPUs, and {group.size} processes share it; "
+            f"start {layout.num_peers}, or make the layout with --peer {group.size}xSIZE"
+        )
+    if entry.rows("gpu"):
+        path, nbytes = layout.tier_path(node_type, "gpu", 0), entry.rows("gpu") * entry.row_bytes
+        tiers.owners.append(memory := _copy_to_gpu(tiers, path, nbytes, "gpu"))
+        tiers.gpu = memory.address
+    if entry.rows("peer"):
+        _load_peers(tiers, layout, group)
+    if entry.rows("cpu"):
+        path, nbytes = layout.tier_path(node_type, "cpu", 0), entry.rows("cpu") * entry.row_bytes
+        tiers.cpu = tiers.pin(load_rows(path, nbytes, group), "cpu tier")
+    return tiers
 
-    def __init__(self, layout: Layout, entry: TypeLayout, device: Device, group: PeerGroup | None) -> None:
-        name, topic = f"{layout.path}: {entry.label}", ""
-        if group is not None and entry.rows("peer"):
-            if group.size != layout.num_peers:
-                raise InputError(
-                    f"{name}: the peer tier is made for {layout.num_peers} GPUs, and {group.size} processes share "
-                    f"it; start {layout.num_peers}, or make the layout with --peer {group.size}xSIZE"
-                )
-            topic = group.numbered(f"{layout.digest[-16:]}-{entry.node_type}")
-        super().__init__(name, entry, device, group, topic, layout.num_peers)
-        self._layout = layout
 
-    def copy_to_gpu(self, tier: str, peer: int, *, shared: bool = False) -> cuda.DeviceMemory:
-        """Read a tier's file into memory of the GPU."""
-        advice, gpu = "make the layout's gpu tier smaller, or end other programs on this GPU", self.device.index
-        path, nbytes = self._file(tier, peer)
-        with cuda.device_errors(f"{self.name}: {tier} tier", advice):
-            memory = cuda.allocate(gpu, nbytes, shared)
-            fill_memory(gpu, memory.address, path, nbytes)
-        return memory
+def _load_peers(tiers: MemoryTiers, layout: Layout, group: PeerGroup | None) -> None:
+    """Load this process's share, and find where the GPU reads the others."""
+    entry, rank = tiers.entry, 0 if group is None else group.rank
+    files = [
+        (layout.tier_path(entry.node_type, "peer", peer), rows * entry.row_bytes)
+        for peer, rows in enumerate(entry.file_rows("peer", layout.num_peers))
+    ]
+    shared = group is not None
+    if group is not None:
+        tiers.group, tiers.topic = group, group.numbered(f"{layout.digest[-16:]}-{entry.node_type}")
+    own = _copy_to_gpu(tiers, *files[rank], "peer", shared) if files[rank][1] else None
+    shares: list[cuda.DeviceMemory | cuda.PeerMemory | None] = [own, *[None] * (len(files) - 1)]
+    if group is not None:
+        shares = share_memory(group, tiers.topic, own, tiers.device, f"{tiers.name}: rows")
+    for peer, (memory, file) in enumerate(zip(shares, files, strict=True)):
+        address, place = 0, "empty"
+        if memory is not None:
+            tiers.owners.append(memory)
+            address, place = memory.address, f"GPU of peer {peer}"
+        elif file[1]:
+            address, place = tiers.pin(load_rows(*file, group), "peer tier"), "host memory"
+        tiers.peers.append(address)
+        tiers.peer_places.append(place)
 
-    def pin_on_host(self, tier: str, peer: int) -> tuple[SharedBlock, int]:
-        """Read a tier's file into pinned host memory, one copy for the processes of the group."""
-        block = load_rows(*self._file(tier, peer), self.group)
-        return block, pinned_address(block, self.device.index, f"{self.name}: {tier} tier")
 
-    def _file(self, tier: str, peer: int) -> tuple[Path, int]:
-        nbytes = self.peer_bytes[peer] if tier == "peer" else self.entry.rows(tier) * self.entry.row_bytes
-        return self._layout.tier_path(self.entry.node_type, tier, peer), nbytes
+def _copy_to_gpu(tiers: MemoryTiers, path: Path, nbytes: int, tier: str, shared: bool = False) -> cuda.DeviceMemory:
+    """Read a tier's file into memory of the GPU; `shared`: memory that other processes can open."""
+    advice = "make the layout's gpu tier smaller, or end other programs on this GPU"
+    with cuda.device_errors(f"{tiers.name}: {tier} tier", advice):
+        memory = cuda.allocate(tiers.device.index, nbytes, shared)
+        fill_memory(tiers.device.index, memory.address, path, nbytes)
+    return memory
 
 
 def fill_memory(device: int, address: int, path: Path, nbytes: int) -> None:

@@ -76,21 +76,6 @@ class FeatureRows:
         """Free memory and descriptors. Gathers that are under way end first; later ones raise."""
         self.closed, self.reader = True, None
 
-    def _check_out(self, out: Any, rows: int, hint: str = "") -> None:
-        """Raise `InputError` unless `out` is a tensor for `rows` rows."""
-        import torch
-
-        dtype: torch.dtype = getattr(torch, self.dtype)
-        if not isinstance(out, torch.Tensor):
-            raise InputError(f"out: expected a tensor, found {type(out).__name__}{hint}")
-        # Whether elements of a sparse tensor lie one after the other cannot even be asked.
-        dense = out.layout == torch.strided and out.is_contiguous()
-        if tuple(out.shape) != (rows, self.dim) or out.dtype != dtype or not dense:
-            raise InputError(
-                f"out: expected a contiguous {dtype} tensor of shape ({rows}, {self.dim}), "
-                f"found {out.dtype} {tuple(out.shape)}{'' if dense else ', not contiguous'}"
-            )
-
     def _place(self, tier: str) -> str:
         """Return where the rows of a tier are, which is not empty, for people."""
         return "host memory"
@@ -148,7 +133,7 @@ class HostRows(FeatureRows):
             raise self._closed_error()
         return self._table
 
-    def gather(self, ids: Any, out: torch.Tensor | None = None, device: str | None = None) -> torch.Tensor:
+    def gather(self, ids: Any, out: torch.Tensor | None = None) -> torch.Tensor:
         """Return the rows of `ids`, in request order, as a torch tensor.
 
         Parameters
@@ -157,8 +142,6 @@ class HostRows(FeatureRows):
             Ranks: torch or NumPy, int32 or int64, shape (n,), each in 0..rows-1; may repeat.
         out
             Contiguous CPU tensor of shape (n, dim) and this table's dtype to fill; by default a new one.
-        device
-            ``cpu`` (the default): for rows in the memory of a GPU open the table with ``device="cuda"``.
 
         Raises
         ------
@@ -177,17 +160,11 @@ class HostRows(FeatureRows):
         require_torch()
         import torch
 
-        if device is not None and torch.device(device).type != "cpu":
-            raise CapabilityError(
-                f"device={device!r}: this table's rows arrive in host memory; open it with features(device={device!r})"
-            )
+        dtype: torch.dtype = getattr(torch, self.dtype)
         if out is None:
-            rows = self.gather_numpy(ids)
-            return torch.from_numpy(rows.view(np.uint8)).view(getattr(torch, self.dtype))
+            return torch.from_numpy(self.gather_numpy(ids).view(np.uint8)).view(dtype)
         wanted = as_ids(ids)
-        self._check_out(out, len(wanted), "; gather_numpy fills NumPy arrays")
-        if out.device.type != "cpu":
-            raise CapabilityError(f"out: expected a tensor in host memory, found one on {out.device}")
+        check_out(out, (len(wanted), self.dim), dtype, torch.device("cpu"))
         self._fill(wanted, out.detach().view(torch.uint8).numpy())
         return out
 
@@ -306,6 +283,21 @@ def same_layout(path: str, digest: str) -> Layout:
             "open it anew"
         )
     return layout
+
+
+def check_out(out: Any, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
+    """Raise `InputError` unless `out` is a contiguous tensor of this shape and type on this device."""
+    import torch
+
+    if not isinstance(out, torch.Tensor):
+        raise InputError(f"out: expected a tensor, found {type(out).__name__}")
+    # Whether elements of a sparse tensor lie one after the other cannot even be asked.
+    dense = out.layout == torch.strided and out.is_contiguous()
+    if tuple(out.shape) != shape or out.dtype != dtype or not dense or out.device != device:
+        raise InputError(
+            f"out: expected a contiguous {dtype} tensor of shape {shape} on {device}, found {out.dtype} "
+            f"{tuple(out.shape)} on {out.device}{'' if dense else ', not contiguous'}"
+        )
 
 
 def as_ids(ids: Any) -> npt.NDArray[np.int64]:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import numpy.typing as npt
 
 from tiering import native
 from tiering.errors import BudgetError, InputError
 from tiering.loader.tables.gather import HostRows, as_ids
-from tiering.loader.tables.resident import anonymous
-from tiering.loader.tiered_tensor.source import SourceTensor, TensorPlacement, place_rows
+from tiering.loader.tiered_tensor.source import Ids, SourceTensor, TensorPlacement
 from tiering.memory import AUTO_SHARE, available_memory
 from tiering.units import format_bytes, parse_size
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
 WHAT = "tiered tensor"  # name in messages
@@ -24,13 +23,11 @@ WHAT = "tiered tensor"  # name in messages
 class HostTensorRows(HostRows):
     """Rows of a tensor by position: copies, if the tensor is mapped from a disk, and the tensor itself."""
 
-    def __init__(
-        self, source: SourceTensor, placement: TensorPlacement, copies: npt.NDArray[np.uint8], threads: int
-    ) -> None:
-        entry = placement.entry(source.row_bytes, on_disk=source.on_disk)
+    def __init__(self, placement: TensorPlacement, threads: int) -> None:
+        source, entry = placement.source, placement.entry()
+        copies = copy_to_memory(source, placement.rows["cpu"], threads, 8 * source.num_rows * placement.needs_table)
+        cpu, ssd = (copies, placement.rest) if source.on_disk else (placement.rest, None)
         ends = [end for _, end in entry.ranges.values()]
-        itself = source.data[placement.skipped * source.row_bytes :]
-        cpu, ssd = (copies, itself) if source.on_disk else (itself, None)
         super().__init__(WHAT, entry, native.TieredTable(source.row_bytes, ends, None, [], cpu, None, ssd=ssd), threads)
         self._what, self._file = WHAT, source.file
 
@@ -48,25 +45,6 @@ class HostTensorRows(HostRows):
         return f"{self._file} (mapped)" if tier == "ssd" and self._file is not None else "host memory"
 
 
-def open_on_host(
-    source: SourceTensor, cpu: str | int, scores: npt.NDArray[np.float64] | None, threads: int
-) -> tuple[TensorPlacement, HostTensorRows, torch.Tensor | None]:
-    """Copy the hottest rows of a tensor on disk to memory; returns placement, rows and table of positions."""
-    import torch
-
-    count = count_cpu_rows(cpu, source) if source.on_disk else 0
-    placement, rows = place_rows(source.num_rows, (0, 0, count), scores, threads)
-    nbytes = placement.copied * source.row_bytes
-    if nbytes:
-        table_bytes = source.num_rows * placement.table_dtype.itemsize if placement.needs_table else 0
-        require_memory(nbytes + table_bytes)
-    copies = anonymous(nbytes)  # forked children read the same pages, because nobody writes to them again
-    if nbytes:
-        source.copy_rows(rows["cpu"], copies.reshape(-1, source.row_bytes), threads)
-    table = torch.from_numpy(placement.table(rows)) if placement.needs_table else None
-    return placement, HostTensorRows(source, placement, copies, threads), table
-
-
 def count_rows(size: str | int, what: str, source: SourceTensor) -> int:
     """Return how many rows a size, or a percentage of the tensor, has room for."""
     parsed, row_bytes = parse_size(size, what), source.row_bytes
@@ -80,17 +58,20 @@ def count_rows(size: str | int, what: str, source: SourceTensor) -> int:
 
 def count_cpu_rows(size: str | int, source: SourceTensor) -> int:
     """Return how many rows of a tensor on disk to copy into memory; ``auto``: those that most free memory holds."""
+    if not source.on_disk:
+        return 0
     if not parse_size(size, "cpu").auto:
         return count_rows(size, "cpu", source)
     room = int(AUTO_SHARE * available_memory()) - 8 * source.num_rows  # for a table of positions
     return max(0, min(source.num_rows, room // source.row_bytes))
 
 
-def require_memory(nbytes: int) -> None:
-    """Raise `BudgetError` unless so much host memory is free."""
-    free = available_memory()
-    if nbytes > free:
+def copy_to_memory(source: SourceTensor, ids: Ids, threads: int, table_bytes: int = 0) -> npt.NDArray[np.uint8]:
+    """Return copies of rows; `BudgetError` unless these and a table of positions fit the memory that is free."""
+    needed, free = ids.size * source.row_bytes + table_bytes, available_memory()
+    if ids.size and needed > free:
         raise BudgetError(
-            f"cpu: copies of rows and the table of positions need {format_bytes(nbytes)}, and {format_bytes(free)} "
+            f"cpu: copies of rows and the table of positions need {format_bytes(needed)}, and {format_bytes(free)} "
             "of memory are free; give a smaller cpu, or 'auto'"
         )
+    return source.copy_rows(ids, threads)

@@ -1,6 +1,6 @@
 """The source of a tiered tensor, and the placement of its rows: which are copied to which faster memory.
 
-Copied rows have positions 0, 1, ... in the order of the tiers gpu, peer, cpu. The tensor itself follows, in its own
+Copied rows have positions 0, 1, ... in the order of the tiers gpu, cpu. The tensor itself follows, in its own
 order: a row that was not copied is read from where it lies.
 """
 
@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +20,12 @@ from tiering.artifacts.reader import find_mapping
 from tiering.errors import InputError
 from tiering.formats.layout import TIERS, SsdRows, TypeLayout
 from tiering.formats.scores import Scores
+from tiering.loader.tables.resident import anonymous
 
 if TYPE_CHECKING:
     import torch
 
 Ids = npt.NDArray[np.int64]
-CopiedRows: TypeAlias = dict[str, Ids]  # row numbers of the rows that are copied to the tiers gpu, peer, cpu
 _COPY_BYTES = 64 * 1024 * 1024
 _MEMORY_FILES = ("/memfd:", "/dev/", "/SYSV", "/anon_hugepage")
 
@@ -93,16 +93,18 @@ class SourceTensor:
             "since the tiered tensor was made; share the tensor first, and make the tiered tensor then"
         )
 
-    def table(self, first: int = 0) -> native.TieredTable:
-        """Return the rows from `first` on, in the ssd tier of a table of the core."""
-        ends = [0, 0, 0, self.num_rows - first]
-        return native.TieredTable(self.row_bytes, ends, None, [], None, None, ssd=self.data[first * self.row_bytes :])
+    def table(self, data: npt.NDArray[np.uint8]) -> native.TieredTable:
+        """Return `data`, bytes of rows, in the ssd tier of a table of the core."""
+        ends = [0, 0, 0, data.size // self.row_bytes]
+        return native.TieredTable(self.row_bytes, ends, None, [], None, None, ssd=data)
 
-    def copy_rows(self, ids: npt.NDArray[np.int64], out: npt.NDArray[np.uint8], threads: int) -> None:
-        """Copy rows into `out`, bytes of shape (ids, bytes of a row)."""
-        table, step = self.table(), max(1, _COPY_BYTES // self.row_bytes)
-        for start in range(0, ids.size, step):
-            table.gather(ids[start : start + step], out[start : start + step], threads)
+    def copy_rows(self, ids: Ids, threads: int) -> npt.NDArray[np.uint8]:
+        """Return the bytes of rows; forked children read the same pages, because nobody writes to them again."""
+        copies, table, step = anonymous(ids.size * self.row_bytes), self.table(self.data), _COPY_BYTES // self.row_bytes
+        out = copies.reshape(-1, self.row_bytes)
+        for start in range(0, ids.size, max(1, step)):
+            table.gather(ids[start : start + max(1, step)], out[start : start + max(1, step)], threads)
+        return copies
 
 
 def _check_tensor(tensor: torch.Tensor) -> None:
@@ -135,18 +137,20 @@ def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
 
 @dataclass(frozen=True)
 class TensorPlacement:
-    """Numbers of rows that are copied to each tier, and the positions of all rows."""
+    """Which rows of a tensor are copied to which tier, and the positions of all rows.
 
-    num_rows: int
-    gpu: int
-    peer: int
-    cpu: int
-    by_score: bool  # whether the rows were chosen by score; else they are the first ones, and positions are row numbers
+    `rows`: row numbers by tier, ``gpu`` and ``cpu``. `by_score`: they were chosen by score; else they are the first
+    ones, and positions are row numbers.
+    """
+
+    source: SourceTensor
+    rows: dict[str, Ids]
+    by_score: bool
 
     @property
     def copied(self) -> int:
         """Number of rows that are copied."""
-        return self.gpu + self.peer + self.cpu
+        return sum(ids.size for ids in self.rows.values())
 
     @property
     def needs_table(self) -> bool:
@@ -156,44 +160,41 @@ class TensorPlacement:
     @property
     def skipped(self) -> int:
         """First rows of the tensor that have no position there: their numbers lead to the copies."""
-        return 0 if self.needs_table and self.copied < self.num_rows else self.copied
+        return 0 if self.needs_table and self.copied < self.source.num_rows else self.copied
 
     @property
-    def table_dtype(self) -> np.dtype[Any]:
-        """Element type of the table of positions."""
-        return np.dtype(np.int32 if self.copied + self.num_rows < 2**31 else np.int64)
+    def rest(self) -> npt.NDArray[np.uint8]:
+        """Bytes of the tensor itself from row `skipped` on."""
+        return self.source.data[self.skipped * self.source.row_bytes :]
 
-    def table(self, rows: CopiedRows) -> npt.NDArray[Any]:
+    def table(self) -> npt.NDArray[Any]:
         """Return the position of each row, shape (rows,)."""
-        table = np.arange(self.copied, self.copied + self.num_rows, dtype=self.table_dtype)
-        table[np.concatenate([*rows.values()])] = np.arange(self.copied, dtype=table.dtype)
+        end = self.copied + self.source.num_rows
+        table = np.arange(self.copied, end, dtype=np.int32 if end < 2**31 else np.int64)
+        table[np.concatenate([*self.rows.values()])] = np.arange(self.copied, dtype=table.dtype)
         return table
 
-    def entry(self, row_bytes: int, *, on_disk: bool) -> TypeLayout:
+    def entry(self) -> TypeLayout:
         """Return positions by tier; the tensor itself is in the cpu tier, or in the ssd tier if it lies on a disk."""
-        count = self.copied + self.num_rows - self.skipped  # positions of the copies, and in the tensor itself
-        ends = [0, self.gpu, self.gpu + self.peer, self.copied if on_disk else count, count]
+        count = self.copied + self.source.num_rows - self.skipped  # positions of the copies, and in the tensor itself
+        gpu = self.rows["gpu"].size
+        ends = [0, gpu, gpu, self.copied if self.source.on_disk else count, count]
         ranges = dict(zip(TIERS, pairwise(ends), strict=True))
-        return TypeLayout("rows", count, row_bytes, "uint8", ranges, SsdRows(0, 0, 1, 0))
+        return TypeLayout("rows", count, self.source.row_bytes, "uint8", ranges, SsdRows(0, 0, 1, 0))
 
 
 def place_rows(
-    num_rows: int, counts: tuple[int, int, int], scores: npt.NDArray[np.float64] | None, threads: int
-) -> tuple[TensorPlacement, CopiedRows]:
-    """Place so many rows into the tiers gpu, peer, cpu, the hottest first: by falling score, ties by row number.
+    source: SourceTensor, gpu: int, cpu: int, scores: npt.NDArray[np.float64] | None, threads: int
+) -> TensorPlacement:
+    """Place so many rows into the tiers gpu and cpu, the hottest first: by falling score, ties by row number.
 
-    Rows of the peer tier stand in the order of their scores, which spreads reads evenly over GPUs; those of the other
-    tiers in the order of the tensor, so that they are copied from it in order.
+    Rows of a tier stand in the order of the tensor, so that they are copied from it in order.
     """
-    ends = [0]
-    for count in counts:
-        ends.append(min(num_rows, ends[-1] + count))
-    order = np.arange(ends[-1], dtype=np.int64)
-    if scores is not None and order.size:
-        order = native.sort_by_score(scores, threads)[: order.size].astype(np.int64)
-    gpu, peer, cpu = (order[begin:end] for begin, end in pairwise(ends))
-    rows = {"gpu": np.sort(gpu), "peer": np.ascontiguousarray(peer), "cpu": np.sort(cpu)}
-    return TensorPlacement(num_rows, gpu.size, peer.size, cpu.size, scores is not None), rows
+    gpu, end = min(source.num_rows, gpu), min(source.num_rows, gpu + cpu)
+    order = np.arange(end, dtype=np.int64)
+    if scores is not None and end:
+        order = native.sort_by_score(scores, threads)[:end].astype(np.int64)
+    return TensorPlacement(source, {"gpu": np.sort(order[:gpu]), "cpu": np.sort(order[gpu:])}, scores is not None)
 
 
 def parse_order(order: Any, num_rows: int) -> npt.NDArray[np.float64] | None:

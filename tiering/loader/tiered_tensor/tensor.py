@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from tiering import cuda
 from tiering.errors import CapabilityError, InputError
+from tiering.loader.gpu import device as gpu_device
 from tiering.loader.process import require_torch, warn_once
 from tiering.loader.tables.counters import Counters
-from tiering.loader.tiered_tensor.gpu import GpuTensorRows, open_on_gpu
-from tiering.loader.tiered_tensor.host import WHAT, HostTensorRows, count_rows, open_on_host
-from tiering.loader.tiered_tensor.source import SourceTensor, TensorPlacement, parse_order
+from tiering.loader.tables.gather import check_out
+from tiering.loader.tiered_tensor.gpu import GpuTensorRows, upload_table
+from tiering.loader.tiered_tensor.host import WHAT, HostTensorRows, count_cpu_rows, count_rows
+from tiering.loader.tiered_tensor.source import SourceTensor, TensorPlacement, parse_order, place_rows
 from tiering.units import parse_device, parse_threads
 
 if TYPE_CHECKING:
@@ -32,7 +34,6 @@ class TieredTensor:
 
     def __init__(
         self,
-        source: SourceTensor,
         placement: TensorPlacement,
         rows: HostTensorRows | GpuTensorRows,
         table: torch.Tensor | None,
@@ -40,12 +41,12 @@ class TieredTensor:
     ) -> None:
         import torch
 
-        self._source, self._placement = source, placement
+        self._placement, self._source = placement, placement.source
         self._rows: HostTensorRows | GpuTensorRows | None = rows
         self._table = table  # position of each row; none: its number
-        self.shape = torch.Size(source.shape)
+        self.shape = torch.Size(self._source.shape)
         """Shape of the tensor."""
-        self.dtype: torch.dtype = source.dtype
+        self.dtype: torch.dtype = self._source.dtype
         """Element type of the tensor."""
         self.device: torch.device = device
         """Device on which rows arrive."""
@@ -77,7 +78,7 @@ class TieredTensor:
         self._source.require_unmoved()
         wanted = rows.ids_on_device(ids)
         if out is not None:
-            self._check_out(out, len(wanted))
+            check_out(out, (len(wanted), *self.shape[1:]), self.dtype, self.device)
         positions = self._find_positions(wanted, checked or isinstance(rows, HostTensorRows))
         if out is not None:
             rows.take(positions, out.detach().view(-1).view(torch.uint8).view(len(out), self._source.row_bytes))
@@ -105,9 +106,9 @@ class TieredTensor:
 
     def placement(self) -> dict[str, dict[str, Any]]:
         """Return ``rows``, ``bytes`` and ``where`` they are by tier; ``ssd`` has the rows read from a mapped file."""
-        placed, places = self._placement, self._open().placement()
-        counts = {"gpu": placed.gpu, "peer": placed.peer, "cpu": placed.cpu, "ssd": 0}
-        counts["ssd" if self._source.on_disk else "cpu"] += placed.num_rows - placed.copied
+        copies, places = self._placement.rows, self._open().placement()
+        counts = {"gpu": copies["gpu"].size, "cpu": copies["cpu"].size, "ssd": 0}
+        counts["ssd" if self._source.on_disk else "cpu"] += len(self) - self._placement.copied
         nbytes = self._source.row_bytes
         return {t: {"rows": n, "bytes": n * nbytes, "where": places[t]["where"]} for t, n in counts.items()}
 
@@ -136,19 +137,6 @@ class TieredTensor:
             return self._table[ids].to(torch.int64)
         return torch.where(wrong, -1, self._table[ids.clamp(0, len(self) - 1)].to(torch.int64))
 
-    def _check_out(self, out: Any, count: int) -> None:
-        import torch
-
-        shape = (count, *self.shape[1:])
-        if not isinstance(out, torch.Tensor):
-            raise InputError(f"out: expected a tensor, found {type(out).__name__}")
-        dense = out.layout == torch.strided and out.is_contiguous()
-        if tuple(out.shape) != shape or out.dtype != self.dtype or not dense or out.device != self.device:
-            raise InputError(
-                f"out: expected a contiguous {self.dtype} tensor of shape {shape} on {self.device}, found {out.dtype} "
-                f"{tuple(out.shape)} on {out.device}{'' if dense else ', not contiguous'}"
-            )
-
     def __enter__(self) -> TieredTensor:
         return self
 
@@ -174,11 +162,9 @@ def tiered(
     tensor: Any,
     *,
     gpu: str | int = 0,
-    peer: str | int = 0,
     cpu: str | int = "auto",
     order: Any = None,
     device: Any = None,
-    peers: Any = "auto",
     max_sms: int | str = "auto",
     threads: int | str | None = "auto",
 ) -> TieredTensor:
@@ -191,8 +177,6 @@ def tiered(
         are read in place: it is not to be written to while the tiered tensor is open.
     gpu
         Memory of the GPU for the hottest rows: ``2GiB``, or a share of the tensor, ``25%``.
-    peer
-        Memory on the GPU of each of the peers, this process included, for the next rows, which are spread over all.
     cpu
         Host memory for copies of the next rows of a tensor that is mapped from a file on disk; ``auto``: most of what
         is free. Not used for a tensor that lies in memory already.
@@ -202,10 +186,6 @@ def tiered(
     device
         ``cpu``, ``cuda``, ``cuda:1``, a ``torch.device``: where rows arrive. ``None``: ``cuda`` where torch and this
         package can use a GPU, else ``cpu``.
-    peers
-        Processes of this machine that hold the peer tier together: ``auto``, ``off``, a process group or a
-        `tiering.loader.PeerGroup`, as of `TieredLayout.features`. All make the tiered tensor together, from the same
-        tensor with the same arguments. A process alone has its own GPU only.
     max_sms
         Multiprocessors that a gather may use; 0: all, ``auto``: a tenth.
     threads
@@ -219,8 +199,7 @@ def tiered(
     Raises
     ------
     InputError
-        If the tensor is not dense, contiguous and in host memory, scores or sizes do not fit it, or processes gave
-        different ones.
+        If the tensor is not dense, contiguous and in host memory, or scores or sizes do not fit it.
     BudgetError
         If memory of the GPU, or host memory to copy to or to lock, does not suffice; nothing stays taken.
     CapabilityError
@@ -238,14 +217,20 @@ def tiered(
     import torch
 
     source, workers = SourceTensor.of(tensor), parse_threads(threads)
-    scores = parse_order(order, source.num_rows)
-    own, share = count_rows(gpu, "gpu", source), count_rows(peer, "peer", source)
+    scores, gpu_rows = parse_order(order, source.num_rows), count_rows(gpu, "gpu", source)
     if device is None:
         device = "cuda" if torch.cuda.is_available() and not cuda.unavailable() else "cpu"
     index = parse_device(device)
     if index is None:
-        if own or share:
-            warn_once("tiered: gpu and peer are not used with device='cpu'")
-        return TieredTensor(source, *open_on_host(source, cpu, scores, workers), torch.device("cpu"))
-    placement, rows, table = open_on_gpu(source, (own, share, cpu), scores, index, peers, max_sms, workers)
-    return TieredTensor(source, placement, rows, table, rows.device.torch_device)
+        if gpu_rows:
+            warn_once("tiered: gpu is not used with device='cpu'")
+        placement = place_rows(source, 0, count_cpu_rows(cpu, source), scores, workers)
+        on_host = HostTensorRows(placement, workers)
+        table = torch.from_numpy(placement.table()) if placement.needs_table else None
+        return TieredTensor(placement, on_host, table, torch.device("cpu"))
+    where = gpu_device.open_device(index)
+    placement = place_rows(source, gpu_rows, count_cpu_rows(cpu, source), scores, workers)
+    on_gpu = GpuTensorRows(placement, where, max_sms, workers)
+    with cuda.device_errors(WHAT):
+        table = upload_table(placement, where) if placement.needs_table else None
+    return TieredTensor(placement, on_gpu, table, where.torch_device)
