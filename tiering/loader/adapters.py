@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,16 +34,6 @@ EDGE_IDS = "edge_ids"
 """Name of the edge data with the position of each edge in the source, which `import --edge-ids` keeps."""
 
 
-class Adapter(Protocol):
-    """A converter of batches to those of another library, in the background, where the batch lies and on its stream."""
-
-    def adapt(self, batch: Batch) -> Any:
-        """Return the other library's batch."""
-
-    def contents(self, value: Any) -> Iterable[Any]:
-        """Return the tensors, and objects that hold some, in an object of the other library; nothing for others."""
-
-
 @dataclass(frozen=True)
 class BatchSource:
     """The parts of a loader that an adapter of its batches needs; batches lie on `device`, ``None``: the host."""
@@ -56,29 +46,44 @@ class BatchSource:
 
 
 @dataclass(frozen=True)
-class AdaptedBatches(ABC):
-    """The contents of another library's batches; makes the adapter of a loader."""
+class AdaptedBatches:
+    """The contents of another library's batches, and the class of their adapter, with arguments of its own."""
 
+    make_adapter: Callable[[AdaptedBatches, BatchSource], Adapter]
     edge_names: tuple[str, ...] = ()  # edge data to take along
     transform: Callable[[Any], Any] | None = None  # called with each batch, in the background
 
-    @property
-    def edge_positions(self) -> bool:
-        """Whether batches need the positions of their edges."""
-        return bool(self.edge_names)
 
-    @property
-    def edge_features(self) -> bool:
-        """Whether edges' features are taken from the tiers."""
-        return EDGE_FEATURES in self.edge_names
+class Adapter(ABC):
+    """A converter of batches to those of another library, in the background, where the batch lies and on its stream.
+
+    `nodes` and `edges`: attributes by node type and by relation. `homogeneous`: there is one of each; then the
+    libraries' batches have no names of types.
+    """
+
+    def __init__(self, holds: AdaptedBatches, source: BatchSource, splits: bool) -> None:
+        graph, device, names = source.graph, source.device, holds.edge_names
+        self.nodes = {t: NodeAttributes(graph, t, device, splits) for t in graph.node_types}
+        # With random walks relations are metapaths, whose edges have no positions.
+        self.edges: dict[Relation, EdgeAttributes | None] = dict.fromkeys(source.sampler.edge_relations)
+        for r in graph.relations if names else []:
+            if r in self.edges:
+                self.edges[r] = EdgeAttributes(graph, r, device, names, source.edge_rows.get(r))
+        self.homogeneous = len(self.nodes) == len(self.edges) == 1
+        self._transform = holds.transform
+
+    def adapt(self, batch: Batch) -> Any:
+        """Return the other library's batch, after the user's transform."""
+        made = self.convert(batch)
+        return made if self._transform is None else self._transform(made)
 
     @abstractmethod
-    def adapter(self, source: BatchSource) -> Adapter:
-        """Return the adapter of a loader."""
+    def convert(self, batch: Batch) -> Any:
+        """Return the other library's batch."""
 
-    def finished(self, made: Any) -> Any:
-        """Return a batch after the user's transform."""
-        return made if self.transform is None else self.transform(made)
+    @abstractmethod
+    def contents(self, value: Any) -> Iterable[Any]:
+        """Return the tensors, and objects that hold some, in an object of the other library; nothing for others."""
 
 
 class Lookup:
@@ -186,23 +191,6 @@ class EdgeAttributes:
         if isinstance(self._features, GpuRows):
             return self._features.gather(positions, checked=False)  # the sampler's own positions are in range
         return self._features.gather(positions)
-
-
-class GraphAttributes:
-    """Attributes of the graph by node type and by relation, for adapters.
-
-    `homogeneous`: there is one of each; then the libraries' batches have no names of types.
-    """
-
-    def __init__(self, source: BatchSource, holds: AdaptedBatches, splits: bool) -> None:
-        graph, device = source.graph, source.device
-        self.nodes = {t: NodeAttributes(graph, t, device, splits) for t in graph.node_types}
-        # With random walks relations are metapaths, whose edges have no positions.
-        self.edges: dict[Relation, EdgeAttributes | None] = dict.fromkeys(source.sampler.edge_relations)
-        for r in graph.relations if holds.edge_names else []:
-            if r in self.edges:
-                self.edges[r] = EdgeAttributes(graph, r, device, holds.edge_names, source.edge_rows.get(r))
-        self.homogeneous = len(self.nodes) == len(self.edges) == 1
 
 
 def edge_names(graph: Graph, names: Collection[str] | None, ids: bool | None) -> list[str]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from tiering.errors import InputError
 from tiering.formats.layout import Layout
-from tiering.loader.adapters import choose_sampler, edge_names, require_library
+from tiering.loader.adapters import AdaptedBatches, choose_sampler, edge_names, require_library
 from tiering.loader.loader import Loader
 from tiering.loader.options import LinkOptions, LoaderOptions, OriginalIds, ReadOptions, group_keywords
 from tiering.loader.original_ids import find_ranks
@@ -82,14 +83,15 @@ class ForFrameworks:
             dicts, lists and tuples.
         """
         require_library("PyG")
-        from tiering.loader.pyg.batch import PygBatches
+        from tiering.loader.pyg.batch import PygAdapter
 
         graph, words = self.artifact.graph, {**options}
         if input_nodes is not None:
             words["node_type"], words["seeds"] = find_input_nodes(graph, input_nodes, options.get("node_type"))
         words |= {"split": split, **sampling_keywords(graph, num_neighbors, replace, weight_attr, words)}
         names = tuple(edge_names(graph, edge_attrs, return_edge_id))
-        return Loader(self._layout, LoaderOptions.of(features, words), PygBatches(names, transform, masks))
+        batches = AdaptedBatches(partial(PygAdapter, masks=masks), names, transform)
+        return Loader(self._layout, LoaderOptions.of(features, words), batches)
 
     def pyg_link_loader(
         self,
@@ -125,7 +127,7 @@ class ForFrameworks:
             As of `TieredLayout.link_loader`.
         """
         require_library("PyG")
-        from tiering.loader.pyg.batch import PygBatches
+        from tiering.loader.pyg.batch import PygAdapter
 
         graph, words, negatives = self.artifact.graph, {**options}, make_negatives(neg_sampling)
         relation, pairs = find_links(graph, edge_label_index)
@@ -133,7 +135,8 @@ class ForFrameworks:
         words |= sampling_keywords(graph, num_neighbors, replace, weight_attr, words)
         names = tuple(edge_names(graph, edge_attrs, return_edge_id))
         asked = LoaderOptions.of(features, words, LinkOptions(relation, pairs, negatives))
-        return Loader(self._layout, asked, PygBatches(names, transform, masks, label))
+        batches = AdaptedBatches(partial(PygAdapter, masks=masks, edge_label=label), names, transform)
+        return Loader(self._layout, asked, batches)
 
     def pyg_stores(
         self, ids: str = "original", *, masks: bool = True, **options: Any
@@ -236,7 +239,7 @@ class ForFrameworks:
             As of `pyg_loader`; edges' ids are ``dgl.EID``, edge data keeps its names, such as ``feat``.
         """
         require_library("DGL")
-        from tiering.loader.dgl.batch import DglBatches
+        from tiering.loader.dgl.batch import DglAdapter
 
         graph, words = self.artifact.graph, {**options}
         if isinstance(fanouts, (str, bytes)) or not isinstance(fanouts, Sequence) or not fanouts:
@@ -253,5 +256,6 @@ class ForFrameworks:
             words |= {"node_type": node_type, "seeds": find_ranks(graph, node_type, ids, "indices")}
         words |= {"split": split, "fanouts": list(reversed(fanouts))}
         names = tuple(edge_names(graph, edge_attrs, return_edge_id))
-        batches = DglBatches(names, transform, feature_name, label_name)
+        adapter = partial(DglAdapter, feature_name=feature_name, label_name=label_name)
+        batches = AdaptedBatches(adapter, names, transform)
         return Loader(self._layout, LoaderOptions.of(features, words), batches)

@@ -12,6 +12,7 @@ from tiering import cuda
 from tiering.artifacts.manifest import relation_key
 from tiering.description import Described, Fields, Part
 from tiering.errors import CapabilityError, InputError
+from tiering.formats.features import EDGE_FEATURES
 from tiering.formats.graph_checks import checked_labels
 from tiering.loader.adapters import AdaptedBatches, BatchSource
 from tiering.loader.batches.batch import EdgeRows
@@ -65,9 +66,8 @@ class Loader(Described):
         self.relations = list(self.node_sampler.edge_relations)
         """Relations of the edges in a batch: the graph's own; with random walks, one per metapath."""
         pipeline = options.pipeline
-        self._edge_positions = bool(
-            pipeline.edge_positions or pipeline.edge_features or (adapted is not None and adapted.edge_positions)
-        )
+        self._edge_names = () if adapted is None else adapted.edge_names  # edge data that the adapter takes
+        self._edge_positions = bool(pipeline.edge_positions or pipeline.edge_features or self._edge_names)
         if self._edge_positions:
             self.node_sampler.check_positions()
         self._plans = {0: self.targets.plan(0)}  # until its epoch begins
@@ -197,14 +197,14 @@ class Loader(Described):
 
     def _find_edge_features(self) -> EdgeRows:
         """Return the tables of edges' features, if batches or the adapter take them."""
-        artifact, adapted, asked = self.layout.artifact, self._adapted, self.options.pipeline.edge_features
+        artifact, asked = self.layout.artifact, self.options.pipeline.edge_features
         relations = artifact.edge_feature_relations
         if asked and not relations:
             raise InputError(
                 f"edge_features: no edges have features in the tiers of {artifact.path}; import a graph with "
                 "edge_feat.npy and lay it out with --edge-features auto, or leave edge_features out"
             )
-        if not asked and (adapted is None or not adapted.edge_features):
+        if not asked and EDGE_FEATURES not in self._edge_names:
             return {}
         where, reading = self.options.device, self.options.reading
         group = host_group(where.peers, self.rank)
@@ -235,7 +235,7 @@ class Loader(Described):
         device = None if where.index is None else gpu_device.open_device(where.index)
         rows, own = self.edge_features, self.edge_features if pipeline.edge_features else {}
         source = BatchSource(graph, self.node_sampler, self.targets, device, rows)
-        adapter = None if self._adapted is None else self._adapted.adapter(source)
+        adapter = None if self._adapted is None else self._adapted.make_adapter(self._adapted, source)
         common = self.features, labels, self.node_type, int(pipeline.workers), self.lookahead
         if device is None:
             return HostBatches(self.node_sampler, *common, pipeline.in_order, self._edge_positions, adapter, own)

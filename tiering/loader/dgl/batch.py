@@ -3,52 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import dgl
 import torch
 
-from tiering.loader.adapters import EDGE_IDS, AdaptedBatches, BatchSource, GraphAttributes
+from tiering.loader.adapters import EDGE_IDS, AdaptedBatches, Adapter, BatchSource
 from tiering.loader.batches.batch import Batch, Block
 
 Triple = tuple[Any, Any, list[Any]]  # input nodes, output nodes (tensors, or tensors by type), and one block per layer
 
 
-@dataclass(frozen=True)
-class DglBatches(AdaptedBatches):
-    """Contents of batches for DGL."""
+class DglAdapter(Adapter):
+    """A converter of batches to input nodes, output nodes and blocks; ids are those of the source.
 
-    feature_name: str = "feat"  # name of features in blocks[0].srcdata
-    label_name: str = "label"  # name of labels in blocks[-1].dstdata
+    `feature_name`: of features in ``blocks[0].srcdata``; `label_name`: of labels in ``blocks[-1].dstdata``.
+    """
 
-    def adapter(self, source: BatchSource) -> DglAdapter:
-        """Return the adapter of a loader."""
-        return DglAdapter(self, source)
+    def __init__(self, holds: AdaptedBatches, source: BatchSource, feature_name: str, label_name: str) -> None:
+        super().__init__(holds, source, splits=False)
+        self._feature_name, self._label_name = feature_name, label_name
 
-
-class DglAdapter:
-    """A converter of batches to input nodes, output nodes and blocks; ids are those of the source."""
-
-    def __init__(self, holds: DglBatches, source: BatchSource) -> None:
-        known = GraphAttributes(source, holds, splits=False)
-        self._nodes, self._edges, self._homogeneous = known.nodes, known.edges, known.homogeneous
-        self._holds = holds
-
-    def adapt(self, batch: Batch) -> Triple:
+    def convert(self, batch: Batch) -> Triple:
         """Return DGL's batch."""
-        ids = {t: known.original_ids(batch.nodes[t]) for t, known in self._nodes.items()}
+        ids = {t: known.original_ids(batch.nodes[t]) for t, known in self.nodes.items()}
         layers = batch.blocks()
         blocks = [self._block(layer, ids) for layer in layers]
         for t, rows in batch.features.items():
-            blocks[0].srcnodes[t].data[self._holds.feature_name] = rows
-        for t, known in self._nodes.items():
+            blocks[0].srcnodes[t].data[self._feature_name] = rows
+        for t, known in self.nodes.items():
             labels = known.labels(batch.nodes[t][: layers[-1].num_dst[t]])
             if labels is not None:
-                blocks[-1].dstnodes[t].data[self._holds.label_name] = labels
+                blocks[-1].dstnodes[t].data[self._label_name] = labels
         outputs = {t: ids[t][:count] for t, count in layers[-1].num_dst.items()}
-        triple: Triple = self._holds.finished((self._plain(ids), self._plain(outputs), blocks))
-        return triple
+        return self._plain(ids), self._plain(outputs), blocks
 
     def contents(self, value: Any) -> Iterable[Any]:
         """Return the edges of a graph, and the data of its nodes and edges; nothing for other objects."""
@@ -67,7 +55,7 @@ class DglAdapter:
             for t, count in counts.items():
                 nodes[t].data[dgl.NID] = ids[t][:count]
         for r, positions in layer.positions.items():
-            attributes = self._edges[r]
+            attributes = self.edges[r]
             for name, values in ({} if attributes is None else attributes(positions)).items():
                 block.edges[r].data[dgl.EID if name == EDGE_IDS else name] = values
         for r, weight in layer.edge_weight.items():  # the sampler's, which take the place of the graph's
@@ -76,4 +64,4 @@ class DglAdapter:
 
     def _plain(self, nodes: dict[str, torch.Tensor]) -> Any:
         """Return a tensor where there is one type, else tensors by type."""
-        return next(iter(nodes.values())) if self._homogeneous else nodes
+        return next(iter(nodes.values())) if self.homogeneous else nodes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import torch
 
 from tiering.artifacts.manifest import Relation
 from tiering.formats.features import EDGE_FEATURES
-from tiering.loader.adapters import EDGE_IDS, AdaptedBatches, BatchSource, GraphAttributes
+from tiering.loader.adapters import EDGE_IDS, AdaptedBatches, Adapter, BatchSource
 from tiering.loader.batches.batch import Batch
 from tiering.loader.batches.targets import LinkTargets
 from tiering.loader.batches.tensors import concatenate
@@ -23,46 +22,36 @@ _NAMES = {EDGE_IDS: "e_id", "weight": "edge_weight", "type": "edge_type", EDGE_F
 """PyG's names of edge data."""
 
 
-@dataclass(frozen=True)
-class PygBatches(AdaptedBatches):
-    """Contents of batches for PyG."""
-
-    masks: bool = True  # whether nodes have train_mask and the like
-    edge_label: torch.Tensor | None = None  # labels of links, in the order in which these were given
-
-    def adapter(self, source: BatchSource) -> PygAdapter:
-        """Return the adapter of a loader."""
-        return PygAdapter(self, source)
-
-
-class PygAdapter:
+class PygAdapter(Adapter):
     """A converter of batches to ``Data`` where there is one node type and one relation, else to ``HeteroData``.
 
-    Attributes are those of PyG's loaders; ``n_id`` are ids of the source. Features and edges are not copied.
+    Attributes are those of PyG's loaders; ``n_id`` are ids of the source. Features and edges are not copied. `masks`:
+    nodes have ``train_mask`` and the like; `edge_label`: labels of links, in the order in which these were given.
     """
 
-    def __init__(self, holds: PygBatches, source: BatchSource) -> None:
-        known, targets = GraphAttributes(source, holds, holds.masks), source.targets
-        self._nodes, self._edges, self._homogeneous = known.nodes, known.edges, known.homogeneous
-        self._holds, self._seed_type = holds, targets.node_type
-        self._relation = targets.links.relation if isinstance(targets, LinkTargets) else None
+    def __init__(
+        self, holds: AdaptedBatches, source: BatchSource, masks: bool, edge_label: torch.Tensor | None = None
+    ) -> None:
+        super().__init__(holds, source, masks)
+        self._edge_label, self._seed_type = edge_label, source.targets.node_type
+        self._relation = source.targets.links.relation if isinstance(source.targets, LinkTargets) else None
 
-    def adapt(self, batch: Batch) -> Data | HeteroData:
+    def convert(self, batch: Batch) -> Data | HeteroData:
         """Return PyG's batch."""
         from torch_geometric.data import Data, HeteroData
 
-        data: Any = Data() if self._homogeneous else HeteroData()
-        for node_type in self._nodes:
-            self._fill_nodes(data if self._homogeneous else data[node_type], node_type, batch)
-        for relation in self._edges:
-            self._fill_edges(data if self._homogeneous else data[relation], relation, batch)
+        data: Any = Data() if self.homogeneous else HeteroData()
+        for node_type in self.nodes:
+            self._fill_nodes(data if self.homogeneous else data[node_type], node_type, batch)
+        for relation in self.edges:
+            self._fill_edges(data if self.homogeneous else data[relation], relation, batch)
         if self._relation is None:
-            seeds = data if self._homogeneous else data[self._seed_type]
+            seeds = data if self.homogeneous else data[self._seed_type]
             seeds.input_id = batch.input_id
             seeds.batch_size = batch.num_nodes[0][self._seed_type]
         else:
             self._fill_links(data, self._relation, batch)
-        return self._holds.finished(data)
+        return data
 
     def contents(self, value: Any) -> Iterable[Any]:
         """Return the contents of a `Data`, a `HeteroData` or a matrix of torch-sparse's; nothing for other objects."""
@@ -74,7 +63,7 @@ class PygAdapter:
         return vars(value.storage).values() if isinstance(value, SparseTensor) else ()
 
     def _fill_nodes(self, store: Any, node_type: str, batch: Batch) -> None:
-        ranks, known = batch.nodes[node_type], self._nodes[node_type]
+        ranks, known = batch.nodes[node_type], self.nodes[node_type]
         if node_type in batch.features:
             store.x = batch.features[node_type]
         if (labels := known.labels(ranks)) is not None:
@@ -89,7 +78,7 @@ class PygAdapter:
         edges = [hop[relation] for hop in batch.hops]
         store.edge_index = concatenate(edges, 1)
         store.num_sampled_edges = [int(drawn.shape[1]) for drawn in edges]
-        attributes = self._edges[relation]
+        attributes = self.edges[relation]
         if attributes is not None:
             positions = concatenate([hop[relation] for hop in batch.positions])
             for name, values in attributes(positions).items():
@@ -100,14 +89,14 @@ class PygAdapter:
     def _fill_links(self, data: Any, relation: Relation, batch: Batch) -> None:
         links, parts = batch.links, (relation[0], relation, relation[2])
         assert links is not None and batch.input_id is not None
-        of_src, of_links, of_dst = [data] * 3 if self._homogeneous else [data[part] for part in parts]
+        of_src, of_links, of_dst = [data] * 3 if self.homogeneous else [data[part] for part in parts]
         of_links.input_id = batch.input_id
         if links.dst_negative is not None:
             of_src.src_index, of_dst.dst_pos_index = links.src, links.dst
             of_dst.dst_neg_index = links.dst_negative.squeeze(-1)
             return
         of_links.edge_label_index = torch.stack((links.src, links.dst))
-        known = self._holds.edge_label
+        known = self._edge_label
         if known is not None:
             known = known[batch.input_id.to(known.device)].to(batch.input_id.device)
         count = len(batch.input_id)
