@@ -236,10 +236,11 @@ class Loader(Described):
         rows, own = self.edge_features, self.edge_features if pipeline.edge_features else {}
         source = BatchSource(graph, self.node_sampler, self.targets, device, rows)
         adapter = None if self._adapted is None else self._adapted.make_adapter(self._adapted, source)
-        common = self.features, labels, self.node_type, int(pipeline.workers), self.lookahead
+        sampler, workers = self._gpu_sampler or self.node_sampler, int(pipeline.workers)
+        common = sampler, self.features, labels, self.node_type, workers, self.lookahead, self._edge_positions
         if device is None:
-            return HostBatches(self.node_sampler, *common, pipeline.in_order, self._edge_positions, adapter, own)
-        return GpuBatches(device, self._gpu_sampler or self.node_sampler, *common, self._edge_positions, adapter, own)
+            return HostBatches(*common, adapter, own, pipeline.in_order)
+        return GpuBatches(*common, adapter, own, device)
 
     def describe(self) -> list[Part]:
         """Return the loader's options and its statistics so far."""

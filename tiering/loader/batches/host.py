@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,44 +18,59 @@ from tiering.loader.batches.targets import Plan
 from tiering.loader.options import FeatureSource
 from tiering.loader.tables.gather import HostRows
 from tiering.loader.tables.output_pool import OutputPool
-from tiering.sampling import SampledBatch, Sampler
+from tiering.sampling import SampledBatch
 
 if TYPE_CHECKING:
     from tiering.loader.adapters import Adapter
 
 
-@dataclass(frozen=True)
-class HostBatches:
-    """A source of batches in host memory.
+@dataclass
+class BatchMaker:
+    """The common parts of what makes a loader's batches, on the host or on a GPU.
 
-    `labels`: of the seeds' type by rank. `workers`: threads that sample. `lookahead` reads rows of the ssd tier ahead;
-    ``None``: each batch reads its own. `in_order`: one batch is extracted after the other; else, without lookahead, as
-    many at a time as are sampled. `edge_rows`: sources of `Batch.edge_features`.
+    `labels`: of the seeds' type by rank. `workers`: threads that sample on the host. `lookahead` reads rows of the ssd
+    tier ahead; ``None``: each batch reads its own. `edge_rows`: sources of `Batch.edge_features`.
     """
 
-    sampler: Sampler
+    sampler: Any
     features: Mapping[str, FeatureSource]
     labels: npt.NDArray[np.int64] | None
     seed_type: str
     workers: int
-    lookahead: Lookahead | None = None
+    lookahead: Lookahead | None
+    edge_positions: bool
+    adapter: Adapter | None
+    edge_rows: EdgeRows
+
+    def sample(self, plan: Plan, epoch: int, batch: int) -> SampledBatch:
+        """Sample a batch of the plan on the host."""
+        sampled: SampledBatch = self.sampler.sample(
+            plan[batch], epoch=epoch, batch=batch, positions=self.edge_positions
+        )
+        return sampled
+
+
+@dataclass
+class HostBatches(BatchMaker):
+    """A source of batches in host memory.
+
+    `in_order`: one batch is extracted after the other; else, without lookahead, as many at a time as are sampled.
+    """
+
     in_order: bool = True
-    edge_positions: bool = False
-    adapter: Adapter | None = None
-    edge_rows: EdgeRows = field(default_factory=dict)
-    outputs: OutputPool = field(default_factory=OutputPool)
+
+    def __post_init__(self) -> None:
+        self._outputs = OutputPool()
 
     @contextmanager
     def stages(self, plan: Plan, epoch: int, order: Sequence[int]) -> Iterator[list[PipelineStage]]:
         """Begin an epoch: yield the background stages for places in `order`, numbers of the plan's batches."""
         import torch
 
-        def draw(batch: int) -> SampledBatch:
-            return self.sampler.sample(plan[batch], epoch=epoch, batch=batch, positions=self.edge_positions)
-
         def extract(numbered: tuple[int, SampledBatch]) -> Batch:
             return about_targets(plan, self._extract(*numbered, ahead), torch.from_numpy)
 
+        draw = partial(self.sample, plan, epoch)
         conversion = [] if self.adapter is None else [PipelineStage("conversion", self.adapter.adapt)]
         with sampling_stage(self.lookahead, epoch, order, len(plan), draw, self.workers) as (sampling, ahead):
             side_by_side = 1 if self.in_order or ahead is not None else self.workers
@@ -91,4 +107,4 @@ class HostBatches:
         dtype = getattr(torch, source.dtype)
         if not count:
             return torch.empty((0, source.dim), dtype=dtype)
-        return torch.from_numpy(self.outputs.take(count * source.row_bytes)).view(dtype).view(count, source.dim)
+        return torch.from_numpy(self._outputs.take(count * source.row_bytes)).view(dtype).view(count, source.dim)

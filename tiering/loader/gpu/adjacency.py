@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakValueDictionary
@@ -29,63 +28,26 @@ PlacedLists: TypeAlias = "Layout | CachedLists"  # a graph, and which of its lis
 _NO_PART: cuda.Part = (0, 0, 0, 0)
 
 
-@dataclass
 class GpuAdjacency:
-    """Addresses of all relations' lists, in the graph's order, and what keeps them valid.
+    """Addresses of all relations' lists, in the graph's order, and what keeps them valid; see `load_adjacency`.
 
     `keys` of the random numbers by node type; `columns` of each relation in the memory of the GPU.
     """
 
-    relations: list[cuda.Adjacency] = field(default_factory=list)
-    keys: list[cuda.Keys] = field(default_factory=list)
-    columns: dict[Relation, int] = field(default_factory=dict)
-    owners: list[Any] = field(default_factory=list)
-
-
-_adjacencies: WeakValueDictionary[tuple[Any, ...], GpuAdjacency] = WeakValueDictionary()
-_lock = threading.Lock()
-
-
-def load_adjacency(
-    layout: PlacedLists, device: Device, weighted: bool = False, group: PeerGroup | None = None
-) -> GpuAdjacency:
-    """Load a layout's graph to where a GPU reads it; loaders of one process share it.
-
-    With `weighted`, sums of weights, 8 bytes per edge, lie with the lists. Processes of `group` share one copy in host
-    memory.
-
-    Pinned host memory: 8 bytes per node and 4 or 8 per edge of each relation, and the original ids. Memory of the GPU:
-    what the layout's plan gives to lists (`tiering layout --adjacency-cache`), original ids and sums of weights among
-    it.
-    """
-    key = (layout.digest, device.index, weighted, group)
-    with _lock:
-        made = _adjacencies.get(key)
-        if made is None:
-            _adjacencies[key] = made = _Builder(layout, device, group).build(weighted)
-        return made
-
-
-class _Builder:
-    """A loader of the relations of one layout."""
-
-    def __init__(self, layout: PlacedLists, device: Device, group: PeerGroup | None) -> None:
+    def __init__(self, layout: PlacedLists, device: Device, weighted: bool, group: PeerGroup | None) -> None:
         self._layout, self._graph, self._device, self._group = layout, layout.graph, device, group
-        self._made = GpuAdjacency()
-
-    def build(self, weighted: bool) -> GpuAdjacency:
-        """Load all relations, and the keys of all node types."""
-        layout, made, relations = self._layout, self._made, self._graph.relations
-        made.columns = {relation: layout.adjacency_prefix(relation).columns for relation in relations}
-        made.relations = [self._relation(relation, weighted) for relation in relations]
+        self._owners: list[Any] = []
+        relations = self._graph.relations
+        self.columns: dict[Relation, int] = {r: layout.adjacency_prefix(r).columns for r in relations}
+        self.relations = [self._relation(relation, weighted) for relation in relations]
+        self.keys: list[cuda.Keys] = []
         for node_type in self._graph.node_types:
-            local = max((made.columns[relation] for relation in relations if relation[2] == node_type), default=0)
-            made.keys.append(self._keys(node_type, local))
-        return made
+            local = max((self.columns[relation] for relation in relations if relation[2] == node_type), default=0)
+            self.keys.append(self._keys(node_type, local))
 
     def _pinned(self, block: SharedBlock, what: str) -> tuple[npt.NDArray[np.uint8], int]:
         """Keep a block, and return its bytes and its address for the GPU."""
-        self._made.owners.append(block)
+        self._owners.append(block)
         return block.array, pinned_address(block, self._device.index, what)
 
     def _relation(self, relation: Relation, weighted: bool) -> cuda.Adjacency:
@@ -122,7 +84,7 @@ class _Builder:
             memory, stream = cuda.allocate(self._device.index, nbytes), cuda.Stream(self._device.index)
             cuda.copy(self._device.index, memory.address, address, nbytes, stream.handle)
             stream.synchronize()
-        self._made.owners.append(memory)
+        self._owners.append(memory)
         return memory.address
 
     def _keys(self, node_type: str, local: int) -> cuda.Keys:
@@ -133,3 +95,27 @@ class _Builder:
         path = Path(order.manifest.place(f"nodes/{node_type}/new_to_old"))
         _, address = self._pinned(load_rows(path, keys.nbytes, self._group), what)
         return self._copy(address, local * keys.itemsize, what), local, address, keys.dtype == np.int64
+
+
+_adjacencies: WeakValueDictionary[tuple[Any, ...], GpuAdjacency] = WeakValueDictionary()
+_lock = threading.Lock()
+
+
+def load_adjacency(
+    layout: PlacedLists, device: Device, weighted: bool = False, group: PeerGroup | None = None
+) -> GpuAdjacency:
+    """Load a layout's graph to where a GPU reads it; loaders of one process share it.
+
+    With `weighted`, sums of weights, 8 bytes per edge, lie with the lists. Processes of `group` share one copy in host
+    memory.
+
+    Pinned host memory: 8 bytes per node and 4 or 8 per edge of each relation, and the original ids. Memory of the GPU:
+    what the layout's plan gives to lists (`tiering layout --adjacency-cache`), original ids and sums of weights among
+    it.
+    """
+    key = (layout.digest, device.index, weighted, group)
+    with _lock:
+        made = _adjacencies.get(key)
+        if made is None:
+            _adjacencies[key] = made = GpuAdjacency(layout, device, weighted, group)
+        return made

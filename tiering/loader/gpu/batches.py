@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,8 +16,9 @@ import numpy.typing as npt
 from tiering import cuda
 from tiering.artifacts.manifest import Relation
 from tiering.errors import DeviceError, InputError, RefusedError
-from tiering.loader.batches.batch import Batch, EdgeRows, about_targets, rows_of_edges, sampled_batch
-from tiering.loader.batches.lookahead import Lookahead, RowsAhead, sampling_stage
+from tiering.loader.batches.batch import Batch, about_targets, rows_of_edges, sampled_batch
+from tiering.loader.batches.host import BatchMaker
+from tiering.loader.batches.lookahead import RowsAhead, sampling_stage
 from tiering.loader.batches.pipeline import PipelineStage
 from tiering.loader.batches.targets import Plan
 from tiering.loader.batches.tensors import tensors_in
@@ -33,7 +34,6 @@ from tiering.sampling import SampledBatch, Sampler
 if TYPE_CHECKING:
     import torch
 
-    from tiering.loader.adapters import Adapter
 
 Ids = npt.NDArray[np.int64]
 
@@ -242,24 +242,14 @@ class GpuSlots:
 
 
 @dataclass
-class GpuBatches:
-    """The source of batches that arrive on a GPU, as `tiering.loader.batches.host.HostBatches` is for the host.
+class GpuBatches(BatchMaker):
+    """The source of batches that arrive on a GPU.
 
-    Where the host samples, with `workers` threads, the sample is copied; so are rows of tables that are not on this
-    GPU. `labels`: of the seeds' type, by rank. `lookahead` reads rows of the ssd tier ahead: batches are then sampled
-    ahead, and gathering needs of the host only the buffer slots of the rows. ``None``: each batch reads by itself.
+    Where the host samples, the sample is copied; so are rows of tables that are not on this GPU. With `lookahead`
+    batches are sampled ahead, and gathering needs of the host only the buffer slots of the rows.
     """
 
     device: Device
-    sampler: GpuSampler | Sampler
-    features: Mapping[str, FeatureSource]
-    labels: Ids | None
-    seed_type: str
-    workers: int
-    lookahead: Lookahead | None = None
-    edge_positions: bool = False
-    adapter: Adapter | None = None
-    edge_rows: EdgeRows = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._stream, self._process = self.device.stream(urgent=True), os.getpid()
@@ -272,10 +262,9 @@ class GpuBatches:
 
         def draw(index: int) -> GpuSample | SampledBatch:
             self.device.begin_thread()
-            sampler = self.sampler
-            if isinstance(sampler, Sampler):
-                return sampler.sample(plan[index], epoch=epoch, batch=index, positions=self.edge_positions)
-            seeds = plan[index]
+            sampler, seeds = self.sampler, plan[index]
+            if not isinstance(sampler, GpuSampler):
+                return self.sample(plan, epoch, index)
             batch, ready = sampler.sample(seeds, epoch=epoch, batch=index)
             batch = replace(batch, seed_type=self.seed_type)
             return GpuSample(batch, ready, seeds[self.seed_type], sampler.fetch_ids(batch, types) if types else {})
@@ -313,7 +302,7 @@ class GpuBatches:
         self.device.begin_thread()
         with self.device.on(stream):
             if isinstance(sampled, SampledBatch):
-                batch = sampled_batch(sampled, self.seed_type, cast("Sampler", self.sampler).frontier, self.device.send)
+                batch = sampled_batch(sampled, self.seed_type, self.sampler.frontier, self.device.send)
                 seeds = sampled.seeds[self.seed_type]
             else:
                 batch, seeds = sampled.batch, sampled.seeds
