@@ -25,26 +25,6 @@ def test_rows_read_ahead_in_memory_or_batch_by_batch(kit, build, options):
     assert len(found) == len(expected) and all(same(a, b) for a, b in zip(found, expected, strict=True))
 
 
-def test_links_read_ahead(kit, build):
-    layout = build(kit.small_graph(images=2))
-    options = {"num_neighbors": [3, 2], "batch_size": 200, "neg_sampling": "binary"}
-    expected = list(layout.pyg_link_loader(**options, memory="tiers"))
-    found = list(layout.pyg_link_loader(**options, window=2))
-    assert len(found) == 15 and all(same(a, b) for a, b in zip(found, expected, strict=True))
-
-
-def test_ranks_have_shares_of_the_links(kit, build):
-    layout = build(kit.small_graph())
-    whole = [batch.input_id for batch in layout.pyg_link_loader([2], batch_size=100)]
-    shares = [
-        [batch.input_id for batch in layout.pyg_link_loader([2], batch_size=100, rank=rank, world_size=3)]
-        for rank in range(3)
-    ]
-    assert all(len(share) == 10 for share in shares)
-    for number, expected in enumerate(whole):
-        assert torch.equal(shares[number % 3][number // 3], expected)
-
-
 def test_a_transform_that_fails_is_told_in_the_loop(kit, build):
     def refuse(data):
         raise InputError(f"no {data.num_nodes} nodes")
@@ -54,13 +34,6 @@ def test_a_transform_that_fails_is_told_in_the_loop(kit, build):
         next(iter(loader))
     assert isinstance(told.value.__cause__, InputError)
     assert not [t for t in threading.enumerate() if t.name.startswith("tiering")]
-
-
-def test_stats_are_those_of_the_loader(kit, build):
-    loader = build(kit.small_graph()).pyg_loader(**OPTIONS, memory="tiers")
-    nodes = sum(batch.num_nodes for batch in loader)
-    stats = loader.stats()
-    assert sum(stats.rows.values()) == nodes and stats.batches == len(loader)
 
 
 @pytest.mark.parametrize("method", ["pyg_loader", "dgl_loader"])

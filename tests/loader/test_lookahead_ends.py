@@ -49,15 +49,6 @@ def test_a_break(loader, layout, options):
     assert same(rows(loader.epoch(1)), truth(layout, options, 1))
 
 
-def test_an_epoch_that_nobody_has_any_more(loader, layout, options):
-    with nothing_left(loader):
-        for _ in range(3):
-            epoch = loader.epoch(1)
-            next(epoch)
-            del epoch
-    assert same(rows(loader.epoch(1)), truth(layout, options, 1))
-
-
 def test_a_break_while_sampling_is_far_ahead_of_extraction(layout, options, monkeypatch):
     """Samples wait for batches to be read that wait for slots, which nobody will give back."""
     loader = tight_loader(layout, 0, **{**options, "prefetch": 12})
@@ -79,7 +70,7 @@ def test_a_break_while_sampling_is_far_ahead_of_extraction(layout, options, monk
     assert same(rows(loader.epoch(0)), truth(layout, options, 0))
 
 
-def test_an_epoch_within_an_epoch(loader, layout, options):
+def test_an_epoch_within_an_epoch(loader, layout, options, caplog):
     """Of the same loader: the inner one reads its batches by itself. Of another one: both look ahead."""
     val = tight_loader(layout, 30, split="val", engine=loader.options.reading.engine, **options)
     inner, val_inner, outer = [], [], []
@@ -90,18 +81,10 @@ def test_an_epoch_within_an_epoch(loader, layout, options):
             if batch.index in (2, 7):
                 inner.append(rows(loader.epoch(5)))
                 val_inner.append(rows(val.epoch(1)))
+    assert "another epoch uses the buffer" in caplog.text
     assert same(outer, truth(layout, options, 0))
     assert all(same(found, truth(layout, options, 5)) for found in inner)
     assert all(same(found, truth(layout, options, 1, split="val")) for found in val_inner)
-
-
-def test_two_epochs_side_by_side(one_loader, layout, options, caplog):
-    pairs = [
-        (a.x.numpy().copy(), b.x.numpy().copy()) for a, b in zip(one_loader.epoch(0), one_loader.epoch(1), strict=True)
-    ]
-    assert same([a for a, _ in pairs], truth(layout, options, 0))
-    assert same([b for _, b in pairs], truth(layout, options, 1))
-    assert "another epoch uses the buffer" in caplog.text
 
 
 def test_epochs_in_threads(one_loader, layout, options):

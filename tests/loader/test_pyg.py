@@ -14,9 +14,7 @@ from tiering.sampling import Negatives
 pytest.importorskip("torch_geometric")
 from pyg_batches import assert_of_source, parts
 from torch_geometric.data import Data, HeteroData
-from torch_geometric.nn import SAGEConv
 from torch_geometric.sampler import NegativeSampling, NumNeighbors
-from torch_geometric.utils import trim_to_layer
 
 OPTIONS = {"num_neighbors": [4, 3], "batch_size": 32, "seed": 7}
 NATIVE = {"fanouts": [4, 3], "batch_size": 32, "seed": 7, "frontier": "new"}
@@ -45,20 +43,6 @@ def test_batches_are_the_native_ones(kit, build, make):
         for r, store in parts(batch)[1].items():
             assert store.num_sampled_edges == [hop[r].shape[1] for hop in native.hops]
             assert torch.equal(store.edge_index, torch.cat([hop[r] for hop in native.hops], 1))
-
-
-def test_a_model_that_trims_layers(kit, build):
-    batch = next(iter(build(kit.small_graph()).pyg_loader(**OPTIONS)))
-    torch.manual_seed(0)
-    convs = [SAGEConv(8, 8), SAGEConv(8, 3)]
-    whole = batch.x
-    for conv in convs:
-        whole = conv(whole, batch.edge_index)
-    x, edge_index = batch.x, batch.edge_index
-    for layer, conv in enumerate(convs):
-        x, edge_index, _ = trim_to_layer(layer, batch.num_sampled_nodes, batch.num_sampled_edges, x, edge_index)
-        x = conv(x, edge_index)
-    torch.testing.assert_close(x[: batch.batch_size], whole[: batch.batch_size])
 
 
 def test_input_nodes_in_every_form(kit, build):

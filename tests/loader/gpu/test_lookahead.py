@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from epochs import known_disk
 from gpu_batches import bits
 from tight_memory import spare, tight_loader, wide_graph, wide_hetero_graph
@@ -125,24 +124,6 @@ def test_the_smallest_buffer_and_kernels_that_are_late(layout, options, late, pr
     for epoch in range(2):
         assert contents(loader.epoch(epoch)) == truth(layout, options, epoch)
     assert late.waits > 0
-
-
-def test_slots_are_kept_while_slow_kernels_read_them(layout, options, monkeypatch):
-    """Other work lies before each gather on its stream: the host is batches ahead, and reads on."""
-    loader = tight_loader(layout, 0, device="cuda", window=1, prefetch=4, **options)
-    expected, stream = [truth(layout, options, e) for e in (0, 1)], loader._batches._stream.cuda_stream
-    table, device = layout.features(device="cuda", depth=4), loader._batches.device
-    ids, out = device.upload(np.zeros(2000, np.int64)), device.empty((2000, 1024), torch.float32)
-    plain = GpuSlots.parts
-
-    def parts(self: Any, batch: int, nodes: Any, on: Any) -> Any:
-        for rows in plain(self, batch, nodes, on):
-            table._table.gather(ids.data_ptr(), len(ids), out.data_ptr(), stream)
-            yield rows
-
-    with monkeypatch.context() as patch:
-        patch.setattr(GpuSlots, "parts", parts)
-        assert [contents(loader.epoch(e)) for e in (0, 1)] == expected
 
 
 def test_batches_come_while_no_kernel_has_ended_where_rows_are_there(layout, options, late, monkeypatch):
