@@ -148,7 +148,7 @@ def measure_disk(folder: Path, size: int, seconds: float) -> dict[str, Any]:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         return {
             "reads_per_second": reads, "free": free, "size": size,
-            "bytes_per_second": large_reads([path], size, reader.direct),
+            "bytes_per_second": large_reads([path], size, seconds),
             "engine": reader.engine, "direct": reader.direct, "why": reader.note,
         }  # fmt: skip
 

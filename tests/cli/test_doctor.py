@@ -10,8 +10,6 @@ import pytest
 import simulated_gpu
 
 from tiering import doctor
-from tiering.errors import StorageError
-from tiering.readahead.disk_speed import large_reads
 
 
 @pytest.fixture
@@ -87,12 +85,6 @@ def test_a_disk_that_fails_is_one_line(tiering_cli, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "posix_fallocate", refuse)
     tiering_cli("doctor", "--ssd", tmp_path).refused(str(tmp_path), "Input/output error")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_read_that_ends_early_is_refused(tmp_path):
-    (tmp_path / "file").write_bytes(b"short")
-    with pytest.raises(StorageError, match="ended early"):
-        large_reads([str(tmp_path / "file")], 1 << 20, False)
 
 
 def test_what_is_missing_is_said(examined, monkeypatch):

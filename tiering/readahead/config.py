@@ -1,7 +1,6 @@
 """The window, horizon and read gap with which reading the ssd tier is cheapest, by simulation.
 
-The simulation is the plan itself (`native.simulate_rounds`, see ``ext/include/tiering/lookahead/plan.hpp``) on batches
-that were sampled, priced by a `DiskSpeed`.
+The simulation is the plan itself (``lookahead/plan.hpp``) on sampled batches, priced by a `DiskSpeed`.
 """
 
 from __future__ import annotations
@@ -95,10 +94,7 @@ class SsdTables:
 
 @dataclass(frozen=True)
 class ReadaheadConfig:
-    """The reading of an epoch. Batches that need many slots come in parts (`native.cut_batch`), on average `parts`.
-
-    `seconds`, `reads` and `read_bytes` are estimates per batch.
-    """
+    """The reading of an epoch; `seconds`, `reads` and `read_bytes` are estimates per batch of `parts` parts."""
 
     window: int  # parts whose missing rows are read together, at most; the buffer bounds them too
     horizon: int  # parts known behind a window before it is planned
@@ -130,19 +126,13 @@ def divide_slots(tables: SsdTables, nbytes: int, sizes: Mapping[int, int]) -> li
 
 
 def max_known(nbytes: int, batches: Sequence[Rows], scale: int = 1) -> int:
-    """Return how many batches, at least 2, may be known ahead: their row and slot numbers fit a share of a memory.
-
-    `scale`: of `choose_config`.
-    """
+    """Return how many batches, at least 2, may be known ahead: their numbers fit a share of a memory."""
     mean = max(1.0, scale * float(np.mean([len(batch) for batch in batches])))
     return max(2, int(2 * KNOWN_SHARE * nbytes / (4 * mean)))
 
 
 def hottest_rows(tables: SsdTables, pools: Sequence[tuple[int, int]], scale: int = 1) -> Rows:
-    """Return about the rows that a buffer with `pools` holds in the end: the lowest ranks, an equal share of each type.
-
-    `scale`: `pools` have one of so many slots, and rows are `SsdTables.thinned`.
-    """
+    """Return about the rows that a buffer with `pools` holds in the end: the lowest ranks, as many of each type."""
     totals = {row_bytes: sum(count for count, size, *_ in tables.rows if size == row_bytes) for row_bytes, _ in pools}
     share = {row_bytes: min(1.0, scale * slots / max(1, totals[row_bytes])) for row_bytes, slots in pools}
     firsts = np.cumsum([0, *(count for count, *_ in tables.rows)])

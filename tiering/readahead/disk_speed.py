@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import math
 import os
 import tempfile
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ import numpy as np
 from tiering import native
 from tiering.artifacts.direct_io import ALIGNMENT, aligned_bytes
 from tiering.artifacts.storage import storage_errors
-from tiering.errors import FormatError, InputError, StorageError
+from tiering.errors import FormatError, InputError
 from tiering.units import format_bytes
 
 MEASURED = "measured"  # instead of a file: measure the disks, or take their cached figures
@@ -33,10 +31,7 @@ _SECONDS = 0.3  # seconds of a loader's measurement of each figure
 
 @dataclass(frozen=True)
 class DiskSpeed:
-    """A model of one or more disks: requests and bytes take time at once; the larger is the bound.
-
-    Where both count, their times are added like the legs of a right triangle. A read of 4 KiB costs the measured time.
-    """
+    """A model of disks: a read's request and bytes take time at once, added like the legs of a right triangle."""
 
     reads_per_second: float  # random reads of 4 KiB, many in flight
     bytes_per_second: float  # of random reads of `MAX_READ`, many in flight
@@ -68,25 +63,22 @@ def read_speed(path: Path) -> DiskSpeed:
     with storage_errors(path):
         text = path.read_bytes()
     try:
-        speed = _speed_in(json.loads(text))
+        return _speed_in(json.loads(text))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
     except (ValueError, KeyError, TypeError) as error:
         raise FormatError(
             f"{path}: expected a JSON object with numbers reads_per_second and bytes_per_second ({error!r})"
         ) from None
-    if not _sensible(speed):
-        raise InputError(
-            f"{path}: reads_per_second and bytes_per_second: expected more than 0 and no infinity, found "
-            f"{speed.reads_per_second} and {speed.bytes_per_second}"
-        )
-    return speed
 
 
 def _speed_in(document: Any) -> DiskSpeed:
-    return DiskSpeed(float(document["reads_per_second"]), float(document["bytes_per_second"]))
-
-
-def _sensible(speed: DiskSpeed) -> bool:
-    return all(math.isfinite(figure) and figure > 0 for figure in asdict(speed).values())
+    speed = DiskSpeed(float(document["reads_per_second"]), float(document["bytes_per_second"]))
+    if not all(math.isfinite(figure) and figure > 0 for figure in vars(speed).values()):
+        raise InputError(
+            f"reads_per_second and bytes_per_second: expected more than 0 and no infinity, found {vars(speed)}"
+        )
+    return speed
 
 
 def speed_of(images: Sequence[Path], model: str | Path, folder: Path) -> DiskSpeed:
@@ -103,10 +95,9 @@ def speed_of(images: Sequence[Path], model: str | Path, folder: Path) -> DiskSpe
         devices.add(f"{os.major(number)}:{os.minor(number)}")
     cache, key = folder / CACHE, "+".join(sorted(devices))
     known: dict[str, Any] = {}
-    with contextlib.suppress(OSError, KeyError, ValueError, TypeError):  # what was not written here: measured anew
+    with contextlib.suppress(OSError, KeyError, ValueError, TypeError, InputError):  # not written here: measured anew
         known = dict(json.loads(cache.read_bytes()))
-        if _sensible(speed := _speed_in(known[key])):
-            return speed
+        return _speed_in(known[key])
     speed = measure(images)
     with contextlib.suppress(OSError):  # nobody needs the cache
         with tempfile.NamedTemporaryFile("w", dir=folder, prefix=CACHE, delete=False) as file:
@@ -125,50 +116,28 @@ def measure(images: Sequence[Path], seconds: float = _SECONDS) -> DiskSpeed:
     if not paths:
         return _UNKNOWN
     size = min(sizes[path] for path in paths)
-    reader = native.SsdReader(paths, ALIGNMENT, "auto", DEPTH, "auto")
-    reads = random_reads(reader, size * len(paths), seconds)
-    return DiskSpeed(reads, large_reads(paths, size, reader.direct, seconds))
+    reads = random_reads(native.SsdReader(paths, ALIGNMENT, "auto", DEPTH, "auto"), size * len(paths), seconds)
+    return DiskSpeed(reads, large_reads(paths, size, seconds))
 
 
 def random_reads(reader: native.SsdReader, size: int, seconds: float) -> float:
     """Return the pages of 4 KiB per second of the gather that training uses; `size`: bytes of the reader's files."""
-    pages = max(1, size // ALIGNMENT)
-    table = native.TieredTable(ALIGNMENT, [0, 0, 0, pages], None, [], None, reader, 0, ALIGNMENT, 1, ALIGNMENT)
-    batch = min(20_000, pages)
-    out = aligned_bytes(batch * ALIGNMENT).reshape(batch, ALIGNMENT)
-    rng, reads, start = np.random.default_rng(1), 0, time.perf_counter()
-    while (elapsed := time.perf_counter() - start) < seconds or not reads:
-        reads += table.gather(rng.integers(0, pages, batch), out).reads
-    return reads / elapsed
+    return _gather_pages(reader, ALIGNMENT, max(1, size // ALIGNMENT), 20_000, seconds)[0]
 
 
-def large_reads(paths: Sequence[str], size: int, direct: bool, seconds: float = 60.0) -> float:
+def large_reads(paths: Sequence[str], size: int, seconds: float) -> float:
     """Return the bytes per second of scattered reads of `MAX_READ` in the first `size` bytes of each file."""
-    files = [os.open(path, os.O_RDONLY | (os.O_DIRECT if direct else 0)) for path in paths]
-    pieces, streams = -(-size // MAX_READ), max(1, min(_STREAMS, _MOST_STREAMS // len(files)))
-    step = int(0.618 * pieces) | 1  # leads to every piece once, far from the one before
-    while math.gcd(step, pieces) > 1:
-        step += 2
-    buffers = [aligned_bytes(MAX_READ) for _ in range(streams * len(files))]
-    start = time.perf_counter()
+    page, depth = 1 << min(MAX_READ, size).bit_length() - 1, min(_MOST_STREAMS, _STREAMS * len(paths))
+    reader = native.SsdReader(list(paths), page, "auto", depth, "auto")
+    return _gather_pages(reader, page, size // page * len(paths), 2 * depth, seconds)[1]
 
-    def stream(k: int) -> int:
-        file, path, got = files[k % len(files)], paths[k % len(files)], 0
-        for i in range(k // len(files), pieces, streams):
-            at = i * step % pieces * MAX_READ
-            with storage_errors(Path(path)):
-                read = os.preadv(file, [buffers[k].data], at)
-            if read < min(MAX_READ, size - at):
-                raise StorageError(errno.EIO, f"{path}: a read ended early")
-            got += read
-            if time.perf_counter() - start > seconds:
-                break
-        return got
 
-    try:
-        with ThreadPoolExecutor(len(buffers)) as pool:
-            nbytes = sum(pool.map(stream, range(len(buffers))))
-        return nbytes / (time.perf_counter() - start)
-    finally:
-        for file in files:
-            os.close(file)
+def _gather_pages(reader: native.SsdReader, page: int, pages: int, batch: int, seconds: float) -> tuple[float, float]:
+    """Gather so many random pages at a time; returns reads and bytes per second."""
+    table = native.TieredTable(page, [0, 0, 0, pages], None, [], None, reader, 0, page, 1, page)
+    out = aligned_bytes(min(batch, pages) * page).reshape(-1, page)
+    rng, reads, nbytes, start = np.random.default_rng(1), 0, 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - start) < seconds or not reads:
+        stats = table.gather(rng.integers(0, pages, len(out)), out)
+        reads, nbytes = reads + stats.reads, nbytes + stats.read_bytes
+    return reads / elapsed, nbytes / elapsed
