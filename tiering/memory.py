@@ -110,6 +110,11 @@ def own_memory() -> int:
     return _named_bytes(Path("/proc/self/status"), "RssAnon", "RssShmem")
 
 
+def proportional_memory() -> int:
+    """Return the same, where a page that n processes share counts as its n-th part in each of them."""
+    return _named_bytes(Path("/proc/self/smaps_rollup"), "Pss_Anon", "Pss_Shmem") or own_memory()
+
+
 def total_memory() -> int:
     """Return the memory this process may use: that of the machine, or less where a control group limits it."""
     return min([_machine("MemTotal"), *(limit for limit, _ in _groups())])

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tiering.errors import DeviceError, InputError
 from tiering.loader.processes.peers import PeerGroup, find_group
-from tiering.memory import Budget, own_memory, parse_memory
-
-_MAPPING = re.compile(r"^[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ (\d+) +/memfd:tiering-")
+from tiering.memory import Budget, parse_memory, proportional_memory
 
 
 @dataclass(frozen=True)
@@ -27,10 +23,9 @@ class ProcessRank:
     world_size: int = 1
 
     def batches(self, count: int, drop_last: bool) -> list[int]:
-        """Return this process's batches among the `count` of an epoch: every `world_size`-th.
+        """Return this process's batches among the `count` of an epoch, every `world_size`-th: as many for each process.
 
-        All processes get equally many. Where `count` is no multiple, the first batches come again at the end, as with
-        torch's ``DistributedSampler``; with `drop_last` the last are left out instead.
+        Where `count` is no multiple, the first batches come again at the end; with `drop_last` the last are left out.
         """
         own = count // self.world_size if drop_last else -(-count // self.world_size)
         return [(self.rank + k * self.world_size) % count for k in range(own)]
@@ -97,16 +92,9 @@ class MachineProcesses:
     def meet(
         cls, group: PeerGroup, rank: ProcessRank, loader: Mapping[str, Any], needs: Mapping[str, int]
     ) -> MachineProcesses:
-        """Wait for the other processes that make this loader.
-
-        `loader`: what must be the same for all of them, JSON types by name. `needs`: bytes that this process takes.
-        """
-        mappings, same = _shared_mappings(), {"world_size": rank.world_size, **loader}
-        own = {
-            "rank": rank.rank, "loader": same, "needs": dict(needs),
-            "private": own_memory() - sum(resident for _, resident in mappings.values()),
-            "shared": {inode: size for inode, (size, _) in mappings.items()},
-        }  # fmt: skip
+        """Wait for the processes that make the same `loader` (JSON types by name); `needs`: bytes of this one."""
+        same = {"world_size": rank.world_size, **loader}
+        own = {"rank": rank.rank, "loader": same, "needs": dict(needs), "resident": proportional_memory()}
         facts = group.exchange(group.numbered("loader"), own)
         for other in facts:
             for name, mine in same.items():
@@ -138,8 +126,7 @@ class MachineProcesses:
 
     def budget(self, memory: Any) -> Budget:
         """Return the budget of all processes together; shared memory counts once. A `Budget` stays as it is."""
-        shared = {inode: size for fact in self.facts for inode, size in fact["shared"].items()}
-        return parse_memory(memory, sum(int(fact["private"]) for fact in self.facts) + sum(shared.values()))
+        return parse_memory(memory, sum(int(fact["resident"]) for fact in self.facts))
 
     def ask_owner(self, value: Any) -> Any:
         """Return the owner's value; all processes call this together."""
@@ -167,21 +154,3 @@ class MachineProcesses:
         """Return the error for a process that has ended."""
         what = ", which reads the ssd tier for the ranks of this machine," if number == 0 else ""
         return DeviceError(f"{self.name(number)}{what} has ended {when}; start all processes again")
-
-
-def _shared_mappings() -> dict[str, tuple[int, int]]:
-    """Return memory that processes share, by inode: its size, and the bytes that count as this process's."""
-    mappings: dict[str, tuple[int, int]] = {}
-    inode = ""
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        name, _, rest = line.partition(":")
-        if match := _MAPPING.match(line):
-            inode = match[1]
-            mappings.setdefault(inode, (0, 0))
-        elif " " in name:  # another mapping: names of its fields have no blanks
-            inode = ""
-        elif inode and name in ("Size", "Rss"):
-            size, resident = mappings[inode]
-            nbytes = int(rest.split()[0]) * 1024
-            mappings[inode] = (max(size, nbytes), resident) if name == "Size" else (size, resident + nbytes)
-    return mappings
