@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
+from tiering.artifacts.direct_io import aligned_bytes, read_all
 from tiering.artifacts.storage import display_path, storage_errors
 from tiering.errors import FormatError, StorageError
 from tiering.loader.process import ForkLock
@@ -22,7 +22,6 @@ from tiering.units import format_bytes
 if TYPE_CHECKING:
     from tiering.loader.processes.peers import PeerGroup
 
-_HUGE_FROM = 4 * 1024 * 1024  # bytes from which on huge pages are asked for
 _CHUNK = 32 * 1024 * 1024
 _READERS = 4
 Fill = Callable[[npt.NDArray[np.uint8]], None]
@@ -82,25 +81,15 @@ def is_cached(key: tuple[Any, ...]) -> bool:
 
 
 def anonymous(nbytes: int) -> npt.NDArray[np.uint8]:
-    """Return zeroed page-aligned memory outside the heap, on huge pages where the kernel offers them.
-
-    A forked child has a copy of its own, as of the heap.
-    """
-    if nbytes == 0:
-        return np.empty(0, np.uint8)
+    """Return zeroed page-aligned private memory outside the heap, on huge pages where the kernel offers them."""
     try:
-        block = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        return aligned_bytes(nbytes)
     except OSError as error:
         raise StorageError(error.errno, f"no memory for {format_bytes(nbytes)} of rows: {error.strerror}") from error
-    _ask_for_huge_pages(block, nbytes)
-    return np.frombuffer(block, np.uint8)
 
 
 def shared_memory(name: str, nbytes: int) -> tuple[int, npt.NDArray[np.uint8]]:
-    """Return the descriptor by which other processes map it, and zeroed memory of at least one byte.
-
-    It is an anonymous file: no name outlives a killed process, and it goes with the last process that maps or opens it.
-    """
+    """Return the descriptor of an anonymous file, by which other processes map it, and its memory, zeroed."""
     descriptor = os.memfd_create(name)
     try:
         os.ftruncate(descriptor, nbytes)
@@ -113,30 +102,13 @@ def shared_memory(name: str, nbytes: int) -> tuple[int, npt.NDArray[np.uint8]]:
 def mapped(descriptor: int, nbytes: int, access: int = mmap.ACCESS_WRITE) -> npt.NDArray[np.uint8]:
     """Map memory of `shared_memory` in any process; `access`: ``mmap.ACCESS_READ`` to read only."""
     block = mmap.mmap(descriptor, nbytes, access=access)
-    _ask_for_huge_pages(block, nbytes)
+    block.madvise(mmap.MADV_HUGEPAGE)  # scattered reads need fewer entries of page tables then
     return np.frombuffer(block, np.uint8)
-
-
-def _ask_for_huge_pages(block: mmap.mmap, nbytes: int) -> None:
-    """Ask for huge pages: scattered reads, of a processor or a GPU, need fewer entries of page tables then."""
-    if hasattr(mmap, "MADV_HUGEPAGE") and nbytes >= _HUGE_FROM:
-        with contextlib.suppress(OSError):  # a kernel without huge pages: only slower
-            block.madvise(mmap.MADV_HUGEPAGE)
 
 
 def _read_file(path: Path, array: npt.NDArray[np.uint8]) -> None:
     view, nbytes = array.data, array.size
-    with storage_errors(path), path.open("rb", buffering=0) as file:
-
-        def read_chunk(start: int) -> None:
-            at, end = start, min(start + _CHUNK, nbytes)
-            while at < end:
-                got = os.preadv(file.fileno(), [view[at:end]], at)
-                if got == 0:
-                    name = display_path(path)
-                    raise FormatError(f"{name}: ends at byte {at}, expected {nbytes}; make the layout again")
-                at += got
-
-        with ThreadPoolExecutor(_READERS) as pool:
-            list(pool.map(read_chunk, range(0, nbytes, _CHUNK)))
+    with storage_errors(path), path.open("rb", buffering=0) as file, ThreadPoolExecutor(_READERS) as pool:
+        starts = range(0, nbytes, _CHUNK)
+        list(pool.map(lambda start: read_all(file.fileno(), view[start : start + _CHUNK], start), starts))
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # the rows are ours now: drop the cached copy
