@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.manifest import Relation, relation_key
-from tiering.errors import InputError, MissingError
+from tiering.artifacts.manifest import Relation
+from tiering.errors import InputError
+from tiering.formats.graph import find_relation
 from tiering.loader.batches.targets import Plan
 from tiering.loader.batches.tensors import concatenate, tensors_in
 from tiering.loader.options import FeatureSource
@@ -131,14 +133,7 @@ class Batch:
         """
         if not 0 <= hop < len(self.hops):
             raise InputError(f"hop: expected 0..{len(self.hops) - 1}, found {hop}")
-        edges = self.hops[hop]
-        if relation is None and len(edges) == 1:
-            return next(iter(edges.values()))
-        for known, tensor in edges.items():
-            if relation in (known, relation_key(known)):
-                return tensor
-        known_keys = ", ".join(relation_key(known) for known in edges)
-        raise MissingError(f"no relation {relation!r} in the batch; relations: {known_keys}")
+        return self.hops[hop][find_relation(Path("batch"), list(self.hops[hop]), relation)]
 
     def blocks(self) -> list[Block]:
         """Return the edges by layer, input side first: layer l of L reads the features of hop L - l's sources.
@@ -175,10 +170,9 @@ def sampled_batch(
     frontier: FrontierRule,
     put: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor,
 ) -> Batch:
-    """Return a batch of the sampler's arrays, without features; local ids become int64 for torch's index operations.
+    """Return a batch of the sampler's arrays, without features, its local ids as int64.
 
-    `put` takes each tensor to the batch's device. The edges of all hops lie one after the other: concatenating them
-    copies nothing.
+    `put` takes each tensor to the batch's device. The edges of all hops lie one after the other, which joins them.
     """
     import torch
 

@@ -1,7 +1,4 @@
-"""PyG's remote stores: a `FeatureStore` over the tiers, a `GraphStore` over the adjacency, both for reading only.
-
-They pickle as the layout and options: spawned workers of a loader open the layout again.
-"""
+"""PyG's remote stores, for reading only: a `FeatureStore` over the tiers, a `GraphStore` over the adjacency."""
 
 from __future__ import annotations
 
@@ -34,8 +31,10 @@ def homogeneous(graph: Graph) -> bool:
 class _OverLayout:
     """The common part of both stores: a layout, ids as the caller has them, nothing that is written."""
 
-    _layout: TieredLayout
-    _ids: NodeIds
+    def __init__(self, layout: TieredLayout, ids: str) -> None:
+        super().__init__()
+        self._layout, self._artifact, self._graph = layout, layout.artifact, layout.artifact.graph
+        self._ids = NodeIds(self._graph, ids)
 
     def _refuse(self, *_: Any) -> bool:
         raise CapabilityError(
@@ -52,15 +51,12 @@ class _OverLayout:
 class TieredFeatureStore(_OverLayout, FeatureStore):  # type: ignore[misc] # PyG has no types
     """A layout's tensors of nodes: ``x`` from the tiers, ``y`` (-1 for none), ``train_mask`` and the like, ``n_id``.
 
-    ``n_id`` are the ids themselves, so that types without features have a number of nodes, too. Groups are node types,
-    or ``None`` where there is one node type and one relation.
+    Groups are node types, or ``None`` where there is one node type and one relation.
     """
 
     def __init__(self, layout: TieredLayout, ids: str, masks: bool, reading: ReadOptions) -> None:
-        super().__init__()
-        self._layout, self._masks, self._reading = layout, masks, reading
-        self._artifact, self._graph = layout.artifact, layout.artifact.graph
-        self._ids = NodeIds(self._graph, ids)
+        super().__init__(layout, ids)
+        self._masks, self._reading = masks, reading
         self._known: dict[str, NodeAttributes] = {}
 
     def open(self) -> None:
@@ -111,12 +107,10 @@ class TieredFeatureStore(_OverLayout, FeatureStore):  # type: ignore[misc] # PyG
 
     def _type(self, attr: TensorAttr) -> str:
         """Return the node type of an attribute; `MissingError` if there is none, or it has no such tensor."""
-        node_type, where, types = self._group(attr), self._artifact.path, self._graph.node_types
-        if node_type not in types:
-            raise MissingError(f"{where}: no node type {node_type!r}; types: {', '.join(types)}")
+        node_type = self._group(attr)
         if attr.attr_name not in (names := self._names(node_type)):
-            known = ", ".join(names)
-            raise MissingError(f"{where}: node type {node_type!r} has no tensor {attr.attr_name!r}; tensors: {known}")
+            what = f"{self._artifact.path}: node type {node_type!r}"
+            raise MissingError(f"{what} has no tensor {attr.attr_name!r}; tensors: {', '.join(names)}")
         return node_type
 
     def _group(self, attr: TensorAttr) -> str:
@@ -155,15 +149,7 @@ class TieredFeatureStore(_OverLayout, FeatureStore):  # type: ignore[misc] # PyG
 
 
 class TieredGraphStore(_OverLayout, GraphStore):  # type: ignore[misc] # PyG has no types
-    """A layout's relations in PyG's CSC: ``(row, colptr)``, int64.
-
-    Nothing is kept. With ``original`` ids each request renumbers the relation: 8 bytes per edge for the result.
-    """
-
-    def __init__(self, layout: TieredLayout, ids: str) -> None:
-        super().__init__()
-        self._layout, self._artifact, self._graph = layout, layout.artifact, layout.artifact.graph
-        self._ids = NodeIds(self._graph, ids)
+    """A layout's relations in PyG's CSC: ``(row, colptr)``, int64; by ``original`` ids each request renumbers."""
 
     def get_all_edge_attrs(self) -> list[EdgeAttr]:
         """Return new attributes of all relations, with the numbers of nodes of their types."""
@@ -174,7 +160,8 @@ class TieredGraphStore(_OverLayout, GraphStore):  # type: ignore[misc] # PyG has
         ]
 
     def _get_edge_index(self, edge_attr: EdgeAttr) -> tuple[torch.Tensor, torch.Tensor]:
-        relation = self._relation(edge_attr.edge_type)
+        edge_type = edge_attr.edge_type
+        relation = self._graph.relation(None if edge_type is None else tuple(edge_type))
         if edge_attr.layout != EdgeLayout.CSC:
             layout = edge_attr.layout.value
             raise InputError(
@@ -200,15 +187,6 @@ class TieredGraphStore(_OverLayout, GraphStore):  # type: ignore[misc] # PyG has
             row[colptr[begin] : colptr[end]] = self._ids.from_ranks(relation[0], sources.astype(np.int64))
             begin = end
         return torch.from_numpy(row), torch.from_numpy(colptr)
-
-    def _relation(self, edge_type: Any) -> Relation:
-        known = self._graph.relations
-        if edge_type is None and len(known) == 1:
-            return known[0]
-        if edge_type is None or tuple(edge_type) not in known:
-            names = ", ".join(map(relation_key, known))
-            raise MissingError(f"{self._artifact.path}: no relation {edge_type!r}; relations: {names}")
-        return tuple(edge_type)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TieredGraphStore, (self._layout, self._ids.kind)
