@@ -89,8 +89,7 @@ class Adapter(ABC):
 class Lookup:
     """A table whose rows are looked up by int64 ids; the rows arrive where the ids lie.
 
-    For a GPU a kernel reads a copy in page-locked memory, so that the host does not wait. Tables along edges are too
-    large for a copy: if `mapped`, the host fetches the ids and reads the table itself.
+    For a GPU a kernel reads a pinned copy. Tables along edges are too large for one: if `mapped`, the host reads them.
     """
 
     def __init__(self, table: npt.NDArray[Any], device: Device | None, mapped: bool = False) -> None:
@@ -121,10 +120,9 @@ class Lookup:
 
 
 class NodeAttributes:
-    """Original ids, classes and, on request, splits of the nodes of one type, by rank.
+    """Original ids, classes and, on request, splits (1 byte per node for up to 8) of the nodes of one type, by rank.
 
-    Memory: 1 byte per node for up to 8 splits; for a GPU all tables lie in page-locked host memory. `FormatError` names
-    an id or a class that is out of range. Cost: one pass over each array.
+    `FormatError` names an id or a class that is out of range.
     """
 
     def __init__(self, graph: Graph, node_type: str, device: Device | None, splits: bool) -> None:
@@ -155,10 +153,9 @@ class NodeAttributes:
 
 
 class EdgeAttributes:
-    """Edge data of one relation, by position in its ``indices``.
+    """Edge data of one relation by position in its ``indices``: those of `names` that the relation has.
 
-    `names`: the wanted keys of `Graph.edge_data`; those that the relation lacks are left out. Features that lie in the
-    tiers come from `features`, all else from the graph's own files.
+    Features that lie in the tiers come from `features`, all else from the graph's own files.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ from tiering.formats.layout import Layout
 from tiering.loader.adapters import AdaptedBatches, choose_sampler, edge_names, require_library
 from tiering.loader.loader import Loader
 from tiering.loader.options import LinkOptions, LoaderOptions, OriginalIds, ReadOptions, group_keywords
-from tiering.loader.original_ids import find_ranks
+from tiering.loader.original_ids import NodeIds
 from tiering.loader.pyg.arguments import find_input_nodes, find_links, label_links, make_negatives, sampling_keywords
 from tiering.sampling import SamplingOptions
 from tiering.units import parse_fanouts
@@ -156,14 +156,10 @@ class ForFrameworks:
         engine, depth, direct, threads, verify
             How rows are read; see `tiering.loader.options.ReadOptions`.
 
-        Returns
-        -------
-        feature_store : torch_geometric.data.FeatureStore
-            Rows lie in the tiers. Those of the memory tiers are loaded now, so that forked workers share them; workers
-            that are spawned open the layout again, and load their own.
-        graph_store : torch_geometric.data.GraphStore
-            ``(row, colptr)``, int64. With ``original`` ids each request renumbers the relation, which takes 8 bytes of
-            memory per edge. Nothing of it is needed with `pyg_sampler`.
+        Notes
+        -----
+        Memory tiers are loaded now, so that forked workers share them. With ``original`` ids each request for edges
+        renumbers the relation, 8 bytes of memory per edge; `pyg_sampler` needs none.
         """
         require_library("PyG")
         from tiering.loader.pyg.stores import TieredFeatureStore, TieredGraphStore
@@ -253,7 +249,7 @@ class ForFrameworks:
                     f"{', '.join(graph.node_types)}"
                 )
             ((node_type, ids),) = by_type.items()
-            words |= {"node_type": node_type, "seeds": find_ranks(graph, node_type, ids, "indices")}
+            words |= {"node_type": node_type, "seeds": NodeIds(graph).ranks(node_type, ids, "indices")}
         words |= {"split": split, "fanouts": list(reversed(fanouts))}
         names = tuple(edge_names(graph, edge_attrs, return_edge_id))
         adapter = partial(DglAdapter, feature_name=feature_name, label_name=label_name)

@@ -244,10 +244,6 @@ class TieredLayout(ForFrameworks, Described):
             Negative pairs to draw in addition; see `tiering.sampling.Negatives`.
         fanouts, features, shuffle, drop_last, ...
             As of `loader`; ``batch_size`` is in links. There is no split, and batches have no `Batch.y`.
-
-        Notes
-        -----
-        The edges that are predicted are among those that nodes aggregate over, if the graph has them.
         """
         if refused := [name for name in ("split", "node_type", "seeds") if name in options]:
             raise TypeError(f"link_loader() got an unexpected keyword argument {refused[0]!r}")

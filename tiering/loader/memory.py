@@ -94,10 +94,7 @@ def mapped_files(artifact: Artifact) -> Iterator[tuple[Path, mmap.mmap]]:
 
 
 def check_mapped(files: Sequence[tuple[Path, mmap.mmap]]) -> None:
-    """Raise `FormatError` if a file is shorter than its mapping: touching the missing part would end the process.
-
-    Cost: at most a microsecond per file. A file that shrinks later is not noticed.
-    """
+    """Raise `FormatError` if a file is shorter than its mapping: touching the missing part would end the process."""
     for path, mapping in files:
         if (size := mapping.size()) < len(mapping):
             raise FormatError(

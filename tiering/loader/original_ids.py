@@ -71,8 +71,3 @@ class NodeIds:
 def as_array(values: Any) -> npt.NDArray[Any]:
     """Return a tensor on any device, an array or a list as a NumPy array."""
     return np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
-
-
-def find_ranks(graph: Graph, node_type: str, nodes: Any, what: str) -> Ids:
-    """Return the ranks of nodes given by original ids, or by a mask over these: torch, NumPy or lists."""
-    return NodeIds(graph).ranks(node_type, nodes, what)

@@ -1,7 +1,6 @@
 """The loader's lookahead: batches sampled ahead, and the buffer into which their rows of the ssd tier are read.
 
-A batch is a pure function of ``(seed, epoch, index)``: sampled ahead for its ids, it is kept if memory allows, and else
-sampled again when its turn comes. The buffer is of one process, or of all of a machine.
+A batch is sampled ahead for its ids, kept if memory allows, and else sampled again when its turn comes.
 """
 
 from __future__ import annotations
@@ -68,9 +67,7 @@ _TRIAL_SECONDS, _TRIAL_BATCHES = 1.5, 4096  # most sampling before the first epo
 class PrefetchSampler:
     """A sampler of one epoch's batches, ahead of the consumer in a thread of its own; `stop` ends it.
 
-    `types` have rows on SSD, in their order there, which `reading` reads; `order` are numbers of batches, and `trial`
-    those that were sampled already, by place in `order`. `workers`: threads that sample. `kept_bytes`: memory for
-    batches sampled ahead.
+    `types` have rows on SSD, which `reading` reads. `trial`: batches that were sampled already, by place in `order`.
     """
 
     def __init__(
@@ -171,12 +168,11 @@ def _stop_all() -> None:
 
 
 class Lookahead:
-    """The lookahead of one loader, made by `Loader`.
+    """The lookahead of one loader over tables whose ssd tier is read from disk; `buffers`: those of the open layout.
 
     The first epoch samples some batches, chooses the window by simulated reading (`tiering.readahead.config`) and makes
-    the buffer; later epochs go on with both. Loaders with the same memory, such as those of training and validation,
-    share a buffer; those of a GPU, which goes on reading in no fork, do not share with those of the host. `features`:
-    tables whose ssd tier is read from disk. `buffers`: those of the open layout.
+    the buffer; later epochs go on with both. Loaders with the same memory share a buffer; those of a GPU, which goes on
+    reading in no fork, do not share with those of the host.
     """
 
     def __init__(
@@ -353,10 +349,7 @@ class Lookahead:
 def sampling_stage(
     lookahead: Lookahead | None, epoch: int, order: Sequence[int], whole: int, draw: Draw, workers: int
 ) -> Iterator[tuple[PipelineStage, PrefetchSampler | None]]:
-    """Begin an epoch: yield the stage that samples the batches of `order` among the `whole`, and what samples ahead.
-
-    `draw` makes a batch by its number; the stage returns its place in `order` and the sampled batch.
-    """
+    """Begin an epoch: yield the stage, which returns place in `order` and sampled batch, and what samples ahead."""
     with nullcontext() if lookahead is None else lookahead.epoch(epoch, order, whole, draw) as ahead:
         if ahead is None:
             yield PipelineStage("sampling", lambda place: (place, draw(order[place])), workers), None

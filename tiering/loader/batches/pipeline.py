@@ -70,12 +70,9 @@ def run_stages(
 ) -> Iterator[Any]:
     """Yield the results for items 0..count-1 in order, or as they are ready, while later items are worked on.
 
-    Each stage has threads of its own, so that stages overlap. At most `ahead` items are begun and not yet handed over,
-    which bounds memory. `what` names an item in messages, such as ``epoch 3, batch``. `times` counts the seconds of
-    stages and consumer.
-
-    When the consumer stops early, or a stage raises, queued items are dropped, running ones awaited, and all threads
-    have ended before the generator has. `StageError` says the item and the stage.
+    Each stage has threads of its own. At most `ahead` items are begun and not yet handed over. `what` names an item in
+    messages, such as ``epoch 3, batch``. When the consumer stops early, or a stage raises (`StageError`), queued items
+    are dropped, running ones awaited, and all threads have ended before the generator has.
     """
     process = os.getpid()
     times = StageTimes() if times is None else times

@@ -31,10 +31,7 @@ def tensors_in(value: Any, contents: Callable[[Any], Iterable[Any]]) -> Iterator
 
 
 def dense_parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield the dense tensors that hold a tensor's memory.
-
-    Indices and values of a sparse tensor, those that a subclass wraps, else the tensor itself.
-    """
+    """Yield the dense tensors that hold a tensor's memory: parts of sparse ones, those that a subclass wraps."""
     import torch
 
     if hasattr(tensor, "__tensor_flatten__"):  # such as PyG's EdgeIndex, and ragged tensors

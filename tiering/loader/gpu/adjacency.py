@@ -104,14 +104,10 @@ _lock = threading.Lock()
 def load_adjacency(
     layout: PlacedLists, device: Device, weighted: bool = False, group: PeerGroup | None = None
 ) -> GpuAdjacency:
-    """Load a layout's graph to where a GPU reads it; loaders of one process share it.
+    """Load a layout's graph to where a GPU reads it; loaders of one process, and processes of `group`, share it.
 
-    With `weighted`, sums of weights, 8 bytes per edge, lie with the lists. Processes of `group` share one copy in host
-    memory.
-
-    Pinned host memory: 8 bytes per node and 4 or 8 per edge of each relation, and the original ids. Memory of the GPU:
-    what the layout's plan gives to lists (`tiering layout --adjacency-cache`), original ids and sums of weights among
-    it.
+    Pinned host memory: 8 bytes per node, 4 or 8 per edge, 8 more if `weighted` (sums of weights), and the original ids.
+    Memory of the GPU: what the layout's plan gives to lists (`tiering layout --adjacency-cache`).
     """
     key = (layout.digest, device.index, weighted, group)
     with _lock:

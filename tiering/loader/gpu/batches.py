@@ -58,12 +58,9 @@ class GpuSample:
 class GpuSampler:
     """The GPU's version of a CPU sampler: same rule, fanouts, frontier and seed, same batches.
 
-    Lists that the layout's plan puts on the GPU are read there, the others from host memory, on up to `max_sms`
-    multiprocessors (0: all; ``auto``: as in a gather). `group` shares one copy of them. `sampler` explains errors in
-    seeds or adjacency.
-
-    One batch at a time: threads take turns. The host waits once per batch, for its sizes, and with fanout -1 or hops of
-    more than 2^24 edges once more for each such hop. Memory and method: ``ext/cuda/include/tiering/cuda/sampler.hpp``.
+    Threads take turns. The host waits once per batch, for its sizes, and with fanout -1 or hops of more than 2^24 edges
+    once more for each such hop. `sampler` explains errors in seeds or adjacency. Memory and method:
+    ``ext/cuda/include/tiering/cuda/sampler.hpp``.
     """
 
     RULES = ("uniform", "replacement", "weighted")  # random walks and layers run on the host
@@ -182,8 +179,7 @@ class GpuSampler:
 class GpuSlots:
     """Buffer slots that a GPU reads, for the batches of one epoch, in order.
 
-    A thread releases slots when the kernels that read them have ended, whatever the others do: reading may need them,
-    for this process or for another one that this one waits for.
+    A thread releases slots when the kernels that read them have ended, since reading may need them.
     """
 
     def __init__(self, buffer: RowsAhead, features: Mapping[str, GpuFeatures], device: Device) -> None:
@@ -196,10 +192,9 @@ class GpuSlots:
         self._thread.start()
 
     def parts(self, batch: int, ids: Mapping[str, Ids], stream: torch.cuda.Stream) -> Iterator[dict[str, SlotRows]]:
-        """Yield the parts of a batch, each once its rows are in the buffer, by node type.
+        """Yield the parts of a batch, each once its rows are in the buffer, by node type; `ids` lie in host memory.
 
-        `ids`: as they were sampled ahead, in host memory. Work put on `stream` before the next part reads this one. The
-        first part covers all ids of the batch, the others ids of their own.
+        Work put on `stream` before the next part reads this one. The first part covers all ids of the batch.
         """
         part, last = 0, False
         while not last:
@@ -243,11 +238,7 @@ class GpuSlots:
 
 @dataclass
 class GpuBatches(BatchMaker):
-    """The source of batches that arrive on a GPU.
-
-    Where the host samples, the sample is copied; so are rows of tables that are not on this GPU. With `lookahead`
-    batches are sampled ahead, and gathering needs of the host only the buffer slots of the rows.
-    """
+    """The source of batches that arrive on a GPU; samples of the host are copied, and rows of other tables."""
 
     device: Device
 

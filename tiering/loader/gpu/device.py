@@ -60,21 +60,13 @@ class Device:
         return int(torch.cuda.current_stream(self.index).cuda_stream)
 
     def stream(self, *, urgent: bool = False) -> torch.cuda.Stream:
-        """Make a stream in addition to the caller's; `urgent`: its kernels begin before those of other streams.
-
-        It must live as long as the process, as torch's do: the allocator asks the stream of a tensor when the tensor
-        goes, and a batch may outlive its loader.
-        """
+        """Make a stream; `urgent`: its kernels begin before those of others. Torch's live as long as the process."""
         import torch
 
         return torch.cuda.Stream(self.torch_device, priority=-1 if urgent else 0)  # type: ignore[no-untyped-call]
 
     def begin_thread(self) -> None:
-        """Prepare a thread of ours, once, for work on this GPU.
-
-        Torch and CUDA take a thread's current GPU, at first number 0, for all that does not name one. And the thread
-        must not break the capture of a CUDA graph by another one, such as the caller's training step.
-        """
+        """Make this GPU the current one of a thread of ours, once, which then breaks no capture of a CUDA graph."""
         if not getattr(self._threads, "begun", False):
             cuda.begin_thread(self.index)
             self._threads.begun = True
@@ -111,11 +103,7 @@ class Device:
         return tensor.pin_memory().to(self.torch_device, non_blocking=True)
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Make an uninitialised tensor on the GPU.
-
-        Sizes are rounded up by at most an eighth, so that batch after batch finds a block that an earlier one left with
-        torch's allocator, and none asks the driver.
-        """
+        """Make an uninitialised tensor; sizes are rounded up, so that torch's allocator uses blocks again."""
         import torch
 
         count = int(np.prod(shape, dtype=np.int64))
@@ -144,10 +132,7 @@ def open_device(index: int) -> Device:
 
 
 def pinned_address(block: SharedBlock, device: int, what: str) -> int:
-    """Return the address of a block for GPUs, of this process alone or shared.
-
-    The first call pins the block for all GPUs; it is unpinned with its last user.
-    """
+    """Return the address of a block for GPUs; the first call pins the block, until its last user goes."""
     if block.array.size == 0:
         return 0
     with _pinning:
@@ -187,9 +172,6 @@ def parse_sms(max_sms: int | str) -> int | None:
 
 
 def auto_sms(device: Device, reads_host: bool) -> int:
-    """Return the multiprocessors that saturate the memory read, so that training keeps the others.
-
-    A tenth for host memory over PCIe; all (0) for memory of GPUs and for a coherent link, which are faster.
-    """
+    """Return the multiprocessors that saturate the memory read: a tenth for host memory over PCIe, else all (0)."""
     info = cuda.device_info(device.index)
     return max(1, int(info.multiprocessors) // 10) if reads_host and not info.coherent else 0

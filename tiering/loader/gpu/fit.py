@@ -1,8 +1,7 @@
 """``layout --fit``: measure what accesses cost more from host memory than from the GPU's own.
 
-Batches are sampled with caches of adjacency lists of several sizes, and their rows gathered with caches of feature rows
-of several sizes. Either time falls linearly with what the cache serves (DUCATI, section 4.1). The slopes of the two
-lines scale the assumed `AccessCosts`.
+Batches are sampled, and rows gathered, with caches of several sizes. Either time falls linearly with what the cache
+serves (DUCATI, section 4.1); the slopes of the two lines scale the assumed `AccessCosts`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -76,8 +74,7 @@ def fit_costs(
 ) -> LayoutOptions:
     """Return layout options with costs measured on torch's current GPU, as `LayoutOptions.fit` asks for.
 
-    Page-locked host memory, within `memory`: the graph's adjacency, then up to `ROW_BYTES` of rows. Cost: the adjacency
-    is read once, as a loader does; each cache then takes about `SECONDS`, or `LEAST_PASSES` passes.
+    Page-locked host memory, within `memory`: the graph's adjacency, then up to `ROW_BYTES` of rows.
     """
     if scores is None:
         raise InputError(
@@ -197,10 +194,7 @@ def missed_lists(sampler: NeighborSampler, counts: AccessCounts, lists: CachedLi
 def try_rows(
     row_bytes: int, sampler: NeighborSampler, device: Device, plan: EpochPlan, memory: Budget
 ) -> Iterator[Trial]:
-    """Yield trials of gathering the rows of the batches with the first rows on the GPU, and all in page-locked memory.
-
-    The table has up to `ROW_BYTES`; ids beyond its end begin at its front again.
-    """
+    """Yield trials of gathering the batches' rows with the first on the GPU, from a table of at most `ROW_BYTES`."""
     samples = [sampler.sample(plan[batch], batch=batch) for batch in range(min(BATCHES, len(plan)))]
     nodes = [np.concatenate([*sample.nodes.values()]) for sample in samples]
     room = min(ROW_BYTES, int(GPU_FRACTION * cuda.free_bytes(device.index)))
@@ -243,10 +237,8 @@ def fit_line(trials: Iterator[Trial], what: str) -> tuple[float, float]:
 def time_trial(trial: Trial) -> float:
     """Return the median seconds of a pass, after one that warms up."""
     trial.run()
-    seconds: list[float] = []
-    begin = time.monotonic()
-    while len(seconds) < LEAST_PASSES or (len(seconds) < PASSES and time.monotonic() - begin < SECONDS):
-        start = time.perf_counter()
+    ends = [time.perf_counter()]
+    while len(ends) <= LEAST_PASSES or (len(ends) <= PASSES and ends[-1] - ends[0] < SECONDS):
         trial.run()
-        seconds.append(time.perf_counter() - start)
-    return median(seconds)
+        ends.append(time.perf_counter())
+    return float(np.median(np.diff(ends)))

@@ -17,11 +17,8 @@ _DEFAULT = ReadOptions()
 class GpuFeatures(GpuRows):
     """Feature rows over the four tiers of a layout, gathered by a GPU; made by `TieredLayout.features`.
 
-    The gpu tier lies in the GPU's memory; peers' shares in theirs, where it reaches them, else in host memory; the cpu
-    tier in pinned host memory. Rows of the ssd tier come through pinned buffers of `STAGING_BYTES`, unless pinned
-    memory holds them already: all of them (`preload`), or those of a batch in buffer slots. One kernel serves rows in
-    memory, on up to `max_sms` multiprocessors (0: all; ``auto``: a tenth where some rows come over PCIe, else all).
-    `group`: the processes that share the peer tier. Where memory does not suffice, nothing stays allocated.
+    Rows of the ssd tier come through pinned buffers, unless pinned memory holds them already: all of them (`preload`),
+    or those of a batch in buffer slots. `group`: the processes that share the peer tier.
     """
 
     def __init__(
@@ -45,10 +42,7 @@ class GpuFeatures(GpuRows):
         self.preloaded = False  # whether all rows of the ssd tier lie in pinned host memory
 
     def preload(self) -> None:
-        """Read all rows of the ssd tier into pinned host memory, from which later gathers take them.
-
-        Tables of this process, or of a group, share the memory. Cost: every page is read once, in order.
-        """
+        """Read all rows of the ssd tier into pinned host memory, shared by the tables of this process or group."""
         check_process(self._process)
         with self._lock:
             if self.closed:

@@ -31,9 +31,8 @@ STAGING_BYTES = 32 * 1024 * 1024
 class StagedRows:
     """A copier of rows of the ssd tier to their positions in a result on the GPU, one gather at a time.
 
-    The host reads into one of two pinned buffers of `nbytes` (at least one row) while the GPU copies from the other, so
-    the slower of the two sets the pace. `table` holds the rows in its ssd tier; `refuse` is called with the first
-    damaged page of a turn, below 0 for none.
+    The host reads into one of two pinned buffers of `nbytes` while the GPU copies from the other. `table` holds the
+    rows in its ssd tier; `refuse` is called with the first damaged page of a turn, below 0 for none.
     """
 
     def __init__(
@@ -70,10 +69,9 @@ class StagedRows:
     def copy(
         self, wanted: npt.NDArray[np.int64], positions: int, out: int, stream: int, max_sms: int
     ) -> list[native.GatherStats]:
-        """Read rows, given by number within the ssd tier, and put their copies on `stream`.
+        """Read rows, by number within the ssd tier, and put their copies on `stream`; returns what was read, by turn.
 
-        `positions`: address of the row of the result `out` for each of them, uint32; 0: in order. Returns what was
-        read, by turn.
+        `positions`: address of the row of the result `out` for each of them, uint32; 0: in order.
         """
         stats = []
         for start in range(0, len(wanted), self._room):
@@ -104,8 +102,7 @@ class SlotRows:
 class GpuRows(FeatureRows):
     """Rows over four tiers, gathered by a GPU; the first three lie in `memory`.
 
-    One kernel serves rows in memory, on up to `max_sms` multiprocessors (0: all; ``None``: see `auto_sms`). Rows of the
-    ssd tier come through the buffers of `_make_staging`.
+    One kernel serves rows in memory; rows of the ssd tier come through the buffers of `_make_staging`.
     """
 
     def __init__(
@@ -159,8 +156,8 @@ class GpuRows(FeatureRows):
 
         Notes
         -----
-        The rows are read while the caller goes on. The host waits for the ids alone: where they are checked, and where
-        it must read rows of an ssd tier that is not preloaded. Several threads may call; they take turns.
+        The host waits for the ids alone: where they are checked, and where it must read rows of an ssd tier that is not
+        preloaded. Several threads may call; they take turns.
         """
         check_process(self._process)
         import torch
@@ -187,10 +184,9 @@ class GpuRows(FeatureRows):
     def gather_into(
         self, ids: int, count: int, out: int, stream: int, *, checked: bool = False, ahead: SlotRows | None = None
     ) -> None:
-        """Gather by addresses, on any stream (its handle): what the loader calls.
+        """Gather by addresses of `count` int64 ranks and of room for their rows, on any stream: what the loader calls.
 
-        `ids`: address of `count` int64 ranks; `out`: address of room for so many rows. `ahead`: rows of the ssd tier
-        were read ahead; the host neither reads nor waits.
+        `ahead`: rows of the ssd tier were read ahead; the host neither reads nor waits.
         """
         check_process(self._process)
         with self._lock:

@@ -112,11 +112,7 @@ def fill_memory(device: int, address: int, path: Path, nbytes: int) -> None:
 def share_memory(
     group: PeerGroup, topic: str, own: cuda.DeviceMemory | None, device: Device, what: str
 ) -> list[cuda.DeviceMemory | cuda.PeerMemory | None]:
-    """Exchange this process's share, allocated with ``shared=True``, for those of the others.
-
-    Returns, by process, memory that this GPU reads; ``None`` where a share is empty or cannot be reached: CUDA shares
-    no memory between virtual machines, containers, parts of a GPU.
-    """
+    """Exchange this process's share for those of the others, by process; ``None``: empty, or not to be reached."""
     advice = "; other processes read from host memory what this one has on its GPU"
     handle = None if own is None else _or_warn(own.share, what, "", advice)
     handles = group.exchange(topic, (handle or b"").hex())

@@ -182,10 +182,7 @@ class BufferClient:
 
 
 class ClientEpoch:
-    """One epoch of one process: a thread adds batches, others take their rows and release them, any thread stops it.
-
-    The owner says on the channel `slots` in which slots rows lie.
-    """
+    """One epoch of one process: a thread adds batches, others take their rows and release them, any thread stops."""
 
     def __init__(self, tables: SsdTables, machine: MachineProcesses, feed: Channel) -> None:
         self._tables, self._machine, self.feed = tables, machine, feed

@@ -150,10 +150,7 @@ class SharedEpoch:
             )
 
     def _plan_batches(self, core: native.RowBuffer) -> None:
-        """Plan batch i of every member before batch i + 1 of any.
-
-        Members that wait for each other at each step of training find that what they need for the step comes first.
-        """
+        """Plan batch i of every member before batch i + 1 of any, as they may wait for each other at each step."""
         members = [self.members[number] for number in sorted(self.members)]
         while members and self.error is None:
             for member in list(members):

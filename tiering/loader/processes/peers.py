@@ -121,10 +121,7 @@ class PeerGroup:
         return self._members[rank] if rank != self.rank else Process(os.getpid(), _start(os.getpid()))
 
     def leave(self, topic: str) -> bool:
-        """Tell the others that this process no longer reads their memory, and wait for them to say so or end.
-
-        Returns whether memory that was shared may be freed; ``False`` if one did not answer in time.
-        """
+        """Tell the others that this process reads their memory no more; returns whether they said so or ended."""
         deadline = time.monotonic() + self.timeout
         with suppress(DeviceError):  # the process that keeps the store has ended: whoever runs cannot say so
             self._post(f"{topic}/left/{self.rank}", None)

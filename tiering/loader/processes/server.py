@@ -1,7 +1,4 @@
-"""The server of a buffer that the processes of one machine share, in the process that owns the buffer.
-
-The owner, like every other process, is a client of it (`tiering.loader.processes.client`).
-"""
+"""The server of a buffer that the processes of one machine share, in the process that owns the buffer."""
 
 from __future__ import annotations
 
@@ -32,7 +29,6 @@ class BufferServer:
     """A server for the processes of this machine, as long as `loader` lives and epochs are under way.
 
     `offered`: the buffer that epochs fill, its configuration, and bytes of sampled batches that each process keeps.
-    `changed` guards what its threads share.
     """
 
     def __init__(self, machine: MachineProcesses, loader: object) -> None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tiering.errors import InputError
 from tiering.formats.graph import Graph
 from tiering.loader.adapters import choose_sampler
-from tiering.loader.original_ids import find_ranks
+from tiering.loader.original_ids import NodeIds
 from tiering.sampling import Negatives
 
 
@@ -33,7 +33,7 @@ def find_input_nodes(graph: Graph, nodes: Any, node_type: str | None) -> tuple[s
         node_type, nodes = nodes, None
     node_type = find_input_type(graph, node_type)
     nodes = np.arange(graph.num_nodes(node_type)) if nodes is None else nodes
-    return node_type, find_ranks(graph, node_type, nodes, "input_nodes")
+    return node_type, NodeIds(graph).ranks(node_type, nodes, "input_nodes")
 
 
 def find_input_type(graph: Graph, node_type: str | None) -> str:
@@ -56,7 +56,7 @@ def find_links(graph: Graph, links: Any) -> tuple[Any, npt.NDArray[np.int64] | N
         return resolved, None
     src, dst = links
     ends = ((resolved[0], src, "sources"), (resolved[2], dst, "destinations"))
-    return resolved, np.stack([find_ranks(graph, t, ids, f"edge_label_index: {what}") for t, ids, what in ends])
+    return resolved, np.stack([NodeIds(graph).ranks(t, ids, f"edge_label_index: {what}") for t, ids, what in ends])
 
 
 def make_negatives(sampling: Any) -> Negatives | None:

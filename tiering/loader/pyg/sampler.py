@@ -31,8 +31,7 @@ from tiering.sampling import Links, NegativeDraws, Negatives, SamplingOptions, l
 class TieredSampler(BaseSampler):  # type: ignore[misc] # PyG has no types
     """A neighbour sampler for PyG's `NodeLoader` and `LinkLoader`; frontier ``new``, as PyG's.
 
-    A batch is a pure function of the layout, the seed, the epoch and the original ids of its seeds or links, whichever
-    worker draws it.
+    A batch is a pure function of the layout, the seed, the epoch and the original ids of its seeds or links.
     """
 
     def __init__(self, layout: TieredLayout, options: SamplingOptions, ids: str) -> None:

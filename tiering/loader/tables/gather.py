@@ -153,9 +153,8 @@ class HostRows(FeatureRows):
 
         Notes
         -----
-        Reads of the ssd tier are submitted first; rows in memory are copied while they are in flight. Rows of one page,
-        and repeated rows, are read once per call. Several threads may call it; ssd reads take turns. A forked child
-        may go on with the table; a fork waits for reads that are under way.
+        Rows of one page, and repeated rows, are read once per call, while rows in memory are copied. Several threads
+        may call it; ssd reads take turns. A forked child may go on with the table.
         """
         require_torch()
         import torch
@@ -213,8 +212,7 @@ class HostRows(FeatureRows):
 class TieredFeatures(HostRows):
     """A table of the rows of one node type over the four tiers of a layout, opened by `TieredLayout.features`.
 
-    The rows arrive in host memory, and the gpu and peer tiers live there too; a warning says so once. On a GPU:
-    `tiering.loader.gpu.gather.GpuFeatures`.
+    The rows arrive in host memory, and the gpu and peer tiers live there too; a warning says so once.
     """
 
     def __init__(

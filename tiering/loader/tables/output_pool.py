@@ -23,10 +23,7 @@ def rounded_up(count: int) -> int:
 
 
 class OutputPool:
-    """A pool of blocks of memory, which come back when the last array over them goes.
-
-    Lent and free blocks together are never more than were lent at one time before.
-    """
+    """A pool of blocks of memory, which come back when the last array over them goes; no more than the peak."""
 
     def __init__(self, make: Callable[[int], npt.NDArray[np.uint8]] = anonymous) -> None:
         self._make = make

@@ -118,10 +118,9 @@ class SsdBuffer:
             table.counters.add(found)
 
     def slots(self, batch: int, part: int, ids: Mapping[str, Ids]) -> tuple[dict[str, npt.NDArray[np.uint32]], bool]:
-        """Return the slots of the rows of a part of a batch, once they were read, and whether the part is the last.
+        """Return the slots of a part of a batch, once its rows were read, and whether it is the last.
 
-        By type a slot for each id, counted from `origins`; `NO_SLOT` for rows of other parts and of memory tiers. Slots
-        are reserved until `release`.
+        By type a slot for each id, counted from `origins`, or `NO_SLOT`; they are reserved until `release`.
         """
         slots = {t: np.full(ids[t].size, NO_SLOT) for t in self.tables.types}
         with self.errors():

@@ -46,24 +46,17 @@ class HostTensorRows(HostRows):
 
 
 def count_rows(size: str | int, what: str, source: SourceTensor) -> int:
-    """Return how many rows a size, or a percentage of the tensor, has room for."""
+    """Return how many rows a size, or a percentage of the tensor, has room for; ``auto`` of ``cpu``: free memory."""
     parsed, row_bytes = parse_size(size, what), source.row_bytes
+    if parsed.auto and what == "cpu":
+        room = int(AUTO_SHARE * available_memory()) - 8 * source.num_rows  # for a table of positions
+        return max(0, min(source.num_rows, room // row_bytes))
     if parsed.auto:
         raise InputError(f"{what}: expected a size such as 2GiB, or a share of the tensor such as 25%, found 'auto'")
     nbytes = parsed.of(source.num_rows * row_bytes)
     if 0 < nbytes < row_bytes <= source.num_rows * row_bytes:
         raise InputError(f"{what}: expected room for a row at least ({row_bytes} bytes), found {size!r}")
     return min(source.num_rows, nbytes // row_bytes)
-
-
-def count_cpu_rows(size: str | int, source: SourceTensor) -> int:
-    """Return how many rows of a tensor on disk to copy into memory; ``auto``: those that most free memory holds."""
-    if not source.on_disk:
-        return 0
-    if not parse_size(size, "cpu").auto:
-        return count_rows(size, "cpu", source)
-    room = int(AUTO_SHARE * available_memory()) - 8 * source.num_rows  # for a table of positions
-    return max(0, min(source.num_rows, room // source.row_bytes))
 
 
 def copy_to_memory(source: SourceTensor, ids: Ids, threads: int, table_bytes: int = 0) -> npt.NDArray[np.uint8]:

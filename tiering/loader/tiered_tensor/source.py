@@ -1,7 +1,6 @@
 """The source of a tiered tensor, and the placement of its rows: which are copied to which faster memory.
 
-Copied rows have positions 0, 1, ... in the order of the tiers gpu, cpu. The tensor itself follows, in its own
-order: a row that was not copied is read from where it lies.
+Copied rows have positions 0, 1, ... in the order of the tiers gpu, cpu. The tensor itself follows, in its order.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from tiering.loader.process import require_torch, warn_once
 from tiering.loader.tables.counters import Counters
 from tiering.loader.tables.gather import check_out
 from tiering.loader.tiered_tensor.gpu import GpuTensorRows, upload_table
-from tiering.loader.tiered_tensor.host import WHAT, HostTensorRows, count_cpu_rows, count_rows
+from tiering.loader.tiered_tensor.host import WHAT, HostTensorRows, count_rows
 from tiering.loader.tiered_tensor.source import SourceTensor, TensorPlacement, parse_order, place_rows
 from tiering.units import parse_device, parse_threads
 
@@ -23,13 +23,10 @@ if TYPE_CHECKING:
 
 
 class TieredTensor:
-    """Rows of a tensor over several memories; `tiering.tiered` makes it.
+    """Rows of a tensor over several memories; `tiering.tiered` makes it. ``t[ids]`` is ``tensor[ids]``, on `device`.
 
-    ``t[ids]`` is ``tensor[ids]``, on `device`. Use as a context manager, or call `close`. Safe to use from several
-    threads.
-
-    Forked workers of a ``torch.utils.data.DataLoader`` gather from the memory of their parent, if rows lie in host
-    memory. Pickling, and so sending to a spawned process, raises `CapabilityError`: make the tiered tensor there.
+    Use as a context manager, or call `close`; safe from several threads. Forked workers gather from the memory of their
+    parent, if rows lie in host memory. Pickling raises `CapabilityError`: make the tiered tensor in the other process.
     """
 
     def __init__(
@@ -191,11 +188,6 @@ def tiered(
     threads
         Threads that copy rows in host memory.
 
-    Returns
-    -------
-    TieredTensor
-        ``t[ids]`` is ``tensor[ids]``, on the device.
-
     Raises
     ------
     InputError
@@ -208,10 +200,10 @@ def tiered(
     Notes
     -----
     On a GPU what is not copied is page-locked where it lies and read by zero copy; of a tensor mapped from a file, the
-    `cpu` rows are copied to page-locked memory, and the host reads the rest, page by page, through two pinned buffers.
+    `cpu` rows are copied to page-locked memory, and the host reads the rest through two pinned buffers.
 
-    Memory: the rows that are copied, and with `order` a table of positions on the device that gathers, 4 bytes for each
-    row of the tensor (8 from 2^31 on): 1 GiB for 269 million rows. Ranking takes 24 bytes a row.
+    Memory: copied rows, and with `order` a table of positions on the device that gathers, 4 bytes for each row of the
+    tensor (8 from 2^31 on). Ranking takes 24 bytes a row.
     """
     require_torch()
     import torch
@@ -220,16 +212,16 @@ def tiered(
     scores, gpu_rows = parse_order(order, source.num_rows), count_rows(gpu, "gpu", source)
     if device is None:
         device = "cuda" if torch.cuda.is_available() and not cuda.unavailable() else "cpu"
-    index = parse_device(device)
+    index, cpu_rows = parse_device(device), count_rows(cpu, "cpu", source) if source.on_disk else 0
     if index is None:
         if gpu_rows:
             warn_once("tiered: gpu is not used with device='cpu'")
-        placement = place_rows(source, 0, count_cpu_rows(cpu, source), scores, workers)
+        placement = place_rows(source, 0, cpu_rows, scores, workers)
         on_host = HostTensorRows(placement, workers)
         table = torch.from_numpy(placement.table()) if placement.needs_table else None
         return TieredTensor(placement, on_host, table, torch.device("cpu"))
     where = gpu_device.open_device(index)
-    placement = place_rows(source, gpu_rows, count_cpu_rows(cpu, source), scores, workers)
+    placement = place_rows(source, gpu_rows, cpu_rows, scores, workers)
     on_gpu = GpuTensorRows(placement, where, max_sms, workers)
     with cuda.device_errors(WHAT):
         table = upload_table(placement, where) if placement.needs_table else None
