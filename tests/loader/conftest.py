@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import importlib.util
 import itertools
+import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -24,7 +25,8 @@ from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.layout import SsdRows, image_bytes, image_name, page_sums, peer_rows, tier_file
 from tiering.loader import TieredLayout, open_layout
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "train_graphsage.py"
+REPOSITORY = Path(__file__).parents[2]
+EXAMPLE = REPOSITORY / "examples" / "train_graphsage.py"
 PROVENANCE = {"stage": "test", "options": {}, "inputs": {}, "seed": None}
 
 
@@ -227,6 +229,12 @@ def hetero_graph(seed: int = 0, **options: Any) -> Dataset:
     }
     weights = {r: rng.random(len(ends[0]), np.float32) for r, ends in relations.items()}
     return Dataset(nodes, relations, weights, **options)
+
+
+@pytest.fixture(autouse=True)
+def import_support(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that a test starts import what it imports."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (REPOSITORY / "tests" / "support", REPOSITORY))))
 
 
 @pytest.fixture(params=["io_uring", "threads"])

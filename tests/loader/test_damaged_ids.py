@@ -86,10 +86,3 @@ def test_it_is_said(kit: Any, tmp_path: Path, flip: str, use: str) -> None:
     with open_layout(path) as layout, pytest.raises((TieringError, StageError), match=message):
         for _ in USES[use](layout):
             pass
-
-
-@pytest.mark.parametrize("use", USES)
-def test_nothing_is_said_of_a_sound_layout(kit: Any, tmp_path: Path, use: str) -> None:
-    kit.write_layout(tmp_path / "layout", kit.small_graph()).close()
-    with open_layout(tmp_path / "layout") as layout:
-        assert sum(1 for _ in USES[use](layout))

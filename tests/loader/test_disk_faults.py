@@ -17,13 +17,9 @@ import calls
 import pytest
 from epochs import nothing_left, rows, same, truth
 from tight_memory import tight_loader
-from warm_processes import interpret
 
 from tiering.errors import StorageError
 from tiering.loader.batches.pipeline import StageError
-
-SUPPORT = Path(__file__).parents[1] / "support"
-
 
 pytestmark = pytest.mark.usefixtures("watchdog")
 
@@ -91,14 +87,12 @@ def test_a_disk_that_fails_while_it_is_read(layout, options, engine, ahead):
 
 
 BEGIN = """
-    import sys
-    sys.path[:0] = sys.argv[1:3]
-    import json, mmap, pathlib
+    import json, mmap, sys, pathlib
     import calls, tiering
     from epochs import rows, same, small_batches, truth
     from tight_memory import tight_loader
-    layout = tiering.open(sys.argv[3])
-    options = small_batches(pathlib.Path(sys.argv[3]).parent)
+    layout = tiering.open(sys.argv[1])
+    options = small_batches(pathlib.Path(sys.argv[1]).parent)
     expected = [truth(layout, options, epoch) for epoch in range(3)]
     images = sorted({str(image.parent) for image in layout.artifact.images})
     shared = mmap.mmap(-1, 4096)
@@ -119,8 +113,7 @@ def in_process(layout: Any, script: str, library: Path | None = None) -> subproc
     """A script in a process of its own, which a minute ends; `library`: of `calls.build`."""
     environment = os.environ if library is None else {**os.environ, "LD_PRELOAD": str(library)}
     return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(BEGIN) + textwrap.dedent(script), SUPPORT, SUPPORT.parent.parent,
-         layout.path],
+        [sys.executable, "-c", textwrap.dedent(BEGIN) + textwrap.dedent(script), layout.path],
         capture_output=True, text=True, timeout=60, check=False, env=environment,
     )  # fmt: skip
 
@@ -185,5 +178,5 @@ def test_an_interpreter_that_ends_by_an_error_of_the_disk(layout):
     assert done.returncode == 1, done.stderr
     assert "extraction failed: StorageError: " in last and last.endswith("Input/output error")
     assert "terminate" not in done.stderr
-    after = interpret(textwrap.dedent(BEGIN) + "print(read(tight(), 1))", SUPPORT, SUPPORT.parent.parent, layout.path)
+    after = in_process(layout, "print(read(tight(), 1))")
     assert (after.returncode, after.stdout) == (0, "True\n"), after.stderr

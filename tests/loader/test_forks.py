@@ -6,7 +6,6 @@ import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -125,23 +124,6 @@ def test_sampling_while_forked(kit, build):
         next(running)
         assert in_child(lambda: [batch.nodes["node"].tolist() for batch in loader.epoch(0)]) == expected
         running.close()
-
-
-def test_readers_share_their_threads(kit, build):
-    """One of these reads at a time, so that all of them need no more threads than one has reads in flight."""
-
-    def threads() -> int:
-        return len(list(Path("/proc/self/task").iterdir()))
-
-    layouts = [build(kit.small_graph(images=2)) for _ in range(4)]
-
-    def started() -> int:
-        before = threads()
-        for layout in layouts:
-            layout.features(engine="threads", depth=8).gather_numpy(np.arange(300))
-        return threads() - before
-
-    assert in_child(started) <= 8
 
 
 @pytest.mark.parametrize(("context", "workers"), [("fork", 2), pytest.param("spawn", 1, marks=pytest.mark.slow)])

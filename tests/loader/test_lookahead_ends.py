@@ -9,7 +9,6 @@ import sys
 import textwrap
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -143,16 +142,14 @@ def test_forks_between_epochs_that_read_at_the_same_time(loader, layout, options
 
 
 SCRIPT = """
-    import sys
-    sys.path[:0] = sys.argv[1:3]
-    import json, os, pathlib, time
+    import json, os, pathlib, sys, time
     from tight_memory import tight_loader
     import tiering
-    layout = tiering.open(sys.argv[3])
-    disk = pathlib.Path(sys.argv[3] + ".json")
+    layout = tiering.open(sys.argv[1])
+    disk = pathlib.Path(sys.argv[1] + ".json")
     disk.write_text(json.dumps({"reads_per_second": 1e5, "bytes_per_second": 1e9}))
     loader = tight_loader(
-        layout, 30, batch_size=8, fanouts=[3, 2], depth=4, ssd_model=disk, window=1, prefetch=int(sys.argv[4])
+        layout, 30, batch_size=8, fanouts=[3, 2], depth=4, ssd_model=disk, window=1, prefetch=int(sys.argv[2])
     )
     lingering = iter(loader)
     next(lingering)
@@ -161,9 +158,8 @@ SCRIPT = """
 
 @pytest.mark.parametrize(("prefetch", "end"), [(14, ""), (2, "time.sleep(0.2); raise SystemExit(0)")])
 def test_an_interpreter_that_ends_in_the_middle(layout, prefetch, end):
-    support = Path(__file__).parents[1] / "support"
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(SCRIPT) + end, support, support.parents[1], layout.path, str(prefetch)],
+        [sys.executable, "-c", textwrap.dedent(SCRIPT) + end, layout.path, str(prefetch)],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, ""), done.stderr

@@ -16,13 +16,12 @@ from memory_group import memory_group
 MIB = 1 << 20
 SCRIPT = """
     import json, pathlib, sys
-    sys.path[:0] = [sys.argv[1]]
     import peaks
     import tiering
-    disk = pathlib.Path(sys.argv[2] + ".json")
+    disk = pathlib.Path(sys.argv[1] + ".json")
     disk.write_text(json.dumps({"reads_per_second": 1e5, "bytes_per_second": 1e9}))
-    layout = tiering.open(sys.argv[2])
-    loader = layout.loader(batch_size=100, fanouts=[5, 3], memory=sys.argv[3], ssd_model=disk)
+    layout = tiering.open(sys.argv[1])
+    loader = layout.loader(batch_size=100, fanouts=[5, 3], memory=sys.argv[2], ssd_model=disk)
     batches = 0
     with peaks.peak_memory() as peak:
         for epoch in range(2):
@@ -53,9 +52,8 @@ def test_inside_a_memory_group(large, room):
     """The interpreter, torch, tiers, batches and the buffer; with much room all rows are read once."""
     memory = room * MIB
     with memory_group(memory + memory // 10) as group:
-        support = Path(__file__).parents[1] / "support"
         done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(SCRIPT), support, large, str(memory)],
+            [sys.executable, "-c", textwrap.dedent(SCRIPT), large, str(memory)],
             capture_output=True, text=True, timeout=300, check=False, preexec_fn=group.group.enter,
         )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import threading
-from typing import Any
 
 import numpy as np
 import pytest
@@ -98,31 +96,6 @@ def test_blocks_have_one_user_and_are_no_more_than_the_peak(actions: list[int]) 
         assert pool.free_bytes + pool._lent <= pool._most <= 2 * peak
     taken.clear()
     assert pool._lent == 0 and pool.free_bytes <= pool._most
-
-
-def test_threads_that_take_and_give_back():
-    pool, wrong = OutputPool(), []
-
-    def work(seed: int) -> None:
-        random = np.random.default_rng(seed)
-        kept: list[tuple[int, Any]] = []
-        for k in range(60):
-            array = pool.take(int(random.integers(MIB, 2 * MIB)))
-            mark = (seed * 61 + k) % 251
-            array[::4096] = mark
-            kept.append((mark, array))
-            if len(kept) > 2:
-                mark, array = kept.pop(0)
-                if (array[::4096] != mark).any():
-                    wrong.append(seed)
-
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    gc.collect()
-    assert not wrong and pool._lent == 0
 
 
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")

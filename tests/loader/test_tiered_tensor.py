@@ -140,16 +140,6 @@ def test_kinds_of_mapped_tensors(tmp_path, kind):
     assert torch.equal(tiered[ids], tensor[ids])
 
 
-def test_an_order_of_any_numbers(tmp_path):
-    mapped = map_file(random_tensor((6, 4)), tmp_path / "table")
-    values = [0, 3, 1, 2, 0, 9]
-    kinds = [np.array(values, np.uint8), np.array(values) > 2, torch.tensor(values, dtype=torch.bfloat16), values]
-    for order in kinds:
-        tiered = tiering.tiered(mapped, cpu=2 * 16, order=order, device="cpu")
-        tiered[[1, 5]]
-        assert tiered.counters.tiers["cpu"].rows == 2
-
-
 def test_scores_of_an_artifact(tmp_path):
     data = tiering.generate_dataset(tmp_path / "data", nodes=50, edges=400, dim=4)
     graph = tiering.import_graph(data, out=tmp_path / "graph")

@@ -70,20 +70,6 @@ def test_flips_of_images(kit, tmp_path):
     Campaign("images").run(trial)
 
 
-def test_rows_of_whole_pages_elsewhere(kit, build, engine):
-    """Damage in pages that a gather does not read is not its business."""
-    table = kit.random_table(100, 4096)
-    layout = build(kit.Dataset({"node": kit.Nodes(100, table, "uint8")}))
-    features = layout.features(engine=engine, verify=True)
-    expected = features.gather_numpy(np.arange(50))
-    with layout.artifact.images[0].open("r+b") as file:
-        file.seek(80 * 4096)
-        file.write(b"damage")
-    np.testing.assert_array_equal(features.gather_numpy(np.arange(50)), expected)
-    with pytest.raises(FormatError, match="page 80 "):
-        features.gather_numpy(np.arange(100))
-
-
 def test_a_loader_that_reads_all_rows_into_memory_stops_at_damage_when_it_is_made(kit, build, engine):
     layout = build(kit.small_graph(page_bytes=512))
     assert len(list(layout.loader(batch_size=64, fanouts=(5,), verify=True, engine=engine))) == 4

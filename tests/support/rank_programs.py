@@ -208,10 +208,6 @@ class RankProcess:
         """Blocks of memory that are page-locked."""
         return int(self.simulator.live("registered"))
 
-    def lock_at_most(self, nbytes: int) -> None:
-        """Refuse to page-lock more."""
-        self.simulator.set_registrable(nbytes)
-
     def mappings(self) -> dict[str, str]:
         """Shared memory that is mapped: names by inode."""
         maps = Path("/proc/self/maps").read_text()

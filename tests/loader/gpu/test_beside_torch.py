@@ -121,17 +121,6 @@ def test_a_training_step_is_captured_beside_the_loaders_threads(kit, build):
     assert [batch.x.cpu().equal(other.x) for batch, other in zip(batches, expected, strict=True)].count(False) == 0
 
 
-def test_the_training_loop_waits_for_the_whole_gpu(kit, build):
-    """Threads of the loader go on putting batches on their streams; they capture nothing that waiting would break."""
-    layout = build(kit.small_graph())
-    there, here = layout.loader(device="cuda", prefetch=4, **OPTIONS), layout.loader(**OPTIONS)
-    for epoch in range(3):
-        for batch, expected in zip(there.epoch(epoch), here.epoch(epoch), strict=True):
-            for _ in range(20):
-                torch.cuda.synchronize()
-            assert batch.x.cpu().equal(expected.x)
-
-
 def test_tiers_take_what_torch_keeps_for_later(kit, build):
     """Torch fills the GPU and frees it, which leaves the memory with torch; a tier needs more than is left."""
     rows = kit.random_table(16384, 4096)

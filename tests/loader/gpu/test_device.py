@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from epochs import known_disk
@@ -14,17 +13,15 @@ from tight_memory import wide_graph
 
 from tiering import cuda
 
-SUPPORT = str(Path(__file__).parents[2] / "support")
 OTHER_GPU = """
 import json, sys, threading
 import pytest
-sys.path.insert(0, sys.argv[1])
 import numpy as np
 from simulated_gpu import install
 from tiering import cuda
 from tiering.loader import open_layout
 simulator = install(pytest.MonkeyPatch())
-with open_layout(sys.argv[2]) as layout:
+with open_layout(sys.argv[1]) as layout:
     loader = layout.loader(seeds=np.arange(40), device="cuda:1", fanouts=[3, 2], batch_size=8)
     batches = [batch.x.sum() for batch in loader.epoch(0)]
     rows = layout.features(device="cuda:1")
@@ -37,7 +34,6 @@ print(json.dumps([len(batches), simulator.live("contexts"), simulator.live("allo
 CONSUMER = """
 import json, sys
 import pytest
-sys.path.insert(0, sys.argv[1])
 from simulated_gpu import install
 from tight_memory import tight_loader
 from tiering.loader import open_layout
@@ -47,8 +43,8 @@ def states(epoch):
     for _ in epoch:
         yield simulator.device(), simulator.capture_mode()
 
-with open_layout(sys.argv[2]) as layout:
-    options = dict(device="cuda:1", batch_size=8, fanouts=[3, 2], depth=4, sample_on=sys.argv[4], ssd_model=sys.argv[3])
+with open_layout(sys.argv[1]) as layout:
+    options = dict(device="cuda:1", batch_size=8, fanouts=[3, 2], depth=4, sample_on=sys.argv[3], ssd_model=sys.argv[2])
     loader = tight_loader(layout, 60, **options)
     found = [*states(loader.epoch(0)), *states(loader.epoch(1))]
     failing = layout.loader(**options, memory=loader.options.memory.memory)
@@ -67,7 +63,7 @@ def run_on_two_gpus(program, *arguments):
     """What a program prints as JSON that sees two GPUs, which do not reach each other."""
     pytest.importorskip("tiering._cuda_simulated")
     environment = {**os.environ, "TIERING_SIMULATED_DEVICES": "2", "TIERING_SIMULATED_PEERS": "off"}
-    command = [sys.executable, "-c", program, SUPPORT, *map(str, arguments)]
+    command = [sys.executable, "-c", program, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

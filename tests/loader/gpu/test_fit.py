@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -110,21 +109,6 @@ def test_the_line(monkeypatch):
     assert_allclose(line(missed, seconds, monkeypatch), (slope, left))
     assert line(missed, -missed, monkeypatch) == (0.0, 1.0)  # no slope below 0
     assert line(missed, np.full(5, 0.5), monkeypatch) == (0.0, 0.0)
-
-
-def test_a_cache_is_timed_for_some_seconds(monkeypatch):
-    now = SimpleNamespace(seconds=0.0, passes=0)
-
-    def run() -> None:
-        now.seconds += 0.5
-        now.passes += 1
-
-    monkeypatch.setattr(fit.time, "monotonic", lambda: now.seconds)
-    monkeypatch.setattr(fit.time, "perf_counter", lambda: now.seconds)
-    for seconds, passes in ((2.5, 6), (0.0, 4), (100.0, 31)):  # of which the first warms up
-        monkeypatch.setattr(fit, "SECONDS", seconds)
-        now.passes = 0
-        assert fit.time_trial(fit.Trial(0.0, run)) == 0.5 and now.passes == passes
 
 
 @pytest.fixture(scope="module")

@@ -74,18 +74,6 @@ def test_dgl(gpu, kit, build, make):
                     assert_equal({k: getattr(ours, view)[t].data[k] for k in frame}, {k: frame[k] for k in frame})
 
 
-def test_positions_of_native_batches(gpu, kit, build):
-    layout = build(kit.hetero_graph())
-    options = {"fanouts": [4, 3], "edge_positions": True, **OPTIONS}
-    for found, expected in zip(layout.loader(device="cuda", **options), layout.loader(**options), strict=True):
-        for hop, (ours, theirs) in enumerate(zip(found.positions, expected.positions, strict=True)):
-            assert_equal(ours, theirs)
-            for relation, positions in theirs.items():
-                _, indices = layout.csc(relation)
-                src = expected.nodes[relation[0]][expected.hops[hop][relation][0]]
-                assert torch.equal(torch.from_numpy(indices[positions.numpy()].astype("int64")), src)
-
-
 def edge_layout(folder, num_edges=400):
     """A graph with rows of bfloat16 along its edges, some of them in every tier."""
     random = np.random.default_rng(2)

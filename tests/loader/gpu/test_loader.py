@@ -70,14 +70,6 @@ def test_features_from_elsewhere(gpu, kit, build, features):
         assert_same(found, expected)
 
 
-def test_seeds_that_come_twice(gpu, kit, build):
-    layout = build(kit.small_graph())
-    seeds = np.array([5, 7, 5, 9, 7, 5, 11, 0, 299, 0])
-    options = {"fanouts": "4,3", "batch_size": 5, "seeds": seeds, "shuffle": False}
-    for found, expected in zip(layout.loader(device="cuda", **options), layout.loader(**options), strict=True):
-        assert_same(found, expected)
-
-
 def test_counters(gpu, kit, build):
     layout = build(kit.small_graph())
     options = {"fanouts": "4,3", "batch_size": 32, "memory": "tiers"}

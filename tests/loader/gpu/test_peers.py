@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -68,7 +67,6 @@ def test_memory_that_cannot_be_shared_is_said_once(monkeypatch, caplog):
 
 TORCHRUN = """
 import os, sys
-sys.path.insert(0, sys.argv[2])
 import numpy as np
 import pytest
 from simulated_gpu import install
@@ -89,7 +87,7 @@ def test_processes_of_torchrun_without_a_process_group(gpu, kit, build, tmp_path
     layout, _ = peer_layout(kit, build, 2)
     (tmp_path / "script.py").write_text(TORCHRUN)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    arguments = [tmp_path / "script.py", layout.path, Path(__file__).parents[2] / "support"]
+    arguments = [tmp_path / "script.py", layout.path]
     environment = {**os.environ, "TIERING_SIMULATED_DEVICES": "2"}
     done = subprocess.run(
         [*command, *map(str, arguments)], capture_output=True, text=True, env=environment, timeout=120

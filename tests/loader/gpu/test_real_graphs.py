@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import gc
-
 import numpy as np
 import pytest
 from gpu_batches import assert_same
-from simulated_gpu import resident_share
 
 import tiering
-from tiering.formats.layout import Layout
 from tiering.loader.gpu import device
 from tiering.loader.gpu.adjacency import load_adjacency
 
@@ -56,17 +52,3 @@ def test_split_budget(gpu, tiering_cli, tmp_path, sampler):
         rows = layout.features(device="cuda").placement()["gpu"]["bytes"]
         assert 0 < rows + prefix.bytes <= 150 * 1024
     compare(path, sampler=sampler)
-
-
-def test_weights_that_were_not_planned_stay_with_the_host(gpu, kit, build, monkeypatch):
-    layout, live = build(kit.small_graph()), {}
-    for weights in (True, False):
-        monkeypatch.setattr(Layout, "adjacency_prefix", resident_share(0.5, weights))
-        before = gpu.live("bytes")
-        held = load_adjacency(layout.artifact, device.open_device(0), weighted=True)
-        live[weights] = gpu.live("bytes") - before
-        (prefix,) = (layout.artifact.adjacency_prefix(r) for r in layout.relations)
-        assert live[weights] == prefix.bytes and held.columns
-        del held
-        gc.collect()
-    assert live[True] - live[False] == 8 * prefix.edges > 0

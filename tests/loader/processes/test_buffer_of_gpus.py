@@ -126,15 +126,3 @@ def test_rows_that_fit_are_locked_in_memory_that_gpus_share(start: Any, alone: A
         assert set(mappings[0]) == set(mappings[1])
         shared = sum(sum(parts) for parts in ranks.all("proportional"))
         assert 0.95 * ROWS * ROW_BYTES < shared <= 1.1 * ROWS * ROW_BYTES  # the cpu tier, rows of the ssd tier: once
-
-
-@pytest.mark.slow
-def test_a_rank_that_may_not_lock_the_buffer_is_left_out(start: Any, alone: Any) -> None:
-    with start() as ranks:
-        ranks.open_tight(60)
-        ranks.one(1, "lock at most", 4096)
-        share, (kind, message) = ranks.all("epoch", 0)
-        assert kind == "BudgetError" and "buffer for rows of the ssd tier: page-locking host memory" in message
-        assert len(share) == 8
-        ranks.one(1, "lock at most", 1 << 40)
-        expect_epoch(ranks.all("epoch", 1), alone(1))
