@@ -21,7 +21,8 @@ from tiering.errors import InputError
 from tiering.evaluation.cache_order import CacheOrder, IntArray, LinkTraffic, Rows, Score, SsdUnits, competing_rows
 from tiering.evaluation.counting import AccessTally, Bootstrap, ReferenceEpochs, count_list_reads, evaluation_memory
 from tiering.evaluation.options import EvaluationOptions
-from tiering.evaluation.result import ORACLE, Evaluation, TypeResult
+from tiering.evaluation.rates import ORACLE, TypeResult
+from tiering.evaluation.result import Evaluation
 from tiering.evaluation.ssd_reading import ReadingMemory, ReadingSpec
 from tiering.formats.graph import Graph
 from tiering.formats.scores import GIVEN, Scores
