@@ -22,7 +22,7 @@ from tiering.progress import progress
 from tiering.reorder.adjacency import OldRelation, write_relation
 from tiering.reorder.arrays import NodeWindows
 from tiering.reorder.nodes import RankMaps, write_nodes, write_order
-from tiering.reorder.plan import Step, reorder_steps
+from tiering.reorder.plan import ReorderStep, reorder_steps
 from tiering.reorder.rank import NodeOrders, first_digests
 from tiering.reorder.rows import PermutedRows
 from tiering.reorder.rows.tasks import write_tables
@@ -109,7 +109,7 @@ def _commit_order(part: ArtifactWriter, orders: NodeOrders, provenance: dict[str
 
 
 def _write_relation(
-    writer: ArtifactWriter, graph: Graph, step: Step, maps: Mapping[str, RankMaps], windows: NodeWindows
+    writer: ArtifactWriter, graph: Graph, step: ReorderStep, maps: Mapping[str, RankMaps], windows: NodeWindows
 ) -> None:
     folder, data = relation_folder(step.key), graph.edge_data(step.key)
     if step.carrier is None:

@@ -26,7 +26,7 @@ from tiering.reorder.tasks.relabel import task_bytes
 from tiering.run.carrier import Carrier
 
 
-class Step(NamedTuple):
+class ReorderStep(NamedTuple):
     """One step of a reorder: ``order`` or ``nodes`` of a node type, a ``relation``, or the ``features``."""
 
     kind: str
@@ -37,21 +37,23 @@ class Step(NamedTuple):
 
 def reorder_steps(
     graph: SizedGraph, tables: Mapping[str, FeatureTable], first: Collection[str], carrier: Carrier | None
-) -> Iterator[Step]:
+) -> Iterator[ReorderStep]:
     """Yield the steps of a reorder in the order in which they run, for the run and for the dry run.
 
     `tables`: those written again. `first`: node types of which the user puts some nodes first; no tasks rank them.
     """
 
-    def cut(kind: str, key: Any, nbytes: int) -> Step:
-        return Step(kind, key, nbytes, carrier if carrier is not None and nbytes and carrier.cuts(nbytes) else None)
+    def cut(kind: str, key: Any, nbytes: int) -> ReorderStep:
+        return ReorderStep(
+            kind, key, nbytes, carrier if carrier is not None and nbytes and carrier.cuts(nbytes) else None
+        )
 
     for name in graph.node_types:
         yield cut("order", name, 0 if name in first else graph.num_nodes(name) * NODE_BYTES)
     for relation in graph.relations:
         yield cut("relation", relation, task_bytes(graph, relation) if graph.num_edges(relation) else 0)
     for name in graph.node_types:
-        yield Step("nodes", name)
+        yield ReorderStep("nodes", name)
     if tables:
         yield cut("features", "", tables_task_bytes(tables))
 
@@ -105,7 +107,7 @@ class ReorderPlan:
         source, destination = (self.shape.num_nodes(edges.relation[end]) for end in (0, 2))
         return RelabelSizes(edges.num_edges, source, destination, tuple(edges.values.values()))
 
-    def estimates(self, step: Step) -> Iterator[StepEstimate]:
+    def estimates(self, step: ReorderStep) -> Iterator[StepEstimate]:
         """Yield what the plan says of a step: the parts that this process takes one by one, or its tasks."""
         if step.carrier is not None:
             parts = step.carrier.grid.parts(step.nbytes)
@@ -120,7 +122,7 @@ class ReorderPlan:
         else:
             yield from self._features()
 
-    def _whole(self, step: Step) -> StepEstimate:
+    def _whole(self, step: ReorderStep) -> StepEstimate:
         """Return the bytes that the tasks of a step read and write."""
         shape = self.shape
         if step.kind == "order":

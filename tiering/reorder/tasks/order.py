@@ -1,8 +1,8 @@
 """Nodes of a type by falling score, ties by original id, in tasks: the order, its inverse, and the score by rank.
 
-``sample`` draws nodes of a chunk for the splitters, ``cut`` sorts a chunk and cuts it at these, ``merge`` sorts a range
-of ranks, ``inverse`` makes the ranks of a range of original ids. Pairs (score, id) are compared, a total order: a score
-that many nodes share is divided like any other. Memory: `NODE_BYTES` a node, and two blocks of 64 MiB.
+Nodes drawn at random give splitters. ``cut`` sorts a chunk and cuts it at these, ``merge`` sorts a range of ranks,
+``inverse`` makes the ranks of a range of original ids. Pairs (score, id) are compared, a total order: a score that many
+nodes share is divided like any other. Memory: `NODE_BYTES` a node, and two blocks of 64 MiB.
 """
 
 from __future__ import annotations
@@ -25,20 +25,18 @@ from tiering.run.step import Step, TaskContext
 
 _HERE = "tiering.reorder.tasks.order"
 NODE_BYTES = 96  # memory of a task per node: score, key and id, unsorted and sorted, and what the sort holds
-_SAMPLES = 256  # least samples of a chunk
+_SAMPLES, _MAX_SAMPLES = 256, 1 << 20  # nodes for each range, and in all, whose scores give the splitters
 
 
 def write_order(job: Job, writer: ArtifactWriter, scores: Scores, node_type: str, count: int) -> None:
     """Write both directions of the order of a type and its scores by rank, by tasks."""
     name = f"order-{scores.node_types.index(node_type)}"
-    job.expect(5)
+    job.expect(4)
     parts, item = job.grid.parts(count * NODE_BYTES), id_bytes(count)
     params = {"scores": str(scores.path), "node_type": node_type, "num_nodes": count, "parts": parts}
     chunk = -(-count // parts) * NODE_BYTES + 2 * BLOCK_BYTES
-    sample = Step(f"{name}.sample", f"{_HERE}:sample", parts, params, memory=chunk)
-    job.run(sample)
-    samples = [job.read(sample.name, index) for index in range(parts)]
-    keys, ids = (np.concatenate([one[column] for one in samples]) for column in ("key", "id"))
+    ids = np.sort(np.random.default_rng(0).integers(0, count, min(_SAMPLES * parts, _MAX_SAMPLES)))
+    keys = descending_keys(scores.values(node_type)[ids])
     order = np.lexsort((ids, keys))
     chosen = order[[order.size * part // parts for part in range(1, parts)]]
     splitters = {"keys": keys[chosen].tolist(), "ids": ids[chosen].tolist()}
@@ -61,14 +59,6 @@ def write_order(job: Job, writer: ArtifactWriter, scores: Scores, node_type: str
     ]
     make_files(job, writer, join_step(f"{name}.files", writer.path, files, 8 * int(rows.max())))
     job.release(merge, inverse)
-
-
-def sample(context: TaskContext) -> None:
-    """Write some pairs of a chunk."""
-    begin, scores = _read_scores(context)
-    count = min(scores.size, max(_SAMPLES, 4 * context.params["parts"]))
-    places = np.random.default_rng(context.index).integers(0, max(1, scores.size), count)
-    context.write(key=descending_keys(scores[places]), id=begin + places)
 
 
 def cut(context: TaskContext) -> dict[str, list[int]]:
@@ -107,17 +97,11 @@ def inverse(context: TaskContext) -> None:
     context.write(ranks=out)
 
 
-def _read_scores(context: TaskContext) -> tuple[int, npt.NDArray[np.float64]]:
-    """Return the first node and the scores of a task's chunk."""
-    params = context.params
-    begin, end = equal_bounds(params["num_nodes"], params["parts"])[context.index : context.index + 2]
-    return begin, open_manifest(params["scores"]).read(f"nodes/{params['node_type']}/feature", begin, end)
-
-
 def _sorted(context: TaskContext) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64], npt.NDArray[np.float64]]:
     """Return keys, ids and scores of a task's chunk in the order of ranks."""
     params = context.params
-    begin, values = _read_scores(context)
+    begin, end = equal_bounds(params["num_nodes"], params["parts"])[context.index : context.index + 2]
+    values = open_manifest(params["scores"]).read(f"nodes/{params['node_type']}/feature", begin, end)
     if np.isnan(values).any():
         raise InputError(
             f"{params['scores']}: scores of node type {params['node_type']!r}: the score of node "

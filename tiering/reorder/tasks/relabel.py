@@ -34,13 +34,10 @@ _COLUMN_BYTES = 64  # memory of a task per node of a range: offsets, new id, the
 def write_relation(job: Job, writer: ArtifactWriter, graph: Graph, relation: Relation, order: str) -> None:
     """Write the files of a relation of a reordered graph by tasks; `order` is the directory of the finished order."""
     job.expect(4)
+    nbytes = task_bytes(graph, relation)
     name, (source, _, destination) = f"relation-{graph.relations.index(relation)}", relation
     num_dst, num_edges, data = graph.num_nodes(destination), graph.num_edges(relation), graph.edge_data(relation)
-    folder, parts, per_edge = (
-        relation_folder(relation),
-        job.grid.parts(task_bytes(graph, relation)),
-        _edge_bytes(graph, relation),
-    )
+    folder, per_edge, parts = relation_folder(relation), _edge_bytes(graph, relation), job.grid.parts(nbytes)
     files = {key: graph.manifest.files[f"{folder}/{key}"] for key in ("indices", *sorted(data))}
     params: dict[str, Any] = {
         "graph": str(graph.path), "order": order, "folder": folder, "source": source, "destination": destination,
