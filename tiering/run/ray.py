@@ -52,20 +52,11 @@ class _Attempt:
 
 
 class RayExecutor:
-    """Workers of a Ray cluster.
+    """Workers of a Ray cluster: the one at `address`, which this machine belongs to, or one that starts and ends here.
 
-    Parameters
-    ----------
-    address
-        Of a running cluster, which this machine belongs to: ``auto`` or ``HOST:PORT``. ``None`` starts one on this
-        machine, which ends with the executor. A program that has called ``ray.init`` itself keeps its cluster.
-    workers
-        Attempts side by side, of a cluster that is started here.
-    threads
-        Processors that an attempt takes.
-    resources
-        What a machine needs to run attempts: amounts of Ray's custom resources that each attempt takes, or texts of
-        labels. Other machines are left out.
+    A program that has called ``ray.init`` itself keeps its cluster. `workers` are attempts side by side on one that
+    starts here, `threads` processors of an attempt, `resources` amounts of custom resources that each attempt takes, or
+    texts of labels: other machines are left out.
     """
 
     def __init__(

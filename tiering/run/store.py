@@ -32,13 +32,9 @@ def check_store(path: str) -> None:
 class Store:
     """Whole objects under keys, which are written once and never change.
 
-    Keys are names with ``/`` between parts, of letters, digits, ``_ + . -``. Objects are files; `put_if_absent` makes a
-    hard link, which the file system makes once only. Every failure of the storage is a `StorageError` that names the
-    store and the key; an object that is not there is a `MissingError`.
-
-    File systems of clusters (NFS, Lustre, GPFS) have hard links; where there are none, an error says so. Nothing is
-    flushed to disk: after a power cut objects may be gone or torn, which whoever reads them sees by their checksums,
-    and most of what tasks leave is read and removed before it ever needs a disk.
+    Keys are names with ``/`` between parts. Objects are files; `put_if_absent` makes a hard link (NFS, Lustre and GPFS
+    have them), which the file system makes once only. Failures are a `StorageError` that names the key, a missing
+    object is a `MissingError`. Nothing is flushed: after a power cut readers notice torn objects by their checksums.
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:

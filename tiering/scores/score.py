@@ -30,8 +30,7 @@ def score_graph(
 ) -> Scores:
     """Score every node of `graph` and write the scores as an artifact; `tiering.score_graph` has the parameters.
 
-    `carrier` runs large scores as tasks, to the same bytes. A run that is stopped before its scores are computed
-    computes them anew; one stopped while they are written, or before its end, does not.
+    `carrier` runs large scores as tasks, to the same bytes. A run that is stopped while it writes them goes on.
     """
     if graph.order is not None:
         raise InputError(
