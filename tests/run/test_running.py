@@ -187,21 +187,6 @@ def test_a_plan_that_a_power_cut_has_torn_is_written_again(store, executor, plai
     assert (counters.run, counters.skipped) == (0, ALL)
 
 
-def test_a_reader_has_a_lost_part_made_again(store, executor):
-    job = Job(store, "job", executor)
-    job.run(stages()[0])
-    whole = job.read("cut", 1, 2)
-    flip_last_part(shuffle_file(store, "cut", 1))
-    assert all(np.array_equal(values, whole[name]) for name, values in job.read("cut", 1, 2).items())
-    assert job.counters.recovered == 1
-
-
-def flip_last_part(file: Path) -> None:
-    data = bytearray(file.read_bytes())
-    data[-PARTS * 32 - 65] ^= 1
-    file.write_bytes(data)
-
-
 def test_two_runs_of_other_bytes_are_a_conflict(store):
     stage = Step("differ", "cluster_jobs:differ", 1)
     first = run_attempt(Call(store.url, "job", stage, 0, plan_digest(stage)))

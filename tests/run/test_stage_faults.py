@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import subprocess
 from pathlib import Path
 
@@ -13,8 +12,7 @@ from real_steps import STEPS, Watched, assert_same, make, prepare
 from tiering.errors import StorageError
 from tiering.run import pieces
 from tiering.run.carrier import ClusterOptions
-from tiering.run.job import Job, RetryOptions
-from tiering.run.store import ObjectWriter
+from tiering.run.job import Job
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +59,6 @@ def test_what_is_lost_is_made_again(prepared, tmp_path, step, how):
     assert len(harm.done) <= cluster.seen.recovered <= 4 * len(harm.done)
 
 
-def test_without_another_try_it_would_fail(prepared, tmp_path):
-    with Watched(damage("flipped"), RetryOptions(attempts=1)) as cluster, pytest.raises(pieces.LostError):
-        make("reorder", prepared, tmp_path / "out", cluster)
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.fixture
 def small_store(tmp_path):
     """A store on a file system of 40 KiB, which `grow` makes larger."""
@@ -92,22 +84,3 @@ def test_a_store_that_fills_up(prepared, tmp_path, small_store, step):
     assert cluster.seen.retried == 0
     assert cluster.seen.skipped > 0
     assert not list(small_store.iterdir())
-
-
-@pytest.mark.parametrize("step", STEPS)
-def test_an_error_of_the_disk_below_the_store(prepared, tmp_path, monkeypatch, step):
-    """One write of a segment in sixty fails, in the midst of it."""
-    whole, count = ObjectWriter.write, [55]
-
-    def write(self, data):
-        count[0] += 1
-        if count[0] % 60 == 0:
-            whole(self, data[: data.size // 2])
-            raise StorageError(errno.EIO, f"{self._path}: Input/output error")
-        whole(self, data)
-
-    monkeypatch.setattr(ObjectWriter, "write", write)
-    with Watched() as cluster:
-        make(step, prepared, tmp_path / "out", cluster)
-    assert_same(step, prepared, tmp_path / "out")
-    assert cluster.seen.retried > 0
