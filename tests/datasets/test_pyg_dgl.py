@@ -13,7 +13,6 @@ import pytest
 import tiering
 from tiering.datasets import open_dataset
 from tiering.errors import BudgetError, CapabilityError, InputError, MissingError
-from tiering.formats.graph import Graph
 
 torch = pytest.importorskip("torch")
 
@@ -28,62 +27,21 @@ def dgl() -> Any:
     return pytest.importorskip("dgl")
 
 
-def cora(folder: Path) -> dict[str, Any]:
-    """Cora as tensors, under PyG's names."""
-    files = {"x": "node_feat", "y": "node_label", "edge_index": "edge_index"}
-    arrays = {name: torch.from_numpy(np.load(folder / f"{file}.npy")) for name, file in files.items()}
-    for split in ("train", "val", "test"):
-        mask = torch.zeros(len(arrays["y"]), dtype=torch.bool)
-        mask[torch.from_numpy(np.load(folder / f"{split}_idx.npy"))] = True
-        arrays[f"{split}_mask"] = mask
-    return arrays
+EDGES = {"edge_index": torch.tensor([[0, 1], [1, 2]])}
 
 
-def same_as_arrays(graph: Graph, expected: Graph) -> None:
-    """Two graphs of one node type hold the same; splits as sets."""
-    assert tiering.check(graph.path, "full") == []
-    (relation,), (node,) = graph.relations, graph.node_types
-    for one, other in zip(graph.csc(relation), expected.csc(expected.relations[0]), strict=True):
-        np.testing.assert_array_equal(one, other)
-    np.testing.assert_array_equal(graph.labels(node), expected.labels("node"))
-    assert list(graph.splits(node)) == list(expected.splits("node"))
-    for split in expected.splits("node"):
-        np.testing.assert_array_equal(graph.split(split, node), np.sort(expected.split(split, "node")))
-    table, other_table = graph.feature_table(node), expected.feature_table("node")
-    assert table.dtype == other_table.dtype
-    np.testing.assert_array_equal(table.open(), other_table.open())
-
-
-@pytest.fixture
-def cora_graph(shared_data: Path, tmp_path: Path) -> Graph:
-    return tiering.import_graph(shared_data / "cora", tmp_path / "expected")
-
-
-def test_cora_is_the_same_from_a_data_file_where_its_features_stay(pyg, shared_data, tmp_path, cora_graph, tiering_cli):
-    torch.save(pyg.Data(**cora(shared_data / "cora")), tmp_path / "cora.pt")
-    tiering_cli("import", tmp_path / "cora.pt", "--out", tmp_path / "graph").ok()
-    graph = Graph.open(tmp_path / "graph")
-    same_as_arrays(graph, cora_graph)
-    assert graph.feature_table("node").path == tmp_path / "cora.pt"
-    assert graph.feature_table("node").offset > 0
-
-
-def cora_in_dgl(dgl: Any, folder: Path) -> Any:
-    arrays = cora(folder)
-    graph = dgl.graph(tuple(arrays["edge_index"]), num_nodes=len(arrays["y"]))
-    graph.ndata.update(feat=arrays["x"], label=arrays["y"])
-    graph.ndata.update({name: value for name, value in arrays.items() if name.endswith("_mask")})
-    return graph
-
-
-def test_cora_is_the_same_from_objects_in_hand(pyg, dgl, shared_data, tmp_path, cora_graph):
-    graph = tiering.import_graph(pyg.Data(**cora(shared_data / "cora")), tmp_path / "pyg")
-    same_as_arrays(graph, cora_graph)
-    assert graph.feature_table("node").path.is_relative_to(tmp_path / "pyg")
-    graph = tiering.import_graph(cora_in_dgl(dgl, shared_data / "cora"), tmp_path / "dgl")
-    same_as_arrays(graph, cora_graph)
+def test_features_stay_in_a_file_and_are_copied_from_an_object_in_hand(pyg: Any, tmp_path: Path) -> None:
+    data = pyg.Data(**EDGES, x=torch.rand(3, 2), val_mask=torch.tensor([False, True, True]))
+    torch.save(data, tmp_path / "a.pt")
+    for number, source in enumerate((tmp_path / "a.pt", data)):
+        graph = tiering.import_graph(source, tmp_path / f"graph{number}")
+        assert tiering.check(graph.path, "full") == []
+        table = graph.feature_table("node")
+        assert table.path == source if source is not data else table.path.is_relative_to(graph.path)
+        np.testing.assert_array_equal(table.open(), data.x)
+        np.testing.assert_array_equal(graph.split("val", "node"), [1, 2])
     with pytest.raises(InputError, match="expected auto or pyg for a Data"):
-        tiering.import_graph(pyg.Data(), tmp_path / "other", format="npy")
+        tiering.import_graph(data, tmp_path / "other", format="npy")
     with pytest.raises(InputError, match=r"found builtins\.dict"):
         tiering.import_graph({"x": 1}, tmp_path / "other")
 
@@ -152,9 +110,6 @@ def test_relations_can_be_chosen_and_arrays_without_a_use_are_recorded(pyg: Any,
         assert dataset.notes["ignored_arrays"] == [f"{tmp_path / 'papers.pt'}: year of paper"]
     with pytest.raises(MissingError, match="no relation a:b:c; there are: author:writes:paper, "):
         open_dataset(tmp_path / "papers.pt", relations="a:b:c")
-
-
-EDGES = {"edge_index": torch.tensor([[0, 1], [1, 2]])}
 
 
 @pytest.mark.parametrize(
