@@ -111,8 +111,13 @@ def _open_graphbolt(path: Path, context: ImportContext) -> Dataset:
 def _add_sets(target: NamedArrays, meta: Metadata, context: ImportContext) -> None:
     """Add splits and labels of the first task whose seeds are nodes; a node outside all sets has no label."""
     for number, task in enumerate(meta.tasks):
-        seeds = [(entry, _read_seeds(entry, context)) for entry in task]
-        chosen = [(entry, column) for entry, column in seeds if column is not None]
+        chosen = []
+        for entry in task:
+            file = next((entry.files[name] for name in SEEDS if name in entry.files), None)
+            column = None if file is None else file.read(f"the {entry.split} nodes of {entry.node_type}", context)
+            if column is not None and column.array.ndim == 1:
+                column.numbers("node ids", "iu", "node ids as whole numbers")
+                chosen.append((entry, column))
         if not chosen:
             continue
         if ignored := [other for other in range(len(meta.tasks)) if other != number]:
@@ -124,16 +129,6 @@ def _add_sets(target: NamedArrays, meta: Metadata, context: ImportContext) -> No
         return
     if meta.tasks:
         context.warn(f"{meta.path}: none of its {len(meta.tasks)} tasks has nodes as seeds; there are no splits")
-
-
-def _read_seeds(entry: NodeSet, context: ImportContext) -> SourceArray | None:
-    file = next((entry.files[name] for name in SEEDS if name in entry.files), None)
-    if file is None:
-        return None
-    column = file.read(f"the {entry.split} nodes of {entry.node_type}", context)
-    if column.array.ndim == 1:
-        column.numbers("node ids", "iu", "node ids as whole numbers")
-    return column if column.array.ndim == 1 else None
 
 
 def _add_labels(nodes: NamedNodes, sets: list[tuple[NodeSet, SourceArray]], context: ImportContext) -> None:
@@ -178,8 +173,10 @@ def _read_metadata(path: Path) -> Metadata:
             elif data["domain"] == "edge":
                 meta.edge_data.setdefault(_relation(data.get("type")), {}).setdefault(entry.name, entry)
         for task in values.get("tasks") or []:
-            sets = [(split, entry) for split, key in SETS.items() for entry in task.get(key) or []]
-            meta.tasks.append([_read_set(split, entry, root) for split, entry in sets])
+            meta.tasks.append([])
+            for split, part in [(split, part) for split, key in SETS.items() for part in task.get(key) or []]:
+                files = {file.name: file for file in (_entry(data, root) for data in part["data"])}
+                meta.tasks[-1].append(NodeSet(split, str(part.get("type") or NODE), files))
     except InputError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -232,11 +229,6 @@ def _entry(values: Mapping[str, Any], root: Path) -> DataFile:
     if format_ not in FORMATS:
         raise ValueError(f"format {quoted(format_)}, expected {', '.join(FORMATS)}")
     return DataFile(root / str(values["path"]), format_, str(values.get("name") or ""))
-
-
-def _read_set(split: str, values: Mapping[str, Any], root: Path) -> NodeSet:
-    files = [_entry(data, root) for data in values["data"]]
-    return NodeSet(split, str(values.get("type") or NODE), {file.name: file for file in files})
 
 
 READER = Reader(
