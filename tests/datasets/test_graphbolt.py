@@ -64,40 +64,6 @@ def test_a_dataset_is_read_from_its_own_edges(tmp_path: Path, name: str) -> None
         np.testing.assert_array_equal(data["weight"], np.load(MADE / "het/data/cw.npy")[data["edge_ids"]])
 
 
-def test_cora_is_the_same_from_csv_edges_and_torch_features(shared_data, tmp_path, tiering_cli):
-    torch = pytest.importorskip("torch")
-    source, folder = tmp_path / "cora", shared_data / "cora"
-    source.mkdir()
-    np.savetxt(source / "edges.csv", np.load(folder / "edge_index.npy").T, "%d", ",")
-    torch.save(torch.from_numpy(np.load(folder / "node_feat.npy")), source / "feat.pt")
-    labels, sets = np.load(folder / "node_label.npy"), {}
-    for split, key in {"train": "train_set", "val": "validation_set", "test": "test_set"}.items():
-        ids = np.load(folder / f"{split}_idx.npy")
-        np.save(source / f"{split}.npy", ids)
-        np.save(source / f"{split}_labels.npy", labels[ids])
-        data = [{"name": "seeds", "path": f"{split}.npy"}, {"name": "labels", "path": f"{split}_labels.npy"}]
-        sets[key] = [{"data": [{**one, "format": "numpy"} for one in data]}]
-    meta = {
-        "graph": {"nodes": [{"num": len(labels)}], "edges": [{"format": "csv", "path": "edges.csv"}]},
-        "feature_data": [{"domain": "node", "name": "feat", "format": "torch", "path": "feat.pt"}],
-        "tasks": [{"name": "link_prediction"}, {"name": "node_classification", **sets}],
-    }
-    (source / "metadata.yaml").write_text(json.dumps(meta))
-    tiering_cli("import", source, "--out", tmp_path / "graph").ok()
-    graph, expected = Graph.open(tmp_path / "graph"), tiering.import_graph(folder, tmp_path / "expected")
-    relation = ("node", "to", "node")
-    for one, other in zip(graph.csc(relation), expected.csc(relation), strict=True):
-        np.testing.assert_array_equal(one, other)
-    known = np.concatenate([expected.split(split, "node") for split in ("train", "val", "test")])
-    np.testing.assert_array_equal(graph.labels("node")[known], labels[known])
-    assert np.count_nonzero(graph.labels("node") >= 0) == known.size
-    for split in ("train", "val", "test"):
-        np.testing.assert_array_equal(graph.split(split, "node"), expected.split(split, "node"))
-    table = graph.feature_table("node")
-    assert table.path == source / "feat.pt"
-    np.testing.assert_array_equal(table.open(), np.load(folder / "node_feat.npy"))
-
-
 def metadata(**changes: Any) -> dict[str, Any]:
     """Of a dataset with one type, changed."""
     graph = {"nodes": [{"num": 3}], "edges": [{"format": "numpy", "path": "edges.npy"}]}
@@ -106,6 +72,19 @@ def metadata(**changes: Any) -> dict[str, Any]:
 
 def typed(edge_type: str) -> dict[str, Any]:
     return {"nodes": [{"num": 3}], "edges": [{"type": edge_type, "format": "numpy", "path": "edges.npy"}]}
+
+
+def test_edges_in_csv_and_the_first_task_that_has_nodes_are_read(tmp_path: Path) -> None:
+    (tmp_path / "edges.csv").write_text("0,1\n2,0\n")
+    np.save(tmp_path / "seeds.npy", np.array([2, 0]))
+    graph = {"nodes": [{"num": 3}], "edges": [{"format": "csv", "path": "edges.csv"}]}
+    sets = {"train_set": [{"data": [{"name": "seed_nodes", "format": "numpy", "path": "seeds.npy"}]}]}
+    meta = metadata(graph=graph, tasks=[{"name": "link_prediction"}, sets])
+    (tmp_path / "metadata.yaml").write_text(json.dumps(meta))
+    with open_dataset(tmp_path) as dataset:
+        assert (dataset.edges[0].src.tolist(), dataset.edges[0].dst.tolist()) == ([0, 2], [1, 0])
+        assert dataset.nodes["node"].splits["train"].tolist() == [2, 0]
+        assert dataset.notes["ignored_tasks"] == [0]
 
 
 @pytest.mark.parametrize(

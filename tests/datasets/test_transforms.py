@@ -50,7 +50,8 @@ def test_against_plain_python(tmp_path_factory, monkeypatch, bucket, pairs, self
     np.save(folder / "edge_index.npy", np.array(pairs, np.int32).reshape(-1, 2).T)
     weights = np.arange(len(pairs), dtype=np.float32) + 2
     np.save(folder / "edge_weight.npy", weights)
-    np.save(folder / "edge_id.npy", np.arange(len(pairs)) + 2)
+    for name in ("id", "type"):
+        np.save(folder / f"edge_{name}.npy", np.arange(len(pairs), dtype=np.uint8) + 2)
     np.save(folder / "edge_feat.npy", np.stack([weights, -weights, weights / 2], 1).astype(np.float16))
     options = {"self_loops": self_loops, "reverse_edges": reverse, "deduplicate": deduplicate}
     edges = [(u, v, float(w)) for (u, v), w in zip(pairs, weights, strict=True)]
@@ -60,7 +61,7 @@ def test_against_plain_python(tmp_path_factory, monkeypatch, bucket, pairs, self
         columns = (found.src.tolist(), found.dst.tolist(), found.data["weight"].tolist())
         assert list(zip(*columns, strict=True)) == wanted
         assert found.src.dtype == np.int32
-        assert found.edge_ids.tolist() == [int(w) if w > 1 else -1 for _, _, w in wanted]
+        assert found.edge_ids.tolist() == found.data["type"].tolist() == [int(w) if w > 1 else -1 for _, _, w in wanted]
         # Added loops, of weight 1, have features of 0; those of the others begin with 2.
         rows = [[w, -w, w / 2] if w > 1 else [0.0, 0.0, 0.0] for _, _, w in wanted]
         assert found.data["feat"].dtype == np.float16
@@ -88,12 +89,6 @@ def test_existing_reverse_relations_are_left(igb_dir: Path) -> None:
     data = open_dataset(igb_dir, reverse_edges=True)
     assert data.edges[data.relations.index(("fos", "rev_topic", "paper"))].num_edges == 1
     assert len(data.notes["warnings"]) == 2
-
-
-def test_types_of_added_loops(npy_dir: Path) -> None:
-    np.save(npy_dir / "edge_type.npy", np.arange(6, dtype=np.uint8))
-    types = open_dataset(npy_dir, self_loops="add").edges[0].data["type"]
-    assert types.tolist() == [0, 1, 2, 3, 4, 5, -1, -1, -1, -1]
 
 
 def test_ids_out_of_range(npy_dir: Path) -> None:
