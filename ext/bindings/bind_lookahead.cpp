@@ -1,8 +1,5 @@
 // Bindings of ext/src/lookahead: the buffer in front of the ssd tier, and the price of its plans.
-#include <nanobind/stl/unique_ptr.h>
-
 #include <algorithm>
-#include <memory>
 #include <tiering/lookahead/row_buffer.hpp>
 
 #include "bound_table.hpp"
@@ -59,7 +56,8 @@ std::vector<uint32_t> rows_among(const SsdRows& rows, const std::vector<std::spa
   return found;
 }
 
-/// Where the rows of one batch belong, table by table. The ids are looked through once, however many parts the batch has.
+/// Where the rows of one batch belong, table by table. The ids are looked through once, however many parts the batch
+/// has.
 class BatchRows {
  public:
   BatchRows(const std::vector<const BoundTable*>& tables, const IdLists& ids,
@@ -103,14 +101,6 @@ class BatchRows {
   std::vector<size_t> ends_;        ///< per table: where its rows end among these
 };
 
-void add_stats(std::vector<GatherStats>& sum, const std::vector<GatherStats>& part) {
-  if (sum.empty()) {
-    sum = part;
-    return;
-  }
-  for (size_t t = 0; t < sum.size(); ++t) sum[t].copy_nanoseconds += part[t].copy_nanoseconds;
-}
-
 /// Throws InputError where the slots of a part are not some of `slots`, or its places not some of its batch's.
 void check_part(const RowBuffer::PartSlots& part, int64_t slots) {
   TIERING_EXPECT(part.places.empty() ? part.slots.size() == part.batch_rows : part.slots.size() == part.places.size(),
@@ -121,8 +111,8 @@ void check_part(const RowBuffer::PartSlots& part, int64_t slots) {
     TIERING_EXPECT(place < part.batch_rows, "places: expected some of 0..", part.batch_rows - 1, ", found ", place);
 }
 
-/// Copies rows of a part of a batch in another process, which maps the arena and received the slots; `first`: with those
-/// of memory tiers.
+/// Copies rows of a part of a batch in another process, which maps the arena and received the slots; `first`: with
+/// those of memory tiers.
 std::vector<GatherStats> gather_from_slots(const Values<const std::byte, "arena">& arena, const Pools& pools,
                                            const Values<const uint32_t, "slots">& slots,
                                            const Values<const uint32_t, "places">& places, size_t batch_rows,
@@ -175,20 +165,35 @@ void spread_slots(const Values<const uint32_t, "slots">& slots, const Values<con
   spread(part, begins, firsts, ids, outs);
 }
 
-/// A buffer together with the arrays it points to.
-struct BoundBuffer {
+/// The arrays that a buffer points to.
+struct BufferArrays {
   Values<std::byte, "arena"> arena;
   std::vector<Values<const uint32_t, "checksums">> checksums;
+};
+
+struct BoundBuffer : BufferArrays, RowBuffer {  // in this order: readers end before the arrays do
   std::vector<int64_t> begins;
-  std::unique_ptr<RowBuffer> buffer;
 
-  bool add(const IdLists& ids) { return buffer->add(rows_among(buffer->rows(), all(ids), begins)); }
+  BoundBuffer(const Tables& tables, const std::vector<int64_t>& ssd_begins, int64_t page_bytes,
+              const std::vector<std::string>& images, const Pools& pools, const Values<std::byte, "arena">& memory,
+              const std::string& engine, const std::string& direct, int depth, int64_t max_read,
+              const std::vector<Values<const uint32_t, "checksums">>& sums)
+      : BufferArrays{memory, sums},
+        RowBuffer(ssd_rows(tables, page_bytes, static_cast<int64_t>(images.size())), slot_pools(pools), images,
+                  parse_direct(direct), BufferOptions{engine, depth, max_read}, all(sums), memory.get().data()),
+        begins(ssd_begins) {
+    TIERING_EXPECT(begins.size() == tables.size(), "begins: expected one of each table");
+    const auto bytes = static_cast<int64_t>(memory.get().size());
+    TIERING_EXPECT(bytes >= slots().bytes(), "arena: expected ", slots().bytes(), " bytes, found ", bytes);
+  }
 
-  bool add_rows(const Values<const uint32_t, "rows">& rows) { return buffer->add(checked_rows(buffer->rows(), rows)); }
+  bool add_ids(const IdLists& ids) { return add(rows_among(rows(), all(ids), begins)); }
+
+  bool add_rows(const Values<const uint32_t, "rows">& given) { return add(checked_rows(rows(), given)); }
 
   /// Throws InputError where tables are not those of the rows.
   void check(const std::vector<const BoundTable*>& tables) const {
-    const auto& known = buffer->rows().tables();
+    const auto& known = rows().tables();
     TIERING_EXPECT(tables.size() == known.size(), "tables: expected ", known.size());
     for (size_t t = 0; t < known.size(); ++t) {
       const TieredTable& table = tables[t]->table;
@@ -198,54 +203,53 @@ struct BoundBuffer {
     }
   }
 
-  /// Rows of batch `batch`, table by table, as add() got it.
+  /// Rows of batch `batch`, table by table, as add_ids() got it.
   std::vector<GatherStats> gather(int64_t batch, const std::vector<const BoundTable*>& tables, const IdLists& ids,
                                   const std::vector<Argument<RowsTarget, "out">>& outs, Threads threads) {
     check(tables);
-    const BatchRows rows(tables, ids, outs);
+    const BatchRows targets(tables, ids, outs);
     std::vector<GatherStats> stats;
-    for (int64_t number = 0;; ++number) {
-      const RowBuffer::PartSlots part = buffer->wait(batch, number);
-      add_stats(stats, rows.copy(buffer->slots(), part, number == 0, threads));
-      const bool last = part.last;
-      buffer->release(batch, number);
-      if (last) break;
+    bool last = false;
+    for (int64_t number = 0; !last; ++number) {
+      const PartSlots part = wait(batch, number);
+      last = part.last;
+      const auto copied = targets.copy(slots(), part, number == 0, threads);
+      if (number == 0) stats = copied;
+      for (size_t t = 0; number > 0 && t < stats.size(); ++t) stats[t].copy_nanoseconds += copied[t].copy_nanoseconds;
+      release(batch, number);
     }
     return stats;
   }
 
-  /// Waits for a part of a batch, as add() got it, and writes its slots; see spread(). The part is to be released.
+  void wait_all(int64_t batch, int64_t part) {
+    for (bool last = false; !last; ++part) {
+      last = wait(batch, part).last;
+      release(batch, part);
+    }
+  }
+
+  /// Waits for a part of a batch, as add_ids() got it, and writes its slots; see spread(). The part is to be released.
   /// Returns whether it was the last.
-  bool slots(int64_t batch, int64_t part, const IdLists& ids, const std::vector<Argument<Slots, "out">>& outs) const {
+  bool write_slots(int64_t batch, int64_t part, const IdLists& ids, const std::vector<Argument<Slots, "out">>& outs) {
     std::vector<uint32_t> firsts;
-    for (size_t t = 0; t < begins.size(); ++t) firsts.push_back(buffer->plan().first_slot(t));
-    const RowBuffer::PartSlots given = buffer->wait(batch, part);
+    for (size_t t = 0; t < begins.size(); ++t) firsts.push_back(plan().first_slot(t));
+    const PartSlots given = wait(batch, part);
     spread(given, begins, firsts, ids, outs);
     return given.last;
+  }
+
+  auto take(int64_t batch, int64_t part) {
+    const PartSlots given = wait(batch, part);
+    return std::make_tuple(copied(given.slots), copied(given.places), given.batch_rows, given.last);
   }
 
   /// Per table, the address of its first slot in the arena.
   std::vector<int64_t> origins() const {
     std::vector<int64_t> found;
-    for (size_t t = 0; t < buffer->rows().tables().size(); ++t)
-      found.push_back(buffer->slots().offset(buffer->plan().first_slot(t)));
+    for (size_t t = 0; t < rows().tables().size(); ++t) found.push_back(slots().offset(plan().first_slot(t)));
     return found;
   }
 };
-
-void init_buffer(BoundBuffer* self, const Tables& tables, const std::vector<int64_t>& begins, int64_t page_bytes,
-                 const std::vector<std::string>& images, const Pools& pools, const Values<std::byte, "arena">& arena,
-                 const std::string& engine, const std::string& direct, int depth, int64_t max_read,
-                 const std::vector<Values<const uint32_t, "checksums">>& checksums) {
-  TIERING_EXPECT(begins.size() == tables.size(), "begins: expected one of each table");
-  const std::span<std::byte> memory = arena;
-  auto buffer = std::make_unique<RowBuffer>(ssd_rows(tables, page_bytes, static_cast<int64_t>(images.size())),
-                                            slot_pools(pools), images, parse_direct(direct),
-                                            BufferOptions{engine, depth, max_read}, all(checksums), memory.data());
-  TIERING_EXPECT(static_cast<int64_t>(memory.size()) >= buffer->slots().bytes(), "arena: expected ",
-                 buffer->slots().bytes(), " bytes, found ", memory.size());
-  new (self) BoundBuffer{arena, checksums, begins, std::move(buffer)};
-}
 
 /// Per round of a plan: first and last batch, rows needed, rows to read, then reads and bytes for each gap.
 Shaped<Buffer<int64_t>, 2> simulate_rounds(const Tables& tables, int64_t page_bytes, int64_t num_images,
@@ -327,54 +331,29 @@ void bind_lookahead(nb::module_& m) {
       .def_ro("idle_nanoseconds", &BufferCounters::idle_nanoseconds);
 
   nb::class_<BoundBuffer>(m, "RowBuffer")
-      .def("__init__", &init_buffer, "tables"_a, "begins"_a, "page_bytes"_a, "images"_a, "pools"_a, "arena"_a,
-           "engine"_a = "auto", "direct"_a = "auto", "depth"_a = BufferOptions{}.depth,
-           "max_read"_a = BufferOptions{}.max_read, "checksums"_a = nb::make_tuple())
-      .def(
-          "begin",
-          [](BoundBuffer& self, int64_t window, int64_t horizon, int64_t gap, bool growing) {
-            self.buffer->begin(window, horizon, gap, growing);
-          },
-          "window"_a, "horizon"_a, "gap"_a, "growing"_a = false, Release())
-      .def("add", &BoundBuffer::add, "ids"_a, Release())
+      .def(nb::init<const Tables&, const std::vector<int64_t>&, int64_t, const std::vector<std::string>&, const Pools&,
+                    const Values<std::byte, "arena">&, const std::string&, const std::string&, int, int64_t,
+                    const std::vector<Values<const uint32_t, "checksums">>&>(),
+           "tables"_a, "begins"_a, "page_bytes"_a, "images"_a, "pools"_a, "arena"_a, "engine"_a = "auto",
+           "direct"_a = "auto", "depth"_a = BufferOptions{}.depth, "max_read"_a = BufferOptions{}.max_read,
+           "checksums"_a = nb::make_tuple())
+      .def("begin", &BoundBuffer::begin, "window"_a, "horizon"_a, "gap"_a, "growing"_a = false, Release())
+      .def("add", &BoundBuffer::add_ids, "ids"_a, Release())
       .def("add_rows", &BoundBuffer::add_rows, "rows"_a, Release())
-      .def(
-          "end", [](BoundBuffer& self) { return self.buffer->end(); }, Release())
-      .def(
-          "stop", [](BoundBuffer& self) { self.buffer->stop(); }, Release())
-      .def(
-          "cancel", [](BoundBuffer& self) { self.buffer->cancel(); }, Release())
-      .def(
-          "wait",
-          [](BoundBuffer& self, int64_t batch, int64_t part) {
-            for (bool last = false; !last; ++part) {
-              last = self.buffer->wait(batch, part).last;
-              self.buffer->release(batch, part);
-            }
-          },
-          "batch"_a, "part"_a = 0, Release())
-      .def("slots", &BoundBuffer::slots, "batch"_a, "part"_a, "ids"_a, "outs"_a, Release())
-      .def(
-          "release", [](BoundBuffer& self, int64_t batch, int64_t part) { self.buffer->release(batch, part); },
-          "batch"_a, "part"_a = 0, Release())
+      .def("end", &BoundBuffer::end, Release())
+      .def("stop", &BoundBuffer::stop, Release())
+      .def("cancel", &BoundBuffer::cancel, Release())
+      .def("wait", &BoundBuffer::wait_all, "batch"_a, "part"_a = 0, Release())
+      .def("slots", &BoundBuffer::write_slots, "batch"_a, "part"_a, "ids"_a, "outs"_a, Release())
+      .def("release", &BoundBuffer::release, "batch"_a, "part"_a = 0, Release())
       .def_prop_ro("origins", &BoundBuffer::origins)
-      .def(
-          "take",
-          [](BoundBuffer& self, int64_t batch, int64_t part) {
-            const RowBuffer::PartSlots given = self.buffer->wait(batch, part);
-            return std::make_tuple(copied(given.slots), copied(given.places), given.batch_rows, given.last);
-          },
-          "batch"_a, "part"_a, Release())
+      .def("take", &BoundBuffer::take, "batch"_a, "part"_a, Release())
       .def("gather", &BoundBuffer::gather, "batch"_a, "tables"_a, "ids"_a, "outs"_a, "threads"_a = 1, Release())
-      .def(
-          "reset_counters", [](BoundBuffer& self) { self.buffer->reset_counters(); }, Release())
-      .def_prop_ro(
-          "counters", [](const BoundBuffer& self) { return self.buffer->counters(); }, Release())
-      .def_prop_ro(
-          "engine", [](const BoundBuffer& self) { return self.buffer->engine_name(); }, Release())
-      .def_prop_ro(
-          "fallback", [](const BoundBuffer& self) { return self.buffer->fallback(); }, Release())
-      .def_prop_ro("direct", [](const BoundBuffer& self) { return self.buffer->direct(); })
-      .def_prop_ro("note", [](const BoundBuffer& self) { return self.buffer->note(); })
-      .def_prop_ro("bad_page", [](const BoundBuffer& self) { return self.buffer->bad_page(); }, Release());
+      .def("reset_counters", &BoundBuffer::reset_counters, Release())
+      .def_prop_ro("counters", &BoundBuffer::counters, Release())
+      .def_prop_ro("engine", &BoundBuffer::engine_name, Release())
+      .def_prop_ro("fallback", &BoundBuffer::fallback, Release())
+      .def_prop_ro("direct", &BoundBuffer::direct)
+      .def_prop_ro("note", &BoundBuffer::note)
+      .def_prop_ro("bad_page", &BoundBuffer::bad_page, Release());
 }

@@ -1,4 +1,5 @@
-// Memory for a device: filled from files, locked, given back, refused when there is too little. Without a device it is skipped (exit 77).
+// Memory for a device: filled from files, locked, given back, refused when there is too little. Without a device it is
+// skipped (exit 77).
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 #include <iostream>
 #include <random>
 #include <string>
-#include <tiering/cuda/fill.hpp>
+#include <tiering/cuda/device.hpp>
 #include <tiering/cuda/memory.hpp>
 #include <tiering/io/read_engine.hpp>
 #include <vector>

@@ -1,10 +1,14 @@
-// Addresses and streams as the CUDA part's Python module takes them.
+// How the CUDA part's Python module takes addresses, streams and what belongs to a device.
 #pragma once
 
 #include <cuda_runtime_api.h>
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
+#include <optional>
+#include <tiering/cuda/memory.hpp>
+#include <type_traits>
+#include <utility>
 
 namespace tiering::cuda {
 
@@ -20,6 +24,46 @@ Address address(T* pointer) {
   return reinterpret_cast<Address>(pointer);
 }
 inline cudaStream_t stream_of(Address handle) { return reinterpret_cast<cudaStream_t>(handle); }
+
+/// Something of one device: it is made, used and given back with that device as the current one.
+template <typename T>
+struct OnDevice {
+  int device;
+  std::optional<T> held;
+
+  template <typename... Arguments>
+  explicit OnDevice(int d, Arguments&&... arguments) : device(d) {
+    const DeviceScope scope(d);
+    held.emplace(std::forward<Arguments>(arguments)...);
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  ~OnDevice() {
+    const DeviceScope scope(device, std::nothrow);
+    held.reset();
+  }
+};
+
+/// What Python gives for an argument: a number for a pointer or a stream.
+template <typename T>
+using Given = std::conditional_t<std::is_pointer_v<T>, Address, T>;
+
+template <typename T>
+T from_given(Given<T> given) {
+  if constexpr (std::is_pointer_v<T>)
+    return reinterpret_cast<T>(given);
+  else
+    return given;
+}
+
+/// A method of something of one device, for Python.
+template <typename T, typename Return, typename... Arguments>
+auto on_device(Return (T::*method)(Arguments...) const) {
+  return [method](const OnDevice<T>& self, Given<Arguments>... given) {
+    const DeviceScope scope(self.device);
+    return ((*self.held).*method)(from_given<Arguments>(given)...);
+  };
+}
 
 void bind_sampler(nanobind::module_& m);
 

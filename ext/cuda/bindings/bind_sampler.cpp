@@ -5,8 +5,6 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <memory>
-#include <tiering/cuda/memory.hpp>
 #include <tiering/cuda/sampler.hpp>
 #include <tiering/errors.hpp>
 
@@ -70,15 +68,7 @@ GpuSamplerConfig make_config(std::vector<int64_t> num_nodes, const std::vector<A
   return config;
 }
 
-struct BoundSampler {
-  int device;
-  std::unique_ptr<GpuSampler> sampler;
-
-  ~BoundSampler() {
-    const DeviceScope scope(device, std::nothrow);
-    sampler.reset();
-  }
-};
+using BoundSampler = OnDevice<GpuSampler>;
 
 }  // namespace
 
@@ -89,10 +79,8 @@ void bind_sampler(nb::module_& m) {
           [](BoundSampler* self, int device, std::vector<int64_t> num_nodes, const std::vector<Adjacency>& relations,
              std::vector<std::vector<int64_t>> fanouts, bool only_new, const std::string& rule,
              const std::vector<Keys>& node_keys, uint64_t seed, bool positions, int max_sms) {
-            const DeviceScope scope(device);
-            auto made = std::make_unique<GpuSampler>(make_config(std::move(num_nodes), relations, std::move(fanouts),
-                                                                 only_new, rule, node_keys, seed, positions, max_sms));
-            new (self) BoundSampler{device, std::move(made)};
+            new (self) BoundSampler(device, make_config(std::move(num_nodes), relations, std::move(fanouts), only_new,
+                                                        rule, node_keys, seed, positions, max_sms));
           },
           "device"_a, "num_nodes"_a, "relations"_a, "fanouts"_a, "only_new"_a, "rule"_a, "node_keys"_a, "seed"_a,
           "positions"_a = false, "max_sms"_a = 0, Release())
@@ -103,39 +91,22 @@ void bind_sampler(nb::module_& m) {
             std::vector<GpuSeeds> lists;
             for (const auto& [ids, size] : seeds) lists.push_back({pointer<const int64_t>(ids), size});
             const DeviceScope scope(self.device);
-            self.sampler->start(lists, epoch, batch, stream_of(stream));
+            self.held->start(lists, epoch, batch, stream_of(stream));
           },
           "seeds"_a, "epoch"_a, "batch"_a, "stream"_a, Release())
       .def(
           "finish",
           [](BoundSampler& self) {
             const DeviceScope scope(self.device);
-            GpuBatchSizes sizes = self.sampler->finish();
+            GpuBatchSizes sizes = self.held->finish();
             return std::pair(std::move(sizes.num_nodes), std::move(sizes.num_edges));
           },
           Release())
-      .def(
-          "write_nodes",
-          [](const BoundSampler& self, int type, Address out, Address stream) {
-            const DeviceScope scope(self.device);
-            self.sampler->write_nodes(type, pointer<int64_t>(out), stream_of(stream));
-          },
-          "node_type"_a, "out"_a, "stream"_a, Release())
-      .def(
-          "write_edges",
-          [](const BoundSampler& self, int hop, int relation, Address out, Address stream) {
-            const DeviceScope scope(self.device);
-            self.sampler->write_edges(hop, relation, pointer<int64_t>(out), stream_of(stream));
-          },
-          "hop"_a, "relation"_a, "out"_a, "stream"_a, Release())
-      .def(
-          "write_positions",
-          [](const BoundSampler& self, int hop, int relation, Address out, Address stream) {
-            const DeviceScope scope(self.device);
-            self.sampler->write_positions(hop, relation, pointer<int64_t>(out), stream_of(stream));
-          },
-          "hop"_a, "relation"_a, "out"_a, "stream"_a, Release())
-      .def_prop_ro("device_bytes", [](const BoundSampler& self) { return self.sampler->device_bytes(); });
+      .def("write_nodes", on_device(&GpuSampler::write_nodes), "node_type"_a, "out"_a, "stream"_a, Release())
+      .def("write_edges", on_device(&GpuSampler::write_edges), "hop"_a, "relation"_a, "out"_a, "stream"_a, Release())
+      .def("write_positions", on_device(&GpuSampler::write_positions), "hop"_a, "relation"_a, "out"_a, "stream"_a,
+           Release())
+      .def_prop_ro("device_bytes", [](const BoundSampler& self) { return self.held->device_bytes(); });
 }
 
 }  // namespace tiering::cuda

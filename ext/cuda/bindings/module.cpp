@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cstring>
 #include <tiering/cuda/device.hpp>
-#include <tiering/cuda/fill.hpp>
 #include <tiering/cuda/gather_rows.hpp>
 #include <tiering/cuda/memory.hpp>
 #include <tiering/cuda/row_requests.hpp>
@@ -23,26 +22,6 @@ using namespace tiering;
 using namespace tiering::cuda;
 
 namespace {
-
-/// Something of one device: it is made, used and given back with that device as the current one.
-template <typename T>
-struct OnDevice {
-  int device;
-  T held;
-
-  template <typename... Arguments>
-  explicit OnDevice(int d, Arguments&&... arguments)
-      : device(d), held([&] {
-          const DeviceScope scope(d);
-          return T(std::forward<Arguments>(arguments)...);
-        }()) {}
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-  ~OnDevice() {
-    const DeviceScope scope(device, std::nothrow);
-    [[maybe_unused]] const T ending = std::move(held);
-  }
-};
 
 void bind_errors(nb::module_& m) {
   static nb::exception<OutOfMemory> out_of_memory(m, "OutOfMemoryError", PyExc_MemoryError);
@@ -66,21 +45,21 @@ void bind_memory(nb::module_& m) {
   using Device = OnDevice<DeviceMemory>;
   nb::class_<Device>(m, "DeviceMemory")
       .def(nb::init<int, int64_t, bool>(), "device"_a, "nbytes"_a, "shared"_a = false, Release())
-      .def_prop_ro("address", [](const Device& d) { return address(d.held.data()); })
-      .def_prop_ro("nbytes", [](const Device& d) { return d.held.size(); })
+      .def_prop_ro("address", [](const Device& d) { return address(d.held->data()); })
+      .def_prop_ro("nbytes", [](const Device& d) { return d.held->size(); })
       .def_ro("device", &Device::device)
       .def("share", [](const Device& d) {
         const DeviceScope scope(d.device);
-        const cudaIpcMemHandle_t handle = d.held.share();
+        const cudaIpcMemHandle_t handle = d.held->share();
         return nb::bytes(reinterpret_cast<const char*>(&handle), sizeof handle);
       });
   using Pinned = OnDevice<PinnedMemory>;
   nb::class_<Pinned>(m, "PinnedMemory")
       .def(nb::init<int, int64_t>(), "device"_a, "nbytes"_a, Release())
-      .def_prop_ro("address", [](const Pinned& p) { return address(p.held.data()); })
-      .def_prop_ro("nbytes", [](const Pinned& p) { return p.held.size(); })
+      .def_prop_ro("address", [](const Pinned& p) { return address(p.held->data()); })
+      .def_prop_ro("nbytes", [](const Pinned& p) { return p.held->size(); })
       .def("array", [](nb::handle self) {
-        auto& memory = nb::cast<Pinned&>(self).held;
+        auto& memory = *nb::cast<Pinned&>(self).held;
         return nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(memory.data(), {static_cast<size_t>(memory.size())}, self);
       });
   using Registered = OnDevice<Registration>;
@@ -91,7 +70,7 @@ void bind_memory(nb::module_& m) {
             new (self) Registered(device, pointer<void>(memory), nbytes);
           },
           "device"_a, "memory"_a, "nbytes"_a, Release())
-      .def_prop_ro("address", [](const Registered& r) { return address(r.held.device_address()); });
+      .def_prop_ro("address", [](const Registered& r) { return address(r.held->device_address()); });
   nb::class_<OnDevice<PeerMemory>>(m, "PeerMemory")
       .def(
           "__init__",
@@ -104,7 +83,7 @@ void bind_memory(nb::module_& m) {
             new (self) OnDevice<PeerMemory>(device, handle);
           },
           "device"_a, "handle"_a)
-      .def_prop_ro("address", [](const OnDevice<PeerMemory>& p) { return address(p.held.data()); });
+      .def_prop_ro("address", [](const OnDevice<PeerMemory>& p) { return address(p.held->data()); });
   m.def(
       "fill_device",
       [](int device, Address into, const std::string& path, int64_t offset, int64_t nbytes, const std::string& engine,
@@ -127,36 +106,18 @@ void bind_streams(nb::module_& m) {
   using BoundEvent = OnDevice<GpuEvent>;
   nb::class_<BoundStream>(m, "Stream")
       .def(nb::init<int>(), "device"_a)
-      .def_prop_ro("handle", [](const BoundStream& s) { return address(s.held.get()); })
-      .def(
-          "synchronize",
-          [](const BoundStream& s) {
-            const DeviceScope scope(s.device);
-            s.held.synchronize();
-          },
-          Release());
+      .def_prop_ro("handle", [](const BoundStream& s) { return address(s.held->get()); })
+      .def("synchronize", on_device(&GpuStream::synchronize), Release());
   nb::class_<BoundEvent>(m, "Event")
       .def(nb::init<int>(), "device"_a)
       // A stream may be the default one, which every device has.
-      .def(
-          "record",
-          [](const BoundEvent& e, Address stream) {
-            const DeviceScope scope(e.device);
-            e.held.record(stream_of(stream));
-          },
-          "stream"_a)
-      .def(
-          "wait",
-          [](const BoundEvent& e) {
-            const DeviceScope scope(e.device);
-            e.held.wait();
-          },
-          Release());
+      .def("record", on_device(&GpuEvent::record), "stream"_a)
+      .def("wait", on_device(&GpuEvent::wait), Release());
   m.def(
       "wait_event",
       [](Address stream, const BoundEvent& e) {
         const DeviceScope scope(e.device);
-        wait_event(stream_of(stream), e.held);
+        wait_event(stream_of(stream), *e.held);
       },
       "stream"_a, "event"_a);
 }
@@ -211,11 +172,11 @@ void bind_rows(nb::module_& m) {
              bool by_address, Address slots, Address first_bad, Address listed, Address listed_places,
              Address num_listed) {
             const DeviceScope scope(gatherer.device);
-            gatherer.held.prepare(rows.table,
-                                  {pointer<const int64_t>(ids), count, pointer<const uint32_t>(slots),
-                                   pointer<unsigned long long>(first_bad), pointer<int64_t>(listed),
-                                   pointer<uint32_t>(listed_places), pointer<uint32_t>(num_listed)},
-                                  by_address, stream_of(stream));
+            gatherer.held->prepare(rows.table,
+                                   {pointer<const int64_t>(ids), count, pointer<const uint32_t>(slots),
+                                    pointer<unsigned long long>(first_bad), pointer<int64_t>(listed),
+                                    pointer<uint32_t>(listed_places), pointer<uint32_t>(num_listed)},
+                                   by_address, stream_of(stream));
           },
           "rows"_a, "ids"_a, "count"_a, "stream"_a, "by_address"_a, "slots"_a = 0, "first_bad"_a = 0, "listed"_a = 0,
           "listed_places"_a = 0, "num_listed"_a = 0, Release())
@@ -223,12 +184,12 @@ void bind_rows(nb::module_& m) {
           "gather",
           [](OnDevice<RequestGatherer>& gatherer, const BoundRows& rows, Address out, Address stream, int max_sms) {
             const DeviceScope scope(gatherer.device);
-            gatherer.held.gather(rows.table, pointer<std::byte>(out), {.max_sms = max_sms}, stream_of(stream));
+            gatherer.held->gather(rows.table, pointer<std::byte>(out), {.max_sms = max_sms}, stream_of(stream));
           },
           "rows"_a, "out"_a, "stream"_a, "max_sms"_a = 0, Release())
       .def("totals", [](const OnDevice<RequestGatherer>& gatherer) {
         const DeviceScope scope(gatherer.device);
-        const auto totals = gatherer.held.totals();
+        const auto totals = gatherer.held->totals();
         return std::vector<int64_t>(totals.begin(), totals.end());
       });
 }

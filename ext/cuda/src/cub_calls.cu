@@ -16,22 +16,16 @@ void with_memory(const char* what, Scratch<std::byte>& memory, Work&& work) {
   check(work(there, bytes), what);
 }
 
+}  // namespace
+
 template <typename T>
-void sum(T* values, int64_t count, Scratch<std::byte>& memory, cudaStream_t stream) {
+void prefix_sums(T* values, int64_t count, Scratch<std::byte>& memory, cudaStream_t stream) {
   with_memory("prefix sums", memory, [=](void* temporary, size_t& bytes) {
     return cub::DeviceScan::ExclusiveSum(temporary, bytes, values, values, count, stream);
   });
 }
-
-}  // namespace
-
-void prefix_sums(int64_t* values, int64_t count, Scratch<std::byte>& memory, cudaStream_t stream) {
-  sum(values, count, memory, stream);
-}
-
-void prefix_sums(uint32_t* values, int64_t count, Scratch<std::byte>& memory, cudaStream_t stream) {
-  sum(values, count, memory, stream);
-}
+template void prefix_sums(int64_t*, int64_t, Scratch<std::byte>&, cudaStream_t);
+template void prefix_sums(uint32_t*, int64_t, Scratch<std::byte>&, cudaStream_t);
 
 void sort_pairs(const KeyPairs& from, const KeyPairs& into, int64_t count, int bits, Scratch<std::byte>& memory,
                 cudaStream_t stream) {

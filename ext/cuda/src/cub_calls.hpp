@@ -9,8 +9,8 @@
 namespace tiering::cuda {
 
 /// Exclusive prefix sums in place.
-void prefix_sums(int64_t* values, int64_t count, Scratch<std::byte>& memory, cudaStream_t stream);
-void prefix_sums(uint32_t* values, int64_t count, Scratch<std::byte>& memory, cudaStream_t stream);
+template <typename T>
+void prefix_sums(T* values, int64_t count, Scratch<std::byte>& memory, cudaStream_t stream);
 
 /// Keys and their values.
 struct KeyPairs {

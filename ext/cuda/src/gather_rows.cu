@@ -1,11 +1,7 @@
-// The combined gather.
-//
-// Approach:   a grid of as many blocks as multiprocessors may be used walks over (row, step) pairs: a step is what the
-//             lanes that share a row read at once (row_copy.hpp). A lane first asks for the ids of several pairs, then
-//             for their words, then stores them, because a read over PCIe takes a microsecond or two. The pairs of a
-//             warp are consecutive, so that it reads ids and writes rows side by side.
-// Memory:     none.
-// Determinism: every word of the result has one writer.
+// The combined gather: a grid of as many blocks as multiprocessors may be used walks over (row, step) pairs, a step
+// being what the lanes that share a row read at once (row_copy.hpp). A lane first asks for the ids of several pairs,
+// then for their words, then stores them, because a read over PCIe takes a microsecond or two. Every word of the result
+// has one writer.
 #include <algorithm>
 #include <tiering/cuda/gather_rows.hpp>
 #include <tiering/cuda/launch.hpp>

@@ -25,7 +25,8 @@ TIERING_DEVICE void add_to(unsigned long long* tally, unsigned long long rows) {
 
 }  // namespace
 
-/// A row's key: its rank, but in the ssd tier its slot behind the other tiers. `pairs.keys` null: rows are only counted.
+/// A row's key: its rank, but in the ssd tier its slot behind the other tiers. `pairs.keys` null: rows are only
+/// counted.
 __global__ void __launch_bounds__(kThreads)
     translate(RowTable table, RowRequest request, KeyPairs pairs, unsigned long long* tally) {
   unsigned long long rows[kNumTiers] = {};
@@ -89,8 +90,8 @@ void RequestGatherer::prepare(const RowTable& table, const RowRequest& request, 
       sort_pairs(pairs, sorted, request.count, bits_of_keys(table, request.slots != nullptr), memory_, stream);
   }
   if (request.listed != nullptr)
-    launch_over("listing rows", list_rows, std::max<int64_t>(request.count, 1), stream, request, sorted,
-                static_cast<const Tally*>(tally), table.ranges.cpu_end);
+    launch_on(0, "listing rows", list_rows, std::max<int64_t>(request.count, 1), stream, request, sorted,
+              static_cast<const Tally*>(tally), table.ranges.cpu_end);
   request_ = request;
   sorted_ = by_address;
 }

@@ -61,7 +61,7 @@ void GpuSampler::grow_nodes(int type, int64_t most) {
     there.values.require(int64_t{1} << bits);
     there.bits = bits;
     clear_table(type);
-    launch_over("entering nodes", enter_known, known, stream_, there.nodes.data(), known, there.slots());
+    launch_on(0, "entering nodes", enter_known, known, stream_, there.nodes.data(), known, there.slots());
   }
   if (known > 0) tiering::cuda::check(cudaStreamSynchronize(stream_), "moving nodes");  // `old` ends here
 }
@@ -101,8 +101,8 @@ int64_t GpuSampler::read_sizes(size_t type) {
 void GpuSampler::pass(size_t group) {
   Memory& m = *memory_;
   const auto types = static_cast<int>(m.types.size());
-  launch_over("passing on", pass_on, types, stream_, m.known_after(m.step), m.known_after(m.step + 1), types,
-              m.num_edges(group));
+  launch_on(0, "passing on", pass_on, types, stream_, m.known_after(m.step), m.known_after(m.step + 1), types,
+            m.num_edges(group));
   ++m.step;
 }
 
@@ -164,8 +164,8 @@ void GpuSampler::add_seeds(int type, GpuSeeds seeds) {
   Memory& m = *memory_;
   const NodeSlots slots = m.types[static_cast<size_t>(type)].slots();
   uint32_t* const found = m.found.require(seeds.size + 1);
-  launch_over("entering seeds", reach_seeds, seeds.size, stream_, seeds, config_.num_nodes[static_cast<size_t>(type)],
-              found, slots, m.faults.as<Faults>());
+  launch_on(0, "entering seeds", reach_seeds, seeds.size, stream_, seeds, config_.num_nodes[static_cast<size_t>(type)],
+            found, slots, m.faults.as<Faults>());
   number(type, seeds.size, {nullptr, seeds.size}, nullptr, nullptr);
 }
 
@@ -175,11 +175,11 @@ void GpuSampler::number(int type, int64_t bound, Total total, int32_t* src, int6
   TypeNodes& nodes = m.types[static_cast<size_t>(type)];
   const Reached edges{total, bound, m.found.data(), nodes.slots(), m.ranks.require(bound + 1)};
   const int64_t* const known = m.known_after(m.step);
-  launch_over("marking new nodes", mark_first, bound + 1, stream_, edges);
+  launch_on(0, "marking new nodes", mark_first, bound + 1, stream_, edges);
   prefix_sums(edges.ranks, bound + 1, m.sums, stream_);
-  launch_over("numbering nodes", number_nodes, bound, stream_, edges, known + type, nodes.nodes.data(), src);
-  launch_over("settling nodes", settle, std::max<int64_t>(bound, 1), stream_, edges, known, m.known_after(m.step + 1),
-              static_cast<int>(m.types.size()), type, num_edges);
+  launch_on(0, "numbering nodes", number_nodes, bound, stream_, edges, known + type, nodes.nodes.data(), src);
+  launch_on(0, "settling nodes", settle, std::max<int64_t>(bound, 1), stream_, edges, known, m.known_after(m.step + 1),
+            static_cast<int>(m.types.size()), type, num_edges);
   ++m.step;
 }
 
@@ -219,7 +219,7 @@ void GpuSampler::sample(int hop, int relation, const AdjacencyTable<Index>& tabl
     launch_on(config_.max_sms, "looking for weights", mark_positive<Index>, bound + 1, stream_, table, frontier, lists,
               bound, mask);
     prefix_sums(mask, bound + 1, m.sums, stream_);
-    launch_over("counting edges", widen_total, 1, stream_, mask + bound, m.total.require(1));
+    launch_on(0, "counting edges", widen_total, 1, stream_, mask + bound, m.total.require(1));
     ranks = mask;
     total.there = m.total.data();
   }
@@ -228,7 +228,8 @@ void GpuSampler::sample(int hop, int relation, const AdjacencyTable<Index>& tabl
   number(of.src_type, bound, total, edges.src, m.num_edges(group));
 }
 
-/// Finds the lists of a hop's frontier, draws by weight where that is the rule, and puts their edges one behind the other.
+/// Finds the lists of a hop's frontier, draws by weight where that is the rule, and puts their edges one behind the
+/// other.
 template <typename Index>
 FrontierLists GpuSampler::look_up_lists(const DrawTask& task, const AdjacencyTable<Index>& table, size_t dst, int hop,
                                         int64_t nodes) {
@@ -287,8 +288,8 @@ void GpuSampler::write_edges(int hop, int relation, int64_t* out, cudaStream_t s
   const auto h = static_cast<size_t>(hop), r = static_cast<size_t>(relation);
   const GroupEdges& edges = memory_->groups[h * config_.relations.size() + r];
   const int64_t count = sizes_.num_edges[h][r];
-  launch_over("writing edges", widen, count, stream, edges.src.data(), count, out);
-  launch_over("writing edges", widen, count, stream, edges.dst.data(), count, out + count);
+  launch_on(0, "writing edges", widen, count, stream, edges.src.data(), count, out);
+  launch_on(0, "writing edges", widen, count, stream, edges.dst.data(), count, out + count);
 }
 
 void GpuSampler::write_positions(int hop, int relation, int64_t* out, cudaStream_t stream) const {

@@ -13,11 +13,7 @@ namespace tiering::cuda {
 class CudaError : public std::runtime_error {
  public:
   CudaError(cudaError_t code, const std::string& what)
-      : std::runtime_error(what + ": " + cudaGetErrorString(code) + " (" + cudaGetErrorName(code) + ")"), code_(code) {}
-  cudaError_t code() const noexcept { return code_; }
-
- private:
-  cudaError_t code_;
+      : std::runtime_error(what + ": " + cudaGetErrorString(code) + " (" + cudaGetErrorName(code) + ")") {}
 };
 
 /// Memory of a device, or memory that a device may lock, does not suffice. Nothing was taken.

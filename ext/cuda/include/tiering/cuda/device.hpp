@@ -1,6 +1,7 @@
-// The devices of this machine, and whether driver and device can run this build.
+// The devices of this machine, whether driver and device can run this build, and what fills their memory from files.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -22,8 +23,14 @@ int runtime_version();
 int count_devices();
 DeviceInfo device_info(int device);
 int64_t free_bytes(int device);
-/// For threads of ours: makes a device the calling thread's current one, for torch too, and lets the thread allocate and
-/// wait for events while another one captures a graph.
+/// For threads of ours: makes a device the calling thread's current one, for torch too, and lets the thread allocate
+/// and wait for events while another one captures a graph.
 void begin_thread(int device);
+
+/// Fills device memory from bytes [offset, offset + bytes) of a file, read past the page cache where that works into
+/// two pinned buffers of `chunk` bytes in turn: while one is read into, the other is copied. Throws IoError, CudaError,
+/// OutOfMemory; what lies at `into` is then unspecified.
+void fill_device(std::byte* into, const std::string& path, int64_t offset, int64_t bytes, const std::string& engine,
+                 int64_t chunk);
 
 }  // namespace tiering::cuda

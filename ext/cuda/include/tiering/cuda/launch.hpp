@@ -41,12 +41,6 @@ void launch_on(int max_sms, const char* what, void (*kernel)(Expected...), int64
   launch(what, kernel, std::min(wanted, most), kThreads, stream, std::forward<Given>(arguments)...);
 }
 
-template <typename... Expected, typename... Given>
-void launch_over(const char* what, void (*kernel)(Expected...), int64_t items, cudaStream_t stream,
-                 Given&&... arguments) {
-  launch_on(0, what, kernel, items, stream, std::forward<Given>(arguments)...);
-}
-
 /// Number of the thread in the grid, and threads of the grid.
 TIERING_DEVICE int64_t first_item() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 TIERING_DEVICE int64_t item_stride() { return int64_t{gridDim.x} * blockDim.x; }

@@ -27,15 +27,11 @@ struct RowRequest {
   uint32_t* num_listed = nullptr;
 };
 
-/// Prepares requests and gathers their rows, one request after the other. Not thread-safe: requests on different streams
-/// must be ordered.
-///
-/// Approach:   one pass turns each id into a key that rises with the address of its row, counts the rows of each tier
-///             and looks for ids outside the table; a radix sort orders (key, place); the gather walks over the sorted
-///             keys. Rows of the ssd tier that the host must read are then one run of keys.
-/// Source:     GraphBolt measured 4.3 times the rate from pinned memory for sorted ids (dmlc/dgl#6635).
-/// Memory:     of the device, 24 bytes per id of the largest request and what the sort needs, a quarter more of both, kept;
-///             nothing where requests are not sorted.
+/// Prepares requests and gathers their rows, one request after the other. Not thread-safe: requests on different
+/// streams must be ordered. Each id becomes a key that rises with the address of its row, and a radix sort orders (key,
+/// place), as GraphBolt measured 4.3 times the rate from pinned memory for sorted ids (dmlc/dgl#6635). Memory, of the
+/// device and kept: 24 bytes per id of the largest request and what the sort needs, a quarter more of both; none where
+/// nothing is sorted.
 class RequestGatherer {
  public:
   /// Puts the preparation on a stream and returns. `by_address`: sort; needed where rows are listed for the host.

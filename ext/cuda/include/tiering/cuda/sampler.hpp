@@ -51,18 +51,14 @@ struct GpuBatchSizes {
 
 /// Samples batch after batch on one device. Not thread-safe: one batch at a time; the stream must be the same for all.
 ///
-/// Approach:   per hop and relation: begin and end of every frontier node's list are read, a thread each; a prefix sum of
-///             what is taken places the edges; then a thread for each edge draws its place (weighted draws depend on each
-///             other and were a node's thread before), reads the neighbour's id there and enters it in a hash table, which
-///             keeps the first edge that leads to it (node_slots.hpp); a second prefix sum numbers the new nodes in order
-///             of discovery. Whole lists are cut by edges, too.
-/// Cost:       of lists in host memory 16 bytes per frontier node and an id per edge go over the link, in sectors of 32
-///             bytes, all of a kernel's in flight together; by weight the sums that a search touches besides.
-/// Sizes:      stay on the device until finish(). Kernels are launched for the most that a hop can reach. Where that is
-///             unbounded (-1) or more than `kMostUnseen` edges, the hop's true size is waited for instead.
-/// Memory:     grows with the largest batch and is kept: 32 to 56 bytes per node that a batch may reach; 8 per edge of
-///             every hop (8 more with positions); for the largest hop 8 more per edge (24 if weighted) and 32 per node that
-///             samples. No allocation once it has grown.
+/// Per hop and relation, a thread per frontier node reads begin and end of its list; a prefix sum of what is taken
+/// places the edges; a thread per edge draws its place, reads the neighbour's id and enters it in a hash table
+/// (node_slots.hpp); a second prefix sum numbers the new nodes in order of discovery. Sizes stay on the device until
+/// finish(): kernels are launched for the most that a hop can reach; above `kMostUnseen` edges, or unbounded, its true
+/// size is waited for. Cost: of lists in host memory 16 bytes per frontier node and an id per edge, in sectors of 32
+/// bytes; by weight the sums that a search touches. Memory: grows with the largest batch and is kept: 32 to 56 bytes
+/// per node, 8 per edge (8 more with positions), for the largest hop 8 more per edge (24 if weighted) and 32 per node
+/// that samples.
 class GpuSampler {
  public:
   static constexpr int64_t kMostUnseen = int64_t{1} << 24;
@@ -87,7 +83,6 @@ class GpuSampler {
   /// Copies the places of a hop's edges in the relation's indices.
   void write_positions(int hop, int relation, int64_t* out, cudaStream_t stream) const;
 
-  const GpuSamplerConfig& config() const noexcept { return config_; }
   /// Bytes of the device that the sampler holds.
   int64_t device_bytes() const;
 
