@@ -84,11 +84,6 @@ std::vector<int64_t> widened(const std::vector<T>& values) {
 }
 
 template <typename T>
-IdView view_of(const std::vector<T>& ids) {
-  return {ids.data(), static_cast<int64_t>(ids.size()), sizeof(T), sizeof(T) == 8};
-}
-
-template <typename T>
 IdSpan span_of(const std::vector<T>& ids) {
   return {ids.data(), static_cast<int64_t>(ids.size()), sizeof(T) == 8};
 }

@@ -180,22 +180,6 @@ void test_callers_take_turns(const std::string& engine) {
   for (auto& caller : callers) caller.join();
 }
 
-/// Readers share the threads of the process: all their batches end, whatever the others do.
-void test_many_readers() {
-  std::vector<std::thread> callers;
-  for (uint64_t c = 0; c < 6; ++c)
-    callers.emplace_back([c] {
-      Fixture fixture({.row_bytes = 1024}, "threads", 60, DirectMode::off);
-      for (uint64_t round = 0; round < 5; ++round) {
-        const auto ids = random_ids(200, 150, 10 * c + round);
-        Bytes out(ids.size() * 1024);
-        gather(fixture.table, ids, out.data(), 1);
-        fixture.expect_rows(ids, out.data());
-      }
-    });
-  for (auto& caller : callers) caller.join();
-}
-
 /// A read past the end is an error with path and place, and the engine works afterwards.
 void test_truncated(const std::string& engine) {
   Fixture fixture({.row_bytes = 4096}, engine, 2, DirectMode::automatic);
@@ -265,7 +249,6 @@ int main() {
   test_arithmetic();
   test_short_reads();
   test_plan();
-  test_many_readers();
   for (const auto& engine : engines()) {
     test_rows(engine);
     test_team(engine);

@@ -74,14 +74,6 @@ void test_lines() {
     }
 }
 
-void test_lanes_of_short_rows() {
-  CHECK(RowCopy::plan(128, 0).lanes == 8);
-  CHECK(RowCopy::plan(96, 0).lanes == 8 && RowCopy::plan(96, 0).steps == 1);
-  CHECK(RowCopy::plan(4, 0).lanes == 1 && RowCopy::plan(4, 0).words == 1);
-  CHECK(RowCopy::plan(2408, 0).width == 8 && RowCopy::plan(2408, 0).lanes == 32);
-  CHECK(RowCopy::plan(0, 0).words == 0 && RowCopy::plan(0, 0).steps == 0);
-}
-
 /// A thread that goes on by strides sees what dividing every item would have told it.
 void test_strides() {
   for (const int64_t row_bytes : {4, 512, 1536, 2408, 5000})
@@ -101,7 +93,6 @@ int main() {
   test_every_word_once();
   test_published_requests();
   test_lines();
-  test_lanes_of_short_rows();
   test_strides();
   std::cout << "test_row_copy: ok\n";
   return 0;

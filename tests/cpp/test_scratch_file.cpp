@@ -1,30 +1,23 @@
 // Scratch files: what is written behind is what is read back, errors reach the caller, streams see every entry.
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <numeric>
 #include <tiering/errors.hpp>
 #include <tiering/io/scratch_file.hpp>
 #include <tiering/io/stream.hpp>
 
-#include "check.hpp"
+#include "temp_dir.hpp"
 
 using namespace tiering;
+using tiering::test::TempDir;
 
 namespace {
 
-std::string folder() {
-  std::string name = "/tmp/scratch-test-XXXXXX";
-  CHECK(mkdtemp(name.data()) != nullptr);
-  return name;
-}
-
 void test_written_behind_and_read_back() {
-  const std::string where = folder();
+  const TempDir folder;
+  const std::string where = folder.path();
   constexpr int64_t kBlock = 3 * kScratchAlignment, kBlocks = 200;
   {
     const ScratchFile file(where, kBlock * kBlocks);
@@ -45,7 +38,7 @@ void test_written_behind_and_read_back() {
         CHECK(read[i] == static_cast<std::byte>((kBlocks - 1 - part * 10 - i / kBlock) * 7));
     }
   }
-  CHECK(rmdir(where.c_str()) == 0);
+  CHECK(std::filesystem::is_empty(where));
 }
 
 template <typename F>
@@ -59,7 +52,8 @@ int code_of(F&& f) {
 }
 
 void test_errors() {
-  const std::string where = folder();
+  const TempDir folder;
+  const std::string where = folder.path();
   CHECK(code_of([&] { ScratchFile("/tmp/there-is-no-such-folder", 1); }) == ENOENT);
   {
     const ScratchFile file(where, kScratchAlignment);
@@ -75,13 +69,14 @@ void test_errors() {
           }) == EINVAL);
   }
   CHECK(code_of([&] { ScratchFile(where, int64_t{1} << 60); }) != 0);
-  CHECK(rmdir(where.c_str()) == 0);
+  CHECK(std::filesystem::is_empty(where));
 }
 
 /// Every entry of any range comes once and in order, from the file as from memory.
 template <typename T>
 void test_stream() {
-  const std::string where = folder(), name = where + "/values";
+  const TempDir folder;
+  const std::string name = folder.path() / "values";
   std::vector<T> values(3 * kStepBytes / sizeof(T) + 77);
   std::iota(values.begin(), values.end(), T{5});
   std::FILE* const out = std::fopen(name.c_str(), "wb");
@@ -111,7 +106,6 @@ void test_stream() {
       const bool read = !source.empty() && begin < end;
       CHECK(past == (read ? end * static_cast<int64_t>(sizeof(T)) : -1));
     }
-  CHECK(unlink(name.c_str()) == 0 && rmdir(where.c_str()) == 0);
 }
 
 }  // namespace
