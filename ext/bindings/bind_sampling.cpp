@@ -14,8 +14,8 @@ namespace {
 
 using Offsets = Values<const int64_t, "indptr">;
 using Weights = Argument<WeightArray, "weights">;
-using Keys = Argument<IdArray, "node_keys">;
-using Relation = std::tuple<std::string, int, int, Offsets, Argument<IdArray, "indices">, std::optional<Weights>>;
+using Keys = Argument<IdSpan, "node_keys">;
+using Relation = std::tuple<std::string, int, int, Offsets, Argument<IdSpan, "indices">, std::optional<Weights>>;
 using Walks = std::tuple<int64_t, int64_t, double, std::vector<std::vector<int>>>;
 using Seeds = std::vector<Values<const int64_t, "seeds">>;
 using Epoch = std::vector<std::tuple<Values<const int64_t, "seeds">, Values<const int64_t, "offsets">>>;
@@ -64,12 +64,12 @@ class BoundSampler {
                      "indptr: expected one entry per destination node and one more, found ", offsets.size());
       config.relations.push_back({src, dst, offsets.data(), indices, weights ? weights->get() : WeightArray{}, name});
     }
-    for (const auto& keys : node_keys_) config.node_keys.push_back(keys ? keys->get() : IdArray{});
+    for (const auto& keys : node_keys_) config.node_keys.push_back(keys ? keys->get() : IdSpan{});
     sampler_ = std::make_unique<Sampler>(std::move(config), threads);
   }
 
   Batch sample(const Seeds& seeds, uint64_t epoch, uint64_t batch, bool want_positions) {
-    SampledBatch sampled = sampler_->sample(view_seeds(seeds), epoch, batch, want_positions);
+    SampledBatch sampled = sampler_->sample(all(seeds), epoch, batch, want_positions);
     std::vector<std::vector<Edges>> hops;
     for (auto& hop : sampled.hops) {
       auto& groups = hops.emplace_back();
@@ -85,7 +85,7 @@ class BoundSampler {
   std::vector<GrowingArray<int64_t>> sample_nodes(const Seeds& seeds, uint64_t epoch, uint64_t batch,
                                                   const Counters& features, const Counters& adjacency) {
     const AccessCounts counts = view_counts(features, adjacency);
-    return sampler_->sample_nodes(view_seeds(seeds), epoch, batch, features.empty() ? nullptr : &counts);
+    return sampler_->sample_nodes(all(seeds), epoch, batch, features.empty() ? nullptr : &counts);
   }
 
   void count_accesses(const Epoch& seeds, uint64_t epoch, int64_t first, int64_t last, const Counters& features,
@@ -94,12 +94,6 @@ class BoundSampler {
   }
 
  private:
-  static std::vector<SeedView> view_seeds(const Seeds& seeds) {
-    std::vector<SeedView> views;
-    for (const std::span<const int64_t> list : seeds) views.push_back({list.data(), static_cast<int64_t>(list.size())});
-    return views;
-  }
-
   static EpochSeeds view_epoch(const Epoch& epoch) {
     EpochSeeds views;
     for (const auto& [seeds, of_batches] : epoch) {
@@ -109,9 +103,8 @@ class BoundSampler {
         TIERING_EXPECT(offsets[i] <= offsets[i + 1], "offsets: entry ", i + 1, " decreases");
       TIERING_EXPECT(offsets.back() <= static_cast<int64_t>(ids.size()), "offsets: the last entry is beyond the ",
                      ids.size(), " seeds");
-      views.ids.push_back(ids.data());
-      views.offsets.push_back(offsets.data());
-      views.num_batches.push_back(static_cast<int64_t>(offsets.size()) - 1);
+      views.ids.push_back(ids);
+      views.offsets.push_back(offsets);
     }
     return views;
   }
@@ -141,6 +134,14 @@ class BoundSampler {
   std::unique_ptr<Sampler> sampler_;
 };
 
+template <typename Fill>
+Buffer<int64_t> order_of(int64_t n, Fill&& fill) {
+  TIERING_EXPECT(n >= 0, "n: expected 0 or more, found ", n);
+  Buffer<int64_t> order(n);
+  fill(order.span());
+  return order;
+}
+
 }  // namespace
 
 void bind_sampling(nb::module_& m) {
@@ -169,21 +170,13 @@ void bind_sampling(nb::module_& m) {
   m.def(
       "epoch_order",
       [](int64_t n, uint64_t seed, uint64_t epoch) {
-        TIERING_EXPECT(n >= 0, "n: expected 0 or more, found ", n);
-        GrowingArray<int64_t> order;
-        order.resize(n);
-        epoch_order(n, seed, epoch, order.data());
-        return order;
+        return order_of(n, [&](std::span<int64_t> order) { epoch_order(n, seed, epoch, order.data()); });
       },
       "n"_a, "seed"_a, "epoch"_a, Release());
   m.def(
       "torch_permutation",
       [](int64_t n, uint32_t seed) {
-        TIERING_EXPECT(n >= 0, "n: expected 0 or more, found ", n);
-        GrowingArray<int64_t> order;
-        order.resize(n);
-        torch_permutation(seed, {order.data(), static_cast<size_t>(n)});
-        return order;
+        return order_of(n, [&](std::span<int64_t> order) { torch_permutation(seed, order); });
       },
       "n"_a, "seed"_a, Release());
 }

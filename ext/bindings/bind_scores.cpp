@@ -1,6 +1,5 @@
 // Bindings of ext/src/scores.
 #include <limits>
-#include <tiering/block_sums.hpp>
 #include <tiering/scores.hpp>
 
 #include "ndarray_types.hpp"

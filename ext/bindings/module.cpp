@@ -3,18 +3,41 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 
+#include <exception>
 #include <map>
 #include <string>
+#include <tiering/errors.hpp>
 
 namespace nb = nanobind;
 
-void bind_errors(nb::module_& m);
 void bind_graph(nb::module_& m);
 void bind_scores(nb::module_& m);
 void bind_reorder(nb::module_& m);
 void bind_sampling(nb::module_& m);
 void bind_io(nb::module_& m);
 void bind_lookahead(nb::module_& m);
+
+namespace {
+
+/// Maps the core's errors to those of tiering.errors: InputError -> RefusedError, IoError -> StorageError.
+void bind_errors(nb::module_&) {
+  nb::register_exception_translator([](const std::exception_ptr& p, void*) {
+    try {
+      std::rethrow_exception(p);
+    } catch (const tiering::InputError& e) {
+      const nb::object type = nb::module_::import_("tiering.errors").attr("RefusedError");
+      constexpr const char* kSubjects[] = {"argument", "adjacency", "weights"};
+      const nb::object error = type(e.what(), kSubjects[static_cast<size_t>(e.subject())], e.relation());
+      PyErr_SetObject(type.ptr(), error.ptr());
+    } catch (const tiering::IoError& e) {
+      const nb::object type = nb::module_::import_("tiering.errors").attr("StorageError");
+      const nb::object error = type(e.code(), e.what());
+      PyErr_SetObject(type.ptr(), error.ptr());
+    }
+  });
+}
+
+}  // namespace
 
 NB_MODULE(_native, m) {
   // A process that multiprocessing spawned keeps its arguments, such as an open layout, until after the interpreter

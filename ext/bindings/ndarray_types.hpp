@@ -68,7 +68,6 @@ constexpr auto array_name() {
 /// Views an array as `out`; throws InputError, beginning with `name`, if its dtype, shape or strides do not fit.
 void view(const AnyArray& a, const char* name, IdView& out);
 void view(const AnyArray& a, const char* name, IdSpan& out);
-void view(const AnyArray& a, const char* name, IdArray& out);
 void view(const AnyArray& a, const char* name, WeightArray& out);
 void view(const AnyArray& a, const char* name, Matrix& out);
 void view(const AnyArray& a, const char* name, Sums& out);
@@ -85,38 +84,30 @@ void view(const AnyArray& a, const char* name, std::span<T>& out) {
   out = {static_cast<T*>(const_cast<void*>(a.data())), a.shape(0)};
 }
 
-/// The name of each view's array in Python's stubs, and whether it is written.
+/// The name of a view's array in Python's stubs.
 template <typename View>
-struct Form {
-  static constexpr auto kName = array_name<std::byte>();
-  static constexpr bool kWritten = std::is_same_v<View, RowsTarget>;
-};
+constexpr auto view_name() {
+  if constexpr (std::is_same_v<View, IdView> || std::is_same_v<View, IdSpan>)
+    return array_name<int32_t, int64_t>();
+  else if constexpr (std::is_same_v<View, WeightArray>)
+    return array_name<float, double>();
+  else if constexpr (std::is_same_v<View, Matrix>)
+    return array_name<int64_t>();
+  else if constexpr (std::is_same_v<View, Sums>)
+    return array_name<float>();
+  else if constexpr (std::is_same_v<View, NumberRows>)
+    return nb::detail::const_name("numpy.typing.NDArray[numpy.float16 | numpy.uint16 | numpy.float32 | numpy.float64]");
+  else if constexpr (requires { typename View::element_type; })
+    return array_name<typename View::element_type>();
+  else
+    return array_name<std::byte>();
+}
+
+/// Whether a view's array is written.
 template <typename View>
-  requires(std::is_same_v<View, IdView> || std::is_same_v<View, IdSpan> || std::is_same_v<View, IdArray>)
-struct Form<View> {
-  static constexpr auto kName = array_name<int32_t, int64_t>();
-  static constexpr bool kWritten = false;
-};
-template <>
-struct Form<WeightArray> {
-  static constexpr auto kName = array_name<float, double>();
-  static constexpr bool kWritten = false;
-};
+inline constexpr bool kWritten = std::is_same_v<View, RowsTarget> || std::is_same_v<View, Sums>;
 template <typename T>
-struct Form<std::span<T>> {
-  static constexpr auto kName = array_name<T>();
-  static constexpr bool kWritten = !std::is_const_v<T>;
-};
-template <>
-struct Form<Matrix> : Form<std::span<const int64_t>> {};
-template <>
-struct Form<Sums> : Form<std::span<float>> {};
-template <>
-struct Form<NumberRows> {
-  static constexpr auto kName =
-      nb::detail::const_name("numpy.typing.NDArray[numpy.float16 | numpy.uint16 | numpy.float32 | numpy.float64]");
-  static constexpr bool kWritten = false;
-};
+inline constexpr bool kWritten<std::span<T>> = !std::is_const_v<T>;
 
 /// The name of an argument, as messages say it.
 template <size_t kSize>
@@ -198,11 +189,11 @@ namespace nanobind::detail {
 template <typename View, tiering::bind::Name kName>
 struct type_caster<tiering::bind::Argument<View, kName>> {
   using Given = tiering::bind::Argument<View, kName>;
-  NB_TYPE_CASTER(Given, tiering::bind::Form<View>::kName)
+  NB_TYPE_CASTER(Given, tiering::bind::view_name<View>())
 
   bool from_python(handle source, auto flags, cleanup_list* cleanup) noexcept {
     using namespace tiering::bind;
-    make_caster<std::conditional_t<Form<View>::kWritten, AnyMutableArray, AnyArray>> caster;
+    make_caster<std::conditional_t<kWritten<View>, AnyMutableArray, AnyArray>> caster;
     if (!caster.from_python(source, flags, cleanup)) return false;
     value.array = AnyArray(caster.value);
     return true;

@@ -51,24 +51,10 @@ void view(const AnyArray& a, const char* name, IdSpan& out) {
   out = {a.data(), size(a, 0), wide};
 }
 
-void view(const AnyArray& a, const char* name, IdArray& out) {
-  IdSpan ids;
-  view(a, name, ids);
-  out.size = ids.size;
-  if (ids.wide)
-    out.wide = static_cast<const int64_t*>(ids.data);
-  else
-    out.narrow = static_cast<const int32_t*>(ids.data);
-}
-
 void view(const AnyArray& a, const char* name, WeightArray& out) {
   const bool wide = of<double>(a);
   expect(contiguous(a) && (wide || of<float>(a)), a, name, "contiguous 1-D float32 or float64 array");
-  out.size = size(a, 0);
-  if (wide)
-    out.wide = static_cast<const double*>(a.data());
-  else
-    out.narrow = static_cast<const float*>(a.data());
+  out = {a.data(), size(a, 0), wide};
 }
 
 void view(const AnyArray& a, const char* name, Matrix& out) {

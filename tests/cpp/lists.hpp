@@ -17,10 +17,8 @@ struct Csc {
   std::vector<int64_t> wide;
 
   RelationView view(int src, int dst) const {
-    const IdArray ids{.narrow = narrow.empty() ? nullptr : narrow.data(),
-                      .wide = narrow.empty() ? wide.data() : nullptr,
-                      .size = static_cast<int64_t>(std::max(narrow.size(), wide.size()))};
-    return {src, dst, indptr.data(), ids};
+    const void* const ids = narrow.empty() ? static_cast<const void*>(wide.data()) : narrow.data();
+    return {src, dst, indptr.data(), {ids, static_cast<int64_t>(wide.size()), narrow.empty()}};
   }
 };
 
@@ -52,7 +50,7 @@ struct Example {
     std::iota(keys.begin(), keys.end(), 0);
     std::shuffle(keys.begin(), keys.end(), std::mt19937(4));
   }
-  IdArray key_array() const { return {.narrow = keys.data(), .size = 900}; }
+  IdSpan key_array() const { return {keys.data(), 900, false}; }
 
   SamplerConfig config(Rule rule) const {
     SamplerConfig config;

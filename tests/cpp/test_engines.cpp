@@ -13,7 +13,7 @@
 #include <set>
 #include <string>
 #include <thread>
-#include <tiering/io/queued_engine.hpp>
+#include <tiering/io/read_engine.hpp>
 #include <vector>
 
 #include "check.hpp"
@@ -257,10 +257,10 @@ void test_reads_of_a_ring_that_are_refused_for_a_while() {
 #endif
 
 /// A new engine is a class with begin() and reap(), and a line in the table.
-class PlainEngine final : public QueuedEngine {
+class PlainEngine final : public ReadEngine {
  public:
   PlainEngine(const ImageSet& images, const EngineOptions& options)
-      : QueuedEngine(images, static_cast<size_t>(options.depth)), buffer_(options.max_read) {}
+      : ReadEngine(images, static_cast<size_t>(options.depth)), buffer_(options.max_read) {}
   const char* name() const noexcept override { return "plain"; }
 
  private:

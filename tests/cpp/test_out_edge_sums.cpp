@@ -3,7 +3,6 @@
 #include <cmath>
 #include <numeric>
 #include <set>
-#include <tiering/block_sums.hpp>
 #include <tiering/parallel.hpp>
 #include <tiering/scores.hpp>
 

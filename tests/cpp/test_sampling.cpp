@@ -12,10 +12,10 @@
 
 #include "check.hpp"
 #include "lists.hpp"
-#include "tiering/sampling/exponential.hpp"
+#include "tiering/sampling/layer_hop.hpp"
 #include "tiering/sampling/node_table.hpp"
 #include "tiering/sampling/sampler.hpp"
-#include "tiering/sampling/visit_counter.hpp"
+#include "tiering/sampling/walk_hop.hpp"
 
 using namespace tiering;
 using namespace tiering::test;
@@ -38,7 +38,7 @@ void test_many_callers(const SamplerConfig& config) {
   std::vector<int64_t> papers(900);
   std::iota(papers.begin(), papers.end(), 0);
   const auto sample = [&](int64_t b) {
-    return flat(sampler.sample({{papers.data() + 40 * b, 40}, {nullptr, 0}}, 1, static_cast<uint64_t>(b), false));
+    return flat(sampler.sample({{papers.data() + 40 * b, 40}, {}}, 1, static_cast<uint64_t>(b), false));
   };
   std::vector<std::vector<int64_t>> alone, together(20);
   for (int64_t b = 0; b < 20; ++b) alone.push_back(sample(b));
@@ -60,15 +60,15 @@ void test_counts(const SamplerConfig& config) {
   const auto count = [&](int threads) {
     std::vector<int64_t> counts(900 + 200 + 900 + 900 + 200, 0);
     int64_t* c = counts.data();
-    sampler.count_accesses({{papers.data(), nullptr}, {offsets.data(), none.data()}, {20, 20}}, 2, 0, 20,
-                           {{c, c + 900}, {c + 1100, c + 2000, c + 2900}}, threads);
+    sampler.count_accesses({{papers, {}}, {offsets, none}}, 2, 0, 20, {{c, c + 900}, {c + 1100, c + 2000, c + 2900}},
+                           threads);
     return counts;
   };
   const auto one = count(1);
   CHECK(one == count(2) && one == count(7));
   std::vector<int64_t> features(1100, 0);
   for (int64_t b = 0; b < 20; ++b) {
-    const auto batch = sampler.sample({{papers.data() + 30 * b, 30}, {nullptr, 0}}, 2, static_cast<uint64_t>(b), false);
+    const auto batch = sampler.sample({{papers.data() + 30 * b, 30}, {}}, 2, static_cast<uint64_t>(b), false);
     for (const int64_t v : batch.nodes[0]) ++features[static_cast<size_t>(v)];
     for (const int64_t v : batch.nodes[1]) ++features[static_cast<size_t>(900 + v)];
   }
@@ -123,7 +123,7 @@ void test_visit_counter() {
           for (const auto& [id, n] : visits) expected.emplace_back(-n, keyed ? keys[static_cast<size_t>(id)] : id);
           std::sort(expected.begin(), expected.end());
           if (k >= 0 && k < static_cast<int64_t>(expected.size())) expected.resize(static_cast<size_t>(k));
-          counter.run(ids.data(), size, k, keyed ? IdArray{.wide = keys.data(), .size = 1000} : IdArray{});
+          counter.run(ids.data(), size, k, keyed ? IdSpan{keys.data(), 1000, true} : IdSpan{});
           CHECK(counter.top().size() == static_cast<int64_t>(expected.size()));
           for (size_t i = 0; i < expected.size(); ++i) {
             const Visited& found = counter.top()[static_cast<int64_t>(i)];

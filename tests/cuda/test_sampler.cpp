@@ -1,5 +1,5 @@
-// Sampling on a device against the CPU's sampler: the same batches, bit for bit, wherever the lists lie. Without a device
-// it is skipped (exit 77).
+// Sampling on a device against the CPU's sampler: the same batches, bit for bit, wherever the lists lie. Without a
+// device it is skipped (exit 77).
 #include <algorithm>
 #include <iostream>
 #include <map>
@@ -97,7 +97,7 @@ struct Graph {
 
   RelationView view(size_t r, bool weighted) const {
     RelationView found = csc[r].view(ends[r].first, ends[r].second);
-    if (weighted) found.weights = {.narrow = weights[r].data(), .size = static_cast<int64_t>(weights[r].size())};
+    if (weighted) found.weights = {weights[r].data(), static_cast<int64_t>(weights[r].size()), false};
     return found;
   }
 };
@@ -179,7 +179,7 @@ SamplerConfig host_config(const Graph& graph, const Case& c) {
   config.frontier = c.frontier;
   config.rule = c.rule;
   config.seed = 11;
-  config.node_keys = {{.wide = graph.keys.data(), .size = 900}, {}};
+  config.node_keys = {{graph.keys.data(), 900, true}, {}};
   for (size_t r = 0; r < graph.csc.size(); ++r) config.relations.push_back(graph.view(r, c.rule == Rule::weighted));
   return config;
 }
@@ -196,9 +196,7 @@ void test_case(const Case& c) {
     for (uint64_t i = 0; i < 3 + 40 * (batch % 3); ++i) papers.push_back(static_cast<int64_t>(random() % 900));
     if (batch % 2 == 1)
       for (int i = 0; i < 7; ++i) authors.push_back(static_cast<int64_t>(random() % 200));
-    const SampledBatch expected = there.sample(
-        {{papers.data(), static_cast<int64_t>(papers.size())}, {authors.data(), static_cast<int64_t>(authors.size())}},
-        4, batch, true);
+    const SampledBatch expected = there.sample({papers, authors}, 4, batch, true);
     std::vector<cuda::DeviceMemory> owners;
     check_batch(sampler, expected,
                 {{on_device(owners, papers), static_cast<int64_t>(papers.size())},

@@ -21,8 +21,7 @@ namespace tiering {
 inline constexpr size_t kLineBytes = 64;
 inline constexpr size_t kHugePageBytes = size_t{2} << 20;
 
-/// `size` values of T, not initialised. Large ones are aligned to 2 MiB and ask for huge pages: the kernels
-/// write to hundreds of places at once and would otherwise spend their time on page faults and TLB misses.
+/// `size` values of T, not initialised. Large ones ask for huge pages: the kernels write to hundreds of places at once.
 template <typename T>
 class Buffer {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -38,6 +37,8 @@ class Buffer {
     if (!data_) throw std::bad_alloc();
     if (align == kHugePageBytes) madvise(data_.get(), rounded, MADV_HUGEPAGE);  // advice: failure is harmless
   }
+
+  Buffer(int64_t size, T value) : Buffer(size) { std::fill_n(data(), size, value); }
 
   T* data() noexcept { return data_.get(); }
   const T* data() const noexcept { return data_.get(); }

@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <type_traits>
 
 namespace tiering {
@@ -53,6 +54,11 @@ class IoError : public std::runtime_error {
  private:
   int code_;
 };
+
+/// The error of a system call on `what`.
+inline IoError system_error(int code, const std::string& what) {
+  return {code, what + ": " + std::generic_category().message(code)};
+}
 
 /// Runs f; what it refuses says first what it is about.
 template <typename F>

@@ -1,16 +1,36 @@
 // Kernels on adjacency: edges to CSC by buckets, checks, degrees.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <tiering/buffer.hpp>
-#include <tiering/partition.hpp>
 #include <tiering/views.hpp>
 #include <vector>
 
 namespace tiering {
+
+/// How keys 0..num_keys-1 fall into buckets: bucket = key >> shift.
+struct BucketGrid {
+  int64_t num_keys = 0;
+  int shift = 0;
+
+  int64_t num_buckets() const { return ((num_keys - 1) >> shift) + 1; }
+  int64_t first_key(int64_t bucket) const { return bucket << shift; }
+  int64_t end_key(int64_t bucket) const { return std::min(num_keys, (bucket + 1) << shift); }
+};
+
+/// The grid with about `wanted` buckets: at most that many, unless a bucket would have more than 2^max_shift keys (then
+/// more buckets, but at most `max_buckets`; the lines of the default still fit a core's private cache).
+inline BucketGrid choose_grid(int64_t num_keys, int64_t wanted, int max_shift, int64_t max_buckets = 4096) {
+  BucketGrid grid{num_keys, 0};
+  while (grid.num_buckets() > std::min(wanted, max_buckets) &&
+         (grid.shift < max_shift || grid.num_buckets() > max_buckets))
+    ++grid.shift;
+  return grid;
+}
 
 /// Values that run along the edges of a chunk; without data, the numbers of the edges.
 struct EdgeValues {

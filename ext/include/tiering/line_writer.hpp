@@ -37,6 +37,19 @@ inline void stream_fence() {
 #endif
 }
 
+/// Where each thread's records of each bucket begin, from `at` on: bucket after bucket, in them thread after thread.
+/// `counts`: records by thread and bucket.
+template <typename Record>
+std::vector<std::vector<Record*>> bucket_begins(const std::vector<std::vector<int64_t>>& counts, Record* at) {
+  std::vector<std::vector<Record*>> begins(counts.size());
+  for (size_t bucket = 0; bucket < counts.front().size(); ++bucket)
+    for (size_t t = 0; t < counts.size(); ++t) {
+      begins[t].push_back(at);
+      at += counts[t][bucket];
+    }
+  return begins;
+}
+
 /// Collects two lines per bucket, and streams them to the bucket's memory when they are full; of one thread.
 template <typename Record>
 class LineWriter {

@@ -3,30 +3,23 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <functional>
+#include <mutex>
 #include <type_traits>
 #include <utility>
 
 namespace tiering {
 
-/// Any callable of an int, by reference: a team is compiled once, and what it runs once per caller.
-class TeamBody {
- public:
-  template <typename F>
-    requires(!std::is_same_v<std::remove_cvref_t<F>, TeamBody>)
-  TeamBody(F&& f)  // NOLINT: callers hand over the callable itself
-      : callable_(const_cast<void*>(static_cast<const void*>(&f))),
-        call_([](void* callable, int t) { (*static_cast<std::remove_reference_t<F>*>(callable))(t); }) {}
-  void operator()(int t) const { call_(callable_, t); }
-
- private:
-  void* callable_;
-  void (*call_)(void*, int);
-};
-
 /// Runs body(t) for t in [0, threads) on `threads` threads (the caller is thread 0). The first exception is
 /// rethrown in the caller after all have ended. Where the system gives fewer threads, the caller does their parts.
-void run_team(int threads, TeamBody body);
+void run_team(int threads, const std::function<void(int)>& body);
+
+/// Nanoseconds of a clock that only goes forward.
+inline int64_t nanoseconds() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
 
 /// Half-open range of part `t` when [0, n) is cut into `parts` almost equal parts.
 inline std::pair<int64_t, int64_t> even_cut(int64_t n, int parts, int t) {
@@ -66,5 +59,20 @@ void for_blocks(int threads, int64_t blocks, Body&& body) {
     for (int64_t b = next.fetch_add(1); b < blocks; b = next.fetch_add(1)) body(b);
   });
 }
+
+/// A mutex that fork() waits for: no thread but the forking one holds it at that moment, so that a child finds it open
+/// and what it guards at rest. A thread holds one of them at a time, and does not fork meanwhile.
+class ForkMutex {
+ public:
+  ForkMutex();
+  ForkMutex(const ForkMutex&) = delete;
+  ForkMutex& operator=(const ForkMutex&) = delete;
+  ~ForkMutex();
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
+
+ private:
+  std::mutex mutex_;
+};
 
 }  // namespace tiering

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <tiering/errors.hpp>
 
 namespace tiering {
@@ -48,11 +47,6 @@ void scan_indices(const T* indices, int64_t count, int64_t begin, int64_t end, F
     if (static_cast<uint64_t>(id) >= static_cast<uint64_t>(count)) index_out_of_range(k, id, count);
     f(id);
   });
-}
-
-template <typename T, typename F>
-void scan_indices(std::span<const T> indices, int64_t count, int64_t begin, int64_t end, F&& f) {
-  scan_indices(indices.data(), count, begin, end, f);
 }
 
 }  // namespace tiering

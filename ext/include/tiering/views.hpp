@@ -7,7 +7,8 @@
 
 namespace tiering {
 
-/// a - b without overflow: around the end where the difference is no int64, as it may be of numbers that nobody checked.
+/// a - b without overflow: around the end where the difference is no int64, as it may be of numbers that nobody
+/// checked.
 constexpr int64_t wrapped_difference(int64_t a, int64_t b) {
   return static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
 }
@@ -44,9 +45,20 @@ struct IdView {
 
 /// A contiguous 1-D array of int32 or int64 ids.
 struct IdSpan {
-  const void* data = nullptr;
+  const void* data = nullptr;  ///< null: there are none
   int64_t size = 0;
   bool wide = false;  ///< int64 instead of int32
+
+  /// Address of entry i.
+  const char* at(int64_t i) const { return static_cast<const char*>(data) + (i << (wide ? 3 : 2)); }
+  /// Entry i as a random key; i itself where there are none.
+  uint64_t key_of(int64_t i) const {
+    if (data == nullptr) return static_cast<uint64_t>(i);
+    return static_cast<uint64_t>(wide ? static_cast<const int64_t*>(data)[i] : static_cast<const int32_t*>(data)[i]);
+  }
+  void prefetch(int64_t i) const {
+    if (data != nullptr) __builtin_prefetch(at(i));
+  }
 
   template <typename F>
   decltype(auto) visit(F&& f) const {

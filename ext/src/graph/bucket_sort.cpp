@@ -1,17 +1,9 @@
-// Edge list to CSC when the edges do not fit in memory: the edges are scattered into buckets of consecutive columns, in
-// memory or on disk, and each bucket is then sorted where it fits the private cache. What runs along the edges goes
-// with them.
-//
-// Approach:   a chunk of the edges is counted and then partitioned, through two cache lines per bucket (as
-//             partition.hpp does): a record of 8 bytes per edge (16 with 64-bit ids) and, in memory of its own, each
-//             value. What a bucket has of a chunk, a run, lies together. A bucket is the sequence of its runs; a
-//             counting sort with one counter per column brings the records in order, and leaves in each where it
-//             went, so that the values follow.
-// Why:        each edge is read once and written twice, whatever the number of nodes; the random accesses stay
-//             within a bucket.
-// Memory:     records and values of a chunk, which the caller provides; 4 bytes per column of a bucket and thread.
-// Determinism: runs are in input order, thread after thread, so every column has its edges in input order.
-// Parallelism: to scatter, by edges; to sort, threads own buckets.
+// Edge list to CSC when the edges do not fit in memory: a chunk of them is counted and partitioned into buckets of
+// consecutive columns, a record of 8 bytes per edge (16 with 64-bit ids) and each value apart. What a bucket has of a
+// chunk, a run, lies together. A bucket, the sequence of its runs, is then sorted where it fits the private cache: a
+// counting sort leaves in each record where it went, so that the values follow. Each edge is read once and written
+// twice; runs are in input order, so every column has its edges in input order, for any number of threads. Memory: 4
+// bytes per column of a bucket and thread.
 #include <algorithm>
 #include <cstring>
 #include <numeric>

@@ -1,15 +1,8 @@
-// The fused gather.
-//
-// Returns: rows of a table in request order, from four tiers, and what each tier did.
-// Approach: one pass checks the ids, counts tiers and collects ssd rows; the reads are submitted; while they
-// are in
-//   flight the rows in memory are copied, tier by tier, and the engine is polled between blocks; then the
-//   rest is awaited.
-// Memory: 24 bytes per requested ssd row (more where rows span pages), depth * max_read of buffers in the
-// engine. Parallelism: `threads` threads copy rows from memory; thread 0 polls. Each output row has one
-// writer.
+// The fused gather: one pass checks the ids, counts tiers and collects ssd rows; the reads are submitted; while they
+// are in flight the rows in memory are copied by `threads` threads, of which the first polls the engine between blocks;
+// then the rest is awaited. Memory: 24 bytes per requested ssd row (more where rows span pages), depth * max_read of
+// buffers in the engine.
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <mutex>
 #include <optional>
@@ -27,11 +20,6 @@ constexpr int64_t kBlockRows = 512;          // ids per block of memory copies; 
 constexpr int64_t kPrefetchRows = 8;         // rows looked ahead: enough to cover the latency of memory
 constexpr int64_t kPrefetchBytes = 1024;     // of a row; the processor goes on by itself
 constexpr int64_t kParallelBytes = 1 << 20;  // below this a team of threads costs more than it saves
-
-int64_t now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 /// Address of a row that lies in memory; null for one of the ssd tier that does not.
 const std::byte* memory_row(const TieredTable& table, int64_t rank) {
@@ -61,16 +49,16 @@ void copy_block(int64_t row_bytes, int64_t begin, int64_t end, std::byte* out, R
   }
 }
 
-/// Calls block(b) for the blocks of `rows` rows by as many threads as their bytes deserve; thread 0 calls poll() too.
-template <typename Block, typename Poll>
-void for_row_blocks(int64_t rows, int64_t bytes, int threads, Block&& block, Poll&& poll) {
+/// Calls block(b) for the blocks of `rows` rows by as many threads as their bytes deserve; thread 0 polls too.
+template <typename Block>
+void for_row_blocks(int64_t rows, int64_t bytes, int threads, Block&& block, ReadEngine* engine = nullptr) {
   const int64_t blocks = (rows + kBlockRows - 1) / kBlockRows;
   const int team = bytes >= kParallelBytes ? static_cast<int>(std::min<int64_t>(threads, blocks)) : 1;
   std::atomic<int64_t> next{0};
   run_team(team, [&](int member) {
     for (int64_t b = next.fetch_add(1); b < blocks; b = next.fetch_add(1)) {
       block(b);
-      if (member == 0) poll();
+      if (member == 0 && engine != nullptr) engine->poll();
     }
   });
 }
@@ -97,7 +85,7 @@ void fill_plan(const TieredTable& table, std::span<const int64_t> ids, int64_t r
 /// A batch in flight: whatever happens, no read outlives it.
 class Flight {
  public:
-  Flight(SsdReader& reader, ReadPlan& plan) : turn_(reader.turn), reader_(reader), plan_(plan), start_(now()) {
+  Flight(SsdReader& reader, ReadPlan& plan) : turn_(reader.turn), reader_(reader), plan_(plan), start_(nanoseconds()) {
     try {
       begin();
     } catch (const RingError& error) {
@@ -119,7 +107,7 @@ class Flight {
       fall_back(error);  // reads again what has arrived, too
       reader_.engine().finish();
     }
-    stats.read_nanoseconds = now() - start_;
+    stats.read_nanoseconds = nanoseconds() - start_;
     stats.reads = static_cast<int64_t>(plan_.reads().size());
     stats.read_bytes = plan_.read_bytes();
     stats.direct_reads = plan_.direct_reads();
@@ -146,22 +134,16 @@ class Flight {
 }  // namespace
 
 SsdReader::SsdReader(ImageSet opened, const EngineOptions& given, const std::string& engine)
-    : images(std::move(opened)), options(given), choice_(engine) {
-  try {
-    make();
-  } catch (const RingError& error) {
-    fall_back(error);
-  }
-}
-
-void SsdReader::make() {
-  engine_ = make_engine(choice_.name(), images, options);
-  name_ = engine_->name();
-}
+    : images(std::move(opened)),
+      options(given),
+      choice_(engine),
+      engine_(choice_.make(images, options)),
+      name_(engine_->name()) {}
 
 void SsdReader::fall_back(const RingError& error) {
   choice_.fall_back(error);
-  make();
+  engine_ = choice_.make(images, options);
+  name_ = engine_->name();
 }
 
 GatherStats gather(const TieredTable& table, std::span<const int64_t> given, std::byte* out, int threads) {
@@ -177,7 +159,7 @@ GatherStats gather(const TieredTable& table, std::span<const int64_t> given, std
     fill_plan(table, ids, ssd_rows, *plan);
     flight.emplace(*table.reader, *plan);
   }
-  const int64_t start = now(), rows = static_cast<int64_t>(ids.size());
+  const int64_t start = nanoseconds(), rows = static_cast<int64_t>(ids.size());
   if (const int64_t copied = rows - ssd_rows; copied > 0)
     for_row_blocks(
         rows, copied * table.row_bytes, threads,
@@ -185,10 +167,8 @@ GatherStats gather(const TieredTable& table, std::span<const int64_t> given, std
           copy_block(table.row_bytes, b * kBlockRows, std::min(rows, (b + 1) * kBlockRows), out,
                      [&](int64_t i) { return memory_row(table, ids[size_t(i)]); });
         },
-        [&] {
-          if (flight) flight->engine()->poll();
-        });
-  stats.copy_nanoseconds = now() - start;
+        flight ? flight->engine() : nullptr);
+  stats.copy_nanoseconds = nanoseconds() - start;
   if (flight) flight->land(stats);
   return stats;
 }
@@ -200,47 +180,41 @@ GatherStats gather(const TieredTable& table, std::span<const int64_t> given, std
   const auto ids = own.span();
   TIERING_EXPECT(slots.empty() || stats.rows[static_cast<size_t>(Tier::ssd)] == static_cast<int64_t>(slots.size()),
                  "ids: expected those that the batch was planned with");
-  const int64_t start = now(), rows = static_cast<int64_t>(ids.size());
+  const int64_t start = nanoseconds(), rows = static_cast<int64_t>(ids.size());
   // How many rows of the ssd tier come before each block.
   std::vector<int64_t> before(static_cast<size_t>(rows / kBlockRows) + 1, 0);
   for (int64_t i = 0, number = 0; i < rows; ++i) {
     if (i % kBlockRows == 0) before[static_cast<size_t>(i / kBlockRows)] = number;
     number += ids[size_t(i)] >= table.ranges.cpu_end;
   }
-  for_row_blocks(
-      rows, rows * table.row_bytes, threads,
-      [&](int64_t b) {
-        auto slot = slots.begin() + before[static_cast<size_t>(b)];
-        copy_block(table.row_bytes, b * kBlockRows, std::min(rows, (b + 1) * kBlockRows), out, [&](int64_t i) {
-          const std::byte* const row = memory_row(table, ids[size_t(i)]);
-          return row != nullptr || slots.empty() ? row : arena.slot(*slot++);
-        });
-      },
-      [] {});
-  stats.copy_nanoseconds = now() - start;
+  for_row_blocks(rows, rows * table.row_bytes, threads, [&](int64_t b) {
+    auto slot = slots.begin() + before[static_cast<size_t>(b)];
+    copy_block(table.row_bytes, b * kBlockRows, std::min(rows, (b + 1) * kBlockRows), out, [&](int64_t i) {
+      const std::byte* const row = memory_row(table, ids[size_t(i)]);
+      return row != nullptr || slots.empty() ? row : arena.slot(*slot++);
+    });
+  });
+  stats.copy_nanoseconds = nanoseconds() - start;
   return stats;
 }
 
 int64_t copy_slots(const SlotArena& arena, std::span<const uint32_t> slots, std::span<std::byte* const> targets,
                    int threads) {
-  const int64_t start = now(), rows = static_cast<int64_t>(slots.size());
+  const int64_t start = nanoseconds(), rows = static_cast<int64_t>(slots.size());
   int64_t bytes = 0;
   for (const uint32_t slot : slots) bytes += arena.slot_bytes(slot);
-  for_row_blocks(
-      rows, bytes, threads,
-      [&](int64_t b) {
-        const int64_t end = std::min(rows, (b + 1) * kBlockRows);
-        for (int64_t i = b * kBlockRows; i < end; ++i) {
-          if (i + kPrefetchRows < end) {
-            const uint32_t next = slots[size_t(i + kPrefetchRows)];
-            prefetch(arena.slot(next), arena.slot_bytes(next));
-          }
-          const uint32_t slot = slots[size_t(i)];
-          std::memcpy(targets[size_t(i)], arena.slot(slot), static_cast<size_t>(arena.slot_bytes(slot)));
-        }
-      },
-      [] {});
-  return now() - start;
+  for_row_blocks(rows, bytes, threads, [&](int64_t b) {
+    const int64_t end = std::min(rows, (b + 1) * kBlockRows);
+    for (int64_t i = b * kBlockRows; i < end; ++i) {
+      if (i + kPrefetchRows < end) {
+        const uint32_t next = slots[size_t(i + kPrefetchRows)];
+        prefetch(arena.slot(next), arena.slot_bytes(next));
+      }
+      const uint32_t slot = slots[size_t(i)];
+      std::memcpy(targets[size_t(i)], arena.slot(slot), static_cast<size_t>(arena.slot_bytes(slot)));
+    }
+  });
+  return nanoseconds() - start;
 }
 
 }  // namespace tiering

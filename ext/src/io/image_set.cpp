@@ -18,8 +18,6 @@
 namespace tiering {
 namespace {
 
-std::string describe(int code) { return std::generic_category().message(code); }
-
 struct DirectAlignment {
   uint32_t memory = 0;
   uint32_t offset = 0;
@@ -51,13 +49,13 @@ bool probe_read(const ImageFile& file, int64_t size) {
     if (got >= 0) return true;
     if (errno == EINTR) continue;
     if (errno == EINVAL) return false;
-    throw IoError(errno, file.path() + ": reading " + std::to_string(size) + " bytes at byte 0: " + describe(errno));
+    throw system_error(errno, file.path() + ": reading " + std::to_string(size) + " bytes at byte 0");
   }
 }
 
 int64_t file_bytes(int fd, const std::string& path) {
   struct stat status{};
-  if (fstat(fd, &status) != 0) throw IoError(errno, path + ": " + describe(errno));
+  if (fstat(fd, &status) != 0) throw system_error(errno, path);
   if (S_ISREG(status.st_mode)) return status.st_size;
   const off_t end = S_ISBLK(status.st_mode) ? lseek(fd, 0, SEEK_END) : -1;
   if (end < 0) throw IoError(EINVAL, path + ": not a file or block device that can be read at random");
@@ -90,7 +88,7 @@ ImageFile::ImageFile(std::string name, int fd, int64_t alignment)
       direct_(alignment > 1),
       offset_alignment_(alignment),
       memory_alignment_(alignment) {
-  if (fd_ < 0) throw IoError(errno, path_ + ": " + describe(errno));
+  if (fd_ < 0) throw system_error(errno, path_);
   bytes_ = file_bytes(fd_, path_);
 }
 
@@ -115,7 +113,7 @@ int64_t ImageFile::bytes_now() const noexcept {
 bool ImageFile::try_direct(const std::string& path) {
   fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
   if (fd_ < 0) {
-    if (errno != EINVAL) throw IoError(errno, path_ + ": " + describe(errno));
+    if (errno != EINVAL) throw system_error(errno, path_);
     note_ = "the file system refuses O_DIRECT";
     return false;
   }
@@ -135,7 +133,7 @@ bool ImageFile::try_direct(const std::string& path) {
 
 void ImageFile::open_buffered(const std::string& path) {
   fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd_ < 0) throw IoError(errno, path_ + ": " + describe(errno));
+  if (fd_ < 0) throw system_error(errno, path_);
   bytes_ = file_bytes(fd_, path_);
   posix_fadvise(fd_, 0, 0, POSIX_FADV_RANDOM);  // only a hint: rows are read at random, read-ahead is waste
 }

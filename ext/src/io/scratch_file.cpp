@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
 #include <tiering/errors.hpp>
 #include <tiering/io/scratch_file.hpp>
 
@@ -18,10 +17,6 @@ int open_nameless(const std::string& folder, int flags) {
   const int named = mkostemp(name.data(), O_CLOEXEC | flags);
   if (named >= 0) unlink(name.c_str());
   return named;
-}
-
-[[noreturn]] void refuse(int code, const std::string& folder) {
-  throw IoError(code, folder + ": " + std::system_category().message(code));
 }
 
 [[noreturn]] void disk_full(const std::string& folder, int64_t needed) {
@@ -40,7 +35,7 @@ ScratchFile::ScratchFile(const std::string& folder, int64_t bytes)
     direct_ = false;
     fd_ = open_nameless(folder, 0);
   }
-  if (fd_ < 0) refuse(errno, folder);
+  if (fd_ < 0) throw system_error(errno, folder);
   if (bytes == 0 || fallocate(fd_, 0, 0, bytes) == 0) return;
   int code = errno;
   if (code == EOPNOTSUPP) {
@@ -49,7 +44,7 @@ ScratchFile::ScratchFile(const std::string& folder, int64_t bytes)
   }
   close(fd_);
   if (code == ENOSPC || code == EDQUOT || code == EFBIG) disk_full(folder, bytes);
-  refuse(code, folder);
+  throw system_error(code, folder);
 }
 
 ScratchFile::~ScratchFile() { close(fd_); }
@@ -64,7 +59,7 @@ void ScratchFile::write(int64_t offset, int64_t bytes, const void* from) const {
         pwrite(fd_, static_cast<const char*>(from) + done, static_cast<size_t>(bytes - done), offset + done);
     if (moved < 0 && errno == EINTR) continue;
     if (moved < 0 && errno == ENOSPC) disk_full(folder_, bytes);
-    if (moved <= 0) refuse(moved < 0 ? errno : EIO, folder_);
+    if (moved <= 0) throw system_error(moved < 0 ? errno : EIO, folder_);
     done += moved;
   }
 }

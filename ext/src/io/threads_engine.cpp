@@ -1,5 +1,5 @@
-// Threads that each block in pread: works wherever files can be read. A read in progress holds a thread of the pool that
-// all readers of the process share; engines take turns, one or a few reads at a time.
+// Threads that each block in pread: works wherever files can be read. A read in progress holds a thread of the pool
+// that all readers of the process share; engines take turns, one or a few reads at a time.
 #include <pthread.h>
 #include <unistd.h>
 
@@ -14,7 +14,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
-#include <tiering/io/queued_engine.hpp>
+#include <tiering/io/read_engine.hpp>
 #include <utility>
 
 namespace tiering {
@@ -22,8 +22,8 @@ namespace {
 
 class ThreadsEngine;
 
-/// The threads that block in reads: one pool for the whole process. They start when there is work for them, up to a limit,
-/// and stay. A forked child has a pool of its own.
+/// The threads that block in reads: one pool for the whole process. They start when there is work for them, up to a
+/// limit, and stay. A forked child has a pool of its own.
 class ReadPool {
  public:
   static constexpr size_t kMaxThreads = 128;
@@ -70,10 +70,10 @@ void read_extent(const ImageFile& image, const Read& read, std::byte* buffer) {
   }
 }
 
-class ThreadsEngine final : public QueuedEngine {
+class ThreadsEngine final : public ReadEngine {
  public:
   ThreadsEngine(const ImageSet& images, const EngineOptions& options)
-      : QueuedEngine(images, slots_for(options)),
+      : ReadEngine(images, slots_for(options)),
         most_threads_(std::min(static_cast<size_t>(options.depth), ReadPool::kMaxThreads)),
         max_read_(options.max_read),
         buffers_(most_threads_ * max_read_, options.kept_from_forks) {
@@ -154,7 +154,13 @@ class ThreadsEngine final : public QueuedEngine {
     waiting_.insert(waiting_.end(), queued_.begin(), queued_.end());
     queued_.clear();
     if (closed()) drop_waiting();
-    if (const size_t threads = std::min(waiting_.size(), most_threads_ - hired_); threads > 0) hire(pool, threads);
+    if (const size_t threads = std::min(waiting_.size(), most_threads_ - hired_); threads > 0) try {
+        pool.add(*this, threads);
+        hired_ += threads;
+      } catch (...) {
+        drop_waiting();
+        throw;
+      }
     if (wait) {
       wanted_ = std::max(in_flight() / 4, size_t{1});
       pool.change.wait(lock, [this] { return satisfied(); });
@@ -166,16 +172,6 @@ class ThreadsEngine final : public QueuedEngine {
     if (in_flight() == 0) {
       pool.remove(*this);
       hired_ = 0;
-    }
-  }
-
-  void hire(ReadPool& pool, size_t threads) {
-    try {
-      pool.add(*this, threads);
-      hired_ += threads;
-    } catch (...) {
-      drop_waiting();
-      throw;
     }
   }
 

@@ -12,7 +12,7 @@
 #include <optional>
 #include <system_error>
 #include <thread>
-#include <tiering/io/queued_engine.hpp>
+#include <tiering/io/read_engine.hpp>
 #include <utility>
 
 namespace tiering {
@@ -63,10 +63,10 @@ class Ring {
   io_uring ring_{};
 };
 
-class UringEngine final : public QueuedEngine {
+class UringEngine final : public ReadEngine {
  public:
   UringEngine(const ImageSet& images, const EngineOptions& options)
-      : QueuedEngine(images, static_cast<size_t>(options.depth), kMostBytes),
+      : ReadEngine(images, static_cast<size_t>(options.depth), kMostBytes),
         buffers_(static_cast<size_t>(options.depth) * options.max_read, options.kept_from_forks),
         max_read_(options.max_read) {
     renew();

@@ -14,11 +14,6 @@ constexpr int64_t kAges = 4096;
 // Rounds that grow: few of them, because short rounds read pages again; and batches known behind one, per batch of it.
 constexpr int64_t kGrowth = 8, kGrowingHorizon = 8;
 
-template <typename T>
-void fill(Buffer<T>& buffer, T value) {
-  std::fill(buffer.data(), buffer.data() + buffer.size(), value);
-}
-
 bool test(const Buffer<uint64_t>& bits, uint32_t row) { return (bits[row >> 6] >> (row & 63)) & 1; }
 void set(Buffer<uint64_t>& bits, uint32_t row) { bits[row >> 6] |= uint64_t{1} << (row & 63); }
 void clear(Buffer<uint64_t>& bits, uint32_t row) { bits[row >> 6] &= ~(uint64_t{1} << (row & 63)); }
@@ -38,10 +33,10 @@ std::vector<size_t> pools_of_tables(const SsdRows& rows, std::span<const SlotPoo
 
 LookaheadPlan::LookaheadPlan(const SsdRows& rows, const std::vector<SlotPool>& pools)
     : rows_(rows),
-      slot_of_(rows.count()),
-      next_use_(rows.count()),
-      wanted_((int64_t{rows.count()} + 63) / 64),
-      resident_(wanted_.size()) {
+      slot_of_(rows.count(), kNoSlot),
+      next_use_(rows.count(), 0),
+      wanted_((int64_t{rows.count()} + 63) / 64, 0),
+      resident_(wanted_.size(), 0) {
   int64_t slots = 0;
   for (const SlotPool& pool : pools) {
     TIERING_EXPECT(pool.slots >= 0 && pool.row_bytes > 0 && slots + pool.slots < kNoSlot,
@@ -51,14 +46,8 @@ LookaheadPlan::LookaheadPlan(const SsdRows& rows, const std::vector<SlotPool>& p
     pools_.push_back({pool.row_bytes, begin, static_cast<uint32_t>(slots), begin, {}, 0});
   }
   pool_of_table_ = pools_of_tables(rows, pools);
-  row_in_ = Buffer<uint32_t>(slots);
-  last_use_ = Buffer<uint32_t>(slots);
-  fill(slot_of_, kNoSlot);
-  fill(next_use_, uint32_t{0});
-  fill(wanted_, uint64_t{0});
-  fill(resident_, uint64_t{0});
-  fill(row_in_, kNoRow);
-  fill(last_use_, uint32_t{0});
+  row_in_ = Buffer<uint32_t>(slots, kNoRow);
+  last_use_ = Buffer<uint32_t>(slots, 0);
 }
 
 void LookaheadPlan::set_window(int64_t window, int64_t horizon, bool growing) {
@@ -227,7 +216,7 @@ Round LookaheadPlan::next() {
 
 /// Begins a round with the batches that wait.
 void LookaheadPlan::open_round() {
-  fill(wanted_, uint64_t{0});
+  std::fill_n(wanted_.data(), wanted_.size(), 0);
   for (Pool& pool : pools_) pool.needed = 0;
   open_ = 0;
   full_ = false;

@@ -1,15 +1,15 @@
 // How a buffer is filled.
 //
-// One thread per image reads, with an engine of its own that is never drained between rounds: it takes the rounds in the
-// order of their planning, each in the order of its pages, and waits only for slots that batches still use. A thread
-// plans; a round is done when all images are done with it.
+// One thread per image reads, with an engine of its own that is never drained between rounds: it takes the rounds in
+// the order of their planning, each in the order of its pages, and waits only for slots that batches still use. A
+// thread plans; a round is done when all images are done with it.
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <new>
 #include <tiering/lookahead/row_buffer.hpp>
+#include <tiering/parallel.hpp>
 #include <utility>
 
 #include "row_buffer_reader.hpp"
@@ -24,11 +24,6 @@ constexpr int64_t kStaging = 64 << 20;  // bytes of an engine's buffers, at most
 constexpr int64_t kMinDepth = 8;
 constexpr int64_t kPerRead =
     4096;  // bytes of an engine per read, in addition to its buffer: list of pages, queue entries
-
-int64_t now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 /// Bytes of the longest read: at least the longest extent of a row on one image, with `align` at both ends.
 int64_t longest_read(const SsdRows& rows, const BufferOptions& options, int64_t align) {
@@ -154,25 +149,15 @@ void RowBuffer::fail(std::exception_ptr error) noexcept {
   changed_->notify_all();
 }
 
-/// An image has come to the end of a round. The mutex is held.
-void RowBuffer::finish_part(Flight& flight, const std::unique_lock<std::mutex>&) {
-  if (--flight.parts == 0) mark_done(flight);
-}
-
 /// Something that others may wait for. The mutex is held.
 void RowBuffer::note_change() {
   ++changes_;
   changed_->notify_all();
 }
 
-/// The mutex is held.
-void RowBuffer::mark_done(Flight& flight) {
-  flight.done = true;
-  note_change();
-}
-
-/// Returns whether enough rounds are planned: their rows keep `depth` reads of every stripe file in flight until the next
-/// round is planned (GIDS, equations 2 and 3), or their slots would take too much memory. `planning_` and the mutex are held.
+/// Returns whether enough rounds are planned: their rows keep `depth` reads of every stripe file in flight until the
+/// next round is planned (GIDS, equations 2 and 3), or their slots would take too much memory. `planning_` and the
+/// mutex are held.
 bool RowBuffer::far_enough() const {
   if (plan_.first() - done_ >= most_planned_) return true;
   int64_t rounds = 0, rows = 0;
@@ -208,7 +193,8 @@ void RowBuffer::plan_rounds() {
   }
 }
 
-/// Calls work() now and after every change, with `planning_` held, until it returns true. False: cancelled, or an error.
+/// Calls work() now and after every change, with `planning_` held, until it returns true. False: cancelled, or an
+/// error.
 template <typename Work>
 bool RowBuffer::after_changes(Work&& work) {
   std::unique_lock planning(planning_);
@@ -292,7 +278,7 @@ const Round* RowBuffer::read_round(int64_t number) const noexcept {
 RowBuffer::PartSlots RowBuffer::wait(int64_t batch, int64_t part) {
   expect_own();
   std::unique_lock lock(mutex_);
-  const int64_t start = now();
+  const int64_t start = nanoseconds();
   for (;;) {
     if (error_) std::rethrow_exception(error_);
     TIERING_EXPECT(running_, "the epoch was ended");
@@ -303,7 +289,7 @@ RowBuffer::PartSlots RowBuffer::wait(int64_t batch, int64_t part) {
                      parts - 1, ", found ", part);
       const int64_t number = given.first + part;
       if (const Round* const round = read_round(number)) {
-        counters_.wait_nanoseconds += now() - start;
+        counters_.wait_nanoseconds += nanoseconds() - start;
         return {round->batch_slots[static_cast<size_t>(number - round->first)], given.places[static_cast<size_t>(part)],
                 given.rows, part + 1 == parts};
       }
@@ -342,8 +328,8 @@ void RowBuffer::stop() noexcept {
 void RowBuffer::cancel() noexcept {
   if (owner_ != getpid()) {
     if (threads_.empty()) return;
-    // A fork, in which the readers do not exist: their handles may be those of other threads by now, and to destroy what
-    // they wait for would be to wait for them.
+    // A fork, in which the readers do not exist: their handles may be those of other threads by now, and to destroy
+    // what they wait for would be to wait for them.
     static_cast<void>(new (std::nothrow) std::vector<std::thread>(std::move(threads_)));
     static_cast<void>(changed_.release());
     return;
@@ -363,29 +349,9 @@ void RowBuffer::cancel() noexcept {
   done_ = plan_.first();
 }
 
-BufferCounters RowBuffer::counters() const {
-  const std::lock_guard lock(mutex_);
-  return counters_;
-}
-
 void RowBuffer::reset_counters() {
   const std::lock_guard lock(mutex_);
   counters_ = {};
-}
-
-std::string RowBuffer::engine_name() const {
-  const std::lock_guard lock(mutex_);
-  return engine_.name();
-}
-
-std::string RowBuffer::fallback() const {
-  const std::lock_guard lock(mutex_);
-  return engine_.fallback();
-}
-
-int64_t RowBuffer::bad_page() const {
-  const std::lock_guard lock(mutex_);
-  return bad_page_;
 }
 
 }  // namespace tiering

@@ -2,9 +2,9 @@
 #include "row_buffer_reader.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <string>
+#include <tiering/parallel.hpp>
 #include <utility>
 
 namespace tiering {
@@ -67,14 +67,16 @@ std::span<const Read> RowBuffer::Reader::next_reads(bool wait) {
         continue;
       }
       if (open_ == rows.size()) {
-        buffer_.finish_part(*std::exchange(flight_, nullptr), lock);
+        const auto flight = std::exchange(flight_, nullptr);
+        flight->done = --flight->parts == 0;
+        if (flight->done) buffer_.note_change();
         continue;
       }
     }
     if (!wait || !batch_.empty()) break;
-    const auto start = std::chrono::steady_clock::now();
+    const int64_t start = nanoseconds();
     buffer_.changed_->wait(lock);
-    buffer_.counters_.idle_nanoseconds += (std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1);
+    buffer_.counters_.idle_nanoseconds += nanoseconds() - start;
   }
   buffer_.counters_.reads += static_cast<int64_t>(batch_.size());
   return batch_;
@@ -108,7 +110,8 @@ void RowBuffer::Reader::ready(size_t index, const std::byte* data) noexcept {
   lock.unlock();
   if (--flight->parts == 0) {
     const std::lock_guard changing(buffer_.mutex_);
-    buffer_.mark_done(*flight);
+    flight->done = true;
+    buffer_.note_change();
   }
 }
 

@@ -1,9 +1,6 @@
-// Sums of rows by node.
-//
-// Approach:   the edges come ordered by node; threads own equal shares of them, cut where a node ends, so that a node
-//             has one owner, which adds its rows in the order of its edges. Rows are widened on the way: nothing is
-//             gathered. What is needed a few edges later is prefetched, rows and sums.
-// Cost:       reads a row per edge, reads and writes 4 bytes * dim per node with edges.
+// Sums of rows by node. The edges come ordered by node; threads own equal shares of them, cut where a node ends, so
+// that a node has one owner, which adds its rows in the order of its edges. Rows are widened on the way and prefetched
+// a few edges ahead.
 #include <bit>
 #include <string>
 #include <tiering/errors.hpp>

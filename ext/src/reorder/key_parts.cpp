@@ -1,13 +1,8 @@
-// Positions of keys by the range in which the keys lie.
-//
-// Approach:   the span of all ranges is cut into cells of 2^shift keys, up to 16 for each part. A cell knows the parts
-//             of its first key and of its last: mostly one, else what lies between is searched. Keys are counted by
-//             part first; then each finds its part again, so that no memory holds the parts, and its position goes
-//             to the part through two cache lines (line_writer.hpp).
-// Memory:     4 bytes per key, 8 from 2^32 keys on, which are the result; up to 1 MiB of cells; for each thread 152
-//             bytes per part.
-// Parallelism: even parts of the keys, thread after thread within a part of the result: the same for any number of
-//             threads.
+// Positions of keys by the range in which the keys lie. The span of all ranges is cut into cells of 2^shift keys, up to
+// 16 for each part; a cell knows the parts of its first key and of its last: mostly one, else what lies between is
+// searched. Keys are counted by part, then each finds its part again, and its position goes there through two cache
+// lines (line_writer.hpp). Memory: 4 bytes per key, 8 from 2^32 keys on, which are the result; up to 1 MiB of cells;
+// 152 bytes per part and thread.
 #include <algorithm>
 #include <string>
 #include <tiering/errors.hpp>
@@ -104,30 +99,17 @@ std::vector<std::vector<int64_t>> count_keys(std::span<const Key> keys, const Pa
   return counts;
 }
 
-/// Where each thread's positions of each part begin.
-template <typename Position>
-std::vector<std::vector<Position*>> places(const std::vector<std::vector<int64_t>>& counts, Position* at) {
-  std::vector<std::vector<Position*>> begins(counts.size());
-  for (size_t part = 0; part < counts.front().size(); ++part)
-    for (size_t t = 0; t < counts.size(); ++t) {
-      begins[t].push_back(at);
-      at += counts[t][part];
-    }
-  return begins;
-}
-
 template <typename Position, typename Key>
 KeyParts partition_into(std::span<const Key> keys, const PartFinder& finder, int threads) {
   const auto counts = count_keys(keys, finder, threads);
   Buffer<Position> order(static_cast<int64_t>(keys.size()));
-  auto begins = places(counts, order.data());
+  auto begins = bucket_begins(counts, order.data());
   for_cuts(threads, static_cast<int64_t>(keys.size()), [&](int64_t begin, int64_t end, int t) {
     LineWriter<Position> writer(std::move(begins[static_cast<size_t>(t)]), counts[static_cast<size_t>(t)]);
     finder.for_keys(keys, begin, end, [&](int64_t k, uint32_t part) { writer.put(part, static_cast<Position>(k)); });
     writer.finish();
   });
-  Buffer<int64_t> sums(finder.parts());
-  std::fill_n(sums.data(), sums.size(), 0);
+  Buffer<int64_t> sums(finder.parts(), 0);
   for (const auto& own : counts)
     for (int64_t part = 0; part < sums.size(); ++part) sums[part] += own[static_cast<size_t>(part)];
   return {std::move(order), std::move(sums)};

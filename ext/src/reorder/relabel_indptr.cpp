@@ -1,8 +1,4 @@
-// Offsets of an adjacency under new ids.
-//
-// Approach:   1. the degrees go to their new columns, 2. prefix sum.
-// Memory:     the result.
-// Parallelism: the result does not depend on the number of threads.
+// Offsets of an adjacency under new ids: the degrees go to their new columns, then a prefix sum.
 #include <algorithm>
 #include <atomic>
 #include <tiering/errors.hpp>

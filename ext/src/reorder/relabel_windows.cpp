@@ -1,15 +1,9 @@
-// Adjacency under new ids, a chunk of the old entries and a window of the new ones at a time: for graphs that do
-// not fit in memory.
-//
-// Approach:   the old entries pass front to back; each part of a column is copied to where the column goes, entries
-//             under their old ids. When all have passed, the window is read front to back and every id replaced by what
-//             the source map says, places of the map asked for well ahead. So a core waits for many cache lines at once
-//             in each of the three steps that reach for memory at random: starts, window, source map. (Looking sources
-//             up while they are copied saves a pass over the window, but must begin anew with every batch of columns: 5
-//             to 20 % slower. Looking a map of 64 M nodes up part by part, so that each part stays in the caches, is 10
-//             % faster and takes an id more for each entry.) A source map that does not fit in memory renames the
-//             window part after part: what has its new id waits as the complement of it.
-// Parallelism: every entry has a place of its own: the result does not depend on threads, chunks or windows.
+// Adjacency under new ids, a chunk of the old entries and a window of the new ones at a time: for graphs that do not
+// fit in memory. Parts of old columns are copied to where their columns go, under old ids; then the window is read
+// front to back and every id replaced, places of the source map asked for well ahead. (Looking sources up while they
+// are copied saves a pass, but is 5 to 20 % slower.) A source map that does not fit in memory renames the window part
+// after part: what has its new id waits as the complement of it. Every entry has a place of its own: threads, chunks
+// and windows do not change the result.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -20,13 +14,96 @@
 #include <tiering/scan_columns.hpp>
 #include <type_traits>
 
-#include "run_finder.hpp"
-
 namespace tiering {
 namespace {
 
 constexpr int64_t kBlock = int64_t{1} << 17;  ///< entries that a thread takes at a time
 constexpr int64_t kPlacesAhead = 48;          ///< places of the source map asked for ahead
+
+/// A part of an old column whose entries go to consecutive places of the window.
+struct Run {
+  int64_t from;  ///< entry of the chunk
+  int64_t count;
+  int64_t to;  ///< entry of the window
+};
+
+/// Finds the parts of old columns that go to the window.
+template <typename Column>
+class RunFinder {
+ public:
+  RunFinder(const OldEntries& chunk, std::span<const Column> places, const RelabelWindow& window, int64_t item_bytes)
+      : chunk_(chunk), places_(places), window_(window), item_bytes_(item_bytes) {}
+
+  /// Calls take(runs) for what entries [begin, end) have, in batches.
+  template <typename Take>
+  void find(int64_t begin, int64_t end, Take&& take) {
+    const auto& indptr = chunk_.indptr;
+    column_ = static_cast<size_t>(std::upper_bound(indptr.begin(), indptr.end(), begin) - indptr.begin()) - 1;
+    begin_ = begin;
+    check(0 <= indptr[column_] && indptr[column_] <= begin);
+    skipped_ = begin - indptr[column_];
+    for (at_ = begin; at_ < end;) {
+      const int found = look_up(end);
+      if (const size_t kept = resolve(found)) take(std::span<const Run>(runs_, kept));
+    }
+  }
+
+ private:
+  /// Offsets that are not in order would lead outside.
+  void check(bool in_order) const {
+    if (!in_order) [[unlikely]]
+      refuse_input("indptr is not in order at ", column_);
+  }
+
+  /// Takes columns with entries before `end` that have a place in the window; `to` is their number there for now.
+  int look_up(int64_t end) {
+    const auto columns = static_cast<uint64_t>(window_.starts.size());
+    int found = 0;
+    for (; found < kRuns && at_ < end; ++column_) {
+      const int64_t next = chunk_.indptr[column_ + 1], stop = std::min(next, end);
+      check(at_ <= next);
+      const int64_t place = wrapped_difference(places_[column_], window_.first_column);
+      const bool inside = static_cast<uint64_t>(place) < columns;
+      runs_[found] = {at_, stop - at_, inside ? place : 0};
+      __builtin_prefetch(window_.starts.data() + runs_[found].to);
+      found += inside && stop > at_;  // no branch: half the columns may be empty or elsewhere
+      at_ = stop;
+    }
+    return found;
+  }
+
+  /// Turns numbers of columns into places, cuts off what lies outside the window, asks for the memory.
+  size_t resolve(int found) {
+    const int64_t size = window_.end - window_.first;
+    size_t kept = 0;
+    for (int i = 0; i < found; ++i) {
+      Run run = runs_[i];
+      run.to = window_.starts[static_cast<size_t>(run.to)] - window_.first + (run.from == begin_ ? skipped_ : 0);
+      const int64_t before = std::max<int64_t>(0, -run.to);
+      run.from += before - chunk_.first;
+      run.to += before;
+      run.count = std::min(run.count - before, size - run.to);
+      runs_[kept] = run;
+      if (run.count <= 0) continue;
+      ++kept;
+      const char* const place = static_cast<const char*>(window_.out) + run.to * item_bytes_;
+      __builtin_prefetch(place, 1);
+      __builtin_prefetch(place + std::min<int64_t>(64, run.count * item_bytes_ - 1), 1);
+    }
+    return kept;
+  }
+
+  const OldEntries& chunk_;
+  std::span<const Column> places_;
+  const RelabelWindow& window_;
+  int64_t item_bytes_;
+  size_t column_ = 0;
+  int64_t at_ = 0;                   ///< next entry
+  int64_t begin_ = 0;                ///< first entry
+  int64_t skipped_ = 0;              ///< entries of its column that lie before
+  static constexpr int kRuns = 128;  ///< columns of a batch
+  Run runs_[kRuns];
+};
 
 template <size_t kCount, typename T>
 void copy_ends(T* to, const T* from, int64_t count) {

@@ -1,18 +1,9 @@
-// Nodes by descending score, ties by ascending id.
-//
-// Approach:   a double's bits, flipped so that unsigned order is descending score, are the key. The keys are counted
-//             by their first 20 bits, and neighbouring values of those put together to buckets of about the same
-//             size; keys and ids go to their buckets in id order, through a few lines for each; each bucket is then
-//             sorted where it fits the private cache: by the first bits in which it varies, two passes of a radix
-//             sort, and what they leave equal by what comes after. Every step is stable, which breaks ties by id.
-//             (One radix sort over all bits passes through memory six times.)
-//             A bucket is large only where more scores than it should hold share 20 bits: if they are all the same it
-//             is in order, otherwise a radix sort of all threads takes it.
-// Memory:     12 bytes per node with 32-bit ids, 16 with 64-bit ids, of which the ids are the result; as much again
-//             for the largest bucket at the worst; 4 MiB; for each thread 8 MiB, lines, and 32 bytes per node of a
-//             bucket.
-// Parallelism: counting and placing by even parts of a chunk, thread after thread within a bucket; threads own
-//             buckets: the same result for any number of threads.
+// Nodes by descending score, ties by ascending id. A double's bits, flipped so that unsigned order is descending score,
+// are the key. Keys are counted by their first 20 bits, neighbouring values put together to buckets of about one size;
+// keys and ids go to their buckets in id order, and each bucket is sorted where it fits the private cache, stably. (One
+// radix sort over all bits passes through memory six times.) A bucket is large only where many scores share 20 bits:
+// all threads sort it together. Memory: 12 bytes per node, 16 with 64-bit ids, of which the ids are the result; at
+// worst as much again for the largest bucket; 4 MiB; for each thread 8 MiB, lines, and 32 bytes per node of a bucket.
 #include <algorithm>
 #include <array>
 #include <bit>

@@ -48,7 +48,7 @@ Buffer<uint64_t> cumulative_weights(const RelationView& relation, int64_t num_co
   const auto expect = [&what](bool fits, const std::string& text) {
     if (!fits) throw InputError("weights of " + what + ": " + text, InputError::Subject::weights);
   };
-  expect(edges == 0 || !weights.absent(), "expected one per edge, found none");
+  expect(edges == 0 || weights.data != nullptr, "expected one per edge, found none");
   expect(weights.size == edges,
          "expected " + std::to_string(edges) + ", one per edge, found " + std::to_string(weights.size));
   try {

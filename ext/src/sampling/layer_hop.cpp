@@ -1,19 +1,13 @@
-// Layer-wise importance sampling (Zou et al., NeurIPS 2019).
-//
-// Candidates   the in-neighbours u of the frontier, with importance pi(u) = sum of 1 / indegree(v)^2 over the
-//              edges u -> v into the frontier, summed in frontier order.
-// Draw         `fanout` candidates without replacement, each next one with probability in proportion to pi among
-//              the rest: every candidate has a clock that rings after an exponential time of rate pi, and the
-//              first `fanout` to ring are taken (Efraimidis & Spirakis, 2006). A clock's random number depends
-//              on the node's key alone.
-// Edges        all edges into the frontier from drawn or known nodes, weighted by (1 / indegree(v)) / pi(u) and
-//              scaled to sum 1 per destination; 1 / indegree(v) is common to a destination and drops out.
-// Arithmetic   doubles, each operation rounded by itself (no fused multiply-add): same bits on every machine.
+// Layer-wise importance sampling (Zou et al., NeurIPS 2019). Candidates are the in-neighbours u of the frontier, of
+// importance pi(u) = sum of 1 / indegree(v)^2 over the edges u -> v into it, in frontier order. `fanout` of them are
+// drawn without replacement, in proportion to pi: each has a clock that rings after an exponential time of rate pi, by
+// a random number of its key alone, and the first to ring are taken (Efraimidis & Spirakis, 2006). All edges from drawn
+// or known nodes weigh 1 / pi(u), scaled to sum 1 per destination. Doubles, each operation rounded by itself: same bits
+// on every machine.
 #include "tiering/sampling/layer_hop.hpp"
 
 #include <algorithm>
 
-#include "tiering/sampling/exponential.hpp"
 #include "tiering/sampling/random.hpp"
 
 namespace tiering {
@@ -23,10 +17,7 @@ void LayerHop::run(const HopTask& task) {
   candidates_.start(task.num_src);
   importance_.set_size(0);
   edge_source_.set_size(0);
-  if (task.relation->indices.narrow != nullptr)
-    collect(task.relation->indices.narrow);
-  else
-    collect(task.relation->indices.wide);
+  task.relation->indices.visit([&](const auto& indices) { collect(indices.data()); });
   draw();
   keep_known();
   number_kept();

@@ -9,10 +9,8 @@
 
 namespace tiering {
 
-/// A hop is three steps - choose places, read the ids there, look the ids up - each of which misses the cache
-/// at every element. The frontier is cut into blocks, and while block b is looked up, the ids of block b + 1
-/// and the lists of block b + 2 are on their way: every step prefetches what the next one reads. Blocks stay
-/// in order, so the result is that of the plain loop.
+/// A hop is three steps - choose places, read the ids there, look the ids up - each of which misses the cache at every
+/// element. So the frontier is cut into blocks, and every step prefetches what the next one of its block reads.
 template <typename Draw>
 class RelationHop {
  public:
@@ -61,10 +59,7 @@ class RelationHop {
   void choose(int64_t b, Block& block) {
     const auto [first, last] = block_range(b);
     const auto& nodes = task_.destinations->nodes();
-    const IdArray& indices = task_.relation->indices;
-    const bool wide = indices.wide != nullptr;
-    const char* const entries =
-        wide ? reinterpret_cast<const char*>(indices.wide) : reinterpret_cast<const char*>(indices.narrow);
+    const IdSpan indices = task_.relation->indices;
     ListRange lists[kBlockNodes];
     block.first = first;
     block.size = last - first;
@@ -80,7 +75,7 @@ class RelationHop {
       const Stream random(task_.stream, task_.destination_keys.key_of(nodes[first + i]));
       block.taken[i] = draw_(lists[i].begin, lists[i].degree, task_.fanout, random, out);
       for (int64_t j = 0; j < block.taken[i]; ++j)
-        __builtin_prefetch(entries + (out[j] << (wide ? 3 : 2)), 0, 2);  // 2: L2, as a block outgrows L1
+        __builtin_prefetch(indices.at(out[j]), 0, 2);  // 2: L2, as a block outgrows L1
       out += block.taken[i];
     }
     block.total = out - block.places->data();
@@ -88,8 +83,7 @@ class RelationHop {
 
   /// Step 2: read the neighbours' ids.
   void read_ids(Block& block) {
-    const IdArray& indices = task_.relation->indices;
-    indices.wide != nullptr ? read_ids(indices.wide, block) : read_ids(indices.narrow, block);
+    task_.relation->indices.visit([&](const auto& indices) { read_ids(indices.data(), block); });
   }
 
   template <typename Index>

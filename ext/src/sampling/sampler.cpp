@@ -1,17 +1,9 @@
-// Sampling, hop by hop.
-//
-// Returns    the batch's unique nodes per type in order of discovery, and per hop and edge group its edges in local
-//            ids.
-// Approach   hop h: for every relation (or metapath) in list order, the frontier of its destination type chooses as the
-//            rule says: relation_hop.hpp, walk_hop.hpp, layer_hop.hpp. Ids are numbered by a hash table per type
-//            (node_table.hpp).
-// Frontier   a range of the destination type's list: everything known before the hop (all), or what the previous hop
-//            added (only_new). Nodes that this hop finds never sample in this hop.
-// Random     a pure function of (seed, epoch, batch, hop, edge group, node key, draw): random.hpp.
-// Memory     per running batch about 40 bytes per unique node, 8 per edge, 16 with positions, 4 more with weights;
-//            nothing per graph node.
-// Parallel   one batch is one thread's work; batches run side by side, each in a workspace of its own. Results cannot
-//            depend on the number of threads: no batch sees another, and the access counts are sums of whole numbers.
+// Sampling, hop by hop: for every relation (or metapath) in list order, the frontier of its destination type chooses as
+// the rule says (relation_hop.hpp, walk_hop.hpp, layer_hop.hpp); ids are numbered by a hash table per type
+// (node_table.hpp). Nodes that a hop finds never sample in it. Random numbers are a pure function of (seed, epoch,
+// batch, hop, edge group, node key, draw), and one batch is one thread's work, in a workspace of its own: results do
+// not depend on the number of threads. Memory: per running batch 40 bytes per unique node, 8 per edge, 16 with
+// positions, 4 more with weights; none per graph node.
 #include "tiering/sampling/sampler.hpp"
 
 #include <algorithm>
@@ -39,7 +31,7 @@ void check(const SamplerConfig& config) {
   const auto types = static_cast<int>(config.num_nodes.size());
   TIERING_EXPECT(static_cast<int>(config.node_keys.size()) == types, "node_keys: one entry per node type");
   for (size_t t = 0; t < config.node_keys.size(); ++t)
-    TIERING_EXPECT(config.node_keys[t].absent() || config.node_keys[t].size == config.num_nodes[t],
+    TIERING_EXPECT(config.node_keys[t].data == nullptr || config.node_keys[t].size == config.num_nodes[t],
                    "node_keys of type ", config.type_name(t), ": expected ", config.num_nodes[t], " entries, found ",
                    config.node_keys[t].size);
   for (const auto& relation : config.relations)
@@ -80,9 +72,9 @@ struct Sampler::Workspace {
     edge_hints.resize(c.fanouts.size(), std::vector<int64_t>(c.num_groups(), 0));
   }
 
-  void start(const std::vector<SeedView>& seeds);
-  void add_seeds(size_t type, SeedView seeds);
-  void sample(const std::vector<SeedView>& seeds, uint64_t epoch, uint64_t batch, bool want_positions,
+  void start(const BatchSeeds& seeds);
+  void add_seeds(size_t type, std::span<const int64_t> seeds);
+  void sample(const BatchSeeds& seeds, uint64_t epoch, uint64_t batch, bool want_positions,
               std::vector<std::vector<SampledEdges>>* hops);
   void sample_group(size_t hop, size_t group, uint64_t stream, bool want_positions, SampledEdges* edges);
   void sample_relation(size_t relation, const HopTask& task);
@@ -105,7 +97,7 @@ struct Sampler::Workspace {
   bool shared_reads = false;
 };
 
-void Sampler::Workspace::start(const std::vector<SeedView>& seeds) {
+void Sampler::Workspace::start(const BatchSeeds& seeds) {
   TIERING_EXPECT(seeds.size() == tables.size(), "seeds: expected one list per node type");
   num_nodes.clear();
   frontiers.clear();
@@ -116,11 +108,11 @@ void Sampler::Workspace::start(const std::vector<SeedView>& seeds) {
   num_nodes.push_back(sizes());
 }
 
-void Sampler::Workspace::add_seeds(size_t type, SeedView seeds) {
-  TIERING_EXPECT(seeds.size < INT32_MAX, "seeds: at most 2^31 - 1 per batch");
-  tables[type].make_room(seeds.size);
-  for (int64_t i = 0; i < seeds.size; ++i) {
-    const int64_t id = read_once(seeds.ids[i]);
+void Sampler::Workspace::add_seeds(size_t type, std::span<const int64_t> seeds) {
+  TIERING_EXPECT(seeds.size() < INT32_MAX, "seeds: at most 2^31 - 1 per batch");
+  tables[type].make_room(static_cast<int64_t>(seeds.size()));
+  for (size_t i = 0; i < seeds.size(); ++i) {
+    const int64_t id = read_once(seeds[i]);
     TIERING_EXPECT(id >= 0 && id < config.num_nodes[type], "seed ", i, " of type ", config.type_name(type), ": id ", id,
                    " is outside 0..", config.num_nodes[type] - 1);
     tables[type].insert(id);
@@ -134,7 +126,7 @@ std::vector<int64_t> Sampler::Workspace::sizes() const {
   return sizes;
 }
 
-void Sampler::Workspace::sample(const std::vector<SeedView>& seeds, uint64_t epoch, uint64_t batch, bool want_positions,
+void Sampler::Workspace::sample(const BatchSeeds& seeds, uint64_t epoch, uint64_t batch, bool want_positions,
                                 std::vector<std::vector<SampledEdges>>* hops) {
   start(seeds);
   std::vector<int64_t> before(tables.size(), 0);
@@ -211,32 +203,23 @@ void Sampler::Workspace::add_counts(const AccessCounts& counts, bool shared) con
     }
 }
 
-/// Borrows an idle workspace, or makes one; gives it back at the end of the scope.
-class Sampler::Lease {
- public:
-  explicit Lease(Sampler& sampler) : sampler_(sampler) {
-    const std::lock_guard lock(sampler_.mutex_);
-    if (sampler_.idle_.empty()) {
-      workspace_ = std::make_unique<Workspace>(sampler_.config_, sampler_.sums_);
-    } else {
-      workspace_ = std::move(sampler_.idle_.back());
-      sampler_.idle_.pop_back();
+void Sampler::GiveBack::operator()(Workspace* workspace) const {
+  const std::lock_guard lock(sampler->mutex_);
+  sampler->idle_.emplace_back(workspace);
+}
+
+std::unique_ptr<Sampler::Workspace, Sampler::GiveBack> Sampler::borrow() {
+  std::unique_ptr<Workspace> workspace;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      workspace = std::move(idle_.back());
+      idle_.pop_back();
     }
   }
-  ~Lease() {
-    const std::lock_guard lock(sampler_.mutex_);
-    sampler_.idle_.push_back(std::move(workspace_));
-  }
-  Lease(const Lease&) = delete;
-  Lease& operator=(const Lease&) = delete;
-
-  Workspace* operator->() { return workspace_.get(); }
-  Workspace* get() { return workspace_.get(); }
-
- private:
-  Sampler& sampler_;
-  std::unique_ptr<Workspace> workspace_;
-};
+  if (!workspace) workspace = std::make_unique<Workspace>(config_, sums_);
+  return {workspace.release(), GiveBack{this}};
+}
 
 Sampler::Sampler(SamplerConfig config, int threads) : config_(std::move(config)) {
   check(config_);
@@ -250,8 +233,8 @@ Sampler::Sampler(SamplerConfig config, int threads) : config_(std::move(config))
 
 Sampler::~Sampler() = default;
 
-SampledBatch Sampler::sample(const std::vector<SeedView>& seeds, uint64_t epoch, uint64_t batch, bool want_positions) {
-  Lease workspace(*this);
+SampledBatch Sampler::sample(const BatchSeeds& seeds, uint64_t epoch, uint64_t batch, bool want_positions) {
+  const auto workspace = borrow();
   workspace->reads = nullptr;
   SampledBatch result;
   workspace->sample(seeds, epoch, batch, want_positions, &result.hops);
@@ -260,10 +243,10 @@ SampledBatch Sampler::sample(const std::vector<SeedView>& seeds, uint64_t epoch,
   return result;
 }
 
-std::vector<GrowingArray<int64_t>> Sampler::sample_nodes(const std::vector<SeedView>& seeds, uint64_t epoch,
-                                                         uint64_t batch, const AccessCounts* counts) {
+std::vector<GrowingArray<int64_t>> Sampler::sample_nodes(const BatchSeeds& seeds, uint64_t epoch, uint64_t batch,
+                                                         const AccessCounts* counts) {
   if (counts != nullptr) check_counts(*counts);
-  Lease workspace(*this);
+  const auto workspace = borrow();
   workspace->reads = counts == nullptr ? nullptr : &counts->adjacency;
   workspace->shared_reads = true;
   workspace->sample(seeds, epoch, batch, false, nullptr);
@@ -283,18 +266,19 @@ void Sampler::count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t fi
                              const AccessCounts& counts, int threads) {
   check_counts(counts);
   const size_t types = config_.num_nodes.size();
-  TIERING_EXPECT(seeds.ids.size() == types && seeds.offsets.size() == types && seeds.num_batches.size() == types,
-                 "seeds: expected one list per node type");
-  for (const int64_t batches : seeds.num_batches)
-    TIERING_EXPECT(first >= 0 && first <= last && last <= batches, "batches ", first, " to ", last, " of ", batches);
+  TIERING_EXPECT(seeds.ids.size() == types && seeds.offsets.size() == types, "seeds: expected one list per node type");
+  for (const auto& offsets : seeds.offsets)
+    TIERING_EXPECT(first >= 0 && first <= last && last < static_cast<int64_t>(offsets.size()), "batches ", first,
+                   " to ", last, " of ", offsets.size() - 1);
   for_blocks(threads, last - first, [&](int64_t block) {
     const int64_t b = first + block;
-    std::vector<SeedView> of_batch;
+    const auto at = static_cast<size_t>(b);
+    BatchSeeds of_batch;
     for (size_t t = 0; t < types; ++t) {
-      const int64_t* offsets = seeds.offsets[t];
-      of_batch.push_back({seeds.ids[t] + offsets[b], offsets[b + 1] - offsets[b]});
+      const int64_t begin = seeds.offsets[t][at], end = seeds.offsets[t][at + 1];
+      of_batch.push_back(seeds.ids[t].subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
     }
-    Lease workspace(*this);
+    const auto workspace = borrow();
     workspace->reads = &counts.adjacency;
     workspace->shared_reads = threads > 1;
     workspace->sample(of_batch, epoch, static_cast<uint64_t>(b), false, nullptr);

@@ -1,11 +1,7 @@
-// Random walks with restart and the most visited nodes (Ying et al., KDD 2018).
-//
-// Returns    per frontier node its `fanout` most visited nodes with their visits as weights.
-// Approach   every frontier node starts num_walks walks against the edges (from v to one of v's in-neighbours);
-//            where a round over the metapath ends, its node counts as visited. Blocks of walks advance in
-//            lockstep (walk_hop.hpp), visit_counter.hpp counts and selects.
-// Random     a walk's numbers are entries [walk * stride, (walk + 1) * stride) of its frontier node's stream:
-//            one per step, and one per round for the restart.
+// Random walks with restart and the most visited nodes (Ying et al., KDD 2018). Every frontier node starts num_walks
+// walks against the edges; where a round over the metapath ends, its node counts as visited. A walk's random numbers
+// are the entries [walk * stride, (walk + 1) * stride) of its frontier node's stream: one per step, and one per round
+// for the restart.
 #include "tiering/sampling/walk_hop.hpp"
 
 #include <algorithm>
@@ -101,8 +97,7 @@ void WalkHop::walk() {
       const RelationView& relation = (*task_->relations)[r];
       about(relation.label(r), [&] {
         choose(r);
-        relation.indices.narrow != nullptr ? follow(relation, relation.indices.narrow)
-                                           : follow(relation, relation.indices.wide);
+        relation.indices.visit([&](const auto& indices) { follow(relation, indices.data()); });
       });
       const bool last_round = round + 1 == task_->rule->walk_length, last_step = step + 1 == path.size();
       if (last_step) arrive(last_round);
@@ -113,12 +108,7 @@ void WalkHop::walk() {
 /// Picks a place of the list where each walk is. A walk at an empty list ends.
 void WalkHop::choose(size_t r) {
   const RelationView& relation = (*task_->relations)[r];
-  const auto prefetch = [&](int64_t place) {
-    if (relation.indices.narrow != nullptr)
-      __builtin_prefetch(relation.indices.narrow + place, 0, 2);
-    else
-      __builtin_prefetch(relation.indices.wide + place, 0, 2);
-  };
+  const IdSpan indices = relation.indices;
   int64_t kept = 0, run = 0;
   for (int64_t i = 0; i < live_; ++i) {
     const int64_t node = at_[i];
@@ -130,7 +120,7 @@ void WalkHop::choose(size_t r) {
     }
     Stream random = random_[i];
     const int64_t place = begin + static_cast<int64_t>(random.below(static_cast<uint64_t>(degree)));
-    prefetch(place);
+    __builtin_prefetch(indices.at(place), 0, 2);
     at_[kept] = place;
     owner_[kept] = owner_[i];
     random_[kept] = random;

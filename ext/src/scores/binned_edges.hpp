@@ -1,12 +1,8 @@
-// The edges of a CSC in bins by source, for sweeps that stream the edges of one bin after the other while what
-// they add to stays in the private cache.
-//
-// Approach:   columns with edges are of high or low degree (out_edge_sums.hpp says why), and numbered by rank within
-//             their kind. 2^16 ranks form a block, up to 2^16 sources a bin, so that an edge is 16 bits of source
-//             and 16 bits of rank. A stable partition (partition.hpp) puts the edges in bins, the kinds apart;
-//             within a bin ranks ascend, and the start of each block is kept. Edges are counted first; where
-//             the bins then lie, in memory or on disk, is decided in between (sum_plan.hpp).
-// Memory:     that of the columns (column_ranks.hpp), and 8 bytes per block and bin. The edges belong to the caller.
+// The edges of a CSC in bins by source, for sweeps that stream the edges of one bin after the other while what they add
+// to stays in the private cache. Columns with edges are of high or low degree, and numbered by rank within their kind;
+// 2^16 ranks form a block, up to 2^16 sources a bin, so that an edge is 16 bits of source and 16 bits of rank. Edges
+// are counted first; where the bins then lie is decided in between (sum_plan.hpp); within a bin ranks ascend, and each
+// block's start is kept.
 #pragma once
 
 #include <algorithm>
@@ -16,12 +12,11 @@
 #include <span>
 #include <tiering/buffer.hpp>
 #include <tiering/io/stream.hpp>
-#include <tiering/partition.hpp>
 #include <tiering/views.hpp>
 #include <vector>
 
 #include "column_ranks.hpp"
-#include "edge_sink.hpp"
+#include "edge_writer.hpp"
 
 namespace tiering {
 
@@ -38,8 +33,8 @@ class BinnedEdges {
   /// Called now and then from the thread that constructed or writes; what it throws ends that.
   using Poll = std::function<void()>;
 
-  /// Counts the edges; columns of at least `high_degree` edges are of high degree. Throws InputError for an index outside
-  /// [0, num_src), or an indptr that is not in order. `file`, if there is one, holds the indices and is read in
+  /// Counts the edges; columns of at least `high_degree` edges are of high degree. Throws InputError for an index
+  /// outside [0, num_src), or an indptr that is not in order. `file`, if there is one, holds the indices and is read in
   /// their place.
   BinnedEdges(const CscView& csc, const DirectFile& file, int64_t num_src, int64_t high_degree, int chunks, int threads,
               const Poll& poll);
@@ -67,7 +62,7 @@ class BinnedEdges {
   }
 
   /// Bytes that a chunk collects before it writes them, per bin and kind.
-  static constexpr int64_t kLineBuffer = kLineRecords<BinnedEdge> * sizeof(BinnedEdge) + 56;
+  static constexpr int64_t kLineBuffer = kLineEdges * sizeof(BinnedEdge) + 56;
 
   /// Calls f(first, last) for the ranges of places that hold the edges [from, to) of a kind and bin, in order.
   template <typename F>
@@ -89,7 +84,6 @@ class BinnedEdges {
     std::vector<int64_t> begins;  ///< per bin, a place
   };
   using BlockStarts = std::vector<BlockStart>;  ///< blocks ascending, then the end
-  using Writer = BucketWriter<BinnedEdge, EdgeSink>;
 
   /// A walk over the columns of a kind.
   struct Walk {
@@ -97,20 +91,18 @@ class BinnedEdges {
     int64_t column, rank;
   };
 
-  static size_t index(ColumnKind kind) { return static_cast<size_t>(kind); }
   int64_t bucket(ColumnKind kind, int64_t bin) const { return static_cast<int64_t>(kind) * bins_.num_buckets() + bin; }
-  BucketGrid all_buckets() const { return {2 * (bins_.num_buckets() << bins_.shift), bins_.shift}; }
 
   template <typename Index>
   void count_edges(const CscView& csc, std::span<const Index> indices, const DirectFile& file, const Poll& poll);
   template <typename Index>
-  void write_chunk(const CscView& csc, const Index* indices, const DirectFile& file, int chunk, Writer& writer,
+  void write_chunk(const CscView& csc, const Index* indices, const DirectFile& file, int chunk, EdgeWriter& writer,
                    const Poll& poll);
   template <typename Index>
   void put_entries(ColumnKind kind, const int64_t* ends, const Index* indices, int64_t first, int64_t last, Walk& walk,
-                   BlockStarts& starts, Writer& writer);
+                   BlockStarts& starts, EdgeWriter& writer);
   Walk walk_from(ColumnKind kind, int64_t column) const;
-  void add_start(ColumnKind kind, int64_t block, BlockStarts& starts, const Writer& writer) const;
+  void add_start(ColumnKind kind, int64_t block, BlockStarts& starts, const EdgeWriter& writer) const;
   int64_t column_at(std::span<const int64_t> indptr, int64_t entry) const;
   template <typename F>
   void scan_kinds(std::span<const int64_t> indptr, int64_t begin, int64_t end, F&& f) const;
@@ -118,13 +110,13 @@ class BinnedEdges {
   BucketGrid bins_;
   ColumnRanks columns_;
   std::vector<std::array<BlockStarts, 2>> starts_;  ///< per chunk and kind
-  Partition<BinnedEdge> partition_;                 ///< counts and places
+  EdgeRuns runs_;
 };
 
 template <typename F>
 void BinnedEdges::visit_runs(ColumnKind kind, int64_t bin, int64_t from, int64_t to, F&& f) const {
-  for (int chunk = 0; chunk < partition_.chunks() && to > 0; ++chunk) {
-    const int64_t begin = partition_.begin(bucket(kind, bin), chunk), size = partition_.count(bucket(kind, bin), chunk);
+  for (int chunk = 0; chunk < runs_.chunks && to > 0; ++chunk) {
+    const auto [begin, size] = runs_.at(bucket(kind, bin), chunk);
     if (from < size) f(begin + from, begin + std::min(to, size));
     from = std::max<int64_t>(from - size, 0);
     to -= size;
@@ -135,7 +127,7 @@ template <typename F>
 void BinnedEdges::visit_blocks(ColumnKind kind, int64_t bin, int64_t from, int64_t to, F&& f) const {
   const auto b = static_cast<size_t>(bin);
   for (const auto& chunk : starts_) {
-    const BlockStarts& starts = chunk[index(kind)];
+    const BlockStarts& starts = chunk[kind];
     for (size_t i = 0; i + 1 < starts.size() && to > 0; ++i) {
       const int64_t begin = starts[i].begins[b], size = starts[i + 1].begins[b] - begin;
       if (from < size) f(starts[i].block << kHalfBits, begin + from, begin + std::min(to, size));
@@ -148,7 +140,7 @@ void BinnedEdges::visit_blocks(ColumnKind kind, int64_t bin, int64_t from, int64
 template <typename F>
 void BinnedEdges::visit_bins(ColumnKind kind, int64_t block, int64_t first_bin, int64_t end_bin, F&& f) const {
   for (const auto& chunk : starts_) {
-    const BlockStarts& starts = chunk[index(kind)];
+    const BlockStarts& starts = chunk[kind];
     const auto at = std::lower_bound(starts.begin(), starts.end() - 1, block,
                                      [](const BlockStart& m, int64_t wanted) { return m.block < wanted; });
     if (at == starts.end() - 1 || at->block != block) continue;

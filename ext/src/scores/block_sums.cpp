@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <numeric>
-#include <tiering/block_sums.hpp>
 #include <tiering/errors.hpp>
 #include <tiering/parallel.hpp>
 #include <tiering/scan_columns.hpp>
+#include <tiering/scores.hpp>
 
 #include "sum_plan.hpp"
 
@@ -33,8 +33,7 @@ BlockSums::BlockSums(int64_t num_sources, int shift, std::span<const int64_t> bi
     : shift_(shift) {
   TIERING_EXPECT(num_sources >= 0 && num_sources <= kMostSources, "num_sources: expected 0..2^32, found ", num_sources);
   TIERING_EXPECT(shift >= 0 && shift <= BinnedEdges::kHalfBits, "shift: expected 0..16, found ", shift);
-  sums_ = Buffer<double>(num_sources);
-  std::fill_n(sums_.data(), num_sources, 0.0);
+  sums_ = Buffer<double>(num_sources, 0.0);
   SumLimits limits;
   if (min_piece > 0) limits.min_piece = min_piece;
   if (max_pieces > 0) limits.max_pieces = max_pieces;

@@ -67,8 +67,8 @@ bool ColumnRanks::find_kinds(std::span<const int64_t> indptr, int threads) {
 
 int64_t ColumnRanks::rank(ColumnKind kind, int64_t column) const {
   const int64_t strip = column / kStrip;
-  int64_t rank = begins_[static_cast<size_t>(strip)][place(kind)];
-  const uint64_t* const words = bits_[place(kind)].data();
+  int64_t rank = begins_[static_cast<size_t>(strip)][kind];
+  const uint64_t* const words = bits_[kind].data();
   int64_t word = strip * (kStrip / kWordBits);
   for (; (word + 1) * kWordBits <= column; ++word) rank += std::popcount(words[word]);
   if (column % kWordBits != 0) rank += std::popcount(words[word] & ~(~uint64_t{0} << (column % kWordBits)));

@@ -16,7 +16,7 @@
 namespace tiering {
 
 /// Whether a column has many edges or few.
-enum class ColumnKind { kHigh, kLow };
+enum ColumnKind : size_t { kHigh, kLow };
 inline constexpr std::array kColumnKinds{ColumnKind::kHigh, ColumnKind::kLow};
 
 /// Walks over the set bits of a bitmap upwards.
@@ -63,10 +63,10 @@ class ColumnRanks {
   }
 
   /// Number of columns of a kind.
-  int64_t size(ColumnKind kind) const { return begins_.back()[place(kind)]; }
+  int64_t size(ColumnKind kind) const { return begins_.back()[kind]; }
 
   /// The columns of a kind, as bits.
-  std::span<const uint64_t> bits(ColumnKind kind) const { return bits_[place(kind)].span(); }
+  std::span<const uint64_t> bits(ColumnKind kind) const { return bits_[kind].span(); }
 
   /// Returns the bytes for `columns` columns, `high` and `low` of each kind.
   static int64_t column_bytes(int64_t columns, int64_t high, int64_t low) {
@@ -87,7 +87,6 @@ class ColumnRanks {
 
  private:
   static constexpr int64_t kStrip = 4096;  ///< columns counted together
-  static size_t place(ColumnKind kind) { return static_cast<size_t>(kind); }
   int64_t num_strips() const { return static_cast<int64_t>(begins_.size()) - 1; }
 
   bool find_kinds(std::span<const int64_t> indptr, int threads);
@@ -95,9 +94,9 @@ class ColumnRanks {
   template <typename Degree, typename F>
   void visit(ColumnKind kind, const Buffer<Degree>& degrees, int threads, F&& f) const {
     for_cuts(threads, num_strips(), [&](int64_t first, int64_t end) {
-      const uint64_t* const words = bits_[place(kind)].data();
-      const int64_t end_word = std::min(end * (kStrip / 64), bits_[place(kind)].size());
-      int64_t rank = begins_[static_cast<size_t>(first)][place(kind)];
+      const uint64_t* const words = bits_[kind].data();
+      const int64_t end_word = std::min(end * (kStrip / 64), bits_[kind].size());
+      int64_t rank = begins_[static_cast<size_t>(first)][kind];
       for (int64_t w = first * (kStrip / 64); w < end_word; ++w)
         for (uint64_t bits = words[w]; bits != 0; bits &= bits - 1, ++rank)
           f(w * 64 + std::countr_zero(bits), rank, static_cast<int64_t>(degrees[rank]));

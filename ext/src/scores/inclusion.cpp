@@ -1,26 +1,15 @@
-// Vertex inclusion probability: how likely a batch of neighbour sampling contains each node.
-//
-// Returns:    with p(v) the probability that v is a seed, F_0 = new_0 = p, D_r = A_r = 0, in hop h = 1 ..
-//             hops, for every relation r of fanout f and in-degree d = indeg_r(v):
-//               w       = min(1, f / d), with replacement 1 - (1 - 1/d)^f; 1 if f = -1, 0 if f or d is 0
-//               active  = new_{h-1}(v), plus A_r(v) if found nodes ask in every hop
-//               D_r(v) += active * w                v was found, and a given place of its list drawn by now
-//               A_r(v)  = active * (1 - w)          v was found, and that place not drawn yet
-//               reads_r(v) += F_{h-1}(v), or new_{h-1}(v) if nodes ask only once; where f is not 0
-//               F_h(u)  = 1 - (1 - p(u)) * product over r, over edges u -> v, of (1 - D_r(v))
-//               new_h   = F_h - F_{h-1}
-//             found = F_hops.
-// Meaning:    every event is counted as independent of the others. Where each node has at most one
-//             out-edge (the graph is a forest of in-trees) and the seeds are independent, they are, and the
-//             result is exact for both rules. Carrying D over the hops is what makes it so: a node found at
-//             hop 1 that asks again at hop 2 is one event, not two.
-// Approach:   products are sums of log1p(-D) over out-edges (out_edge_sums.hpp): one sweep of the edges per
-//             hop. F is p + (1 - p) * -expm1(sum): small probabilities keep all their digits. A certain draw
-//             is log1p(-1) = -inf and gives exactly F = 1; what nothing reaches is exactly 0.
-// Memory:     that of the sums, 24 bytes per node and relation, 16 per node.
-// Determinism: same bytes for any number of threads; exp and log are those of the C library.
-// Source:     Kaler et al., "Communication-efficient graph neural networks with probabilistic neighborhood
-//             expansion analysis and caching" (MLSys'23), whose product counts the hops as independent.
+// Vertex inclusion probability: with p(v) the probability that v is a seed, F_0 = new_0 = p, D_r = A_r = 0, in hop h =
+// 1 .. hops, for every relation r of fanout f and in-degree d = indeg_r(v):
+//   w       = min(1, f / d), with replacement 1 - (1 - 1/d)^f; 1 if f = -1, 0 if f or d is 0
+//   active  = new_{h-1}(v), plus A_r(v) if found nodes ask in every hop
+//   D_r(v) += active * w                v was found, and a given place of its list drawn by now
+//   A_r(v)  = active * (1 - w)          v was found, and that place not drawn yet
+//   reads_r(v) += F_{h-1}(v), or new_{h-1}(v) if nodes ask only once; where f is not 0
+//   F_h(u)  = 1 - (1 - p(u)) * product over r, over edges u -> v, of (1 - D_r(v)); new_h = F_h - F_{h-1}
+// Every event counts as independent of the others: exact where each node has at most one out-edge and the seeds are
+// independent. Products are sums of log1p(-D) over out-edges (out_edge_sums.hpp), so small probabilities keep their
+// digits; a certain draw is -inf. Memory: that of the sums, 24 bytes per node and relation, 16 per node. exp and log
+// are those of the C library. Source: Kaler et al. (MLSys'23), whose product counts the hops as independent.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -110,8 +110,7 @@ std::unique_ptr<WriteBehind> OutEdgeSums::stage(int64_t bytes) const {
 /// Takes the memory of the sweeps.
 void OutEdgeSums::take_memory() {
   for (auto& r : relations_)
-    for (const ColumnKind kind : kColumnKinds)
-      r->values[static_cast<size_t>(kind)] = Buffer<double>(r->edges.columns().size(kind));
+    for (const ColumnKind kind : kColumnKinds) r->values[kind] = Buffer<double>(r->edges.columns().size(kind));
   int64_t values = 0, spilled = 0;
   for (const SumGroup& group : plan_->groups()) {
     values = std::max(values, group.values.size());
@@ -131,17 +130,12 @@ void OutEdgeSums::request(size_t g) {
   from_scratch_->request(spilled.first * kEdgeBytes, spilled.size() * kEdgeBytes);
 }
 
-/// Writes the value of every edge of low degree of the group, in the order of the edges.
-void OutEdgeSums::expand(const SumGroup& group, const Sources& sources) {
-  for (size_t r = 0; r < relations_.size(); ++r)
-    if (relations_[r]->active) expand(group, r, sources);
-}
-
+/// Writes the value of every edge of low degree of the group and relation, in the order of the edges.
 void OutEdgeSums::expand(const SumGroup& group, size_t r, const Sources& sources) {
   const Relation& relation = *relations_[r];
   const auto [first_bin, end_bin] = plan_->own_bins(group, r);
   if (first_bin == end_bin) return;
-  const Buffer<double>& values = relation.values[static_cast<size_t>(ColumnKind::kLow)];
+  const Buffer<double>& values = relation.values[ColumnKind::kLow];
   for_blocks(threads_, relation.edges.num_blocks(ColumnKind::kLow), [&](int64_t block) {
     const int64_t first_rank = block * BinnedEdges::kBlockColumns,
                   end_rank = std::min(values.size(), first_rank + BinnedEdges::kBlockColumns);
@@ -175,7 +169,7 @@ void OutEdgeSums::gather(const SumPiece& piece, const Sources& sources, double* 
       return;
     }
     relation.edges.visit_blocks(kind, bin.index, from, to, [&](int64_t first_rank, int64_t first, int64_t last) {
-      const double* const values = relation.values[static_cast<size_t>(kind)].data() + first_rank;
+      const double* const values = relation.values[kind].data() + first_rank;
       stream(
           first, last, [=](int64_t k) { sums[BinnedEdges::source(edges[k])] += values[BinnedEdges::rank(edges[k])]; },
           edges);
@@ -214,7 +208,8 @@ void OutEdgeSums::sum_piece(const SumPiece& piece, const Sources& sources, doubl
 void OutEdgeSums::sum_group(const SumGroup& group, const std::byte* from_scratch, const Use& use) {
   const Sources sources{resident_.data(), reinterpret_cast<const BinnedEdge*>(from_scratch) - group.spilled.first,
                         expanded_.data() - group.values.first};
-  expand(group, sources);
+  for (size_t r = 0; r < relations_.size(); ++r)
+    if (relations_[r]->active) expand(group, r, sources);
   std::atomic<int64_t> next{group.first_piece};
   run_team(threads_, [&](int t) {
     double* const own = own_sums_.data() + t * plan_->sum_stride();

@@ -1,26 +1,12 @@
-// Sums over out-edges from the CSC alone, by propagation blocking: the kernel of the scores that flow against
-// the edges.
-//
-// Returns:    for every node u, the sum over relations r from u's type, over edges u -> v of r, of x_r(v).
-// Approach:   a column of the CSC *scatters*. Once, the edges of each relation are put in bins by source whose
-//             accumulators fit the private cache (binned_edges.hpp). A sweep then streams each bin:
-//             sums[u] += x_r[v], v ascending. Columns of high degree, those with an edge for every eighth bin or
-//             more, are read where they stand: a bin uses about each of their cache lines. Of the other columns
-//             nearly every edge would fetch a line of its own. So their x_r is first expanded, one value per edge
-//             in the order of the bins, while a block of x_r stays in the private cache; then both passes stream.
-//             Columns without edges take no part. Bins that do not fit the memory are spilled, whole, to a
-//             scratch file and read again in each sweep, while those before are summed.
-// Why:        building a CSR costs as much as five sweeps; pushing with atomics costs more and is not
-//             reproducible. Reading x_r of columns of low degree where it stands costs 3 % more processor time
-//             with 16 M nodes and 50 M edges, and 30 % more with 67 M and 400 M.
-// Memory:     RelationShape::kept_bytes, 4 bytes per edge that is not spilled, 16 for each edge of a group
-//             (sum_plan.hpp), 512 KiB per thread.
-// Parallelism and determinism: a bin is summed in float64: relations in list order, columns of high degree
-//             before the others, each ascending. A bin of many edges is cut into pieces that are summed apart and
-//             added in order; the cut depends on the graph alone. Same bytes for any number of threads and any
-//             memory.
-// Source:     Beamer, Asanovic, Patterson, "Reducing PageRank communication via propagation blocking"
-//             (IPDPS'17).
+// Sums over out-edges from the CSC alone, by propagation blocking (Beamer, Asanovic, Patterson, IPDPS'17): for every
+// node u the sum over relations r, over edges u -> v of r, of x_r(v). The edges are put in bins by source once
+// (binned_edges.hpp); a sweep streams each bin. Columns of high degree are read where they stand: a bin uses about each
+// of their cache lines. The x_r of the others is first expanded, one value per edge, while a block of it stays in the
+// private cache. Bins that do not fit the memory are spilled, whole, to a scratch file and read again in each sweep,
+// while those before are summed. A bin is summed in float64: relations in list order, columns of high degree first,
+// each ascending; one of many edges in pieces cut by the graph alone, added in order: same bytes for any number of
+// threads and any memory. Memory: RelationShape::kept_bytes, 4 bytes per edge that is not spilled, 16 for each edge of
+// a group, 512 KiB per thread.
 #pragma once
 
 #include <array>
@@ -95,7 +81,6 @@ class OutEdgeSums {
   void take_memory();
   void request(size_t g);
   void sum_group(const SumGroup& group, const std::byte* from_scratch, const Use& use);
-  void expand(const SumGroup& group, const Sources& sources);
   void expand(const SumGroup& group, size_t r, const Sources& sources);
   void gather(const SumPiece& piece, const Sources& sources, double* sums) const;
   void sum_piece(const SumPiece& piece, const Sources& sources, double* own, const Use& use);
@@ -118,7 +103,7 @@ class OutEdgeSums {
 template <typename F>
 void OutEdgeSums::contribute(size_t relation, F&& f) {
   for (const ColumnKind kind : kColumnKinds) {
-    double* const values = relations_[relation]->values[static_cast<size_t>(kind)].data();
+    double* const values = relations_[relation]->values[kind].data();
     relations_[relation]->edges.columns().for_each(
         kind, threads_, [&](int64_t v, int64_t rank, int64_t degree) { values[rank] = f(v, degree); });
   }

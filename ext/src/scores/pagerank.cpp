@@ -1,11 +1,7 @@
-// Reverse PageRank from the CSC alone.
-//
-// Returns:    new[t](u) = teleport[t](u) + damping * sum over relations r from type t, over edges u -> v of r, of s(v)
-//             / indeg_r(v); repeated max_sweeps times or until the L1 change is at most `tolerance`.
-// Approach:   a column contributes s(v) / indeg(v), computed once per node; the sums over the out-edges are those of
-//             out_edge_sums.hpp, and what follows is done while a range of them is in the cache.
-// Memory:     that of the sums, and 8 bytes per node.
-// Determinism: the L1 change is summed range by range. Same bytes for any number of threads.
+// Reverse PageRank from the CSC alone: new[t](u) = teleport[t](u) + damping * sum over relations r from type t, over
+// edges u -> v of r, of s(v) / indeg_r(v); repeated max_sweeps times or until the L1 change, summed range by range, is
+// at most `tolerance`. Memory: that of the sums (out_edge_sums.hpp), and 8 bytes per node. Same bytes for any number of
+// threads.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -149,7 +149,7 @@ void SumPlan::place() {
   num_resident_ = num_spilled_ = 0;
   value_shifts_.assign(relations_.size(), {});
   for (const SumBin& bin : bins_) {
-    const int64_t alignment = bin.spilled ? kPageEdges : kLineRecords<BinnedEdge>;
+    const int64_t alignment = bin.spilled ? kPageEdges : kLineEdges;
     int64_t& end = bin.spilled ? num_spilled_ : num_resident_;
     for (size_t r = 0; r < relations_.size(); ++r) {
       if (relations_[r].src_type != bin.type) continue;
@@ -221,7 +221,7 @@ SweepNeed plan_sweeps(const std::vector<SweepRelation>& relations, int threads, 
     likely_kept += likely.kept_bytes(threads);
     edges += r.edges;
     low_edges += likely.low_edges;
-    padding += 2 * largest.bins * threads * kLineRecords<BinnedEdge>;
+    padding += 2 * largest.bins * threads * kLineEdges;
     staging = std::max(staging, 2 * largest.bins * (threads * BinnedEdges::kLineBuffer + kScratchAlignment));
   }
   const int64_t largest_piece = std::max(limits.min_piece, edges / limits.max_pieces),

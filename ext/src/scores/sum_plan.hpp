@@ -1,12 +1,8 @@
-// How the work and the memory of sums over out-edges are cut: the one place that decides it.
-//
-// Bins        the sources of a type, up to 2^16 each, whose sums fit the private cache.
-// Pieces      of the edges of a bin: units of work, cut by the graph alone, for the sums depend on them in their
-//             last bits.
-// Spilled     bins whose edges lie in a scratch file, whole, where not all fit the memory: every k-th bin, so that
-//             disk and processor are busy side by side.
-// Groups      pieces in a row whose edges of low degree are expanded together and whose spilled edges are read
-//             together. The sums do not depend on them, so they are cut by memory.
+// How the work and the memory of sums over out-edges are cut. Bins: the sources of a type, up to 2^16 each, whose sums
+// fit the private cache. Pieces of the edges of a bin: units of work, cut by the graph alone, for the sums depend on
+// them in their last bits. Spilled: every k-th bin, so that disk and processor are busy side by side. Groups: pieces in
+// a row whose edges of low degree are expanded together and whose spilled edges are read together; cut by memory, as
+// the sums do not depend on them.
 #pragma once
 
 #include <algorithm>
@@ -30,8 +26,8 @@ struct SumLimits {
 inline constexpr int64_t kEdgeBytes = sizeof(BinnedEdge), kValueBytes = sizeof(double);
 /// Groups where there is memory enough.
 inline constexpr int64_t kSumGroups = 4;
-/// Bytes of a group per edge: the value of one of low degree and twice a spilled one, as the next group is read meanwhile;
-/// and in addition, as reads begin and end on pages.
+/// Bytes of a group per edge: the value of one of low degree and twice a spilled one, as the next group is read
+/// meanwhile; and in addition, as reads begin and end on pages.
 inline constexpr int64_t kGroupEdgeBytes = kValueBytes + 2 * kEdgeBytes,
                          kGroupPageBytes = DoubleBuffer::memory_bytes(2 * kScratchAlignment);
 

@@ -33,8 +33,8 @@ int64_t size_of(const std::vector<T>& values) {
   return static_cast<int64_t>(values.size());
 }
 
-/// One relation as a file might hold it. The vectors are copied before they are read, so that they have no spare room in
-/// which a read too far would stay unseen.
+/// One relation as a file might hold it. The vectors are copied before they are read, so that they have no spare room
+/// in which a read too far would stay unseen.
 struct DamagedRelation {
   int src = 0, dst = 0;
   bool is_wide = false;
@@ -49,11 +49,7 @@ struct DamagedRelation {
     return {narrow.data(), size_of(narrow), false};
   }
   CscView csc() const { return {indptr, span()}; }
-  RelationView view() const {
-    IdArray ids{.size = num_edges()};
-    (is_wide ? ids.wide = wide.data() : nullptr, is_wide ? nullptr : ids.narrow = narrow.data());
-    return {src, dst, indptr.data(), ids, {.narrow = weights.data(), .size = size_of(weights)}};
-  }
+  RelationView view() const { return {src, dst, indptr.data(), span(), {weights.data(), size_of(weights), false}}; }
   bool offsets_sound() const {
     return indptr.front() == 0 && indptr.back() == num_edges() && std::is_sorted(indptr.begin(), indptr.end());
   }

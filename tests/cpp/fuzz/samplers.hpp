@@ -25,20 +25,8 @@ struct Seeds {
       }
     }
   }
-  std::vector<SeedView> all() const {
-    std::vector<SeedView> views;
-    for (const auto& list : ids) views.push_back({list.data(), size_of(list)});
-    return views;
-  }
-  EpochSeeds epoch() const {
-    EpochSeeds views;
-    for (size_t t = 0; t < ids.size(); ++t) {
-      views.ids.push_back(ids[t].data());
-      views.offsets.push_back(offsets[t].data());
-      views.num_batches.push_back(size_of(offsets[t]) - 1);
-    }
-    return views;
-  }
+  BatchSeeds all() const { return {ids.begin(), ids.end()}; }
+  EpochSeeds epoch() const { return {{ids.begin(), ids.end()}, {offsets.begin(), offsets.end()}}; }
 };
 
 /// Metapaths of one or two relations; rounds repeat where each comes back to its start.
@@ -67,7 +55,7 @@ inline SamplerConfig random_config(const DamagedGraph& graph, Rule rule, Luck& l
   config.seed = static_cast<uint64_t>(luck.below(1000));
   if (rule == Rule::pinsage) config.walks = random_walks(graph, luck);
   for (const auto& r : graph.relations) config.relations.push_back(r.view());
-  for (const auto& keys : graph.keys) config.node_keys.push_back({.wide = keys.data(), .size = size_of(keys)});
+  for (const auto& keys : graph.keys) config.node_keys.push_back({keys.data(), size_of(keys), true});
   for (int64_t hop = 1 + luck.below(3); hop > 0; --hop) {
     auto& fanouts = config.fanouts.emplace_back();
     for (size_t g = 0; g < config.num_groups(); ++g)

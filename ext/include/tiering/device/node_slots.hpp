@@ -1,11 +1,7 @@
 // Numbering of a batch's unique nodes without order of execution: a hash table that keeps, for every id, its local id
-// or, until that is known, the first edge that leads to it. Many threads insert at once; which edge came first does not
-// depend on who was faster, so local ids come out as a single thread would give them, in order of discovery.
-//
-// The atomic operations are the caller's (a GPU's, or a host's), passed in as `Atomics`:
-//   int64_t peek(const int64_t*)                                     a read that may race
-//   int64_t exchange_if(int64_t* where, int64_t expected, int64_t next)   compare and swap; what stood there
-//   void lower(uint32_t* where, uint32_t value)                      minimum
+// or, until that is known, the first edge that leads to it, so local ids come out in order of discovery, as a single
+// thread gives them. The caller's `Atomics` (of a GPU, or a host) has peek(where), a read that may race;
+// exchange_if(where, expected, next), which returns what stood there; lower(where, value).
 #pragma once
 
 #include <cstdint>

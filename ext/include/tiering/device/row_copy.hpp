@@ -1,13 +1,8 @@
-// How the lanes of a warp share the bytes of a row: pure arithmetic, the same on GPU and CPU.
-//
-// Approach:   accesses are as wide as the alignment of all rows allows, 16 bytes at most. Rows shorter than what 32 lanes
-//             read at once are shared by fewer lanes, so that a warp takes several. Over PCIe and NVLink memory is read
-//             in lines of 128 bytes, and a warp whose 512 bytes begin within a line asks for five lines instead of four.
-//             So where a row takes several steps and does not begin with a line, the lanes are shifted in a circle: lane
-//             0 of every step stands at the begin of a line, the first in the first line that begins within the row, and
-//             the words before that line are taken last.
-// Source:     circular shift: Min et al., "Large Graph Convolutional Network Training with GPU-Oriented Data
-//             Communication Architecture" (VLDB'21).
+// How the lanes of a warp share the bytes of a row: pure arithmetic, the same on GPU and CPU. Accesses are as wide as
+// the alignment of all rows allows; short rows are shared by fewer lanes, so that a warp takes several. Memory is read
+// in lines of 128 bytes, so where a row takes several steps and does not begin with a line, the lanes are shifted in a
+// circle: lane 0 of every step stands at the begin of a line, and the words before the first line are taken last (Min
+// et al., VLDB'21).
 #pragma once
 
 #include <cstdint>

@@ -8,8 +8,8 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <tiering/fork_mutex.hpp>
 #include <tiering/io/page_hash.hpp>
+#include <tiering/parallel.hpp>
 #include <vector>
 
 namespace tiering {
@@ -39,8 +39,6 @@ class SsdReader {
   void fall_back(const RingError& error);
 
  private:
-  void make();
-
   EngineChoice choice_;
   std::unique_ptr<ReadEngine> engine_;
   std::atomic<const char*> name_;
@@ -70,16 +68,14 @@ struct GatherStats {
   std::string fallback;                    ///< why the reader left io_uring, if it did in this gather
 };
 
-/// Fills out (ids.size() rows of row_bytes, contiguous) with the rows of `ids`, in request order.
-///
-/// Throws InputError naming position, id and range when an id is outside [0, num_rows), before anything is
-/// written; IoError when a read fails (the contents of `out` are then unspecified).
+/// Fills out (ids.size() rows of row_bytes, contiguous) with the rows of `ids`, in request order. Throws InputError
+/// naming an id outside [0, num_rows) before anything is written, IoError when a read fails; `out` is then unspecified.
 GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::byte* out, int threads);
 
 class SlotArena;
 
-/// The same where rows of the ssd tier are in a buffer: `slots` says where, in the order of their ids; empty: these rows
-/// are in `out` already.
+/// The same where rows of the ssd tier are in a buffer: `slots` says where, in the order of their ids; empty: these
+/// rows are in `out` already.
 GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::span<const uint32_t> slots,
                    const SlotArena& arena, std::byte* out, int threads);
 

@@ -1,8 +1,11 @@
 // One interface for everything that can read stripe files at random, and the table of engines.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <span>
 #include <string>
@@ -47,8 +50,10 @@ struct EngineOptions {
   bool kept_from_forks = false;  ///< forked children get no copy of lent buffers, and must not use the engine
 };
 
-/// Runs one batch of reads at a time. Not thread-safe: callers take turns. In a forked child it forgets the batch of its
-/// parent, with whose reads it has nothing to do, and reads by itself.
+/// Runs one batch of reads at a time, by slots. Not thread-safe: callers take turns. In a forked child it forgets the
+/// batch of its parent, with whose reads it has nothing to do, and reads by itself. An engine is begin() and reap():
+/// this class takes reads from the sink while slots are free, keeps the first error, after which nothing new is begun,
+/// and waits for what is in flight. All of it runs on the caller's thread.
 class ReadEngine {
  public:
   virtual ~ReadEngine() = default;
@@ -58,13 +63,63 @@ class ReadEngine {
   /// work all the same. The memory must outlive the engine; a second call replaces the first.
   virtual bool register_buffers(std::span<const std::span<std::byte>>) { return false; }
   /// Starts a batch and returns. `reads` and `sink` must live until finish() or abandon() has returned.
-  virtual void start(std::span<const Read> reads, ReadSink& sink) = 0;
+  void start(std::span<const Read> reads, ReadSink& sink);
   /// Hands over what has arrived and submits more, without blocking. Errors wait for finish().
-  virtual void poll() noexcept {}
+  void poll() noexcept;
   /// Blocks until every read has ended. Throws IoError (path, offset) for the first that failed, after all have ended.
-  virtual void finish() = 0;
+  void finish();
   /// Blocks until nothing is in flight and forgets the batch; for unwinding.
-  virtual void abandon() noexcept = 0;
+  void abandon() noexcept;
+
+ protected:
+  struct Slot {
+    Read read{};
+    size_t index = 0;   ///< of the read in its batch
+    uint32_t done = 0;  ///< bytes that have arrived
+    int refusals = 0;
+  };
+
+  /// `lent_bytes`: bytes in flight to lent buffers, at most.
+  ReadEngine(const ImageSet& images, size_t slots, size_t lent_bytes = ~size_t{0});
+
+  /// Queues the read of a slot.
+  virtual void begin(uint32_t slot) noexcept = 0;
+  /// Submits what was queued and calls release() for every slot whose read has ended; waits for one first if `wait`.
+  virtual void reap(bool wait) = 0;
+  /// Sets up what a batch needs; in a forked child without what the parent had in flight.
+  virtual void renew() = 0;
+
+  /// Whether the engine can go on; a forked child begins anew.
+  bool owned() const noexcept;
+  bool closed() const noexcept { return closed_; }
+  size_t in_flight() const noexcept { return in_flight_; }
+  const ImageFile& image(const Slot& slot) const noexcept { return images_.images[slot.read.image]; }
+  void release(uint32_t slot) noexcept;
+  /// Keeps the first error of the batch; nothing new is begun.
+  void fail(std::exception_ptr error) noexcept;
+  /// Forgets the reads in flight, which nobody ends any more.
+  void forget() noexcept { in_flight_ = lent_ = 0; }
+
+  const ImageSet& images_;
+  std::vector<Slot> slots_;
+  ReadSink* sink_ = nullptr;
+
+ private:
+  bool fill() noexcept;
+  void drain() noexcept;
+  size_t lent_bytes(uint32_t slot) const noexcept;
+
+  size_t most_lent_;
+  std::vector<uint32_t> free_;   ///< slots without a read
+  std::span<const Read> reads_;  ///< given by the sink last
+  size_t next_ = 0;              ///< first of these not yet begun
+  size_t base_ = 0;              ///< reads that the sink gave before these
+  size_t in_flight_ = 0;         ///< reads begun and not ended
+  size_t lent_ = 0;              ///< bytes of these that go to lent buffers
+  pid_t owner_ = 0;              ///< process that set the engine up
+  bool busy_ = false;            ///< from start() to the end of finish() or abandon()
+  bool closed_ = true;           ///< nothing new is begun
+  std::exception_ptr error_;
 };
 
 /// `images` must outlive the engine.
@@ -88,8 +143,8 @@ std::vector<EngineKind>& engine_kinds();
 /// Makes the engine of a name. Throws InputError for one that is not in the table.
 std::unique_ptr<ReadEngine> make_engine(const std::string& name, const ImageSet& images, const EngineOptions& options);
 
-/// Which engine reads: the one that was named or, of `auto`, the first that can be used. Where the kernel refuses that one
-/// later, the last of the table goes on.
+/// Which engine reads: the one that was named or, of `auto`, the first that can be used. Where the kernel refuses that
+/// one later, the last of the table goes on.
 class EngineChoice {
  public:
   /// Throws InputError for a name that is neither `auto` nor in the table.
@@ -98,6 +153,8 @@ class EngineChoice {
   const std::string& name() const noexcept { return name_; }
   /// Why the first engine of the table is not used although `auto` prefers it; empty otherwise.
   const std::string& fallback() const noexcept { return fallback_; }
+  /// Makes the engine; the last of the table where the kernel refuses it.
+  std::unique_ptr<ReadEngine> make(const ImageSet& images, const EngineOptions& options);
   /// Chooses the last engine of the table, after `error`; throws it where the engine was named.
   void fall_back(const RingError& error);
 
@@ -134,8 +191,6 @@ void pause_after_refusal();
 uint32_t advance_read(const ImageFile& image, const Read& read, uint32_t done, uint32_t arrived);
 /// The error of a forked child that waits for reads its parent began.
 IoError inherited_error();
-/// The error of an image that ends before the bytes a read needs.
-IoError truncated_error(const ImageFile& image, const Read& read);
 /// The error of a read that failed with `code`.
 IoError read_error(const ImageFile& image, const Read& read, uint32_t done, int code);
 

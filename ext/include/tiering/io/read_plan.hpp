@@ -18,11 +18,9 @@ struct Piece {
   uint32_t bytes;
 };
 
-/// Reads for a set of rows. Usage: add() every row, build() once, hand reads() and the plan to an engine.
-///
-/// Approach: cut rows at page borders, sort the pieces by place, merge neighbours. Memory: 24 bytes per piece
-/// and 48 per read. Sorted places also make duplicates fall together, so that a page is read once per call.
-/// With checksums whole pages are read, and each is compared before a row is copied out of it.
+/// Reads for a set of rows: add() every row, build() once, hand reads() and the plan to an engine. Rows are cut at page
+/// borders, the pieces (24 bytes) sorted by place, neighbours and duplicates merged. With checksums whole pages are
+/// read, and each is compared before a row is copied out of it.
 class ReadPlan final : public ReadSink {
  public:
   ReadPlan(const SsdGeometry& geometry, int64_t row_bytes, const ImageSet& images, uint32_t max_read, std::byte* out,

@@ -1,5 +1,4 @@
-// Front-to-back reads of large files: the ranges of one chunk at a time, read in the background while the
-// caller works on the chunk before.
+// Front-to-back reads of large files, in the background while the caller works on the chunk before.
 #pragma once
 
 #include <cstddef>
@@ -22,11 +21,9 @@ struct StreamRange {
   int64_t room;
 };
 
-/// Reads batches of ranges from files that may lie on several disks. Not thread-safe.
-///
-/// Approach: a range is widened to the alignment of direct reads and cut into pieces of 1 MiB, all of which are
-/// handed to the engine at once, so that the queues of all disks are full while the caller computes.
-/// Memory: none but the caller's; the range needs `padding` bytes more than it has.
+/// Reads batches of ranges from files that may lie on several disks. Not thread-safe. A range is widened to the
+/// alignment of direct reads and cut into pieces of 1 MiB, all handed to the engine at once, so that the queues of all
+/// disks are full while the caller computes. The caller's memory needs kPadding bytes more than a range has.
 class StreamReader final : private ReadSink {
  public:
   static constexpr int64_t kPieceBytes = int64_t{1} << 20;

@@ -1,10 +1,8 @@
 // Which rows of the ssd tier are read when, into which slots of a buffer, and which rows make room for them.
-//
-// Batches (or parts of batches, see cut_batch) come in order, each with the rows that it needs. Consecutive batches form
-// rounds: what a round needs and the buffer lacks is read at once, in page order. A row stays until its slot is needed;
-// the row that gives way is the one whose next use is farthest, or not known, and among those of unknown use the last in
-// rank (Belady's rule for what is known). Nothing here reads: the same plan is carried out by RowBuffer and priced by
-// simulations.
+// Consecutive batches (or parts of batches, see cut_batch) form rounds: what a round needs and the buffer lacks is read
+// at once, in page order. The row that gives way is the one whose next use is farthest, or not known, and among those
+// of unknown use the last in rank (Belady's rule for what is known). Nothing here reads: RowBuffer carries plans out,
+// simulations price them.
 #pragma once
 
 #include <cstdint>
@@ -61,8 +59,6 @@ class LookaheadPlan {
   /// The rows of a round did not arrive: their slots are empty.
   void forget(const Round& round);
 
-  /// Whether a row is in the buffer, or will be when all rounds planned so far have been read.
-  bool holds(uint32_t row) const noexcept { return slot_of_[row] != kNoSlot; }
   /// The first slot for rows of a table.
   uint32_t first_slot(size_t table) const noexcept { return pools_[pool_of_table_[table]].begin; }
 
@@ -107,8 +103,8 @@ struct ReadCount {
 };
 ReadCount count_reads(const SsdRows& rows, std::span<const uint32_t> list, int64_t num_images, const ReadRules& rules);
 
-/// Some of a batch's rows; to a plan it is a batch of its own. A batch that takes many slots is planned, read and copied
-/// part by part, in page order.
+/// Some of a batch's rows; to a plan it is a batch of its own. A batch that takes many slots is planned, read and
+/// copied part by part, in page order.
 struct BatchPart {
   std::vector<uint32_t> rows{};
   std::vector<uint32_t> places{};  ///< of each row among the batch's; empty: the part is the batch

@@ -56,9 +56,8 @@ class RowBuffer {
   /// above kReadAlignment.
   static int64_t staging_bytes(const SsdRows& rows, const BufferOptions& options);
 
-  /// Begins an epoch: readers start. The next batch to be added has number 0. For `window` and `horizon`, in parts of
-  /// batches (see cut_batch), see LookaheadPlan; reads go on through `gap` bytes that nobody asked for, because that is
-  /// cheaper than one read more.
+  /// Begins an epoch: readers start. `window` and `horizon` as in LookaheadPlan, in parts of batches (see cut_batch);
+  /// reads go on through `gap` bytes that nobody asked for, because that is cheaper than one read more.
   void begin(int64_t window, int64_t horizon, int64_t gap, bool growing = false);
   /// Takes the rows of the next batch, each once; waits while enough are known. False: cancelled.
   bool add(std::vector<uint32_t> rows);
@@ -77,28 +76,32 @@ class RowBuffer {
     size_t batch_rows = 0;  ///< rows of the whole batch
     bool last = false;      ///< no part of the batch follows
   };
-  /// Waits until the rows of a part of batch `batch` are there. The caller copies them, then calls release(), which ends
-  /// the lists too, then waits for the next part unless this was the last. Throws what readers met.
+  /// Waits until the rows of a part are there. The caller copies them, then calls release(), which ends the lists too.
+  /// Throws what readers met.
   PartSlots wait(int64_t batch, int64_t part = 0);
-  /// The part needs its slots no more. The parts of a batch are released in order; those who take turns waiting for
-  /// batches may release these in any order. A slot is filled again when every part up to the last that uses it was
-  /// released.
+  /// The part needs its slots no more. Parts of a batch are released in order, batches in any. A slot is filled again
+  /// when every part up to the last that uses it was released.
   void release(int64_t batch, int64_t part = 0);
 
   const SsdRows& rows() const noexcept { return rows_; }
   const SlotArena& slots() const noexcept { return slots_; }
   const std::byte* slot(uint32_t slot) const noexcept { return slots_.slot(slot); }
   const LookaheadPlan& plan() const noexcept { return plan_; }
-  BufferCounters counters() const;
+  BufferCounters counters() const { return locked(counters_); }
   void reset_counters();
-  std::string engine_name() const;
-  std::string fallback() const;
+  std::string engine_name() const { return locked(engine_).name(); }
+  std::string fallback() const { return locked(engine_).fallback(); }
   bool direct() const noexcept { return images_.direct(); }
   std::string note() const { return images_.note(); }
   /// The first logical page that is not what its checksum says; kNoPage if there is none.
-  int64_t bad_page() const;
+  int64_t bad_page() const { return locked(bad_page_); }
 
  private:
+  template <typename T>
+  T locked(const T& member) const {
+    const std::lock_guard lock(mutex_);
+    return member;
+  }
   struct Flight;
   class Reader;
 
@@ -113,8 +116,6 @@ class RowBuffer {
   template <typename Work>
   bool after_changes(Work&& work);
   void note_change();
-  void finish_part(Flight& flight, const std::unique_lock<std::mutex>& lock);
-  void mark_done(Flight& flight);
   void fail(std::exception_ptr error) noexcept;
 
   /// A batch that was added and is not released.

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -37,17 +39,18 @@ class SlotArena {
     return pools_[p].row_bytes;
   }
   int64_t slots() const noexcept {
-    int64_t slots = 0;
-    for (const SlotPool& pool : pools_) slots += pool.slots;
-    return slots;
+    return sum([](const SlotPool& pool) { return pool.slots; });
   }
   int64_t bytes() const noexcept {
-    int64_t bytes = 0;
-    for (const SlotPool& pool : pools_) bytes += pool.slots * pool.row_bytes;
-    return bytes;
+    return sum([](const SlotPool& pool) { return pool.slots * pool.row_bytes; });
   }
 
  private:
+  template <typename F>
+  int64_t sum(F&& f) const noexcept {
+    return std::transform_reduce(pools_.begin(), pools_.end(), int64_t{0}, std::plus<>(), f);
+  }
+
   const std::byte* memory_;
   std::vector<SlotPool> pools_;
 };

@@ -19,8 +19,8 @@ struct HopTask {
   const std::vector<int64_t>* num_nodes = nullptr;       // of walks: per type
   const WalkRule* rule = nullptr;                        // of walks
   const std::vector<int>* metapath = nullptr;            // of walks: one of the rule's
-  IdArray destination_keys = {};                         // node keys of the type that asks
-  IdArray source_keys = {};                              // and of the type that is reached
+  IdSpan destination_keys = {};                          // node keys of the type that asks
+  IdSpan source_keys = {};                               // and of the type that is reached
   int64_t fanout = 0;                                    // as the rule means it; -1: all
   uint64_t stream = 0;                                   // folded (seed, epoch, batch, hop, group)
   int64_t frontier_begin = 0;                            // the frontier is a range of the destination type's list

@@ -1,11 +1,7 @@
-// The unique nodes of one batch and one type: a list in order of discovery, and a hash table from id to place in it.
-//
-// Why a hash table and not an array of all nodes: its size follows the batch (4 MB for 100 k nodes), not the
-// graph (2 GB per thread for IGB-Full), so it stays near the processor.
-//
-// One slot is one 64-bit word: low 32 bits of the id above, local id below. Ids below 2^32 are compared by
-// the slot alone; for larger graphs the list confirms a match. Linear probing, at most a quarter full
-// (measured: 4 % faster than half full).
+// The unique nodes of one batch and one type: a list in order of discovery, and a hash table from id to place in it,
+// whose size follows the batch, not the graph. One slot is one 64-bit word: low 32 bits of the id above, local id
+// below; ids from 2^32 on are confirmed by the list. Linear probing, at most a quarter full (measured: 4 % faster than
+// half full).
 #pragma once
 
 #include <cstdint>

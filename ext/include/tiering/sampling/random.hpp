@@ -1,9 +1,7 @@
-// Counter-based random numbers: every number is a pure function of its key, so a batch comes out the same for
-// any number of threads, in any order, offline or in training.
-//
-// The key is (seed, epoch, batch, hop, relation, node key, draw). The first five are folded once per hop and
-// relation, the node key once per node, and the draw is the counter of a SplitMix64 sequence (Steele, Lea,
-// Flood 2014). Everything is constexpr, so that the same header serves kernels.
+// Counter-based random numbers: every number is a pure function of its key (seed, epoch, batch, hop, relation, node
+// key, draw), so a batch comes out the same for any number of threads, in any order. The first five are folded once per
+// hop and relation, the node key once per node, and the draw is the counter of a SplitMix64 sequence (Steele, Lea,
+// Flood 2014).
 #pragma once
 
 #include <cstdint>

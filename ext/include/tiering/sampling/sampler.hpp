@@ -3,41 +3,26 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <tiering/parallel.hpp>
 #include <vector>
 
 #include "tiering/buffer.hpp"
-#include "tiering/fork_mutex.hpp"
 #include "tiering/sampling/growing_array.hpp"
+#include "tiering/views.hpp"
 
 namespace tiering {
 
-/// Read-only array of int32 or int64 ids that somebody else owns.
-struct IdArray {
-  const int32_t* narrow = nullptr;  // exactly one of the two is set when the array is there
-  const int64_t* wide = nullptr;
-  int64_t size = 0;
-
-  bool absent() const { return narrow == nullptr && wide == nullptr; }
-  /// Entry i as a random key; i itself where the array is absent.
-  uint64_t key_of(int64_t i) const {
-    if (narrow != nullptr) return static_cast<uint64_t>(narrow[i]);
-    return static_cast<uint64_t>(wide != nullptr ? wide[i] : i);
-  }
-  void prefetch(int64_t i) const {
-    if (narrow != nullptr) __builtin_prefetch(narrow + i);
-    if (wide != nullptr) __builtin_prefetch(wide + i);
-  }
-};
-
 /// Read-only array of float32 or float64 weights that somebody else owns.
 struct WeightArray {
-  const float* narrow = nullptr;  // exactly one of the two is set when the array is there
-  const double* wide = nullptr;
+  const void* data = nullptr;  ///< null: there are none
   int64_t size = 0;
+  bool wide = false;  ///< double instead of float
 
-  bool absent() const { return narrow == nullptr && wide == nullptr; }
-  double operator[](int64_t i) const { return narrow != nullptr ? static_cast<double>(narrow[i]) : wide[i]; }
+  double operator[](int64_t i) const {
+    return wide ? static_cast<const double*>(data)[i] : static_cast<double>(static_cast<const float*>(data)[i]);
+  }
 };
 
 /// One relation's adjacency as CSC: column = destination, indices = its in-neighbours.
@@ -45,7 +30,7 @@ struct RelationView {
   int src_type = 0;
   int dst_type = 0;
   const int64_t* indptr = nullptr;  // num_nodes[dst_type] + 1
-  IdArray indices;                  // values in [0, num_nodes[src_type])
+  IdSpan indices;                   // values in [0, num_nodes[src_type])
   WeightArray weights = {};         // along indices; only the weighted rule reads them
   std::string name = {};            // for messages
 
@@ -80,8 +65,8 @@ struct SamplerConfig {
   std::vector<std::vector<int64_t>> fanouts;  // hop x edge group; -1 = all neighbours, 0 = skip
   Frontier frontier = Frontier::all;
   Rule rule = Rule::uniform;
-  WalkRule walks;                  // for Rule::pinsage
-  std::vector<IdArray> node_keys;  // per node type: random key of node v, v itself where absent
+  WalkRule walks;                 // for Rule::pinsage
+  std::vector<IdSpan> node_keys;  // per node type: random key of node v, v itself where absent
   uint64_t seed = 0;
   std::vector<std::string> type_names;  // for messages; numbers where absent
 
@@ -136,16 +121,12 @@ struct SampledBatch {
   std::vector<std::vector<SampledEdges>> hops;  // hop x edge group
 };
 
-struct SeedView {
-  const int64_t* ids = nullptr;
-  int64_t size = 0;
-};
+/// Seeds of one batch, per node type.
+using BatchSeeds = std::vector<std::span<const int64_t>>;
 
 /// All batches of an epoch: seeds of type t in batch b are ids[t][offsets[t][b] .. offsets[t][b + 1]).
 struct EpochSeeds {
-  std::vector<const int64_t*> ids;
-  std::vector<const int64_t*> offsets;
-  std::vector<int64_t> num_batches;  // per type: entries of offsets less one
+  std::vector<std::span<const int64_t>> ids, offsets;
 };
 
 /// Counters that count_accesses() adds to; a null pointer is not counted.
@@ -154,13 +135,10 @@ struct AccessCounts {
   std::vector<int64_t*> adjacency;  // per relation: +1 for every time a node's list is read
 };
 
-/// Edge weights as running sums in whole numbers, ready for exact draws. Per column, in fixed point: the heaviest edge of
-/// a column of d edges counts 2^(62 - bits of d), so that a column sums to less than 2^62; positive weights count at least
-/// 1, 0 counts 0. So no rounding can take an edge of weight 0 or one that is taken already, on any processor.
-/// Cost: one pass over the weights, 8 bytes per edge.
-///
-/// Throws where a weight is negative, infinite or NaN, where there are edges but no positive weight, or where indptr
-/// leads outside. `what` names the relation in messages.
+/// Edge weights as running sums in whole numbers, so that no rounding can take an edge of weight 0 or one that is taken
+/// already. The heaviest edge of a column of d edges counts 2^(62 - bits of d), a positive weight at least 1. Throws
+/// where a weight is negative, infinite or NaN, where there are edges but no positive weight, or where indptr leads
+/// outside. `what` names the relation in messages.
 Buffer<uint64_t> cumulative_weights(const RelationView& relation, int64_t num_columns, const std::string& what,
                                     int threads);
 
@@ -172,11 +150,11 @@ class Sampler {
 
   /// Samples one batch. A seed that comes twice counts once, where it came first.
   /// Safe to call from many threads at once: each call takes a workspace of its own.
-  SampledBatch sample(const std::vector<SeedView>& seeds, uint64_t epoch, uint64_t batch, bool want_positions);
+  SampledBatch sample(const BatchSeeds& seeds, uint64_t epoch, uint64_t batch, bool want_positions);
 
   /// Returns the unique nodes of one batch, per type, without its edges, and adds its accesses to `counts`, if given.
   /// Safe to call from many threads at once, with the same counters.
-  std::vector<GrowingArray<int64_t>> sample_nodes(const std::vector<SeedView>& seeds, uint64_t epoch, uint64_t batch,
+  std::vector<GrowingArray<int64_t>> sample_nodes(const BatchSeeds& seeds, uint64_t epoch, uint64_t batch,
                                                   const AccessCounts* counts);
 
   /// Samples batches [first, last) of an epoch and adds their accesses to `counts`; whole batches run in parallel.
@@ -189,7 +167,12 @@ class Sampler {
   void check_counts(const AccessCounts& counts) const;
 
   struct Workspace;
-  class Lease;
+  struct GiveBack {
+    Sampler* sampler;
+    void operator()(Workspace* workspace) const;
+  };
+  /// An idle workspace, or a new one; it is given back at the end of the scope.
+  std::unique_ptr<Workspace, GiveBack> borrow();
 
   SamplerConfig config_;
   std::vector<Buffer<uint64_t>> sums_;  // per relation; empty unless the rule is weighted

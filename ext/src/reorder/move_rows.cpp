@@ -1,20 +1,34 @@
-// Rows of a table to given places.
-//
-// Approach:   threads own equal shares of the table's rows. Rows for places outside `out` are passed over, so
-//             that a table can be streamed past a window of its permutation. Rows of whole cache lines are written
-//             past the caches: a window is much larger, and its lines need not be read to be overwritten.
-// Cost:       reads and writes row_bytes per row that is placed.
+// Rows of a table in a given order, and to given places. Threads own equal shares of what they read in order. Rows
+// whose place lies outside are passed over, so that a table can be streamed past a window of its permutation; rows of
+// whole cache lines are written past the caches, as a window is much larger.
 #include <cstring>
 #include <tiering/errors.hpp>
 #include <tiering/line_writer.hpp>
 #include <tiering/parallel.hpp>
 #include <tiering/reorder.hpp>
+#include <tiering/scan_columns.hpp>
 
 namespace tiering {
 namespace {
 
-/// Rows of this many lines go past the caches.
-constexpr int64_t kFewestLines = 4;
+constexpr int64_t kRowsAhead = 8;    // rows fetched ahead, so that a core waits for several at once
+constexpr int64_t kFewestLines = 4;  // rows of so many cache lines are written past the caches
+
+template <typename Id>
+void gather_share(const RowsView& table, std::span<const Id> ids, const RowsTarget& out, int64_t begin, int64_t end) {
+  const auto rows = static_cast<uint64_t>(table.num_rows);
+  for (int64_t i = begin; i < end; ++i) {
+    if (i + kRowsAhead < end) {
+      const auto ahead = static_cast<uint64_t>(ids[static_cast<size_t>(i + kRowsAhead)]);
+      if (ahead < rows) prefetch_row(table.data + static_cast<int64_t>(ahead) * table.row_bytes, table.row_bytes);
+    }
+    const int64_t id = ids[static_cast<size_t>(i)];
+    TIERING_EXPECT(static_cast<uint64_t>(id) < rows, "ids[", i, "] is ", id, ", outside the table's ", table.num_rows,
+                   " rows");
+    std::memcpy(out.data + i * out.stride_bytes, table.data + id * table.row_bytes,
+                static_cast<size_t>(table.row_bytes));
+  }
+}
 
 bool in_lines(const RowsView& table, const RowsTarget& out) {
   const auto line = static_cast<int64_t>(kLineBytes);
@@ -40,6 +54,13 @@ void place_rows(const RowsView& table, std::span<const Id> places, int64_t first
 }
 
 }  // namespace
+
+void gather_rows(const RowsView& table, const IdSpan& ids, const RowsTarget& out, int threads) {
+  TIERING_EXPECT(out.num_rows == ids.size, "out has ", out.num_rows, " rows for ", ids.size, " ids");
+  ids.visit([&](const auto& span) {
+    for_cuts(threads, ids.size, [&](int64_t begin, int64_t end) { gather_share(table, span, out, begin, end); });
+  });
+}
 
 void scatter_rows(const RowsView& table, const IdSpan& places, int64_t first, const RowsTarget& out, int threads) {
   TIERING_EXPECT(table.num_rows == places.size, "there are ", places.size, " places for ", table.num_rows, " rows");
