@@ -15,13 +15,9 @@ from benchmarks.accumulator import SubmissionModel, merged_batches
 from tiering.errors import InputError
 
 OPTANE = SubmissionModel(1.5e6, 11e-6, 25e-6, 5e-6)
+LATENCIES = st.floats(0, 1e-3)
 MODELS = st.builds(
-    SubmissionModel,
-    st.floats(1e3, 1e7),
-    st.floats(1e-6, 1e-2),
-    st.floats(0, 1e-3),
-    st.floats(0, 1e-3),
-    st.integers(1, 16),
+    SubmissionModel, st.floats(1e3, 1e7), st.floats(1e-6, 1e-2), LATENCIES, LATENCIES, st.integers(1, 16)
 )
 
 

@@ -98,9 +98,14 @@ def test_peers_that_are_not_there_are_said(tmp_path):
     assert "ModuleNotFoundError" in dgl.note and "No such file" in graphbolt.note
 
 
-def test_another_process_takes_turns(tmp_path):
-    peer = tmp_path / "peer.py"
-    peer.write_text(f"import sys; sys.path.insert(0, {str(Path(program.__file__).with_name('programs'))!r}){FAKE_PEER}")
+@pytest.fixture
+def peer(tmp_path):
+    file = tmp_path / "peers.py"
+    file.write_text(f"import sys; sys.path.insert(0, {str(Path(program.__file__).with_name('programs'))!r}){FAKE_PEER}")
+    return file
+
+
+def test_another_process_takes_turns(peer, tmp_path):
     with Worker(sys.executable, peer, "dgl", tmp_path) as worker:
         assert worker.name == "fake" and worker.works == ["in one batch", "batches side by side"]
         assert [worker.turn(work).result for work in worker.works] == [12, 12]
@@ -108,9 +113,7 @@ def test_another_process_takes_turns(tmp_path):
             worker.turn("nothing")
 
 
-def test_a_peer_that_samples_fewer_edges_is_not_timed(tmp_path, monkeypatch):
-    peer = tmp_path / "peers.py"
-    peer.write_text(f"import sys; sys.path.insert(0, {str(Path(program.__file__).with_name('programs'))!r}){FAKE_PEER}")
-    monkeypatch.setattr("benchmarks.workers.PROGRAMS", tmp_path)
+def test_a_peer_that_samples_fewer_edges_is_not_timed(peer, monkeypatch):
+    monkeypatch.setattr("benchmarks.workers.PROGRAMS", peer.parent)
     with pytest.raises(InternalError, match="number of edges"):
         uniform(Sizes(scale=8, edges=2000, repeats=1))

@@ -35,13 +35,6 @@ def test_lru_and_belady_miss_what_plain_python_misses(batches, slots):
     assert sets(policies.belady(future(batches), slots)) == plain.belady(batches, slots)
 
 
-@settings(max_examples=40)
-@given(st.lists(st.sets(st.integers(0, 4), min_size=1).map(sorted), min_size=1, max_size=5), st.integers(0, 5))
-def test_no_policy_misses_fewer_rows_than_belady(batches, slots):
-    found = sum(map(len, sets(policies.belady(future(batches, 5), slots))))
-    assert found == plain.fewest_missing(batches, slots, 5)
-
-
 @given(BATCHES, st.sets(st.integers(0, ROWS - 1)))
 def test_held_rows_are_never_missing_and_others_always(batches, held):
     missing = policies.held_throughout(future(batches), np.array(sorted(held), np.uint32))
@@ -76,13 +69,8 @@ def test_what_the_window_pins_is_not_read_again(batches, slots, window, seed):
 @given(BATCHES, st.integers(0, 100))
 def test_with_room_for_all_only_first_uses_are_missing(batches, seed):
     first = [set(batch) - {row for before in batches[:k] for row in before} for k, batch in enumerate(batches)]
-    every = future(batches)
-    for found in (
-        policies.least_recently_used(every, ROWS),
-        policies.belady(every, ROWS),
-        *(policies.window_buffering(every, ROWS, window, seed) for window in policies.BUFFERED_WINDOWS),
-    ):
-        assert sets(found) == first
+    for window in policies.BUFFERED_WINDOWS:
+        assert sets(policies.window_buffering(future(batches), ROWS, window, seed)) == first
 
 
 SPEED = DiskSpeed(100_000, 1e9)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
 
-from benchmarks import __main__ as program  # noqa: E402
-from benchmarks.gpu import fill, page, sweep  # noqa: E402
+from benchmarks.gpu import fill, sweep  # noqa: E402
 from benchmarks.gpu.host_memory import PinnedRows  # noqa: E402
-from benchmarks.gpu.side import GpuSide  # noqa: E402
 from benchmarks.harness import Sizes  # noqa: E402
-from tiering.errors import BudgetError, InternalError  # noqa: E402
+from tiering.errors import InternalError  # noqa: E402
 from tiering.loader.gpu import device  # noqa: E402
 
 TINY = ["--repeats", "2", "--size", "256KiB", "--seconds", "0.001", "--row-bytes", "64", "--threads", "1"]
@@ -82,21 +79,6 @@ def test_sweep_goes_on_where_memory_cannot_be_had(table, monkeypatch, tmp_path, 
     assert list(json.loads(kept.read_text())["results"]) == [FEW[0].name]  # the other is tried again
 
 
-def test_plan_moves_one_or_two_settings_away_from_the_base_point():
-    cases = sweep.plan(13, 132)
-    base = asdict(sweep.Case(sms=13))
-    moved = [{name for name, value in asdict(case).items() if value != base[name]} for case in cases]
-    assert len(set(cases)) == len(cases) <= 70 and set() in moved
-    assert max(len(names - {"large", "pages"}) for names in moved) == 2
-    seen = {name: {asdict(case)[name] for case in cases} for name in base}
-    assert seen["sms"] == {4, 8, 13, 26, 0} and seen["row_bytes"] == {512, 1024, 1536, 2408, 4096}
-    assert seen["threads"] == {256, 1024} and seen["streaming"] == {True, False}
-    assert seen["ids"] == {"scrambled", "ascending"}
-    tables = [(case.large, case.pages) for case in cases]
-    assert len(set(tables)) == 4 and tables == sorted(tables)  # each table is made once
-    assert {case.sms for case in sweep.plan(1, 8)} == {1, 4, 0}
-
-
 def test_latency(table):
     rows, about = table("gpu-latency")
     assert [(row["rows"], row["SMs"]) for row in rows] == [
@@ -114,22 +96,3 @@ def test_small_pages_are_small_and_blocks_differ(gpu):
     assert memory.huge_share() in (0, None)
     first, second = (memory.rows(1 << 20, 64, at).view(torch.int64) for at in (0, 64 << 20))
     assert not (first == second).any()
-
-
-def test_page_has_tables_of_figures(gpu, tmp_path):
-    place = tmp_path / "gpu.md"
-    place.write_text(f"{page.BEGIN}\n{page.END}\n")
-    options = ["--dir", str(tmp_path), "--docs", str(tmp_path)]
-    assert program.main(["gpu-ceilings", *TINY, *options]) == 0
-    (file,) = (tmp_path / "benchmarks").iterdir()
-    (kept,) = json.loads(file.read_text())["results"]["gpu-ceilings"]
-    text = place.read_text()
-    assert "`gpu-ceilings` (page 4 KiB, huge pages " in text and "| copied | bytes | GB/s |" in text
-    assert f"| device to device | 64 KiB | {kept['rows'][2][2]:.4g} |" in text
-
-
-def test_memory_that_is_short_is_said_before_anything_is_taken(gpu, monkeypatch):
-    monkeypatch.setattr(sweep, "available_memory", lambda: 1000)
-    side = GpuSide(Sizes(image_bytes=1 << 20, threads=1))
-    with pytest.raises(BudgetError, match=r"a table of 1 MiB: 1000 B of host memory are free"):
-        sweep._Tables(side).of(sweep.Case(), 1 << 20)

@@ -36,11 +36,6 @@ def test_ratios_are_to_the_best_policy_and_to_the_slower_of_it_and_sampling():
     assert found["share"] == pytest.approx(1 / 3)
 
 
-def test_policies_that_were_not_simulated_have_no_ratio():
-    found = figures(cell(simulated={"gids_hits": {}}))
-    assert "best" not in found and "loader_ratio" not in found and found["reading"] == 0.02
-
-
 def test_the_planners_worst_ratio_may_be_on_either_side():
     names = [setting.name for setting in settings("planner")]
     cells = {names[0]: cell(reading=0.0125), names[1]: cell(reading=0.025), names[2]: cell(reading=0.1)}
@@ -60,15 +55,6 @@ def test_what_twice_the_memory_gains_is_the_smaller_ones_seconds_over_the_larger
     assert loader[1:] == ["0.0600", "0.0400", "1.50"]
     assert reading[1:] == ["0.0300", "0.0100", "3.00"]
     assert first[1:] == ["50.0%", "60.0%", "1.20"]
-
-
-def test_cells_are_three_by_three_and_names_tell_them_apart():
-    for part in ("policies", "planner"):
-        assert len(settings(part)) == 9
-    every = {setting for part in PARTS for setting in settings(part)}
-    assert len({setting.name for setting in every}) == len(every)
-    assert {setting.window for setting in settings("buffer") if setting.share == HITS_SHARE} == set(BUFFERED_WINDOWS)
-    assert set(lookahead.few("policies")) < set(settings("policies"))
 
 
 def test_a_cell_that_cannot_be_says_why_in_the_table():

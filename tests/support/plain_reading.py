@@ -78,22 +78,6 @@ def belady(batches: Batches, slots: int) -> Missing:
     return found
 
 
-def fewest_missing(batches: Batches, slots: int, rows: int) -> int:
-    """What no policy can do better than: all of them are tried."""
-    best = {frozenset[int](): 0}
-    for batch in batches:
-        after: dict[frozenset[int], int] = {}
-        for held, cost in best.items():
-            cost += len(set(batch) - held)
-            there = sorted(held | set(batch))
-            for choice in range(1 << len(there)):
-                kept = frozenset(row for k, row in enumerate(there) if choice >> k & 1)
-                if len(kept) <= slots:
-                    after[kept] = min(cost, after.get(kept, cost))
-        best = after
-    return min(best.values())
-
-
 def rounds(
     batches: Batches, pools: Sequence[tuple[set[int], int]], window: int, horizon: int
 ) -> list[tuple[int, int, set[int]]]:
