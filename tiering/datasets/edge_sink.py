@@ -157,12 +157,12 @@ def choose_columns(columns: Sequence[str], options: ImportOptions, where: str) -
     chosen = {"src": 0, "dst": 1}
     pair = find_end_names(names)
     if pair is not None and (wanted["src"] is None or wanted["dst"] is None):
-        chosen = {end: _find_once(name, names, where) for end, name in zip(chosen, pair, strict=True)}
+        chosen = {end: find_once(name, names, where) for end, name in zip(chosen, pair, strict=True)}
     if "weight" in names and wanted["weight"] is None:
-        chosen["weight"] = _find_once("weight", names, where)
+        chosen["weight"] = find_once("weight", names, where)
     for end, name in wanted.items():
         if name in columns:
-            chosen[end] = _find_once(str(name), columns, where)
+            chosen[end] = find_once(str(name), columns, where)
         elif name is not None and name.isdecimal() and len(name) < 10 and int(name) < len(columns):
             chosen[end] = int(name)
         elif name is not None:
@@ -182,13 +182,9 @@ def find_end_names(columns: Sequence[str]) -> tuple[str, str] | None:
     return next((pair for pair in _END_NAMES if pair[0] in names and pair[1] in names), None)
 
 
-def require_once(column: str, columns: Sequence[str], where: str) -> None:
-    """Refuse a column whose name others have too."""
+def find_once(column: str, columns: Sequence[str], where: str) -> int:
+    """Return the position of a column that is there; refuse one whose name others have too."""
     times = list(columns).count(column)
     if times > 1:
         raise InputError(f"{where}: expected one column {column}, found it {times} times; give each its own name")
-
-
-def _find_once(name: str, columns: Sequence[str], where: str) -> int:
-    require_once(name, columns, where)
-    return list(columns).index(name)
+    return list(columns).index(column)

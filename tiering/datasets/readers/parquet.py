@@ -110,9 +110,9 @@ def _describe(files: list[Path], context: ImportContext) -> tuple[dict[str, str]
 
 def _check_columns(file: Path, schema: Any, chosen: dict[str, str], named: bool) -> None:
     for name, column in chosen.items():
-        edge_sink.require_once(column, schema.names, str(file))
         if column not in schema.names:
             raise InputError(f"{file}: expected column {column} as in the first file, found {', '.join(schema.names)}")
+        edge_sink.find_once(column, schema.names, str(file))
         kind = schema.field(column).type
         if name == "weight":
             if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
