@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -31,28 +32,14 @@ def igbh(replicas: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(replicas / "igbh-full", tmp_path / "igbh"))
 
 
-PLANS = """
-title = "As large as in the reports"
-home = "https://github.com/dmlc/dgl/issues/7086"
-licence = "none"
-citation = "none"
-format = "npy"
-roots = [""]
-labels = "None."
-splits = "None."
-
-[[files]]
-path = "edge_index.npy"
-holds = "edges"
-of = "node__to__node"
-dtype = ["int32"]
-shape = [2, "node__to__node"]
-
-[variants.large]
-name = "large"
-nodes = {{ node = {nodes} }}
-edges = {{ node__to__node = {edges} }}
-"""
+def write_spec(path: Path, nodes: int, edges: int) -> str:
+    """Write the specification of a dataset as large as in a report; return its path."""
+    texts = dict.fromkeys(("title", "home", "licence", "citation", "labels", "splits"), "none")
+    file = {"path": "edge_index.npy", "holds": "edges", "of": "node__to__node", "dtype": ["int32"]}
+    sizes = {"name": "large", "nodes": {"node": nodes}, "edges": {"node__to__node": edges}}
+    files = [{**file, "shape": [2, "node__to__node"]}]
+    path.write_text(json.dumps({**texts, "format": "npy", "roots": [""], "files": files, "variants": {"large": sizes}}))
+    return str(path)
 
 
 def plan(tiering_cli: Callable[..., Any], tmp_path: Path, spec: str, memory: str, *options: str) -> dict[str, Any]:
@@ -65,15 +52,15 @@ def plan(tiering_cli: Callable[..., Any], tmp_path: Path, spec: str, memory: str
 @pytest.mark.parametrize("memory", [24, 64])
 def test_dgl_7086_two_billion_nodes_and_eight_billion_edges_need_no_380_gb(tiering_cli, tmp_path, memory):
     """`preprocess_ondisk_dataset` holds the graph several times over."""
-    (tmp_path / "large.toml").write_text(PLANS.format(nodes=2_000_000_000, edges=8_000_000_000))
-    stage = plan(tiering_cli, tmp_path, f"{tmp_path}/large.toml", f"{memory}GiB")
+    spec = write_spec(tmp_path / "large.json", 2_000_000_000, 8_000_000_000)
+    stage = plan(tiering_cli, tmp_path, spec, f"{memory}GiB")
     assert 16 * GIB < max(step["memory"] for step in stage["steps"]) <= (memory + 0.2) * GIB
 
 
 def test_dgl_7850_more_than_2_to_31_edges_with_int32_ids(tiering_cli, tmp_path):
     """`preprocess_ondisk_dataset` counts edges in the dtype of their ids."""
-    (tmp_path / "large.toml").write_text(PLANS.format(nodes=1_000_000, edges=2_147_483_700))
-    stage = plan(tiering_cli, tmp_path, f"{tmp_path}/large.toml", "4GiB")
+    spec = write_spec(tmp_path / "large.json", 1_000_000, 2_147_483_700)
+    stage = plan(tiering_cli, tmp_path, spec, "4GiB")
     written = {step["name"]: step["disk_written"] for step in stage["steps"]}
     assert sum(written.values()) >= 4 * 2_147_483_700 + 8 * 1_000_001
 
