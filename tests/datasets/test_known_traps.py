@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,22 +13,7 @@ from benchmarks.replicas import replicate
 from tiering.datasets import open_dataset
 from tiering.errors import MissingError
 
-SHARES = {"igbh-full": 4e-6, "mag240m": 8e-6, "ogbn-papers100m": 1e-5, "friendster": 1e-5}
 GIB = 1 << 30
-
-
-@pytest.fixture(scope="module")
-def replicas(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("replicas")
-    for name, share in SHARES.items():
-        replicate(name, folder / name, scale=share)
-    return folder
-
-
-@pytest.fixture
-def igbh(replicas: Path, tmp_path: Path) -> Path:
-    """IGBH-full in small, to be spoiled."""
-    return Path(shutil.copytree(replicas / "igbh-full", tmp_path / "igbh"))
 
 
 def write_spec(path: Path, nodes: int, edges: int) -> str:
@@ -83,9 +67,10 @@ def test_large_datasets_fit_small_machines(tiering_cli, tmp_path, spec, memory, 
     assert max(step["memory"] for step in stage["steps"]) <= (memory + 0.1) * GIB
 
 
-def test_marius_130_friendster_has_no_training_edges_of_its_own(replicas):
+def test_marius_130_friendster_has_no_training_edges_of_its_own(tmp_path):
     """Marius took all edges for training, and was killed at 312 GB."""
-    friendster, spec = replicas / "friendster", str(replicas / "friendster/source.json")
+    friendster, spec = tmp_path / "friendster", str(tmp_path / "friendster/source.json")
+    replicate("friendster", friendster, scale=1e-5)
     with open_dataset(friendster, spec=spec) as data:
         assert data.nodes["node"].splits == {}
     with open_dataset(friendster, spec=spec, split="0.8,0.1,0.1") as data:
@@ -94,9 +79,11 @@ def test_marius_130_friendster_has_no_training_edges_of_its_own(replicas):
         assert sizes["train"] == round(0.8 * data.nodes["node"].num_nodes)
 
 
-def test_igb_54_files_arrive_under_other_names(igbh):
+def test_igb_54_files_arrive_under_other_names(tmp_path):
     """The scripts fetch node_feat.npy of every type into one directory: node_feat.npy, node_feat.npy.1..."""
-    tree = igbh / "full/processed"
+    root = tmp_path / "igbh"
+    replicate("igbh-full", root, scale=4e-6)
+    tree = root / "full/processed"
     (tree / "author/node_feat.npy").rename(tree / "paper/node_feat.npy.1")
     with pytest.raises(MissingError, match=r"author/node_feat.npy: .*paper/node_feat.npy.1 has its size: give.*#54"):
-        open_dataset(igbh, spec=str(igbh / "source.json"))
+        open_dataset(root, spec=str(root / "source.json"))
