@@ -6,7 +6,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
-from tiering import doctor
 from tiering.artifacts.overlap import refuse_overlap
 from tiering.errors import CapabilityError, InputError, MissingError
 from tiering.evaluation import plot as draw
@@ -16,7 +15,7 @@ from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
 from tiering.layout import parse_capacities
 from tiering.options import options_of
-from tiering.pipeline import evaluate_scores
+from tiering.pipeline import doctor, evaluate_scores
 from tiering.readahead.disk_speed import DiskSpeed
 from tiering.sampling import SamplingOptions
 from tiering.units import parse_bytes, parse_fanouts, parse_threads

@@ -114,7 +114,7 @@ def doctor_command(
 
     Nothing is written unless --ssd names a directory; what is written there is gone when the command ends.
     """
-    from tiering.doctor import examine
+    from tiering.pipeline.doctor import examine
 
     findings = examine(ssd or [], size=parse_bytes(size, "--size"), seconds=seconds)
     if call.json:

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from tiering import progress
-from tiering.arguments import check_names, check_working_directory
+from tiering import report
+from tiering.artifacts.storage import check_names, check_working_directory
 from tiering.errors import BudgetError, InputError, MissingError
 from tiering.memory import require_floor
 
@@ -33,13 +33,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments or os.environ.get("TIERING_DEBUG", "") not in ("", "0")
     arguments = [argument for argument in arguments if argument != "--debug"]
-    progress.kept.clear()
+    report.kept.clear()
     try:
         require_floor(next((word for word in arguments if not word.startswith("-")), "tiering"))
         check_working_directory()
         check_names(*arguments)
     except (BudgetError, InputError, MissingError) as error:  # nothing that tells errors apart can be loaded either
-        progress.note(f"error: {error}")
+        report.note(f"error: {error}")
         return error.exit_code
     try:
         from .commands import commands
@@ -57,15 +57,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             import traceback
 
             for line in traceback.format_exc().splitlines():
-                progress.note(line)
+                report.note(line)
         code, message = describe_error(error)
         if code == INTERRUPTED:
             code, message = signals.received()
-            if progress.kept:
+            if report.kept:
                 message += f"; what is finished is kept, go on with: {shlex.join(['tiering', *arguments])}"
         if message:
             with suppress(OSError):  # a terminal that hung up
-                progress.note(message)
+                report.note(message)
         return code
 
 

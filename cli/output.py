@@ -10,12 +10,12 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tiering.description import Fields, Line, Part, Table
-from tiering.progress import note as note
-from tiering.progress import printable as printable
+from tiering.report import Fields, Line, Part, Table
+from tiering.report import note as note
+from tiering.report import printable as printable
 
 if TYPE_CHECKING:
-    from tiering.plan import Estimate
+    from tiering.run.plan import Estimate
 
 _WIDTH = 150  # columns where standard output is no terminal: wide enough that tables do not wrap in a log
 

@@ -9,7 +9,7 @@ import resource
 import pytest
 import simulated_gpu
 
-from tiering import doctor
+from tiering.pipeline import doctor
 
 
 @pytest.fixture

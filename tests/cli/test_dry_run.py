@@ -56,7 +56,7 @@ def test_says_and_writes_nothing(commands, tiering_cli, tmp_path, name):
 
 @pytest.mark.parametrize("name", ["import", "score", "reorder", "layout", "export", "run"])
 def test_a_disk_that_is_too_small(commands, tiering_cli, monkeypatch, name):
-    monkeypatch.setattr("tiering.plan.disk_free", lambda path: 100)
+    monkeypatch.setattr("tiering.run.plan.disk_free", lambda path: 100)
     result = tiering_cli(*commands[name], "--dry-run")
     assert "total" in result.out  # the plan is printed all the same
     result.refused("needed, 100 B free", "make room")

@@ -258,7 +258,7 @@ def test_simulated_reading_of_a_real_graph(tiering_cli, shared_data, tmp_path, d
 
 def test_the_disk_is_measured(tiering_cli, scored, tmp_path, monkeypatch):
     """The directory's disk, as `tiering doctor --ssd` measures it; nothing stays there."""
-    from tiering import doctor
+    from tiering.pipeline import doctor
 
     graph, scores = scored
     asked = []

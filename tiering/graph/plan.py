@@ -19,8 +19,8 @@ from tiering.formats.dataset import ColumnIds, Dataset, EdgeData, FeatureStream,
 from tiering.formats.graph import relation_folder
 from tiering.formats.shape import GraphShape, value_bytes
 from tiering.memory import Budget
-from tiering.plan import StageEstimate, StepEstimate, base_memory
 from tiering.run.carrier import Carrier
+from tiering.run.plan import StageEstimate, StepEstimate, base_memory
 from tiering.units import format_count
 
 RESIDENT_CHUNK = 1 << 21  # most edges of a chunk where all stay in memory

@@ -27,10 +27,10 @@ from tiering.layout.benefit_curve import Floats, Resolution, block_ends, block_s
 from tiering.layout.options import LayoutOptions
 from tiering.layout.tiers import Capacities, RankedTable, plan_tiers
 from tiering.memory import Budget
-from tiering.plan import StageEstimate, StepEstimate, base_memory
 from tiering.reorder.rows import minimum_memory, plan_rows
 from tiering.reorder.rows.tasks import task_bytes
 from tiering.run.carrier import Carrier
+from tiering.run.plan import StageEstimate, StepEstimate, base_memory
 from tiering.sampling import list_read_entries
 from tiering.units import Size, format_count
 

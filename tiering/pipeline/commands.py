@@ -36,7 +36,7 @@ from tiering.layout.plan import plan_future_layout
 from tiering.memory import parse_memory
 from tiering.pipeline.sources import CHECKSUM_FEATURES, import_options, open_source, plan_source, scratch_of
 from tiering.pipeline.stage import Pathlike, StageKeywords, StageRun, open_checked, reading, refuse_reordered
-from tiering.plan import Estimate
+from tiering.run.plan import Estimate
 from tiering.units import parse_fanouts, parse_threads
 
 if TYPE_CHECKING:

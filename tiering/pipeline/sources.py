@@ -18,7 +18,7 @@ from tiering.formats.shape import GraphShape
 from tiering.graph.plan import least_memory, plan_import
 from tiering.memory import parse_memory
 from tiering.pipeline.stage import Pathlike, StageRun
-from tiering.plan import StageEstimate, StepEstimate
+from tiering.run.plan import StageEstimate, StepEstimate
 
 if TYPE_CHECKING:
     from tiering.datasets.specs import DatasetSpec

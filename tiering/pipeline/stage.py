@@ -17,8 +17,8 @@ from tiering.errors import FormatError, InputError, RefusedError
 from tiering.formats.graph import Graph
 from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.memory import Budget
-from tiering.plan import StageEstimate, StepEstimate
 from tiering.run.carrier import Carrier, ClusterOptions
+from tiering.run.plan import StageEstimate, StepEstimate
 from tiering.units import parse_threads
 
 A = TypeVar("A", bound=Artifact)

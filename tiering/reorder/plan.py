@@ -13,7 +13,6 @@ from tiering.artifacts.manifest import id_bytes, relation_key
 from tiering.formats.features import FeatureTable
 from tiering.formats.shape import EdgeShape, GraphShape, SizedGraph
 from tiering.memory import Budget
-from tiering.plan import StageEstimate, StepEstimate, base_memory
 from tiering.reorder.adjacency import RelabelSizes
 from tiering.reorder.arrays import NodeWindows
 from tiering.reorder.nodes import inverse_kept
@@ -24,6 +23,7 @@ from tiering.reorder.sizes import SIZES
 from tiering.reorder.tasks.order import NODE_BYTES
 from tiering.reorder.tasks.relabel import task_bytes
 from tiering.run.carrier import Carrier
+from tiering.run.plan import StageEstimate, StepEstimate, base_memory
 
 
 class ReorderStep(NamedTuple):

@@ -18,8 +18,8 @@ from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.formats.train_set import Train, resolve_train
 from tiering.formats.user_arrays import UserValues
 from tiering.memory import Budget, parse_memory
-from tiering.plan import StageEstimate, StepEstimate, base_memory
 from tiering.run.carrier import Carrier
+from tiering.run.plan import StageEstimate, StepEstimate, base_memory
 from tiering.sampling import SamplingOptions, make_sampler, resolve_fanouts
 from tiering.sampling.memory import batch_bounds
 from tiering.scores.blocks import task_bytes

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tiering import plan as plan_module
 from tiering.errors import StorageError
-from tiering.plan import DISK_RATE, EDGE_SECONDS, Estimate, StageEstimate, StepEstimate
+from tiering.run import plan as plan_module
+from tiering.run.plan import DISK_RATE, EDGE_SECONDS, Estimate, StageEstimate, StepEstimate
 
 STEPS = (
     StepEstimate("one", "in memory", memory=100, disk_read=7, disk_written=20),
