@@ -74,8 +74,8 @@ def decide_memory(
             "sampling": repr(options.sampling), "window": str(options.memory.window), "reading": repr(options.reading),
         }  # fmt: skip
         machine = MachineProcesses.meet(group, rank, same, {"outputs": outputs, "work": work, "rows": rows})
-        budget, outputs, work = machine.budget(memory), machine.total("outputs"), machine.total("work")
-        rows = machine.most("rows")
+        budget, rows = machine.budget(memory), max(machine.needs("rows"))
+        outputs, work = sum(machine.needs("outputs")), sum(machine.needs("work"))
     elif on_gpu and memory == "auto":  # the other processes lock as much
         budget = budget.without(budget.left() - budget.left() // rank.world_size)
     fits = rows + work + page_cache_for(mapped, budget.left()) <= budget.left()

@@ -82,9 +82,7 @@ class LoaderStats(Described):
     def table(self) -> str:
         """Return a table for people."""
         lines = [f"{'rows from':<10}{'rows':>14}{'share':>9}"]
-        lines += [
-            f"{place:<10}{format_count(rows):>14}{self.hit_rates[place]:>9.1%}" for place, rows in self.rows.items()
-        ]
+        lines += [f"{place:<10}{format_count(n):>14}{self.hit_rates[place]:>9.1%}" for place, n in self.rows.items()]
         lines += [f"{name:<10}{seconds:>12.3f} s" for name, seconds in self.seconds.items()]
         return "\n".join([*lines, *self._sums()])
 

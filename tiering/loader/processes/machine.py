@@ -116,13 +116,9 @@ class MachineProcesses:
         """Number of this process in the group; process 0 owns the buffer."""
         return self.group.rank
 
-    def total(self, need: str) -> int:
-        """Return the bytes of a need of all processes together."""
-        return sum(int(fact["needs"][need]) for fact in self.facts)
-
-    def most(self, need: str) -> int:
-        """Return the bytes of a need of the process that has most of it."""
-        return max(int(fact["needs"][need]) for fact in self.facts)
+    def needs(self, name: str) -> list[int]:
+        """Return the bytes that each process needs for something."""
+        return [int(fact["needs"][name]) for fact in self.facts]
 
     def budget(self, memory: Any) -> Budget:
         """Return the budget of all processes together; shared memory counts once. A `Budget` stays as it is."""
