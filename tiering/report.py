@@ -1,4 +1,4 @@
-"""What people read: the progress of long work, and descriptions of things as data: fields, tables, lines, small plots.
+"""Text for people: the progress of long work, and descriptions of things as data: fields, tables, lines, small plots.
 
 The command line prints descriptions as text, notebooks show them as HTML. Names come from files that anybody may have
 written, so all text is escaped, and what no eye can see is spelt out (`printable`). The HTML says nothing of colours

@@ -1,4 +1,4 @@
-"""What an evaluation has counted: hit rates of each score and of the oracle."""
+"""The counts of an evaluation: hit rates of each score and of the oracle."""
 
 from __future__ import annotations
 
