@@ -12,7 +12,6 @@ from jsonschema import Draft202012Validator
 from toy_datasets import toy_dataset, tree_bytes
 
 import tiering
-from tiering.exports.arrays import npy_header
 from tiering.exports.tier_rows import TierRows
 
 
@@ -99,15 +98,6 @@ def test_tiers_are_read_from_any_rank_on_in_pieces_of_any_size(prepared):
                     np.testing.assert_array_equal(rows, expected[first : first + rows.shape[0]])
                     at += rows.shape[0]
                 assert at == table.rows
-
-
-@pytest.mark.parametrize("shape", [(0,), (5,), (2, 0), (3, 4)])
-@pytest.mark.parametrize("dtype", ["<f4", "<i8", "|u1", "|b1"])
-def test_numpy_reads_the_header(tmp_path, shape, dtype):
-    array = np.ones(shape, dtype)
-    (tmp_path / "array.npy").write_bytes(npy_header(array.dtype, shape) + array.tobytes())
-    found = np.load(tmp_path / "array.npy", mmap_mode="r+")
-    assert found.dtype == array.dtype and found.shape == shape and found.tobytes() == array.tobytes()
 
 
 def test_a_layout_is_exported_where_its_source_is_gone(tmp_path, homogeneous):

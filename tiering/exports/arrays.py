@@ -51,8 +51,17 @@ class ExportWriter(DirectoryWriter):
     """A writer of an export's files, with documents in the place of an artifact's manifest."""
 
     def header(self, name: str, dtype: str, shape: tuple[int, ...]) -> bytes:
-        """Return the header of a ``.npy`` file; scratch files have none."""
-        return npy_header(storage_dtype(dtype), shape) if name.endswith(".npy") else b""
+        """Return the header of a ``.npy`` file, padded to 4096 bytes, as direct I/O needs it; scratch files have none.
+
+        An empty array has one of 128 bytes: numpy maps from the last page before the data, which must be in the file.
+        """
+        if not name.endswith(".npy"):
+            return b""
+        descr = storage_dtype(dtype).str
+        fields = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {tuple(map(int, shape))!r}, }}"
+        magic = b"\x93NUMPY\x01\x00"
+        length = (128 if 0 in shape else ALIGNMENT) - len(magic) - 2
+        return magic + struct.pack("<H", length) + fields.encode("latin1").ljust(length - 1) + b"\n"
 
     def drop(self, folder: str) -> None:
         """Remove the recorded files of a folder of scratch files."""
@@ -71,17 +80,6 @@ class ExportWriter(DirectoryWriter):
         if self._output is None:
             raise InternalError(f"{self.out}: part of another directory")
         self._output.commit()
-
-
-def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """Return the header of a ``.npy`` file, version 1.0, in C order, padded to 4096 bytes, as direct I/O needs it.
-
-    An empty array has a header of 128 bytes: numpy maps from the last page before the data, which must be in the file.
-    """
-    fields = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': {tuple(map(int, shape))!r}, }}"
-    magic = b"\x93NUMPY\x01\x00"
-    length = (128 if 0 in shape else ALIGNMENT) - len(magic) - 2
-    return magic + struct.pack("<H", length) + fields.encode("latin1").ljust(length - 1) + b"\n"
 
 
 @dataclass(frozen=True)
