@@ -6,9 +6,8 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -29,51 +28,33 @@ from tiering.memory import own_memory
 from tiering.pipeline import layout as write_layout
 from tiering.units import Size
 
-Cli = Callable[..., Any]
 SIZES = "--nodes 3000 --edges 30000 --dim 24 --classes 4 --seed 1"
 FANOUTS = ("--fanouts", "5,5", "--batch-size", 64)
 
 
-class Chain(NamedTuple):
-    """Directories of a generated chain."""
+def generate_chain(folder, *options):
+    """Return the directories of a chain up to the reordered graph."""
+    from tiering.cli.main import main
 
-    data: Path
-    graph: Path
-    scores: Path
-    reordered: Path
+    found = SimpleNamespace(**{name: folder / name for name in ("data", "graph", "scores", "reordered")})
+    for command in (
+        ("generate", found.data, *SIZES.split(), *options),
+        ("import", found.data, "--out", found.graph),
+        ("score", found.graph, *FANOUTS, "--out", found.scores),
+        ("reorder", found.graph, "--scores", found.scores, "--out", found.reordered),
+    ):
+        assert main([str(part) for part in command]) == 0
+    return found
 
 
 @pytest.fixture(scope="module")
-def generated(tmp_path_factory):
-    """Chain up to the reordered graph, made once for each kind of graph; read only."""
-    from tiering.cli.main import main
-
-    made = {}
-
-    def chain(*options):
-        if options not in made:
-            folder = tmp_path_factory.mktemp("chain")
-            made[options] = found = Chain(*(folder / name for name in ("data", "graph", "scores", "reordered")))
-            for command in (
-                ("generate", found.data, *SIZES.split(), *options),
-                ("import", found.data, "--out", found.graph),
-                ("score", found.graph, *FANOUTS, "--out", found.scores),
-                ("reorder", found.graph, "--scores", found.scores, "--out", found.reordered),
-            ):
-                assert main([str(part) for part in command]) == 0
-        return made[options]
-
-    return chain
+def one(tmp_path_factory):
+    return generate_chain(tmp_path_factory.mktemp("one"))
 
 
-@pytest.fixture
-def one(generated, capfd):
-    return generated()
-
-
-@pytest.fixture
-def many(generated, capfd):
-    return generated("--hetero", "--featureless", "fos")
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    return generate_chain(tmp_path_factory.mktemp("many"), "--hetero", "--featureless", "fos")
 
 
 def check_lists(layout, scores):
@@ -169,7 +150,6 @@ def test_bad_input(tiering_cli, one, many, tmp_path):
     tiering_cli("score", one.graph, *FANOUTS, "--seed", 5, "--out", tmp_path / "other").ok()
     (tmp_path / "bad.json").write_text("{}")
     for arguments, words in (
-        ((*good, "--adjacency-cache", "half"), ("adjacency cache: expected none, auto, or the share", "'half'")),
         ((*good,), ("scores: matter only where memory is shared", "--adjacency-cache auto")),
         (("--access-costs", tmp_path / "bad.json"), ("access costs: matter only where memory is shared",)),
         (("--gpu", "9%", "--adjacency-cache", "auto"), ("adjacency cache: auto needs the scores", "--scores S")),

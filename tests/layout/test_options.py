@@ -69,14 +69,6 @@ def test_whole_or_one_by_one(tmp_path):
         pipeline.layout(reordered, tmp_path / "layout", LayoutOptions.of(), gpu="20%", force=True)
 
 
-def test_the_arithmetic_of_the_defaults():
-    costs = AccessCosts()
-    sector = 0.99 * 32 / 12.5e9
-    assert costs.list_seconds == costs.neighbour_seconds == costs.feature_base == pytest.approx(sector)
-    assert costs.feature(512) == pytest.approx(sector + 0.99 * 512 / 25e9)
-    assert costs.source == "assumed"
-
-
 def test_measured_figures(tmp_path):
     file = tmp_path / "costs.json"
     file.write_text(json.dumps(MEASURED))

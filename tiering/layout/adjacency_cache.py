@@ -210,14 +210,11 @@ def plan_split(
     lower: LowerTiers = HOST,
     resolution: Resolution = RESOLUTION,
 ) -> CacheSplit:
-    """Divide `budget` bytes between feature rows and adjacency lists.
+    """Divide `budget` bytes between feature rows and adjacency lists, which are taken greedily (`ListBenefit.of`).
 
-    With a share, lists are taken greedily (`ListBenefit.of`) as long as they fit into it; rows get the rest. With
-    ``auto``, so many of these lists are taken that they and the rows together save most seconds per epoch; of equal
-    divisions the one with fewest lists. With one relation every number of columns is tried, so no other pair of
-    prefixes saves more; with several the best combination may save more by one run of blocks of one relation. With more
-    rows or columns than `Resolution.blocks`, whole blocks are tried. Lists that the GPU does not hold count as read
-    from host memory. Cost: each score, each list's length and its reads are read once. Memory: `split_memory`.
+    With a share, lists are taken as long as they fit into it; rows get the rest. With ``auto``, so many are taken that
+    lists and rows together save most seconds per epoch, of equal divisions the fewest lists: the best pair of prefixes
+    with one relation, at most a run of blocks of one relation less than the best with several.
     """
     prefixes = ListBenefit.of(relations, costs, resolution)
     if share.fraction is not None:

@@ -271,11 +271,7 @@ class EdgeScores:
         entries: Entries,
         resolution: Resolution = EDGE_RESOLUTION,
     ) -> EdgeScores:
-        """Score rows by the reads of the lists of columns begin to end.
-
-        A read of a list of d neighbours draws ``entries(d)`` of them, so each is read ``entries(d) / d`` times. Cost:
-        one pass over the lists; memory: that of `Resolution.blocks`.
-        """
+        """Score rows by the reads of the lists of columns begin to end, which draw ``entries(d)`` of d neighbours."""
         columns = indptr.shape[0] - 1
         step = resolution.step(columns)
 

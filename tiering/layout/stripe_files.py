@@ -12,7 +12,6 @@ import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ _PUBLISHING = "publishing images"
 
 
 class StripeFiles:
-    """A writer of the stripe files, which goes on where an earlier run stopped; a context manager.
+    """A writer of the stripe files, which goes on where an earlier run stopped.
 
     Logical page p goes to file p mod N, offset (p div N) * page_bytes. `out` is the layout, whose lock allows to remove
     the files of a killed run; `digest` are 12 hexadecimal digits that stand for the layout and its path.
@@ -146,8 +145,6 @@ class StripeFiles:
             entries[image_name(number)] = External.of(home / path.name, file.nbytes, digests[number])
         return entries
 
-    def __enter__(self) -> StripeFiles:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
+    def close(self) -> None:
+        """Close the files."""
         self._stack.close()

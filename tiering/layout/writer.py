@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from math import gcd
 from typing import Any
 
@@ -104,7 +104,7 @@ def write_layout(
         goal = json.dumps({"graph": graph.digest, "body": body, "out": str(writer.out)}, sort_keys=True)
         digest = digest_bytes(goal.encode()).rpartition(":")[2][:12]
         reading = budget.without(plan.writing_memory())
-        with graph_errors(graph), StripeFiles(plan, writer.out, digest, journal) as stripes:
+        with graph_errors(graph), closing(StripeFiles(plan, writer.out, digest, journal)) as stripes:
             if by_tasks and carrier is not None:
                 _write_by_tasks(carrier.job(writer), writer, stripes, plan, graph)
             stripes.open()
