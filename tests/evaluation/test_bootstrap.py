@@ -7,7 +7,7 @@ import pytest
 from judged_graphs import star_graph, two_types
 
 from tiering.evaluation import evaluate
-from tiering.evaluation.counting import MAX_GROUPS, Bootstrap, group_of
+from tiering.evaluation.counting import Bootstrap
 from tiering.formats.train_set import resolve_train
 from tiering.layout import parse_capacities
 from tiering.sampling import NeighborSampler, batches
@@ -99,11 +99,3 @@ def test_same_seed_same_intervals():
     assert np.all(first[:, 0] < parts.sum(axis=0) / wholes.sum()) and first.shape == (7, 2)
     nothing = Bootstrap(3, 10).interval(np.zeros((3, 1), int), np.zeros(3, int))
     assert nothing.tolist() == [[0, 0]]
-
-
-def test_many_batches_are_resampled_in_runs():
-    total = 3 * MAX_GROUPS + 5
-    groups = [group_of(batch, total) for batch in range(total)]
-    assert groups[0] == 0 and groups[-1] == MAX_GROUPS - 1
-    assert np.all(np.diff(groups) >= 0) and set(np.bincount(groups)) <= {3, 4}
-    assert [group_of(batch, 5) for batch in range(5)] == [0, 1, 2, 3, 4]

@@ -45,6 +45,8 @@ def test_groups_and_no_maps(generated, monkeypatch):
     monkeypatch.setattr(counting, "MAX_GROUPS", 5)
     hits = epochs.count(maps).hits[0, :, 0]
     assert hits.size == 5 and hits.sum() == whole.hits.sum()
+    per_group = np.bincount([counting.group_of(batch, 5 * 3 + 2) for batch in range(17)])
+    assert per_group.size == 5 and set(per_group) == {3, 4}
     none = epochs.count([])
     assert none.hits.shape[0] == 0
     assert none.accesses.features["fos"].tolist() == whole.accesses.features["fos"].tolist()

@@ -157,13 +157,3 @@ def test_a_reordered_graph_makes_the_same_accesses(cnr, tmp_path):
     again = evaluate(image, {"degree": degree}, [10, 10, 10], batch_size=256, train=train, shares=found.shares)
     assert again.hit_rates["degree"] == found.hit_rates["degree"]
     assert again.hit_rates["oracle"] == found.hit_rates["oracle"]
-
-
-def test_threads_do_not_matter(cnr):
-    graph, found = cnr
-    scores = {"reversed": {"node": np.arange(graph.num_nodes())}}
-    options = {"batch_size": 256, "train": "1%", "shares": found.shares}
-    one, seven = (evaluate(graph, scores, [10, 10, 10], threads=n, **options) for n in (1, 7))
-    assert one.to_json() == seven.to_json()
-    assert one.curves["reversed"].tolist() == seven.curves["reversed"].tolist()
-    assert one.hit_rates["oracle"] == found.hit_rates["oracle"]

@@ -40,23 +40,6 @@ def test_equals_a_walk_over_the_blocks(data):
     assert found == walk(begins.tolist(), (begins + row_bytes).tolist(), units)
 
 
-def test_by_hand():
-    """Ten rows of 400 bytes to a page of eight blocks; row 10 begins the next."""
-    place = SsdRows.plan(0, 20, 400, 4096)
-
-    def read(*rows, block=512):
-        begins = place.begins(np.array(rows, np.int32), 4096)
-        return read_spans(begins, begins + 400, SsdUnits(4096, block))[:2]
-
-    assert read() == (0, 0)
-    assert read(0) == (512, 1)
-    assert read(3) == (1024, 1)  # bytes 1200 .. 1599
-    assert read(3, 4) == (1024, 1)  # bytes 1200 .. 1999
-    assert read(0, 9) == (4096, 1)  # and all between
-    assert read(9, 10) == (512 + 512, 2)  # bytes 3600 .. 3999 of the first page, 0 .. 399 of the second
-    assert read(3, 10, block=4096) == (8192, 2)
-
-
 def test_two_types(tmp_path):
     """All on SSD. Each batch of one a reads a row of 8 bytes and one of b, of 2: 4 epochs' batches, 2 blocks each."""
     graph = two_types(tmp_path / "source")

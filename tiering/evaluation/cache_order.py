@@ -95,10 +95,7 @@ class Rows:
         return [order] if len(ends) == 1 else [order[(order >= first) & (order < end)] for first, end in ends]
 
     def count_fitting(self, order: npt.NDArray[Any], capacities: IntArray) -> IntArray:
-        """Return how many rows from the front of `order` fit into each capacity (bytes).
-
-        A prefix ends before the first row that does not fit.
-        """
+        """Return how many rows from the front of `order` fit into each capacity, in bytes."""
         if self.one_size:
             return np.minimum(capacities // max(self.row_bytes, default=1), self.size)
         sizes, fitting, before = np.array(self.row_bytes, np.int64), np.zeros(capacities.shape, np.int64), 0
@@ -148,9 +145,8 @@ class Rows:
     ) -> IntArray:
         """Return bytes and pages read for the unique nodes of a batch: int64, shape (scores, types, 2).
 
-        `positions` are by score and type those of `CacheOrder`. As by the loader (`ext/src/io/read_plan.cpp`), per node
-        type every page that holds a row of the batch is read once, from the block of the first byte needed to the block
-        of the last. (The loader also cuts reads of more than 64 KiB.)
+        `positions` are by score and type those of `CacheOrder`. As by the loader, every page that holds a row of the
+        batch is read once, from the block of the first byte needed to the block of the last.
         """
         sums = np.zeros((len(positions), len(self.types), 2), np.int64)
         for index, (node_type, size) in enumerate(zip(self.types, self.row_bytes, strict=True)):

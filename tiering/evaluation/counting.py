@@ -102,10 +102,9 @@ def group_of(batch: int, total: int) -> int:
 class Bootstrap:
     """Confidence intervals of hit rates: seeded draws of groups of batches, the same for all of an evaluation.
 
-    A score does not know the batches, so its hit rate is a ratio of two sums over independent batches. Each draw takes
-    as many batches, with replacement; the middle 95 % of the draws' ratios are the interval, with few groups too narrow
-    by about ``sqrt((groups - 1) / groups)``. There is none with fewer than 2 groups or without `resamples`. The oracle,
-    chosen on these very batches, is exact for them and biased upwards for others, which resampling cannot show.
+    The interval is the middle 95 % of the draws' ratios, with few groups too narrow by about
+    ``sqrt((groups - 1) / groups)``; there is none with fewer than 2 groups or without `resamples`. The oracle is chosen
+    on these very batches, a bias that resampling cannot show.
     """
 
     def __init__(self, groups: int, resamples: int, seed: int = 0) -> None:
@@ -176,20 +175,14 @@ class EvaluationMemory:
 def evaluation_memory(
     graph: Graph, rows: Rows, options: SamplingOptions, *, scores: int, ssd: bool, train: int = 0
 ) -> EvaluationMemory:
-    """Return the need for so many `scores` (the oracle not counted) and training nodes, perhaps with an `ssd` tier.
-
-    Fixed, per order (a score or the oracle): a byte per row for its bucket, with an ssd tier 4 (8 from 2^31 rows) for
-    its position; per score and node type the hits of the groups of batches, 8 MiB. 24 bytes per training node for an
-    epoch's order; what `sums_bytes` says. In addition the larger of: 44 bytes per row while a score is sorted (56 from
-    2^31 rows; 8 more with several types) and the counters; the counters and a batch per thread (`batch_bytes`, twice
-    with an ssd tier).
-    """
-    types, orders = len(rows.types), scores + 1
-    wide = rows.size >= 2**31
-    fixed = orders * rows.size * (1 + ((8 if wide else 4) if ssd else 0))
+    """Return the need for so many `scores` (the oracle not counted) and training nodes, perhaps with an `ssd` tier."""
+    types, wide = len(rows.types), rows.size >= 2**31
+    # Per order, a score's or the oracle's: buckets and positions of rows; per score and type: hits; an epoch's order.
+    fixed = (scores + 1) * rows.size * (1 + ((8 if wide else 4) if ssd else 0))
     fixed += types * scores * MAX_GROUPS * BUCKETS * 8 + 24 * train + sums_bytes(graph, options)
     counters = 8 * sum(graph.num_nodes(t) for t in graph.node_types)
     counters += 8 * sum(graph.num_nodes(relation[2]) for relation in graph.relations)
+    # A score is sorted before batches are sampled, twice with an ssd tier.
     sort = (56 if wide else 44) * rows.size + (8 * rows.size if types > 1 else 0)
     batch = batch_bytes(graph, options) * (2 if ssd else 1)
     label = f"evaluate: {scores} scores and the counts of {format_count(rows.size)} rows, and a batch"

@@ -91,11 +91,8 @@ class ReadingMemory:
 
     @classmethod
     def plan(cls, budget: Budget, need: EvaluationMemory, rows: Rows, max_bytes: int) -> ReadingMemory:
-        """Take half of what one thread's sampling leaves; `max_bytes`: the largest memory that is simulated.
-
-        24 bytes per row: its positions on disk and in the order, the planner's maps. 60 per row in memory: the
-        planner's state. `ACCESS_BYTES` for each row of each batch.
-        """
+        """Take half of what one thread's sampling leaves; `max_bytes`: the largest memory that is simulated."""
+        # Each row's positions on disk, in the order and in the planner's maps; the planner's state of rows in memory.
         fixed = 24 * rows.size + 60 * (max_bytes // min(rows.row_bytes)) + SLACK
         least = need.minimum + fixed
         budget.require(least, _SIMULATED)
@@ -171,10 +168,9 @@ class ReadingSpec:
                     )
 
     def sample(self, epochs: ReferenceEpochs, room: ReadingMemory) -> list[npt.NDArray[Any]]:
-        """Sample the first batches, by `Rows` numbers: as many as fill the largest memory about three times.
+        """Sample the first batches, by `Rows` numbers: as many as fill the largest memory three times and have room.
 
-        A third of them reads as many different bytes as the memory has, or three times as many with repetition. The
-        epochs end earlier, and so does the `room` for rows.
+        A third of them reads as many different bytes as the memory has, or three times as many with repetition.
         """
         rows, different, used, goal = 0, 0, 0, 0
         seen = np.zeros(self.rows.size, bool)
