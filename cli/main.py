@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from tiering import report
-from tiering.artifacts.storage import check_names, check_working_directory
+from tiering.arguments import check_names, check_working_directory
 from tiering.errors import BudgetError, InputError, MissingError
 from tiering.memory import require_floor
 

@@ -11,11 +11,12 @@ from operator import getitem
 from pathlib import Path
 from typing import Any, cast
 
+from tiering.arguments import nameable
 from tiering.artifacts.checksum import digest_bytes
 from tiering.artifacts.manifest import External, FileEntry, Manifest
 from tiering.artifacts.open_directory import OpenDirectory
 from tiering.artifacts.problems import Problem, body_problem, raise_problems
-from tiering.artifacts.storage import nameable, storage_errors
+from tiering.artifacts.storage import storage_errors
 from tiering.errors import FormatError, MissingError
 
 MANIFEST = "manifest.json"

@@ -5,19 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from tiering.errors import InputError, MissingError, StorageError, TieringError, quoted
+from tiering.errors import StorageError, TieringError
 from tiering.units import format_bytes
 
 T = TypeVar("T")
-F = TypeVar("F", bound=Callable[..., Any])
 DESCRIPTORS = "/proc/self/fd/"
 
 
@@ -141,40 +139,3 @@ def make_folders(folder: Path) -> None:
         missing.mkdir(exist_ok=True)
         fsync_directory(missing.parent)
     folder.mkdir(exist_ok=True)  # a file in its place is refused
-
-
-def nameable(path: str | os.PathLike[str]) -> bool:
-    """Return whether the system can have a file of such a path at all."""
-    try:
-        return b"\0" not in os.fsencode(path)
-    except UnicodeEncodeError:
-        return False
-
-
-def check_names(*values: Any) -> None:
-    """Raise `InputError` for text that can name no file: with NUL or a lone surrogate. Lists are looked into."""
-    for value in values:
-        if isinstance(value, (list, tuple, Mapping)):
-            check_names(*value, *(value.values() if isinstance(value, Mapping) else ()))
-        elif isinstance(value, (str, os.PathLike)) and not nameable(value):
-            raise InputError(f"expected text that a file name can hold, found {quoted(os.fspath(value))}")
-
-
-def check_working_directory() -> None:
-    """Raise `MissingError` if the working directory was removed."""
-    try:
-        os.getcwd()  # noqa: PTH109 - which `Path.cwd` calls
-    except FileNotFoundError as error:
-        raise MissingError("working directory: it was removed; change to one that exists") from error
-
-
-def naming_files(function: F) -> F:
-    """Wrap a function so that it checks its arguments and the working directory first."""
-
-    @wraps(function)
-    def checked(*args: Any, **named: Any) -> Any:
-        check_working_directory()
-        check_names(*args, *named.values())
-        return function(*args, **named)
-
-    return checked  # type: ignore[return-value]

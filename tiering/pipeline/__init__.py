@@ -1,6 +1,7 @@
 """The stages, composed: a function for each command, and its dry run; the whole chain from one file. No algorithms."""
 
-from tiering.artifacts.storage import naming_files, storage_errors
+from tiering.arguments import naming_files
+from tiering.artifacts.storage import storage_errors
 from tiering.pipeline.chain import estimate_run, run_chain, run_config
 from tiering.pipeline.commands import (
     estimate_export,

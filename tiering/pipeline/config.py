@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from tiering.artifacts.storage import check_names
+from tiering.arguments import check_names
 from tiering.errors import InputError, MissingError
 from tiering.layout.options import LayoutOptions, LayoutSettings
 from tiering.memory import parse_memory

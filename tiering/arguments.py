@@ -1,0 +1,49 @@
+"""Checks of arguments that name files, before anything is done with them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, TypeVar
+
+from tiering.errors import InputError, MissingError, quoted
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def nameable(path: str | os.PathLike[str]) -> bool:
+    """Return whether the system can have a file of such a path at all."""
+    try:
+        return b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+
+
+def check_names(*values: Any) -> None:
+    """Raise `InputError` for text that can name no file: with NUL or a lone surrogate. Lists are looked into."""
+    for value in values:
+        if isinstance(value, (list, tuple, Mapping)):
+            check_names(*value, *(value.values() if isinstance(value, Mapping) else ()))
+        elif isinstance(value, (str, os.PathLike)) and not nameable(value):
+            raise InputError(f"expected text that a file name can hold, found {quoted(os.fspath(value))}")
+
+
+def check_working_directory() -> None:
+    """Raise `MissingError` if the working directory was removed."""
+    try:
+        os.getcwd()  # noqa: PTH109 - which `Path.cwd` calls
+    except FileNotFoundError as error:
+        raise MissingError("working directory: it was removed; change to one that exists") from error
+
+
+def naming_files(function: F) -> F:
+    """Wrap a function so that it checks its arguments and the working directory first."""
+
+    @wraps(function)
+    def checked(*args: Any, **named: Any) -> Any:
+        check_working_directory()
+        check_names(*args, *named.values())
+        return function(*args, **named)
+
+    return checked  # type: ignore[return-value]
