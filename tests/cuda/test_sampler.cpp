@@ -219,7 +219,9 @@ void test_too_little_memory(const Case& c) {
   std::iota(papers.begin(), papers.end(), 0);
   const int64_t* const seeds = on_device(device.memory, papers);
   const auto given = [&](int64_t count) { return std::vector<cuda::GpuSeeds>{{seeds, count}, {}}; };
-  const auto expected = [&](int64_t count) { return there.sample({{papers.data(), count}, {nullptr, 0}}, 0, 0, true); };
+  const auto expected = [&](int64_t count) {
+    return there.sample({{papers.data(), static_cast<size_t>(count)}, {}}, 0, 0, true);
+  };
   const cuda::GpuSamplerConfig config = device_config(graph, c, device);
   const SampledBatch small = expected(2), large = expected(900);
   constexpr size_t kEnough = size_t{1} << 30;
