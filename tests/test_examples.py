@@ -104,3 +104,11 @@ def test_several_processes(layouts):
     tiers = done.stdout.splitlines()
     assert len(tiers) == 3 and tiers == ranks_by_hand(*arguments, "memory")
     assert 0.5 < last_figure(tiers) <= 1
+
+
+def test_demo_runs_through(tmp_path):
+    """From generated data to a trained model, at a hundredth of its size."""
+    command = [sys.executable, EXAMPLES / "demo.py", "--nodes", "2000", "--edges", "20000", "--out", tmp_path / "demo"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "train again" in ran.stdout and (tmp_path / "demo" / "layout" / "manifest.json").is_file()
