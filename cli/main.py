@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from tiering import report
+from tiering import progress
 from tiering.arguments import check_names, check_working_directory
 from tiering.errors import BudgetError, InputError, MissingError
 from tiering.memory import require_floor
@@ -33,13 +33,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments or os.environ.get("TIERING_DEBUG", "") not in ("", "0")
     arguments = [argument for argument in arguments if argument != "--debug"]
-    report.kept.clear()
+    progress.kept.clear()
     try:
         require_floor(next((word for word in arguments if not word.startswith("-")), "tiering"))
         check_working_directory()
         check_names(*arguments)
     except (BudgetError, InputError, MissingError) as error:  # nothing that tells errors apart can be loaded either
-        report.note(f"error: {error}")
+        progress.note(f"error: {error}")
         return error.exit_code
     try:
         from .commands import commands
@@ -57,15 +57,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             import traceback
 
             for line in traceback.format_exc().splitlines():
-                report.note(line)
+                progress.note(line)
         code, message = describe_error(error)
         if code == INTERRUPTED:
             code, message = signals.received()
-            if report.kept:
+            if progress.kept:
                 message += f"; what is finished is kept, go on with: {shlex.join(['tiering', *arguments])}"
         if message:
             with suppress(OSError):  # a terminal that hung up
-                report.note(message)
+                progress.note(message)
         return code
 
 

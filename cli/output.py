@@ -10,9 +10,9 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tiering.report import Fields, Line, Part, Table
-from tiering.report import note as note
-from tiering.report import printable as printable
+from tiering.description import Fields, Line, Part, Table
+from tiering.progress import note as note
+from tiering.progress import printable as printable
 
 if TYPE_CHECKING:
     from tiering.run.plan import Estimate

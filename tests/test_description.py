@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import tiering
+from tiering.description import Fields, Line, Plot, Table, plain_label, to_html
 from tiering.formats.registry import TYPES
-from tiering.report import Fields, Line, Plot, Table, plain_label, to_html
 
 EVIL = "<script>alert(1)</script>&\"'\x1b[2J\u202e"
 

@@ -35,7 +35,7 @@ def test_notebook_runs(path, tmp_path, monkeypatch):
 _CELLS = (
     """
 import tempfile, time, tiering
-from tiering.report import progress
+from tiering.progress import progress
 place = tempfile.TemporaryDirectory()
 data = tiering.generate_dataset(place.name + "/data", nodes=300, edges=2000, dim=4)
 """,
@@ -53,7 +53,7 @@ with progress(3, "counting", "sheep") as bar:
 """,
     """
 import subprocess, sys
-code = "from tiering.report import progress\\nwith progress(3, 'redirected') as bar: bar.update(3)"
+code = "from tiering.progress import progress\\nwith progress(3, 'redirected') as bar: bar.update(3)"
 print(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr or "quiet")
 """,
 )

@@ -18,8 +18,8 @@ from tiering.artifacts.manifest import CHECKSUMS, External, Manifest
 from tiering.artifacts.open_directory import OpenDirectory
 from tiering.artifacts.problems import Problem, error_problems, raise_problems
 from tiering.artifacts.storage import storage_errors
+from tiering.description import Described, Fields, Part
 from tiering.errors import BusyError, FormatError, MissingError, StorageError
-from tiering.report import Described, Fields, Part
 from tiering.units import format_bytes
 
 Self = TypeVar("Self", bound="Artifact")

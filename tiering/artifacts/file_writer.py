@@ -18,7 +18,7 @@ from tiering.artifacts.direct_io import ALIGNMENT, aligned_bytes, open_direct, w
 from tiering.artifacts.journal import Journal
 from tiering.artifacts.storage import reserve, storage_errors
 from tiering.errors import InternalError
-from tiering.report import note
+from tiering.progress import note
 from tiering.units import parse_threads
 
 Bytes = npt.NDArray[np.uint8]

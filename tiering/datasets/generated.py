@@ -27,7 +27,7 @@ from tiering.datasets.arrays import narrow_rows
 from tiering.datasets.options import split_fractions
 from tiering.datasets.scratch import chunks
 from tiering.errors import InputError, StorageError
-from tiering.report import Progress, progress
+from tiering.progress import Progress, progress
 from tiering.units import format_bytes
 
 Ids = npt.NDArray[np.int64]

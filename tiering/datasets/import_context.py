@@ -13,7 +13,7 @@ from tiering.datasets.scratch import Scratch
 from tiering.datasets.specs import DatasetSpec
 from tiering.formats.dataset import Dataset, EdgeData, NodeData, fingerprint
 from tiering.formats.npy_file import NpyFile, open_npy, refuse_archives
-from tiering.report import note
+from tiering.progress import note
 
 NODE = "node"
 RELATION = (NODE, "to", NODE)  # node type and relation of datasets that have one of each

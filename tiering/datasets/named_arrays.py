@@ -26,7 +26,7 @@ from tiering.datasets.splits import SPLIT_WORDS, SplitArray
 from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.features import EDGE_FEATURES
-from tiering.report import note
+from tiering.progress import note
 
 NAMED_OPTIONS = frozenset({"relations", "num_labelled"})  # options of formats that come as named arrays
 FEATURES, LABELS = ("x", "feat", "features"), ("y", "label", "labels")

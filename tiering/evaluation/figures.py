@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from tiering.description import DASHES, PERCENT, TOP, decorate, line_style, plain_label
 from tiering.errors import CapabilityError, InputError
 from tiering.evaluation.rates import ORACLE, CountedRates, epochs_label, fanouts_label
-from tiering.report import DASHES, PERCENT, TOP, decorate, line_style, plain_label
 
 _BINS = 48  # points of the frequency curves
 _COLUMNS = 4  # panels side by side

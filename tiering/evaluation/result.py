@@ -7,12 +7,12 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from tiering.description import Described, Line, Part, Plot, Table
 from tiering.evaluation.cache_order import ASSUMED, LinkTraffic
 from tiering.evaluation.figures import draw_evaluation
 from tiering.evaluation.rates import ORACLE, CountedRates, Rates, epochs_label, fanouts_label
 from tiering.evaluation.ssd_reading import STATIC, SsdReading
 from tiering.formats.layout import TIERS
-from tiering.report import Described, Line, Part, Plot, Table
 from tiering.units import format_bytes, format_count, format_share
 
 _LINKS = {"gpu_memory": "GPU memory", "peer_link": "peer link", "host_link": "host link", "ssd": "SSD"}

@@ -10,11 +10,12 @@ from typing import Any
 
 from tiering.artifacts.manifest import relation_key
 from tiering.artifacts.storage import require_space
+from tiering.description import Fields, Part
 from tiering.exports.arrays import Entry, ExportPlan, ExportWriter
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.memory import Budget, parse_memory
-from tiering.report import Fields, Part, progress
+from tiering.progress import progress
 from tiering.units import format_bytes, parse_threads
 from tiering.version import __version__
 

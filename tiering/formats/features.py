@@ -14,8 +14,8 @@ from tiering.artifacts.checksum import Verifier
 from tiering.artifacts.manifest import storage_dtype
 from tiering.artifacts.problems import Problem, body_problem
 from tiering.artifacts.storage import open_raw
+from tiering.description import Part, Table
 from tiering.errors import MissingError
-from tiering.report import Part, Table
 from tiering.units import format_bytes, format_count
 
 FEATURE_DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64")

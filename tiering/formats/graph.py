@@ -12,11 +12,11 @@ import numpy as np
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import Manifest, Relation, id_bytes, relation_key, valid_name
 from tiering.artifacts.problems import Problem, array_problems, body_problem
+from tiering.description import Part, Table
 from tiering.errors import MissingError
 from tiering.formats.features import EDGE_FEATURES, Features, FeatureTable, edge_feature_shape
 from tiering.formats.names import Names, NodeNames
 from tiering.formats.order import Order
-from tiering.report import Part, Table
 from tiering.units import format_bytes, format_count
 
 

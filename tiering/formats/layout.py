@@ -13,10 +13,10 @@ import numpy.typing as npt
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import Manifest, Relation, relation_key, storage_dtype
 from tiering.artifacts.problems import Problem, array_problems, body_problem, mismatch
+from tiering.description import Fields, Part, Table
 from tiering.errors import MissingError
 from tiering.formats.adjacency_prefix import AdjacencyPrefix, prefix_entry_problems, prefix_problems
 from tiering.formats.graph import Graph
-from tiering.report import Fields, Part, Table
 from tiering.units import format_bytes, format_count, format_share, format_small_seconds
 
 TIERS = ("gpu", "peer", "cpu", "ssd")  # tiers from hottest to coldest; ranges follow each other in this order

@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.problems import Problem, array_problems
+from tiering.description import Part, Table
 from tiering.errors import MissingError, quoted
 from tiering.formats.order import Order
-from tiering.report import Part, Table
 from tiering.units import format_count
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.problems import Problem, array_problems, mismatch
-from tiering.report import Part, Table
+from tiering.description import Part, Table
 from tiering.units import format_count
 
 FIRST = "first"  # field of the body, and what a reader of it must know

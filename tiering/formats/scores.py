@@ -11,9 +11,9 @@ import numpy as np
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.artifacts.problems import Problem, body_problem
+from tiering.description import Part, Table
 from tiering.errors import MissingError
 from tiering.formats.graph import find_relation, relation_folder
-from tiering.report import Part, Table
 from tiering.units import format_count
 
 GIVEN = "given"  # method of scores that the user has computed

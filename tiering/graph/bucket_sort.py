@@ -26,7 +26,7 @@ from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.dataset import EdgeData
 from tiering.formats.shape import value_rows
 from tiering.graph.plan import RUN_PADDING, BucketPlan, CscSizes, RelationPlan, SortSizes, input_bytes, line_up
-from tiering.report import progress
+from tiering.progress import progress
 
 Bytes = npt.NDArray[np.uint8]
 Counts = npt.NDArray[np.int64]

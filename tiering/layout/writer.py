@@ -24,10 +24,10 @@ from tiering.layout.options import LayoutOptions
 from tiering.layout.plan import ROWS, LayoutPlan, plan_layout, require_order
 from tiering.layout.stripe_files import StripeFiles
 from tiering.memory import Budget, parse_memory
+from tiering.progress import Progress, note, progress
 from tiering.reorder.rows import PermutedRows
 from tiering.reorder.rows.striping import as_pages
 from tiering.reorder.rows.tasks import TablePlan, locate_rows, make_row_files, task_bytes, write_step
-from tiering.report import Progress, note, progress
 from tiering.run.carrier import Carrier
 from tiering.run.files import JoinedFile, PartitionRange, join_step, make_files, missing_files, place_files
 from tiering.run.job import Job

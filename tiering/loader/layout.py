@@ -13,6 +13,7 @@ import numpy.typing as npt
 from tiering.artifacts.artifact import VerifyReport
 from tiering.artifacts.manifest import Relation
 from tiering.artifacts.problems import Problem
+from tiering.description import Described, Part
 from tiering.errors import MissingError
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
@@ -25,7 +26,6 @@ from tiering.loader.process import ForkLock
 from tiering.loader.processes.peers import PeerGroup, find_group
 from tiering.loader.tables.gather import TieredFeatures, same_layout
 from tiering.loader.tables.ssd_buffer import SsdBuffer
-from tiering.report import Described, Part
 from tiering.sampling import Negatives
 from tiering.sampling.options import Fanouts
 

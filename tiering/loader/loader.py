@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tiering import cuda
 from tiering.artifacts.manifest import relation_key
+from tiering.description import Described, Fields, Part
 from tiering.errors import CapabilityError, InputError
 from tiering.formats.features import EDGE_FEATURES
 from tiering.formats.graph_checks import checked_labels
@@ -28,7 +29,7 @@ from tiering.loader.process import require_torch
 from tiering.loader.processes.machine import find_rank, host_group
 from tiering.loader.processes.peers import find_group
 from tiering.loader.tables.gather import FeatureRows, TieredFeatures
-from tiering.report import Described, Fields, Part, progress
+from tiering.progress import progress
 from tiering.sampling import SampledBatch, make_sampler
 
 if TYPE_CHECKING:

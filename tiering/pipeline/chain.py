@@ -23,8 +23,8 @@ from tiering.pipeline.commands import import_graph, layout, reorder_graph, score
 from tiering.pipeline.config import ChainConfig, read_config
 from tiering.pipeline.sources import import_options, scratch_of
 from tiering.pipeline.stage import StageKeywords, StageRun, open_carrier
+from tiering.progress import kept, note
 from tiering.reorder import first_digests, read_first
-from tiering.report import kept, note
 from tiering.run.plan import Estimate, StageEstimate, base_memory
 from tiering.scores import plan_score
 from tiering.units import format_bytes, format_seconds

@@ -21,9 +21,9 @@ from tiering.artifacts.storage import open_raw
 from tiering.artifacts.writer import DirectoryWriter
 from tiering.formats.shape import value_bytes, value_rows
 from tiering.memory import Budget
+from tiering.progress import progress
 from tiering.reorder.arrays import AnyArray, Bytes, NodeWindows, in_memory, memory_of
 from tiering.reorder.sizes import SIZES, Sizes
-from tiering.report import progress
 from tiering.units import format_count
 
 PIECES = 3  # pieces of the entries that are held: two being read, one of another array or copied

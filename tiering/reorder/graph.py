@@ -18,6 +18,7 @@ from tiering.formats.order import FIRST
 from tiering.formats.scores import Scores
 from tiering.formats.user_arrays import UserArray
 from tiering.memory import Budget, parse_memory
+from tiering.progress import progress
 from tiering.reorder.adjacency import OldRelation, write_relation
 from tiering.reorder.arrays import NodeWindows
 from tiering.reorder.nodes import RankMaps, write_nodes, write_order
@@ -27,7 +28,6 @@ from tiering.reorder.rows import PermutedRows
 from tiering.reorder.rows.tasks import write_tables
 from tiering.reorder.sizes import SIZES, Sizes
 from tiering.reorder.tasks.relabel import write_relation as write_by_tasks
-from tiering.report import progress
 from tiering.run.carrier import Carrier
 from tiering.units import parse_threads
 from tiering.version import __version__

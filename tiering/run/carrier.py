@@ -15,7 +15,7 @@ from tiering.artifacts.atomic import ExternalDirectories
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError
 from tiering.options import option
-from tiering.report import note
+from tiering.progress import note
 from tiering.run.executor import LocalExecutor
 from tiering.run.grid import Grid
 from tiering.run.job import Counters, Job, RetryOptions

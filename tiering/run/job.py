@@ -22,7 +22,7 @@ from tiering.artifacts.checksum import split_digests
 from tiering.artifacts.file_writer import damaged_blocks
 from tiering.artifacts.manifest import FileEntry
 from tiering.errors import InternalError
-from tiering.report import in_log, note, progress
+from tiering.progress import in_log, note, progress
 from tiering.run.executor import LocalExecutor
 from tiering.run.grid import Grid
 from tiering.run.pieces import (

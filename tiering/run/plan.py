@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from tiering.artifacts.storage import disk_free, disk_of
+from tiering.description import Described, Fields, Line, Part, Table
 from tiering.errors import StorageError
 from tiering.memory import Budget
-from tiering.report import Described, Fields, Line, Part, Table
 from tiering.units import format_bytes, format_seconds
 
 SMALL = 20 << 20

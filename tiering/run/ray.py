@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Any
 
 from tiering.errors import CapabilityError, InputError, InternalError, TieringError
-from tiering.report import note
+from tiering.progress import note
 from tiering.run.executor import LostWorkerError, has_room, memory_of
 from tiering.run.pieces import plan_key
 from tiering.run.step import Call, Outcome, attempt

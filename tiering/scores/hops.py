@@ -22,7 +22,7 @@ from tiering.artifacts.document import open_manifest
 from tiering.artifacts.manifest import id_bytes, relation_key
 from tiering.errors import InputError
 from tiering.formats.graph import Graph, relation_folder
-from tiering.report import note
+from tiering.progress import note
 from tiering.run.grid import Grid, Int64Array
 from tiering.run.job import Job
 from tiering.run.step import Step, TaskContext

@@ -12,7 +12,7 @@ from tiering.errors import InputError, StorageError
 from tiering.formats.graph import Graph
 from tiering.formats.graph_checks import graph_errors
 from tiering.formats.scores import Scores
-from tiering.report import note
+from tiering.progress import note
 from tiering.run.carrier import Carrier
 from tiering.scores.columns import column_sizes
 from tiering.scores.plan import ScorePlan, plan_score

@@ -19,7 +19,7 @@ from tiering.datasets.options import COLUMN_OPTIONS, NO_COMMENT, TEXT_OPTIONS, I
 from tiering.datasets.text import ColumnParser, TextBlock, TextSyntax, find_data, guess_delimiter, is_mtx, read_blocks
 from tiering.errors import InputError, quoted
 from tiering.formats.npy_file import read_start
-from tiering.report import note
+from tiering.progress import note
 
 SUFFIXES = (".txt", ".csv", ".tsv", ".edges", ".edgelist", ".el")
 Change = Callable[[dict[str, Any]], dict[str, Any]]  # of columns by name

@@ -25,7 +25,7 @@ from tiering.datasets.splits import OFFICIAL, OGB_SPLITS, SplitArray, read_torch
 from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.features import EDGE_FEATURES
-from tiering.report import note
+from tiering.progress import note
 
 DATA, LABELS, EDGES = "data.npz", "node-label.npz", "edge.csv.gz"
 READ = ("num_nodes_list", "num_edges_list", "edge_index", "node_feat", "edge_feat", "node_label")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tiering.description import Described, Line, Part, Table
 from tiering.loader.batches.pipeline import StageTimes
-from tiering.report import Described, Line, Part, Table
 from tiering.units import format_bytes, format_count, format_share
 
 _WAITED = 0.05  # of the time: up to this, waiting of training does not count as waiting for the loader

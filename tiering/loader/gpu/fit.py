@@ -32,7 +32,7 @@ from tiering.loader.gpu.batches import GpuSampler
 from tiering.loader.gpu.device import Device, auto_sms
 from tiering.loader.tiered_tensor.tensor import tiered
 from tiering.memory import Budget, parse_memory
-from tiering.report import note, progress
+from tiering.progress import note, progress
 from tiering.sampling import NeighborSampler, SamplingOptions, list_read_places, make_sampler
 from tiering.sampling.batch import AccessCounts
 from tiering.sampling.plan import EpochPlan, batches

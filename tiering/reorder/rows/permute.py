@@ -27,9 +27,9 @@ from tiering.errors import InternalError
 from tiering.formats.feature_rows import map_rows
 from tiering.formats.features import FeatureTable
 from tiering.memory import Budget
+from tiering.progress import progress
 from tiering.reorder.rows.plan import RowPlan, plan_rows, segment_bytes
 from tiering.reorder.sizes import Rows, Sizes
-from tiering.report import progress
 
 Bytes = npt.NDArray[np.uint8]
 Ids = npt.NDArray[Any]

@@ -1,84 +1,20 @@
-"""Text for people: the progress of long work, and descriptions of things as data: fields, tables, lines, small plots.
+"""Descriptions of things for people, as data: fields, tables, lines, small plots. The command line prints them as text.
 
-The command line prints descriptions as text, notebooks show them as HTML. Names come from files that anybody may have
-written, so all text is escaped, and what no eye can see is spelt out (`printable`). The HTML says nothing of colours
-and fonts, so that it fits light and dark themes; plots are on white.
+Notebooks show them as HTML. Names come from files that anybody may have written, so all text is escaped, and what no
+eye can see is spelt out (`tiering.progress.printable`). The HTML says nothing of colours and fonts, so that it fits
+light and dark themes; plots are on white.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import sys
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from importlib.util import find_spec
 from io import StringIO
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
-_NOTEBOOK_COLUMNS = 80  # width of a text bar in a notebook, which does not say how wide it is
-
-
-class Progress(Protocol):
-    """A count of finished units that a stage reports to."""
-
-    def update(self, amount: int = 1) -> object:
-        """Add `amount` finished units."""
-
-
-@contextmanager
-def progress(
-    total: int | None, desc: str, unit: str = "it", *, scale: bool = False, watched: bool = True
-) -> Iterator[Any]:
-    """Show a bar with rate and time left while the block runs, if it is `watched`.
-
-    With `scale`, counts have metric prefixes (bytes, edges).
-    """
-    bar_type, options = _bar(watched and sys.stderr.isatty(), watched and in_notebook())
-    with bar_type(total=total, desc=desc, unit=unit, unit_scale=scale, leave=False, **options) as bar:
-        yield bar
-
-
-def in_log() -> bool:
-    """Return whether standard error is neither a terminal nor a notebook's: bars are not shown then."""
-    return not (sys.stderr.isatty() or in_notebook())
-
-
-def in_notebook() -> bool:
-    """Return whether a Jupyter kernel runs this process; workers and commands started from one do not count."""
-    ipython = sys.modules.get("IPython")  # a kernel has imported it
-    if ipython is None or multiprocessing.parent_process() is not None:
-        return False
-    return any(kind.__name__ == "ZMQInteractiveShell" for kind in type(ipython.get_ipython()).__mro__)
-
-
-def _bar(terminal: bool, notebook: bool) -> tuple[Any, dict[str, Any]]:
-    """Return the type of bar that fits standard error, and its options."""
-    if notebook and find_spec("ipywidgets") is not None:
-        from tqdm.notebook import tqdm as widget
-
-        return widget, {"dynamic_ncols": True}
-    from tqdm import tqdm
-
-    if notebook:
-        return tqdm, {"ncols": _NOTEBOOK_COLUMNS}
-    return tqdm, {"dynamic_ncols": True, "disable": not terminal}
-
-
-kept: list[str] = []  # outputs of stopped commands of this process that can be resumed; a command that begins clears it
-
-
-def note(text: str) -> None:
-    """Print one line that is no result to standard error."""
-    print(printable(text), file=sys.stderr, flush=True)
-
-
-def printable(text: str) -> str:
-    r"""Return text as one line that is safe for a terminal: controls, line ends and the like come as ``\x1b``."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
+from tiering.progress import printable
 
 # Okabe & Ito's palette, told apart with any colour vision; the dashes tell lines apart in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 from tqdm import tqdm
 
-from tiering import report as module
-from tiering.report import in_notebook, progress
+from tiering import progress as module
+from tiering.progress import in_notebook, progress
 
 
 class Terminal(io.StringIO):
