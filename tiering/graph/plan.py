@@ -329,7 +329,7 @@ def plan_import(
 def _cut(plan: RelationPlan, carrier: Carrier | None) -> RelationPlan:
     """Return the plan with the tasks that it is cut into, if any."""
     nbytes = plan.csc.num_edges * plan.edge_bytes
-    if carrier is None or not nbytes or plan.copied or not carrier.cuts(nbytes):
+    if carrier is None or plan.copied or not carrier.cuts(nbytes):
         return plan
     return replace(plan, tasks=carrier.grid.parts(nbytes))
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.artifacts.file_writer import appending_memory
-from tiering.artifacts.manifest import id_bytes, relation_key
+from tiering.artifacts.manifest import Relation, id_bytes, relation_key
 from tiering.formats.features import FeatureTable
 from tiering.formats.shape import EdgeShape, GraphShape, SizedGraph
 from tiering.memory import Budget
@@ -44,9 +44,8 @@ def reorder_steps(
     """
 
     def cut(kind: str, key: Any, nbytes: int) -> ReorderStep:
-        return ReorderStep(
-            kind, key, nbytes, carrier if carrier is not None and nbytes and carrier.cuts(nbytes) else None
-        )
+        by_tasks = carrier is not None and carrier.cuts(nbytes)
+        return ReorderStep(kind, key, nbytes, carrier if by_tasks else None)
 
     for name in graph.node_types:
         yield cut("order", name, 0 if name in first else graph.num_nodes(name) * NODE_BYTES)
@@ -103,6 +102,9 @@ class ReorderPlan:
             nodes_per_run(name, node.num_nodes, self.threads, budget.without(marked))
         budget.require(budget.expected, "nodes, edges and rows, in pieces of 64 MiB,")
 
+    def _edges(self, relation: Relation) -> EdgeShape:
+        return next(edges for edges in self.shape.edges if edges.relation == relation)
+
     def _sizes(self, edges: EdgeShape) -> RelabelSizes:
         source, destination = (self.shape.num_nodes(edges.relation[end]) for end in (0, 2))
         return RelabelSizes(edges.num_edges, source, destination, tuple(edges.values.values()))
@@ -116,7 +118,7 @@ class ReorderPlan:
         elif step.kind == "order":
             yield from self._order(step.key)
         elif step.kind == "relation":
-            yield from self.relation(next(edges for edges in self.shape.edges if edges.relation == step.key))
+            yield from self.relation(self._edges(step.key))
         elif step.kind == "nodes":
             yield from self._node_arrays(step.key)
         else:
@@ -130,7 +132,7 @@ class ReorderPlan:
             read, written = round(8 * count * self.uncached), 2 * self._map_bytes(step.key) + 8 * count
             return StepEstimate(f"order of {step.key}", "", 0, read, written, 0, count, "node")
         if step.kind == "relation":
-            edges = next(edges for edges in shape.edges if edges.relation == step.key)
+            edges = self._edges(step.key)
             written = shape.edge_bytes(edges)
             read = round(written * edges.uncached)
             return StepEstimate(relation_key(step.key), "", 0, read, written, 0, edges.num_edges, "edge")

@@ -147,5 +147,5 @@ def _ranked_prior(graph: Graph, request: ScoreRequest, sums: AccessSums) -> Scor
 
 HYBRID = Method(
     "presample corrected by vip.", hybrid, hybrid_need, (*COUNTING, "prior_weight"), _run_tasks, needs_train=True,
-    counts=True,
+    counts=True, weighs=needs_squares,
 )  # fmt: skip

@@ -23,7 +23,6 @@ from tiering.run.plan import StageEstimate, StepEstimate, base_memory
 from tiering.sampling import SamplingOptions, make_sampler, resolve_fanouts
 from tiering.sampling.memory import batch_bounds
 from tiering.scores.blocks import task_bytes
-from tiering.scores.hybrid import needs_squares
 from tiering.scores.methods import AUTO, METHODS, choose_method
 from tiering.scores.presample import sampling_runs
 from tiering.scores.request import MemoryNeed, Method, ScoreRequest, TrainSet, check_options, list_nodes
@@ -48,8 +47,8 @@ class ScorePlan:
 
     @property
     def in_process(self) -> bool:
-        """Whether this process computes columns: all without tasks, or the prior of ``hybrid``."""
-        return not self.tasks or self.name == "hybrid"
+        """Whether this process computes columns: all without tasks, else those of a method that weighs."""
+        return not self.tasks or self.method.weighs is not None
 
     def stage(self, graph: SizedGraph, shape: GraphShape, out: Path) -> StageEstimate:
         """Return the stage's memory, disk and passes; `BudgetError` where the score would raise it."""
@@ -144,7 +143,7 @@ def _count_tasks(graph: SizedGraph, plan: ScorePlan, carrier: Carrier) -> int:
     long = counts and carrier.options.executor == "ray" and grid.shards != 1  # on graphs of any size
     if plan.method.tasks is None or not (long or carrier.cuts(nbytes)):
         return 0
-    squares = plan.name == "hybrid" and needs_squares(plan.request)
+    squares = plan.method.weighs is not None and plan.method.weighs(plan.request)
     return len(sampling_runs(plan.request, grid, squares)) if counts else grid.parts(nbytes)
 
 

@@ -179,6 +179,8 @@ class Method:
     seeded: bool = False  # whether the seed matters though it does not run the sampler
     edges: bool = True  # whether the method reads the edges
     samplers: tuple[str, ...] = SAMPLERS  # samplers that the method knows
+    weighs: Callable[[ScoreRequest], bool] | None = None
+    """For a method that weighs in this process what tasks have counted: whether it needs squares of the counts."""
 
 
 def list_nodes(graph: SizedGraph) -> int:
