@@ -114,11 +114,11 @@ class Checkout:
 
 
 def make(task: str) -> tuple[str, dict[str, Callable[..., Any]]]:
-    """Return version and place, and the works."""
+    """Return version and folder, and the works."""
     side = Checkout(task)
-    place = Path(tiering.__file__).resolve().parents[1]
+    folder = Path(tiering.__file__).resolve().parents[1]
     works = {"command": side.command, "prepare": side.prepare, "run": side.run}
-    return f"tiering {tiering.__version__} in {place}", works
+    return f"tiering {tiering.__version__} in {folder.name}", works
 
 
 if __name__ == "__main__":
