@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tiering import pipeline
-from tiering.layout.options import LayoutSettings
+from tiering.layout.options import LayoutOptions
 from tiering.run.carrier import ClusterOptions
 from tiering.sampling import SamplingOptions
 from tiering.scores.methods import AUTO, AUTO_HELP, METHODS
@@ -63,7 +63,7 @@ def reorder_command(
     call.run_stage(pipeline.estimate_reorder, pipeline.reorder_graph, graph, scores, out, **asked)
 
 
-@takes(Group(LayoutSettings), *STAGE)
+@takes(Group(LayoutOptions), *STAGE)
 def layout_command(
     call: Call,
     reordered: Annotated[Path, typer.Argument(metavar="R", help="Reordered graph.", show_default=False)],
@@ -76,7 +76,7 @@ def layout_command(
 
     With --adjacency-cache, the GPU's memory is shared with the hottest adjacency lists.
     """
-    options = call.collect(LayoutSettings)
+    options = call.collect(LayoutOptions)
     call.run_stage(pipeline.estimate_layout, pipeline.layout, reordered, out, scores=scores, **options)
 
 

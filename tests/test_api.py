@@ -54,8 +54,9 @@ def test_keywords_that_editors_know_are_those_that_are_taken() -> None:
     from tiering.datasets.options import ImportKeywords, ImportOptions
     from tiering.evaluation.options import EvaluationKeywords, EvaluationOptions
     from tiering.evaluation.run import evaluate
-    from tiering.layout.options import LayoutKeywords, LayoutSettings
+    from tiering.layout.options import LayoutKeywords, LayoutOptions
     from tiering.loader import options
+    from tiering.options import options_of
     from tiering.pipeline.chain import run_config
     from tiering.sampling import SamplingOptions
     from tiering.scores.request import OPTIONS, ScoreKeywords
@@ -79,7 +80,7 @@ def test_keywords_that_editors_know_are_those_that_are_taken() -> None:
     assert keys(ScoreKeywords) == set(OPTIONS)
     given = named(evaluate) - {"graph", "scores", "sampling"}
     assert keys(EvaluationKeywords) == sampling | given | of(EvaluationOptions)
-    assert keys(LayoutKeywords) == of(LayoutSettings)
+    assert keys(LayoutKeywords) == set(options_of(LayoutOptions))
     assert keys(options.RowKeywords) == rows
     assert keys(options.NodeKeywords) == batches
     assert keys(options.BatchKeywords) == batches - nodes

@@ -23,25 +23,25 @@ MEASURED = {
 
 @pytest.mark.parametrize("text", [None, "none", " None "])
 def test_no_adjacency_cache(text):
-    options = LayoutOptions.of(gpu="1GiB", adjacency_cache=text)
+    options = LayoutOptions(gpu="1GiB", adjacency_cache=text)
     assert options.cache is None
     assert options.capacities == parse_capacities("1GiB")
     assert options.recorded == {"gpu": "1GiB", "peer": None, "cpu": None, "ssd": [], "page_bytes": 4096}
 
 
 def test_adjacency_caches_are_parsed():
-    auto = LayoutOptions.of(adjacency_cache="auto")
+    auto = LayoutOptions(adjacency_cache="auto")
     assert auto.cache == Size("auto") and auto.costs == AccessCosts()
-    share = LayoutOptions.of(adjacency_cache="30%").cache
+    share = LayoutOptions(adjacency_cache="30%").cache
     assert share.fraction == pytest.approx(0.3)
     for text in ("half", "2GiB", 30, "0.3", "130%", "-1%"):
         with pytest.raises(InputError, match=r"adjacency cache: expected none, auto, or the share of --gpu .*; found"):
-            LayoutOptions.of(adjacency_cache=text)
+            LayoutOptions(adjacency_cache=text)
 
 
 def test_what_is_recorded_keeps_its_first_keys(tmp_path):
     """A layout that version 0.1.0 made with `--split 30%` counts as made with `--adjacency-cache 30%`."""
-    options = LayoutOptions.of(gpu=80, ssd=[tmp_path], page=512, adjacency_cache="30%")
+    options = LayoutOptions(gpu=80, ssd=[tmp_path], page=512, adjacency_cache="30%")
     assert json.loads(json.dumps(options.recorded)) == {
         "gpu": 80,
         "peer": None,
@@ -63,10 +63,10 @@ def test_what_is_recorded_keeps_its_first_keys(tmp_path):
 def test_whole_or_one_by_one(tmp_path):
     reordered = chain(toy_dataset(tmp_path / "data", 3), tmp_path)[2]
     one = pipeline.layout(reordered, tmp_path / "layout", gpu="20%")
-    whole = pipeline.layout(reordered, tmp_path / "layout", LayoutOptions.of(gpu="20%"), force=True)
+    whole = pipeline.layout(reordered, tmp_path / "layout", LayoutOptions(gpu="20%"), force=True)
     assert one.digest == whole.digest
     with pytest.raises(TypeError, match="expected LayoutOptions or keywords, found both"):
-        pipeline.layout(reordered, tmp_path / "layout", LayoutOptions.of(), gpu="20%", force=True)
+        pipeline.layout(reordered, tmp_path / "layout", LayoutOptions(), gpu="20%", force=True)
 
 
 def test_measured_figures(tmp_path):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 from tiering.errors import InputError
 from tiering.layout.cost_model import AccessCosts, read_access_costs
@@ -14,14 +14,11 @@ from tiering.layout.tiers import Capacities, parse_capacities, parse_page
 from tiering.options import choice, option
 from tiering.units import Size, parse_size
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 Pathlike = str | os.PathLike[str]
 
 
 class LayoutKeywords(TypedDict, total=False):
-    """Keywords of `LayoutOptions.of`, for editors and type checkers."""
+    """Keywords of `LayoutOptions`, for editors and type checkers."""
 
     gpu: str | int | None
     peer: str | None
@@ -35,8 +32,16 @@ class LayoutKeywords(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class LayoutSettings:
-    """Options of a layout as a user gives them; `LayoutOptions` are these parsed."""
+class LayoutOptions:
+    """Options of a layout as a user gives them, checked, and what they mean.
+
+    Raises
+    ------
+    MissingError
+        If there is no file `access_costs`.
+    InputError
+        If an option has another form, two `ssd` are one directory, or `access_costs` or `fit` have no effect.
+    """
 
     gpu: str | int | None = option(
         None, "Rows every GPU holds: 8GiB, 3% of all feature bytes, auto: the rest; with --adjacency-cache lists too.",
@@ -67,75 +72,43 @@ class LayoutSettings:
         "auto", "Whether edge features lie in the tiers, next to those of nodes: auto, where the graph has some; none: "
         "loaders read them from its files.", "auto|none",
     )  # fmt: skip
+    measured: AccessCosts | None = None  # costs that were measured for `fit`
+    capacities: Capacities = field(init=False)
+    page_bytes: int = field(init=False)
+    folders: tuple[Path, ...] = field(init=False)  # directories of `ssd`, absolute
+    cache: Size | None = field(init=False)  # the parsed `adjacency_cache`
+    costs: AccessCosts = field(init=False)  # costs of accesses, by which `cache` is planned
+    recorded: Mapping[str, Any] = field(init=False)  # the options as the manifest records them
 
-
-@dataclass(frozen=True)
-class LayoutOptions:
-    """Options of a layout, parsed and checked by `of`."""
-
-    capacities: Capacities
-    page_bytes: int
-    folders: tuple[Path, ...]  # one for each SSD, absolute
-    cache: Size | None
-    """Share of a GPU's memory for adjacency lists, or ``auto``; ``None``: it is for feature rows alone."""
-    costs: AccessCosts  # costs of accesses, by which `cache` is planned
-    recorded: Mapping[str, Any]  # the options as the manifest records them
-    edge_features: bool = True  # whether features of edges are placed in the tiers, where the graph has some
-    fit: str | None = None
-    """The reordered graph to measure `costs` on first: a path, or ``auto`` for the one that is laid out."""
-
-    @classmethod
-    def resolve(cls, options: LayoutOptions | None, keywords: Mapping[str, Any]) -> LayoutOptions:
-        """Return `options`, or those that `keywords` make; not both may be given."""
-        if options is not None and keywords:
-            raise TypeError(f"layout: expected LayoutOptions or keywords, found both ({', '.join(keywords)}); give one")
-        return cls.of(**keywords) if options is None else options
-
-    @classmethod
-    def of(cls, **options: Unpack[LayoutKeywords]) -> LayoutOptions:
-        """Parse options as a user gives them, keywords of `LayoutSettings`.
-
-        Raises
-        ------
-        MissingError
-            If there is no file `access_costs`.
-        InputError
-            If an option has another form, two `ssd` are one directory, or `access_costs` or `fit` have no effect.
-        """
-        asked = LayoutSettings(**options)
-        gpu, peer, cpu, access_costs = asked.gpu, asked.peer, asked.cpu, asked.access_costs
-        choice("auto", "none")(asked.edge_features, "edge features")
-        folders, cache = tuple(resolve_directories(asked.ssd)), _parse_cache(asked.adjacency_cache)
-        if cache is None and access_costs is not None:
-            raise InputError(
-                "access costs: matter only where memory is shared with adjacency lists; give --adjacency-cache auto "
-                "too, or leave them out"
-            )
-        fit = None
-        if asked.fit is not None:
-            fit = "auto" if str(asked.fit) == "auto" else str(Path(asked.fit).absolute())
-            if cache is None:
+    def __post_init__(self) -> None:
+        choice("auto", "none")(self.edge_features, "edge features")
+        folders, cache = tuple(resolve_directories(self.ssd)), _parse_cache(self.adjacency_cache)
+        for name, value in (("access costs: matter", self.access_costs), ("fit: matters", self.fit)):
+            if value is not None and cache is None:
                 raise InputError(
-                    "fit: measures what matters only where memory is shared with adjacency lists; give "
-                    "--adjacency-cache auto too, or leave it out"
+                    f"{name} only where memory is shared with adjacency lists; give --adjacency-cache auto "
+                    "too, or leave them out"
                 )
-            if access_costs is not None:
-                raise InputError("fit: measures the costs that --access-costs gives; leave one of the two out")
-        costs = AccessCosts() if access_costs is None else read_access_costs(access_costs)
-        capacities, page_bytes = parse_capacities(gpu, peer, cpu, ssd=bool(folders)), parse_page(asked.page)
-        recorded: dict[str, Any] = {"gpu": gpu, "peer": peer, "cpu": cpu}
+        if self.fit is not None and self.access_costs is not None:
+            raise InputError("fit: measures the costs that --access-costs gives; leave one of the two out")
+        given = AccessCosts() if self.access_costs is None else read_access_costs(self.access_costs)
+        costs, page_bytes = self.measured or given, parse_page(self.page)
+        recorded: dict[str, Any] = {"gpu": self.gpu, "peer": self.peer, "cpu": self.cpu}
         recorded |= {"ssd": [str(folder) for folder in folders], "page_bytes": page_bytes}
         if cache is not None:
             # Keys of provenance keep their first names, so that artifacts of earlier versions have these options. The
             # figures are recorded, so that another file of the same name is noticed.
-            recorded |= {"split": cache.text, **({"gpu_times": costs.to_json()} if fit is None else {"fit": fit})}
-        if asked.edge_features == "none":
-            recorded["edge_features"] = asked.edge_features
-        return cls(capacities, page_bytes, folders, cache, costs, recorded, asked.edge_features == "auto", fit)
-
-    def measured(self, costs: AccessCosts) -> LayoutOptions:
-        """Return the options with `costs` that were measured for `fit`, which are recorded with it."""
-        return replace(self, costs=costs, recorded={**self.recorded, "gpu_times": costs.to_json()})
+            recorded["split"] = cache.text
+            if self.fit is not None:
+                recorded["fit"] = "auto" if str(self.fit) == "auto" else str(Path(self.fit).absolute())
+            if self.fit is None or self.measured is not None:
+                recorded["gpu_times"] = costs.to_json()
+        if self.edge_features == "none":
+            recorded["edge_features"] = self.edge_features
+        capacities = parse_capacities(self.gpu, self.peer, self.cpu, ssd=bool(folders))
+        vars(self).update(
+            capacities=capacities, page_bytes=page_bytes, folders=folders, cache=cache, costs=costs, recorded=recorded
+        )
 
 
 def resolve_directories(ssd: Sequence[Pathlike]) -> list[Path]:

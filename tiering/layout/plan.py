@@ -167,7 +167,7 @@ def plan_layout(
         RankedTable(name, table.rows, table.row_bytes, order.score(name), order.first(name))
         for name, table in tables.items()
     ]
-    of_edges = edge_feature_tables(graph) if options.edge_features else {}
+    of_edges = edge_feature_tables(graph) if options.edge_features == "auto" else {}
     if of_edges and scores is not None:
         check_ordered_by(graph, order, scores)
     tables, rows = {**tables, **of_edges}, rows + edge_tables_to_place(graph, order, of_edges, scores)

@@ -71,7 +71,7 @@ def write_layout(
     ------
     InputError
         If the graph is not reordered, sizes do not fit (see `plan_tiers`), a feature file changed since the import, or
-        the adjacency cache lacks what it needs (see `LayoutOptions.of`).
+        the adjacency cache lacks what it needs (see `LayoutOptions`).
     StorageError
         If a disk is full: all space is reserved before the first row is read.
     BudgetError

@@ -295,7 +295,7 @@ def write_layout(
         From `reorder_graph`, opened or by path.
     options, **settings
         Sizes one by one, ``gpu="8GiB", cpu="64GiB", ssd=["/nvme0", "/nvme1"]``, or whole:
-        `tiering.layout.LayoutOptions.of` says which there are. Of every stage: ``threads``, ``memory``, ``force``,
+        `tiering.layout.LayoutOptions` says which there are. Of every stage: ``threads``, ``memory``, ``force``,
         ``verify``, ``cluster``.
     scores
         Those that the graph was ordered by: with an adjacency cache, or to place edge features by the reads of
@@ -324,12 +324,14 @@ def layout(
     A dry run measures costs that are to be measured (`fit`). Without a graph yet, all scores count as equal.
     """
     run, sizes = StageRun.split(out, settings)
-    asked, base = LayoutOptions.resolve(options, sizes), run.open_graph(graph)
+    if options is not None and sizes:
+        raise TypeError(f"layout: expected LayoutOptions or keywords, found both ({', '.join(sizes)}); give one")
+    asked, base = LayoutOptions(**sizes) if options is None else options, run.open_graph(graph)
     known = None if scores is None else run.open(scores, Scores)
     read = (base,) if known is None else (base, known)
     run.check_output(read, asked.folders)
     if isinstance(base, GraphShape):
-        tables = base.tables | (dict(sorted(base.edge_tables.items())) if asked.edge_features else {})
+        tables = base.tables | (dict(sorted(base.edge_tables.items())) if asked.edge_features == "auto" else {})
         plan = plan_future_layout(base.path, tables, asked)
         return run.estimate(plan.stage(run.path, parse_memory(run.memory), 0, run.planner))  # type: ignore[no-any-return]
     with run.carrier(*read) as carrier:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tiering.arguments import check_names
 from tiering.errors import InputError, MissingError
-from tiering.layout.options import LayoutOptions, LayoutSettings
+from tiering.layout.options import LayoutOptions
 from tiering.memory import parse_memory
 from tiering.options import options_of
 from tiering.pipeline.sources import CHECKSUM_FEATURES
@@ -71,7 +71,7 @@ def _known_sections() -> dict[str, tuple[str, ...]]:
         "dataset": ("path", "format", "edge_ids", CHECKSUM_FEATURES, *(field.name for field in fields(ImportOptions))),
         "score": ("method", "from", "train", "seed", *OPTIONS),
         "reorder": ("first", "features"),
-        "layout": tuple(options_of(LayoutSettings)),
+        "layout": tuple(options_of(LayoutOptions)),
         "output": ("dir",),
         "run": ("memory",),
     }
@@ -118,7 +118,7 @@ def _layout_options(path: Path, section: dict[str, Any], score: Mapping[str, Any
         if section.get(name, "auto") != "auto":
             section[name] = base / str(section[name])
     with _section(path, "layout"):
-        options = LayoutOptions.of(**section)
+        options = LayoutOptions(**section)
     sampled = [name for name, method in METHODS.items() if "fanouts" in method.options]
     method = score.get("method", AUTO)
     knows = "scores" not in score and (method in sampled or (method == AUTO and "fanouts" in score))

@@ -164,7 +164,7 @@ def test_a_layout_is_planned_by_what_was_measured(gpu, chain, clock, tmp_path, t
 
 def test_another_graph_and_a_dry_run(gpu, graph, chain, clock, tmp_path, capfd):
     reordered, scores = chain
-    options = LayoutOptions.of(gpu="8KiB", adjacency_cache="auto", fit=reordered.path)
+    options = LayoutOptions(gpu="8KiB", adjacency_cache="auto", fit=reordered.path)
     estimate = pipeline.estimate_layout(reordered, tmp_path / "out", options, scores=scores)
     assert "note: access costs fitted on reordered, " in capfd.readouterr().err
     assert any("adjacency lists take" in note for note in estimate.plans[0].notes)
@@ -185,12 +185,12 @@ def test_a_chain_does_not_measure_twice(gpu, clock, tmp_path, monkeypatch):
 
 def test_what_is_refused(chain, tmp_path, monkeypatch):
     reordered, scores = chain
-    with pytest.raises(InputError, match=r"fit: measures what matters only where .*give --adjacency-cache auto too"):
-        LayoutOptions.of(gpu="1GiB", fit="auto")
+    with pytest.raises(InputError, match=r"fit: matters only where .*give --adjacency-cache auto too"):
+        LayoutOptions(gpu="1GiB", fit="auto")
     (tmp_path / "costs.json").write_text("{}")
     with pytest.raises(InputError, match="fit: measures the costs that --access-costs gives; leave one"):
-        LayoutOptions.of(gpu="1GiB", adjacency_cache="auto", fit="auto", access_costs=tmp_path / "costs.json")
-    options = LayoutOptions.of(gpu="8KiB", adjacency_cache="auto", fit="auto")
+        LayoutOptions(gpu="1GiB", adjacency_cache="auto", fit="auto", access_costs=tmp_path / "costs.json")
+    options = LayoutOptions(gpu="8KiB", adjacency_cache="auto", fit="auto")
     with pytest.raises(InputError, match="fit: needs the scores"):
         pipeline.layout(reordered, tmp_path / "out", options)
     monkeypatch.setattr(cuda, "_found", None)
@@ -203,7 +203,7 @@ def test_what_is_refused(chain, tmp_path, monkeypatch):
 def test_times_that_depend_on_other_things(gpu, chain, clock, tmp_path, monkeypatch, capfd):
     """Noise is said to be noise; so it is where one kind alone is in doubt."""
     reordered, scores = chain
-    options = LayoutOptions.of(gpu="8KiB", adjacency_cache="auto", fit="auto")
+    options = LayoutOptions(gpu="8KiB", adjacency_cache="auto", fit="auto")
     noise = np.random.default_rng(3)
     exact = fit.time_trial
     monkeypatch.setattr(
@@ -219,7 +219,7 @@ def test_other_samplers_and_links_as_fast_as_memory(gpu, graph, chain, clock, tm
     reordered, scores = chain
     walks = pipeline.score_graph(graph, tmp_path / "w", "presample", fanouts=[2], sampler="pinsage", num_walks=2)
     by_walks = pipeline.reorder_graph(graph, walks, tmp_path / "by-walks")
-    options = LayoutOptions.of(gpu="8KiB", adjacency_cache="auto", fit="auto")
+    options = LayoutOptions(gpu="8KiB", adjacency_cache="auto", fit="auto")
     with pytest.raises(InputError, match="fit: counts the lists that neighbour sampling reads, not those of 'pinsage'"):
         pipeline.layout(by_walks, tmp_path / "out", options, scores=walks)
     monkeypatch.setattr(fit, "time_trial", lambda trial: 1.0 - trial.missed)

@@ -180,7 +180,7 @@ def test_costs_fitted_on_this_gpu(tmp_path, capfd):
     graph = pipeline.import_graph(tmp_path / "data", tmp_path / "graph")
     scores = pipeline.score_graph(graph, tmp_path / "scores", fanouts=[10, 10], batch_size=1000)
     reordered = pipeline.reorder_graph(graph, scores, tmp_path / "reordered")
-    options = LayoutOptions.of(gpu="8MiB", adjacency_cache="auto", fit="auto")
+    options = LayoutOptions(gpu="8MiB", adjacency_cache="auto", fit="auto")
     costs = fit.fit_costs(options, reordered, scores, "2GiB").costs
     assert costs.source == f"fitted on reordered, {cuda.device_info(0).name}"
     assert costs.feature_per_byte > 0 and "rows of 1024 B" in capfd.readouterr().err

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,12 +83,12 @@ def fit_costs(
         )
     check_ordered_by(graph, require_order(graph), scores)
     adjacency_lists(graph, scores)  # refuses scores that say nothing about sampling, before anything is measured
-    tables = {**checked_tables(graph), **(edge_feature_tables(graph) if options.edge_features else {})}
+    tables = {**checked_tables(graph), **(edge_feature_tables(graph) if options.edge_features == "auto" else {})}
     if options.fit != "auto":
         require_order(graph := Graph.open(str(options.fit)))
     sampling = SamplingOptions(**{**scores.manifest.provenance["options"]["sampling"], "seed": 0})
     row_bytes = max((table.row_bytes for table in tables.values()), default=0)
-    return options.measured(measure_costs(graph, sampling, row_bytes, parse_memory(memory)))
+    return replace(options, measured=measure_costs(graph, sampling, row_bytes, parse_memory(memory)))
 
 
 def measure_costs(graph: Graph, options: SamplingOptions, row_bytes: int, memory: Budget) -> AccessCosts:
