@@ -79,7 +79,7 @@ def test_keywords_that_editors_know_are_those_that_are_taken() -> None:
     assert keys(ImportKeywords) == of(ImportOptions) | {"checksum_features"}
     assert keys(ScoreKeywords) == set(OPTIONS)
     given = named(evaluate) - {"graph", "scores", "sampling"}
-    assert keys(EvaluationKeywords) == sampling | given | of(EvaluationOptions)
+    assert keys(EvaluationKeywords) == sampling | given | set(options_of(EvaluationOptions))
     assert keys(LayoutKeywords) == set(options_of(LayoutOptions))
     assert keys(options.RowKeywords) == rows
     assert keys(options.NodeKeywords) == batches

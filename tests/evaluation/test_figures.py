@@ -10,7 +10,7 @@ from judged_graphs import import_graph, star_graph
 
 from tiering.errors import CapabilityError, InputError
 from tiering.evaluation import evaluate
-from tiering.evaluation.figures import draw_cumulative, draw_depths, draw_frequency, draw_hit_rates, fanouts_label, plot
+from tiering.evaluation.figures import draw_cumulative, draw_depths, draw_frequency, draw_hit_rates, plot
 
 pytest.importorskip("matplotlib")
 
@@ -46,7 +46,7 @@ def test_lines_are_the_curves(depths):
     line = axes[0].get_lines()[names.index("score 3")]
     np.testing.assert_allclose(line.get_ydata(), 100 * depths[0].curves["score 3"])
     np.testing.assert_allclose(line.get_xdata(), 100 * depths[0].curve_bytes / depths[0].num_bytes)
-    draw_depths(axes[1], depths, [fanouts_label(each) for each in depths], "score 3")
+    draw_depths(axes[1], depths, [each.fanouts for each in depths], "score 3")
     assert [line.get_label() for line in axes[1].get_lines()][1] == "10,10,10"
     draw_hit_rates(axes[2], depths[0])
     assert len(axes[2].collections) == 5  # bands of all scores but the oracle
@@ -67,7 +67,7 @@ def test_labels_of_fanouts(tmp_path):
     name = ":".join(relation)
     for fanouts, text in (([3, -1], "3,-1"), ([{relation: 3}], f"{name}=3"), ([{relation: 3}, 2], f"{name}=3;2")):
         found = evaluate(star, {}, fanouts, train=[1], epochs=1)
-        assert fanouts_label(found) == text if len(text) <= 28 else text[:27] + "…"
+        assert found.fanouts == text if len(text) <= 28 else text[:27] + "…"
 
 
 def test_refusals(depths, tmp_path, monkeypatch):

@@ -13,31 +13,32 @@ from tiering import pipeline
 from tiering.datasets.generated import generate
 from tiering.errors import InputError
 from tiering.evaluation import evaluate
-from tiering.evaluation.cache_order import SsdUnits, read_spans
+from tiering.evaluation.cache_order import read_spans
+from tiering.evaluation.options import EvaluationOptions
 from tiering.formats.layout import SsdRows
 from tiering.layout import parse_capacities
 
 
-def walk(begins, ends, units):
+def walk(begins, ends, page, block):
     """Page by page: all blocks from the first needed byte of the page to the last."""
     needed = {}
     for begin, end in zip(begins, ends, strict=True):
         for byte in range(begin, end):
-            needed.setdefault(byte // units.page_bytes, []).append(byte // units.block_bytes)
+            needed.setdefault(byte // page, []).append(byte // block)
     blocks = sum(max(each) - min(each) + 1 for each in needed.values())
-    return blocks * units.block_bytes, len(needed)
+    return blocks * block, len(needed)
 
 
 @settings(max_examples=150)
 @given(data=st.data())
 def test_equals_a_walk_over_the_blocks(data):
     page = data.draw(st.sampled_from([512, 1024, 4096]))
-    units = SsdUnits(page, data.draw(st.sampled_from([1, 64, 512, page])))
+    block = data.draw(st.sampled_from([1, 64, 512, page]))
     row_bytes = data.draw(st.sampled_from([1, 7, 32, 100, 400, 512, 600, 1536, 2408, 5000]))
     rows = np.unique(data.draw(st.lists(st.integers(0, 40), max_size=12))).astype(np.int64)
     begins = SsdRows.plan(0, 41, row_bytes, page).begins(rows, page)
-    found = read_spans(begins, begins + row_bytes, units)[:2]
-    assert found == walk(begins.tolist(), (begins + row_bytes).tolist(), units)
+    found = read_spans(begins, begins + row_bytes, page, block)[:2]
+    assert found == walk(begins.tolist(), (begins + row_bytes).tolist(), page, block)
 
 
 def test_two_types(tmp_path):
@@ -61,7 +62,7 @@ def test_nothing_is_said_without_ssd_or_sizes(tmp_path):
 @pytest.mark.parametrize(("page", "block"), [("4KiB", 8192), ("512", 0), ("4KiB", 500), ("1000", 512)])
 def test_sizes_that_do_not_fit(page, block):
     with pytest.raises(InputError, match="power of two"):
-        SsdUnits.parse(page, block)
+        EvaluationOptions(page=page, block=block)
 
 
 @pytest.mark.parametrize(("dim", "page"), [(8, 4096), (100, 4096), (100, 512), (200, 4096), (602, 4096), (300, 512)])

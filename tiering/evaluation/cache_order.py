@@ -19,10 +19,9 @@ from tiering import native
 from tiering.errors import InputError
 from tiering.formats.graph import Graph
 from tiering.formats.graph_checks import take_by_rank
-from tiering.formats.layout import SECTOR_BYTES, TIERS, SsdRows
+from tiering.formats.layout import TIERS, SsdRows
 from tiering.formats.scores import Scores
-from tiering.layout.tiers import Capacities, RankedTable, parse_page, plan_tiers
-from tiering.units import format_bytes, parse_bytes
+from tiering.layout.tiers import Capacities, RankedTable, plan_tiers
 
 FloatArray: TypeAlias = "npt.NDArray[np.float64]"
 IntArray: TypeAlias = "npt.NDArray[np.int64]"
@@ -35,6 +34,7 @@ Ranges: TypeAlias = "dict[str, dict[str, tuple[int, int]]]"
 FEATURES, GIVEN, ASSUMED = "features", "given", "assumed"
 """Source of a row size: the graph's feature table, the caller, none (a row counts as 1 byte)."""
 CHUNK = 1 << 20  # rows processed at a time
+ORACLE = "oracle"  # name of the ranking by true counts in every result
 LINKS = ("gpu_memory", "peer_link", "host_link", "ssd")  # names of the links, fastest first
 
 
@@ -141,7 +141,7 @@ class Rows:
         return vectors[0] if len(vectors) == 1 else np.concatenate(vectors)
 
     def count_ssd_reads(
-        self, positions: Sequence[Sequence[IntArray]], units: SsdUnits, nodes: Mapping[str, IntArray]
+        self, positions: Sequence[Sequence[IntArray]], page: int, block: int, nodes: Mapping[str, IntArray]
     ) -> IntArray:
         """Return bytes and pages read for the unique nodes of a batch: int64, shape (scores, types, 2).
 
@@ -150,11 +150,11 @@ class Rows:
         """
         sums = np.zeros((len(positions), len(self.types), 2), np.int64)
         for index, (node_type, size) in enumerate(zip(self.types, self.row_bytes, strict=True)):
-            place = SsdRows.plan(0, self.counts[index], size, units.page_bytes)
+            place = SsdRows.plan(0, self.counts[index], size, page)
             for of_score, by_type in zip(sums, positions, strict=True):
                 read = by_type[index][nodes[node_type]]
-                begins = place.begins(np.sort(read[read >= 0]), units.page_bytes)
-                of_score[index] = read_spans(begins, begins + size, units)[:2]
+                begins = place.begins(np.sort(read[read >= 0]), page)
+                of_score[index] = read_spans(begins, begins + size, page, block)[:2]
         return sums
 
 
@@ -239,30 +239,12 @@ class CacheOrder:
         return cls(edges, buckets, cuts, ranges, tier_cuts, positions)
 
 
-@dataclass(frozen=True)
-class SsdUnits:
-    """Sizes in which SSDs are read: the layout's page, and the alignment of direct reads."""
-
-    page_bytes: int = 4096
-    block_bytes: int = SECTOR_BYTES
-
-    @classmethod
-    def parse(cls, page: str | int, block: str | int) -> SsdUnits:
-        """Check the sizes that the user typed: powers of two, the block no larger than the page."""
-        units = cls(parse_page(page), parse_bytes(block, "block"))
-        size = units.block_bytes
-        if not 1 <= size <= units.page_bytes or size & (size - 1):
-            most = format_bytes(units.page_bytes)
-            raise InputError(f"block: expected a power of two up to the page ({most}), such as 512, found {block!r}")
-        return units
-
-
-def read_spans(begins: IntArray, ends: IntArray, units: SsdUnits) -> tuple[int, int, int]:
+def read_spans(begins: IntArray, ends: IntArray, page: int, block: int) -> tuple[int, int, int]:
     """Return bytes and pages read for rows, and runs of rows that share a page.
 
-    Rows are given by their first byte and the byte behind the last: ascending, no row twice.
+    Rows are given by their first byte and the byte behind the last: ascending, no row twice. Reads begin and end at
+    multiples of `block` bytes.
     """
-    block, page = units.block_bytes, units.page_bytes
     first, last = begins // block * block, -(-ends // block) * block
     pages = (ends - 1) // page - begins // page + 1
     together = begins[1:] // page == (ends[:-1] - 1) // page
@@ -295,7 +277,7 @@ class LinkTraffic:
         return {link: entry["bytes_per_epoch"] for link, entry in self.to_json(node_type)["links"].items()}
 
     def to_json(self, node_type: str | None = None) -> dict[str, Any]:
-        """Return links and tiers, of all types or one, as `tiering.evaluation.result.Evaluation.to_json` says."""
+        """Return links and tiers, of all types or one, as docs/evaluate.md says."""
         types = [i for i, t in enumerate(self.rows.types) if node_type in (None, t)]
         sizes, reads = np.array(self.rows.row_bytes)[types], self.reads[types]
         moved = (self.link_weights(self.num_peers) @ (sizes @ reads / self.epochs)).tolist()

@@ -10,13 +10,16 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tiering.description import DASHES, PERCENT, TOP, decorate, line_style, plain_label
 from tiering.errors import CapabilityError, InputError
-from tiering.evaluation.rates import ORACLE, CountedRates, epochs_label, fanouts_label
+from tiering.evaluation.cache_order import ORACLE
+
+if TYPE_CHECKING:
+    from tiering.evaluation.result import Evaluation
 
 _BINS = 48  # points of the frequency curves
 _COLUMNS = 4  # panels side by side
@@ -26,7 +29,7 @@ _Panel = tuple[str, Callable[[Any], None]]
 
 
 def plot(
-    results: CountedRates | Sequence[CountedRates],
+    results: Evaluation | Sequence[Evaluation],
     path: str | os.PathLike[str],
     *,
     title: str | None = None,
@@ -54,8 +57,8 @@ def plot(
     except ImportError as error:
         raise CapabilityError("plots need matplotlib: pip install 'tiering[plot]'") from error
     path = Path(path)
-    many = [results] if isinstance(results, CountedRates) else list(results)
-    names = [fanouts_label(result) for result in many] if labels is None else list(labels)
+    many = list(results) if isinstance(results, Sequence) else [results]
+    names = [result.fanouts for result in many] if labels is None else list(labels)
     if not many or len(names) != len(many):
         raise InputError(f"plot: expected results, and a label for each, found {len(many)} and {len(names)} labels")
     figure = Figure(layout=ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08))
@@ -71,7 +74,7 @@ def plot(
     return path
 
 
-def draw_frequency(axes: Any, result: CountedRates) -> None:
+def draw_frequency(axes: Any, result: Evaluation) -> None:
     """Draw the accesses per row and epoch by rank, both logarithmic."""
     for name, style in _styles(result).items():
         rows, served = result.curve_rows[name], result.curves[name]
@@ -84,7 +87,7 @@ def draw_frequency(axes: Any, result: CountedRates) -> None:
     axes.yaxis.set_major_formatter("{x:g}")
 
 
-def draw_cumulative(axes: Any, result: CountedRates, names: Sequence[str] | None = None) -> None:
+def draw_cumulative(axes: Any, result: Evaluation, names: Sequence[str] | None = None) -> None:
     """Draw the percentage of all accesses that goes to the first rows by each score (figure 7)."""
     for name, style in _styles(result).items():
         if names is None or name in names:
@@ -92,7 +95,7 @@ def draw_cumulative(axes: Any, result: CountedRates, names: Sequence[str] | None
     _linear(axes, result)
 
 
-def draw_depths(axes: Any, results: Sequence[CountedRates], labels: Sequence[str], name: str) -> None:
+def draw_depths(axes: Any, results: Sequence[Evaluation], labels: Sequence[str], name: str) -> None:
     """Draw the same for one score and several ways of sampling, a line for each (figure 9)."""
     from matplotlib import colormaps
 
@@ -104,7 +107,7 @@ def draw_depths(axes: Any, results: Sequence[CountedRates], labels: Sequence[str
     _linear(axes, results[0])
 
 
-def draw_hit_rates(axes: Any, result: CountedRates) -> None:
+def draw_hit_rates(axes: Any, result: Evaluation) -> None:
     """Draw the hit rate by capacity, capacity logarithmic; the bands are the 95 % intervals."""
     for name, style in _styles(result).items():
         capacity, rates = _points(result, name, 1)
@@ -117,7 +120,7 @@ def draw_hit_rates(axes: Any, result: CountedRates) -> None:
     axes.yaxis.set_major_formatter(PERCENT)
 
 
-def draw_evaluation(figure: Any, result: CountedRates, heading: str | None = None) -> None:
+def draw_evaluation(figure: Any, result: Evaluation, heading: str | None = None) -> None:
     """Draw the three panels of one evaluation on a ``matplotlib.figure.Figure``."""
     figure.set_size_inches(3 * _PANEL[0] + 0.8, _PANEL[1] + 1.1)
     rates = _RATES if result.bands else "Hit rate"
@@ -126,7 +129,7 @@ def draw_evaluation(figure: Any, result: CountedRates, heading: str | None = Non
     figure.suptitle(heading or _heading([result]), fontsize=11)
 
 
-def _draw_many(figure: Any, results: Sequence[CountedRates], labels: Sequence[str]) -> None:
+def _draw_many(figure: Any, results: Sequence[Evaluation], labels: Sequence[str]) -> None:
     names = [name for name in results[0].hit_rates if all(name in result.hit_rates for result in results)]
     pairs = list(zip(labels, results, strict=True))
     blocks: list[tuple[str, list[_Panel]]] = [
@@ -161,38 +164,38 @@ def _draw_panels(figure: Any, panels: Sequence[_Panel], rows: int, columns: int,
     figure.legend(lines, names, loc="outside lower center", ncols=columns, frameon=False, fontsize=9, handlelength=3)
 
 
-def _styles(result: CountedRates) -> dict[str, dict[str, Any]]:
+def _styles(result: Evaluation) -> dict[str, dict[str, Any]]:
     """Return line styles by name; the oracle comes first so that the others lie above it."""
     names = [name for name in result.hit_rates if name != ORACLE]
     return {ORACLE: {"color": "black", "linewidth": 2.2}, **{name: line_style(i) for i, name in enumerate(names)}}
 
 
-def _points(result: CountedRates, name: str, first: int) -> tuple[Any, Any]:
+def _points(result: Evaluation, name: str, first: int) -> tuple[Any, Any]:
     """Return capacity and hit rate in percent, from the point `first` on."""
     return 100 * result.curve_bytes[first:] / max(result.num_bytes, 1), 100 * result.curves[name][first:]
 
 
-def _linear(axes: Any, result: CountedRates) -> None:
+def _linear(axes: Any, result: Evaluation) -> None:
     axes.set(xlim=(0, 100), ylim=(0, TOP), xticks=range(0, 101, 25), yticks=range(0, 101, 25))
     axes.set(xlabel=f"{_unit(result)}, in the order of the score", ylabel="reads, cumulative")
     axes.yaxis.set_major_formatter(PERCENT)
     decorate(axes)
 
 
-def _logarithmic(axes: Any, result: CountedRates, begin: float, **more: Any) -> None:
+def _logarithmic(axes: Any, result: Evaluation, begin: float, **more: Any) -> None:
     """Format axes whose x axis is logarithmic, from `begin` percent or one row on."""
     axes.set(xscale="log", xlim=(min(max(100 / max(result.num_rows, 1), begin), 50), 100), **more)
     decorate(axes)
 
 
-def _unit(result: CountedRates) -> str:
+def _unit(result: Evaluation) -> str:
     return "feature rows" if len({entry.row_bytes for entry in result.types.values()}) <= 1 else "feature bytes"
 
 
-def _heading(results: Sequence[CountedRates]) -> str:
+def _heading(results: Sequence[Evaluation]) -> str:
     first, p = results[0], results[0].parameters
-    fanouts = f"fanouts {fanouts_label(first)}, " if len(results) == 1 else ""
+    fanouts = f"fanouts {first.fanouts}, " if len(results) == 1 else ""
     return (
         f"{first.num_rows:,} rows, {sum(p['train_nodes'].values()):,} training nodes, {p['sampler']} sampling, "
-        f"{fanouts}batch size {p['batch_size']}, {epochs_label(first.epochs)}"
+        f"{fanouts}batch size {p['batch_size']}, {first.epochs_label}"
     )

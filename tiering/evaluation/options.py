@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from tiering.errors import InputError
 from tiering.evaluation.cache_order import RowBytes
 from tiering.formats.train_set import Train
-from tiering.layout.tiers import Capacities
+from tiering.layout.tiers import Capacities, parse_page
 from tiering.memory import Budget
 from tiering.options import option, parse_options, whole
 from tiering.readahead.disk_speed import DiskSpeed
 from tiering.sampling.options import SamplingKeywords
+from tiering.units import format_bytes, parse_bytes
 
 COUNTED, TIERS = "What is counted", "Traffic of a tier plan, sizes as in `tiering layout`"
 _READING = "Seconds of reading from SSD, simulated"
 SHARES = (0.01, 0.02, 0.05, 0.10, 0.20, 0.40)
 """Capacities reported by default, as fractions of the bytes of all feature rows."""
+
+
+MAX_SHARES = 50
+
+
+def _parse_shares(shares: Sequence[float], name: str) -> Sequence[float]:
+    if not 1 <= len(shares) <= MAX_SHARES:
+        raise InputError(f"{name}: expected 1 to {MAX_SHARES} capacities, found {len(shares)}")
+    if bad := [share for share in shares if not 0 <= share <= 1]:
+        raise InputError(f"{name}: expected values between 0 and 1, found {bad[0]}")
+    return shares
 
 
 @dataclass(frozen=True)
@@ -31,6 +44,7 @@ class EvaluationOptions:
     )  # fmt: skip
     shares: Sequence[float] = option(
         SHARES, "Capacities, such as 1%,5%. Default: 1,2,5,10,20,40%.", "P,P,..", panel=COUNTED, cli=str | None,
+        parse=_parse_shares,
     )  # fmt: skip
     resamples: int = option(
         200, "Draws behind the ±; 0 for none.", "N", panel=COUNTED, parse=whole(0, 1 << 62, "0 or more")
@@ -54,8 +68,18 @@ class EvaluationOptions:
         panel=_READING, cli=str | None,
     )  # fmt: skip
 
+    page_bytes: int = field(init=False)
+    block_bytes: int = field(init=False)
+
     def __post_init__(self) -> None:
         parse_options(type(self), vars(self))
+        page, block = parse_page(self.page), parse_bytes(self.block, "block")
+        if not 1 <= block <= page or block & (block - 1):
+            raise InputError(
+                f"block: expected a power of two up to the page ({format_bytes(page)}), such as 512, found "
+                f"{self.block!r}"
+            )
+        vars(self).update(page_bytes=page, block_bytes=block)
 
 
 class EvaluationKeywords(SamplingKeywords, total=False):

@@ -3,23 +3,103 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
 from tiering.description import Described, Line, Part, Plot, Table
-from tiering.evaluation.cache_order import ASSUMED, LinkTraffic
+from tiering.evaluation.cache_order import ASSUMED, ORACLE, FloatArray, IntArray, LinkTraffic
 from tiering.evaluation.figures import draw_evaluation
-from tiering.evaluation.rates import ORACLE, CountedRates, Rates, epochs_label, fanouts_label
 from tiering.evaluation.ssd_reading import STATIC, SsdReading
 from tiering.formats.layout import TIERS
 from tiering.units import format_bytes, format_count, format_share
 
+_LABEL = 28  # characters of the fanouts
 _LINKS = {"gpu_memory": "GPU memory", "peer_link": "peer link", "host_link": "host link", "ssd": "SSD"}
 
 
-class Evaluation(CountedRates, Described):
-    """Hit rates with their tables, curves and JSON form; the fields are those of `CountedRates`."""
+@dataclass(frozen=True)
+class Rates:
+    """Hit rates over some rows of caches filled by each score, and last by `ORACLE`: one entry per capacity."""
+
+    hit_rates: dict[str, list[float]]  # fraction of the accesses to these rows that is served
+    intervals: dict[str, list[Any]]
+    """Ends of their 95 % intervals, ``None`` with fewer than 2 batches; none for the oracle."""
+    cached_rows: dict[str, list[int]]  # number of these rows in the cache
+
+
+@dataclass(frozen=True)
+class TypeResult(Rates):
+    """Accesses to the rows of one node type over all epochs, and what the common capacities serve of them."""
+
+    rows: int
+    row_bytes: int
+    row_bytes_from: str
+    """``features``: the graph's feature table; ``given``: the caller; ``assumed``: unknown, a row counts as 1 byte."""
+    accesses: int
+    access_share: float
+    touched_rows: int  # rows accessed at least once
+
+
+@dataclass(frozen=True)
+class Evaluation(Rates, Described):
+    """Hit rates of each score and of the oracle, over all rows that compete, and what else was counted; shows itself.
+
+    `shares` are capacities as fractions of `num_bytes`; `types` the competing node types. `tiers` and `ssd_reading` are
+    there where they were asked for. `parameters`: sampling options, epochs counted, training nodes per type. At each of
+    `curve_bytes`, capacities that ascend from 0 to `num_bytes`: by score hit rate, rows that fit, and for `bands` of
+    scores that have intervals these, shape (capacities, 2).
+    """
+
+    shares: list[float]
+    types: dict[str, TypeResult]
+    num_rows: int
+    num_bytes: int
+    touched_rows: int  # rows accessed at least once
+    accesses: int  # accesses over all epochs
+    batches: int
+    tiers: dict[str, LinkTraffic] | None  # per score, and `ORACLE` last: traffic of the tier plan
+    capacities: dict[str, Any] | None
+    """``gpu``, ``peer``, ``num_peers``, ``cpu``, ``ssd`` as given; ``page_bytes``, ``block_bytes``."""
+    curve_bytes: IntArray = field(repr=False)
+    curves: dict[str, FloatArray] = field(repr=False)
+    curve_rows: dict[str, IntArray] = field(repr=False)
+    bands: dict[str, FloatArray] = field(repr=False)
+    adjacency: dict[str, Any]  # lists that sampling read: `tiering.evaluation.counting.count_list_reads`
+    seen: dict[str, range]  # per pre-sampled score of the same run (seed): the epochs it has counted
+    parameters: dict[str, Any]
+    ssd_reading: SsdReading | None = None
+
+    @property
+    def epochs(self) -> range:
+        """Epochs counted."""
+        first = int(self.parameters["first_epoch"])
+        return range(first, first + int(self.parameters["epochs"]))
+
+    @property
+    def overlap(self) -> list[str]:
+        """Scores that have counted some of these epochs: their hit rates are no predictions."""
+        own = self.epochs
+        return [name for name, seen in self.seen.items() if max(seen.start, own.start) < min(seen.stop, own.stop)]
+
+    def names(self) -> list[str]:
+        """Return the scores, best first at the middle capacity, the oracle last."""
+        names, middle = [name for name in self.hit_rates if name != ORACLE], len(self.shares) // 2
+        return [*sorted(names, key=lambda name: -self.hit_rates[name][middle]), ORACLE]
+
+    @property
+    def fanouts(self) -> str:
+        """The fanouts in a few characters: ``10,10``; those per relation are cut short."""
+        hops = self.parameters["fanouts"]
+        parts = [",".join(f"{r}={n}" for r, n in h.items()) if isinstance(h, dict) else str(h) for h in hops]
+        text = (";" if any("=" in part for part in parts) else ",").join(parts)
+        return text if len(text) <= _LABEL else text[: _LABEL - 1] + "…"
+
+    @property
+    def epochs_label(self) -> str:
+        """The epochs counted in words."""
+        epochs = self.epochs
+        return f"epoch {epochs.start}" if len(epochs) == 1 else f"epochs {epochs.start} to {epochs.stop - 1}"
 
     def table(self) -> str:
         """Return the hit rates as text, one line per score."""
@@ -36,30 +116,7 @@ class Evaluation(CountedRates, Described):
         return [*evaluation_tables(self), *notes, plot]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form.
-
-        Returns
-        -------
-        dict
-            ``shares``: capacities as fractions of ``num_bytes``. ``hit_rates``, ``intervals``, ``cached_rows``: by
-            score, one entry per capacity; an interval is ``[low, high]`` or ``null``, and there are none for
-            ``oracle``. ``num_rows``, ``num_bytes``, ``touched_rows``, ``accesses``, ``batches``, ``rows_per_batch``.
-            ``types``: by node type ``rows``, ``row_bytes``, ``row_bytes_from``, ``accesses``, ``access_share``,
-            ``touched_rows``, and ``hit_rates``, ``intervals``, ``cached_rows`` of its own rows.
-            ``tiers``: ``null``, or ``capacities`` and by score ``links`` (``gpu_memory``, ``peer_link``,
-            ``host_link``, ``ssd``: ``bytes_per_epoch``, ``share`` of all bytes, ``interval`` of the share; ``ssd`` also
-            ``bytes_read_per_epoch`` and ``pages_read_per_epoch`` of the drives, or ``null``), ``tiers`` (``gpu``,
-            ``peer``, ``cpu``, ``ssd``: ``rows``, ``bytes``, ``reads_per_epoch``) and ``types``, the same by node type
-            without intervals.
-            ``ssd_reading``: ``null``, or ``ssd_model`` (``reads_per_second``, ``bytes_per_second``, as a file for
-            ``--ssd-model`` has them), ``batches``, ``counted_batches``, and in ``scores`` by score one entry per size
-            of memory: ``memory`` as given, ``bytes``, ``rows``, and by name in ``policies`` (`ssd_reading.POLICIES`)
-            ``seconds_per_batch``, ``requests_per_batch``, ``bytes_per_batch``; ``look-ahead`` also has ``window``,
-            ``horizon`` and ``gap_bytes``.
-            ``adjacency``: ``reads_per_epoch`` and ``bytes_per_epoch`` of the lists that sampling reads, and the same
-            by relation in ``relations``. ``epochs``: ``first``, ``count``, ``seen`` (by score ``[first, end)``),
-            ``overlap`` (names of scores). ``parameters``: `CountedRates.parameters`.
-        """
+        """Return the document of ``--json``, which docs/evaluate.md describes."""
         names = ("shares", "hit_rates", "intervals", "cached_rows", "num_rows", "num_bytes", "touched_rows")
         document = {name: getattr(self, name) for name in (*names, "accesses", "batches", "adjacency", "parameters")}
         document["rows_per_batch"] = self.accesses / max(1, self.batches)
@@ -87,7 +144,7 @@ def notes_on(results: Sequence[Evaluation]) -> Iterator[str]:
 
 def evaluation_tables(result: Evaluation, several: bool = False) -> list[Part]:
     """Return all tables of one evaluation and what was counted; among several, each names its fanouts."""
-    heading = f"Fanouts {fanouts_label(result)}: s" if several else "S"
+    heading = f"Fanouts {result.fanouts}: s" if several else "S"
     meaning = ", ± half of its 95 % interval" if result.bands else ""
     capacities = [f"{100 * share:g} %" for share in result.shares]
     cached = "rows cached" if len({entry.row_bytes for entry in result.types.values()}) <= 1 else "bytes cached"
@@ -108,7 +165,7 @@ def evaluation_tables(result: Evaluation, several: bool = False) -> list[Part]:
     rows_per_batch = format_count(round(result.accesses / max(1, result.batches)))
     summary = (
         f"{format_count(result.accesses)} reads in {format_count(result.batches)} batches of "
-        f"{epochs_label(result.epochs)} ({rows_per_batch} rows a batch); "
+        f"{result.epochs_label} ({rows_per_batch} rows a batch); "
         f"{format_count(result.touched_rows)} of {format_count(result.num_rows)} rows were read at least once"
     )
     return [*parts, Line(summary)]

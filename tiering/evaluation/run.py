@@ -13,16 +13,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tiering.errors import InputError
-from tiering.evaluation.cache_order import CacheOrder, IntArray, LinkTraffic, Rows, Score, SsdUnits, competing_rows
+from tiering.evaluation.cache_order import (
+    ORACLE,
+    CacheOrder,
+    FloatArray,
+    IntArray,
+    LinkTraffic,
+    Rows,
+    Score,
+    competing_rows,
+)
 from tiering.evaluation.counting import AccessTally, Bootstrap, ReferenceEpochs, count_list_reads, evaluation_memory
 from tiering.evaluation.options import EvaluationOptions
-from tiering.evaluation.rates import ORACLE, TypeResult
-from tiering.evaluation.result import Evaluation
+from tiering.evaluation.result import Evaluation, TypeResult
 from tiering.evaluation.ssd_reading import ReadingMemory, ReadingSpec
 from tiering.formats.graph import Graph
 from tiering.formats.scores import GIVEN, Scores
@@ -33,7 +41,6 @@ from tiering.options import options_of
 from tiering.sampling import Fanout, SamplingOptions, make_sampler
 from tiering.units import parse_threads
 
-MAX_SHARES = 50
 CURVE_POINTS = (110, 90)  # points of a curve: evenly spaced on a logarithmic scale of capacity, and on a linear one
 
 
@@ -92,8 +99,10 @@ def evaluate(
     first = unseen_epoch(scores, how.seed) if asked.first_epoch is None else asked.first_epoch
     nodes = resolve_train(graph, train, how.seed)
     rows = competing_rows(graph, asked.row_bytes)
-    spec = MetricSpec(rows, tuple(asked.shares), tiers, SsdUnits.parse(asked.page, asked.block))
-    reading = ReadingSpec.parse(rows, asked.rows_in_memory, spec.units.page_bytes, asked.ssd_model)
+    spec = MetricSpec(rows, asked, tiers)
+    if tiers is not None:  # refuse sizes that no score fits, before anything is counted
+        rows.plan_tiers([np.broadcast_to(np.float64(0), count) for count in rows.counts], tiers)
+    reading = ReadingSpec.parse(rows, asked.rows_in_memory, asked.page_bytes, asked.ssd_model)
     budget, trained = parse_memory(memory), sum(ids.size for ids in nodes.values())
     need = evaluation_memory(graph, rows, how, scores=len(scores), ssd=tiers is not None and tiers.ssd, train=trained)
     room = None if reading is None else ReadingMemory.plan(budget, need, rows, reading.max_bytes)
@@ -158,20 +167,11 @@ def _seen(scores: Mapping[str, Score], seed: int) -> dict[str, range]:
 
 @dataclass(frozen=True)
 class MetricSpec:
-    """Metrics to compute of every score: hit rates at `shares` of all bytes and along a curve, traffic of `tiers`."""
+    """Metrics to compute of every score: hit rates at shares of all bytes and along a curve, traffic of `tiers`."""
 
     rows: Rows
-    shares: tuple[float, ...]
+    options: EvaluationOptions
     tiers: Capacities | None
-    units: SsdUnits
-
-    def __post_init__(self) -> None:
-        if not 1 <= len(self.shares) <= MAX_SHARES:
-            raise InputError(f"shares: expected 1 to {MAX_SHARES} capacities, found {len(self.shares)}")
-        if bad := [share for share in self.shares if not 0 <= share <= 1]:
-            raise InputError(f"shares: expected values between 0 and 1, found {bad[0]}")
-        if self.tiers is not None:  # refuse sizes that no score fits, before anything is counted
-            self.rows.plan_tiers([np.broadcast_to(np.float64(0), count) for count in self.rows.counts], self.tiers)
 
     @cached_property
     def curve_bytes(self) -> IntArray:
@@ -184,7 +184,7 @@ class MetricSpec:
 
     def cut(self, values: Any, threads: int) -> CacheOrder:
         """Return the cache order of a score, cut at the shares first, then along the curve, then at the tiers."""
-        capacities = [int(share * self.rows.bytes) for share in self.shares]
+        capacities = [int(share * self.rows.bytes) for share in self.options.shares]
         return CacheOrder.cut(self.rows, values, np.concatenate([capacities, self.curve_bytes]), self.tiers, threads)
 
 
@@ -195,43 +195,43 @@ def _count_ssd_reads(
     positions = [order.positions for order in orders.values()]
     if not positions[0] or not spec.rows.bytes_known:
         return {}
-    visit = partial(spec.rows.count_ssd_reads, positions, spec.units)
+    visit = partial(spec.rows.count_ssd_reads, positions, spec.options.page_bytes, spec.options.block_bytes)
     sums: IntArray = functools.reduce(operator.add, epochs.map_batches(visit, "counting pages"))
     return dict(zip(orders, sums, strict=True))
 
 
-class OrderCounts:
-    """Counts along one cache order.
+class OrderMetrics(NamedTuple):
+    """Metrics of one cache order at its capacities, by type and, last, of all rows: shape (types + 1, capacities)."""
 
-    `truth` holds the accesses per row over all epochs; `hits`, int64 of shape (types, groups of batches, buckets), the
-    rows read, for the intervals, if there are any.
+    rates: FloatArray
+    cached: IntArray  # rows that fit
+    intervals: Sequence[FloatArray | None]
+    traffic: LinkTraffic | None
+
+
+def measure(
+    spec: MetricSpec, order: CacheOrder, tally: AccessTally, hits: IntArray | None, bootstrap: Bootstrap, ssd_reads: Any
+) -> OrderMetrics:
+    """Compute the metrics of an order.
+
+    `hits`, int64 of shape (types, groups of batches, buckets), are the rows read, for the intervals, if there are any.
     """
-
-    def __init__(
-        self, spec: MetricSpec, order: CacheOrder, truth: IntArray, hits: IntArray | None, bootstrap: Bootstrap
-    ) -> None:
-        self._spec, self._order, self._hits, self._bootstrap = spec, order, hits, bootstrap
-        self._served, self._cached = order.count(spec.rows, truth), order.count(spec.rows)
-
-    def measure(self, curve: bool, index: int | None = None) -> tuple[Any, IntArray, Any]:
-        """Return hit rates, rows and intervals at the shares, or along the `curve`, of one type or of all."""
-        shares, intervals = len(self._spec.shares), None
-        cuts = self._order.cuts[shares:] if curve else self._order.cuts[:shares]
-        served, cached = _of_type(self._served, index), _of_type(self._cached, index)
-        if self._hits is not None:
-            hits = _of_type(self._hits, index)
-            intervals = self._bootstrap.interval(_up_to(hits, cuts), hits.sum(axis=1))
-        return served[cuts] / max(int(served[-1]), 1), cached[cuts], intervals
-
-    def traffic(self, tiers: Capacities, epochs: int, ssd_reads: IntArray | None) -> LinkTraffic:
-        """Return what the tiers of this order would have moved."""
-        rows, order, intervals = self._spec.rows, self._order, None
-        reads = np.diff(self._served[:, order.tier_cuts], axis=1)
-        if self._hits is not None:
-            hits = [np.diff(_up_to(of_type, order.tier_cuts), axis=1) for of_type in self._hits]
-            moved = np.tensordot(rows.row_bytes, hits, 1)
-            intervals = self._bootstrap.interval(moved, moved.sum(axis=1), LinkTraffic.link_weights(tiers.num_peers))
-        return LinkTraffic(rows, order.ranges, reads, ssd_reads, tiers.num_peers, epochs, intervals)
+    rows, tiers, links, traffic = spec.rows, spec.tiers, None, None
+    weights = rows.join(tally.accesses.features)
+    served, cached = (np.vstack([sums, sums.sum(0)]) for sums in (order.count(rows, weights), order.count(rows)))
+    intervals: list[FloatArray | None] = [None] * len(served)
+    if hits is not None:
+        own = (*hits, hits.sum(axis=0))
+        intervals = [bootstrap.interval(_up_to(of_type, order.cuts), of_type.sum(axis=1)) for of_type in own]
+    if tiers is not None:
+        if hits is not None:
+            in_tiers = [np.diff(_up_to(of_type, order.tier_cuts), axis=1) for of_type in hits]
+            moved = np.tensordot(rows.row_bytes, in_tiers, 1)
+            links = bootstrap.interval(moved, moved.sum(axis=1), LinkTraffic.link_weights(tiers.num_peers))
+        reads = np.diff(served[:-1, order.tier_cuts], axis=1)
+        traffic = LinkTraffic(rows, order.ranges, reads, ssd_reads, tiers.num_peers, spec.options.epochs, links)
+    rates = served[:, order.cuts] / np.maximum(served[:, -1:], 1)
+    return OrderMetrics(rates, cached[:, order.cuts], intervals, traffic)
 
 
 def compute(
@@ -247,50 +247,43 @@ def compute(
     `tally` has counted the buckets of the scores, or none. `ssd_reads` are by score over all epochs, where they are
     counted. `about` holds the fields of `Evaluation` that are known.
     """
-    rows, tiers = spec.rows, spec.tiers
-    truth = rows.join(tally.accesses.features)
+    rows, options, tiers = spec.rows, spec.options, spec.tiers
     hits = dict(zip(orders, tally.hits.reshape(-1, len(rows.types), *tally.hits.shape[1:]), strict=False))
-    counts = {name: OrderCounts(spec, order, truth, hits.get(name), bootstrap) for name, order in orders.items()}
-    types, total = {}, max(1, int(truth.sum()))
-    for index, node_type in enumerate(rows.types):
-        accesses = truth[rows.slice_type(index)]
-        about_type = (rows.counts[index], rows.row_bytes[index], rows.origins[index])
-        read, touched = int(accesses.sum()), int(np.count_nonzero(accesses))
-        types[node_type] = TypeResult(*_rates(counts, index), *about_type, read, read / total, touched)
-    traffic = capacities = None
+    metrics = {
+        name: measure(spec, order, tally, hits.get(name), bootstrap, ssd_reads.get(name))
+        for name, order in orders.items()
+    }
+    types, shares, accesses = {}, len(options.shares), [tally.accesses.features[name] for name in rows.types]
+    reads, touched = [int(own.sum()) for own in accesses], [int(np.count_nonzero(own)) for own in accesses]
+    for index, name in enumerate(rows.types):
+        share, size = reads[index] / max(1, sum(reads)), (rows.counts[index], rows.row_bytes[index])
+        origin, own = rows.origins[index], _rates(metrics, index, shares)
+        types[name] = TypeResult(*own, *size, origin, reads[index], share, touched[index])
+    capacities = None
     if tiers is not None:
-        epochs = int(about["parameters"]["epochs"])
-        traffic = {name: own.traffic(tiers, epochs, ssd_reads.get(name)) for name, own in counts.items()}
         sizes = {name: getattr(tiers, name) for name in ("gpu", "peer", "cpu")}
         texts = {name: None if size is None else size.text for name, size in sizes.items()}
-        capacities = {**texts, "num_peers": tiers.num_peers, "ssd": tiers.ssd, **vars(spec.units)}
-    curves = {name: own.measure(curve=True) for name, own in counts.items()}
+        units = {"page_bytes": options.page_bytes, "block_bytes": options.block_bytes}
+        capacities = {**texts, "num_peers": tiers.num_peers, "ssd": tiers.ssd, **units}
     return Evaluation(
-        *_rates(counts), list(spec.shares), types, rows.size, rows.bytes, int(np.count_nonzero(truth)),
-        int(truth.sum()), tally.batches, traffic, capacities,
+        *_rates(metrics, -1, shares), list(options.shares), types, rows.size, rows.bytes, sum(touched), sum(reads),
+        tally.batches,
+        tiers=None if tiers is None else {name: own.traffic for name, own in metrics.items() if own.traffic},
+        capacities=capacities,
         curve_bytes=spec.curve_bytes,
-        curves={name: rates for name, (rates, _, _) in curves.items()},
-        curve_rows={name: cached for name, (_, cached, _) in curves.items()},
-        bands={name: band for name, (_, _, band) in curves.items() if band is not None},
+        curves={name: own.rates[-1, shares:] for name, own in metrics.items()},
+        curve_rows={name: own.cached[-1, shares:] for name, own in metrics.items()},
+        bands={name: band[shares:] for name, own in metrics.items() if (band := own.intervals[-1]) is not None},
         **about,
     )  # fmt: skip
 
 
-def _rates(counts: Mapping[str, OrderCounts], index: int | None = None) -> tuple[Any, Any, Any]:
-    """Return the fields of `tiering.evaluation.result.Rates`, of one type or of all."""
-    measured = {name: own.measure(False, index) for name, own in counts.items()}
-    intervals = {
-        name: [None] * len(rates) if ends is None else ends.tolist()
-        for name, (rates, _, ends) in measured.items()
-        if name != ORACLE
-    }
-    hit_rates = {name: rates.tolist() for name, (rates, _, _) in measured.items()}
-    return hit_rates, intervals, {name: cached.tolist() for name, (_, cached, _) in measured.items()}
-
-
-def _of_type(sums: IntArray, index: int | None) -> IntArray:
-    """Return the sums of one type or of all, from an array whose first axis is types."""
-    return np.asarray(sums.sum(axis=0) if index is None else sums[index], dtype=np.int64)
+def _rates(metrics: Mapping[str, OrderMetrics], index: int, shares: int) -> tuple[Any, Any, Any]:
+    """Return the fields of `tiering.evaluation.result.Rates`, of one type or, the last, of all."""
+    ends = {name: own.intervals[index] for name, own in metrics.items() if name != ORACLE}
+    intervals = {name: [None] * shares if own is None else own[:shares].tolist() for name, own in ends.items()}
+    hit_rates = {name: own.rates[index, :shares].tolist() for name, own in metrics.items()}
+    return hit_rates, intervals, {name: own.cached[index, :shares].tolist() for name, own in metrics.items()}
 
 
 def _up_to(hits: IntArray, cuts: IntArray) -> IntArray:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.errors import InputError
-from tiering.evaluation.cache_order import IntArray, Rows, SsdUnits, read_spans
+from tiering.evaluation.cache_order import IntArray, Rows, read_spans
 from tiering.evaluation.counting import SLACK, EvaluationMemory, ReferenceEpochs
 from tiering.formats.layout import SsdRows
 from tiering.memory import Budget
@@ -65,7 +65,7 @@ class SsdReading:
     scores: dict[str, list[MemoryReading]]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form; see `tiering.evaluation.result.Evaluation.to_json`."""
+        """Return the JSON form."""
         scores: dict[str, list[Any]] = {name: [] for name in self.scores}
         for name, entry in ((name, entry) for name, entries in self.scores.items() for entry in entries):
             choice = entry.choice
@@ -269,7 +269,7 @@ def row_spans(tables: SsdTables, rows: npt.NDArray[np.uint32]) -> tuple[IntArray
 
 def read_pages(begins: IntArray, ends: IntArray) -> tuple[int, int]:
     """Return requests and bytes of reading each page by itself; a row of several pages is one request."""
-    nbytes, _, requests = read_spans(begins, ends, SsdUnits(BLOCK, BLOCK))
+    nbytes, _, requests = read_spans(begins, ends, BLOCK, BLOCK)
     return requests, nbytes
 
 
