@@ -60,7 +60,7 @@ def _describe_gpu() -> dict[str, Any]:
         "memory_bytes": info.total_bytes,
         "driver": dict(zip(_QUERY, (value.strip() for value in said), strict=False)),
         "cuda": {"driver serves": served, "tiering": built, "torch": str(torch.version.cuda)},
-        "kernels": cuda.architectures(),
+        "kernels": cuda.list_architectures(),
     }
 
 

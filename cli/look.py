@@ -75,28 +75,23 @@ def info_command(
 
         print_artifact(open_artifact(path), call.json)
         return
-    document = _installation()
-    if call.json:
-        print_json(document)
-    else:
-        print_fields({**document, **document.pop("build")})
-
-
-def _installation() -> dict[str, Any]:
-    """Return versions, processor kind, and what the build found; JSON types only."""
     from importlib.metadata import distributions
 
     from tiering import cuda, native
 
     torch = [package.version for package in distributions(name="torch")]
-    return {
+    document: dict[str, Any] = {
         "tiering": __version__,
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
         "torch": torch[0] if torch else "not installed (needed by the loader only)",
         "gpu": cuda.status(),
-        "build": {**native.build_info(), "cuda part": cuda.architectures() or "not built"},
+        "build": {**native.build_info(), "cuda part": cuda.list_architectures() or "not built"},
     }
+    if call.json:
+        print_json(document)
+    else:
+        print_fields({**document, **document.pop("build")})
 
 
 @takes(Group(Common, ("json",)))

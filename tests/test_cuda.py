@@ -24,7 +24,7 @@ sys.path.insert(0, sys.argv[1])
 from simulated_gpu import install
 from tiering import cuda
 install(pytest.MonkeyPatch())
-print(json.dumps([cuda.unavailable(), cuda.status(), cuda.architectures()]))
+print(json.dumps([cuda.unavailable(), cuda.status(), cuda.list_architectures()]))
 """
 
 
@@ -137,7 +137,7 @@ def test_a_build_without_cuda(monkeypatch):
     monkeypatch.setattr(cuda, "_missing", "No module named 'tiering._cuda'")
     with pytest.raises(CapabilityError, match="this build has no CUDA part, because no nvcc or no GPU was found"):
         cuda.require_device(0)
-    assert cuda.architectures() == ""
+    assert cuda.list_architectures() == ""
     with pytest.raises(AttributeError, match="RowTable"):
         cuda.RowTable  # noqa: B018
     monkeypatch.setattr(cuda, "_missing", "libfoo.so: cannot open shared object file")

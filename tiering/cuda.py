@@ -17,24 +17,7 @@ from tiering.errors import BudgetError, CapabilityError, DeviceError
 from tiering.units import format_bytes
 
 if TYPE_CHECKING:
-    from tiering._cuda import (  # noqa: I001
-        DeviceMemory as DeviceMemory,
-        Event as Event,
-        PeerMemory as PeerMemory,
-        PinnedMemory as PinnedMemory,
-        Registration as Registration,
-        RequestGatherer as RequestGatherer,
-        RowTable as RowTable,
-        Sampler as Sampler,
-        Stream as Stream,
-        begin_thread as begin_thread,
-        copy as copy,
-        count_devices as count_devices,
-        device_info as device_info,
-        fill_device as fill_device,
-        free_bytes as free_bytes,
-        wait_event as wait_event,
-    )
+    from tiering._cuda import *  # noqa: F403
 
 T = TypeVar("T")
 Part: TypeAlias = tuple[int, int, int, int]  # (begins, indices, sums, edges)
@@ -83,10 +66,10 @@ def require_device(device: int) -> None:
         found = "1 GPU (number 0)" if count == 1 else f"{count} GPUs (numbers 0 to {count - 1})"
         raise CapabilityError(f"device='cuda:{device}': there is no such GPU; this process sees {found}")
     info = _cuda.device_info(device)
-    if not serves(architectures(), info.capability):
+    if not serves(list_architectures(), info.capability):
         raise CapabilityError(
             f"device='cuda:{device}': {info.name} has compute capability {info.capability}, and the kernels of this "
-            f"build are for {architectures()}; build on the machine with that GPU, or with `pip install "
+            f"build are for {list_architectures()}; build on the machine with that GPU, or with `pip install "
             "-C cmake.define.TIERING_CUDA=ON "
             f"-C cmake.define.CMAKE_CUDA_ARCHITECTURES={info.capability.replace('.', '')} .`"
         )
@@ -122,7 +105,7 @@ def status() -> str:
     )
 
 
-def architectures() -> str:
+def list_architectures() -> str:
     """Return the architectures the kernels were compiled for; empty without a CUDA part."""
     return "" if _found is None else str(_cuda.architectures)
 
@@ -134,7 +117,7 @@ def driver_and_build() -> tuple[str, str]:
     return served, built
 
 
-def allocate(device: int, nbytes: int, shared: bool = False) -> DeviceMemory:
+def allocate(device: int, nbytes: int, shared: bool = False) -> _cuda.DeviceMemory:
     """Allocate memory of a GPU; `shared`: memory that other processes may open."""
     return with_room(lambda: _cuda.DeviceMemory(device, nbytes, shared))
 

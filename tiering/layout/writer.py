@@ -24,7 +24,7 @@ from tiering.layout.options import LayoutOptions
 from tiering.layout.plan import ROWS, LayoutPlan, plan_layout, require_order
 from tiering.layout.stripe_files import StripeFiles
 from tiering.memory import Budget, parse_memory
-from tiering.progress import Progress, note, progress
+from tiering.progress import note, progress
 from tiering.reorder.rows import PermutedRows
 from tiering.reorder.rows.striping import as_pages
 from tiering.reorder.rows.tasks import TablePlan, locate_rows, make_row_files, task_bytes, write_step
@@ -156,7 +156,7 @@ def _write_rows(
                     write_ssd(source, entry, plan.page_bytes, stripes, bar)
 
 
-def write_range(source: PermutedRows, begin: int, end: int, files: Sequence[FileWriter], bar: Progress) -> None:
+def write_range(source: PermutedRows, begin: int, end: int, files: Sequence[FileWriter], bar: Any) -> None:
     """Write ranks `begin`..`end` to the P files of a memory tier, row i to file i mod P; skip rows that are there."""
     parts, row_bytes = len(files), source.table.row_bytes
     wanted = [
@@ -173,7 +173,7 @@ def write_range(source: PermutedRows, begin: int, end: int, files: Sequence[File
         bar.update(chunk.nbytes)
 
 
-def write_ssd(source: PermutedRows, entry: TypeLayout, page_bytes: int, stripes: StripeFiles, bar: Progress) -> None:
+def write_ssd(source: PermutedRows, entry: TypeLayout, page_bytes: int, stripes: StripeFiles, bar: Any) -> None:
     """Write the ssd rows of a type as pages: rows never straddle a page if one fits; gaps are zeros."""
     (begin, end), place = entry.ranges["ssd"], entry.ssd_rows
     # A piece begins where a page begins. Rows larger than a page do so every page / gcd(page, stride) rows.

@@ -86,7 +86,7 @@ def _locked_memory() -> Diagnosis:
 
 
 def _gpu() -> Diagnosis:
-    built = cuda.architectures()
+    built = cuda.list_architectures()
     part = f"CUDA part built for compute capability {built.replace(' ', ', ')}" if built else "CUDA part not built"
     served, of_build = cuda.driver_and_build()
     reason = cuda.unavailable()

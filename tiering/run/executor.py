@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from tiering.errors import CapabilityError
@@ -22,11 +22,6 @@ class LostWorkerError(CapabilityError):
 def memory_of(call: Call) -> int:
     """Return the memory of an attempt with its worker in bytes; 0 if unknown."""
     return call.step.memory and call.step.memory + WORKER_BYTES
-
-
-def has_room(machine: Mapping[str, float], call: Call) -> bool:
-    """Return whether an attempt fits a machine of such resources on which nothing else runs."""
-    return machine.get("CPU", 0) >= call.threads and machine.get("memory", 0) >= memory_of(call)
 
 
 class LocalExecutor:

@@ -20,7 +20,7 @@ from typing import Any
 
 from tiering.errors import CapabilityError, InputError, InternalError, TieringError
 from tiering.progress import note
-from tiering.run.executor import LostWorkerError, has_room, memory_of
+from tiering.run.executor import LostWorkerError, memory_of
 from tiering.run.pieces import plan_key
 from tiering.run.step import Call, Outcome, attempt
 from tiering.run.store import Store
@@ -202,7 +202,8 @@ class RayExecutor:
     def _refuse_if_no_room(self) -> None:
         """Raise once no machine has been large enough, for some time, for an attempt that waits."""
         call, machines = next((a.call for a in self._attempts.values() if not a.where), None), self._machines()
-        if call is None or any(has_room(node["Resources"], call) for node in machines):
+        needs = {} if call is None else {"CPU": call.threads, "memory": memory_of(call)}
+        if call is None or any(all(n["Resources"].get(k, 0) >= v for k, v in needs.items()) for n in machines):
             self._roomy = time.monotonic()
         elif time.monotonic() - self._roomy >= (SILENT_SECONDS if self._nodes else JOIN_SECONDS):
             sizes = [
