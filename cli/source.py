@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tiering.datasets.generated import Recipe, generate
 from tiering.datasets.open import READERS
 from tiering.datasets.options import ImportOptions
 from tiering.errors import InputError
 from tiering.run.carrier import ClusterOptions
 from tiering.units import format_bytes, format_count
 
-from .options import Call, Common, Group, Out, Seed, flag, takes
+from .options import Call, Common, Group, Out, flag, takes
 from .output import note, print_json, print_line, print_table
 
 _FORMATS = f"auto, {', '.join(READERS)}."
-
-
-_size = partial(flag, default=True)
 
 
 @takes(Group(ImportOptions), Group(ClusterOptions), Group(Common, ("memory", "threads", "force", "dry_run", "json")))
@@ -52,28 +49,13 @@ def import_command(
         note(f"note: {warning}")
 
 
-@takes(Group(Common, ("force", "json")))
+@takes(Group(Recipe), Group(Common, ("force", "json")))
 def generate_command(
-    call: Call,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory to create.", show_default=False)],
-    nodes: Annotated[int, _size("Nodes, over all types.", metavar="N")] = 100_000,
-    edges: Annotated[int, _size("Edges, over all relations.", metavar="E")] = 1_000_000,
-    dim: Annotated[int, _size("Values per feature row.", metavar="D")] = 128,
-    classes: Annotated[int, _size("Labels, and communities.", metavar="C")] = 8,
-    seed: Seed = 0,
-    hetero: Annotated[bool, flag("Four node types, seven relations.", "--hetero")] = False,
-    dtype: Annotated[str, _size("Of the features.", metavar="float32|float16|bfloat16")] = "float32",
-    featureless: Annotated[
-        list[str] | None, flag("A type without features (with --hetero); repeatable.", metavar="TYPE")
-    ] = None,
+    call: Call, out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory to create.", show_default=False)]
 ) -> None:
     """Generate a dataset in IGB's format: power-law communities, labels that a GNN finds and an MLP does not."""
-    from tiering.datasets.generated import generate
-
-    made = generate(
-        out, nodes=nodes, edges=edges, dim=dim, classes=classes, seed=seed, hetero=hetero, dtype=dtype,
-        featureless=featureless or (), force=call.force,
-    )  # fmt: skip
+    sizes = {"nodes": call.nodes, "edges": call.edges, **call.collect(Recipe)}
+    made = generate(out, force=call.force, **sizes)
     if call.json:
         print_json(made)
         return

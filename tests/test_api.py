@@ -50,7 +50,7 @@ def test_keywords_that_editors_know_are_those_that_are_taken() -> None:
     from dataclasses import fields
     from inspect import Parameter, signature
 
-    from tiering.datasets.generated import generate
+    from tiering.datasets.generated import Recipe
     from tiering.datasets.options import ImportKeywords, ImportOptions
     from tiering.evaluation.options import EvaluationKeywords, EvaluationOptions
     from tiering.evaluation.run import evaluate
@@ -84,5 +84,5 @@ def test_keywords_that_editors_know_are_those_that_are_taken() -> None:
     assert keys(options.RowKeywords) == rows
     assert keys(options.NodeKeywords) == batches
     assert keys(options.BatchKeywords) == batches - nodes
-    assert named(tiering.generate_dataset) == named(generate)
+    assert named(tiering.generate_dataset) - {"out", "force"} == of(Recipe)
     assert named(tiering.run_chain) - {"config"} == named(run_config) - {"path"}

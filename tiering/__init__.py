@@ -67,20 +67,10 @@ def __getattr__(name: str) -> Any:
 
 
 def open(path: str | os.PathLike[str]) -> Any:
-    """Open the artifact at `path`, whatever it is.
+    """Open the artifact at `path`: a `Graph`, `Features`, `Scores`, `Order` or `TieredLayout`.
 
-    Returns
-    -------
-    Graph, Features, Scores, Order or TieredLayout
-        By what lies at `path`. Layouts come ready to read: `TieredLayout.features`, `TieredLayout.loader`; torch is
-        imported only when tensors are asked for.
-
-    Raises
-    ------
-    tiering.errors.MissingError
-        If there is no artifact at `path`.
-    tiering.errors.FormatError
-        If it is damaged or of a version this package cannot read.
+    Layouts come ready to read; torch is imported only when tensors are asked for. Raises `MissingError` if there is
+    nothing at `path`, `FormatError` if it is damaged or of a version this package cannot read.
     """
     from tiering.memory import require_floor
 

@@ -7,16 +7,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import Any
 
 _NOTEBOOK_COLUMNS = 80  # width of a text bar in a notebook, which does not say how wide it is
-
-
-class Progress(Protocol):
-    """A count of finished units that a stage reports to."""
-
-    def update(self, amount: int = 1) -> object:
-        """Add `amount` finished units."""
 
 
 @contextmanager

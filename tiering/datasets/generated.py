@@ -12,7 +12,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,8 @@ from tiering.datasets.arrays import narrow_rows
 from tiering.datasets.options import split_fractions
 from tiering.datasets.scratch import chunks
 from tiering.errors import InputError, StorageError
-from tiering.progress import Progress, progress
+from tiering.options import option
+from tiering.progress import progress
 from tiering.units import format_bytes
 
 Ids = npt.NDArray[np.int64]
@@ -179,15 +180,17 @@ RANGES = {"nodes": (2, 2**40), "edges": (0, 2**44), "dim": (1, 2**20), "classes"
 class Recipe:
     """The parameters of `generate`, checked, and the sizes that follow from them."""
 
-    nodes: int
-    edges: int
-    dim: int
-    classes: int
-    seed: int
-    hetero: bool
-    dtype: str
-    split: Sequence[float]
-    featureless: Sequence[str]
+    nodes: int = option(MISSING, "Nodes, over all types.", "N", cli=int, cli_default=100_000)
+    edges: int = option(MISSING, "Edges, over all relations.", "E", cli=int, cli_default=1_000_000)
+    dim: int = option(128, "Values per feature row.", "D")
+    classes: int = option(8, "Labels, and communities.", "C")
+    seed: int = option(0, "Seed of everything random.", "N")
+    hetero: bool = option(False, "Four node types, seven relations.", flags=("--hetero",))
+    dtype: str = option("float32", "Of the features.", "float32|float16|bfloat16")
+    split: Sequence[float] = (0.1, 0.05, 0.1)
+    featureless: Sequence[str] = option(
+        (), "A type without features (with --hetero); repeatable.", "TYPE", cli=list[str] | None
+    )
 
     def __post_init__(self) -> None:
         for name, (low, high) in RANGES.items():
@@ -237,52 +240,12 @@ class Recipe:
         return rows * self.dim * item + 4 * self.counts["paper"] + 8 * sum(self.splits.values()) + 16 * self.edges
 
 
-def generate(
-    out: str | os.PathLike[str],
-    *,
-    nodes: int,
-    edges: int,
-    dim: int = 128,
-    classes: int = 8,
-    seed: int = 0,
-    hetero: bool = False,
-    dtype: str = "float32",
-    split: tuple[float, float, float] = (0.1, 0.05, 0.1),
-    featureless: Sequence[str] = (),
-    force: bool = False,
-) -> dict[str, Any]:
-    """Generate a dataset whose labels a GNN finds and a network without neighbours does not.
+def generate(out: str | os.PathLike[str], *, force: bool = False, **parameters: Any) -> dict[str, Any]:
+    """Generate a `Recipe` in ``OUT/processed``; return numbers of nodes and edges by type and relation, and bytes.
 
-    Parameters
-    ----------
-    out
-        Directory to create; the dataset is in ``OUT/processed``, for ``tiering import OUT``.
-    nodes, edges
-        Exact numbers; with `hetero`, over all types and relations, reverse ones included.
-    dim
-        Values per feature row.
-    classes
-        Number of labels, and of communities.
-    seed
-        Same seed and sizes, same bytes.
-    hetero
-        Four types and seven relations instead of papers and citations.
-    dtype
-        ``float32``, ``float16`` or ``bfloat16``.
-    split
-        Fractions of the papers in train, val and test.
-    featureless
-        Types without features (with `hetero`): their count stands in ``meta.json``.
-    force
-        Replace an earlier dataset of this function at `out`.
-
-    Returns
-    -------
-    dict
-        Numbers of nodes and edges by type and relation, and bytes. All files appear at once; memory: about 100 MiB.
+    All files appear at once; memory: about 100 MiB. `tiering.generate_dataset` explains the parameters.
     """
-    recipe = Recipe(nodes, edges, dim, classes, seed, hetero, dtype, split, featureless)
-    target = Path(out).absolute()
+    recipe, target = Recipe(**parameters), Path(out).absolute()
     with OutputDirectory(target, force=force) as output:
         free = disk_free(output.path)
         if recipe.bytes > free:
@@ -297,7 +260,7 @@ def generate(
     return {"path": str(target), **summary}
 
 
-def _write(recipe: Recipe, tree: Path, bar: Progress) -> dict[str, Any]:
+def _write(recipe: Recipe, tree: Path, bar: Any) -> dict[str, Any]:
     populations = {
         name: Population(size, recipe.classes, recipe.seed, stream)
         for stream, (name, size) in enumerate(recipe.counts.items())
@@ -339,7 +302,7 @@ def _write(recipe: Recipe, tree: Path, bar: Progress) -> dict[str, Any]:
     return {**sizes, "bytes": recipe.bytes}
 
 
-def _save(path: Path, dtype: str, shape: tuple[int, ...], blocks: Iterator[npt.NDArray[Any]], bar: Progress) -> None:
+def _save(path: Path, dtype: str, shape: tuple[int, ...], blocks: Iterator[npt.NDArray[Any]], bar: Any) -> None:
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:

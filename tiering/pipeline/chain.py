@@ -37,16 +37,12 @@ if TYPE_CHECKING:
 A = TypeVar("A", bound=Artifact)
 FOLDERS = {"import": "graph", "score": "scores", "reorder": "reordered", "layout": "layout"}
 """Directory of each stage's artifact, stages in the order in which they run."""
+MEASURED = ("name", "format", "content", "checksum_features", "reached", "gpu_times")
+"""Options that a stage records without having been asked for them: they hold still."""
 
 
 def run_chain(config: str | os.PathLike[str], **options: Unpack[StageKeywords]) -> TieredLayout:
-    """Run the whole chain that a TOML file describes; its parameters are those of `run_config`.
-
-    Returns
-    -------
-    TieredLayout
-        The layout, ready to read.
-    """
+    """Run the whole chain that a TOML file describes, as `run_config` does; return the layout, ready to read."""
     import tiering
 
     made: TieredLayout = tiering.open(run_config(config, **options)[-1]["path"])
@@ -57,6 +53,7 @@ def run_config(path: str | os.PathLike[str], **options: Unpack[StageKeywords]) -
     """Run the chain dataset -> graph -> scores -> reordered graph -> layout that a TOML file describes.
 
     A stage is skipped if its output is valid and records the same options and the same inputs as would be used now.
+    One that was stopped goes on from what it has finished. Which stage runs, and its time, goes to standard error.
 
     Parameters
     ----------
@@ -74,18 +71,6 @@ def run_config(path: str | os.PathLike[str], **options: Unpack[StageKeywords]) -
     -------
     list of dict
         Per stage ``stage``, ``done`` (``False``: skipped), ``seconds``, ``path``.
-
-    Raises
-    ------
-    InputError
-        If the file is no TOML or has unknown keys; or as the stages do.
-    ExistsError
-        If something that is no artifact stands where one would be written.
-
-    Notes
-    -----
-    Which stage runs, and how long each took, goes to standard error. A stage that is stopped goes on from what it has
-    finished when the same chain is run again.
     """
     chain = _Chain.of(path, StageRun("", **options))
     with open_carrier(chain.shared.cluster) as carrier:
@@ -133,24 +118,40 @@ class _Chain:
     def run(self) -> None:
         """Run every stage in its order; add what was done to the report, or to the plans."""
         config = self.config
-        imported = partial(
-            import_graph, config.source, format=config.format, edge_ids=config.edge_ids, **config.dataset
-        )
-        graph = self._stage("import", Graph, self._same_graph, imported)
-        scored = partial(score_graph, graph, **config.score)
-        scores = self._stage("score", Scores, partial(self._same_scores, graph), scored)
+
+        def import_identity(found: Graph) -> dict[str, Any]:
+            files = {file: sampled_digest(Path(file)) for file in found.manifest.provenance["inputs"]}
+            return {"options": import_options(config.source, **config.dataset), "inputs": files}
+
+        def score_identity(_: Scores) -> dict[str, Any]:
+            plan = plan_score(graph, **config.score)
+            return {"options": plan.options, "inputs": plan.inputs, "seed": plan.seed}
+
+        def reorder_identity(_: Graph) -> dict[str, Any]:
+            first = first_digests({} if config.first is None else read_first(graph, config.first))
+            inputs = {"graph": graph.digest, "scores": scores.digest, **first}
+            return {"options": {"features": config.features}, "inputs": inputs}
+
+        def layout_identity(_: Layout) -> dict[str, Any]:
+            inputs = {"graph": reordered.digest, **({} if known is None else {"scores": known.digest})}
+            return {"options": dict(config.layout.recorded), "inputs": inputs}
+
+        graph = self._stage("import", Graph, import_identity, partial(import_graph, config.source, **config.dataset))
+        scores = self._stage("score", Scores, score_identity, partial(score_graph, graph, **config.score))
         ranked = partial(reorder_graph, graph, scores, first=config.first, features=config.features)
-        reordered = self._stage("reorder", Graph, partial(self._same_order, graph, scores), ranked)
+        reordered = self._stage("reorder", Graph, reorder_identity, ranked)
         known = scores if config.layout.cache is not None else None
         placed = partial(layout, reordered, options=config.layout, scores=known)
-        self._stage("layout", Layout, partial(self._same_layout, reordered, known), placed)
+        self._stage("layout", Layout, layout_identity, placed)
 
-    def _stage(self, name: str, kind: type[A], same: Callable[[A], bool], make: Callable[..., Any]) -> Any:
+    def _stage(
+        self, name: str, kind: type[A], identity: Callable[[A], dict[str, Any]], make: Callable[..., Any]
+    ) -> Any:
         """Return the artifact of a stage: the current one, or what ``make(out=target, ...)`` makes; or its sizes."""
         target, shared, begun = self.config.out / FOLDERS[name], self.shared, time.perf_counter()
         if not shared.dry_run:
             OutputDirectory.recover(target)
-        found = None if any(plan.steps for plan in self.plans) else self._current(target, kind, same)
+        found = None if any(plan.steps for plan in self.plans) else self._current(name, kind, identity)
         if found is None and target.exists():
             refuse_foreign(target)
         # What an unfinished run has made of older artifacts of the chain is not worth a question, its dataset is.
@@ -171,47 +172,18 @@ class _Chain:
         self.report.append({"stage": name, **done, "path": str(target)})
         return artifact
 
-    def _current(self, target: Path, kind: type[A], same: Callable[[A], bool]) -> A | None:
+    def _current(self, stage: str, kind: type[A], identity: Callable[[A], dict[str, Any]]) -> A | None:
         """Return the artifact that is there, if it is valid and what would be made now."""
         if self.shared.force:
             return None
         try:
-            artifact = kind.open(target)
-            return artifact if not artifact.problems("structure") and same(artifact) else None
-        except (TieringError, OSError):
+            artifact = kind.open(self.config.out / FOLDERS[stage])
+            made, wanted = artifact.manifest.provenance, identity(artifact)
+            options = {key: value for key, value in made["options"].items() if key in MEASURED} | wanted["options"]
+            same = made == {**made, "stage": stage, **wanted, "options": options}
+            return artifact if same and not artifact.problems("structure") else None
+        except (TieringError, OSError, KeyError):
             return None
-
-    def _same_graph(self, found: Graph) -> bool:
-        config, (recorded, files) = self.config, _recorded(found, "import")
-        asked = import_options(config.source, config.format, config.edge_ids, config.dataset)
-        return {**recorded, **asked} == recorded and all(
-            Path(file).is_file() and sampled_digest(Path(file)) == digest for file, digest in files.items()
-        )
-
-    def _same_scores(self, graph: Graph, found: Scores) -> bool:
-        plan, (recorded, inputs) = plan_score(graph, **self.config.score), _recorded(found, "score")
-        asked = {key: value for key, value in recorded.items() if key != "reached"}
-        return (asked, inputs, found.manifest.provenance.get("seed")) == (plan.options, plan.inputs, plan.seed)
-
-    def _same_order(self, graph: Graph, scores: Scores, found: Graph) -> bool:
-        first = {} if self.config.first is None else read_first(graph, self.config.first)
-        inputs = {"graph": graph.digest, "scores": scores.digest, **first_digests(first)}
-        return _recorded(found, "reorder") == ({"features": self.config.features}, inputs)
-
-    def _same_layout(self, graph: Graph, scores: Scores | None, found: Layout) -> bool:
-        inputs = {"graph": graph.digest, **({} if scores is None else {"scores": scores.digest})}
-        recorded, of = _recorded(found, "layout")
-        if self.config.layout.fit is not None:  # what was measured then still holds
-            recorded = {key: value for key, value in recorded.items() if key != "gpu_times"}
-        return (recorded, of) == (self.config.layout.recorded, inputs)
-
-
-def _recorded(artifact: Artifact, stage: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the options and inputs of an artifact made by `stage`; empty ones if another stage made it."""
-    provenance = artifact.manifest.provenance
-    if provenance["stage"] != stage:
-        return {}, {}
-    return provenance.get("options", {}), provenance.get("inputs", {})
 
 
 def _made(artifact: Artifact, seconds: float) -> str:

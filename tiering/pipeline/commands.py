@@ -35,7 +35,7 @@ from tiering.layout import LayoutOptions
 from tiering.layout.plan import plan_future_layout
 from tiering.memory import parse_memory
 from tiering.pipeline.sources import CHECKSUM_FEATURES, import_options, open_source, plan_source, scratch_of
-from tiering.pipeline.stage import Pathlike, StageKeywords, StageRun, open_checked, reading, refuse_reordered
+from tiering.pipeline.stage import Pathlike, StageKeywords, StageRun, reading, refuse_reordered
 from tiering.run.plan import Estimate
 from tiering.units import parse_fanouts, parse_threads
 
@@ -76,12 +76,26 @@ def generate_dataset(
     featureless: Sequence[str] = (),
     force: bool = False,
 ) -> Path:
-    """Generate a dataset in IGB's form; its parameters are those of `tiering.datasets.generated.generate`.
+    """Generate a dataset in IGB's form, whose labels a GNN finds and a network without neighbours does not.
 
-    Returns
-    -------
-    pathlib.Path
-        `out`, for `import_graph`.
+    Parameters
+    ----------
+    nodes, edges
+        Exact numbers; with `hetero`, over all types and relations, reverse ones included.
+    dim
+        Values per feature row.
+    classes
+        Number of labels, and of communities.
+    seed
+        Same seed and sizes, same bytes.
+    hetero
+        Four types and seven relations instead of papers and citations.
+    dtype
+        ``float32``, ``float16`` or ``bfloat16``.
+    split
+        Fractions of the papers in train, val and test.
+    featureless
+        Types without features (with `hetero`): their count stands in ``meta.json``.
     """
     from tiering.datasets.generated import generate
 
@@ -115,18 +129,13 @@ def import_graph(
         Of the source: see `tiering.datasets.options.ImportOptions`. ``checksum_features=True``: feature files are read
         whole, and a checksum is recorded of each block of 64 MiB, which stages and `tiering check --full` compare;
         without, 64 samples of 64 KiB are. Of every stage: ``threads``, ``memory``, ``force``, ``cluster``.
-
-    Returns
-    -------
-    Graph
-        The artifact at `out`, opened.
     """
     run, given = StageRun.split(out, options)
     run.check_output([source], around=scratch_of(given))
     if run.dry_run:
         stage, shape = plan_source(run, source, format, edge_ids, given)
         return run.estimate(stage, shape=shape)  # type: ignore[no-any-return]
-    recorded = import_options(source, format, edge_ids, given)
+    recorded = import_options(source, format=format, edge_ids=edge_ids, **given)
     with run.carrier() as carrier, open_source(run, source, format, given, in_place=carrier is not None) as dataset:
         if "content" in dataset.notes:
             recorded["content"] = dataset.notes["content"]
@@ -147,7 +156,7 @@ def score_graph(
     seed: int | None = None,
     **options: Unpack[ScoreCommand],
 ) -> Scores:
-    """Score the nodes of a graph; see `tiering.scores.score_graph`.
+    """Score the nodes of a graph by their expected reads per epoch: float64 by node type, shape (num_nodes,).
 
     Parameters
     ----------
@@ -169,14 +178,9 @@ def score_graph(
         ``frontier``...: `tiering.sampling.SamplingOptions`. Of the methods: ``damping``, ``sweeps``, ``epochs``...:
         `tiering.scores.request.ScoreOptions`. Of every stage: ``threads``, ``memory``, ``force``, ``verify``,
         ``cluster``.
-
-    Returns
-    -------
-    Scores
-        The artifact at `out`, opened: float64 by node type, shape (num_nodes,), expected accesses per epoch.
     """
     run, given = StageRun.split(out, options)
-    base = run.open_graph(graph)
+    base = run.open(graph, Graph)
     run.check_output([base, scores, train])
     refuse_reordered(base, "score")
     asked: dict[str, Any] = {"scores": scores, "train": train, "seed": seed, "threads": run.threads}
@@ -199,6 +203,8 @@ def evaluate_scores(
 ) -> Evaluation:
     """Count the reads of sampled epochs, and the fraction of them that caches filled by each score would have served.
 
+    The result shows hit rates by score and capacity as a table, in notebooks as curves too.
+
     Parameters
     ----------
     graph
@@ -210,16 +216,12 @@ def evaluate_scores(
     **options
         Of `tiering.evaluation.evaluate`: ``epochs`` (3), ``shares`` (capacities, 0 to 1), ``tiers``..., and of
         `tiering.sampling.SamplingOptions`: ``batch_size`` (1024 nodes), ``seed`` (0)...
-
-    Returns
-    -------
-    Evaluation
-        Hit rates by score and capacity; shows them as a table and curves in notebooks.
     """
-    judged = [open_checked(one, Scores, verify) for one in scores]
-    with reading(graph := open_checked(graph, Graph, verify), *judged):
-        result = evaluation.evaluate(graph, named_scores(graph, judged), parse_fanouts(fanouts), **options)
-        for artifact in (graph, *judged):
+    run = StageRun("", verify=verify)
+    base, *judged = [run.open(graph, Graph), *(run.open(one, Scores) for one in scores)]
+    with reading(base, *judged):
+        result = evaluation.evaluate(base, named_scores(base, judged), parse_fanouts(fanouts), **options)
+        for artifact in (base, *judged):
             artifact.finish_reads()
     return result
 
@@ -233,7 +235,7 @@ def reorder_graph(
     features: bool = False,
     **options: Unpack[StageKeywords],
 ) -> Graph:
-    """Renumber the nodes of a graph by falling score; see `tiering.reorder.reorder_graph`.
+    """Renumber the nodes of a graph by falling score: ids are ranks, and `Graph.new_to_old` leads back.
 
     Parameters
     ----------
@@ -246,15 +248,10 @@ def reorder_graph(
         Also write the feature tables in rank order; otherwise the features stay as the graph has them.
     **options
         Of every stage: ``threads``, ``memory``, ``force``, ``verify``, ``cluster``.
-
-    Returns
-    -------
-    Graph
-        The artifact at `out`, opened: ids are ranks, and `Graph.new_to_old` leads back.
     """
     run = StageRun(out, **options)
-    base: Any = run.open_graph(graph)
-    known: Any = None if run.dry_run and scores is None else run.open(scores, Scores)  # type: ignore[arg-type]
+    base = run.open(graph, Graph)
+    known: Any = None if run.dry_run and scores is None else run.open(scores, Scores)
     run.check_output([base, known, first])
     refuse_reordered(base, "reorder")
     if known is not None:
@@ -287,7 +284,7 @@ def write_layout(
     scores: Scores | Pathlike | None = None,
     **settings: Unpack[LayoutCommand],
 ) -> TieredLayout:
-    """Place the feature rows of a reordered graph in tiers.
+    """Place the feature rows of a reordered graph in tiers; return the layout, ready to read.
 
     Parameters
     ----------
@@ -300,11 +297,6 @@ def write_layout(
     scores
         Those that the graph was ordered by: with an adjacency cache, or to place edge features by the reads of
         lists that they predict.
-
-    Returns
-    -------
-    TieredLayout
-        The layout at `out`, ready to read.
     """
     from tiering.loader.layout import TieredLayout
 
@@ -326,7 +318,7 @@ def layout(
     run, sizes = StageRun.split(out, settings)
     if options is not None and sizes:
         raise TypeError(f"layout: expected LayoutOptions or keywords, found both ({', '.join(sizes)}); give one")
-    asked, base = LayoutOptions(**sizes) if options is None else options, run.open_graph(graph)
+    asked, base = LayoutOptions(**sizes) if options is None else options, run.open(graph, Graph)
     known = None if scores is None else run.open(scores, Scores)
     read = (base,) if known is None else (base, known)
     run.check_output(read, asked.folders)
@@ -390,9 +382,6 @@ def _dry_run(command: Callable[P, Any]) -> Callable[P, Estimate]:
     return estimate
 
 
-estimate_import, estimate_score, estimate_reorder = (
-    _dry_run(import_graph),
-    _dry_run(score_graph),
-    _dry_run(reorder_graph),
-)
+estimate_import, estimate_score = _dry_run(import_graph), _dry_run(score_graph)
+estimate_reorder = _dry_run(reorder_graph)
 estimate_layout, estimate_export = _dry_run(layout), _dry_run(export_layout)

@@ -24,14 +24,11 @@ from tiering.scores.request import OPTIONS, check_options
 class ChainConfig:
     """A chain of stages to run; paths are absolute.
 
-    `source`, `format`, `edge_ids` and `dataset` (further options) are of the import; `score` has arguments of
-    `tiering.pipeline.score_graph`; `first` (a file, or files by node type) and `features` are of the reorder; `out` is
-    the directory of the artifacts.
+    `source` and `dataset` are arguments of `tiering.pipeline.import_graph`, `score` of `score_graph`, `first` (a file,
+    or files by node type) and `features` of `reorder_graph`; `out` is the directory of the artifacts.
     """
 
     source: Path
-    format: str
-    edge_ids: bool
     dataset: dict[str, Any]
     score: dict[str, Any]
     first: Any
@@ -51,8 +48,6 @@ def read_config(path: Path) -> ChainConfig:
         score["train"] = _relative_train(score["train"], base)
     return ChainConfig(
         source=base / str(dataset.pop("path")),
-        format=str(dataset.pop("format", "auto")),
-        edge_ids=bool(dataset.pop("edge_ids", False)),
         dataset=dataset,
         score=score,
         first=_relative_files(reorder["first"], base) if "first" in reorder else None,

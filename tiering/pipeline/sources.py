@@ -44,10 +44,11 @@ def open_source(
     return open_dataset(source, format=name, memory=run.memory, in_place=in_place, **given)
 
 
-def import_options(source: Pathlike | Any, name: str, edge_ids: bool, options: Mapping[str, Any]) -> dict[str, Any]:
+def import_options(source: Pathlike | Any, **options: Any) -> dict[str, Any]:
     """Return the recorded options of an import: without defaults, with the file names read."""
     from tiering.datasets.options import given_options
 
+    name, edge_ids = str(options.pop("format", "auto")), bool(options.pop("edge_ids", False))
     in_hand = not isinstance(source, (str, os.PathLike))
     path = Path(type(source).__qualname__) if in_hand else Path(source).absolute()
     of_source = {name: value for name, value in options.items() if name != CHECKSUM_FEATURES}

@@ -71,14 +71,17 @@ class StageRun:
         """The absolute path of the output."""
         return Path(self.out).absolute()
 
-    def open(self, artifact: A | Pathlike, kind: type[A]) -> A:
-        """Open an artifact, if given as a path; what a run reads of it is compared with its checksums."""
-        return open_checked(artifact, kind, self.verify and not self.dry_run)
+    def open(self, artifact: Artifact | GraphShape | Pathlike | None, kind: type[A]) -> Any:
+        """Open an artifact, if given as a path; what a run reads of it is compared with its checksums.
 
-    def open_graph(self, graph: SizedGraph | Pathlike) -> Any:
-        """Open a graph; a dry run takes its sizes too."""
-        sizes = self.dry_run and isinstance(graph, GraphShape)
-        return graph if sizes else self.open(graph, Graph)  # type: ignore[arg-type]
+        A dry run takes the sizes of a graph too.
+        """
+        if self.dry_run and isinstance(artifact, GraphShape):
+            return artifact
+        opened = artifact if isinstance(artifact, kind) else kind.open(artifact)  # type: ignore[arg-type]
+        if self.verify and not self.dry_run:
+            opened.verify_reads()
+        return opened
 
     def check_output(
         self, reads: Iterable[Any], ssd: Iterable[Path] = (), around: Iterable[tuple[Path, str]] = ()
@@ -164,11 +167,3 @@ def reading(*artifacts: Artifact) -> Iterator[None]:
             artifact.finish_reads()  # says it best, where checksums tell
         places = ", ".join(str(artifact.path) for artifact in artifacts)
         raise FormatError(f"{places}: {error}; an input is damaged: run `tiering check --full` on each") from error
-
-
-def open_checked(artifact: A | Pathlike, kind: type[A], verify: bool = False) -> A:
-    """Open an artifact, if given as a path; with `verify`, what is read of it is compared with its checksums."""
-    one = artifact if isinstance(artifact, kind) else kind.open(artifact)  # type: ignore[arg-type]
-    if verify:
-        one.verify_reads()
-    return one
