@@ -124,7 +124,7 @@ def test_files_are_the_same_for_any_memory_and_threads(prepared, export, tmp_pat
     expected = export(prepared.layout, True).path
     monkeypatch.setattr(arrays, "PIECE_BYTES", 64)
     monkeypatch.setattr(arrays, "_COLUMNS", 3)
-    monkeypatch.setattr(arrays, "row_sizes", lambda table: Sizes(chunk=50))
+    monkeypatch.setattr(arrays.ExportPlan, "_sizes", lambda *_: Sizes(chunk=50))
     out = tmp_path / "again" / expected.name
     made = tiering.export_layout(prepared.layout, out, original_order=True, threads=3)
     assert tree_bytes(made.path) == tree_bytes(expected)

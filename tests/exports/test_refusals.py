@@ -89,10 +89,10 @@ def test_other_options_do_not_go_on_with_what_was_left(layout, tmp_path, monkeyp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(arrays, "_append_rows", stopped)
+        patch.setattr(arrays.PermutedRows, "chunks", stopped)
         tiering.export_layout(layout, tmp_path / "out")
     made = tiering.export_layout(layout, tmp_path / "out", original_order=True)
-    assert made.order == "original" and made.document["node_types"]["author"]["new_to_old"] is None
+    assert made.document["order"] == "original" and made.document["node_types"]["author"]["new_to_old"] is None
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,8 +20,7 @@ from tiering.artifacts.storage import open_raw, write_durably
 from tiering.artifacts.writer import DirectoryWriter
 from tiering.errors import FormatError, InternalError
 from tiering.exports.tier_rows import TierRows
-from tiering.formats.feature_rows import checked_tables, table_states, take
-from tiering.formats.features import FeatureTable
+from tiering.formats.feature_rows import RowStream, checked_tables, table_states, take
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.graph_checks import graph_errors
 from tiering.formats.layout import Layout
@@ -32,11 +30,10 @@ from tiering.reorder.adjacency import OldRelation, write_relation
 from tiering.reorder.arrays import NodeWindows
 from tiering.reorder.plan import ReorderPlan
 from tiering.reorder.rows import PermutedRows, minimum_memory, plan_rows
-from tiering.reorder.sizes import SIZES, Sizes
+from tiering.reorder.sizes import SIZES, Rows, Sizes
 from tiering.run.plan import StageEstimate, StepEstimate, base_memory
 
 AnyArray = np.ndarray[Any, Any]
-RowTable: TypeAlias = FeatureTable | TierRows
 Entry: TypeAlias = dict[str, Any]  # an object of ``export.json``
 
 SCRATCH = "scratch"
@@ -116,11 +113,16 @@ class ExportPlan:
         self._steps: list[StepEstimate] = []
         self._budget, self._threads, self._restored = budget, threads, ranked and original
         self._adjacency: tuple[Relation | None, tuple[Any, ...]] = (None, ())
-        tables: dict[str, RowTable] = dict(files)
+        tables: dict[str, Rows] = dict(files)
         if isinstance(artifact, Layout):
             tables = {name: TierRows(artifact, name) for name in artifact.feature_types}
         shape = GraphShape.of(self.graph, tables=False)
-        budget.require(self._least_memory(tables, shape), "pieces of what is exported")
+        relabelled = ReorderPlan(shape, budget, threads).least_memory(features=False) if self._restored else 0
+        needs = [
+            minimum_memory(table, self._is_ordered(table), self._sizes(table)) + self._held(table) + 2 * PIECE_BYTES
+            for table in tables.values()
+        ]
+        budget.require(max(COPY_MEMORY, relabelled, *needs), "pieces of what is exported")
         relations = [self._add_relation(edges, shape) for edges in shape.edges]
         nodes = {node_type: self._add_nodes(node_type) for node_type in self.graph.node_types}
         for node_type, table in tables.items():
@@ -134,18 +136,18 @@ class ExportPlan:
         steps, memory = tuple(self._steps), base_memory(self._budget)
         return StageEstimate("export", out, steps, written, memory, threads=self._threads)
 
-    def _least_memory(self, tables: dict[str, RowTable], shape: GraphShape) -> int:
-        relabelled = ReorderPlan(shape, self._budget, self._threads).least_memory(features=False)
-        needs = [COPY_MEMORY, relabelled if self._restored else 0]
-        for table in tables.values():
-            ordered = self._is_ordered(table)
-            permuted = minimum_memory(table, ordered, row_sizes(table)) + permuting_memory(table) + 2 * PIECE_BYTES
-            needs.append(streaming_memory(table) if ordered and isinstance(table, TierRows) else permuted)
-        return max(needs)
-
-    def _is_ordered(self, table: RowTable) -> bool:
+    def _is_ordered(self, table: Rows) -> bool:
         """Return whether rows lie in the order of the export."""
-        return (isinstance(table, TierRows) or table.row_order == "rank") == (self.order == "rank")
+        return (table.row_order == "rank") == (self.order == "rank")
+
+    def _sizes(self, table: Rows) -> Sizes:
+        """Return the sizes of pieces in which rows are read: small tables need little memory."""
+        return Sizes(chunk=max(1, min(PIECE_BYTES if self._is_ordered(table) else _CHUNK_BYTES, table.bytes)))
+
+    def _held(self, table: Rows) -> int:
+        """Return the memory of rows in addition to what `tiering.reorder.rows` plans, in bytes."""
+        pieces = table.pieces_memory(self._sizes(table).piece_rows(table)) if isinstance(table, RowStream) else 0
+        return pieces + appending_memory(table.bytes)
 
     def _add(self, name: str, dtype: str, shape: tuple[int, ...], append: Any, stored: str = "") -> Entry:
         self.arrays.append(ExportedArray(name, stored or dtype, shape, append))
@@ -248,43 +250,34 @@ class ExportPlan:
         NodeWindows(self._budget, SIZES, self._threads).permuted(file, array, new_ids)
         yield array.nbytes
 
-    def _add_features(self, node_type: str, table: RowTable) -> Entry:
+    def _add_features(self, node_type: str, table: Rows) -> Entry:
         """Add the feature rows of a type; bfloat16 as int16, which torch views as bfloat16."""
-        begin = len(self.arrays)
+        begin, held, sizes = len(self.arrays), self._held(table), self._sizes(table)
         maps: tuple[Any, Any] = (None, None)
-        disk_read = table.bytes_on_disk() if isinstance(table, TierRows) else None
-        if self._is_ordered(table):
-            read = table.bytes if disk_read is None else disk_read
-            how, memory, scratch = "in order", streaming_memory(table), 0
-        else:
+        if not self._is_ordered(table):
             new_to_old, old_to_new = self.graph.new_to_old(node_type), self.graph.old_to_new(node_type)
             maps = (old_to_new, new_to_old) if self.order == "original" else (new_to_old, old_to_new)
-            rows = plan_rows(table, False, self._budget.without(permuting_memory(table)), row_sizes(table))
-            how, memory, scratch = rows.how, rows.memory + permuting_memory(table), rows.bytes_scratch
-            read = rows.disk_read(table) if isinstance(table, FeatureTable) else rows.passes * table.bytes_on_disk()
+        budget, threads = self._budget.without(held), self._threads
+        rows = plan_rows(table, self._is_ordered(table), budget, sizes)
+
+        def append(file: FileWriter, writer: ExportWriter) -> Iterator[int]:
+            """Append the rows after those that the file has."""
+            if not table.bytes:
+                return
+            start, scratch = file.done // table.row_bytes, writer.path / SCRATCH
+            yield start * table.row_bytes
+            with PermutedRows(table, *maps, budget=budget, scratch=scratch, threads=threads, sizes=sizes) as source:
+                for first, piece in source.chunks(start, table.rows):
+                    file.append(piece, first * table.row_bytes)
+                    yield piece.nbytes
+
         stored = "int16" if table.dtype == "bfloat16" else table.dtype
-        append = partial(_append_rows, table=table, maps=maps, budget=self._budget, threads=self._threads)
         entry = self._add(f"nodes/{node_type}/feat", table.dtype, (table.rows, table.dim), append, stored)
-        self._add_step(begin, f"features of {node_type}", how, memory, read, scratch, table.rows, "row")
+        read, scratch = rows.disk_read(table), rows.bytes_scratch
+        self._add_step(
+            begin, f"features of {node_type}", rows.how, rows.memory + held, read, scratch, table.rows, "row"
+        )
         return entry
-
-
-def row_sizes(table: RowTable) -> Sizes:
-    """Return the sizes of pieces in which rows are permuted: small tables need little memory."""
-    return Sizes(chunk=max(1, min(_CHUNK_BYTES, table.bytes)))
-
-
-def streaming_memory(table: RowTable) -> int:
-    """Return the memory of copying rows in the order in which they lie, in bytes."""
-    step = max(1, PIECE_BYTES // max(1, table.row_bytes))
-    pieces = table.pieces_memory(step) if isinstance(table, TierRows) else 2 * min(_CHUNK_BYTES, table.bytes)
-    return pieces + appending_memory(table.bytes)
-
-
-def permuting_memory(table: RowTable) -> int:
-    """Return the memory of permuting rows in addition to what `tiering.reorder.rows` plans, in bytes."""
-    pieces = table.pieces_memory(row_sizes(table).piece_rows(table)) if isinstance(table, TierRows) else 0
-    return pieces + appending_memory(table.bytes)
 
 
 def _append_array(file: FileWriter, array: AnyArray, limit: int | None = None) -> Iterator[int]:
@@ -319,24 +312,3 @@ def _append_split(file: FileWriter, _: Any, ids: AnyArray, values: AnyArray | No
         part = ids[first : first + PIECE_BYTES // 8]
         file.append((part if values is None else take(values, part, threads)).astype(np.int64, copy=False))
         yield 8 * part.size
-
-
-def _append_rows(
-    file: FileWriter, writer: ExportWriter, table: RowTable, maps: tuple[Any, Any], budget: Budget, threads: int
-) -> Iterator[int]:
-    """Append feature rows in the order of the export, after the rows that the file has."""
-    if not table.bytes:
-        return
-    start = file.done // table.row_bytes
-    yield start * table.row_bytes
-    with ExitStack() as stack:
-        if maps[0] is None and isinstance(table, TierRows):
-            pieces = table.pieces(max(1, PIECE_BYTES // table.row_bytes), start)
-        else:
-            rest, scratch = budget.without(permuting_memory(table)), writer.path / SCRATCH
-            sizes = row_sizes(table)
-            rows = PermutedRows(table, *maps, budget=rest, scratch=scratch, threads=threads, sizes=sizes)
-            pieces = stack.enter_context(rows).chunks(start, table.rows)
-        for first, piece in pieces:
-            file.append(piece, first * table.row_bytes)
-            yield piece.nbytes

@@ -20,6 +20,7 @@ from tiering.units import format_bytes, parse_threads
 from tiering.version import __version__
 
 SETS = {"train": "train_set", "val": "validation_set", "test": "test_set"}  # names of the splits in GraphBolt
+ON_DISK, IN_MEMORY = {"in_memory": False}, {"in_memory": True}
 
 
 @dataclass(frozen=True)
@@ -30,18 +31,13 @@ class Export:
     document: Entry  # ``export.json``
 
     @property
-    def order(self) -> str:
-        """Numbering of the node ids: ``rank`` or ``original``."""
-        return str(self.document["order"])
-
-    @property
     def bytes(self) -> int:
         """Bytes of all files."""
         return sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
 
     def describe(self) -> list[Part]:
         """Return what the command prints."""
-        ids = "ranks" if self.order == "rank" else "original ids"
+        ids = "ranks" if self.document["order"] == "rank" else "original ids"
         return [Fields({"export": str(self.path), "node ids": ids, "size": format_bytes(self.bytes)})]
 
     def summary(self) -> Entry:
@@ -60,21 +56,10 @@ def write_export(
 ) -> Export:
     """Write a layout or graph as ``.npy`` files, with ``export.json`` and GraphBolt's ``metadata.yaml``.
 
-    Rows of a layout are read from its tiers, those of a graph, reordered or not, from its feature files. With
-    `original_order` nodes have the ids of the source; by default ids are ranks, if there are any, and ``new_to_old`` is
-    written. The result is the same bytes for any memory and number of threads.
+    Rows of a layout are read from its tiers, those of a graph from its feature files. With `original_order` nodes have
+    the ids of the source; by default ids are ranks, if there are any, and ``new_to_old`` is written. The result is the
+    same bytes for any memory and threads; a full disk or too little memory is refused before anything is written.
 
-    Raises
-    ------
-    FormatError
-        If the artifact is damaged.
-    BudgetError
-        If the memory is less than copying takes, some 100 MiB.
-    StorageError
-        If the disk is full: checked before anything is written.
-
-    Notes
-    -----
     Cost: every byte is read once and written once, front to back. With `original_order` and ranks, adjacency is
     relabelled into a scratch file first, as a reorder does it, and rows come into order as `tiering.reorder.rows` says.
     A run that was stopped goes on from the last finished 64 MiB of each file.
@@ -109,54 +94,38 @@ def graphbolt_metadata(name: str, document: dict[str, Any]) -> dict[str, Any]:
     It is written as JSON, which YAML contains. Edges are pairs sorted by destination, so the CSC that GraphBolt makes
     of them keeps their order, and values along the edges need no permutation. Homogeneous graphs have no types.
     """
-    homogeneous, features, attributes = document["homogeneous"], [], []
+    types, nodes, edges, features, attributes = document["node_types"], [], [], [], []
+    labelled = any(entry["seed_labels"] for entry in types.values())
+    sets: dict[str, list[Entry]] = {}
 
-    def of_type(key: str) -> dict[str, str]:
-        return {} if homogeneous else {"type": key}
+    def of_type(key: str) -> Entry:
+        return {} if document["homogeneous"] else {"type": key}
 
-    def feature(domain: str, key: str, feature_name: str, file: dict[str, Any], in_memory: bool) -> dict[str, Any]:
-        return {"domain": domain, **of_type(key), "name": feature_name, **_array(file), "in_memory": in_memory}
+    def array(file: Entry) -> Entry:
+        return {"format": "numpy", "path": file["path"]}
 
-    nodes = [{**of_type(key), "num": entry["num_nodes"]} for key, entry in document["node_types"].items()]
-    for key, entry in document["node_types"].items():
+    for key, entry in types.items():
+        nodes.append({**of_type(key), "num": entry["num_nodes"]})
         if entry["feat"] is not None:
-            features.append(feature("node", key, "feat", entry["feat"], in_memory=False))
-    edges = []
+            features.append({"domain": "node", **of_type(key), "name": "feat", **array(entry["feat"]), **ON_DISK})
+        for split in SETS:
+            if split in entry["seed_labels" if labelled else "splits"]:
+                files = [("seeds", entry["splits"][split])]
+                if labelled:
+                    files.append(("labels", entry["seed_labels"][split]))
+                data = [{"name": what, **array(file), **IN_MEMORY} for what, file in files]
+                sets.setdefault(SETS[split], []).append({**of_type(key), "data": data})
     for relation in document["relations"]:
         key = relation_key((relation["src"], relation["name"], relation["dst"]))
-        edges.append({**of_type(key), **_array(relation["edge_index"])})
+        edges.append({**of_type(key), **array(relation["edge_index"])})
         for part, file in relation["data"].items():
-            features.append(feature("edge", key, part, file, in_memory=False))
+            feature = {"domain": "edge", **of_type(key), "name": part, **array(file)}
+            features.append({**feature, **ON_DISK})
             # With several relations GraphBolt would not bring attributes into the order of its edges.
-            if part == "weight" and homogeneous:
-                attributes.append(feature("edge", key, part, file, in_memory=True))
+            if part == "weight" and document["homogeneous"]:
+                attributes.append({**feature, **IN_MEMORY})
+    # One task, whose sets consist of the same arrays for all types: of those that have labels, or of all if none has.
+    classes = max((entry["num_classes"] or 0 for entry in types.values() if entry["seed_labels"]), default=0)
+    task = {"name": "node_classification", **({"num_classes": classes} if labelled else {}), **sets}
     graph = {"nodes": nodes, "edges": edges, **({"feature_data": attributes} if attributes else {})}
-    return {"dataset_name": name, "graph": graph, "feature_data": features, "tasks": _tasks(document)}
-
-
-def _tasks(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return one task with the splits of all types that have labels, or of all types if none has.
-
-    GraphBolt wants the sets of all types to consist of the same arrays.
-    """
-    types = document["node_types"]
-    labelled = any(nodes["seed_labels"] for nodes in types.values())
-    sets: dict[str, list[dict[str, Any]]] = {}
-    classes = 0
-    for key, nodes in types.items():
-        for split in SETS:
-            if split not in nodes["seed_labels" if labelled else "splits"]:
-                continue
-            data = [{"name": "seeds", **_array(nodes["splits"][split]), "in_memory": True}]
-            if labelled:
-                data.append({"name": "labels", **_array(nodes["seed_labels"][split]), "in_memory": True})
-                classes = max(classes, nodes["num_classes"] or 0)
-            typed = {} if document["homogeneous"] else {"type": key}
-            sets.setdefault(SETS[split], []).append({**typed, "data": data})
-    if not sets:
-        return []
-    return [{"name": "node_classification", **({"num_classes": classes} if labelled else {}), **sets}]
-
-
-def _array(file: dict[str, Any]) -> dict[str, str]:
-    return {"format": "numpy", "path": file["path"]}
+    return {"dataset_name": name, "graph": graph, "feature_data": features, "tasks": [task] if sets else []}

@@ -25,14 +25,9 @@ class TierRows(RowStream):
 
     def __init__(self, layout: Layout, node_type: str) -> None:
         self._layout, self._entry = layout, (entry := layout.type_layout(node_type))
-        self.dim, self.dtype = entry.dim, entry.dtype
-        super().__init__(layout.path, entry.num_nodes, entry.row_bytes)
-
-    def bytes_on_disk(self) -> int:
-        """Return the bytes that reading all rows reads: the files of the memory tiers, and pages with their padding."""
-        entry = self._entry
+        super().__init__(layout.path, entry.num_nodes, entry.dim, entry.dtype)
         memory = sum(entry.rows(tier) for tier in MEMORY_TIERS) * entry.row_bytes
-        return memory + entry.ssd_rows.num_pages * self._layout.page_bytes
+        self.disk_bytes = memory + entry.ssd_rows.num_pages * layout.page_bytes
 
     def pieces_memory(self, step: int) -> int:
         """Return the memory of `pieces` in bytes."""

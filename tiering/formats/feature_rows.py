@@ -11,7 +11,7 @@ import numpy as np
 
 from tiering import native
 from tiering.artifacts.checksum import file_state, sampled_digest
-from tiering.artifacts.manifest import verified
+from tiering.artifacts.manifest import storage_dtype, verified
 from tiering.errors import InputError
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
@@ -21,10 +21,17 @@ CHUNK_BYTES = 32 * 1024 * 1024  # bytes of the pieces in which rows are moved: l
 
 
 class RowStream:
-    """Base of rows that can be read front to back only, of `path`; `row_bytes` and `bytes` are without padding."""
+    """Base of rows by rank that can be read front to back only, of `path`.
 
-    def __init__(self, path: Path, rows: int, row_bytes: int) -> None:
-        self.path, self.rows, self.row_bytes, self.bytes = path, rows, row_bytes, rows * row_bytes
+    `row_bytes` and `bytes` are without padding; `disk_bytes` are those that reading all rows reads.
+    """
+
+    row_order, disk_bytes = "rank", 0
+
+    def __init__(self, path: Path, rows: int, dim: int, dtype: str) -> None:
+        self.path, self.rows, self.dim, self.dtype = path, rows, dim, dtype
+        self.row_bytes = dim * storage_dtype(dtype).itemsize
+        self.bytes = rows * self.row_bytes
 
     def pieces(self, step: int, begin: int = 0) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
         """Yield first row and rows, uint8 (step, row_bytes), from row `begin` on, valid until the next is asked for."""

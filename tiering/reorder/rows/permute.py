@@ -23,8 +23,7 @@ from tiering.artifacts.direct_io import LINE, aligned_bytes, padded
 from tiering.artifacts.file_writer import WriteBehind
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.reader import SegmentFile, chunks, prefetch
-from tiering.errors import InternalError
-from tiering.formats.feature_rows import map_rows
+from tiering.formats.feature_rows import RowStream, map_rows
 from tiering.formats.features import FeatureTable
 from tiering.memory import Budget
 from tiering.progress import progress
@@ -244,6 +243,9 @@ class PermutedRows(AbstractContextManager["PermutedRows"]):
         if begin == end:
             return
         step = self.plan.sizes.rows(self.table.row_bytes, multiple)
+        if isinstance(self.table, RowStream) and self._windows is None:
+            yield from self.table.pieces(step, begin)
+            return
         fill = self._filler()
         shape = (min(step, end - begin), self.table.row_bytes)
         buffers = [np.empty(shape, np.uint8) for _ in range(2 if end - begin > step else 1)]
@@ -258,9 +260,7 @@ class PermutedRows(AbstractContextManager["PermutedRows"]):
         """Return a function that returns the rows from a rank on: copied to its chunk, or where they lie."""
         if self._windows is not None:
             return self._windows.rows
-        source = self.table
-        if not isinstance(source, FeatureTable):
-            raise InternalError(f"{source.path}: rows of a stream are in order already")
+        source: Any = self.table
         table = map_rows(source, random=self.plan.strategy == "gather")
 
         def copy(first: int, chunk: Bytes, _: int) -> Bytes:

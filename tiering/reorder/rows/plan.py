@@ -42,8 +42,10 @@ class RowPlan:
             return self.strategy
         return "one pass" if self.passes == 1 else f"{self.passes} passes"
 
-    def disk_read(self, table: FeatureTable) -> int:
+    def disk_read(self, table: Rows) -> int:
         """Return the bytes read from disk, scratch apart: streams read all of a table or, if it is cached, nothing."""
+        if not isinstance(table, FeatureTable):
+            return self.passes * table.disk_bytes
         if not table.path.exists():  # it will have been written past the page cache
             return self.passes * table.bytes
         rows = map_rows(table, random=False)
