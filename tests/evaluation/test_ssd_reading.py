@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from judged_graphs import two_types
-from striped_rows import cut
+from striped_rows import Striped, cut, plain_rounds
 
 from tiering.errors import BudgetError, FormatError, InputError
 from tiering.evaluation import evaluate
@@ -75,19 +75,19 @@ def plainly(entries, line, batches, pools, speed, choice):
     def hottest(size, slots):
         return set([row for row in line if sizes[row] == size][:slots])
 
-    own = [({row for row, of in enumerate(sizes) if of == size}, slots) for size, slots in pools.items()]
     parts = [part for batch in batches for part in cut(sizes.__getitem__, pools, batch)]
     first = [sum(count for count, _ in entries[:k]) for k in range(len(entries))]
     share = {size: slots / max(1, sizes.count(size)) for size, slots in pools.items()}
     warm = [
         at + row for at, (count, size) in zip(first, entries, strict=True) for row in range(int(share[size] * count))
     ]
-    rounds = plain.rounds([warm, *parts], own, choice.window, choice.horizon)
-    late = [one for one in rounds if one[0] - 1 >= len(parts) // 3] or rounds[-1:]
-    read = [plain.merged(rows, where, choice.gap) if rows else (0, 0) for *_, rows in late]
+    ahead = [set(part) for part in (warm, *parts)]
+    rounds = plain_rounds(Striped(entries, 4096, 1), pools, choice.window, choice.horizon, ahead)
+    late = [one for one in rounds if one.first - 1 >= len(parts) // 3] or rounds[-1:]
+    read = [plain.merged(set(one.read), where, choice.gap) if one.read else (0, 0) for one in late]
     return {
         "static": single(together(lambda own, slots, size: plain.fixed(own, hottest(size, slots)))),
-        "look-ahead": mean_of(read, speed, sum(last - first for first, last, _ in late) * len(batches) / len(parts)),
+        "look-ahead": mean_of(read, speed, sum(one.last - one.first for one in late) * len(batches) / len(parts)),
     }
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from striped_rows import Striped
+
 Batches = Sequence[Sequence[int]]
 Missing = list[set[int]]
 BLOCK, LONGEST = 4096, 256 * 1024
@@ -11,17 +13,9 @@ BLOCK, LONGEST = 4096, 256 * 1024
 
 def extents(tables: Sequence[tuple[int, int]], page: int) -> list[tuple[int, int]]:
     """First and last byte of each row; `tables` are rows and bytes of a row, each beginning at a page."""
-    found, start = [], 0
-    for rows, row_bytes in tables:
-        stride = row_bytes if row_bytes <= 512 else (row_bytes + 511) // 512 * 512
-        address = end = start
-        for _ in range(rows):
-            if stride <= page and address % page + stride > page:  # it would straddle
-                address = (address // page + 1) * page
-            found.append((address, address + row_bytes - 1))
-            address = end = address + stride
-        start = (end + page - 1) // page * page
-    return found
+    space = Striped(tables, page, 1)
+    pieces = [list(space.pieces(row)) for row in range(space.count)]
+    return [(own[0][1], own[-1][2] - 1) for own in pieces]
 
 
 def page_by_page(rows: set[int], where: Sequence[tuple[int, int]]) -> tuple[int, int]:
@@ -63,40 +57,14 @@ def lru(batches: Batches, slots: int) -> Missing:
     return found
 
 
-def next_use(batches: Batches, row: int, begin: int, end: int | None = None) -> int:
-    """The first batch from `begin` on that uses a row, or one behind all."""
-    end = len(batches) if end is None else min(end, len(batches))
-    return next((k for k in range(begin, end) if row in batches[k]), len(batches))
-
-
 def belady(batches: Batches, slots: int) -> Missing:
     """The rows used next stay."""
+
+    def next_use(row: int, begin: int) -> int:
+        return next((k for k in range(begin, len(batches)) if row in batches[k]), len(batches))
+
     found, held = [], set()
     for k, batch in enumerate(batches):
         found.append(set(batch) - held)
-        held = set(sorted(held | set(batch), key=lambda row, k=k: (next_use(batches, row, k + 1), row))[:slots])
-    return found
-
-
-def rounds(
-    batches: Batches, pools: Sequence[tuple[set[int], int]], window: int, horizon: int
-) -> list[tuple[int, int, set[int]]]:
-    """First batch of each round of the loader's plan, the one behind it, and the rows read; `pools`: rows and slots."""
-    found, held, first = [], set[int](), 0
-    while first < len(batches):
-        wanted, last, known = set(batches[first]), first + 1, 0
-        while last < len(batches) and last - first < window:
-            more = wanted | set(batches[last])
-            if any(len(more & rows) > slots for rows, slots in pools):
-                known = 1  # the batch that did not fit
-                break
-            wanted, last = more, last + 1
-        found.append((first, last, wanted - held))
-        behind = last + max(horizon, known)
-        after = set()
-        for rows, slots in pools:
-            spare = (held - wanted) & rows
-            order = sorted(spare, key=lambda row, last=last, behind=behind: (next_use(batches, row, last, behind), row))
-            after |= (wanted & rows) | set(order[: slots - len(wanted & rows)])
-        held, first = after, last
+        held = set(sorted(held | set(batch), key=lambda row, k=k: (next_use(row, k + 1), row))[:slots])
     return found
