@@ -32,14 +32,10 @@ def test_format_seconds(seconds, text):
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (0, "0 s"),
-        (3.1e-7, "310 ns"),
-        (2.234e-5, "22.3 us"),
-        (0.00103, "1.03 ms"),
-        (0.9999, "1.0 s"),
+        (0, "0 s"), (3.1e-7, "310 ns"), (2.234e-5, "22.3 us"), (0.00103, "1.03 ms"), (0.9999, "1.0 s"),
         (90, "1 min 30 s"),
     ],
-)
+)  # fmt: skip
 def test_format_small_seconds(seconds, text):
     assert format_small_seconds(seconds) == text
 
@@ -74,12 +70,6 @@ def test_format_bytes():
     assert [format_bytes(n) for n in (0, 1023, 1024, 1536, 5 * 2**40)] == ["0 B", "1023 B", "1 KiB", "1.5 KiB", "5 TiB"]
 
 
-@pytest.mark.parametrize("text", ["", "a", "10,,10", "0", "10,-2", "1.5"])
-def test_bad_fanouts(text):
-    with pytest.raises(InputError, match="fanouts"):
-        parse_fanouts(text)
-
-
 def test_fanouts_of_all_relations():
     assert parse_fanouts("10, 5,-1") == [10, 5, -1]
     assert parse_fanouts([10, 5]) == parse_fanouts((10, 5)) == parse_fanouts("10;5") == [10, 5]
@@ -98,6 +88,7 @@ def test_fanouts_per_relation():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        *((text, "fanouts") for text in ("", "a", "10,,10", "0", "10,-2", "1.5")),
         ("cites=1,cites=2", "each relation once"),
         ("=3", "each relation once"),
         ("cites=x", "fanouts of cites: expected whole numbers"),
@@ -120,7 +111,7 @@ def test_fanouts_per_relation():
         ({"cites": [2**31]}, r"fanouts of cites: each entry is at least 0, .* and below 2\^31"),
     ],
 )
-def test_bad_fanouts_per_relation(given, message):
+def test_bad_fanouts(given, message):
     with pytest.raises(InputError, match=message):
         parse_fanouts(given)
 

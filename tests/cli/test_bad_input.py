@@ -32,12 +32,6 @@ def unchanged(tmp_path):
     assert not set(tmp_path.rglob("*")) - seen
 
 
-def assert_same_files(one: Path, other: Path) -> None:
-    names = [{file.relative_to(each) for file in each.rglob("*") if file.is_file()} for each in (one, other)]
-    assert names[0] == names[1]
-    assert [name for name in names[0] if (one / name).read_bytes() != (other / name).read_bytes()] == []
-
-
 def cut(path: Path, by: int = 8) -> None:
     os.truncate(path, path.stat().st_size - by)
 
@@ -57,32 +51,16 @@ def object_array(path: Path) -> None:
     np.save(path, np.array([{"a": 1}, None], dtype=object), allow_pickle=True)
 
 
-def strip_header(path: Path) -> None:
-    path.write_bytes(np.load(path).tobytes())
-
-
 DAMAGES = {
     "no edges": (lambda d: (d / "edge_index.npy").unlink(), ("edge_index.npy",)),
     "truncated edges": (lambda d: cut(d / "edge_index.npy"), ("edge_index.npy", "bytes")),
     "oversized edges": (lambda d: extend(d / "edge_index.npy"), ("edge_index.npy", "bytes")),
-    "truncated features": (lambda d: cut(d / "node_feat.npy"), ("node_feat.npy", "bytes")),
-    "oversized features": (lambda d: extend(d / "node_feat.npy"), ("node_feat.npy", "bytes")),
     "empty features": (lambda d: (d / "node_feat.npy").write_bytes(b""), ("node_feat.npy",)),
-    "truncated labels": (lambda d: cut(d / "node_label.npy"), ("node_label.npy",)),
-    "headerless edges": (lambda d: strip_header(d / "edge_index.npy"), ("edge_index.npy", "header")),
-    "headerless features": (lambda d: strip_header(d / "node_feat.npy"), ("node_feat.npy", "header")),
     "pickled edges": (lambda d: object_array(d / "edge_index.npy"), ("edge_index.npy",)),
-    "pickled labels": (lambda d: object_array(d / "node_label.npy"), ("node_label.npy",)),
     "raw pickle": (lambda d: (d / "node_label.npy").write_bytes(pickle.dumps([1])), ("node_label.npy",)),
     "negative id": (lambda d: replace_first_edge(d, -1), ("-1",)),
     "id too large": (lambda d: replace_first_edge(d, 99), ("99", "39")),
-    "float edges": (lambda d: np.save(d / "edge_index.npy", np.zeros((2, 4))), ("float64", "int64")),
-    "edges of 3 rows": (lambda d: np.save(d / "edge_index.npy", np.zeros((3, 4), int)), ("(3, 4)", "(2, E)")),
     "complex features": (lambda d: np.save(d / "node_feat.npy", np.zeros((40, 2), complex)), ("complex128",)),
-    "features of 3 axes": (lambda d: np.save(d / "node_feat.npy", np.zeros((40, 2, 2), "f4")), ("(40, 2, 2)",)),
-    "labels too few": (lambda d: np.save(d / "node_label.npy", np.zeros(39, int)), ("39", "40")),
-    "labels that are fractions": (lambda d: np.save(d / "node_label.npy", np.full(40, 0.5)), ("0.5",)),
-    "split out of range": (lambda d: np.save(d / "train_idx.npy", np.array([0, 40])), ("train_idx.npy", "40")),
 }
 
 
@@ -115,12 +93,6 @@ def test_npy_taken_for_headerless(tiering_cli, tmp_path, tiny_dataset, unchanged
     tiering_cli("import", tiny_dataset, "--out", tmp_path / "graph", "--feature-dim", 7).refused("header", "(40, 6)")
 
 
-def test_empty_train_set(tiering_cli, tmp_path, tiny_dataset, unchanged):
-    np.save(tiny_dataset / "train_idx.npy", np.empty(0, np.int64))
-    unchanged()
-    tiering_cli("import", tiny_dataset, "--out", tmp_path / "graph").refused("train_idx.npy", "empty")
-
-
 def test_no_train_set(tiering_cli, tmp_path, tiny_dataset, unchanged):
     (tiny_dataset / "train_idx.npy").unlink()
     graph = tmp_path / "graph"
@@ -143,9 +115,7 @@ SAMPLED = ["--method", "hybrid", "--fanouts", "3,2"]
         (["--method", "best"], ["best", "auto, random, degree"]),
         (["--method", "vip"], ["fanouts", "--fanouts 10,10,10"]),
         (["--fanouts", "likes=2"], ["no single relation 'likes'", "node:to:node"]),
-        (["--fanouts", "to=2;"], ["fanouts"]),
         (["--fanouts", "3,x"], ["fanouts", "'x'"]),
-        (["--fanouts", ""], ["fanouts"]),
         ([*SAMPLED, "--epochs", "0"], ["epochs", "found 0"]),
         ([*SAMPLED, "--first-epoch", "-1"], ["first epoch", "found -1"]),
         ([*SAMPLED, "--prior-weight", "nan"], ["prior weight", "nan"]),

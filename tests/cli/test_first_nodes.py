@@ -109,30 +109,11 @@ def test_the_same_bytes_for_any_threads(scored, tmp_path):
     assert tree_bytes(tmp_path / "1") == tree_bytes(tmp_path / "3")
 
 
-def test_rows_put_first_come_before_hotter_rows_of_other_types():
-    tables = [
-        RankedTable("cold", 4, 10, np.array([0.0, 0.0, 1.0, 0.5]), first=2),
-        RankedTable("hot", 3, 20, np.array([900.0, 800.0, 700.0])),
-        RankedTable("mixed", 3, 10, np.array([0.0, 5e6, 0.0]), first=1),
-    ]
-    # The line: cold 0, cold 1, mixed 0; mixed 1; hot 0, 1, 2; cold 2, 3; mixed 2.
-    taken = {20: (2, 0, 0), 30: (2, 0, 1), 40: (2, 0, 2), 60: (2, 1, 2), 110: (3, 3, 2), 120: (4, 3, 2)}
-    for size, rows in taken.items():
-        ranges = plan_tiers(tables, parse_capacities(gpu=size, ssd=True))
-        assert tuple(ranges[table.node_type]["gpu"][1] for table in tables) == rows
-
-
 def line(tables):
     """Rows in the order of the common line, by plain sorting."""
     rows = [(k, rank) for k, table in enumerate(tables) for rank in range(table.rows)]
-    return sorted(
-        rows,
-        key=lambda row: (
-            row[1] >= tables[row[0]].first,
-            -tables[row[0]].scores[row[1]] / tables[row[0]].row_bytes if row[1] >= tables[row[0]].first else 0,
-            *row,
-        ),
-    )
+    first = {(k, rank): rank < tables[k].first for k, rank in rows}
+    return sorted(rows, key=lambda row: (not first[row], 0 if first[row] else -tables[row[0]].scores[row[1]], *row))
 
 
 @settings(max_examples=200)

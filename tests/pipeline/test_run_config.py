@@ -111,6 +111,8 @@ def test_never_replaces_what_is_no_artifact(config: Path) -> None:
         ("[dataset]\npath = 'tiny'\n[layout]\ngpus = 1\n", r"unknown \[layout\] key gpus; known are gpu, peer, cpu"),
         ("[dataset]\npath = 'tiny'\n[run]\nmemory = '8GiBs'\n", r"chain.toml: \[run\] memory: .*8GiBs"),
         ("[dataset]\nformat = 'npy'\n", r"\[dataset\] path"),
+        ("[score]\ndepth = 3\n", r"unknown \[score\] key depth; known are method, from, train, seed, epochs"),
+        ("[score]\nepochs = 0\n", r"\[score\] epochs: expected a whole number from 1"),
         ("[dataset]\npath = 'tiny'\nnodes = 4\n", r"unknown \[dataset\] key nodes; known are path, format"),
     ],
 )
@@ -151,26 +153,6 @@ def test_without_a_method_the_best_known_is_chosen(config: Path) -> None:
         assert "score" in done(run_config(config))
         assert tiering.open(config.parent / "made" / "scores").method == method
         assert done(run_config(config)) == []
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ("depth = 3", r"unknown \[score\] key depth; known are method, from, train, seed, epochs"),
-        ('method = "best"', "method: expected one of auto, random, degree"),
-        ("epochs = 0", "epochs: expected a whole number from 1"),
-        ("fanouts = [2.5]", "fanouts: expected whole numbers"),
-        ("fanouts = [{likes = 2}]", "no single relation 'likes'"),
-        ("seed = -1", "seed: expected a whole number"),
-        ('sampler = "dice"', "sampler"),
-    ],
-)
-def test_bad_scores(config: Path, keys: str, message: str) -> None:
-    config.write_text(CONFIG.replace('method = "wrpr"', keys))
-    with pytest.raises(InputError, match=message):
-        run_config(config)
-    assert not (config.parent / "made" / "scores").exists()
-    assert not (config.parent / "made" / "layout").exists()
 
 
 def test_memory_reaches_the_stages_that_take_it(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
-from fresh_process import in_fresh_process
 
 from tiering.errors import CapabilityError, InputError
 from tiering.run.carrier import Carrier, ClusterOptions
@@ -39,22 +39,21 @@ def test_workers_of_a_cluster_that_is_joined():
         ClusterOptions("ray", address="auto", workers=3)
 
 
-def modules_of_everything() -> list[str]:
-    """What of Ray is loaded once everything is that runs without it."""
-    import tiering.pipeline
-    from tiering.cli.commands import commands
-    from tiering.run.carrier import Carrier, ClusterOptions
-    from tiering.run.ray import RayExecutor
-
-    commands()
-    with Carrier(ClusterOptions()) as cluster:
-        cluster._started()
-    assert tiering.pipeline and RayExecutor
-    return [name for name in sys.modules if name.partition(".")[0] == "ray"]
-
-
 def test_nothing_loads_ray_unasked():
-    assert in_fresh_process(modules_of_everything) == []
+    script = """
+import subprocess
+import sys
+import tiering.pipeline
+import tiering.run.ray
+from tiering.cli.commands import commands
+from tiering.run.carrier import Carrier, ClusterOptions
+
+commands()
+with Carrier(ClusterOptions()) as cluster:
+    cluster._started()
+assert "ray" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_a_session_begins_what_is_asked_for(monkeypatch):

@@ -217,14 +217,6 @@ def test_bad_input(tree, tmp_path, options, message):
     assert not (tmp_path / "scores").exists()
 
 
-@pytest.mark.parametrize("method", ["presample", "vip", "hybrid"])
-def test_a_reordered_graph_is_refused(tree, tmp_path, method):
-    scores = score_graph(tree, "degree", tmp_path / "degree")
-    reordered = pipeline.reorder_graph(tree, scores, tmp_path / "reordered")
-    with pytest.raises(InputError, match="this graph is reordered"):
-        score_graph(reordered, method, tmp_path / "scores", fanouts=[2])
-
-
 def test_weighted_vip_says_that_it_knows_no_weights(tree, tmp_path, capfd):
     scores = score_graph(tree, "vip", tmp_path / "w", fanouts=FANOUTS, batch_size=1, sampler="weighted")
     assert "vip knows no edge weights" in capfd.readouterr().err

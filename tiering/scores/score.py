@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.errors import InputError, StorageError
+from tiering.errors import StorageError
 from tiering.formats.graph import Graph
 from tiering.formats.graph_checks import graph_errors
 from tiering.formats.scores import Scores
@@ -32,10 +32,6 @@ def score_graph(
 
     `carrier` runs large scores as tasks, to the same bytes. A run that is stopped while it writes them goes on.
     """
-    if graph.order is not None:
-        raise InputError(
-            f"{graph.path}: this graph is reordered; scores are kept in original ids: score the graph it was made from"
-        )
     plan = plan_score(graph, method, carrier=carrier, **parameters)
     if plan.in_process:
         plan.request.budget.require(plan.need.minimum, plan.need.what)
