@@ -113,7 +113,8 @@ def doctor_command(
 
     findings = examine(ssd or [], size=parse_bytes(size, "--size"), seconds=seconds)
     if call.json:
-        print_json({"findings": [finding.to_json() for finding in findings]})
+        errors = [None if finding.error is None else str(finding.error) for finding in findings]
+        print_json({"findings": [{**vars(f), "error": error} for f, error in zip(findings, errors, strict=True)]})
     else:
         print_fields({finding.name: finding.text for finding in findings})
         for finding in findings:
@@ -183,21 +184,11 @@ def _document(source: DatasetSpec) -> dict[str, Any]:
 def _print(source: DatasetSpec) -> None:
     from tiering.datasets.specs import FLAGS, list_files
 
-    row = _row(source)
-    options = ", ".join(f"{key} = {value}" for key, value in source.options.items())
-    print_fields(
-        {
-            source.name: source.title,
-            "home": source.home,
-            "licence": source.licence,
-            "cite": source.citation,
-            "format": source.format,
-            "labels": source.labels,
-            "splits": source.splits,
-            "imported with": options or "no options",
-            "graph": f"{row[5] or '?'} in addition to the features; least memory {row[6] or '?'}",
-        }
-    )
+    *_, graph, memory = _row(source)
+    fields = {name: getattr(source, name) for name in ("home", "licence", "citation", "format", "labels", "splits")}
+    fields["imported with"] = ", ".join(f"{key} = {value}" for key, value in source.options.items()) or "no options"
+    fields["graph"] = f"{graph or '?'} in addition to the features; least memory {memory or '?'}"
+    print_fields({source.name: source.title, **fields})
     print_line("")
     counts = [(name, format_count(n)) for name, n in (*source.nodes.items(), *source.edges.items())]
     counts += [(name, f"about {format_count(n)}") for name, n in source.about.items() if name not in FLAGS]

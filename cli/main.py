@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from types import FrameType
 
 from tiering import progress
 from tiering.arguments import check_names, check_working_directory
 from tiering.errors import BudgetError, InputError, MissingError
 from tiering.memory import require_floor
 
-from . import signals
-
 USAGE, INTERNAL, INTERRUPTED = 2, 70, 130
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_last = signal.SIGINT
+_loading = True  # there is no work yet that a signal would have to stop in order
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,7 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         from .commands import commands
 
-        signals.loaded()
+        global _loading
+        _loading = False
         code = commands().main(arguments, prog_name="tiering", standalone_mode=False)
         sys.stdout.flush()
         if code == INTERRUPTED:
@@ -60,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 progress.note(line)
         code, message = describe_error(error)
         if code == INTERRUPTED:
-            code, message = signals.received()
+            code, message = _received()
             if progress.kept:
                 message += f"; what is finished is kept, go on with: {shlex.join(['tiering', *arguments])}"
         if message:
@@ -123,7 +127,28 @@ def _reader_left() -> int:
     return 141
 
 
+def _received() -> tuple[int, str]:
+    """Return exit code and words for the signal that stopped the command."""
+    return 128 + _last, "interrupted" if _last == signal.SIGINT else f"stopped by {_last.name}"
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    """Stop in order at the first signal, at once at the second, or while modules are loaded."""
+    global _last
+    _last = signal.Signals(number)
+    if _loading:
+        code, words = _received()
+        os.write(2, f"{words}\n".encode())
+        os._exit(code)
+    for other in STOPPING:
+        if signal.getsignal(other) is _stop:
+            signal.signal(other, signal.SIG_DFL)
+    raise KeyboardInterrupt
+
+
 def run() -> None:
-    """Run the command line; the console's entry point."""
-    signals.install()
+    """Run the command line, handling the signals that who started it does not want ignored; its entry point."""
+    for number in STOPPING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _stop)
     raise SystemExit(main())

@@ -10,7 +10,7 @@ import os
 import resource
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -40,10 +40,6 @@ class Diagnosis:
     advice: str = ""
     figures: dict[str, Any] = field(default_factory=dict)
     error: TieringError | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the finding as JSON holds it."""
-        return {**asdict(self), "error": None if self.error is None else str(self.error)}
 
 
 def examine(ssd: Sequence[Path] = (), *, size: int = 1 << 30, seconds: float = 2.0) -> list[Diagnosis]:
@@ -95,8 +91,8 @@ def _gpu() -> Diagnosis:
     figures = {"architectures": built.split(), "devices": devices, "driver_cuda": served, "build_cuda": of_build}
     if reason:
         return Diagnosis("gpu", f"none can be used; {part}", reason, figures)
-    text = "; ".join(f"{info.name}, {format_bytes(info.total_bytes)}, capability {info.capability}" for info in infos)
-    return Diagnosis("gpu", f"{text}; driver serves CUDA {served}, build needs {of_build}; {part}", figures=figures)
+    text = f"{cuda.status()}; driver serves CUDA {served}, build needs {of_build}; {part}"
+    return Diagnosis("gpu", text, figures=figures)
 
 
 def _torch() -> Diagnosis:
