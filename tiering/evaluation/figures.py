@@ -9,14 +9,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tiering.description import DASHES, PERCENT, TOP, decorate, line_style, plain_label
 from tiering.errors import CapabilityError, InputError
 from tiering.evaluation.cache_order import ORACLE
+from tiering.progress import printable
 
 if TYPE_CHECKING:
     from tiering.evaluation.result import Evaluation
@@ -26,6 +27,11 @@ _COLUMNS = 4  # panels side by side
 _PANEL = (3.4, 3.1)  # inches
 _RATES = "Hit rate, with 95 % intervals"
 _Panel = tuple[str, Callable[[Any], None]]
+# Okabe & Ito's palette, told apart with any colour vision; the dashes tell lines apart in print.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_DASHES = ("-", "--", "-.", (0, (1, 1)), (0, (7, 3)), (0, (4, 1, 1, 1, 1, 1)))
+_PERCENT = "{x:g}%"  # format of tick labels
+_TOP = 102  # percent where an axis ends: a line at 100 is not cut in half
 
 
 def plot(
@@ -102,7 +108,7 @@ def draw_depths(axes: Any, results: Sequence[Evaluation], labels: Sequence[str],
     # The colour map's end is too bright on white.
     shades = colormaps["cividis"](np.linspace(0.0, 0.8, max(len(results), 2)))
     for i, (result, label) in enumerate(zip(results, labels, strict=True)):
-        style = {"color": shades[i], "linestyle": DASHES[i % len(DASHES)], "linewidth": 1.7}
+        style = {"color": shades[i], "linestyle": _DASHES[i % len(_DASHES)], "linewidth": 1.7}
         axes.plot(*_points(result, name, 0), label=label, **style)
     _linear(axes, results[0])
 
@@ -116,8 +122,8 @@ def draw_hit_rates(axes: Any, result: Evaluation) -> None:
             low, high = 100 * result.bands[name][1:].T
             axes.fill_between(capacity, low, high, color=style["color"], alpha=0.25, linewidth=0)
     unit = f"{_unit(result)} in the fast tier"
-    _logarithmic(axes, result, 1e-1, ylim=(0, TOP), xlabel=unit, ylabel="reads served (hit rate)")
-    axes.yaxis.set_major_formatter(PERCENT)
+    _logarithmic(axes, result, 1e-1, ylim=(0, _TOP), xlabel=unit, ylabel="reads served (hit rate)")
+    axes.yaxis.set_major_formatter(_PERCENT)
 
 
 def draw_evaluation(figure: Any, result: Evaluation, heading: str | None = None) -> None:
@@ -167,7 +173,22 @@ def _draw_panels(figure: Any, panels: Sequence[_Panel], rows: int, columns: int,
 def _styles(result: Evaluation) -> dict[str, dict[str, Any]]:
     """Return line styles by name; the oracle comes first so that the others lie above it."""
     names = [name for name in result.hit_rates if name != ORACLE]
-    return {ORACLE: {"color": "black", "linewidth": 2.2}, **{name: line_style(i) for i, name in enumerate(names)}}
+    looks = zip(names, cycle(_COLOURS), cycle(_DASHES), strict=False)
+    styles = {name: {"color": color, "linestyle": dash, "linewidth": 1.7} for name, color, dash in looks}
+    return {ORACLE: {"color": "black", "linewidth": 2.2}, **styles}
+
+
+def plain_label(name: str) -> str:
+    """Return a name from a file as a label: matplotlib reads text between two dollar signs as a formula."""
+    return printable(name).replace("$", r"\$")
+
+
+def _decorate(axes: Any) -> None:
+    """Format axes: percent along x, a light grid behind the lines, no frame above and to the right."""
+    axes.xaxis.set_major_formatter(_PERCENT)
+    axes.grid(True, which="major", color="0.88", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _points(result: Evaluation, name: str, first: int) -> tuple[Any, Any]:
@@ -176,16 +197,16 @@ def _points(result: Evaluation, name: str, first: int) -> tuple[Any, Any]:
 
 
 def _linear(axes: Any, result: Evaluation) -> None:
-    axes.set(xlim=(0, 100), ylim=(0, TOP), xticks=range(0, 101, 25), yticks=range(0, 101, 25))
+    axes.set(xlim=(0, 100), ylim=(0, _TOP), xticks=range(0, 101, 25), yticks=range(0, 101, 25))
     axes.set(xlabel=f"{_unit(result)}, in the order of the score", ylabel="reads, cumulative")
-    axes.yaxis.set_major_formatter(PERCENT)
-    decorate(axes)
+    axes.yaxis.set_major_formatter(_PERCENT)
+    _decorate(axes)
 
 
 def _logarithmic(axes: Any, result: Evaluation, begin: float, **more: Any) -> None:
     """Format axes whose x axis is logarithmic, from `begin` percent or one row on."""
     axes.set(xscale="log", xlim=(min(max(100 / max(result.num_rows, 1), begin), 50), 100), **more)
-    decorate(axes)
+    _decorate(axes)
 
 
 def _unit(result: Evaluation) -> str:
