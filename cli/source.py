@@ -10,7 +10,6 @@ import typer
 from tiering.datasets.generated import Recipe, generate
 from tiering.datasets.open import READERS
 from tiering.datasets.options import ImportOptions
-from tiering.errors import InputError
 from tiering.run.carrier import ClusterOptions
 from tiering.units import format_bytes, format_count
 
@@ -30,16 +29,11 @@ def import_command(
     checksum_features: Annotated[
         bool, flag("Read feature files whole, to notice any damage later.", "--checksum-features")
     ] = False,
-    drop_self_loops: Annotated[bool, flag("The same as --self-loops remove.", "--drop-self-loops")] = False,
 ) -> None:
     """Import a dataset as a graph: adjacency by destination, labels, splits. Features stay where they are."""
     from tiering import pipeline
 
     options = call.collect(ImportOptions)
-    if drop_self_loops:
-        if "self_loops" in options:
-            raise InputError("--self-loops: contradicts --drop-self-loops, or says the same; leave it out")
-        options["self_loops"] = "remove"
     if checksum_features:
         options["checksum_features"] = True
     graph = call.run_stage(

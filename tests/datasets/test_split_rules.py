@@ -87,7 +87,7 @@ def test_official_splits_need_files(papers):
 
 def test_the_rule_is_recorded(papers, tmp_path, tiering_cli):
     tiering_cli(
-        "import", papers, "--out", tmp_path / "g", "--split", "MLPerf", "--drop-self-loops", "--add-reverse"
+        "import", papers, "--out", tmp_path / "g", "--split", "MLPerf", "--self-loops", "remove", "--add-reverse"
     ).ok()
     changes = tiering_cli("info", tmp_path / "g", "--json").ok().json["changes"]
     assert changes["splits"] == {"made": "mlperf", "of": 700}
@@ -99,7 +99,6 @@ def test_the_rule_is_recorded(papers, tmp_path, tiering_cli):
     [
         (["--split", "mlprf"], "--split: expected one of official, igb, mlperf, or fractions such as 0.6,0.2,0.2"),
         (["--split", "0.6;0.4"], "--split: expected three fractions"),
-        (["--self-loops", "add", "--drop-self-loops"], "--self-loops: contradicts --drop-self-loops"),
     ],
 )
 def test_wrong_rules(papers, tmp_path, tiering_cli, arguments, message):

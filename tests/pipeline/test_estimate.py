@@ -78,7 +78,7 @@ def stage(name: str, folder: Path, out: Path) -> tuple[Any, Any]:
     }[kind]
     run = pipeline.layout if kind == "layout" else getattr(pipeline, f"{kind}_graph")
     return (
-        lambda memory: getattr(pipeline, f"predict_{kind}")(*inputs, memory=memory, **options).plans[0],
+        lambda memory: getattr(pipeline, f"estimate_{kind}")(*inputs, memory=memory, **options).plans[0],
         lambda memory: run(*inputs, memory=memory, **options),
     )
 

@@ -28,7 +28,3 @@ __all__ = [
 
 for _name in __all__:
     globals()[_name] = naming_files(storage_errors()(globals()[_name]))
-
-# Names of 0.1, for one minor version.
-predict_import, predict_score, predict_reorder = estimate_import, estimate_score, estimate_reorder
-predict_layout, predict_export, predict_run = estimate_layout, estimate_export, estimate_run
