@@ -11,9 +11,9 @@ from tiering.formats.dataset import EdgeData
 from tiering.formats.graph import relation_folder
 from tiering.graph.plan import BUCKETS, SIZES, CscSizes, RelationPlan
 from tiering.graph.tasks import write_relation
-from tiering.run.executor import LocalExecutor
 from tiering.run.grid import run_shift
 from tiering.run.job import Job
+from tiering.run.step import LocalExecutor
 from tiering.run.store import Store
 
 

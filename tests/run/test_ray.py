@@ -17,8 +17,8 @@ from cluster_jobs import MAPS, PARTS, held, hold, run_job
 from ray_programs import MARK, Driver, kill_node, marked
 from real_steps import STEPS, assert_same, prepare
 
-from tiering.run.executor import LocalExecutor
 from tiering.run.job import Counters
+from tiering.run.step import LocalExecutor
 from tiering.version import __version__
 
 pytestmark = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,9 @@ from cluster_jobs import MAPS, PARTS, run_job, stages
 from tiering.errors import InputError, StorageError
 from tiering.run import job as running
 from tiering.run import step as tasks_module
-from tiering.run.executor import LocalExecutor
 from tiering.run.job import Counters, Job, RetryOptions
 from tiering.run.pieces import ShuffleFile, plan_key, read_record, record_key
-from tiering.run.step import Call, ConflictError, Step, plan_digest, run_attempt
+from tiering.run.step import Call, ConflictError, LocalExecutor, Step, plan_digest, run_attempt
 from tiering.run.store import ObjectWriter, Store
 
 ALL = MAPS + PARTS + 1
@@ -201,24 +199,6 @@ def test_a_second_run_of_the_same_bytes_leaves_nothing(store):
     before = files(store)
     assert run_attempt(Call(store.url, "job", stages()[0], 0, plan_digest(stages()[0]))) == first
     assert files(store) == before
-
-
-def test_of_many_at_once_one_commits(store):
-    found: list[Any] = []
-    start = threading.Barrier(4)
-
-    def commit() -> None:
-        start.wait()
-        found.append(run_attempt(Call(store.url, "job", stages()[0], 0, plan_digest(stages()[0]))))
-
-    threads = [threading.Thread(target=commit) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 4
-    assert all(manifest == found[0] for manifest in found)
-    assert len(files(store)) == 2
 
 
 # --- crashes in a commit -------------------------------------------------------------------------------------------

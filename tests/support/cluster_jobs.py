@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 
 from tiering.errors import InputError, StorageError
-from tiering.run.executor import LocalExecutor
 from tiering.run.job import Counters, Job, RetryOptions
 from tiering.run.pieces import TaskRecord
-from tiering.run.step import Step, TaskContext
+from tiering.run.step import LocalExecutor, Step, TaskContext
 from tiering.run.store import Store
 
 MAPS, PARTS, ROWS = 6, 3, 2000
@@ -75,7 +74,7 @@ def stages(hold: Mapping[str, Any] | None = None) -> list[Step]:
 def hold(folder: Path, *tasks: str, seconds: float = 60.0) -> dict[str, Any]:
     """Holds the first attempt at some tasks (``cut-3``) for a while; it leaves its process in `folder`.
 
-    A file ``cut-3.go`` there lets it go on; it leaves ``cut-3.gone``.
+    A file ``cut-3.go`` there lets it go on.
     """
     folder.mkdir(exist_ok=True)
     return {"folder": str(folder), "tasks": tasks, "seconds": seconds}
@@ -94,7 +93,6 @@ def _pause(context: TaskContext) -> None:
         end = time.monotonic() + asked["seconds"]
         while time.monotonic() < end and not (folder / f"{name}.go").exists():
             time.sleep(0.02)
-        (folder / f"{name}.gone").touch()
     own.unlink()
 
 

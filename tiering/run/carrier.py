@@ -16,11 +16,11 @@ from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError
 from tiering.options import option
 from tiering.progress import note
-from tiering.run.executor import LocalExecutor
 from tiering.run.grid import Grid
 from tiering.run.job import Counters, Job, RetryOptions
 from tiering.run.pieces import canonical
 from tiering.run.ray import RayExecutor
+from tiering.run.step import LocalExecutor
 from tiering.run.store import Store, check_store
 from tiering.units import parse_threads
 
@@ -58,10 +58,9 @@ class ClusterOptions:
     def __post_init__(self) -> None:
         if self.executor not in EXECUTORS:
             raise InputError(f"executor: expected {' or '.join(EXECUTORS)}, found {self.executor!r}")
-        if self.address is not None and self.executor != "ray":
-            raise InputError("address: only with executor ray; leave it out")
-        if self.resources is not None and self.executor != "ray":
-            raise InputError("resources: only with executor ray; leave it out")
+        for name in ("address", "resources"):
+            if getattr(self, name) is not None and self.executor != "ray":
+                raise InputError(f"{name}: only with executor ray; leave it out")
         if self.store is not None:
             check_store(self.store)
         if self.workers is not None and self.workers < 1:

@@ -23,24 +23,11 @@ from tiering.artifacts.file_writer import damaged_blocks
 from tiering.artifacts.manifest import FileEntry
 from tiering.errors import InternalError
 from tiering.progress import in_log, note, progress
-from tiering.run.executor import LocalExecutor
+from tiering.run import pieces
 from tiering.run.grid import Grid
-from tiering.run.pieces import (
-    Columns,
-    LostError,
-    ShuffleFile,
-    ShuffleStore,
-    TaskRecord,
-    canonical,
-    plan_key,
-    read_record,
-    record_key,
-    released_key,
-    shuffle_folder,
-    split_rows,
-)
+from tiering.run.pieces import Columns, LostError, ShuffleFile, ShuffleStore, TaskRecord
 from tiering.run.ray import RayExecutor
-from tiering.run.step import Call, ConflictError, Outcome, OutputFile, Step, plan_digest, run_attempt
+from tiering.run.step import Call, ConflictError, LocalExecutor, Outcome, OutputFile, Step, plan_digest, run_attempt
 from tiering.run.store import Store
 
 WINDOW = 4  # attempts under way or waiting, per slot of the executor
@@ -119,8 +106,8 @@ class Job:
         Should something that was made of them be lost, the tasks run again.
         """
         for step in steps:
-            self.store.put_if_absent(released_key(self.name, step.name), b"released")
-            self.store.clear(shuffle_folder(self.name, step.name))
+            self.store.put_if_absent(pieces.released_key(self.name, step.name), b"released")
+            self.store.clear(pieces.shuffle_folder(self.name, step.name))
 
     def broadcast(self, name: str, columns: Columns, bounds: Sequence[int] = ()) -> Step:
         """Write arrays of the driver as the partitions of task 0 of a step that runs here, now.
@@ -130,7 +117,7 @@ class Job:
         """
         cuts = list(bounds) or [0, *{array.shape[0] for array in columns.values()}]
         digest = xxhash.xxh3_64()
-        for partition in split_rows(columns, cuts[1:]):
+        for partition in pieces.split_rows(columns, cuts[1:]):
             for array in partition.values():
                 digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         step = Step(name, "tiering.run.step:broadcast", 1, {"digest": digest.hexdigest(), "bounds": cuts})
@@ -154,7 +141,7 @@ class Job:
         unknown = [name for name in step.reads if name not in self._steps]
         if unknown or self._steps.get(step.name, step) != step:
             raise InternalError(f"step {step.name}: reads {unknown}, or is planned twice")
-        plan, key = canonical(step.to_json()), plan_key(self.name, step.name)
+        plan, key = pieces.canonical(step.to_json()), pieces.plan_key(self.name, step.name)
         found = self.store.put_if_absent(key, plan)
         try:
             json.loads(found)
@@ -171,7 +158,7 @@ class Job:
 
     def _run(self, step: Step, wanted: Iterable[int]) -> list[TaskRecord]:
         records: dict[int, TaskRecord] = {}
-        order, released = list(wanted), self.store.size(released_key(self.name, step.name)) is not None
+        order, released = list(wanted), self.store.size(pieces.released_key(self.name, step.name)) is not None
         for index in order:
             found = self._find(step.name, index, released)
             if found is not None:
@@ -194,10 +181,10 @@ class Job:
 
     def _find(self, step: str, index: int, released: bool = False) -> TaskRecord | None:
         """Return the record of a finished task; remove it if its files are lost, unless these were `released`."""
-        found = read_record(self.store, self.name, step, index)
+        found = pieces.read_record(self.store, self.name, step, index)
         if found is None or released or self._is_whole(found):
             return found
-        self.store.remove(record_key(self.name, step, index))
+        self.store.remove(pieces.record_key(self.name, step, index))
         return None
 
     def _is_whole(self, record: TaskRecord) -> bool:
@@ -228,13 +215,13 @@ class Job:
         step = self._steps.get(lost.step)
         if step is None:
             raise InternalError(f"a task read {lost.step}, which its step does not name")
-        found = read_record(self.store, self.name, step.name, lost.index)
+        found = pieces.read_record(self.store, self.name, step.name, lost.index)
         if found is not None and found["shuffle"]["key"] != lost.key and self._is_whole(found):
             return  # another consumer has noticed before
         note(f"note: {lost}")
         self.counters.recovered += 1
-        self.store.remove(record_key(self.name, step.name, lost.index))
-        mark = released_key(self.name, step.name)
+        self.store.remove(pieces.record_key(self.name, step.name, lost.index))
+        mark = pieces.released_key(self.name, step.name)
         if lost.step in self._arrays:
             run_attempt(self.call(step, 0), self._arrays[step.name])
         elif self.store.size(mark) is not None:

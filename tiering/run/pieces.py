@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -166,12 +165,6 @@ class ShuffleStore:
     def __init__(self, store: Store, job: str) -> None:
         self._store, self._job = store, job
         self._files: dict[tuple[str, int], ShuffleFile] = {}
-
-    @contextmanager
-    def writer(self, key: str) -> Iterator[ShuffleFileWriter]:
-        """Write the shuffle file of an attempt under a key of its own."""
-        with self._store.writer(key) as out:
-            yield ShuffleFileWriter(key, out)
 
     def read(
         self, step: str, index: int, partition: int, out: npt.NDArray[np.uint8] | None = None

@@ -20,13 +20,13 @@ from typing import Any
 
 from tiering.errors import CapabilityError, InputError, InternalError, TieringError
 from tiering.progress import note
-from tiering.run.executor import LostWorkerError, memory_of
 from tiering.run.pieces import plan_key
 from tiering.run.step import Call, Outcome, attempt
 from tiering.run.store import Store
 from tiering.units import format_bytes
 from tiering.version import __version__
 
+WORKER_BYTES = 256 << 20  # memory of a worker in addition to that of its task: the interpreter, and what it has loaded
 OBJECT_STORE_BYTES = 80 << 20
 """Bytes of the object store of a cluster that is started here: nothing large goes through it."""
 KEEPALIVE = dict.fromkeys(("RAY_grpc_client_keepalive_time_ms", "RAY_grpc_client_keepalive_timeout_ms"), "10000")
@@ -38,6 +38,15 @@ LOST_SECONDS = 30.0
 """Time without a connection to the head until the cluster is lost; after 60 s Ray would end this process."""
 _JOINING = "`ray status` tells whether this machine belongs to it; clusters with a token need RAY_AUTH_MODE=token here"
 LOOK_SECONDS = 5.0  # between two looks at which machines there are
+
+
+class LostWorkerError(CapabilityError):
+    """The process or machine that ran an attempt, or the cluster, is gone; finished tasks stay for the next run."""
+
+
+def memory_of(call: Call) -> int:
+    """Return the memory of an attempt with its worker in bytes; 0 if unknown."""
+    return call.step.memory and call.step.memory + WORKER_BYTES
 
 
 @dataclass
@@ -149,10 +158,7 @@ class RayExecutor:
         return ready
 
     def _hear(self, ticket: int) -> Iterator[tuple[int, Outcome]]:
-        """Take the reports of an attempt; yield its end, if it has ended.
-
-        One that came to a machine that cannot run it is sent to others.
-        """
+        """Take the reports of an attempt; yield its end, or send it on where its machine cannot run it."""
         tried = self._attempts[ticket]
         self._quiet_since = time.monotonic()
         try:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import importlib
 import os
 import socket
+import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -22,19 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.errors import InternalError, RefusedError, StorageError, TieringError
-from tiering.run.pieces import (
-    Columns,
-    LostError,
-    ShuffleFileWriter,
-    ShuffleStore,
-    TaskRecord,
-    canonical,
-    digest_of,
-    read_record,
-    record_key,
-    shuffle_folder,
-    split_rows,
-)
+from tiering.run import pieces
+from tiering.run.pieces import Columns, LostError, ShuffleFileWriter, ShuffleStore, TaskRecord
 from tiering.run.store import Store
 from tiering.version import __version__
 
@@ -61,7 +51,7 @@ class Step:
 
 def plan_digest(step: Step) -> str:
     """Return the digest by which records name the plan of their step."""
-    return digest_of(step.to_json())
+    return pieces.digest_of(step.to_json())
 
 
 @dataclass
@@ -107,7 +97,7 @@ class TaskContext:
 
     def write_all(self, columns: Columns, ends: Sequence[int] | npt.NDArray[np.int64]) -> None:
         """Write columns as consecutive partitions that end at `ends`."""
-        for partition in split_rows(columns, np.asarray(ends, np.int64).tolist()):
+        for partition in pieces.split_rows(columns, np.asarray(ends, np.int64).tolist()):
             self.write(**partition)
 
 
@@ -166,17 +156,16 @@ def attempt(call: Call) -> Outcome:
 
 
 def run_attempt(call: Call, arrays: Columns | None = None) -> TaskRecord:
-    """Run a task once in this process and commit it; return the record that is there afterwards.
-
-    `arrays`: those of the driver, for the function `broadcast`.
-    """
+    """Run a task once in this process, with `arrays` of the driver to `broadcast`; commit it, return the record."""
     store, step, index = Store(call.store), call.step, call.index
     shuffle = ShuffleStore(store, call.job)
     context = TaskContext(shuffle, step.name, index, step.params, call.threads, call.alone, broadcast=arrays or {})
-    folder = f"{shuffle_folder(call.job, step.name)}/{index:06}"
+    folder = f"{pieces.shuffle_folder(call.job, step.name)}/{index:06}"
     if call.alone:
         store.clear(folder)
-    with shuffle.writer(f"{folder}/{uuid.uuid4().hex}.shuffle") as context._writer:
+    key = f"{folder}/{uuid.uuid4().hex}.shuffle"
+    with store.writer(key) as out:
+        context._writer = ShuffleFileWriter(key, out)
         facts = resolve(step.function)(context) or {}
         written = context._writer.finish()
     file = None if context.file is None else vars(context.file)
@@ -185,22 +174,22 @@ def run_attempt(call: Call, arrays: Columns | None = None) -> TaskRecord:
         "shuffle": {**vars(written), "key": ""}, "file": None if file is None else {**file, "at": ""},
     }  # fmt: skip
     document = {
-        **content, "shuffle": vars(written), "file": file, "content": digest_of(content),
+        **content, "shuffle": vars(written), "file": file, "content": pieces.digest_of(content),
         "by": {"host": socket.gethostname(), "pid": os.getpid()},
     }  # fmt: skip
-    return _commit(store, call.job, {**document, "digest": digest_of(document)})
+    return _commit(store, call.job, {**document, "digest": pieces.digest_of(document)})
 
 
 def _commit(store: Store, job: str, record: TaskRecord) -> TaskRecord:
     """Put the record; where another attempt was first, compare its content with ours."""
     step, index = record["step"], record["index"]
-    key = record_key(job, step, index)
-    if store.put_if_absent(key, canonical(record)) == canonical(record):
+    key = pieces.record_key(job, step, index)
+    if store.put_if_absent(key, pieces.canonical(record)) == pieces.canonical(record):
         return record
     store.remove(record["shuffle"]["key"])
     if record["file"] is not None:
         Store(record["file"]["folder"]).remove(record["file"]["at"])
-    first = read_record(store, job, step, index)
+    first = pieces.read_record(store, job, step, index)
     file = None if first is None else first["file"]
     if first is None or (file is not None and Store(file["folder"]).size(file["at"]) is None):
         raise LostError(step, index, f"{key} is damaged, or the file that it names is gone")
@@ -218,3 +207,46 @@ def resolve(name: str) -> Callable[..., Any]:
     module, _, attribute = name.partition(":")
     found: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
     return found
+
+
+class LocalExecutor:
+    """Attempts on threads of this process: the core computes outside Python's lock."""
+
+    def __init__(self, workers: int) -> None:
+        self.slots = workers  # attempts that can run at the same time
+        self._pool = ThreadPoolExecutor(workers, "task")
+        self._futures: dict[int, Future[Outcome]] = {}
+        self._dropped: list[Future[Outcome]] = []
+
+    def submit(self, ticket: int, call: Call) -> None:
+        """Start an attempt under the number `ticket`."""
+        self._futures[ticket] = self._pool.submit(attempt, call)
+
+    def wait(self, tickets: Collection[int], seconds: float) -> list[tuple[int, Outcome]]:
+        """Return the attempts among `tickets` that have ended, each once, and how; none once `seconds` are over."""
+        known = {self._futures[ticket]: ticket for ticket in tickets if ticket in self._futures}
+        if not known:
+            time.sleep(seconds)
+            return []
+        done, _ = wait(known, seconds, FIRST_COMPLETED)
+        return [(known[future], self._futures.pop(known[future]).result()) for future in done]
+
+    def running(self, ticket: int) -> bool:
+        """Return whether the attempt runs or has ended, rather than waits for a thread."""
+        future = self._futures.get(ticket)
+        return future is not None and (future.running() or future.done())
+
+    def cancel(self, ticket: int) -> None:
+        """Give an attempt up; its result is never returned."""
+        future = self._futures.pop(ticket, None)
+        if future is not None and not future.cancel():
+            self._dropped.append(future)
+
+    def settle(self) -> None:
+        """Wait until cancelled attempts that were running have ended."""
+        wait(self._dropped)
+        self._dropped.clear()
+
+    def close(self) -> None:
+        """End the threads, and drop attempts that have not begun."""
+        self._pool.shutdown(cancel_futures=True)

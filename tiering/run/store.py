@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.direct_io import read_all
-from tiering.artifacts.storage import storage_errors
+from tiering.artifacts.storage import open_descriptor, storage_errors
 from tiering.errors import FormatError, InputError, MissingError, StorageError
 
 Bytes = npt.NDArray[np.uint8]
@@ -61,13 +61,7 @@ class Store:
         """
         path = self.root / key
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            raise MissingError(f"{path}: no such object; was the store cleared while a job used it?") from None
-        except OSError as error:
-            raise StorageError(error.errno, f"{path}: {error.strerror}") from error
-        try:
-            with storage_errors(path):
+            with storage_errors(path), open_descriptor(path) as fd:
                 size = os.fstat(fd).st_size
                 wanted = max(0, size - begin) if nbytes is None else nbytes
                 if begin + wanted > size:
@@ -75,18 +69,17 @@ class Store:
                 out = np.empty(wanted, np.uint8) if out is None else out
                 read_all(fd, out.data, begin)
                 return out
-        finally:
-            os.close(fd)
+        except StorageError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            raise MissingError(f"{path}: no such object; was the store cleared while a job used it?") from None
 
     def writer(self, key: str) -> ObjectWriter:
         """Begin an object under a key that nobody else uses."""
         return ObjectWriter(self.root / key)
 
     def put_if_absent(self, key: str, data: bytes) -> bytes:
-        """Put a small object unless there is one; return what is there then, `data` or what another process put.
-
-        Of several processes that claim a key at once, on any machines, exactly one puts its own.
-        """
+        """Put a small object unless there is one, which one of several processes does; return what is there then."""
         path = self.root / key
         own = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         with storage_errors(path, len(data)):
