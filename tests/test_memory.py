@@ -83,11 +83,8 @@ def test_what_is_held_is_measured_once_and_what_is_taken_is_said():
 @pytest.mark.parametrize(
     ("controllers", "files"),
     [
-        (
-            ["memory"],
-            {"memory.limit_in_bytes": "1000000", "memory.stat": "total_rss 300\ntotal_shmem 20\ntotal_cache 9"},
-        ),
-        ([], {"memory.max": "1000000", "memory.stat": "anon 300\nshmem 20\nfile 9"}),
+        ("memory", {"memory.limit_in_bytes": "1000000", "memory.stat": "total_rss 300\ntotal_shmem 20\ntotal_cache 9"}),
+        ("", {"memory.max": "1000000", "memory.stat": "anon 300\nshmem 20\nfile 9"}),
     ],
 )
 def test_control_groups(tmp_path, monkeypatch, controllers, files):
@@ -98,10 +95,9 @@ def test_control_groups(tmp_path, monkeypatch, controllers, files):
     for name, text in files.items():
         (group / name).write_text(text + "\n")
         (group.parent / name).write_text(("9223372036854771712" if "stat" not in name else text) + "\n")
-    monkeypatch.setattr(
-        memory, "Path", lambda text: tmp_path / str(text).lstrip("/") if "cgroup" in str(text) else None
-    )
-    monkeypatch.setattr(memory, "_memberships", lambda: [(controllers, "/jobs/one")])
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(f"7:cpu:/\n4:{controllers}:/jobs/one\n")
+    monkeypatch.setattr(memory, "Path", lambda text: tmp_path / str(text).lstrip("/"))
     monkeypatch.setattr(memory, "_machine", lambda name: 1 << 40)
     assert total_memory() == 1_000_000
     assert available_memory() == 1_000_000 - 320

@@ -136,10 +136,7 @@ def with_room(work: Callable[[], T]) -> T:
 
 @contextmanager
 def device_errors(what: str, advice: str = "") -> Iterator[None]:
-    """Turn errors of the CUDA part into this package's: `BudgetError` where memory was short, else `DeviceError`.
-
-    `what` was under way and begins the message; `advice` ends it where memory was short.
-    """
+    """Turn errors of the CUDA part in `what` into `DeviceError`, or `BudgetError` with `advice` if memory was short."""
     if _found is None:
         yield
         return

@@ -93,11 +93,7 @@ def parse_memory(memory: str | int | Budget | None, resident: int | None = None)
 
 def require_floor(command: str) -> None:
     """Raise `BudgetError`, before they are loaded, if the modules of a command do not fit the available memory."""
-    needed = FLOORS.get(command, FLOOR)
-    try:
-        available = own_memory() + available_memory()
-    except OSError:  # no descriptor is left; the command itself raises the soft limit
-        return
+    needed, available = FLOORS.get(command, FLOOR), own_memory() + available_memory()
     if available < needed:
         raise BudgetError(
             f"memory: {command}: expected at least {format_bytes(needed)}, which its modules and the interpreter take, "
@@ -131,46 +127,32 @@ def _machine(name: str) -> int:
 
 def _named_bytes(file: Path, *names: str) -> int:
     """Return the sum of lines such as ``MemTotal:  1024 kB``; 0 if there is no such file."""
-    lines = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
+    lines = [line.split() for line in _text(file).splitlines()]
     return sum(int(words[1]) * 1024 for words in lines if words and words[0].rstrip(":") in names)
+
+
+def _text(file: Path) -> str:
+    """Return the content of a file of the kernel; none if it cannot be read, as where no descriptor is left."""
+    try:
+        return file.read_text()
+    except OSError:
+        return ""
 
 
 def _groups() -> Iterator[tuple[int, int]]:
     """Yield limit and resident anonymous and shared memory of the control groups with a limit above this process."""
-    for controllers, path in _memberships():
-        one = "memory" in controllers
+    for line in _text(Path("/proc/self/cgroup")).splitlines():
+        _, controllers, path = line.split(":", 2)  # no controllers: the unified hierarchy
+        one = "memory" in controllers.split(",")
         if not one and controllers:
             continue
         root = Path("/sys/fs/cgroup/memory" if one else "/sys/fs/cgroup")
         # In a container the path may be the host's, which is not there: then the mount itself is the group.
         place = next((folder for folder in (root / path.lstrip("/"), root) if folder.is_dir()), None)
         while place is not None and (place == root or root in place.parents):
-            if (limit := _number(place / ("memory.limit_in_bytes" if one else "memory.max"))) is not None:
-                yield limit, _group_memory(place, one)
+            limit = _text(place / ("memory.limit_in_bytes" if one else "memory.max")).strip()
+            if limit.isdigit() and int(limit) < _UNLIMITED:
+                values = dict(line.split() for line in _text(place / "memory.stat").splitlines())
+                names = ("total_rss", "total_shmem") if one else ("anon", "shmem")
+                yield int(limit), sum(int(values.get(name, 0)) for name in names)
             place = place.parent
-
-
-def _memberships() -> Iterator[tuple[list[str], str]]:
-    """Yield controllers (none: the unified hierarchy) and path of each group this process is in."""
-    file = Path("/proc/self/cgroup")
-    for line in file.read_text().splitlines() if file.exists() else ():
-        _, controllers, path = line.split(":", 2)
-        yield [name for name in controllers.split(",") if name], path
-
-
-def _number(file: Path) -> int | None:
-    try:
-        text = file.read_text().strip()
-    except OSError:
-        return None
-    return int(text) if text.isdigit() and int(text) < _UNLIMITED else None
-
-
-def _group_memory(place: Path, one: bool) -> int:
-    names = ("total_rss", "total_shmem") if one else ("anon", "shmem")
-    try:
-        lines = (place / "memory.stat").read_text().splitlines()
-    except OSError:
-        return 0
-    values = dict(line.split() for line in lines)
-    return sum(int(values.get(name, 0)) for name in names)

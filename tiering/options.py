@@ -49,15 +49,10 @@ def spell_flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def spell_words(name: str) -> str:
-    """Return an option's name in words."""
-    return name.replace("_", " ")
-
-
-def parse_options(table: type, values: Mapping[str, Any], spell: Callable[[str], str] = spell_words) -> dict[str, Any]:
+def parse_options(table: type, values: Mapping[str, Any], spell: Callable[[str], str] | None = None) -> dict[str, Any]:
     """Return checked values of the options of a dataclass that are given; names are known to be among them."""
-    parsers = {name: options_of(table)[name].parse for name in values}
-    return {n: value if (parse := parsers[n]) is None else parse(value, spell(n)) for n, value in values.items()}
+    parsers, spell = options_of(table), spell or (lambda name: name.replace("_", " "))
+    return {n: value if (parse := parsers[n].parse) is None else parse(value, spell(n)) for n, value in values.items()}
 
 
 def whole(low: int, high: int, expected: str) -> Parse:

@@ -16,10 +16,7 @@ _NOTEBOOK_COLUMNS = 80  # width of a text bar in a notebook, which does not say 
 def progress(
     total: int | None, desc: str, unit: str = "it", *, scale: bool = False, watched: bool = True
 ) -> Iterator[Any]:
-    """Show a bar with rate and time left while the block runs, if it is `watched`.
-
-    With `scale`, counts have metric prefixes (bytes, edges).
-    """
+    """Show a bar with rate and time left while the block runs, if `watched`; with `scale`, counts have prefixes."""
     bar_type, options = _bar(watched and sys.stderr.isatty(), watched and in_notebook())
     with bar_type(total=total, desc=desc, unit=unit, unit_scale=scale, leave=False, **options) as bar:
         yield bar

@@ -11,13 +11,9 @@ from typing import Any
 
 from tiering.errors import InputError, quoted
 
-_FACTORS = {
-    "": 1,
-    "b": 1,
-    **{f"{p}ib": 1024 ** (i + 1) for i, p in enumerate("kmgtp")},
-    **{p: 1024 ** (i + 1) for i, p in enumerate("kmgtp")},
-    **{f"{p}b": 1000 ** (i + 1) for i, p in enumerate("kmgtp")},
-}
+_FACTORS = {"": 1, "b": 1}
+for _power, _prefix in enumerate("kmgtp", 1):
+    _FACTORS |= {_prefix: 1024**_power, f"{_prefix}ib": 1024**_power, f"{_prefix}b": 1000**_power}
 _SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*$")
 _PERCENT = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*%\s*$")
 

@@ -64,14 +64,6 @@ def test_a_disk_that_is_too_small(commands, tiering_cli, monkeypatch, name):
     assert document.code == 1 and document.json["fits"] is False
 
 
-def test_stages_that_are_there(commands, tiering_cli):
-    tiering_cli(*commands["run"]).ok()
-    document = tiering_cli(*commands["run"], "--dry-run", "--json").ok().json
-    assert [stage["steps"] for stage in document["stages"]] == [[], [], [], []]
-    assert document["disk_left"] == 0 == document["seconds"]
-    assert tiering_cli(*commands["run"], "--dry-run").ok().out.count("is there already") == 4
-
-
 def test_wrong_input_is_refused_as_without(commands, tiering_cli, tmp_path):
     _, graph, *_ = commands["score"]
     _, reordered, *_ = commands["layout"]

@@ -80,11 +80,7 @@ def run_config(path: str | os.PathLike[str], **options: Unpack[StageKeywords]) -
 
 
 def estimate_run(path: str | os.PathLike[str], **options: Unpack[StageKeywords]) -> Estimate:
-    """Estimate what `run_config` would take; a stage that would be skipped has no steps.
-
-    Each stage is planned from what is there and current, or from the sizes that the one before will leave. Raises what
-    `run_config` does before its first stage, and `BudgetError` where a stage would.
-    """
+    """Estimate what `run_config` would take; a stage that would be skipped has no steps."""
     chain = _Chain.of(path, StageRun("", **options, dry_run=True))
     chain.run()
     return Estimate(tuple(chain.plans))

@@ -375,7 +375,7 @@ def _dry_run(command: Callable[P, Any]) -> Callable[P, Estimate]:
 
     @wraps(command)
     def estimate(*args: P.args, **options: P.kwargs) -> Estimate:
-        return Estimate((command(*args, **options, dry_run=True).stage,))  # type: ignore[arg-type]
+        return Estimate((command(*args, **options, dry_run=True)[0],))  # type: ignore[arg-type]
 
     estimate.__name__ = f"estimate_{command.__name__.partition('_')[0]}"
     estimate.__doc__ = f"Estimate what `{command.__name__}` would take; nothing is written."

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypedDict, TypeVar
+from typing import Any, TypeAlias, TypedDict, TypeVar
 
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.overlap import refuse_overlap
@@ -38,13 +38,6 @@ class StageKeywords(TypedDict, total=False):
     cluster: Workers
 
 
-class DryRun(NamedTuple):
-    """A stage that was only planned: what it takes, and the sizes of the graph that it would leave."""
-
-    stage: StageEstimate
-    shape: GraphShape | None = None
-
-
 @dataclass(frozen=True)
 class StageRun:
     """One call of a command: its output, and the options that every stage takes."""
@@ -72,10 +65,7 @@ class StageRun:
         return Path(self.out).absolute()
 
     def open(self, artifact: Artifact | GraphShape | Pathlike | None, kind: type[A]) -> Any:
-        """Open an artifact, if given as a path; what a run reads of it is compared with its checksums.
-
-        A dry run takes the sizes of a graph too.
-        """
+        """Open an artifact, whose bytes are compared when they are read; a dry run takes the sizes of a graph too."""
         if self.dry_run and isinstance(artifact, GraphShape):
             return artifact
         opened = artifact if isinstance(artifact, kind) else kind.open(artifact)  # type: ignore[arg-type]
@@ -97,10 +87,7 @@ class StageRun:
 
     @contextmanager
     def carrier(self, *read: Artifact) -> Iterator[Carrier | None]:
-        """Start the carrier; when all went well, remove what its tasks wrote to the shuffle.
-
-        Errors of the core name the artifacts that are `read`.
-        """
+        """Start the carrier, remove its shuffle files when all went well; errors of the core name what is `read`."""
         with reading(*read), open_carrier(self.cluster) as carrier:
             yield carrier
             if carrier is not None:
@@ -115,11 +102,11 @@ class StageRun:
     def estimate(
         self, stage: StageEstimate, *compared: object, prefix: str = "", shape: GraphShape | None = None
     ) -> Any:
-        """Return the `DryRun` of a stage that compares artifacts with their checksums before it publishes results."""
+        """Return a planned stage, which compares artifacts with their checksums at its end, and the graph's sizes."""
         nbytes = sum(_uncached_files(artifact, prefix) for artifact in compared if isinstance(artifact, Artifact))
         step = StepEstimate("checksums", "compared at the end", disk_read=nbytes)
         steps = (*stage.steps, step) if nbytes else stage.steps
-        return DryRun(replace(stage, steps=steps, threads=parse_threads(self.threads)), shape)
+        return replace(stage, steps=steps, threads=parse_threads(self.threads)), shape
 
 
 def _uncached_files(artifact: Artifact, prefix: str) -> int:
