@@ -237,19 +237,6 @@ def test_simulated_reading(tiering_cli, scored, disk):
     assert several[0]["ssd_reading"] == found != several[1]["ssd_reading"]
 
 
-def test_simulated_reading_of_a_real_graph(tiering_cli, shared_data, tmp_path, disk):
-    """DBLP, rows of 512 bytes, batches of 2 % and less of the nodes: windows read in page order beat rows that stay."""
-    graph, scores = tmp_path / "graph", tmp_path / "wrpr"
-    tiering_cli("import", shared_data / "dblp-citation", "--out", graph).ok()
-    tiering_cli("score", graph, "--method", "wrpr", "--out", scores).ok()
-    sizes = ("--rows-in-memory", "10%", "--rows-in-memory", "30%")
-    judge = ("evaluate", graph, "-s", scores, "--fanouts", "4,4", "--batch-size", 20, "--train", "10%", *sizes)
-    found = tiering_cli(*judge, "--ssd-model", disk, "--json").ok().json
-    for entry in found["ssd_reading"]["scores"]["wrpr"]:
-        seconds = {name: read["seconds_per_batch"] for name, read in entry["policies"].items()}
-        assert seconds["look-ahead"] < seconds["static"]
-
-
 def test_the_disk_is_measured(tiering_cli, scored, tmp_path, monkeypatch):
     """The directory's disk, as `tiering doctor --ssd` measures it; nothing stays there."""
     from tiering.pipeline import doctor

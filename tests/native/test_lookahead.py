@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from striped_rows import Striped, fewest_misses, plain_rounds, round_ends
+from striped_rows import Striped, plain_rounds
 
 from tiering import native
 from tiering.errors import RefusedError
@@ -70,16 +69,6 @@ def works(draw: st.DrawFn) -> tuple[Striped, dict[int, int], list[list[int]]]:
     batches = draw(batches_of(space.count))
     slots = {size: least + draw(st.integers(0, 12)) for size, least in largest(space, batches).items()}
     return space, slots, batches
-
-
-@given(batches_of(8, most=8), st.integers(0, 3), st.integers(1, 4))
-def test_window_by_window_no_choice_of_rows_to_keep_reads_fewer(batches, spare, window):
-    space, sets = one_table(8), [set(batch) for batch in batches]
-    slots = max(map(len, batches)) + spare
-    ends = [0, *(end for end, _ in round_ends(space, {512: slots}, window, sets))]
-    unions = [set().union(*sets[a:b]) for a, b in itertools.pairwise(ends)]
-    rounds = simulated(space, {512: slots}, window, len(batches), batches)
-    assert rounds[:, 3].sum() == fewest_misses(slots, unions)
 
 
 @given(works(), st.integers(1, 5), st.integers(0, 6))

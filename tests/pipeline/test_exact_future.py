@@ -1,4 +1,4 @@
-"""A score that counted the very epochs of a run knows its future: the oracle's hit rates, and the loader's counters."""
+"""A score that counted the very epochs of a run knows its future: the oracle's hit rates, and what ranks read."""
 
 from __future__ import annotations
 
@@ -60,27 +60,3 @@ def test_ranks_together_read_what_was_counted(prepared: Any, tmp_path: Path) -> 
         for node_type, counts in read.items():
             counted = scores.values(node_type)[layout.new_to_old(node_type)]
             np.testing.assert_array_equal(counts, np.rint(counted).astype(np.int64))
-
-
-def test_the_loader_counts_what_was_predicted(prepared: Any, tmp_path: Path) -> None:
-    graph, fanouts = prepared
-    epochs, first = 3, 1
-    run = {"fanouts": fanouts, "batch_size": 64, "seed": 4}
-    scores = pipeline.score_graph(graph, tmp_path / "scores", "presample", **run, epochs=epochs, first_epoch=first)
-    reordered = pipeline.reorder_graph(graph, scores, tmp_path / "reordered")
-    pipeline.layout(reordered, tmp_path / "layout", gpu="10%", cpu="30%", ssd=[tmp_path / "ssd"])
-    with tiering.open(tmp_path / "layout") as layout:
-        loader = layout.loader("train", **run)
-        for epoch in range(first, first + epochs):
-            for _ in loader.epoch(epoch):
-                pass
-        served = 0
-        for node_type in layout.feature_types:
-            features = loader.features[node_type]
-            by_rank = np.rint(scores.values(node_type) * epochs).astype(np.int64)[layout.new_to_old(node_type)]
-            for tier, place in features.placement().items():
-                begin, end = place["ranks"]
-                predicted = int(by_rank[begin:end].sum())
-                assert features.counters.tiers[tier].rows == predicted, (node_type, tier)
-                served += predicted if tier == "gpu" else 0
-        assert served > 0.15 * sum(table.counters.rows for table in loader.features.values())

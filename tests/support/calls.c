@@ -143,14 +143,6 @@ ssize_t pread(int fd, void* to, size_t bytes, off_t offset) {
 }
 ALSO(pread, pread64);
 
-ssize_t preadv(int fd, const struct iovec* to, int count, off_t offset) {
-  char path[PATH];
-  NEXT(preadv);
-  if (num_roots && place_of(fd, path) && refused("preadv")) return -1;
-  return next(fd, to, count, offset);
-}
-ALSO(preadv, preadv64);
-
 ssize_t preadv2(int fd, const struct iovec* to, int count, off_t offset, int flags) {
   char path[PATH];
   NEXT(preadv2);
@@ -158,6 +150,11 @@ ssize_t preadv2(int fd, const struct iovec* to, int count, off_t offset, int fla
   return next(fd, to, count, offset, flags);
 }
 ALSO(preadv2, preadv64v2);
+
+ssize_t preadv(int fd, const struct iovec* to, int count, off_t offset) {
+  return preadv2(fd, to, count, offset, 0);
+}
+ALSO(preadv, preadv64);
 
 ssize_t write(int fd, const void* from, size_t bytes) {
   char path[PATH];
@@ -189,21 +186,16 @@ ssize_t sendfile(int to, int from, off_t* offset, size_t bytes) {
 }
 ALSO(sendfile, sendfile64);
 
-int fsync(int fd) {
-  char path[PATH];
-  NEXT(fsync);
-  if (!num_roots || !place_of(fd, path)) return next(fd);
-  if (refused("fsync")) return -1;
-  CHANGE(next(fd), result == 0, 'S', path, NULL, 0, 0, NULL, 0);
-}
-
-int fdatasync(int fd) {
-  char path[PATH];
-  NEXT(fdatasync);
-  if (!num_roots || !place_of(fd, path)) return next(fd);
-  if (refused("fdatasync")) return -1;
-  CHANGE(next(fd), result == 0, 'S', path, NULL, 0, 0, NULL, 0);
-}
+#define SYNC(name)                                                  \
+  int name(int fd) {                                                \
+    char path[PATH];                                                \
+    NEXT(name);                                                     \
+    if (!num_roots || !place_of(fd, path)) return next(fd);         \
+    if (refused(#name)) return -1;                                  \
+    CHANGE(next(fd), result == 0, 'S', path, NULL, 0, 0, NULL, 0);  \
+  }
+SYNC(fsync)
+SYNC(fdatasync)
 
 int fallocate(int fd, int mode, off_t offset, off_t bytes) {
   char path[PATH];

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import inspect
 import json
 import mmap
 import os
@@ -45,14 +44,12 @@ MOST_SECONDS = 300
 """Of a processor: a command that never ends is killed."""
 BLOCK_BYTES = 4096
 """Of files and their checksums, instead of 64 MiB."""
-CALLS = {
-    "os": (
-        "pwrite", "fsync", "fdatasync", "rename", "replace", "link", "unlink", "rmdir", "mkdir", "posix_fallocate",
-        "truncate", "ftruncate",
-    ),
-}  # fmt: skip
+CALLS = (
+    "pwrite", "fsync", "fdatasync", "rename", "replace", "link", "unlink", "rmdir", "mkdir", "posix_fallocate",
+    "truncate", "ftruncate",
+)  # fmt: skip
 NATIVE = ("refuse", "record")
-NAMES = (*CALLS["os"], "write", "exchange", "_append")
+NAMES = (*CALLS, "write", "exchange", "_append")
 MOST_CALLS = 1 << 16
 
 
@@ -198,7 +195,7 @@ class _Fault:
         from tiering.artifacts.file_writer import FileWriter
         from tiering.artifacts.journal import Journal
 
-        for name in CALLS["os"]:
+        for name in CALLS:
             self._wrap(os, name, _half_pwrite if name == "pwrite" else None)
         self._wrap(FileWriter, "write", None)
         self._wrap(atomic, "exchange", None)
@@ -316,11 +313,9 @@ def _train(argv: list[str]) -> int:
     from tiering.errors import TieringError
     from tiering.loader.layout import open_layout
 
-    options = json.loads(argv[1])
-    verify = {} if "verify" not in inspect.signature(open_layout).parameters else {"verify": False}
     try:
-        with open_layout(argv[0], **verify) as layout:
-            for _ in layout.loader("train", workers=2, **options):
+        with open_layout(argv[0]) as layout:
+            for _ in layout.loader("train", workers=2, **json.loads(argv[1])):
                 pass
     except TieringError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -176,26 +176,6 @@ def plain_rounds(
     return found
 
 
-def fewest_misses(slots: int, batches: Sequence[set[int]]) -> int:
-    """The fewest rows that have to be read, over every choice of rows to keep; all rows of one size."""
-    costs = {frozenset[int](): 0}
-    for batch in batches:
-        after: dict[frozenset[int], int] = {}
-        for resident, cost in costs.items():
-            cost += len(batch - resident)
-            for kept in _subsets(sorted(resident - batch), slots - len(batch)):
-                state = frozenset(batch | kept)
-                after[state] = min(cost, after.get(state, cost))
-        costs = after
-    return min(costs.values())
-
-
-def _subsets(items: list[int], most: int) -> Iterator[set[int]]:
-    for chosen in range(1 << len(items)):
-        if chosen.bit_count() <= most:
-            yield {item for k, item in enumerate(items) if chosen >> k & 1}
-
-
 def cut(size_of: Callable[[int], int], slots: dict[int, int], batch: Sequence[int]) -> list[list[int]]:
     """The parts of a batch by the plain rule: each takes an eighth of the slots, or 16, at most. Or it stays whole."""
     limit = {size: max(1, min(16, number), number // 8) for size, number in slots.items()}
