@@ -32,8 +32,8 @@ from benchmarks.cache_policies import BUFFERED_WINDOWS
 from benchmarks.harness import Sizes
 from benchmarks.pages import describe_machine, markdown, put, show_machine, write_json
 from benchmarks.stages import forget, run_limited, run_tiering, write_edges, write_rows
+from tiering import generate_dataset
 from tiering.errors import InputError, TieringError
-from tiering.pipeline import generate_dataset
 from tiering.readahead.disk_speed import measure
 
 REPOSITORY = Path(__file__).resolve().parents[1]

@@ -21,8 +21,7 @@ import numpy as np
 
 from benchmarks.pages import describe_machine, markdown, put
 from benchmarks.rmat import rmat_edges
-from tiering import pipeline
-from tiering.datasets.generated import generate
+from tiering import generate_dataset, pipeline
 from tiering.evaluation import ORACLE, evaluate
 from tiering.formats.graph import Graph
 from tiering.layout import parse_capacities
@@ -71,7 +70,7 @@ def make_graph(name: str, data: Path, work: Path, small: bool) -> tuple[Graph, A
         place = work / f"{name}-data"
     if name == "hetero":
         nodes = 4_000 if small else 400_000
-        generate(place, nodes=nodes, edges=10 * nodes, dim=16, classes=8, hetero=True, seed=0)
+        generate_dataset(place, nodes=nodes, edges=10 * nodes, dim=16, classes=8, hetero=True, seed=0)
     if name == "rmat":
         scale = 12 if small else 20
         options["num_nodes"] = 1 << scale

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tiering.datasets.generated import Recipe, generate
+from tiering.datasets.generated import Recipe, generate_dataset
 from tiering.datasets.open import READERS
 from tiering.datasets.options import ImportOptions
 from tiering.run.carrier import ClusterOptions
@@ -49,11 +50,14 @@ def generate_command(
 ) -> None:
     """Generate a dataset in IGB's format: power-law communities, labels that a GNN finds and an MLP does not."""
     sizes = {"nodes": call.nodes, "edges": call.edges, **call.collect(Recipe)}
-    made = generate(out, force=call.force, **sizes)
+    made = generate_dataset(out, force=call.force, **sizes)
+    meta = json.loads((made / "processed" / "meta.json").read_text())
+    size = sum(file.stat().st_size for file in made.glob("processed/*/*.npy"))
     if call.json:
-        print_json(made)
+        counts = {name: meta[name] for name in ("num_nodes", "num_edges")}
+        print_json({"path": str(made.absolute()), **counts, "bytes": size})
         return
-    print_line(f"{made['path']}: {format_bytes(made['bytes'])} in IGB's format")
-    print_table("Nodes", ("type", "nodes"), [(t, format_count(n)) for t, n in made["num_nodes"].items()])
-    print_table("Edges", ("relation", "edges"), [(r, format_count(n)) for r, n in made["num_edges"].items()])
+    print_line(f"{made.absolute()}: {format_bytes(size)} in IGB's format")
+    print_table("Nodes", ("type", "nodes"), [(t, format_count(n)) for t, n in meta["num_nodes"].items()])
+    print_table("Edges", ("relation", "edges"), [(r, format_count(n)) for r, n in meta["num_edges"].items()])
     print_line(f"next: tiering import {out} --out GRAPH")

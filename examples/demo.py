@@ -22,9 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from rich.console import Console
 from train_graphsage import train
 
-from tiering import pipeline
+from tiering import generate_dataset, pipeline
 from tiering.cli.output import print_table
-from tiering.datasets.generated import generate
 from tiering.evaluation import Evaluation, evaluate, named_scores, plot
 from tiering.formats.graph import Graph
 from tiering.formats.layout import TIERS, Layout
@@ -58,7 +57,7 @@ def prepare(out: Path, nodes: int, edges: int) -> tuple[Layout, Evaluation]:
     """From nothing to four tiers on disk."""
     step(
         f"generated {format_count(nodes)} nodes, {format_count(edges)} edges, 128 values a node, in IGB's format",
-        lambda: generate(out / "data", nodes=nodes, edges=edges, dim=128, classes=8, seed=SEED),
+        lambda: generate_dataset(out / "data", nodes=nodes, edges=edges, dim=128, classes=8, seed=SEED),
     )
     graph: Graph = step("imported as a graph", lambda: pipeline.import_graph(out / "data", out / "graph"))
     scores: list[Scores] = [

@@ -17,7 +17,7 @@ from tiering.formats.scores import Scores
 @pytest.fixture(scope="module")
 def chain(tmp_path_factory):
     tmp_path = tmp_path_factory.mktemp("chain")
-    pipeline.generate_dataset(tmp_path / "data", nodes=200, edges=500, dim=8)
+    tiering.generate_dataset(tmp_path / "data", nodes=200, edges=500, dim=8)
     pipeline.import_graph(tmp_path / "data", tmp_path / "graph")
     pipeline.score_graph(tmp_path / "graph", tmp_path / "scores", "degree")
     pipeline.reorder_graph(tmp_path / "graph", tmp_path / "scores", tmp_path / "reordered")

@@ -39,7 +39,7 @@ CALLS: dict[str, Callable[[Path, str], Any]] = {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("names")
-    pipeline.generate_dataset(folder / "data", nodes=100, edges=300, dim=4)
+    tiering.generate_dataset(folder / "data", nodes=100, edges=300, dim=4)
     pipeline.import_graph(folder / "data", folder / "graph")
     return folder
 

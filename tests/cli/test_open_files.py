@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from child_process import in_child
 
+import tiering
 from tiering import pipeline
 from tiering.cli.main import main
 
@@ -26,7 +27,7 @@ COMMANDS = {
 @pytest.fixture(scope="module")
 def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("chain")
-    pipeline.generate_dataset(folder / "data", nodes=300, edges=900, dim=8)
+    tiering.generate_dataset(folder / "data", nodes=300, edges=900, dim=8)
     main(["import", str(folder / "data"), "--out", str(folder / "graph")])  # in this process: children have it loaded
     pipeline.score_graph(folder / "graph", folder / "scores", "degree")
     pipeline.reorder_graph(folder / "graph", folder / "scores", folder / "reordered")

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tiering.datasets import generate, generated, open_dataset
+from tiering import generate_dataset
+from tiering.datasets import generated, open_dataset
 from tiering.datasets.generated import EDGE_BLOCK, KeyedPermutation
 from tiering.errors import ExistsError, InputError, StorageError
 
@@ -47,7 +48,7 @@ def digests(folder: Path) -> dict[str, str]:
 def test_golden_bytes(tmp_path: Path, hetero: bool) -> None:
     """The bytes of a seed are a promise across versions and machines: change them knowingly."""
     for seed in (1, 2):
-        generate(tmp_path / str(seed), nodes=1000, edges=4000, dim=16, classes=4, seed=seed, hetero=hetero)
+        generate_dataset(tmp_path / str(seed), nodes=1000, edges=4000, dim=16, classes=4, seed=seed, hetero=hetero)
     first, other = digests(tmp_path / "1"), digests(tmp_path / "2")
     assert hashlib.sha256("".join(f"{k}{v}" for k, v in first.items()).encode()).hexdigest() == GOLDEN[hetero]
     assert first.keys() == other.keys()
@@ -57,9 +58,7 @@ def test_golden_bytes(tmp_path: Path, hetero: bool) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_exact_sizes_over_several_blocks(tmp_path: Path, dtype: str) -> None:
     nodes, edges = 70_001, 2 * EDGE_BLOCK + 17
-    summary = generate(tmp_path / "g", nodes=nodes, edges=edges, dim=33, classes=5, seed=3, dtype=dtype)
-    assert summary["num_nodes"] == {"paper": nodes}
-    assert summary["num_edges"] == {"paper__cites__paper": edges}
+    generate_dataset(tmp_path / "g", nodes=nodes, edges=edges, dim=33, classes=5, seed=3, dtype=dtype)
     with open_dataset(tmp_path / "g") as data:
         paper, cites = data.nodes["paper"], data.edges[0]
         src, dst = np.array(cites.src), np.array(cites.dst)
@@ -78,7 +77,9 @@ def test_exact_sizes_over_several_blocks(tmp_path: Path, dtype: str) -> None:
 
 
 def test_hetero(tmp_path: Path) -> None:
-    generate(tmp_path / "g", nodes=5000, edges=20_003, dim=8, classes=4, seed=2, hetero=True, featureless=["fos"])
+    generate_dataset(
+        tmp_path / "g", nodes=5000, edges=20_003, dim=8, classes=4, seed=2, hetero=True, featureless=["fos"]
+    )
     with open_dataset(tmp_path / "g") as data:
         counts = {"author": 2000, "fos": 400, "institute": 100, "paper": 2500}
         assert {k: v.num_nodes for k, v in data.nodes.items()} == counts
@@ -105,7 +106,7 @@ def ridge_accuracy(x: np.ndarray, labels: np.ndarray, train: np.ndarray, test: n
 
 
 def test_neighbours_beat_features_alone(tmp_path: Path) -> None:
-    generate(tmp_path / "g", nodes=20_000, edges=200_000, dim=64, classes=8, seed=1, split=(0.3, 0, 0.3))
+    generate_dataset(tmp_path / "g", nodes=20_000, edges=200_000, dim=64, classes=8, seed=1, split=(0.3, 0, 0.3))
     with open_dataset(tmp_path / "g") as data:
         paper, cites = data.nodes["paper"], data.edges[0]
         assert paper.features is not None and paper.labels is not None
@@ -122,24 +123,24 @@ def test_neighbours_beat_features_alone(tmp_path: Path) -> None:
 
 def test_existing_output(tmp_path: Path) -> None:
     options: dict[str, Any] = {"nodes": 100, "edges": 100, "dim": 2, "classes": 2}
-    generate(tmp_path / "g", seed=0, **options)
+    generate_dataset(tmp_path / "g", seed=0, **options)
     before = digests(tmp_path / "g")
     with pytest.raises(ExistsError, match="already exists"):
-        generate(tmp_path / "g", seed=1, **options)
+        generate_dataset(tmp_path / "g", seed=1, **options)
     assert digests(tmp_path / "g") == before
-    generate(tmp_path / "g", seed=1, force=True, **options)
+    generate_dataset(tmp_path / "g", seed=1, force=True, **options)
     assert digests(tmp_path / "g") != before
     shutil.rmtree(tmp_path / "g" / "processed")
     (tmp_path / "g" / "thesis.tex").write_text("years of work")
     with pytest.raises(ExistsError, match=r"holds .*thesis\.tex, which tiering did not write"):
-        generate(tmp_path / "g", seed=1, force=True, **options)
+        generate_dataset(tmp_path / "g", seed=1, force=True, **options)
     assert (tmp_path / "g" / "thesis.tex").exists()
 
 
 def test_full_disk_is_noticed_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generated, "disk_free", lambda path: 1000)
     with pytest.raises(StorageError, match=r"not enough room: .*needed, 1000 B free"):
-        generate(tmp_path / "g", nodes=1000, edges=1000)
+        generate_dataset(tmp_path / "g", nodes=1000, edges=1000)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -161,7 +162,7 @@ def test_full_disk_is_noticed_before(tmp_path: Path, monkeypatch: pytest.MonkeyP
 )
 def test_bad_parameters(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        generate(tmp_path / "g", **{"nodes": 100, "edges": 100, "dim": 2, "classes": 2, **options})
+        generate_dataset(tmp_path / "g", **{"nodes": 100, "edges": 100, "dim": 2, "classes": 2, **options})
     assert list(tmp_path.iterdir()) == []
 
 

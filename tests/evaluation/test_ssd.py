@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from judged_graphs import import_graph, two_types
 
 import tiering
-from tiering import pipeline
-from tiering.datasets.generated import generate
+from tiering import generate_dataset, pipeline
 from tiering.errors import InputError
 from tiering.evaluation import evaluate
 from tiering.evaluation.cache_order import read_spans
@@ -70,7 +69,7 @@ def test_sizes_that_do_not_fit(page, block):
 def test_the_loader_reads_the_same(dim, page, hetero, tmp_path):
     """Rows packed, padded, and larger than a page; direct reads, and those through the page cache, byte by byte."""
     pytest.importorskip("torch")
-    generate(tmp_path / "data", nodes=1500, edges=9000, dim=dim, classes=3, seed=dim, hetero=hetero)
+    generate_dataset(tmp_path / "data", nodes=1500, edges=9000, dim=dim, classes=3, seed=dim, hetero=hetero)
     graph = import_graph(tmp_path / "data", tmp_path / "graph")
     scores = pipeline.score_graph(graph, tmp_path / "scores", "wrpr")
     reordered = pipeline.reorder_graph(graph, scores, tmp_path / "reordered")

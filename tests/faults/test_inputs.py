@@ -12,10 +12,9 @@ import pytest
 from toy_datasets import chain, toy_dataset
 from warm_processes import interpret
 
-from tiering import pipeline
+from tiering import generate_dataset, pipeline
 from tiering.artifacts.journal import JOURNAL, Journal
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.datasets.generated import generate
 from tiering.errors import InputError, StorageError
 
 # Prints what was opened for reading below a directory; libraries in C are not seen.
@@ -50,7 +49,7 @@ def write_npy(folder: Path) -> None:
 
 
 def write_igb(folder: Path) -> None:
-    generate(folder, nodes=300, edges=1000, dim=4, classes=2, hetero=True)
+    generate_dataset(folder, nodes=300, edges=1000, dim=4, classes=2, hetero=True)
 
 
 def write_edge_lists(folder: Path) -> None:

@@ -44,9 +44,9 @@ def write_odd_dataset(folder: Path) -> Path:
 
 def write_types(folder: Path) -> Path:
     """Four node types, of which one has no features; seven relations."""
-    from tiering.datasets.generated import generate
+    from tiering import generate_dataset
 
-    generate(folder, nodes=900, edges=9000, dim=5, hetero=True, featureless=["institute"])
+    generate_dataset(folder, nodes=900, edges=9000, dim=5, hetero=True, featureless=["institute"])
     return folder
 
 

@@ -14,9 +14,8 @@ from fresh_process import in_warm_process
 from warm_processes import interpret
 
 from benchmarks.rmat import rmat_edges
-from tiering import pipeline
+from tiering import generate_dataset, pipeline
 from tiering.artifacts.atomic import OWNER
-from tiering.datasets.generated import generate
 from tiering.memory import own_memory
 from tiering.reorder.rows import plan as plan_of_rows
 from tiering.reorder.sizes import Sizes
@@ -177,7 +176,7 @@ dir = "out"
 @pytest.mark.parametrize("features", ["true", "false"])
 def test_chains_before_anything_exists(tmp_path, method, features):
     """Every stage from the sizes that the one before will leave; then what is there already."""
-    generate(tmp_path / "data", nodes=3000, edges=20_000, dim=32, hetero=True, seed=3)
+    generate_dataset(tmp_path / "data", nodes=3000, edges=20_000, dim=32, hetero=True, seed=3)
     config = tmp_path / "chain.toml"
     config.write_text(CHAIN.format(method=method, features=features))
     made = pipeline.estimate_run(config)
@@ -195,7 +194,7 @@ def test_chains_before_anything_exists(tmp_path, method, features):
 
 def test_from_what_is_there_as_from_its_sizes(tmp_path):
     """A chain's later stages are planned from sizes as they would be from the artifacts."""
-    generate(tmp_path / "data", nodes=2000, edges=9_000, dim=8, seed=1)
+    generate_dataset(tmp_path / "data", nodes=2000, edges=9_000, dim=8, seed=1)
     config = tmp_path / "chain.toml"
     config.write_text('[dataset]\npath = "data"\n[output]\ndir = "out"\n[layout]\ngpu = "20%"\n')
     before = pipeline.estimate_run(config)
@@ -218,7 +217,7 @@ def test_time_grows_with_edges_and_falls_with_threads(tmp_path):
     """The only thing promised of it: more work takes longer."""
     seconds = {}
     for edges in (10_000, 100_000):
-        generate(tmp_path / str(edges), nodes=1000, edges=edges, dim=8, seed=1)
+        generate_dataset(tmp_path / str(edges), nodes=1000, edges=edges, dim=8, seed=1)
         graph = pipeline.import_graph(tmp_path / str(edges), tmp_path / f"graph-{edges}")
         scores = pipeline.score_graph(graph, tmp_path / f"scores-{edges}", "wrpr")
         reordered = pipeline.reorder_graph(graph, scores, tmp_path / f"reordered-{edges}")

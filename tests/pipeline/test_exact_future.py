@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import tiering
-from tiering import pipeline
-from tiering.datasets.generated import generate
+from tiering import generate_dataset, pipeline
 from tiering.evaluation import evaluate
 from tiering.formats.graph import Graph
 from tiering.sampling import SamplingOptions
@@ -26,7 +25,7 @@ HETERO = [
 @pytest.fixture(params=["one type", "four types"])
 def prepared(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Graph, Any]:
     hetero = request.param == "four types"
-    generate(tmp_path / "data", nodes=4000, edges=40_000, dim=8, classes=3, seed=3, hetero=hetero)
+    generate_dataset(tmp_path / "data", nodes=4000, edges=40_000, dim=8, classes=3, seed=3, hetero=hetero)
     return pipeline.import_graph(tmp_path / "data", tmp_path / "graph"), HETERO if hetero else [6, 4]
 
 

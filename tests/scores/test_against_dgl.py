@@ -8,8 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tiering import pipeline
-from tiering.datasets.generated import generate
+from tiering import generate_dataset, pipeline
 from tiering.formats.scores import Scores
 
 Counts = dict[str, np.ndarray]
@@ -104,7 +103,7 @@ def test_hybrid_is_no_worse_than_its_parts_on_cnr_2000(cnr, tmp_path):
 def hetero(tmp_path_factory):
     """Generated: four types, seven relations; fanouts differ by relation and hop."""
     folder = tmp_path_factory.mktemp("hetero")
-    generate(folder / "data", nodes=30_000, edges=300_000, dim=4, classes=4, seed=5, hetero=True)
+    generate_dataset(folder / "data", nodes=30_000, edges=300_000, dim=4, classes=4, seed=5, hetero=True)
     graph = pipeline.import_graph(folder / "data", folder / "graph")
     first = {name: 5 for _, name, _ in graph.relations} | {"cites": 10, "rev_topic": 2}
     second = {name: 3 for _, name, _ in graph.relations} | {"affiliated_to": 0, "topic": -1}

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tiering.arguments import naming_files
 from tiering.artifacts.atomic import OutputDirectory
 from tiering.artifacts.manifest import Relation
 from tiering.artifacts.storage import disk_free, storage_errors
@@ -178,7 +179,7 @@ RANGES = {"nodes": (2, 2**40), "edges": (0, 2**44), "dim": (1, 2**20), "classes"
 
 @dataclass(frozen=True)
 class Recipe:
-    """The parameters of `generate`, checked, and the sizes that follow from them."""
+    """The parameters of `generate_dataset`, checked, and the sizes that follow from them."""
 
     nodes: int = option(MISSING, "Nodes, over all types.", "N", cli=int, cli_default=100_000)
     edges: int = option(MISSING, "Edges, over all relations.", "E", cli=int, cli_default=1_000_000)
@@ -240,12 +241,54 @@ class Recipe:
         return rows * self.dim * item + 4 * self.counts["paper"] + 8 * sum(self.splits.values()) + 16 * self.edges
 
 
-def generate(out: str | os.PathLike[str], *, force: bool = False, **parameters: Any) -> dict[str, Any]:
-    """Generate a `Recipe` in ``OUT/processed``; return numbers of nodes and edges by type and relation, and bytes.
+@naming_files
+@storage_errors()
+def generate_dataset(
+    out: str | os.PathLike[str],
+    *,
+    nodes: int,
+    edges: int,
+    dim: int = 128,
+    classes: int = 8,
+    seed: int = 0,
+    hetero: bool = False,
+    dtype: str = "float32",
+    split: tuple[float, float, float] = (0.1, 0.05, 0.1),
+    featureless: Sequence[str] = (),
+    force: bool = False,
+) -> Path:
+    """Generate a dataset whose labels a GNN finds and a network without neighbours does not.
 
-    All files appear at once; memory: about 100 MiB. `tiering.generate_dataset` explains the parameters.
+    Parameters
+    ----------
+    out
+        Directory to create; the dataset is in ``OUT/processed``, for ``tiering import OUT``.
+    nodes, edges
+        Exact numbers; with `hetero`, over all types and relations, reverse ones included.
+    dim
+        Values per feature row.
+    classes
+        Number of labels, and of communities.
+    seed
+        Same seed and sizes, same bytes.
+    hetero
+        Four types and seven relations instead of papers and citations.
+    dtype
+        ``float32``, ``float16`` or ``bfloat16``.
+    split
+        Fractions of the papers in train, val and test.
+    featureless
+        Types without features (with `hetero`): their count stands in ``meta.json``.
+    force
+        Replace an earlier dataset of this function at `out`.
+
+    Returns
+    -------
+    pathlib.Path
+        `out`, for `import_graph`. All files appear at once; memory: about 100 MiB.
     """
-    recipe, target = Recipe(**parameters), Path(out).absolute()
+    recipe = Recipe(nodes, edges, dim, classes, seed, hetero, dtype, split, featureless)
+    target = Path(out).absolute()
     with OutputDirectory(target, force=force) as output:
         free = disk_free(output.path)
         if recipe.bytes > free:
@@ -255,12 +298,12 @@ def generate(out: str | os.PathLike[str], *, force: bool = False, **parameters: 
                 "make room, choose another disk, or generate less",
             )
         with progress(recipe.bytes, "generating", "B", scale=True) as bar:
-            summary = _write(recipe, output.path / "processed", bar)
+            _write(recipe, output.path / "processed", bar)
         output.commit()
-    return {"path": str(target), **summary}
+    return Path(out)
 
 
-def _write(recipe: Recipe, tree: Path, bar: Any) -> dict[str, Any]:
+def _write(recipe: Recipe, tree: Path, bar: Any) -> None:
     populations = {
         name: Population(size, recipe.classes, recipe.seed, stream)
         for stream, (name, size) in enumerate(recipe.counts.items())
@@ -294,12 +337,11 @@ def _write(recipe: Recipe, tree: Path, bar: Any) -> dict[str, Any]:
             ends = (block[:, ::-1] if reverse else block for block in blocks)
             _save(tree / folder / "edge_index.npy", "<i8", (count, 2), ends, bar)
             edges[folder] = count
-    sizes = {"num_nodes": recipe.counts, "num_edges": edges}
     parameters = {"dim": recipe.dim, "dtype": recipe.dtype, "classes": recipe.classes, "seed": recipe.seed}
-    meta = {"generator": "tiering generate", **sizes, **parameters, "homophily": HOMOPHILY, "signal": SIGNAL}
+    sizes = {"num_nodes": recipe.counts, "num_edges": edges, **parameters}
+    meta = {"generator": "tiering generate", **sizes, "homophily": HOMOPHILY, "signal": SIGNAL}
     with storage_errors(tree):
         (tree / "meta.json").write_text(json.dumps(meta, indent=2) + "\n")
-    return {**sizes, "bytes": recipe.bytes}
 
 
 def _save(path: Path, dtype: str, shape: tuple[int, ...], blocks: Iterator[npt.NDArray[Any]], bar: Any) -> None:

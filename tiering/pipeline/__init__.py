@@ -11,7 +11,6 @@ from tiering.pipeline.commands import (
     estimate_score,
     evaluate_scores,
     export_layout,
-    generate_dataset,
     import_graph,
     layout,
     reorder_graph,
@@ -22,7 +21,7 @@ from tiering.pipeline.sources import estimate_spec
 
 __all__ = [
     "estimate_export", "estimate_import", "estimate_layout", "estimate_reorder", "estimate_run", "estimate_score",
-    "estimate_spec", "evaluate_scores", "export_layout", "generate_dataset", "import_graph", "layout",
+    "estimate_spec", "evaluate_scores", "export_layout", "import_graph", "layout",
     "reorder_graph", "run_chain", "run_config", "score_graph", "write_layout",
 ]  # fmt: skip
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import wraps
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 from tiering import evaluation, exports, reorder
@@ -60,50 +59,6 @@ if TYPE_CHECKING:
 
 
 P = ParamSpec("P")
-
-
-def generate_dataset(
-    out: Pathlike,
-    *,
-    nodes: int,
-    edges: int,
-    dim: int = 128,
-    classes: int = 8,
-    seed: int = 0,
-    hetero: bool = False,
-    dtype: str = "float32",
-    split: tuple[float, float, float] = (0.1, 0.05, 0.1),
-    featureless: Sequence[str] = (),
-    force: bool = False,
-) -> Path:
-    """Generate a dataset in IGB's form, whose labels a GNN finds and a network without neighbours does not.
-
-    Parameters
-    ----------
-    nodes, edges
-        Exact numbers; with `hetero`, over all types and relations, reverse ones included.
-    dim
-        Values per feature row.
-    classes
-        Number of labels, and of communities.
-    seed
-        Same seed and sizes, same bytes.
-    hetero
-        Four types and seven relations instead of papers and citations.
-    dtype
-        ``float32``, ``float16`` or ``bfloat16``.
-    split
-        Fractions of the papers in train, val and test.
-    featureless
-        Types without features (with `hetero`): their count stands in ``meta.json``.
-    """
-    from tiering.datasets.generated import generate
-
-    generate(
-        out, nodes=nodes, edges=edges, dim=dim, classes=classes, seed=seed, hetero=hetero, dtype=dtype, split=split,
-        featureless=featureless, force=force,
-    )  # fmt: skip
-    return Path(out)
 
 
 def import_graph(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+import tiering
 from tiering import cuda, pipeline
 from tiering.errors import CapabilityError, InputError
 from tiering.layout import LayoutOptions
@@ -115,7 +116,7 @@ def test_the_line(monkeypatch):
 def graph(tmp_path_factory):
     """A generated graph."""
     folder = tmp_path_factory.mktemp("fit")
-    pipeline.generate_dataset(folder / "data", nodes=400, edges=4000, dim=16, seed=2)
+    tiering.generate_dataset(folder / "data", nodes=400, edges=4000, dim=16, seed=2)
     return pipeline.import_graph(folder / "data", folder / "graph")
 
 
@@ -173,7 +174,7 @@ def test_another_graph_and_a_dry_run(gpu, graph, chain, clock, tmp_path, capfd):
 
 
 def test_a_chain_does_not_measure_twice(gpu, clock, tmp_path, monkeypatch):
-    pipeline.generate_dataset(tmp_path / "data", nodes=300, edges=2000, dim=8)
+    tiering.generate_dataset(tmp_path / "data", nodes=300, edges=2000, dim=8)
     (tmp_path / "chain.toml").write_text(
         '[dataset]\npath = "data"\n[score]\nfanouts = [3, 2]\nbatch_size = 8\n'
         '[layout]\ngpu = "4KiB"\nadjacency_cache = "auto"\nfit = "auto"\n[output]\ndir = "out"\n'

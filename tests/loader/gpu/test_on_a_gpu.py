@@ -13,6 +13,7 @@ from gpu_batches import assert_same
 from rank_processes import batches_alone, expect_epoch, started
 from tight_memory import spare, tight_loader, wide_graph
 
+import tiering
 from tiering import cuda, pipeline
 from tiering.layout import LayoutOptions
 from tiering.loader.gpu import fit
@@ -176,7 +177,7 @@ def test_the_example_learns_the_same(kit, build, example):
 
 def test_costs_fitted_on_this_gpu(tmp_path, capfd):
     """How long accesses take depends on the GPU and on what else it does; that each kind is fitted does not."""
-    pipeline.generate_dataset(tmp_path / "data", nodes=50_000, edges=1_000_000, dim=256)
+    tiering.generate_dataset(tmp_path / "data", nodes=50_000, edges=1_000_000, dim=256)
     graph = pipeline.import_graph(tmp_path / "data", tmp_path / "graph")
     scores = pipeline.score_graph(graph, tmp_path / "scores", fanouts=[10, 10], batch_size=1000)
     reordered = pipeline.reorder_graph(graph, scores, tmp_path / "reordered")
