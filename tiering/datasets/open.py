@@ -14,18 +14,7 @@ from tiering.artifacts.regular import entries, file_exists, is_folder
 from tiering.datasets.import_context import ImportContext, Reader
 from tiering.datasets.named_arrays import NamedArrays
 from tiering.datasets.options import FORMAT_OPTIONS, ImportOptions, given_options
-from tiering.datasets.readers import (
-    dgl_file,
-    edge_list,
-    graphbolt,
-    igb,
-    matrix_market,
-    npy,
-    ogb,
-    parquet,
-    pyg,
-    scipy_npz,
-)  # fmt: skip
+from tiering.datasets.readers import edge_list, frameworks, graphbolt, igb, npy, ogb, parquet
 from tiering.datasets.scratch import Scratch, chunks
 from tiering.datasets.specs import find_spec, locate_files
 from tiering.datasets.splits import OFFICIAL
@@ -42,12 +31,12 @@ READERS: dict[str, Reader] = {
     "csc": npy.CSC_READER,
     "csr": npy.CSR_READER,
     "ogb": ogb.READER,
-    "npz": scipy_npz.READER,
+    "npz": npy.NPZ_READER,
     "graphbolt": graphbolt.READER,
-    "pyg": pyg.READER,
-    "dgl": dgl_file.READER,
+    "pyg": frameworks.PYG_READER,
+    "dgl": frameworks.DGL_READER,
     "parquet": parquet.READER,
-    "mtx": matrix_market.READER,
+    "mtx": edge_list.MTX_READER,
     "edgelist": edge_list.READER,
 }
 """Format -> reader, in the order of detection: a tree may hold files of other formats, and text looks like any."""
@@ -193,9 +182,9 @@ def _open_in_memory(graph: Any, context: ImportContext) -> Dataset:
     name = type(graph).__name__
     target = NamedArrays(name, f"the {name}", Path(name), context.scratch)
     if context.format == "dgl":
-        dgl_file.add_dgl_graph(graph, target)
+        frameworks.add_dgl_graph(graph, target)
     else:
-        pyg.add_pyg_graph(graph.to_dict(), target)
+        frameworks.add_pyg_graph(graph.to_dict(), target)
     dataset = target.make_dataset(context)
     digest = xxhash.xxh3_128(repr(sorted((t, nodes.num_nodes) for t, nodes in target.nodes.items())).encode())
     for column in target.columns:

@@ -1,8 +1,9 @@
-"""Format ``edgelist``: one edge per line, as SNAP, KONECT and CSV files have it; plain or gzip, streamed.
+"""Formats ``edgelist``, one edge per line (SNAP, KONECT, CSV), and ``mtx`` (Matrix Market); plain or gzip, streamed.
 
 Lines before the first edge that begin with ``#`` or ``%`` are comments, and with option ``comment`` those that begin
-with its character, wherever they stand. A first line neither of whose ids begins like a number is a header. Cost: one
-pass over the text, 16 bytes of temporary disk per edge (24 with weights), memory for one block.
+with its character, wherever they stand. A first line neither of whose ids begins like a number is a header. Entry
+(i, j) of a matrix is edge i -> j, ids from 1; of a symmetric one also j -> i. Cost: one pass, 16 bytes of temporary
+disk per edge (24 with weights), memory for one block.
 """
 
 from __future__ import annotations
@@ -12,15 +13,29 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tiering.artifacts.regular import require_file
 from tiering.datasets.edge_sink import EdgeSink, choose_columns, find_end_names
 from tiering.datasets.import_context import Detector, ImportContext, Reader
-from tiering.datasets.options import COLUMN_OPTIONS, NO_COMMENT, TEXT_OPTIONS, ImportOptions
-from tiering.datasets.text import ColumnParser, TextBlock, TextSyntax, find_data, guess_delimiter, is_mtx, read_blocks
+from tiering.datasets.options import COLUMN_OPTIONS, NO_COMMENT, TEXT_OPTIONS, ImportOptions, node_count
+from tiering.datasets.text import (
+    BANNER,
+    BLANK,
+    ColumnParser,
+    TextBlock,
+    TextSyntax,
+    find_data,
+    guess_delimiter,
+    is_mtx,
+    read_blocks,
+)  # fmt: skip
 from tiering.errors import InputError, quoted
+from tiering.formats.dataset import Dataset
 from tiering.formats.npy_file import read_start
 from tiering.progress import note
 
+_FIELDS, _SYMMETRIES = ("pattern", "real", "integer"), ("general", "symmetric")  # of matrices
 SUFFIXES = (".txt", ".csv", ".tsv", ".edges", ".edgelist", ".el")
 Change = Callable[[dict[str, Any]], dict[str, Any]]  # of columns by name
 _NUMERIC = re.compile(r"\"?[+-]?(\.?\d.*|nan|inf|infinity)", re.IGNORECASE | re.DOTALL)
@@ -53,13 +68,6 @@ def read_edges(start: TextBlock, parser: ColumnParser, sink: EdgeSink, change: C
 def _is_edge_list(path: Path) -> bool:
     named = any(suffix.lower() in SUFFIXES for suffix in path.suffixes[-2:])
     return named and read_start(path, 6) != b"\x93NUMPY"
-
-
-READER = Reader(
-    lambda path, context: read_text(path, context).finish(),
-    COLUMN_OPTIONS | TEXT_OPTIONS,
-    file=Detector(f"text ({', '.join(SUFFIXES)}, also .gz)", _is_edge_list),
-)
 
 
 def _find_start(path: Path, context: ImportContext) -> tuple[TextBlock, ColumnParser]:
@@ -132,3 +140,91 @@ def _has_header(fields: list[str], options: ImportOptions) -> bool:
         return find_end_names(fields) is not None
     ends = [position if column is None else int(column[:9]) for position, column in enumerate(asked)]
     return not any(_NUMERIC.fullmatch(fields[end]) for end in ends if end < len(fields))
+
+
+def _open_matrix(path: Path, context: ImportContext) -> Dataset:
+    require_file(path, "a Matrix Market file")
+    context.record_file(path)
+    field, symmetry = _read_banner(path)
+    start, _ = find_data(path, TextBlock(b""), b"[ \t]*%", strict=True)
+    line = start.raw.split(b"\n", 1)[0]
+    nodes, entries = _parse_size(path, start.line, line.decode(errors="replace").strip())
+    width, asked = 2 if field == "pattern" else 3, context.options.weight_column
+    if asked is not None and (asked not in ("value", "2") or width == 2):
+        has = "this one has no values: leave it out" if width == 2 else "say value"
+        raise InputError(f"{path}: --weight-column: expected value, found {quoted(asked)}; {has}")
+    columns = {"src": 0, "dst": 1, **({} if asked is None else {"weight": 2})}
+    parser = ColumnParser(path, TextSyntax(BLANK, comment="%"), columns, width)
+    sink, taken = EdgeSink(path, context, weighted=asked is not None), 0
+
+    def shift_ids(read: dict[str, Any]) -> dict[str, Any]:
+        nonlocal taken
+        first, taken = taken + 1, taken + len(read["src"])
+        for name, what in (("src", "row"), ("dst", "column")):
+            wrong = (read[name] < 1) | (read[name] > nodes)
+            if wrong.any():
+                at = int(np.argmax(wrong))
+                found = f"expected a {what} of 1 to {nodes}, found {read[name][at]}"
+                raise InputError(f"{path}: entry {first + at}: {found}; correct the file")
+            read[name] = read[name] - 1
+        return read if symmetry == "general" else _add_reversed(read)
+
+    read_edges(start.after(len(line) + 1), parser, sink, shift_ids)
+    if taken != entries:
+        what = f"expected {entries} entries as its header says, found {taken}"
+        raise InputError(f"{path}: {what}; was a download interrupted?")
+    context.notes["matrix"] = {"field": field, "symmetry": symmetry, "entries": entries}
+    if width > len(columns):
+        context.notes["matrix"]["ignored_columns"] = ["value"]
+    return sink.finish(nodes)
+
+
+def _read_banner(path: Path) -> tuple[str, str]:
+    first = next(read_blocks(path, "reading the header"), TextBlock(b"")).raw.split(b"\n", 1)[0]
+    banner = first[:200].decode(errors="replace").lower().split()
+    kinds = [f"{BANNER.decode().lower()} matrix coordinate {field} {way}" for field in _FIELDS for way in _SYMMETRIES]
+    if " ".join(banner) not in kinds:
+        raise InputError(
+            f"{path}: expected a first line of %%MatrixMarket matrix coordinate, {'/'.join(_FIELDS)}, "
+            f"{'/'.join(_SYMMETRIES)}, found {quoted(' '.join(banner))}; convert the matrix, for example with "
+            "scipy.io.mmread and mmwrite"
+        )
+    return banner[3], banner[4]
+
+
+def _parse_size(path: Path, line: int, text: str) -> tuple[int, int]:
+    if not re.fullmatch(r"\d{1,18}\s+\d{1,18}\s+\d{1,18}", text):
+        problem = f"line {line}: expected numbers of rows, columns and entries, found {quoted(text)}"
+        raise InputError(f"{path}: {problem}; was a download interrupted?")
+    rows, columns, entries = map(int, text.split())
+    if rows != columns:
+        raise InputError(
+            f"{path}: line {line}: expected a square matrix, of which a row and a column are a node, found {rows} x "
+            f"{columns}; write edges between two types of nodes as format igb or csr"
+        )
+    return node_count(rows, f"{path}: line {line}"), entries
+
+
+def _add_reversed(columns: dict[str, Any]) -> dict[str, Any]:
+    """Return each entry, and after one off the diagonal its reverse."""
+    loops = columns["src"] == columns["dst"]
+    entries = np.repeat(np.arange(loops.size), np.where(loops, 1, 2))
+    reverse = np.diff(entries, prepend=-1) == 0
+    twice = {name: values[entries] for name, values in columns.items()}
+    src, dst = twice["src"], twice["dst"]
+    return {**twice, "src": np.where(reverse, dst, src), "dst": np.where(reverse, src, dst)}
+
+
+READER = Reader(
+    lambda path, context: read_text(path, context).finish(),
+    COLUMN_OPTIONS | TEXT_OPTIONS,
+    file=Detector(f"text ({', '.join(SUFFIXES)}, also .gz)", _is_edge_list),
+)
+MTX_READER = Reader(
+    _open_matrix,
+    frozenset({"weight_column"}),
+    file=Detector(
+        "a Matrix Market file (.mtx, also .gz)",
+        lambda path: ".mtx" in [suffix.lower() for suffix in path.suffixes[-2:]] or is_mtx(path),
+    ),
+)

@@ -1,13 +1,14 @@
-"""Formats ``npy``, ``csc`` and ``csr``: numpy files in one directory, of one homogeneous graph.
+"""Formats ``npy``, ``csc``, ``csr``: numpy files in a directory; ``npz``: a square matrix of ``scipy.sparse.save_npz``.
 
-``npy`` has ``edge_index.npy``, (2, E) or (E, 2); the others ``indptr.npy`` and ``indices.npy``, here or in a tree as of
-format `igb`: the list of node k, ``indices[indptr[k]:indptr[k + 1]]``, holds in a ``csc`` the sources of the edges that
-end at k, in a ``csr`` the destinations of those that begin there. Further files: `SPLIT_FILES`, `EDGE_FILES`,
-``node_feat.npy``, ``node_label.npy``, ``num_nodes.txt``.
+``npy`` has ``edge_index.npy``, (2, E) or (E, 2); ``csc`` and ``csr`` ``indptr.npy`` and ``indices.npy``, here or in a
+tree as of `igb`: the list of node k, ``indices[indptr[k]:indptr[k + 1]]``, holds the sources of edges that end at k, in
+a ``csr`` the destinations of those that begin there. Entry (i, j) of a matrix is edge i -> j; its arrays are unpacked
+once. Other files: `SPLIT_FILES`, `EDGE_FILES`, ``node_feat.npy``, ``node_label.npy``, ``num_nodes.txt``.
 """
 
 from __future__ import annotations
 
+import zipfile
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -16,11 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.manifest import Relation, id_bytes
-from tiering.artifacts.regular import entries, file_exists
+from tiering.artifacts.regular import entries, file_exists, is_folder
+from tiering.datasets.archives import open_npz, require_member
 from tiering.datasets.edges import EdgeReader, read_edge_folder, read_edge_values
 from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
-from tiering.datasets.nodes import NodeFiles, make_nodes, read_node_folder
-from tiering.datasets.options import RAW_OPTIONS, TREE_OPTIONS
+from tiering.datasets.nodes import NodeArrays, NodeFiles, make_nodes, read_node_folder
+from tiering.datasets.options import RAW_OPTIONS, TREE_OPTIONS, node_count
 from tiering.datasets.readers.igb import find_tree, open_tree
 from tiering.datasets.scratch import chunks
 from tiering.errors import InputError, MissingError
@@ -30,6 +32,7 @@ from tiering.options import spell_flag
 Array = npt.NDArray[Any]
 LABEL_NAMES = ("node_label.npy", "node_labels.npy")
 INDPTR, INDICES = "indptr.npy", "indices.npy"
+_LAYOUTS = ("coo", "csr", "csc")  # of sparse matrices
 
 
 def open_folder(
@@ -118,4 +121,71 @@ READER = Reader(
     lambda path, context: open_folder(path, context, read_edge_folder),
     RAW_OPTIONS,
     directory=Detector("edge_index.npy (npy)", lambda path: file_exists(path / "edge_index.npy", "edges")),
+)
+
+
+def _open_matrix(path: Path, context: ImportContext) -> Dataset:
+    folder = path if is_folder(path) else None
+    matrices = _find_matrices(path) if folder else [path]
+    if len(matrices) != 1:
+        names = ", ".join(file.name for file in matrices) or "none"
+        raise MissingError(f"{path}: expected one file of scipy.sparse.save_npz, found {names}; give the path of one")
+    edges, count = _read_matrix(matrices[0], context)
+    stated = f"{matrices[0]}: shape", count
+    if folder:
+        read_edge_values(folder, edges, context)
+        return open_folder(folder, context, lambda *_: edges, stated)
+    if ignored := sorted(RAW_OPTIONS & set(context.notes["options"])):
+        raise InputError(f"{spell_flag(ignored[0])}: has no meaning for one file; give the directory with the features")
+    context.notes["node_types"] = [NODE]
+    nodes = make_nodes(NODE, NodeArrays(counts=[stated]), [edges], context)
+    return context.dataset(path.stem, {NODE: nodes}, [edges])
+
+
+def _read_matrix(path: Path, context: ImportContext) -> tuple[EdgeData, int]:
+    """Return the edges of a matrix, and the number of its rows, which are nodes."""
+    members = open_npz(path, "a matrix of scipy.sparse.save_npz", context)
+    layout = next(require_member(members, "format", path).flat())[0]
+    layout = layout.decode(errors="replace") if isinstance(layout, bytes) else str(layout)
+    shape = require_member(members, "shape", path).column("iu", "rows and columns", context).tolist()
+    if layout not in _LAYOUTS:
+        raise InputError(f"{path}: expected a matrix {', '.join(_LAYOUTS)}, found {layout[:20]!r}; save matrix.tocsr()")
+    if len(shape) != 2 or shape[0] != shape[1]:
+        problem = f"expected a square matrix, of which a row and a column are a node, found shape {shape}"
+        raise InputError(f"{path}: {problem}; write edges between two types of nodes as format igb or csr")
+    count = node_count(shape[0], f"{path}: shape")
+
+    def ids(name: str) -> Array:
+        member = require_member(members, name, path)
+        if member.dtype.str not in ("<i4", "<i8"):
+            raise InputError(f"{member.where}: expected ids of dtype int32 or int64, found {member.described}")
+        return member.column("i", "ids of nodes", context)
+
+    if layout == "coo":
+        src, dst = ids("row"), ids("col")
+        if src.shape != dst.shape:
+            raise InputError(f"{path}: expected as many rows as columns, found {src.size} and {dst.size}")
+    else:
+        src, dst = list_ends(ids("indptr"), ids("indices"), path, context, by_source=layout == "csr", count=count)
+    return EdgeData(RELATION, src, dst, str(path)), count
+
+
+def _is_matrix(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {"format.npy", "shape.npy", "data.npy"} <= set(archive.namelist())
+    except (zipfile.BadZipFile, OSError):
+        return False
+
+
+def _find_matrices(folder: Path) -> list[Path]:
+    return [path for path in entries(folder) if path.suffix == ".npz" and _is_matrix(path)]
+
+
+_NPZ = "a file of scipy.sparse.save_npz (npz)"
+NPZ_READER = Reader(
+    _open_matrix,
+    RAW_OPTIONS,
+    directory=Detector(_NPZ, lambda path: bool(_find_matrices(path))),
+    file=Detector(_NPZ, lambda path: path.suffix == ".npz" and _is_matrix(path)),
 )

@@ -1,11 +1,14 @@
-"""Format ``pyg``: `Data` or `HeteroData` of PyG in a file of ``torch.save``, as it is or as `InMemoryDataset` saves it.
+"""Formats ``pyg``: `Data` or `HeteroData` in a file of ``torch.save``; ``dgl``: one graph, of ``dgl.save_graphs``.
 
-It is read without PyG and without running anything (`tiering.formats.torch_file`). Features that lie in the file one
-row behind the other stay there. Sparse matrices (``adj_t``) are refused.
+PyG's are read without PyG and without running anything (`tiering.formats.torch_file`), as they are or as
+`InMemoryDataset` saves them. Features that lie in the file one row behind the other stay there. Sparse matrices
+(``adj_t``) are refused. DGL itself reads its files, as a whole, into memory.
 """
 
 from __future__ import annotations
 
+import importlib
+import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,19 +18,21 @@ import numpy as np
 
 from tiering.artifacts.manifest import relation_key
 from tiering.artifacts.regular import file_exists, is_folder
-from tiering.datasets.arrays import is_sparse
-from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
+from tiering.datasets.arrays import SourceArray, is_sparse
+from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader, one_line
 from tiering.datasets.named_arrays import NAMED_OPTIONS, NamedArrays, NamedNodes
-from tiering.errors import InputError, MissingError, quoted
+from tiering.errors import BudgetError, CapabilityError, InputError, MissingError, quoted
 from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.npy_file import read_start
 from tiering.formats.torch_file import StoredObject, read_torch
+from tiering.units import format_bytes
 
 FILES = ("data.pt", "geometric_data_processed.pt")
 GLOBAL = "_global_store"  # key of the values of a HeteroData that belong to no node type and no relation
 WHAT = "a graph of PyG (Data or HeteroData)"
 OLD_FORMAT = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 """First bytes of files of torch before 1.6; they are recognised to be refused in words."""
+DGL_MAGIC = (0xDD2E4FF046B4A13F).to_bytes(8, "little")
 MEMORY_SHARE = 8  # divisor of the memory budget that gives the largest pickle: its values take several times its bytes
 
 
@@ -141,7 +146,7 @@ def _add_edges(target: NamedArrays, relation: tuple[str, str, str], values: Mapp
     target.edges.append((EdgeData(relation, *target.take_ends(index), index.where), arrays))
 
 
-READER = Reader(
+PYG_READER = Reader(
     _open_pyg,
     takes=NAMED_OPTIONS,
     directory=Detector(
@@ -150,3 +155,63 @@ READER = Reader(
     ),
     file=Detector("a file of torch.save (pyg)", _is_torch_file),
 )
+
+
+def _open_dgl(path: Path, context: ImportContext) -> Dataset:
+    if not _is_dgl_file(path):
+        raise InputError(f"{path}: expected a file of dgl.save_graphs, found another; name another --format")
+    needed, budget = path.stat().st_size, context.scratch.budget
+    if needed > budget.left():
+        raise BudgetError(
+            f"{path}: DGL reads its files into memory as a whole, {format_bytes(needed)}, found {budget.text} "
+            f"({format_bytes(budget.limit)}); give --memory {budget.advised(needed)} or more, or save the arrays with "
+            "numpy.save and import those"
+        )
+    graphs, labels = _load(path)
+    if len(graphs) != 1:
+        raise InputError(f"{path}: expected one graph, found {len(graphs)}; save the one meant with save_graphs")
+    context.record_file(path)
+    target = NamedArrays(path.stem, str(path), path, context.scratch)
+    add_dgl_graph(graphs[0], target)
+    target.ignored += [f"{path}: {name} of the file" for name in labels]
+    return target.make_dataset(context)
+
+
+def add_dgl_graph(graph: Any, target: NamedArrays) -> None:
+    """Add a DGLGraph to `target`; of one type of nodes and edges under the names that other formats have."""
+    plain = len(graph.ntypes) == 1 and len(graph.canonical_etypes) == 1
+    for node_type in graph.ntypes:
+        name = NODE if plain else node_type
+        arrays = target.wrap(graph.nodes[node_type].data, name)
+        target.nodes[name] = NamedNodes(arrays, int(graph.num_nodes(node_type)))
+    for relation in graph.canonical_etypes:
+        key = relation_key(renamed := RELATION if plain else tuple(relation))
+        where, arrays = f"{target.where}: edges of {key}", graph.edges[relation].data
+        ends = graph.edges(etype=relation, order="eid")
+        src, dst = (SourceArray.convert(ids, where, target.path, target.scratch) for ids in ends)
+        target.columns += [src, dst]
+        target.edges.append((EdgeData(renamed, src.array, dst.array, where), target.wrap(arrays, key)))
+
+
+def _load(path: Path) -> tuple[list[Any], dict[str, Any]]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            dgl = importlib.import_module("dgl")
+        except Exception as error:  # a DGL that does not fit the torch installed raises anything
+            raise CapabilityError(
+                f"{path}: DGL's own files are read by DGL, which cannot be imported here ({type(error).__name__}); "
+                "pip install 'tiering[dgl]', or save the arrays with numpy.save and import those"
+            ) from error
+        try:
+            graphs, labels = dgl.load_graphs(str(path))
+        except Exception as error:
+            raise InputError(f"{path}: DGL cannot read it ({one_line(error)}); get the file again") from error
+    return graphs, labels
+
+
+def _is_dgl_file(path: Path) -> bool:
+    return read_start(path, len(DGL_MAGIC)) == DGL_MAGIC
+
+
+DGL_READER = Reader(_open_dgl, NAMED_OPTIONS, file=Detector("a file of dgl.save_graphs (dgl)", _is_dgl_file))
