@@ -71,7 +71,7 @@ def test_the_files_of_the_script_are_read(papers):
     assert splits_of(papers) == {"train": [5, 3, 699], "val": [4]}
     assert len(splits_of(papers, split="igb")["train"]) == 420
     torch.save(torch.tensor([4, 1000]), papers / "val_idx.pt")
-    with pytest.raises(InputError, match=r"val_idx.pt: expected node ids in 0..999, found 1000 at position 1"):
+    with pytest.raises(InputError, match=r"val_idx.pt: expected ids 0..999, found 1000 at position 1"):
         open_dataset(papers)
     torch.save(torch.tensor([0.5]), papers / "val_idx.pt")
     with pytest.raises(InputError, match=r"val_idx.pt: expected node ids, found float32"):

@@ -44,18 +44,14 @@ class SpecFile:
     optional: bool = False
     prefixes: tuple[int, ...] = ()  # numbers of rows that a shorter file may have
     alternatives: tuple[str, ...] = ()  # other names that it may have
-    member: bool = False  # whether the entry is an array in an archive
     members: tuple[SpecFile, ...] = ()  # arrays of an archive
 
     @property
     def bytes(self) -> int | None:
         """Bytes of the data, with the first of its dtypes; ``None`` if unknown."""
         if self.members:
-            sizes = [member.bytes for member in self.members if member.bytes is not None]
-            return sum(sizes) if sizes else None
-        if self.shape is None or not self.dtypes:
-            return None
-        return math.prod(self.shape) * np.dtype(self.dtypes[0]).itemsize
+            return sum(member.bytes or 0 for member in self.members) or None
+        return math.prod(self.shape) * np.dtype(self.dtypes[0]).itemsize if self.shape and self.dtypes else None
 
 
 @dataclass(frozen=True)
@@ -150,49 +146,40 @@ def _read(path: Path) -> list[DatasetSpec]:
 
 
 def _make_spec(document: Mapping[str, Any], size: str, variant: Mapping[str, Any]) -> DatasetSpec:
-    about = {key: document[key] for key in ("title", "home", "licence", "citation", "format", "labels", "splits")}
-    counts = {key: variant.get(key, {}) for key in ("nodes", "edges", "about")}
-    files = [file for entry in document["files"] for file in _files(entry, size, variant, counts)]
+    about = ("title", "home", "licence", "citation", "format", "labels", "splits", "classes", "options")
     defects = [entry for entry in document.get("defects", []) if size in entry.get("variants", [size])]
     return DatasetSpec(
         name=variant["name"],
         roots=tuple(root.replace("{size}", size) for root in document["roots"]),
-        files=tuple(files),
-        classes=document.get("classes", {}),
-        options=document.get("options", {}),
+        files=tuple(file for entry in document["files"] for file in _files(entry, size, variant)),
         defects=tuple(Defect(d["id"], d["text"], d["cure"], d.get("names", False)) for d in defects),
-        **about,
-        **counts,
+        **{key: document[key] for key in about if key in document},
+        **{key: variant.get(key, {}) for key in ("nodes", "edges", "about")},
     )
 
 
-def _files(
-    entry: Mapping[str, Any], size: str, variant: Mapping[str, Any], counts: Mapping[str, Mapping[str, int]]
-) -> Sequence[SpecFile]:
+def _files(entry: Mapping[str, Any], size: str, variant: Mapping[str, Any]) -> Sequence[SpecFile]:
     """Return the files of one entry: one, or one for each of ``types`` or ``relations``."""
-    exact = {**counts["nodes"], **counts["edges"]}
-
-    def numbers(shape: Sequence[int | str], name: str | None) -> tuple[int, ...] | None:
-        known = [exact.get(str(name) if n.startswith("{") else n) if isinstance(n, str) else n for n in shape]
-        return None if None in known else tuple(n for n in known if n is not None)
+    exact = {**variant.get("nodes", {}), **variant.get("edges", {})}
 
     def file(fields: Mapping[str, Any], name: str | None) -> SpecFile:
         path = fields.get("path", fields.get("name", "")).replace("{type}", str(name)).replace("{relation}", str(name))
         paths = [path.replace("{file}", one) for one in variant["file"]] if "{file}" in path else [path]
-        shape = fields.get("shape")
-        dims = [n for n in shape or () if isinstance(n, int)]
+        shape = fields.get("shape", ())
+        sizes = (n if isinstance(n, int) else exact.get(str(name) if n.startswith("{") else n) for n in shape)
+        known = tuple(n for n in sizes if n is not None)
+        dims = [n for n in shape if isinstance(n, int)]
         return SpecFile(
             path=paths[0],
             holds=fields["holds"],
             of=name if name is not None else fields.get("of"),
             dtypes=tuple(fields.get("dtype", ())),
-            shape=None if shape is None else numbers(shape, name),
+            shape=known if shape and len(known) == len(shape) else None,
             dim=dims[-1] if fields["holds"] == "features" and dims else None,
             headerless=size in fields.get("headerless", ()),
             optional=fields.get("optional", False),
             prefixes=tuple(variant.get("prefixes", {}).get(paths[0], ())),
             alternatives=tuple(paths[1:]),
-            member="name" in fields,
             members=tuple(file(member, None) for member in fields.get("members", ())),
         )
 
@@ -237,10 +224,9 @@ def _check_files(spec: DatasetSpec, root: Path) -> None:
     for file in spec.files:
         path = _find_file(root, file)
         if path is None and not file.optional:
-            expected = f"{root / file.path}: expected {describe_file(file)} of {spec.name}, found nothing"
             raise MissingError(
-                f"{expected}; {_advise_renaming(spec, file, root) or 'get the file'}, or see "
-                f"`tiering datasets {spec.name}` for all of them"
+                f"{root / file.path}: expected {describe_file(file)} of {spec.name}, found nothing; "
+                f"{_advise_renaming(spec, file, root) or 'get the file'}, or see `tiering datasets {spec.name}` for all"
             )
         problem = None if path is None else _find_mismatch(file, path)
         if problem:
@@ -266,14 +252,14 @@ def _find_mismatch(file: SpecFile, path: Path) -> str | None:
 
 def describe_file(file: SpecFile) -> str:
     """Return ``features, float32 (100000, 1024), 409600000 bytes``, for messages."""
-    parts = [file.holds]
-    if file.shape is not None and file.dtypes:
-        parts.append(f"{' or '.join(file.dtypes)} {file.shape}")
-    if file.headerless:
-        parts.append("no header")
-    if file.bytes is not None:
-        parts.append(f"{file.bytes} bytes")
-    return ", ".join(parts)
+    known = file.shape is not None and file.dtypes
+    parts = (
+        file.holds,
+        known and f"{' or '.join(file.dtypes)} {file.shape}",
+        file.headerless and "no header",
+        file.bytes is not None and f"{file.bytes} bytes",
+    )
+    return ", ".join(part for part in parts if part)
 
 
 def _advise_renaming(spec: DatasetSpec, file: SpecFile, root: Path) -> str | None:
@@ -320,7 +306,7 @@ def make_sized_dataset(source: DatasetSpec, path: Path = Path(), split: Any = No
         node = nodes.get(part.of or "")
         if node is not None and part.holds == "features" and part.dim and part.dtypes:
             shape = node.num_nodes, part.dim, part.dtypes[0]
-            packed = part.member or part.path.endswith(".gz")
+            packed = part not in source.files or part.path.endswith(".gz")
             stream = FeatureStream(*shape, lambda start, graph: iter(()), "unpacked", read=part.bytes or 0)
             node.features = stream if packed else FeatureTable(path / part.path, *shape)
         elif node is not None and part.holds == "labels":

@@ -16,6 +16,7 @@ from tiering.datasets.options import SPLIT_RULES
 from tiering.datasets.scratch import first_wrong
 from tiering.errors import InputError
 from tiering.formats.torch_file import read_torch, to_array
+from tiering.formats.train_set import check_ids
 
 Ids = npt.NDArray[np.int64]
 
@@ -58,20 +59,7 @@ class SplitArray(NamedTuple):
             raise InputError(f"{self.where}: {problem}; correct it, or write node ids instead")
         if values.dtype.kind == "b":
             return np.flatnonzero(values).astype(np.int64)
-        # Unsigned 64-bit values above 2^63 turn negative here and are caught as out of range.
-        ids: Ids = np.array(values, dtype=np.int64)
-        position = first_wrong(ids, lambda block: (block < 0) | (block >= num_nodes))
-        if position is not None:
-            problem = f"expected node ids in 0..{num_nodes - 1}, found {values[position]} at position {position}"
-            raise InputError(f"{self.where}: {problem}; correct the file, or check that it belongs to this graph")
-        seen = np.zeros(num_nodes, bool)
-        seen[ids] = True
-        if np.count_nonzero(seen) != ids.size:
-            ordered = np.sort(ids)
-            twice = int(ordered[1:][ordered[1:] == ordered[:-1]][0])
-            what = f"expected each node id once, found {twice} more than once"
-            raise InputError(f"{self.where}: {what}; remove the repeats")
-        return ids
+        return check_ids(values, num_nodes, self.where)
 
 
 def read_split_files(folder: Path, context: ImportContext) -> dict[str, SplitArray]:

@@ -98,32 +98,30 @@ def _require_file(path: Path) -> None:
         raise MissingError(f"{path}: no such file, and no split of that name; {HOW_TO}")
 
 
-def _once_each(ids: IdArray, count: int) -> bool:
-    """Return whether no id below `count` occurs twice; ascending ids take no memory."""
-    starts = range(0, ids.size, _STEP)
-    if all(np.all(np.diff(ids[start : start + _STEP + 1]) > 0) for start in starts):
-        return True
-    seen = np.zeros(count, bool)
-    seen[ids] = True
-    return int(np.count_nonzero(seen)) == ids.size
-
-
 def _checked(graph: SizedGraph, node_type: str, ids: np.ndarray[Any, Any], where: str) -> IdArray:
-    count = graph.num_nodes(node_type)
     where = f"{graph.path}: {where}"
     if ids.size == 0:
         return np.empty(0, np.int64)
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise InputError(f"{where}: expected whole numbers of shape (n,), found {ids.dtype} of shape {ids.shape}")
-    ids = ids.astype(np.int64, copy=False)
-    if ids.min() < 0 or ids.max() >= count:
+    return np.ascontiguousarray(check_ids(ids, graph.num_nodes(node_type), where))
+
+
+def check_ids(values: np.ndarray[Any, Any], count: int, where: str) -> IdArray:
+    """Return node ids as int64; refuse one outside 0..`count` - 1, and repeats. Ascending ids take no memory."""
+    ids: IdArray = values.astype(np.int64, copy=False)  # those above 2^63 turn negative
+    if ids.size and (ids.min() < 0 or ids.max() >= count):
         outside = np.flatnonzero((ids < 0) | (ids >= count))
         raise InputError(
-            f"{where}: expected ids 0..{count - 1}, found {ids[outside[0]]} at position {outside[0]} "
-            f"({outside.size} out of range); repair the list"
+            f"{where}: expected ids 0..{count - 1}, found {values[outside[0]]} at position {outside[0]} "
+            f"({outside.size} out of range); correct them, or check that they belong to this graph"
         )
-    if not _once_each(ids, count):
+    if all(np.all(np.diff(ids[start : start + _STEP + 1]) > 0) for start in range(0, ids.size, _STEP)):
+        return ids
+    seen = np.zeros(count, bool)
+    seen[ids] = True
+    if np.count_nonzero(seen) != ids.size:
         unique, times = np.unique(ids, return_counts=True)
         twice = unique[times > 1]
         raise InputError(f"{where}: expected each id once, found {twice.size} repeated, such as {twice[0]}")
-    return np.ascontiguousarray(ids)
+    return ids
