@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from refusals import refused
 
 from tiering.datasets import open_dataset
-from tiering.errors import BudgetError, InputError, MissingError, StorageError
+from tiering.errors import BudgetError, MissingError, StorageError
 from tiering.formats.dataset import fingerprint
 
 
@@ -174,31 +175,25 @@ BAD = [
 @pytest.mark.parametrize(("damage", "options", "message"), BAD)
 def test_bad_input(npy_dir: Path, damage: Callable[[Path], object], options: dict[str, Any], message: str) -> None:
     damage(npy_dir)
-    with pytest.raises(InputError, match=message):
-        open_dataset(npy_dir, **options)
+    refused(message, npy_dir, **options)
 
 
 def test_negative_id_when_the_count_is_inferred(tmp_path: Path) -> None:
     np.save(tmp_path / "edge_index.npy", np.array([[0, 1, 2], [0, -7, 1]]))
-    with pytest.raises(InputError, match=r"edge_index\.npy: edge 1: destination id -7 is negative"):
-        open_dataset(tmp_path)
+    refused(r"edge_index\.npy: edge 1: destination id -7 is negative", tmp_path)
 
 
 def test_more_nodes_than_memory(tmp_path: Path) -> None:
     np.save(tmp_path / "edge_index.npy", np.array([[0, 1 << 26, 2], [0, 7, 1]]))
     message = r"edge_index\.npy: edge 1: source id 67108864 is the largest.*512 MiB .*indptr"
-    with pytest.raises(BudgetError, match=message):
-        open_dataset(tmp_path, memory="200MiB")
+    refused(message, tmp_path, memory="200MiB", error=BudgetError)
 
 
 def test_missing_things(tmp_path: Path, npy_dir: Path) -> None:
-    with pytest.raises(MissingError, match="no such file or directory"):
-        open_dataset(tmp_path / "nothing")
-    with pytest.raises(MissingError, match="no such file or directory"):
-        open_dataset(tmp_path / "nothing", "npy")
+    refused("no such file or directory", tmp_path / "nothing", error=MissingError)
+    refused("no such file or directory", tmp_path / "nothing", "npy", error=MissingError)
     (npy_dir / "edge_index.npy").unlink()
-    with pytest.raises(MissingError, match=r"edge_index\.npy: expected edges"):
-        open_dataset(npy_dir, "npy")
+    refused(r"edge_index\.npy: expected edges", npy_dir, "npy", error=MissingError)
 
 
 def test_features_that_change_later_are_noticed(npy_dir: Path) -> None:

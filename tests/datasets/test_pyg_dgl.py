@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from refusals import refused
 
 import tiering
 from tiering.datasets import open_dataset
@@ -134,42 +135,32 @@ def test_relations_can_be_chosen_and_arrays_without_a_use_are_recorded(pyg: Any,
 def test_arrays_that_do_not_fit_are_refused(pyg: Any, tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
     torch.save(pyg.Data(**arrays), tmp_path / "a.pt")
     for source in (tmp_path / "a.pt", pyg.Data(**arrays)):
-        with pytest.raises(InputError, match=message):
-            open_dataset(source)
+        refused(message, source)
 
 
 def test_files_that_hold_something_else_are_refused(pyg: Any, tmp_path: Path) -> None:
     path = tmp_path / "a.pt"
     torch.save({"train": np.arange(3)}, path)
-    with pytest.raises(InputError, match=r"expected a graph of PyG .*, found dict"):
-        open_dataset(path)
+    refused(r"expected a graph of PyG .*, found dict", path)
     data, slices = pyg.InMemoryDataset.collate([pyg.Data(**EDGES), pyg.Data(**EDGES)])
     torch.save((data, slices), path)
-    with pytest.raises(InputError, match="expected one graph, found 2"):
-        open_dataset(path)
+    refused("expected one graph, found 2", path)
     torch.save(pyg.Data(**EDGES), path, _use_new_zipfile_serialization=False)
-    with pytest.raises(InputError, match=r"since 1\.6"):
-        open_dataset(path)
+    refused(r"since 1\.6", path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("some.txt", "")
-    with pytest.raises(InputError, match="expected a numpy file"):
-        open_dataset(path)
-    with pytest.raises(MissingError, match=r"expected data\.pt or"):
-        open_dataset(tmp_path, format="pyg")
+    refused("expected a numpy file", path)
+    refused(r"expected data\.pt or", tmp_path, format="pyg", error=MissingError)
 
 
 def test_files_of_dgl_are_refused_where_dgl_is_not_or_they_are_none(dgl, tmp_path, monkeypatch):
     path, graph = tmp_path / "a.bin", dgl.graph(([0], [1]))
     dgl.save_graphs(str(path), [graph, graph])
-    with pytest.raises(InputError, match="expected one graph, found 2"):
-        open_dataset(path)
+    refused("expected one graph, found 2", path)
     path.write_bytes(path.read_bytes()[:5000])
-    with pytest.raises(InputError, match="DGL cannot read it"):
-        open_dataset(path)
+    refused("DGL cannot read it", path)
     with path.open("r+b") as file:
         file.truncate(1 << 30)
-    with pytest.raises(BudgetError, match=r"as a whole, 1 GiB"):
-        open_dataset(path, memory="100MiB")
+    refused(r"as a whole, 1 GiB", path, memory="100MiB", error=BudgetError)
     monkeypatch.setitem(sys.modules, "dgl", None)
-    with pytest.raises(CapabilityError, match=r"pip install 'tiering\[dgl\]'"):
-        open_dataset(path)
+    refused(r"pip install 'tiering\[dgl\]'", path, error=CapabilityError)

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from tiering.datasets import open_dataset
 from tiering.datasets.open import READERS
 from tiering.datasets.specs import find_spec, known_specs, make_sized_dataset
-from tiering.errors import InputError, MissingError
+from tiering.errors import MissingError, TieringError
 
 SPEC = """
 title = "Papers and authors in miniature"
@@ -131,56 +132,46 @@ def test_a_tree_as_specified_is_imported_with_the_options_of_its_specification(t
         assert data.nodes["paper"].splits["train"].size == 160
 
 
-def _headerless(root: Path) -> None:
-    np.load(root / "author/node_feat.npy").tofile(root / "author/node_feat.npy")
-
-
-def _short(root: Path) -> None:
-    np.save(root / "paper/node_feat.npy", np.ones((199, 4), np.float32))
-
-
-def _other_dtype(root: Path) -> None:
-    np.save(root / "paper/node_feat.npy", np.ones((200, 4), np.float64))
-
-
-def _exchanged(root: Path) -> None:
+def exchange(root: Path) -> None:
     (root / "paper/node_feat.npy").rename(root / "swap")
     (root / "author/node_feat.npy").rename(root / "paper/node_feat.npy")
     (root / "swap").rename(root / "author/node_feat.npy")
 
 
-def _no_labels(root: Path) -> None:
-    (root / "paper/node_label_19.npy").unlink()
+SHORT, DOUBLE = np.ones((199, 4), np.float32), np.ones((200, 4))
+SPOILT = [
+    (
+        lambda root: np.load(root / "author/node_feat.npy").tofile(root / "author/node_feat.npy"),
+        r"author/node_feat.npy: .*with a numpy header, found 960 bytes without one",
+    ),
+    (
+        lambda root: np.save(root / "paper/node_feat.npy", SHORT),
+        r"paper/node_feat.npy: .*float32 \(200, 4\), 3200 bytes, found float32 \(199, 4\)",
+    ),
+    (lambda root: np.save(root / "paper/node_feat.npy", DOUBLE), r"features, float32 .*found float64 \(200, 4\)"),
+    (exchange, r"it has the size of author/node_feat.npy: give the files their names back"),
+    (
+        lambda root: (root / "paper/node_label_19.npy").unlink(),
+        r"node_label_19.npy: expected labels, float32 \(200,\), 800 bytes of mini",
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("spoil", "error", "message"),
-    [
-        (_headerless, InputError, r"author/node_feat.npy: .*with a numpy header, found 960 bytes without one"),
-        (_short, InputError, r"paper/node_feat.npy: .*float32 \(200, 4\), 3200 bytes, found float32 \(199, 4\)"),
-        (_other_dtype, InputError, r"expected features, float32 .*found float64 \(200, 4\)"),
-        (_exchanged, InputError, r"it has the size of author/node_feat.npy: give the files their names back"),
-        (_no_labels, MissingError, r"node_label_19.npy: expected labels, float32 \(200,\), 800 bytes of mini"),
-    ],
-)
-def test_a_file_that_is_not_as_specified_is_named_before_work_begins(tree, spec, spoil, error, message):
+@pytest.mark.parametrize(("spoil", "message"), SPOILT)
+def test_a_file_that_is_not_as_specified_is_named_before_work_begins(tree, spec, spoil, message):
     spoil(tree)
-    with pytest.raises(error, match=message):
-        open_dataset(tree, spec=spec)
+    refused(message, tree, spec=spec, error=TieringError)
 
 
 def test_a_place_without_the_dataset_and_unknown_names_are_refused(tree, spec, tmp_path):
     with pytest.raises(MissingError, match=r"expected mini, found none of its places 'mini/processed', ''"):
         open_dataset(tree.parent.parent / "mini", spec=spec)
-    with pytest.raises(MissingError, match="no such dataset; did you mean igbh-full"):
-        open_dataset(tree, spec="igbh_full")
+    refused("no such dataset; did you mean igbh-full", tree, spec="igbh_full", error=MissingError)
     wrong = tmp_path / "wrong.toml"
     wrong.write_text(SPEC.replace('holds = "labels"', 'holds = "classes"'))
-    with pytest.raises(InputError, match=r"wrong.toml: files.1.holds: 'classes' is not one of"):
-        open_dataset(tree, spec=str(wrong))
+    refused(r"wrong.toml: files.1.holds: 'classes' is not one of", tree, spec=str(wrong))
     wrong.write_text("title = ")
-    with pytest.raises(InputError, match="expected TOML"):
-        open_dataset(tree, spec=str(wrong))
+    refused("expected TOML", tree, spec=str(wrong))
 
 
 def test_plans_are_made_from_a_specification_alone(tmp_path, tiering_cli):

@@ -13,6 +13,7 @@ import pyarrow.parquet as pa_parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from refusals import refused
 
 from tiering.datasets import detect_format, open_dataset
 from tiering.datasets.edge_sink import EdgeSink
@@ -109,22 +110,19 @@ def test_what_lies_beside_parquet_files(tmp_path: Path, capsys: pytest.CaptureFi
         assert data.notes["ignored_files"] == [str(tmp_path / "_SUCCESS"), str(tmp_path / "year=2020")]
     assert f"not imported: {tmp_path / 'year=2020'}; read are" in capsys.readouterr().err
     pa_parquet.write_table(table([(2, 3), (4, -5)]), tmp_path / "c.parquet")
-    with pytest.raises(InputError, match=r"c\.parquet: column dst: edge 3: destination id -5 is negative"):
-        open_dataset(tmp_path)
+    refused(r"c\.parquet: column dst: edge 3: destination id -5 is negative", tmp_path)
 
 
 def test_sparse_ids(tmp_path: Path) -> None:
     path = write(tmp_path / "e.txt", "5 700\n700 5\n9000000000 5\n")
     message = r"e\.txt: edge 2: source id 9000000000 is the largest id, but 3 edges .* --compact-ids"
-    with pytest.raises(InputError, match=message):
-        open_dataset(path)
+    refused(message, path)
     with open_dataset(path, compact_ids=True) as data:
         assert data.edges[0].src.tolist() == [0, 1, 2]
         assert data.edges[0].dst.tolist() == [1, 0, 0]
         assert data.nodes["node"].extra["original_id"].tolist() == [5, 700, 9000000000]
         assert data.notes["compact_ids"] == {"nodes": 3, "largest": 9000000000}
-    with pytest.raises(InputError, match="with --compact-ids others do not exist"):
-        open_dataset(path, compact_ids=True, num_nodes=5)
+    refused("with --compact-ids others do not exist", path, compact_ids=True, num_nodes=5)
 
 
 @pytest.mark.parametrize(
@@ -155,16 +153,14 @@ def test_sparse_ids(tmp_path: Path) -> None:
 )
 def test_bad_text(tmp_path: Path, text: str, options: dict[str, Any], message: str) -> None:
     path = write(tmp_path / "e.txt", text)
-    with pytest.raises(InputError, match=message):
-        open_dataset(path, work_dir=tmp_path, **options)
+    refused(message, path, work_dir=tmp_path, **options)
     assert list(tmp_path.iterdir()) == [path], "temporary files are gone"
 
 
 def test_cut_gzip(tmp_path: Path) -> None:
     data = gzip.compress(b"".join(b"%d %d\n" % (i, i * 7 % 1000) for i in range(1000)))
     (tmp_path / "e.txt.gz").write_bytes(data[:-20])
-    with pytest.raises(InputError, match="damaged or cut gzip data"):
-        open_dataset(tmp_path / "e.txt.gz")
+    refused("damaged or cut gzip data", tmp_path / "e.txt.gz")
 
 
 def table(pairs: list[tuple[int, int]], kind: Any = None) -> pa.Table:
@@ -211,18 +207,15 @@ def test_parquet_weights_and_single_file(tmp_path: Path) -> None:
 )
 def test_bad_parquet(tmp_path: Path, columns: dict[str, Any], message: str) -> None:
     pa_parquet.write_table(pa.table(columns), tmp_path / "e.parquet")
-    with pytest.raises(InputError, match=message):
-        open_dataset(tmp_path / "e.parquet")
+    refused(message, tmp_path / "e.parquet")
 
 
 def test_parquet_files_that_do_not_match(tmp_path: Path) -> None:
     pa_parquet.write_table(table([(0, 1)]), tmp_path / "a.parquet")
     pa_parquet.write_table(pa.table({"x": [1], "y": [2]}), tmp_path / "b.parquet")
-    with pytest.raises(InputError, match=r"b\.parquet: expected column src as in the first file, found x, y"):
-        open_dataset(tmp_path)
+    refused(r"b\.parquet: expected column src as in the first file, found x, y", tmp_path)
     (tmp_path / "b.parquet").write_bytes(b"PAR1 damaged")
-    with pytest.raises(InputError, match=r"b\.parquet: expected a parquet file, found it damaged"):
-        open_dataset(tmp_path)
+    refused(r"b\.parquet: expected a parquet file, found it damaged", tmp_path)
 
 
 def test_detection_says_what_it_looked_for(tmp_path: Path) -> None:
@@ -234,12 +227,9 @@ def test_detection_says_what_it_looked_for(tmp_path: Path) -> None:
     np.save(tmp_path / "edge_index.txt.npy", np.zeros(3))
     with pytest.raises(InputError, match="give the directory that holds it"):
         detect_format(tmp_path / "edge_index.txt.npy")
-    with pytest.raises(MissingError, match="expected a parquet file of edges, found nothing"):
-        open_dataset(tmp_path, "parquet")
-    with pytest.raises(InputError, match=r"format: expected auto, igb, npy, csc, .*parquet, .*found 'nothing'"):
-        open_dataset(tmp_path, "nothing")
-    with pytest.raises(InputError, match=r"found 'webgraph'; docs/importing.md has the two commands"):
-        open_dataset(tmp_path, "webgraph")
+    refused("expected a parquet file of edges, found nothing", tmp_path, "parquet", error=MissingError)
+    refused(r"format: expected auto, igb, npy, csc, .*parquet, .*found 'nothing'", tmp_path, "nothing")
+    refused(r"found 'webgraph'; docs/importing.md has the two commands", tmp_path, "webgraph")
 
 
 @pytest.mark.parametrize(
@@ -262,5 +252,4 @@ def test_detection_says_what_it_looked_for(tmp_path: Path) -> None:
     ],
 )
 def test_bad_options(npy_dir: Path, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        open_dataset(npy_dir, **options)
+    refused(message, npy_dir, **options)

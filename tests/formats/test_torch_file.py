@@ -71,6 +71,11 @@ def tensors():
     }
 
 
+def refused(path, message, **options):
+    with pytest.raises(InputError, match=message):
+        read_torch(path, **options)
+
+
 @pytest.mark.parametrize("make", [arrays, tensors])
 def test_values_are_those_that_were_saved(path, make):
     torch.save(make(), path)
@@ -155,8 +160,7 @@ class Harm:
 
 def test_code_in_a_pickle_is_refused_by_name_and_not_run(path, tmp_path):
     torch.save({"a": [Harm(tmp_path / "made")]}, path)
-    with pytest.raises(InputError, match=r"some\.pt: expected data alone, found 'posix.mkdir'"):
-        read_torch(path)
+    refused(path, r"some\.pt: expected data alone, found 'posix.mkdir'")
     assert not (tmp_path / "made").exists()
     torch.load(path, weights_only=False)
     assert (tmp_path / "made").exists()
@@ -183,17 +187,13 @@ def test_files_that_are_none_are_refused(path, tmp_path):
     with pytest.raises(MissingError, match="expected the splits"):
         read_torch(path, "the splits")
     torch.save(SPLITS, path, _use_new_zipfile_serialization=False)
-    with pytest.raises(InputError, match=r"since 1\.6 .*torch\.save\(torch\.load\('some\.pt'\)"):
-        read_torch(path)
+    refused(path, r"since 1\.6 .*torch\.save\(torch\.load\('some\.pt'\)")
     np.savez(tmp_path / "a.npz", a=np.arange(3))
-    with pytest.raises(InputError, match=r"found an archive of a\.npy"):
-        read_torch(tmp_path / "a.npz")
+    refused(tmp_path / "a.npz", r"found an archive of a\.npy")
     path.write_bytes(b"")
-    with pytest.raises(InputError, match="found no zip archive"):
-        read_torch(path)
+    refused(path, "found no zip archive")
     torch.save(SPLITS, path)
-    with pytest.raises(InputError, match="more than the 100 that are read"):
-        read_torch(path, limit=100)
+    refused(path, "more than the 100 that are read", limit=100)
 
 
 def packed_again(path, out, change, **how):
@@ -207,17 +207,13 @@ def test_archives_that_lie_are_refused(path, tmp_path):
     out = tmp_path / "other.pt"
     torch.save({"x": torch.arange(100)}, path)
     packed_again(path, out, {}, compression=zipfile.ZIP_DEFLATED)
-    with pytest.raises(InputError, match=r"data.pkl stored as it is, found it compressed"):
-        read_torch(out)
+    refused(out, r"data.pkl stored as it is, found it compressed")
     packed_again(path, out, {"data.pkl": b"\x80\x02}q"})
-    with pytest.raises(InputError, match=r"other\.pt: expected a file of torch\.save, .* found: \w"):
-        read_torch(out)
+    refused(out, r"other\.pt: expected a file of torch\.save, .* found: \w")
     packed_again(path, out, {"byteorder": b"big"})
-    with pytest.raises(InputError, match="little-endian tensors"):
-        read_torch(out)
+    refused(out, "little-endian tensors")
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(InputError, match="damaged archive"):
-        read_torch(path)
+    refused(path, "damaged archive")
 
 
 def test_a_file_with_any_flipped_byte_is_read_or_refused(path, tmp_path):

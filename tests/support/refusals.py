@@ -1,0 +1,16 @@
+"""What a dataset is refused with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tiering.datasets import open_dataset
+from tiering.errors import InputError, TieringError
+
+
+def refused(message: str, *source: Any, error: type[TieringError] = InputError, **options: Any) -> None:
+    """Opening the source, a path and perhaps a format, raises an error whose text has `message`, a pattern."""
+    with pytest.raises(error, match=message):
+        open_dataset(*source, **options)
