@@ -10,7 +10,7 @@ import pytest
 
 import tiering
 from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
-from tiering.datasets.nodes import NodeArrays, make_nodes
+from tiering.datasets.nodes import NodeArrays, make_dataset
 from tiering.datasets.open import READERS
 from tiering.errors import InputError
 from tiering.formats.dataset import Dataset, EdgeData
@@ -23,9 +23,8 @@ def open_json_graph(path: Path, context: ImportContext) -> Dataset:
     document = json.loads(path.read_text())
     src, dst = np.array(document["edges"], np.int64).reshape(-1, 2).T
     edges = EdgeData(RELATION, src, dst, where=str(path))
-    context.notes["node_types"] = [NODE]
-    nodes = make_nodes(NODE, NodeArrays(counts=[(str(path), document["nodes"])]), [edges], context)
-    return context.dataset(path.stem, {NODE: nodes}, [edges])
+    nodes = NodeArrays(counts=[(str(path), document["nodes"])])
+    return make_dataset(path.stem, {NODE: nodes}, [edges], context)
 
 
 READER = Reader(

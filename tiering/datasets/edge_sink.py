@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tiering.datasets.edges import LargestId, check_weights, find_largest_id
 from tiering.datasets.import_context import NODE, RELATION, ImportContext
 from tiering.datasets.name_ids import NameIds
-from tiering.datasets.nodes import NodeArrays, make_nodes
+from tiering.datasets.nodes import NodeArrays, make_dataset
 from tiering.datasets.options import MAX_NODES, ImportOptions
 from tiering.datasets.scratch import chunks, mark_changes
 from tiering.errors import InputError, StorageError
@@ -103,10 +103,9 @@ def describe_edges(
         context.notes["compact_ids"] = {"nodes": int(ids.size), "largest": int(ids[-1]) if ids.size else None}
     else:
         _check_largest(edges, largest, context)
-    context.notes["node_types"] = [NODE]
-    nodes = make_nodes(NODE, arrays, [edges], context)
-    nodes.names, nodes.extra = names, extra
-    return context.dataset(path.name.split(".")[0], {NODE: nodes}, [edges])
+    dataset = make_dataset(path.name.split(".")[0], {NODE: arrays}, [edges], context)
+    dataset.nodes[NODE].names, dataset.nodes[NODE].extra = names, extra
+    return dataset
 
 
 def _check_largest(edges: EdgeData, largest: LargestId, context: ImportContext) -> None:

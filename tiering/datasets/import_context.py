@@ -11,7 +11,7 @@ from tiering.artifacts.manifest import External
 from tiering.datasets.options import ImportOptions
 from tiering.datasets.scratch import Scratch
 from tiering.datasets.specs import DatasetSpec
-from tiering.formats.dataset import Dataset, EdgeData, NodeData, fingerprint
+from tiering.formats.dataset import Dataset, fingerprint
 from tiering.formats.npy_file import NpyFile, open_npy, refuse_archives
 from tiering.progress import note
 
@@ -67,10 +67,6 @@ class ImportContext:
                 "val_idx.npy, test_idx.npy of nodes, edge_feat.npy, edge_weight.npy, edge_type.npy, edge_id.npy of "
                 "edges: rename what is one of these"
             )
-
-    def dataset(self, name: str, nodes: dict[str, NodeData], edges: list[EdgeData]) -> Dataset:
-        """Return the dataset of a reader: nodes by type, edges by relation, and the record."""
-        return Dataset(name, self.format, nodes, edges, self.notes, self.files)
 
 
 @dataclass(frozen=True)

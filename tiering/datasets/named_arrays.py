@@ -19,12 +19,12 @@ from tiering.artifacts.manifest import relation_key
 from tiering.datasets.arrays import SourceArray
 from tiering.datasets.edges import add_edge_values
 from tiering.datasets.import_context import ImportContext
-from tiering.datasets.nodes import LabelArray, NodeArrays, make_nodes
+from tiering.datasets.nodes import LabelArray, NodeArrays, make_dataset
 from tiering.datasets.options import node_count
 from tiering.datasets.scratch import Scratch
 from tiering.datasets.splits import SPLIT_WORDS, SplitArray
 from tiering.errors import InputError, MissingError
-from tiering.formats.dataset import Dataset, EdgeData, NodeData
+from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.features import EDGE_FEATURES
 from tiering.progress import note
 
@@ -115,9 +115,8 @@ class NamedArrays:
         edges = [edge for edge, _ in chosen]
         ends = {node_type for edge in edges for node_type in edge.relation[::2]}
         types = sorted(ends if wanted else ends | set(self.nodes))
-        context.notes["node_types"] = types
         named_nodes = {t: self.nodes.get(t, NamedNodes()) for t in types}
-        nodes = {t: self._make_nodes(t, named, edges, context) for t, named in named_nodes.items()}
+        nodes = {t: self._take_nodes(t, named) for t, named in named_nodes.items()}
         unread = [arrays for _, arrays in chosen] + [node.arrays for node in named_nodes.values()]
         self.ignored += [value.where for arrays in unread for value in arrays.values()]
         if self.ignored:
@@ -128,9 +127,9 @@ class NamedArrays:
                 "val_mask, test_mask of nodes, edge_attr or feat, edge_weight, edge_type of edges: rename what is one "
                 "of these, and keep the rest in files of your own"
             )
-        return context.dataset(self.name, nodes, edges)
+        return make_dataset(self.name, nodes, edges, context)
 
-    def _make_nodes(self, node_type: str, named: NamedNodes, edges: list[EdgeData], context: ImportContext) -> NodeData:
+    def _take_nodes(self, node_type: str, named: NamedNodes) -> NodeArrays:
         arrays = NodeArrays()
         if named.num_nodes is not None:
             where = f"{self.where}: num_nodes of {node_type}"
@@ -148,4 +147,4 @@ class NamedArrays:
             if column is not None:
                 ids = column.numbers("node ids or a mask", "biu", SPLIT_WORDS)
                 arrays.splits[split] = SplitArray(ids, column.where, column.where, "mask" in name)
-        return make_nodes(node_type, arrays, edges, context)
+        return arrays

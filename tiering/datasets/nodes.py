@@ -21,7 +21,7 @@ from tiering.datasets.options import node_count
 from tiering.datasets.scratch import chunks, first_wrong
 from tiering.datasets.splits import SplitArray, check_splits, make_splits, makes_splits, read_split_files
 from tiering.errors import InputError
-from tiering.formats.dataset import EdgeData, FeatureStream, NodeData, as_lists
+from tiering.formats.dataset import Dataset, EdgeData, FeatureStream, NodeData, as_lists
 from tiering.formats.features import FeatureTable
 from tiering.formats.npy_file import is_npy, open_npy, read_start
 from tiering.options import spell_flag
@@ -50,8 +50,14 @@ class NodeArrays:
     largest: LargestId | None = None  # the largest id in the edges, where it is known already
 
 
-def make_nodes(node_type: str, arrays: NodeArrays, edges: list[EdgeData], context: ImportContext) -> NodeData:
-    """Return the nodes of one type, checked."""
+def make_dataset(name: str, arrays: Mapping[str, NodeArrays], edges: list[EdgeData], context: ImportContext) -> Dataset:
+    """Return the dataset of a reader: the arrays of its node types and its edges, checked, and the record."""
+    context.notes["node_types"] = list(arrays)
+    nodes = {node_type: _make_nodes(node_type, own, edges, context) for node_type, own in arrays.items()}
+    return Dataset(name, context.format, nodes, edges, context.notes, context.files)
+
+
+def _make_nodes(node_type: str, arrays: NodeArrays, edges: list[EdgeData], context: ImportContext) -> NodeData:
     labels, count = arrays.labels, _count_nodes(node_type, arrays, edges, context)
     nodes = NodeData(count, arrays.features)
     if labels is not None:

@@ -16,7 +16,7 @@ from tiering.artifacts.regular import entries, file_exists, is_folder
 from tiering.datasets.edges import EdgeReader, read_edge_folder
 from tiering.datasets.import_context import Detector, ImportContext, Reader
 from tiering.datasets.neighbor_means import add_neighbor_means
-from tiering.datasets.nodes import NodeFiles, make_nodes, read_node_folder
+from tiering.datasets.nodes import NodeFiles, make_dataset, read_node_folder
 from tiering.datasets.options import RAW_OPTIONS, TREE_OPTIONS, node_count
 from tiering.datasets.specs import known_specs
 from tiering.datasets.splits import OFFICIAL, SplitArray, read_torch_split, read_torch_splits
@@ -80,9 +80,7 @@ def open_tree(tree: Path, context: ImportContext, sign: str, read_edges: EdgeRea
         context.known.add(folder)
         context.record_ignored(entries(folder))
     types = sorted({t for edge in edges for t in (edge.relation[0], edge.relation[2])})
-    context.notes["node_types"] = types
-    stated = _read_counts(tree, context)
-    nodes = {}
+    stated, nodes = _read_counts(tree, context), {}
     for node_type in types:
         folder = tree / node_type
         if not is_folder(folder) and os.path.lexists(folder):
@@ -90,18 +88,19 @@ def open_tree(tree: Path, context: ImportContext, sign: str, read_edges: EdgeRea
         arrays = read_node_folder(_node_files(folder, size, stated, context), context)
         if arrays.labels is not None and not arrays.splits and context.options.split in (None, OFFICIAL):
             arrays.splits = _read_torch_splits(tree, context)
-        nodes[node_type] = make_nodes(node_type, arrays, edges, context)
+        nodes[node_type] = arrays
         context.known.add(folder)
         if is_folder(folder):
             labels = [entry.name for entry in entries(folder) if entry.match("node_label*.npy")]
-            if nodes[node_type].labels is None and labels:
+            if arrays.labels is None and labels:
                 wanted = f"node_label_{context.options.label}.npy or node_label.npy"
                 found = f"expected {wanted}, found {', '.join(labels)}"
                 raise MissingError(f"{folder}: {found}; choose with --label 19 or 2K")
             context.record_ignored(entries(folder))
-    add_neighbor_means(nodes, edges, context)
     context.record_ignored(entries(tree))
-    return context.dataset(size, nodes, edges)
+    dataset = make_dataset(size, nodes, edges, context)
+    add_neighbor_means(dataset.nodes, edges, context)
+    return dataset
 
 
 def _read_torch_splits(tree: Path, context: ImportContext) -> dict[str, SplitArray]:

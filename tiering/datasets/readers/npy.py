@@ -21,7 +21,7 @@ from tiering.artifacts.regular import entries, file_exists, is_folder
 from tiering.datasets.archives import open_npz, require_member
 from tiering.datasets.edges import EdgeReader, read_edge_folder, read_edge_values
 from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
-from tiering.datasets.nodes import NodeArrays, NodeFiles, make_nodes, read_node_folder
+from tiering.datasets.nodes import NodeArrays, NodeFiles, make_dataset, read_node_folder
 from tiering.datasets.options import RAW_OPTIONS, TREE_OPTIONS, node_count
 from tiering.datasets.readers.igb import find_tree, open_tree
 from tiering.datasets.scratch import chunks
@@ -39,12 +39,10 @@ def open_folder(
     path: Path, context: ImportContext, read_edges: EdgeReader, stated_count: tuple[str, int] | None = None
 ) -> Dataset:
     """Return one graph of one node type and relation, whose edges `read_edges` reads from the folder."""
-    context.notes["node_types"] = [NODE]
     edges = read_edges(path, RELATION, context, False)
     arrays = read_node_folder(NodeFiles(path, NODE, LABEL_NAMES, stated_count=stated_count), context)
-    nodes = make_nodes(NODE, arrays, [edges], context)
     context.record_ignored(entries(path))
-    return context.dataset(path.name, {NODE: nodes}, [edges])
+    return make_dataset(path.name, {NODE: arrays}, [edges], context)
 
 
 def find_lists(path: Path) -> Path | None:
@@ -137,9 +135,7 @@ def _open_matrix(path: Path, context: ImportContext) -> Dataset:
         return open_folder(folder, context, lambda *_: edges, stated)
     if ignored := sorted(RAW_OPTIONS & set(context.notes["options"])):
         raise InputError(f"{spell_flag(ignored[0])}: has no meaning for one file; give the directory with the features")
-    context.notes["node_types"] = [NODE]
-    nodes = make_nodes(NODE, NodeArrays(counts=[stated]), [edges], context)
-    return context.dataset(path.stem, {NODE: nodes}, [edges])
+    return make_dataset(path.stem, {NODE: NodeArrays(counts=[stated])}, [edges], context)
 
 
 def _read_matrix(path: Path, context: ImportContext) -> tuple[EdgeData, int]:

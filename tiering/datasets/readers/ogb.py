@@ -19,7 +19,7 @@ from tiering.datasets.arrays import SourceArray
 from tiering.datasets.edge_sink import EdgeSink
 from tiering.datasets.edges import add_edge_values
 from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
-from tiering.datasets.nodes import LabelArray, NodeArrays, make_nodes
+from tiering.datasets.nodes import LabelArray, NodeArrays, make_dataset
 from tiering.datasets.scratch import first_wrong
 from tiering.datasets.splits import OFFICIAL, OGB_SPLITS, SplitArray, read_torch_splits
 from tiering.errors import InputError, MissingError
@@ -40,7 +40,6 @@ def _open_ogb(path: Path, context: ImportContext) -> Dataset:
     raw = _find_raw(path)
     if raw is None:
         raise MissingError(f"{path}: expected raw/{DATA} or raw/{EDGES}, found neither; check the path")
-    context.notes["node_types"] = [NODE]
     files: _Archive | _Texts = _Archive(raw, context) if file_exists(raw / DATA, "a graph") else _Texts(raw, context)
     arrays = NodeArrays(counts=[(str(raw), files.num_nodes)])
     if (features := files.rows("node_feat")) is not None:
@@ -58,9 +57,8 @@ def _open_ogb(path: Path, context: ImportContext) -> Dataset:
         add_edge_values(edges, EDGE_FEATURES, column, context)
     if context.options.split in (None, OFFICIAL):
         arrays.splits = _read_splits(path, files.num_nodes, context)
-    nodes = make_nodes(NODE, arrays, [edges], context)
     context.record_ignored(entries(raw))
-    return context.dataset(path.name, {NODE: nodes}, [edges])
+    return make_dataset(path.name, {NODE: arrays}, [edges], context)
 
 
 class _Archive:
