@@ -186,7 +186,7 @@ class RankProcess:
 
     def note_releases(self) -> None:
         """Let the owner note when it gives the slots of which rank to others."""
-        from tiering.loader.processes.epoch import SharedEpoch
+        from tiering.loader.processes.server import SharedEpoch
 
         self.released, plain = list[tuple[int, float]](), SharedEpoch.release
 

@@ -22,21 +22,15 @@ _MAPPED_SHARE = 1 / 3  # of memory, for files that sampling reads through the pa
 
 @dataclass(frozen=True)
 class MemoryDecision:
-    """The memory of a loader with rows on SSD, and its use; with several processes of a machine, of all together.
+    """The use of the memory of a loader with rows on SSD; with several processes of a machine, of all together."""
 
-    `preload`: all rows of the ssd tier fit, and are read into memory at first. `output_bytes`: of batches that are
-    ready or in the consumer's hands. `mapped_bytes`: of files that sampling reads through the page cache. `workers`:
-    threads that sample. `kept_bytes`: most memory for batches sampled ahead; ``None``: a share of the budget.
-    `machine`: processes that have one buffer; the first owns it and reads for all.
-    """
-
-    preload: bool
+    preload: bool  # all rows of the ssd tier fit, and are read into memory at first
     budget: Budget
-    output_bytes: int
-    mapped_bytes: int
-    workers: int
-    kept_bytes: int | None
-    machine: MachineProcesses | None
+    output_bytes: int  # of batches that are ready or in the consumer's hands
+    mapped_bytes: int  # of files that sampling reads through the page cache
+    workers: int  # threads that sample
+    kept_bytes: int | None  # most memory for batches sampled ahead; None: a share of the budget
+    machine: MachineProcesses | None  # processes that have one buffer; the first owns it and reads for all
 
 
 def page_cache_for(mapped: int, room: int) -> int:
@@ -73,7 +67,7 @@ def decide_memory(
             "shuffle": bool(options.seeds.shuffle), "drop_last": bool(options.seeds.drop_last),
             "sampling": repr(options.sampling), "window": str(options.memory.window), "reading": repr(options.reading),
         }  # fmt: skip
-        machine = MachineProcesses.meet(group, rank, same, {"outputs": outputs, "work": work, "rows": rows})
+        machine = MachineProcesses(group, rank, same, {"outputs": outputs, "work": work, "rows": rows})
         budget, rows = machine.budget(memory), max(machine.needs("rows"))
         outputs, work = sum(machine.needs("outputs")), sum(machine.needs("work"))
     elif on_gpu and memory == "auto":  # the other processes lock as much

@@ -1,7 +1,4 @@
-"""The loader's lookahead: batches sampled ahead, and the buffer into which their rows of the ssd tier are read.
-
-A batch is sampled ahead for its ids, kept if memory allows, and else sampled again when its turn comes.
-"""
+"""The loader's lookahead: batches sampled ahead, and the buffer into which their rows of the ssd tier are read."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ from tiering.loader.memory import MemoryDecision, page_cache_for
 from tiering.loader.options import LoaderOptions
 from tiering.loader.process import ForkLock, warn_once
 from tiering.loader.processes.client import BufferClient, ClientEpoch
-from tiering.loader.processes.epoch import Key
+from tiering.loader.processes.machine import Key
 from tiering.loader.processes.server import BufferServer
 from tiering.loader.tables.gather import FeatureRows
 from tiering.loader.tables.ssd_buffer import SsdBuffer, buffer_name
@@ -65,10 +62,7 @@ _TRIAL_SECONDS, _TRIAL_BATCHES = 1.5, 4096  # most sampling before the first epo
 
 
 class PrefetchSampler:
-    """A sampler of one epoch's batches, ahead of the consumer in a thread of its own; `stop` ends it.
-
-    `types` have rows on SSD, which `reading` reads. `trial`: batches that were sampled already, by place in `order`.
-    """
+    """A sampler of one epoch's batches, ahead of the consumer in its own thread; `trial`: those sampled already."""
 
     def __init__(
         self,
@@ -198,16 +192,13 @@ class Lookahead:
         self._server: BufferServer | None = None
         self._client: BufferClient | None = None
         if machine is not None:
-            self._server = BufferServer(machine, self) if machine.own == 0 else None
+            self._server = BufferServer(machine, self) if machine.group.rank == 0 else None
             address = machine.ask_owner("" if self._server is None else self._server.address)
             self._client = BufferClient(machine, address, buffer_name(layout), self.tables, features, page_locked)
 
     @contextmanager
     def epoch(self, epoch: int, order: Sequence[int], whole: int, draw: Draw) -> Iterator[PrefetchSampler | None]:
-        """Sample and read ahead for the batches of an epoch; ``None`` where another epoch of this loader does.
-
-        `order`: numbers of this process's batches among the `whole` of the epoch; `draw` makes one of them.
-        """
+        """Sample and read ahead for `order`, of the `whole` batches of an epoch; ``None`` where another epoch does."""
         machine = self._decision.machine
         if machine is not None and machine.group.pid != os.getpid():
             warn_once(f"{self._layout.path}: a fork of a rank reads each batch by itself")
@@ -252,10 +243,7 @@ class Lookahead:
     def _offer(
         self, server: BufferServer, client: BufferClient, key: Key, whole: int, draw: Draw
     ) -> dict[int, Sampled]:
-        """Make the buffer of all processes of this machine, chosen for their batches in the order in which they come.
-
-        Returns the samples of this process's own batches.
-        """
+        """Make the buffer of all processes of this machine, chosen for their batches; return this one's samples."""
         machine = self._decision.machine
         assert machine is not None
         try:
@@ -264,7 +252,7 @@ class Lookahead:
             server.refuse(key, error)
             raise
         assert self.choice is not None and isinstance(self.buffer, SsdBuffer)
-        client.adopt(self.buffer.memory)
+        client.memory = self.buffer.memory
         server.offered = (self.buffer, self.choice, self._known // machine.size)
         return {place // machine.size: sampled for place, sampled in trial.items() if place % machine.size == 0}
 
@@ -302,10 +290,7 @@ class Lookahead:
         return samples
 
     def _new_pools(self, samples: Mapping[int, Sampled], sizes: Mapping[int, int]) -> list[tuple[int, int]]:
-        """Return the slots that fit the memory; `BudgetError` if they are too few.
-
-        `sizes`: rows of the sampled batches, by their bytes.
-        """
+        """Return the slots that fit the memory; `BudgetError` if these are few. `sizes`: sampled rows by bytes."""
         tables, decision = self.tables, self._decision
         processes = 1 if decision.machine is None else decision.machine.size
         nodes = max(sum(ids.size for ids in s.nodes.values()) for s in samples.values())
@@ -326,10 +311,7 @@ class Lookahead:
         return divide_slots(tables, max(least, room - page_cache_for(decision.mapped_bytes, room)), sizes)
 
     def _sample_trial(self, order: Sequence[int], draw: Draw) -> tuple[dict[int, Sampled], list[Rows]]:
-        """Sample the first batches of an epoch: as many as choosing may take, with at most twice the rows of memory.
-
-        Returns those that memory may keep, by place in `order`, and the rows of all, `SsdTables.thinned`.
-        """
+        """Sample the first batches of an epoch; return those that memory may keep, and the thinned rows of all."""
         tables, samples, rows = self.tables, dict[int, Sampled](), list[Rows]()
         enough = 2 * min(tables.num_rows, self._decision.budget.left() // min(size for _, size, *_ in tables.rows))
         start, total, held = time.perf_counter(), 0, 0

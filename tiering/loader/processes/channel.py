@@ -23,17 +23,6 @@ class Channel:
         self._socket, self._sending = connection, threading.Lock()
         self._messages = Connection(os.dup(connection.fileno()))
 
-    @classmethod
-    def connect(cls, address: str) -> Channel:
-        """Connect to an abstract address; `OSError` if nobody listens."""
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            connection.connect(f"\0{address}")
-            return cls(connection)
-        except BaseException:
-            connection.close()
-            raise
-
     @property
     def peer(self) -> int:
         """Process id of the other end, as the kernel knows it."""
@@ -71,11 +60,3 @@ class Channel:
         """Close the descriptors; the channel cannot be used any more."""
         self._messages.close()
         self._socket.close()
-
-
-def listen() -> tuple[socket.socket, str]:
-    """Return a socket that listens, and its address, which is nowhere in the file system."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind("")  # the kernel picks an abstract address that nobody has
-    listener.listen(128)
-    return listener, listener.getsockname().decode().lstrip("\0")

@@ -19,8 +19,7 @@ import numpy.typing as npt
 from tiering import errors, native
 from tiering.errors import InputError, StorageError, TieringError
 from tiering.loader.processes.channel import Channel
-from tiering.loader.processes.epoch import Key
-from tiering.loader.processes.machine import MachineProcesses
+from tiering.loader.processes.machine import Key, MachineProcesses
 from tiering.loader.processes.peers import map_memory
 from tiering.loader.tables.gather import FeatureRows, TieredFeatures
 from tiering.loader.tables.resident import SharedBlock
@@ -38,7 +37,7 @@ class BufferClient:
 
     `what`: name of the slots' memory in messages; `features`: this process's tables; `page_locked`: whether a GPU reads
     the slots, whose memory must be writable to be pinned. `choice` is the owner's, ``None`` before the first epoch;
-    `kept_bytes` is memory for batches that this process samples ahead.
+    `memory` is that of all slots, as this process maps it; `kept_bytes` is for batches that it samples ahead.
     """
 
     def __init__(
@@ -53,9 +52,9 @@ class BufferClient:
         self.tables, self.pools = tables, list[tuple[int, int]]()
         self.choice: ReadaheadConfig | None = None
         self.kept_bytes = 0
-        self._machine, self._address, self._what, self._features = machine, address, what, dict(features)
+        self._machine, self._address, self._features = machine, address, dict(features)
         self._access = mmap.ACCESS_WRITE if page_locked else mmap.ACCESS_READ
-        self._memory: SharedBlock | None = None
+        self.memory = SharedBlock(what, np.empty(0, np.uint8))
         self._turns = Counter[int]()
         self._epoch: ClientEpoch | None = None
         self._own, self._whole, self._before = dict(NO_COUNTERS), dict(NO_COUNTERS), dict(NO_COUNTERS)
@@ -64,16 +63,6 @@ class BufferClient:
         """Return the key of an epoch that begins, the same for all processes."""
         self._turns[epoch] += 1
         return epoch, self._turns[epoch] - 1
-
-    def adopt(self, memory: SharedBlock) -> None:
-        """Use the memory that this process, the owner, has made."""
-        self._memory = memory
-
-    @property
-    def memory(self) -> SharedBlock:
-        """Memory of all slots, as this process maps it."""
-        assert self._memory is not None
-        return self._memory
 
     @property
     def origins(self) -> dict[str, int]:
@@ -132,7 +121,7 @@ class BufferClient:
     def release(self, batch: int, part: int) -> None:
         """Release the part that is held longest, in any thread; parts are released in order."""
         assert self._epoch is not None
-        self._epoch.feed.send_if_open({"says": "release"})  # `ask_slots` names an owner that has ended
+        self._epoch.feed.send_if_open({"says": "release"})  # `receive` names an owner that has ended
 
     def counters(self) -> dict[str, Any]:
         """Return the buffer's counters, JSON types only: of what was read for all, this process's fraction."""
@@ -149,7 +138,8 @@ class BufferClient:
         """Wait for a part of a batch, held until `release`; returns as `RowBuffer::wait`."""
         assert self._epoch is not None
         start = time.perf_counter()
-        header, payload = self._epoch.ask_slots(batch, part)
+        assert self._epoch.slots is not None
+        header, payload = self._epoch.receive(self._epoch.slots, {"batch": batch, "part": part})
         both, count, last = np.frombuffer(payload, np.uint32), int(header["slots"]), bool(header["last"])
         self._whole = header["counters"]
         self._own["rows"] += count
@@ -162,21 +152,24 @@ class BufferClient:
         return [sizes.index(row_bytes) for _, row_bytes, *_ in self.tables.rows]
 
     def _connect(self, wants: str, key: Key) -> Channel:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            channel = Channel.connect(self._address)
+            connection.connect(f"\0{self._address}")
+            channel = Channel(connection)
             channel.send({"wants": wants, "epoch": key[0], "turn": key[1]})
         except OSError as error:
+            connection.close()
             raise self._machine.owner_ended() from error
         return channel
 
     def _open(self, reply: dict[str, Any]) -> None:
-        if self._memory is None:  # the owner has one buffer
+        if not self.memory.array.size:  # the owner has one buffer
             pid, nbytes = self._machine.group.process(0).pid, int(reply["bytes"])
             array = map_memory(pid, int(reply["memory"]), "tiering-buffer", nbytes, self._access)
             if array is None:
                 raise self._machine.owner_ended()
             array.flags.writeable = False
-            self._memory = SharedBlock(self._what, array)
+            self.memory = SharedBlock(self.memory.path, array)
         self.pools = [(int(row_bytes), int(slots)) for row_bytes, slots in reply["pools"]]
         self.choice, self.kept_bytes = ReadaheadConfig(**reply["choice"]), int(reply["kept_bytes"])
 
@@ -227,17 +220,16 @@ class ClientEpoch:
         if self.slots is not None:
             self.slots.close()
 
-    def ask_slots(self, batch: int, part: int) -> tuple[dict[str, Any], bytes]:
-        """Wait until the owner says where the rows of a part of a batch lie."""
-        assert self.slots is not None
-        with self._owner_errors():
-            self.slots.send({"batch": batch, "part": part})
-        return self.receive(self.slots)
-
-    def receive(self, channel: Channel) -> tuple[dict[str, Any], bytes]:
-        """Return a message of the owner; raise its error, or a `DeviceError` if it has ended."""
-        with self._owner_errors():
+    def receive(self, channel: Channel, question: dict[str, Any] | None = None) -> tuple[dict[str, Any], bytes]:
+        """Return a message of the owner, or its answer; raise its error, or a `DeviceError` if it has ended."""
+        try:
+            if question is not None:
+                channel.send(question)
             header, payload = channel.receive(lambda: self._machine.expect_alive(0))
+        except (EOFError, ConnectionError) as error:
+            if self._stopped:
+                raise InputError("the epoch was ended") from None
+            raise self._machine.owner_ended() from error
         if "error" not in header:
             return header, payload
         name, text = str(header["error"]), str(header["message"])
@@ -247,12 +239,3 @@ class ClientEpoch:
         if isinstance(kind, type) and issubclass(kind, TieringError):
             raise kind(text)
         raise TieringError(f"the rank that reads for this machine failed: {name}: {text}")
-
-    @contextmanager
-    def _owner_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (EOFError, ConnectionError) as error:
-            if self._stopped:
-                raise InputError("the epoch was ended") from None
-            raise self._machine.owner_ended() from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +12,8 @@ import numpy as np
 from tiering.errors import DeviceError, InputError
 from tiering.loader.processes.peers import PeerGroup, find_group
 from tiering.memory import Budget, parse_memory, proportional_memory
+
+Key = tuple[int, int]  # number of an epoch, and how many times it was begun before
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,7 @@ class ProcessRank:
 
 
 def find_rank(rank: int | None, world_size: int | None) -> ProcessRank:
-    """Return the rank that the caller gives.
-
-    By default that of torch's default process group, else of ``torchrun``'s environment, else of one process alone.
-    """
+    """Return the rank given, else that of torch's default process group, ``torchrun``'s, or of one alone."""
     if (rank is None) != (world_size is None):
         raise InputError(f"rank, world_size: give both or none, found rank={rank!r}, world_size={world_size!r}")
     if rank is None or world_size is None:
@@ -80,23 +78,16 @@ def host_group(peers: Any, rank: ProcessRank) -> PeerGroup | None:
     return group if group is not None and group.size > 1 and group.pid == os.getpid() else None
 
 
-@dataclass(frozen=True)
 class MachineProcesses:
-    """The processes that make one loader on this machine, by number in the group, and what each sent to `meet`."""
+    """The processes that make one loader on this machine, by number in the group; process 0 owns the buffer."""
 
-    group: PeerGroup
-    ranks: list[ProcessRank]
-    facts: list[dict[str, Any]]
-
-    @classmethod
-    def meet(
-        cls, group: PeerGroup, rank: ProcessRank, loader: Mapping[str, Any], needs: Mapping[str, int]
-    ) -> MachineProcesses:
+    def __init__(self, group: PeerGroup, rank: ProcessRank, loader: dict[str, Any], needs: dict[str, int]) -> None:
         """Wait for the processes that make the same `loader` (JSON types by name); `needs`: bytes of this one."""
         same = {"world_size": rank.world_size, **loader}
-        own = {"rank": rank.rank, "loader": same, "needs": dict(needs), "resident": proportional_memory()}
-        facts = group.exchange(group.numbered("loader"), own)
-        for other in facts:
+        own = {"rank": rank.rank, "loader": same, "needs": needs, "resident": proportional_memory()}
+        self.group, self.size = group, group.size
+        self._facts = group.exchange(group.numbered("loader"), own)
+        for other in self._facts:
             for name, mine in same.items():
                 theirs = other["loader"].get(name)
                 if mine != theirs:
@@ -104,25 +95,15 @@ class MachineProcesses:
                         f"{name}: expected all ranks of this machine to make the same loader, found {mine!r} by rank "
                         f"{rank.rank} and {theirs!r} by rank {other['rank']}; with peers='off' each holds its own rows"
                     )
-        return cls(group, [ProcessRank(int(fact["rank"]), rank.world_size) for fact in facts], facts)
-
-    @property
-    def size(self) -> int:
-        """Number of processes."""
-        return self.group.size
-
-    @property
-    def own(self) -> int:
-        """Number of this process in the group; process 0 owns the buffer."""
-        return self.group.rank
+        self._ranks = [ProcessRank(int(fact["rank"]), rank.world_size) for fact in self._facts]
 
     def needs(self, name: str) -> list[int]:
         """Return the bytes that each process needs for something."""
-        return [int(fact["needs"][name]) for fact in self.facts]
+        return [int(fact["needs"][name]) for fact in self._facts]
 
     def budget(self, memory: Any) -> Budget:
         """Return the budget of all processes together; shared memory counts once. A `Budget` stays as it is."""
-        return parse_memory(memory, sum(int(fact["resident"]) for fact in self.facts))
+        return parse_memory(memory, sum(int(fact["resident"]) for fact in self._facts))
 
     def ask_owner(self, value: Any) -> Any:
         """Return the owner's value; all processes call this together."""
@@ -130,12 +111,12 @@ class MachineProcesses:
 
     def interleaved(self, count: int, drop_last: bool) -> list[int]:
         """Return the batches of all processes in the order in which they come: the first of each, the second, ..."""
-        shares = [rank.batches(count, drop_last) for rank in self.ranks]
+        shares = [rank.batches(count, drop_last) for rank in self._ranks]
         return [batch for turn in zip(*shares, strict=True) for batch in turn]
 
     def name(self, number: int) -> str:
         """Return the name of a process, for people."""
-        return f"rank {self.ranks[number].rank} (process {self.group.process(number).pid})"
+        return f"rank {self._ranks[number].rank} (process {self.group.process(number).pid})"
 
     def expect_alive(self, number: int) -> None:
         """Raise a `DeviceError` if a process has ended."""
