@@ -15,8 +15,7 @@ from tiering.loader.gpu.device import Device, parse_sms
 from tiering.loader.gpu.rows import STAGING_BYTES, GpuRows, StagedRows
 from tiering.loader.gpu.tiers import MemoryTiers
 from tiering.loader.tables.resident import SharedBlock
-from tiering.loader.tiered_tensor.host import WHAT, copy_to_memory
-from tiering.loader.tiered_tensor.source import Ids, SourceTensor, TensorPlacement
+from tiering.loader.tiered_tensor.source import WHAT, Ids, SourceTensor, TensorPlacement
 from tiering.units import format_bytes
 
 if TYPE_CHECKING:
@@ -61,8 +60,8 @@ def load_tensor_tiers(placement: TensorPlacement, device: Device, threads: int) 
         tiers.owners.append(memory)
         tiers.gpu = memory.address
     if tiers.entry.rows("cpu"):
-        if source.on_disk:
-            block, what = SharedBlock(WHAT, copy_to_memory(source, placement.rows["cpu"], threads)), "copies of rows"
+        if source.file is not None:
+            block, what = SharedBlock(WHAT, source.copy_rows(placement.rows["cpu"], threads)), "copies of rows"
         else:
             block, what = _tensor_block(placement), "page-locking the rows that are not copied"
         tiers.cpu = tiers.pin(block, what)

@@ -16,15 +16,18 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.reader import find_mapping
-from tiering.errors import InputError
+from tiering.errors import BudgetError, InputError
 from tiering.formats.layout import TIERS, SsdRows, TypeLayout
 from tiering.formats.scores import Scores
 from tiering.loader.tables.resident import anonymous
+from tiering.memory import AUTO_SHARE, available_memory
+from tiering.units import format_bytes, parse_size
 
 if TYPE_CHECKING:
     import torch
 
 Ids = npt.NDArray[np.int64]
+WHAT = "tiered tensor"  # name in messages
 _COPY_BYTES = 64 * 1024 * 1024
 _MEMORY_FILES = ("/memfd:", "/dev/", "/SYSV", "/anon_hugepage")
 
@@ -78,17 +81,12 @@ class SourceTensor:
         """Bytes of a row."""
         return math.prod(self.shape[1:]) * self.dtype.itemsize
 
-    @property
-    def on_disk(self) -> bool:
-        """Whether the tensor is mapped from a file on disk."""
-        return self.file is not None
-
     def require_unmoved(self) -> None:
         """Raise `InputError` if torch has moved the tensor (``share_memory_``), which frees the memory read here."""
         if isinstance(self.owner, np.ndarray) or not self.data.size or self.owner.data_ptr() == self.data.ctypes.data:
             return
         raise InputError(
-            "tiered tensor: torch has moved the tensor to other memory (share_memory_, or sending it to a process) "
+            f"{WHAT}: torch has moved the tensor to other memory (share_memory_, or sending it to a process) "
             "since the tiered tensor was made; share the tensor first, and make the tiered tensor then"
         )
 
@@ -97,8 +95,17 @@ class SourceTensor:
         ends = [0, 0, 0, data.size // self.row_bytes]
         return native.TieredTable(self.row_bytes, ends, None, [], None, None, ssd=data)
 
-    def copy_rows(self, ids: Ids, threads: int) -> npt.NDArray[np.uint8]:
-        """Return the bytes of rows; forked children read the same pages, because nobody writes to them again."""
+    def copy_rows(self, ids: Ids, threads: int, table_bytes: int = 0) -> npt.NDArray[np.uint8]:
+        """Return the bytes of rows; forked children read the same pages, because nobody writes to them again.
+
+        `BudgetError` unless these and a table of positions (`table_bytes`) fit the memory that is free.
+        """
+        needed, free = ids.size * self.row_bytes + table_bytes, available_memory()
+        if ids.size and needed > free:
+            raise BudgetError(
+                f"cpu: copies of rows and the table of positions need {format_bytes(needed)}, and {format_bytes(free)} "
+                "of memory are free; give a smaller cpu, or 'auto'"
+            )
         copies, table, step = anonymous(ids.size * self.row_bytes), self.table(self.data), _COPY_BYTES // self.row_bytes
         out = copies.reshape(-1, self.row_bytes)
         for start in range(0, ids.size, max(1, step)):
@@ -136,15 +143,11 @@ def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
 
 @dataclass(frozen=True)
 class TensorPlacement:
-    """Which rows of a tensor are copied to which tier, and the positions of all rows.
-
-    `rows`: row numbers by tier, ``gpu`` and ``cpu``. `by_score`: they were chosen by score; else they are the first
-    ones, and positions are row numbers.
-    """
+    """The rows of a tensor that are copied to each tier, and the positions of all rows."""
 
     source: SourceTensor
-    rows: dict[str, Ids]
-    by_score: bool
+    rows: dict[str, Ids]  # row numbers by tier, gpu and cpu
+    by_score: bool  # whether rows were chosen by score; else they are the first ones, and positions are row numbers
 
     @property
     def copied(self) -> int:
@@ -177,7 +180,7 @@ class TensorPlacement:
         """Return positions by tier; the tensor itself is in the cpu tier, or in the ssd tier if it lies on a disk."""
         count = self.copied + self.source.num_rows - self.skipped  # positions of the copies, and in the tensor itself
         gpu = self.rows["gpu"].size
-        ends = [0, gpu, gpu, self.copied if self.source.on_disk else count, count]
+        ends = [0, gpu, gpu, self.copied if self.source.file is not None else count, count]
         ranges = dict(zip(TIERS, pairwise(ends), strict=True))
         return TypeLayout("rows", count, self.source.row_bytes, "uint8", ranges, SsdRows(0, 0, 1, 0))
 
@@ -194,6 +197,20 @@ def place_rows(
     if scores is not None and end:
         order = native.sort_by_score(scores, threads)[:end].astype(np.int64)
     return TensorPlacement(source, {"gpu": np.sort(order[:gpu]), "cpu": np.sort(order[gpu:])}, scores is not None)
+
+
+def count_rows(size: str | int, what: str, source: SourceTensor) -> int:
+    """Return how many rows a size, or a percentage of the tensor, has room for; ``auto`` of ``cpu``: free memory."""
+    parsed, row_bytes = parse_size(size, what), source.row_bytes
+    if parsed.auto and what == "cpu":
+        room = int(AUTO_SHARE * available_memory()) - 8 * source.num_rows  # for a table of positions
+        return max(0, min(source.num_rows, room // row_bytes))
+    if parsed.auto:
+        raise InputError(f"{what}: expected a size such as 2GiB, or a share of the tensor such as 25%, found 'auto'")
+    nbytes = parsed.of(source.num_rows * row_bytes)
+    if 0 < nbytes < row_bytes <= source.num_rows * row_bytes:
+        raise InputError(f"{what}: expected room for a row at least ({row_bytes} bytes), found {size!r}")
+    return min(source.num_rows, nbytes // row_bytes)
 
 
 def parse_order(order: Any, num_rows: int) -> npt.NDArray[np.float64] | None:

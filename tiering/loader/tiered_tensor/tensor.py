@@ -7,19 +7,43 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tiering import cuda
+from tiering import cuda, native
 from tiering.errors import CapabilityError, InputError
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.process import require_torch, warn_once
 from tiering.loader.tables.counters import Counters
-from tiering.loader.tables.gather import check_out
+from tiering.loader.tables.gather import HostRows, as_ids, check_out
 from tiering.loader.tiered_tensor.gpu import GpuTensorRows, upload_table
-from tiering.loader.tiered_tensor.host import WHAT, HostTensorRows, count_rows
-from tiering.loader.tiered_tensor.source import SourceTensor, TensorPlacement, parse_order, place_rows
+from tiering.loader.tiered_tensor.source import WHAT, SourceTensor, TensorPlacement, count_rows, parse_order, place_rows
 from tiering.units import parse_device, parse_threads
 
 if TYPE_CHECKING:
     import torch
+
+
+class HostTensorRows(HostRows):
+    """Rows of a tensor by position: copies, if the tensor is mapped from a disk, and the tensor itself."""
+
+    def __init__(self, placement: TensorPlacement, threads: int) -> None:
+        source, entry = placement.source, placement.entry()
+        copies = source.copy_rows(placement.rows["cpu"], threads, 8 * source.num_rows * placement.needs_table)
+        cpu, ssd = (copies, placement.rest) if source.file is not None else (placement.rest, None)
+        ends = [end for _, end in entry.ranges.values()]
+        super().__init__(WHAT, entry, native.TieredTable(source.row_bytes, ends, None, [], cpu, None, ssd=ssd), threads)
+        self._what, self._file = WHAT, source.file
+
+    def ids_on_device(self, ids: Any) -> torch.Tensor:
+        """Return ids in host memory: int64, shape (n,)."""
+        import torch
+
+        return torch.from_numpy(as_ids(ids).copy())  # what is checked is what is used, whatever others write to `ids`
+
+    def take(self, positions: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+        """Return the rows at `positions`, as bytes."""
+        return self.gather(positions, out)
+
+    def _place(self, tier: str) -> str:
+        return f"{self._file} (mapped)" if tier == "ssd" and self._file is not None else "host memory"
 
 
 class TieredTensor:
@@ -42,11 +66,8 @@ class TieredTensor:
         self._rows: HostTensorRows | GpuTensorRows | None = rows
         self._table = table  # position of each row; none: its number
         self.shape = torch.Size(self._source.shape)
-        """Shape of the tensor."""
         self.dtype: torch.dtype = self._source.dtype
-        """Element type of the tensor."""
         self.device: torch.device = device
-        """Device on which rows arrive."""
 
     def gather(self, ids: Any, out: torch.Tensor | None = None, *, checked: bool = True) -> torch.Tensor:
         """Return the rows of `ids`, in request order: ``tensor[ids]``, on `device`.
@@ -105,7 +126,7 @@ class TieredTensor:
         """Return ``rows``, ``bytes`` and ``where`` they are by tier; ``ssd`` has the rows read from a mapped file."""
         copies, places = self._placement.rows, self._open().placement()
         counts = {"gpu": copies["gpu"].size, "cpu": copies["cpu"].size, "ssd": 0}
-        counts["ssd" if self._source.on_disk else "cpu"] += len(self) - self._placement.copied
+        counts["ssd" if self._source.file is not None else "cpu"] += len(self) - self._placement.copied
         nbytes = self._source.row_bytes
         return {t: {"rows": n, "bytes": n * nbytes, "where": places[t]["where"]} for t, n in counts.items()}
 
@@ -212,7 +233,7 @@ def tiered(
     scores, gpu_rows = parse_order(order, source.num_rows), count_rows(gpu, "gpu", source)
     if device is None:
         device = "cuda" if torch.cuda.is_available() and not cuda.unavailable() else "cpu"
-    index, cpu_rows = parse_device(device), count_rows(cpu, "cpu", source) if source.on_disk else 0
+    index, cpu_rows = parse_device(device), count_rows(cpu, "cpu", source) if source.file is not None else 0
     if index is None:
         if gpu_rows:
             warn_once("tiered: gpu is not used with device='cpu'")
