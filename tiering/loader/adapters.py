@@ -6,6 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -55,11 +56,7 @@ class AdaptedBatches:
 
 
 class Adapter(ABC):
-    """A converter of batches to those of another library, in the background, where the batch lies and on its stream.
-
-    `nodes` and `edges`: attributes by node type and by relation. `homogeneous`: there is one of each; then the
-    libraries' batches have no names of types.
-    """
+    """A converter of batches to those of another library, in the background, where the batch lies and on its stream."""
 
     def __init__(self, holds: AdaptedBatches, source: BatchSource, splits: bool) -> None:
         graph, device, names = source.graph, source.device, holds.edge_names
@@ -69,7 +66,7 @@ class Adapter(ABC):
         for r in graph.relations if names else []:
             if r in self.edges:
                 self.edges[r] = EdgeAttributes(graph, r, device, names, source.edge_rows.get(r))
-        self.homogeneous = len(self.nodes) == len(self.edges) == 1
+        self.homogeneous = len(self.nodes) == len(self.edges) == 1  # then batches have no names of types
         self._transform = holds.transform
 
     def adapt(self, batch: Batch) -> Any:
@@ -87,10 +84,7 @@ class Adapter(ABC):
 
 
 class Lookup:
-    """A table whose rows are looked up by int64 ids; the rows arrive where the ids lie.
-
-    For a GPU a kernel reads a pinned copy. Tables along edges are too large for one: if `mapped`, the host reads them.
-    """
+    """A table looked up by int64 ids: on a GPU by a kernel, in a pinned copy, or if `mapped` by the host."""
 
     def __init__(self, table: npt.NDArray[Any], device: Device | None, mapped: bool = False) -> None:
         self._table, self._device, self._memory = table, device, None
@@ -120,10 +114,7 @@ class Lookup:
 
 
 class NodeAttributes:
-    """Original ids, classes and, on request, splits (1 byte per node for up to 8) of the nodes of one type, by rank.
-
-    `FormatError` names an id or a class that is out of range.
-    """
+    """Original ids, classes and, on request, splits (1 byte per node for up to 8) of the nodes of one type, by rank."""
 
     def __init__(self, graph: Graph, node_type: str, device: Device | None, splits: bool) -> None:
         keys, labels, count = graph.node_keys(node_type), checked_labels(graph, node_type), graph.num_nodes(node_type)
@@ -153,10 +144,7 @@ class NodeAttributes:
 
 
 class EdgeAttributes:
-    """Edge data of one relation by position in its ``indices``: those of `names` that the relation has.
-
-    Features that lie in the tiers come from `features`, all else from the graph's own files.
-    """
+    """Edge data of one relation by position in its ``indices``; features that lie in the tiers come from `features`."""
 
     def __init__(
         self,
@@ -166,35 +154,26 @@ class EdgeAttributes:
         names: Collection[str],
         features: FeatureSource | None = None,
     ) -> None:
-        data = graph.edge_data(relation)
-        self._names, self._features = [name for name in names if name in data], features
-        looked_up = {name: data[name] for name in self._names if name != EDGE_FEATURES or features is None}
-        self._bfloat16 = EDGE_FEATURES in looked_up and data[EDGE_FEATURES].dtype == np.uint16
-        if self._bfloat16:  # torch takes no uint16
-            looked_up[EDGE_FEATURES] = looked_up[EDGE_FEATURES].view(np.int16)
-        self._tables = {name: Lookup(values, device, mapped=True) for name, values in looked_up.items()}
+        import torch
+
+        data, self._sources = graph.edge_data(relation), dict[str, Callable[[torch.Tensor], torch.Tensor]]()
+        for name in names:
+            if name == EDGE_FEATURES and name in data and features is not None:
+                unchecked: Any = {"checked": False} if isinstance(features, GpuRows) else {}
+                self._sources[name] = partial(features.gather, **unchecked)  # the sampler's positions are in range
+            elif name == EDGE_FEATURES and name in data and data[name].dtype == np.uint16:  # torch takes no uint16
+                lookup = Lookup(data[name].view(np.int16), device, mapped=True)
+                self._sources[name] = lambda positions, lookup=lookup: lookup(positions).view(torch.bfloat16)  # type: ignore[misc]
+            elif name in data:
+                self._sources[name] = Lookup(data[name], device, mapped=True)
 
     def __call__(self, positions: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the data of each edge by name."""
-        return {name: self._of(name, positions) for name in self._names}
-
-    def _of(self, name: str, positions: torch.Tensor) -> torch.Tensor:
-        import torch
-
-        if name in self._tables:
-            values = self._tables[name](positions)
-            return values.view(torch.bfloat16) if name == EDGE_FEATURES and self._bfloat16 else values
-        assert self._features is not None
-        if isinstance(self._features, GpuRows):
-            return self._features.gather(positions, checked=False)  # the sampler's own positions are in range
-        return self._features.gather(positions)
+        return {name: source(positions) for name, source in self._sources.items()}
 
 
-def edge_names(graph: Graph, names: Collection[str] | None, ids: bool | None) -> list[str]:
-    """Return the names of a loader's edge data: `names` or all, with the edges' ids in the source if `ids`.
-
-    `ids` ``None``: where `import` kept them. `InputError` if no relation has them.
-    """
+def edge_names(graph: Graph, names: Collection[str] | None, ids: bool | None) -> tuple[str, ...]:
+    """Return the names of a loader's edge data: `names` or all, and ids if `ids`, ``None``: where these were kept."""
     known = {name: relation for relation in graph.relations for name in graph.edge_data(relation)}
     wanted = [name for name in known if name != EDGE_IDS] if names is None else list(names)
     if unknown := [name for name in wanted if name not in known]:
@@ -206,7 +185,7 @@ def edge_names(graph: Graph, names: Collection[str] | None, ids: bool | None) ->
             f"{graph.path}: edge ids: where the edges stood in the source was not kept; import with --edge-ids, or do "
             "without them"
         )
-    return wanted + ([EDGE_IDS] if ids or (ids is None and EDGE_IDS in known) else [])
+    return (*wanted, EDGE_IDS) if ids or (ids is None and EDGE_IDS in known) else tuple(wanted)
 
 
 def choose_sampler(options: dict[str, Any], replace: bool, weight: str | None, weight_option: str) -> str:

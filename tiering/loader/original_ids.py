@@ -27,7 +27,21 @@ class NodeIds:
 
     def ranks(self, node_type: str, nodes: Any, what: str) -> Ids:
         """Return the ranks of nodes given by ids, or by a mask over these: torch, NumPy or lists."""
-        ids = self._checked(node_type, nodes, what)
+        array = as_array(nodes)
+        count, meaning = self._graph.num_nodes(node_type), _MEANING[self.kind]
+        if array.dtype == np.bool_:
+            if array.shape != (count,):
+                raise InputError(f"{what}: expected a mask of shape ({count},), one for each node, found {array.shape}")
+            array = np.flatnonzero(array)
+        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+            raise InputError(
+                f"{what}: expected {meaning}, whole numbers of one dimension, found {array.dtype} of shape "
+                f"{array.shape}"
+            )
+        ids = array.astype(np.int64)
+        if ids.size and not 0 <= ids.min() <= ids.max() < count:
+            at = int(np.flatnonzero((ids < 0) | (ids >= count))[0])
+            raise InputError(f"{what}: entry {at} is {ids[at]}; expected {meaning} of {node_type!r}, 0 .. {count - 1}")
         return self.to_ranks(node_type, ids) if self.kind == "original" else ids
 
     def from_ranks(self, node_type: str, ranks: Ids) -> Ids:
@@ -48,24 +62,6 @@ class NodeIds:
             return ids
         nodes = getattr(self._graph, name)(node_type)[ids].astype(np.int64)
         return checked_range(nodes, self._graph.num_nodes(node_type), self._graph, f"{name} of node type {node_type!r}")
-
-    def _checked(self, node_type: str, nodes: Any, what: str) -> Ids:
-        array = as_array(nodes)
-        count, meaning = self._graph.num_nodes(node_type), _MEANING[self.kind]
-        if array.dtype == np.bool_:
-            if array.shape != (count,):
-                raise InputError(f"{what}: expected a mask of shape ({count},), one for each node, found {array.shape}")
-            array = np.flatnonzero(array)
-        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-            raise InputError(
-                f"{what}: expected {meaning}, whole numbers of one dimension, found {array.dtype} of shape "
-                f"{array.shape}"
-            )
-        ids = array.astype(np.int64)
-        if ids.size and not 0 <= ids.min() <= ids.max() < count:
-            at = int(np.flatnonzero((ids < 0) | (ids >= count))[0])
-            raise InputError(f"{what}: entry {at} is {ids[at]}; expected {meaning} of {node_type!r}, 0 .. {count - 1}")
-        return ids
 
 
 def as_array(values: Any) -> npt.NDArray[Any]:

@@ -21,10 +21,6 @@ class ForkLock:
         self._lock = threading.Lock()
         _locks.add(self)
 
-    def reopen(self) -> None:
-        """Forget who holds it."""
-        self._lock = threading.Lock()
-
     def __enter__(self) -> None:
         self._lock.acquire()
 
@@ -37,7 +33,7 @@ _locks: weakref.WeakSet[ForkLock] = weakref.WeakSet()
 
 def _reopen_locks() -> None:
     for lock in _locks:
-        lock.reopen()
+        lock._lock = threading.Lock()
 
 
 os.register_at_fork(after_in_child=_reopen_locks)

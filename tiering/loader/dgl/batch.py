@@ -15,10 +15,7 @@ Triple = tuple[Any, Any, list[Any]]  # input nodes, output nodes (tensors, or te
 
 
 class DglAdapter(Adapter):
-    """A converter of batches to input nodes, output nodes and blocks; ids are those of the source.
-
-    `feature_name`: of features in ``blocks[0].srcdata``; `label_name`: of labels in ``blocks[-1].dstdata``.
-    """
+    """A converter of batches to input nodes, output nodes and blocks; ids are those of the source."""
 
     def __init__(self, holds: AdaptedBatches, source: BatchSource, feature_name: str, label_name: str) -> None:
         super().__init__(holds, source, splits=False)

@@ -20,9 +20,9 @@ from torch_geometric.sampler import (
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import CapabilityError, InputError
 from tiering.loader.adapters import EDGE_IDS, EdgeAttributes
+from tiering.loader.frameworks import find_input_type, make_negatives
 from tiering.loader.layout import TieredLayout
 from tiering.loader.original_ids import Ids, NodeIds
-from tiering.loader.pyg.arguments import find_input_type, make_negatives
 from tiering.loader.pyg.batch import edge_label, new_by_hop
 from tiering.loader.pyg.stores import homogeneous
 from tiering.sampling import Links, NegativeDraws, Negatives, SamplingOptions, link_nodes, make_sampler
@@ -34,12 +34,16 @@ class TieredSampler(BaseSampler):  # type: ignore[misc] # PyG has no types
     A batch is a pure function of the layout, the seed, the epoch and the original ids of its seeds or links.
     """
 
-    def __init__(self, layout: TieredLayout, options: SamplingOptions, ids: str) -> None:
+    def __init__(
+        self, layout: TieredLayout, options: SamplingOptions, ids: str, epoch: torch.Tensor | None = None
+    ) -> None:
         self._layout, self._options = layout, options
         self._graph = graph = layout.artifact.graph
         self._ids = NodeIds(graph, ids)
         self._sampler = make_sampler(graph, options)
-        self._epoch = _shared(torch.zeros((), dtype=torch.int64))  # workers that live on see it change
+        zero = torch.zeros((), dtype=torch.int64)
+        # In memory that torch shares with other processes: workers that live on see it change.
+        self._epoch: torch.Tensor = (zero if epoch is None else epoch).share_memory_()  # type: ignore[no-untyped-call]
         self._edge_ids = {r: EdgeAttributes(graph, r, None, (EDGE_IDS,)) for r in graph.relations}
         self._positions = ids == "rank" or any(EDGE_IDS in graph.edge_data(r) for r in graph.relations)
         self._draws: tuple[Any, Relation, NegativeDraws] | None = None
@@ -151,12 +155,8 @@ class TieredSampler(BaseSampler):  # type: ignore[misc] # PyG has no types
             )
         return tuple(edge_type)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"layout": self._layout, "options": self._options, "ids": self._ids.kind, "epoch": self._epoch}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        TieredSampler.__init__(self, state["layout"], state["options"], state["ids"])
-        self._epoch = _shared(state["epoch"])
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TieredSampler, (self._layout, self._options, self._ids.kind, self._epoch)
 
     def __repr__(self) -> str:
         fanouts = list(self._options.fanouts)
@@ -173,9 +173,3 @@ def _refuse_time(time: Any) -> None:
         raise CapabilityError(
             "input_time, edge_label_time: graphs here have no time stamps that sampling could go by; leave it out"
         )
-
-
-def _shared(tensor: torch.Tensor) -> torch.Tensor:
-    """Move a tensor to memory that torch shares with other processes."""
-    shared: torch.Tensor = tensor.share_memory_()  # type: ignore[no-untyped-call]
-    return shared

@@ -49,22 +49,15 @@ class _OverLayout:
 
 
 class TieredFeatureStore(_OverLayout, FeatureStore):  # type: ignore[misc] # PyG has no types
-    """A layout's tensors of nodes: ``x`` from the tiers, ``y`` (-1 for none), ``train_mask`` and the like, ``n_id``.
-
-    Groups are node types, or ``None`` where there is one node type and one relation.
-    """
+    """A layout's tensors of nodes, by node type: ``x`` from the tiers, ``y``, ``train_mask`` and the like, ``n_id``."""
 
     def __init__(self, layout: TieredLayout, ids: str, masks: bool, reading: ReadOptions) -> None:
         super().__init__(layout, ids)
         self._masks, self._reading = masks, reading
-        self._known: dict[str, NodeAttributes] = {}
-
-    def open(self) -> None:
-        """Load the memory tiers and attributes, which processes forked from this one share."""
-        for node_type in self._graph.node_types:
-            self._attributes(node_type)
+        # Loaded now, as the memory tiers are, which processes forked from this one share.
+        self._attributes = {t: NodeAttributes(self._graph, t, None, masks) for t in self._graph.node_types}
         for node_type in self._artifact.feature_types:
-            self._layout.open_table(node_type, self._reading, _HOST)
+            layout.open_table(node_type, reading, _HOST)
 
     def get_all_tensor_attrs(self) -> list[TensorAttr]:
         """Return new attributes of all types: PyG's loaders write the index into them."""
@@ -132,17 +125,12 @@ class TieredFeatureStore(_OverLayout, FeatureStore):  # type: ignore[misc] # PyG
             return self._layout.open_table(node_type, self._reading, _HOST).gather(ranks)
         if name == "n_id":
             return torch.from_numpy(self._ids.from_ranks(node_type, ranks))
-        attributes, nodes = self._attributes(node_type), torch.from_numpy(ranks)
+        attributes, nodes = self._attributes[node_type], torch.from_numpy(ranks)
         if name != "y":
             return attributes.splits(nodes)[name.removesuffix(_MASK)]
         labels = attributes.labels(nodes)
         assert labels is not None
         return labels
-
-    def _attributes(self, node_type: str) -> NodeAttributes:
-        if node_type not in self._known:
-            self._known[node_type] = NodeAttributes(self._graph, node_type, None, self._masks)
-        return self._known[node_type]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TieredFeatureStore, (self._layout, self._ids.kind, self._masks, self._reading)
