@@ -76,8 +76,9 @@ class OnGpu:
         layout = CachedLists.of(path, share)
         self.host = NeighborSampler(layout.graph, task.options.fanouts, seed=task.options.seed)
         """The CPU's, of the same batches."""
-        self._sampler = GpuSampler(layout, self.host, gpu.device)
-        resident = {relation: layout.adjacency_prefix(relation).columns for relation in layout.graph.relations}
+        lists = {relation: layout.adjacency_prefix(relation) for relation in layout.graph.relations}
+        self._sampler = GpuSampler(layout.graph, lists, self.host, gpu.device)
+        resident = {relation: prefix.columns for relation, prefix in lists.items()}
         expect("sampling on the GPU", self._sampler.columns == resident, "lists in the memory of the GPU")
         self._task, self._layout = task, layout
 

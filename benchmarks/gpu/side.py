@@ -108,7 +108,7 @@ class GpuSide:
 
 
 def _bound(asked: str, multiprocessors: int) -> int:
-    """Return the value of ``auto``: what `tiering.loader.gpu.gather.GpuFeatures` takes by itself."""
+    """Return the value of ``auto``: what `tiering.loader.gpu.rows.GpuFeatures` takes by itself."""
     if asked == "auto":
         return max(1, multiprocessors // 10)
     if not asked.isdigit() or int(asked) > multiprocessors:

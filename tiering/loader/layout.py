@@ -19,7 +19,7 @@ from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.loader.frameworks import ForFrameworks
 from tiering.loader.gpu import device as gpu_device
-from tiering.loader.gpu.gather import GpuFeatures
+from tiering.loader.gpu.rows import GpuFeatures
 from tiering.loader.loader import Loader
 from tiering.loader.options import DeviceOptions, LinkOptions, LoaderOptions, ReadOptions, group_keywords
 from tiering.loader.process import ForkLock

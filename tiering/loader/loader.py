@@ -20,7 +20,7 @@ from tiering.loader.batches.host import HostBatches
 from tiering.loader.batches.lookahead import Lookahead
 from tiering.loader.batches.pipeline import StageTimes, run_stages
 from tiering.loader.batches.stats import LoaderStats, collect
-from tiering.loader.batches.targets import make_targets
+from tiering.loader.batches.targets import LinkTargets, NodeTargets, Targets
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
 from tiering.loader.memory import check_mapped, decide_memory, mapped_files
@@ -55,7 +55,8 @@ class Loader(Described):
         graph, verify = layout.artifact.graph, options.reading.verify
         if verify:
             graph.verify_reads()
-        self.targets = make_targets(graph, options.seeds, options.sampling, options.links)
+        about, links = (graph, options.seeds, options.sampling), options.links
+        self.targets: Targets = NodeTargets(*about) if links is None else LinkTargets(*about, links)
         """The nodes or links that batches are made for."""
         self.node_type, self.batch_size = self.targets.node_type, options.sampling.batch_size
         """Type of the seeds (of links that of their destinations), and seeds per batch."""
@@ -226,7 +227,8 @@ class Loader(Described):
             )
         device, group = gpu_device.open_device(where.index), find_group(where.peers)
         artifact, positions = self.layout.artifact, self._edge_positions
-        return GpuSampler(artifact, self.node_sampler, device, group, positions, where.max_sms)
+        lists = {relation: artifact.adjacency_prefix(relation) for relation in artifact.graph.relations}
+        return GpuSampler(artifact.graph, lists, self.node_sampler, device, group, positions, where.max_sms)
 
     def _find_source(self) -> HostBatches | GpuBatches:
         """Return what makes the batches, on the host or on a GPU."""

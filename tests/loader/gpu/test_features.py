@@ -52,18 +52,9 @@ def test_ids_out_of_range(gpu, kit, build):
         assert (out[1:3] == 9).all()
 
 
-def test_out_is_checked(gpu, kit, build):
-    layout, _ = table_of(kit, build, 64, (100, 100, 100))
-    with layout.features(device="cuda") as features:
-        with pytest.raises(InputError, match=r"out: expected a contiguous torch.uint8 tensor of shape \(1, 64\)"):
-            features.gather(np.array([1]), out=torch.empty((2, 64), dtype=torch.uint8))
-        with pytest.raises(InputError, match="ids: expected one dimension"):
-            features.gather(np.array([[1]]))
-
-
 def test_small_staging_takes_turns(gpu, kit, build, monkeypatch):
     """More rows of the ssd tier than a buffer holds: many turns, same rows."""
-    monkeypatch.setattr("tiering.loader.gpu.gather.STAGING_BYTES", 7 * 602)
+    monkeypatch.setattr("tiering.loader.gpu.rows.STAGING_BYTES", 7 * 602)
     layout, rows = table_of(kit, build, 602, (10, 0, 20))
     ids = np.random.default_rng(3).integers(0, 700, 1000)
     with layout.features(device="cuda") as features:
@@ -129,7 +120,7 @@ def test_what_a_gather_that_failed_put_on_its_stream_is_waited_for(gpu, kit, bui
 
     layout, rows = table_of(kit, build, 64, (100, 100, 100))
     with layout.features(device="cuda") as features:
-        lists = features._staging().make_lists
+        lists = features._make_staging().make_lists
         features._done = Watched(0)
         broken = SimpleNamespace(record=lambda stream: None, wait=fail, make_lists=lists, copy_listed=fail)
         with monkeypatch.context() as patch, pytest.raises(LookupError):

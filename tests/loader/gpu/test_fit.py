@@ -72,7 +72,7 @@ def sums(degree: int, fanout: int, rule: str) -> float:
 
 def test_caches_fit_the_memory_of_the_gpu(gpu, kit, build, monkeypatch):
     graph, sampler, plan = sampled(build(kit.hetero_graph()))
-    whole = fit.CachedLists(graph, 1.0, False).bytes
+    whole = sum(lists.bytes for lists in fit.first_lists(graph, 1.0, False).values())
     monkeypatch.setattr(cuda, "free_bytes", lambda device: 2 * whole)  # a quarter of it: half of the lists
     trials = list(fit.try_lists(graph, sampler, devices.open_device(-1), plan, MEMORY))
     assert trials[-1].missed > 0

@@ -43,9 +43,9 @@ def test_split_budget(gpu, tiering_cli, tmp_path, sampler):
     path = prepare(tiering_cli, [str(data)], tmp_path, "--gpu", "150KiB", "--adjacency-cache", "auto", sampler=sampler)
     with tiering.open(path) as layout:
         before = gpu.live("bytes")
-        held = load_adjacency(layout.artifact, device.open_device(0), sampler == "weighted")
+        ((relation, prefix),) = ((r, layout.artifact.adjacency_prefix(r)) for r in layout.relations)
+        held = load_adjacency(layout.graph, {relation: prefix}, device.open_device(0), sampler == "weighted")
         (columns,) = held.columns.values()
-        (prefix,) = (layout.artifact.adjacency_prefix(r) for r in layout.relations)
         assert columns == prefix.columns > 0
         assert prefix.weights == (sampler == "weighted")
         assert gpu.live("bytes") - before == prefix.bytes

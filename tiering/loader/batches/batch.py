@@ -170,10 +170,7 @@ def sampled_batch(
     frontier: FrontierRule,
     put: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor,
 ) -> Batch:
-    """Return a batch of the sampler's arrays, without features, its local ids as int64.
-
-    `put` takes each tensor to the batch's device. The edges of all hops lie one after the other, which joins them.
-    """
+    """Return a batch of the sampler's arrays, without features; `put` takes each tensor to the batch's device."""
     import torch
 
     def tensor(array: npt.NDArray[Any]) -> torch.Tensor:
@@ -183,7 +180,7 @@ def sampled_batch(
     for relation in sampled.hops[0] if sampled.hops else ():
         drawn = [hop[relation] for hop in sampled.hops]
         ends = [0, *accumulate(len(edges) for edges in drawn)]
-        both = np.empty((2, ends[-1]), np.int64)
+        both = np.empty((2, ends[-1]), np.int64)  # edges of all hops, one after the other, which joins them
         for edges, (first, last) in zip(drawn, pairwise(ends), strict=True):
             both[0, first:last], both[1, first:last] = edges.src, edges.dst
         together = tensor(both)

@@ -91,8 +91,3 @@ class LinkTargets:
 
 Targets: TypeAlias = NodeTargets | LinkTargets
 """The nodes or links that the batches of a loader are made for."""
-
-
-def make_targets(graph: Graph, seeds: SeedOptions, sampling: SamplingOptions, links: LinkOptions | None) -> Targets:
-    """Return the targets that the options of a loader say."""
-    return NodeTargets(graph, seeds, sampling) if links is None else LinkTargets(graph, seeds, sampling, links)

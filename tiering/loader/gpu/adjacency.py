@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -12,37 +13,32 @@ import numpy.typing as npt
 
 from tiering import cuda, native
 from tiering.artifacts.manifest import Relation, relation_key
-from tiering.formats.adjacency_prefix import INDPTR_BYTES, SUM_BYTES
-from tiering.formats.graph import relation_folder
-from tiering.formats.layout import Layout
+from tiering.formats.adjacency_prefix import INDPTR_BYTES, SUM_BYTES, AdjacencyPrefix
+from tiering.formats.graph import Graph, relation_folder
 from tiering.loader.gpu.device import Device, pinned_address
 from tiering.loader.processes.peers import PeerGroup
 from tiering.loader.tables.resident import SharedBlock, get_or_fill, load_rows
 from tiering.sampling import checked_weights
 from tiering.units import parse_threads
 
-if TYPE_CHECKING:
-    from tiering.loader.gpu.fit import CachedLists
-
-PlacedLists: TypeAlias = "Layout | CachedLists"  # a graph, and which of its lists lie in the memory of the GPU
+Prefixes = Mapping[Relation, AdjacencyPrefix]  # which lists of each relation lie in the memory of the GPU
 _NO_PART: cuda.Part = (0, 0, 0, 0)
 
 
 class GpuAdjacency:
-    """Addresses of all relations' lists, in the graph's order, and what keeps them valid; see `load_adjacency`.
+    """Addresses of all relations' lists, in the graph's order, and what keeps them valid; see `load_adjacency`."""
 
-    `keys` of the random numbers by node type; `columns` of each relation in the memory of the GPU.
-    """
-
-    def __init__(self, layout: PlacedLists, device: Device, weighted: bool, group: PeerGroup | None) -> None:
-        self._layout, self._graph, self._device, self._group = layout, layout.graph, device, group
+    def __init__(
+        self, graph: Graph, prefixes: Prefixes, device: Device, weighted: bool, group: PeerGroup | None
+    ) -> None:
+        self._graph, self._device, self._group = graph, device, group
         self._owners: list[Any] = []
-        relations = self._graph.relations
-        self.columns: dict[Relation, int] = {r: layout.adjacency_prefix(r).columns for r in relations}
-        self.relations = [self._relation(relation, weighted) for relation in relations]
+        # Lists of each relation in the memory of the GPU, and keys of the random numbers by node type.
+        self.columns = {relation: prefix.columns for relation, prefix in prefixes.items()}
+        self.relations = [self._relation(relation, prefixes[relation], weighted) for relation in graph.relations]
         self.keys: list[cuda.Keys] = []
-        for node_type in self._graph.node_types:
-            local = max((self.columns[relation] for relation in relations if relation[2] == node_type), default=0)
+        for node_type in graph.node_types:
+            local = max((columns for r, columns in self.columns.items() if r[2] == node_type), default=0)
             self.keys.append(self._keys(node_type, local))
 
     def _pinned(self, block: SharedBlock, what: str) -> tuple[npt.NDArray[np.uint8], int]:
@@ -50,10 +46,10 @@ class GpuAdjacency:
         self._owners.append(block)
         return block.array, pinned_address(block, self._device.index, what)
 
-    def _relation(self, relation: Relation, weighted: bool) -> cuda.Adjacency:
+    def _relation(self, relation: Relation, prefix: AdjacencyPrefix, weighted: bool) -> cuda.Adjacency:
         """Load a relation's lists to pinned host memory, and copy the hottest from there to the memory of the GPU."""
         graph, name, folder = self._graph, relation_key(relation), relation_folder(relation)
-        what, (indptr, indices) = f"{self._layout.path}: adjacency of {name}", graph.csc(relation)
+        what, (indptr, indices) = f"{graph.path}: adjacency of {name}", graph.csc(relation)
         files = [Path(graph.manifest.place(f"{folder}/{array}")) for array in ("indptr", "indices")]
         raw, begins = self._pinned(load_rows(files[0], indptr.nbytes, self._group), what)
         _, entries = self._pinned(load_rows(files[1], indices.nbytes, self._group), what)
@@ -65,7 +61,7 @@ class GpuAdjacency:
                 memory.view(np.uint64)[:] = native.cumulative_weights(indptr, weights, name, parse_threads(None))
 
             _, sums = self._pinned(get_or_fill(name, key, SUM_BYTES * indices.size, fill, self._group), what)
-        host, local, prefix = (begins, entries, sums, indices.size), _NO_PART, self._layout.adjacency_prefix(relation)
+        host, local = (begins, entries, sums, indices.size), _NO_PART
         if columns := prefix.columns:
             edges = int(raw.view(np.int64)[columns])
             begins = self._copy(begins, INDPTR_BYTES * (columns + 1), what)
@@ -91,7 +87,7 @@ class GpuAdjacency:
         keys, order = self._graph.node_keys(node_type), self._graph.order
         if keys is None or order is None or not keys.size:
             return 0, 0, 0, False
-        what = f"{self._layout.path}: original ids of node type {node_type!r}"
+        what = f"{self._graph.path}: original ids of node type {node_type!r}"
         path = Path(order.manifest.place(f"nodes/{node_type}/new_to_old"))
         _, address = self._pinned(load_rows(path, keys.nbytes, self._group), what)
         return self._copy(address, local * keys.itemsize, what), local, address, keys.dtype == np.int64
@@ -102,16 +98,16 @@ _lock = threading.Lock()
 
 
 def load_adjacency(
-    layout: PlacedLists, device: Device, weighted: bool = False, group: PeerGroup | None = None
+    graph: Graph, prefixes: Prefixes, device: Device, weighted: bool = False, group: PeerGroup | None = None
 ) -> GpuAdjacency:
-    """Load a layout's graph to where a GPU reads it; loaders of one process, and processes of `group`, share it.
+    """Load a graph to where a GPU reads it; loaders of one process, and processes of `group`, share it.
 
     Pinned host memory: 8 bytes per node, 4 or 8 per edge, 8 more if `weighted` (sums of weights), and the original ids.
-    Memory of the GPU: what the layout's plan gives to lists (`tiering layout --adjacency-cache`).
+    Memory of the GPU: the first lists of each relation (`prefixes`; `tiering layout --adjacency-cache` plans them).
     """
-    key = (layout.digest, device.index, weighted, group)
+    key = (graph.digest, *prefixes.values(), device.index, weighted, group)
     with _lock:
         made = _adjacencies.get(key)
         if made is None:
-            _adjacencies[key] = made = GpuAdjacency(layout, device, weighted, group)
+            _adjacencies[key] = made = GpuAdjacency(graph, prefixes, device, weighted, group)
         return made

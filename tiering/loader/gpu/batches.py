@@ -16,16 +16,16 @@ import numpy.typing as npt
 from tiering import cuda
 from tiering.artifacts.manifest import Relation
 from tiering.errors import DeviceError, InputError, RefusedError
+from tiering.formats.graph import Graph
 from tiering.loader.batches.batch import Batch, about_targets, rows_of_edges, sampled_batch
 from tiering.loader.batches.host import BatchMaker
 from tiering.loader.batches.lookahead import RowsAhead, sampling_stage
 from tiering.loader.batches.pipeline import PipelineStage
 from tiering.loader.batches.targets import Plan
 from tiering.loader.batches.tensors import tensors_in
-from tiering.loader.gpu.adjacency import PlacedLists, load_adjacency
+from tiering.loader.gpu.adjacency import Prefixes, load_adjacency
 from tiering.loader.gpu.device import Device, PinnedBuffer, auto_sms, check_process, parse_sms, pinned_address
-from tiering.loader.gpu.gather import GpuFeatures
-from tiering.loader.gpu.rows import SlotRows
+from tiering.loader.gpu.rows import GpuFeatures, SlotRows
 from tiering.loader.options import FeatureSource
 from tiering.loader.processes.peers import PeerGroup
 from tiering.loader.tables.ssd_buffer import NO_SLOT
@@ -67,7 +67,8 @@ class GpuSampler:
 
     def __init__(
         self,
-        layout: PlacedLists,
+        graph: Graph,
+        prefixes: Prefixes,
         sampler: Sampler,
         device: Device,
         group: PeerGroup | None = None,
@@ -76,11 +77,11 @@ class GpuSampler:
     ) -> None:
         self.device, self.host, self.edge_positions = device, sampler, edge_positions
         self.stream = device.stream()  # stream that batches are sampled on
-        self._path = layout.path
-        self._adjacency = load_adjacency(layout, device, sampler.rule == "weighted", group)
-        self.columns, counts, sms = self._adjacency.columns, layout.graph.num_nodes, parse_sms(max_sms)
+        self._path = graph.path
+        self._adjacency = load_adjacency(graph, prefixes, device, sampler.rule == "weighted", group)
+        self.columns, counts, sms = self._adjacency.columns, graph.num_nodes, parse_sms(max_sms)
         reads_host = any(columns < counts(r[2]) for r, columns in self.columns.items())
-        with cuda.device_errors(f"{layout.path}: sampling on {device.name}"):
+        with cuda.device_errors(f"{graph.path}: sampling on {device.name}"):
             options = (
                 device.index,
                 [counts(t) for t in sampler.node_types],
@@ -95,7 +96,7 @@ class GpuSampler:
             )
             self._native = cuda.with_room(lambda: cuda.Sampler(*options))
         self._seeds = {t: PinnedBuffer(device.index, np.int64, f"seeds of type {t!r}") for t in sampler.node_types}
-        self._fetched = PinnedBuffer(device.index, np.int64, f"{layout.path}: ids of a batch")
+        self._fetched = PinnedBuffer(device.index, np.int64, f"{graph.path}: ids of a batch")
         self._lock = threading.Lock()
 
     @property
@@ -177,10 +178,7 @@ class GpuSampler:
 
 
 class GpuSlots:
-    """Buffer slots that a GPU reads, for the batches of one epoch, in order.
-
-    A thread releases slots when the kernels that read them have ended, since reading may need them.
-    """
+    """Buffer slots that a GPU reads in one epoch; a thread releases them once the kernels that read them have ended."""
 
     def __init__(self, buffer: RowsAhead, features: Mapping[str, GpuFeatures], device: Device) -> None:
         self._buffer, self._device, self._what = buffer, device, str(buffer.memory.path)

@@ -9,9 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,7 +33,6 @@ from tiering.loader.tiered_tensor.tensor import tiered
 from tiering.memory import Budget, parse_memory
 from tiering.progress import note, progress
 from tiering.sampling import NeighborSampler, SamplingOptions, list_read_places, make_sampler
-from tiering.sampling.batch import AccessCounts
 from tiering.sampling.plan import EpochPlan, batches
 
 CACHES = (0.0, 1 / 64, 1 / 16, 1 / 4, 1.0)  # sizes of the caches, as fractions of all lists or rows
@@ -46,36 +44,17 @@ DOUBTFUL = 0.5  # fraction of the variance of the times that the line may leave 
 ASSUMED = AccessCosts()
 
 
-@dataclass(frozen=True)
-class Trial:
+class Trial(NamedTuple):
     """Passes over the batches with one cache."""
 
     missed: float  # seconds that the accesses which the cache misses cost by the assumed costs
-    run: Callable[[], None]  # function that makes a pass, and returns when the GPU is done
-
-
-class CachedLists:
-    """The lists of a graph, of which the first `fraction` of each relation lie on the GPU; a layout to samplers."""
-
-    def __init__(self, graph: Graph, fraction: float, weighted: bool) -> None:
-        self.graph, self.path, self.digest = graph, Path(graph.path), f"{graph.digest}, {fraction} on the GPU"
-        self._fraction, self._weighted = fraction, weighted
-        self.bytes = sum(self.adjacency_prefix(relation).bytes for relation in graph.relations)  # on the GPU
-
-    def adjacency_prefix(self, relation: Relation) -> AdjacencyPrefix:
-        """Return the lists of a relation on the GPU."""
-        indptr, size = self.graph.csc(relation)[0], ListBytes.of_graph(self.graph, relation, self._weighted)
-        columns = int(self._fraction * (indptr.size - 1))
-        return AdjacencyPrefix.of(columns, int(indptr[columns]), size)
+    run: Callable[[], None]  # makes a pass, and returns when the GPU is done
 
 
 def fit_costs(
     options: LayoutOptions, graph: Graph, scores: Scores | None, memory: str | int | Budget | None
 ) -> LayoutOptions:
-    """Return layout options with costs measured on torch's current GPU, as `LayoutOptions.fit` asks for.
-
-    Page-locked host memory, within `memory`: the graph's adjacency, then up to `ROW_BYTES` of rows.
-    """
+    """Return layout options with costs measured on torch's current GPU, in page-locked host memory within `memory`."""
     if scores is None:
         raise InputError(
             "fit: needs the scores that the graph was ordered by, which say how training samples; give them with "
@@ -93,18 +72,27 @@ def fit_costs(
 
 def measure_costs(graph: Graph, options: SamplingOptions, row_bytes: int, memory: Budget) -> AccessCosts:
     """Return the costs of reading lists, and rows of `row_bytes` bytes, and say on standard error how sure they are."""
-    device, sampler = open_gpu(), make_sampler(graph, options)
+    try:
+        device = devices.open_device(-1)
+    except CapabilityError as error:
+        reason = str(error).removeprefix("device='cuda': ").removesuffix("; device='cpu' works everywhere")
+        raise CapabilityError(
+            f"fit: there must be a GPU to measure on: {reason}; leave --fit out for assumed costs, or give measured "
+            "ones with --access-costs"
+        ) from None
+    sampler = make_sampler(graph, options)
     if not isinstance(sampler, NeighborSampler):
         raise InputError(
             f"fit: counts the lists that neighbour sampling reads, not those of {options.sampler!r}; leave --fit out "
             "for assumed costs, or give measured ones with --access-costs"
         )
-    plan, lists, rows, unexplained = plan_batches(graph, options.batch_size), 0.0, 0.0, {}
+    plan, what_rows, trials = plan_batches(graph, options.batch_size), f"rows of {row_bytes} B", {}
     if graph.relations:
-        lists, unexplained["lists"] = fit_line(try_lists(graph, sampler, device, plan, memory), "lists")
+        trials["lists"] = try_lists(graph, sampler, device, plan, memory)
     if row_bytes:
-        what = f"rows of {row_bytes} B"
-        rows, unexplained[what] = fit_line(try_rows(row_bytes, sampler, device, plan, memory), what)
+        trials[what_rows] = try_rows(row_bytes, sampler, device, plan, memory)
+    fits = {what: fit_line(trial, what) for what, trial in trials.items()}
+    (lists, _), (rows, _) = fits.get("lists", (0.0, 0.0)), fits.get(what_rows, (0.0, 0.0))
     name = cuda.device_info(device.index).name
     if not lists and not rows:
         raise InputError(
@@ -116,32 +104,20 @@ def measure_costs(graph: Graph, options: SamplingOptions, row_bytes: int, memory
         feature_per_byte=rows * ASSUMED.feature_per_byte,
         list_seconds=lists * ASSUMED.list_seconds,
         neighbour_seconds=lists * ASSUMED.neighbour_seconds,
-        source=f"fitted on {Path(graph.path).name}, {name}",
+        source=f"fitted on {graph.path.name}, {name}",
     )
     note(
         f"note: access costs {costs.source}; more from host memory: a list {1e9 * costs.list_seconds:.3g} ns, "
         f"{1e9 * costs.neighbour_seconds:.3g} ns per neighbour, a row {1e9 * costs.feature_base:.3g} ns, "
         f"{1e9 * 1024 * costs.feature_per_byte:.3g} ns per KiB; left unexplained of the times: "
-        + ", ".join(f"{what} {100 * fraction:.1f} %" for what, fraction in unexplained.items())
+        + ", ".join(f"{what} {100 * unexplained:.1f} %" for what, (_, unexplained) in fits.items())
     )
-    if doubtful := [what for what, fraction in unexplained.items() if fraction > DOUBTFUL]:
+    if doubtful := [what for what, (_, unexplained) in fits.items() if unexplained > DOUBTFUL]:
         note(
             f"note: the times of {' and '.join(doubtful)} hardly depend on what is cached: the GPU or its link was "
             "busy with other work, or the graph is too small to tell; measure again, or leave --fit out"
         )
     return costs
-
-
-def open_gpu() -> Device:
-    """Return torch's current GPU; the error says what else to do."""
-    try:
-        return devices.open_device(-1)
-    except CapabilityError as error:
-        reason = str(error).removeprefix("device='cuda': ").removesuffix("; device='cpu' works everywhere")
-        raise CapabilityError(
-            f"fit: there must be a GPU to measure on: {reason}; leave --fit out for assumed costs, or give measured "
-            "ones with --access-costs"
-        ) from None
 
 
 def plan_batches(graph: Graph, batch_size: int) -> EpochPlan:
@@ -154,6 +130,17 @@ def plan_batches(graph: Graph, batch_size: int) -> EpochPlan:
     return batches(seeds, batch_size, 0)
 
 
+def first_lists(graph: Graph, fraction: float, weighted: bool) -> dict[Relation, AdjacencyPrefix]:
+    """Return the first `fraction` of each relation's lists."""
+    prefixes = {}
+    for relation in graph.relations:
+        indptr = graph.csc(relation)[0]
+        columns = int(fraction * (indptr.size - 1))
+        size = ListBytes.of_graph(graph, relation, weighted)
+        prefixes[relation] = AdjacencyPrefix.of(columns, int(indptr[columns]), size)
+    return prefixes
+
+
 def try_lists(
     graph: Graph, sampler: NeighborSampler, device: Device, plan: EpochPlan, memory: Budget
 ) -> Iterator[Trial]:
@@ -162,33 +149,27 @@ def try_lists(
     adjacency = sum(array.nbytes for relation in graph.relations for array in graph.csc(relation))
     memory.require(adjacency + weighted * SUM_BYTES * edges, "fit: adjacency lists in page-locked memory")
     room, largest = GPU_FRACTION * cuda.free_bytes(device.index), 1.0
-    while CachedLists(graph, largest, weighted).bytes > room:
+    while sum(lists.bytes for lists in first_lists(graph, largest, weighted).values()) > room:
         largest /= 2
     seeds = [plan[batch] for batch in range(min(BATCHES, len(plan)))]
-    counts = sampler.count_accesses(plan, last=len(seeds))
-    resident = load_adjacency(CachedLists(graph, 0.0, weighted), device, weighted)  # what all caches share
+    counts, seconds = sampler.count_accesses(plan, last=len(seeds)), {}
+    for number, relation in enumerate(sampler.relations):
+        fanouts = [hop[number] for hop in sampler.fanouts]
+        places = list_read_places(np.diff(graph.csc(relation)[0]), sampler.rule, fanouts)
+        of_a_list = ASSUMED.list_seconds + ASSUMED.neighbour_seconds * places
+        seconds[relation] = counts.adjacency[relation] * of_a_list
+    resident = load_adjacency(graph, first_lists(graph, 0.0, weighted), device, weighted)  # what all caches share
     for fraction in CACHES:
-        lists = CachedLists(graph, fraction * largest, weighted)
-        gpu_sampler = GpuSampler(lists, sampler, device, max_sms=auto_sms(device, reads_host=True))
+        lists = first_lists(graph, fraction * largest, weighted)
+        gpu_sampler = GpuSampler(graph, lists, sampler, device, max_sms=auto_sms(device, reads_host=True))
 
         def run(gpu_sampler: GpuSampler = gpu_sampler) -> None:
             for batch, of_batch in enumerate(seeds):
                 gpu_sampler.sample(of_batch, batch=batch)
             gpu_sampler.stream.synchronize()
 
-        yield Trial(missed_lists(sampler, counts, lists), run)
+        yield Trial(sum(float(seconds[r][prefix.columns :].sum()) for r, prefix in lists.items()), run)
     del resident
-
-
-def missed_lists(sampler: NeighborSampler, counts: AccessCounts, lists: CachedLists) -> float:
-    """Return the assumed seconds of the list reads that the GPU does not serve."""
-    missed = 0.0
-    for number, relation in enumerate(sampler.relations):
-        degrees, columns = np.diff(lists.graph.csc(relation)[0]), lists.adjacency_prefix(relation).columns
-        places = list_read_places(degrees[columns:], sampler.rule, [hop[number] for hop in sampler.fanouts])
-        seconds = ASSUMED.list_seconds + ASSUMED.neighbour_seconds * places
-        missed += float(counts.adjacency[relation][columns:] @ seconds)
-    return missed
 
 
 def try_rows(
@@ -217,10 +198,7 @@ def try_rows(
 
 
 def fit_line(trials: Iterator[Trial], what: str) -> tuple[float, float]:
-    """Time the trials and fit ``seconds = c + slope * missed`` by least squares.
-
-    Returns the slope, 0 if it would be negative, and the fraction of the variance of the seconds that is left.
-    """
+    """Fit ``seconds = c + slope * missed`` by least squares; return the slope and the unexplained variance."""
     points = []
     with progress(len(CACHES), f"fit: {what}", "cache") as bar:
         for trial in trials:

@@ -1,4 +1,4 @@
-"""Rows gathered by a GPU into its memory, whatever they come from."""
+"""Rows gathered by a GPU into its memory, whatever they come from, and those of a table of a layout."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ import numpy.typing as npt
 
 from tiering import cuda, native
 from tiering.errors import InputError
-from tiering.formats.layout import TIERS
-from tiering.loader.gpu.device import Device, PinnedBuffer, auto_sms, check_process, pinned
-from tiering.loader.gpu.tiers import MemoryTiers
+from tiering.formats.layout import TIERS, Layout
+from tiering.loader.gpu.device import Device, PinnedBuffer, auto_sms, check_process, parse_sms, pinned, pinned_address
+from tiering.loader.gpu.tiers import MemoryTiers, load_tiers
+from tiering.loader.options import ReadOptions
 from tiering.loader.process import warn_once
+from tiering.loader.processes.peers import PeerGroup
 from tiering.loader.tables.counters import Counters
 from tiering.loader.tables.gather import FeatureRows, as_ids, check_out
-from tiering.loader.tables.ssd import warn_of_fallback
+from tiering.loader.tables.ssd import PageChecks, describe, make_table, open_images, preload_ssd_rows, warn_of_fallback
+from tiering.units import parse_threads
 
 if TYPE_CHECKING:
     import torch
@@ -100,10 +103,7 @@ class SlotRows:
 
 
 class GpuRows(FeatureRows):
-    """Rows over four tiers, gathered by a GPU; the first three lie in `memory`.
-
-    One kernel serves rows in memory; rows of the ssd tier come through the buffers of `_make_staging`.
-    """
+    """Rows over four tiers, gathered by a GPU: three lie in `memory`, the ssd tier's come by `_make_staging`."""
 
     def __init__(
         self, where: str, memory: MemoryTiers, max_sms: int | None, reader: native.SsdReader | None = None
@@ -239,7 +239,9 @@ class GpuRows(FeatureRows):
 
     def _gather(self, ids: int, count: int, out: int, stream: int, checked: bool, ahead: SlotRows | None) -> None:
         table, slots = (self._table, 0) if ahead is None else (ahead.table, ahead.slots.data_ptr())
-        staged = self._staging() if ahead is None else None
+        staged = None
+        if ahead is None:  # made when first needed
+            staged = self._staged = self._staged or self._make_staging()
         lists = (0, 0, 0)
         if staged is not None:
             self._done.wait()  # the GPU may still read the lists of the gather before
@@ -258,14 +260,10 @@ class GpuRows(FeatureRows):
         self._uncounted += 1
         if staged is not None:
             for stats in staged.copy_listed(out, stream, self.max_sms):
-                self._counters.add_reads(stats)
-
-    def _staging(self) -> StagedRows | None:
-        """Return the buffers for rows of the ssd tier, made when first needed; ``None`` if all rows lie in memory."""
-        self._staged = self._staged or self._make_staging()
-        return self._staged
+                self._counters.add(stats, rows=False)
 
     def _make_staging(self) -> StagedRows | None:
+        """Return the buffers for rows of the ssd tier; ``None`` if all rows lie in memory."""
         return None
 
     def _check_ids(self, ids: int, count: int, stream: int) -> None:
@@ -315,3 +313,64 @@ class GpuRows(FeatureRows):
 
 
 _kept: list[cuda.DeviceMemory] = []  # shares that a peer which did not answer may still read
+
+
+class GpuFeatures(GpuRows):
+    """Feature rows over the four tiers of a layout, gathered by a GPU; made by `TieredLayout.features`.
+
+    Rows of the ssd tier come through pinned buffers, unless pinned memory holds them already: all of them (`preload`),
+    or those of a batch in buffer slots. `group`: the processes that share the peer tier.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        node_type: str,
+        device: Device,
+        reading: ReadOptions,
+        *,
+        max_sms: int | str = "auto",
+        group: PeerGroup | None = None,
+    ) -> None:
+        entry = layout.type_layout(node_type)
+        if reading.verify:
+            layout.verify_tiers(node_type)
+        reader, sms = open_images(layout, entry, reading), parse_sms(max_sms)
+        super().__init__(str(layout.path), load_tiers(layout, entry, device, group), sms, reader)
+        self._layout, self._reading = layout, reading
+        self._sharing = group  # of host memory
+        self._checks = PageChecks(layout) if reading.verify and reader is not None else None
+        self.preloaded = False  # whether all rows of the ssd tier lie in pinned host memory
+
+    def preload(self) -> None:
+        """Read all rows of the ssd tier into pinned host memory, shared by the tables of this process or group."""
+        check_process(self._process)
+        with self._lock:
+            if self.closed:
+                raise self._closed_error()
+            if self.reader is None:
+                return
+            rows = preload_ssd_rows(self._layout, self._entry, self._reading, self._checks, self._sharing)
+            self._table = self.table_over(
+                pinned_address(rows, self.device.index, f"{self._what}: rows of the ssd tier")
+            )
+            self._memory.owners.append(rows)
+            self._done.wait()  # the GPU may still copy from the buffers
+            self.preloaded, self.reader, self._staged = True, None, None
+
+    def _make_staging(self) -> StagedRows | None:
+        if self.reader is None:
+            return None
+        checks, node_type = self._checks, self.node_type
+        table = make_table(self._layout, self._entry, self.reader, checks)
+        what = f"{self._what}: buffers for rows of the ssd tier"
+        threads = parse_threads(self._reading.threads)
+        return StagedRows(
+            table, self.row_bytes, self.device, threads, STAGING_BYTES, what,
+            lambda page: None if checks is None else checks.refuse(page, node_type),
+        )  # fmt: skip
+
+    def _place(self, tier: str) -> str:
+        if tier != "ssd" or self.closed:
+            return super()._place(tier)
+        return "pinned host memory (read from SSD)" if self.preloaded else describe(self.reader)

@@ -21,22 +21,18 @@ T = TypeVar("T")
 
 @dataclass
 class MemoryTiers:
-    """The rows of a table in memory that a GPU reads: the address of each tier, `peers` by share.
-
-    `peer_places`: where each share lies, for people. `owners` keep the addresses valid. The processes of `group`
-    exchange the shares of the peer tier under `topic`.
-    """
+    """The rows of a table in memory that a GPU reads: addresses, by tier."""
 
     name: str
     entry: TypeLayout
     device: Device
     gpu: int = 0
-    peers: list[int] = field(default_factory=list)
+    peers: list[int] = field(default_factory=list)  # by share
     cpu: int = 0
-    peer_places: list[str] = field(default_factory=list)
-    group: PeerGroup | None = None
+    peer_places: list[str] = field(default_factory=list)  # where each share lies, for people
+    group: PeerGroup | None = None  # processes that exchange the shares of the peer tier, under `topic`
     topic: str = ""
-    owners: list[Any] = field(default_factory=list)
+    owners: list[Any] = field(default_factory=list)  # keep the addresses valid
 
     def pin(self, block: SharedBlock, what: str) -> int:
         """Keep a block of host memory pinned; returns its address for the GPU."""

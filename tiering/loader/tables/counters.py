@@ -48,33 +48,26 @@ class Counters:
         """Rows served by all tiers."""
         return sum(tier.rows for tier in self.tiers.values())
 
-    def add(self, stats: native.GatherStats) -> None:
-        """Count one gather by the host."""
+    def add(self, stats: native.GatherStats, rows: bool = True) -> None:
+        """Count one gather by the host; without `rows` its reads alone, for rows that `add_tally` counts."""
         with self._lock:
-            self._add_rows(stats.rows, stats.bytes, 1)
-            self._add_reads(stats)
-            self.copy_seconds += stats.copy_nanoseconds * 1e-9
+            if rows:
+                self._add_rows(stats.rows, stats.bytes, 1)
+                self.copy_seconds += stats.copy_nanoseconds * 1e-9
+            self.ssd_reads += stats.reads
+            self.ssd_read_bytes += stats.read_bytes
+            self.ssd_reads_in_place += stats.direct_reads
+            self.read_seconds += stats.read_nanoseconds * 1e-9
 
     def add_tally(self, rows: Sequence[int], row_bytes: int, gathers: int) -> None:
         """Count gathers by a GPU: rows by tier. Their time is unknown: one kernel serves all tiers."""
         with self._lock:
             self._add_rows(rows, [row_bytes * count for count in rows], gathers)
 
-    def add_reads(self, stats: native.GatherStats) -> None:
-        """Count reads of stripe files for rows that `add_tally` counts."""
-        with self._lock:
-            self._add_reads(stats)
-
     def _add_rows(self, rows: Sequence[int], nbytes: Sequence[int], gathers: int) -> None:
         self.gathers += gathers
         for tier, count, size in zip(self.tiers.values(), rows, nbytes, strict=True):
             tier.rows, tier.bytes = tier.rows + int(count), tier.bytes + int(size)
-
-    def _add_reads(self, stats: native.GatherStats) -> None:
-        self.ssd_reads += stats.reads
-        self.ssd_read_bytes += stats.read_bytes
-        self.ssd_reads_in_place += stats.direct_reads
-        self.read_seconds += stats.read_nanoseconds * 1e-9
 
     def reset(self) -> None:
         """Begin again at zero."""
