@@ -82,10 +82,7 @@ def _speed_in(document: Any) -> DiskSpeed:
 
 
 def speed_of(images: Sequence[Path], model: str | Path, folder: Path) -> DiskSpeed:
-    """Return the model in the file `model`; ``measured``: the cached figures of these devices, else measured now.
-
-    New figures are cached in `folder` if it can be written.
-    """
+    """Return the model in a file; ``measured``: that of these devices, measured now or cached in `folder`."""
     if str(model) != MEASURED:
         return read_speed(Path(model))
     devices = set()

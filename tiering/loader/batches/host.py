@@ -26,21 +26,17 @@ if TYPE_CHECKING:
 
 @dataclass
 class BatchMaker:
-    """The common parts of what makes a loader's batches, on the host or on a GPU.
-
-    `labels`: of the seeds' type by rank. `workers`: threads that sample on the host. `lookahead` reads rows of the ssd
-    tier ahead; ``None``: each batch reads its own. `edge_rows`: sources of `Batch.edge_features`.
-    """
+    """The common parts of what makes a loader's batches, on the host or on a GPU."""
 
     sampler: Any
     features: Mapping[str, FeatureSource]
-    labels: npt.NDArray[np.int64] | None
+    labels: npt.NDArray[np.int64] | None  # of the seeds' type, by rank
     seed_type: str
-    workers: int
-    lookahead: Lookahead | None
+    workers: int  # threads that sample on the host
+    lookahead: Lookahead | None  # None: each batch reads its own rows of the ssd tier
     edge_positions: bool
     adapter: Adapter | None
-    edge_rows: EdgeRows
+    edge_rows: EdgeRows  # sources of `Batch.edge_features`
 
     def sample(self, plan: Plan, epoch: int, batch: int) -> SampledBatch:
         """Sample a batch of the plan on the host."""
@@ -52,12 +48,9 @@ class BatchMaker:
 
 @dataclass
 class HostBatches(BatchMaker):
-    """A source of batches in host memory.
+    """A source of batches in host memory."""
 
-    `in_order`: one batch is extracted after the other; else, without lookahead, as many at a time as are sampled.
-    """
-
-    in_order: bool = True
+    in_order: bool = True  # else, without lookahead, as many batches are extracted at a time as are sampled
 
     def __post_init__(self) -> None:
         self._outputs = OutputPool()

@@ -16,16 +16,12 @@ from tiering.loader.process import ForkLock
 
 @dataclass
 class StageTimes:
-    """Seconds of a loader's stages and of its consumer; several threads may update them.
+    """Seconds of a loader's stages and of its consumer; several threads may update them."""
 
-    `batches` were handed over. `consumer`: seconds of training, between a batch handed over and the next asked for.
-    `starved`: seconds that the consumer waited for batches. `busy`: seconds of work by stage, over all its threads.
-    """
-
-    batches: int = 0
-    consumer: float = 0.0
-    starved: float = 0.0
-    busy: dict[str, float] = field(default_factory=dict)
+    batches: int = 0  # batches handed over
+    consumer: float = 0.0  # seconds of training, between a batch handed over and the next asked for
+    starved: float = 0.0  # seconds that the consumer waited for batches
+    busy: dict[str, float] = field(default_factory=dict)  # seconds of work by stage, over all its threads
     _lock: ForkLock = field(default_factory=ForkLock, repr=False)
 
     def add(self, stage: str, seconds: float) -> None:
@@ -41,16 +37,12 @@ class StageTimes:
 
 @dataclass(frozen=True)
 class PipelineStage:
-    """A step that every item passes through.
-
-    `run` makes an item of that of the stage before, the first stage of the item's number. `workers`: items in this
-    stage at the same time. `abort` makes a waiting `run` return: called when no item is wanted any more.
-    """
+    """A step that every item passes through."""
 
     name: str
-    run: Callable[[Any], Any]
-    workers: int = 1
-    abort: Callable[[], None] | None = None
+    run: Callable[[Any], Any]  # makes an item of that of the stage before, the first stage of the item's number
+    workers: int = 1  # items in this stage at the same time
+    abort: Callable[[], None] | None = None  # makes a waiting `run` return, once no item is wanted any more
 
 
 class StageError(TieringError, RuntimeError):

@@ -1,7 +1,4 @@
-"""Small operations on the tensors of a batch: by torch on a GPU, by NumPy on the host.
-
-Torch's kernels would start threads that sampling and training need.
-"""
+"""Small operations on a batch's tensors: torch's on a GPU, else NumPy's, which starts no threads that others need."""
 
 from __future__ import annotations
 

@@ -210,10 +210,7 @@ class HostRows(FeatureRows):
 
 
 class TieredFeatures(HostRows):
-    """A table of the rows of one node type over the four tiers of a layout, opened by `TieredLayout.features`.
-
-    The rows arrive in host memory, and the gpu and peer tiers live there too; a warning says so once.
-    """
+    """A table of one node type over the four tiers of a layout, in host memory; `TieredLayout.features` opens it."""
 
     def __init__(
         self,

@@ -36,10 +36,7 @@ _kept_from_parents: list[native.RowBuffer] = []
 
 
 class SsdBuffer:
-    """Buffer slots for rows of the ssd tier, of all node types in `features`; one epoch at a time uses them.
-
-    Rows stay from epoch to epoch. `pools`: (bytes of a row, slots). `shared`: other processes map the slots, too.
-    """
+    """Buffer slots for rows of the ssd tier, of all node types in `features`; one epoch at a time uses them."""
 
     def __init__(
         self,
@@ -51,7 +48,7 @@ class SsdBuffer:
         shared: bool = False,
     ) -> None:
         self.tables, self._features = tables, dict(features)
-        # Rows of a pool begin where their size allows the widest accesses of a GPU.
+        # Bytes of a row, and slots. Rows of a pool begin where their size allows the widest accesses of a GPU.
         self.pools = sorted(pools, key=lambda pool: pool[0] & -pool[0], reverse=True)
         self._checks = PageChecks(layout) if reading.verify else None
         self._layout, self._reading = layout, reading
