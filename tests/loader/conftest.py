@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import xxhash
 from epochs import small_batches
+from simulated_gpu import Simulator, lend
 from tight_memory import wide_graph
 
 from tiering import native
@@ -285,6 +286,12 @@ def example() -> Any:
     sys.modules["train_graphsage"] = module
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulator]:
+    """A simulated GPU; what a test leaves on it is a failure."""
+    yield from lend(monkeypatch)
 
 
 @pytest.fixture

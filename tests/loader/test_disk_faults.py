@@ -2,90 +2,18 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import calls
 import pytest
-from epochs import nothing_left, rows, same, truth
-from tight_memory import tight_loader
-
-from tiering.errors import StorageError
-from tiering.loader.batches.pipeline import StageError
 
 pytestmark = pytest.mark.usefixtures("watchdog")
-
-
-@contextmanager
-def failing(image: Path) -> Iterator[None]:
-    """Reads of an image by this process fail with EIO: its descriptors lead to addresses at which it has no memory."""
-    lost = os.open("/proc/self/mem", os.O_RDONLY)
-    opened = [fd for fd in descriptors() if leads_to(fd, image)]
-    assert opened
-    kept = {fd: os.dup(fd) for fd in opened}
-    for fd in opened:
-        os.dup2(lost, fd, inheritable=False)
-    try:
-        yield
-    finally:
-        for fd, copy in kept.items():
-            if leads_to(fd, Path("/proc/self/mem")):  # else it was closed meanwhile
-                os.dup2(copy, fd, inheritable=False)
-            os.close(copy)
-        os.close(lost)
-
-
-def descriptors() -> list[int]:
-    return [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]
-
-
-def leads_to(fd: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(fd), path.stat())
-    except OSError:  # closed meanwhile
-        return False
-
-
-def expect_disk_error(loader: Any, image: Path, epoch: int) -> None:
-    """The epoch ends by an error that names the image and what the disk said."""
-    message = rf"epoch {epoch}, batch \d+: extraction failed: StorageError: .*{image.name}: reading \d+ bytes at byte "
-    with pytest.raises(StageError, match=message + r"\d+: Input/output error") as caught:
-        list(loader.epoch(epoch))
-    assert isinstance(caught.value.__cause__, StorageError)
-    assert caught.value.__cause__.errno == errno.EIO
-
-
-@pytest.mark.parametrize("ahead", [True, False])
-def test_a_disk_that_fails_while_it_is_read(layout, options, engine, ahead):
-    if ahead:
-        loader = tight_loader(layout, 30, engine=engine, **options)
-    else:
-        loader = layout.loader(**options, engine=engine, memory="tiers")
-    expected = [truth(layout, options, epoch) for epoch in (1, 2)]
-    image = layout.artifact.images[1]
-    with nothing_left(loader):
-        epoch = loader.epoch(1)
-        handed_over = rows([next(epoch)])
-        with failing(image):
-            with pytest.raises(StageError, match="Input/output error") as caught:
-                for batch in epoch:
-                    handed_over.append(batch.x.numpy().copy())
-            expect_disk_error(loader, image, 2)
-        assert same(handed_over, expected[0][: len(handed_over)])
-        assert len(handed_over) < len(expected[0])
-        del caught, epoch
-    for epoch in (1, 2):
-        assert same(rows(loader.epoch(epoch)), expected[epoch - 1])
-
-
 BEGIN = """
     import json, mmap, sys, pathlib
     import calls, tiering
@@ -103,8 +31,8 @@ BEGIN = """
             return same(rows(loader.epoch(epoch)), expected[epoch])
         except tiering.errors.TieringError as error:
             return str(error)
-    def tight():
-        return tight_loader(layout, 30, engine="threads", **options)
+    def tight(engine="threads"):
+        return tight_loader(layout, 30, engine=engine, **options)
 """
 """What `in_process` begins with. `arm`: reads of the images fail; `read`: whether an epoch's rows are right."""
 
@@ -160,7 +88,7 @@ def test_a_disk_that_answers_in_part_or_fails_once(layout, tmp_path):
     assert len(preloading) == 2
 
 
-def test_an_interpreter_that_ends_by_an_error_of_the_disk(layout):
+def test_an_interpreter_that_ends_by_an_error_of_the_disk(layout, engine):
     """It says so and is gone; the next one reads what the disk has again."""
     fail = """
         import os
@@ -173,7 +101,7 @@ def test_an_interpreter_that_ends_by_an_error_of_the_disk(layout):
                 os.dup2(lost, int(fd))
         list(epoch)
     """
-    done = in_process(layout, fail)
+    done = in_process(layout, fail.replace("tight()", f"tight({engine!r})"))
     last = done.stderr.splitlines()[-1]
     assert done.returncode == 1, done.stderr
     assert "extraction failed: StorageError: " in last and last.endswith("Input/output error")

@@ -17,16 +17,6 @@ def again(thing):
     return pickle.loads(pickle.dumps(thing))
 
 
-def test_a_layout(kit, build):
-    layout = build(kit.hetero_graph())
-    copy = again(layout)
-    assert (copy.path, copy.digest) == (layout.path, layout.digest)
-    ids = np.arange(120)
-    np.testing.assert_array_equal(
-        copy.features("author").gather_numpy(ids), layout.features("author").gather_numpy(ids)
-    )
-
-
 def test_a_path_from_here(kit, build, monkeypatch):
     """The other process may work elsewhere."""
     layout = build(kit.small_graph())

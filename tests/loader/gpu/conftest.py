@@ -1,19 +1,10 @@
-"""Fixtures of the GPU's side of the runtime, on a simulated device, or for tests that need a real one."""
+"""The fixture of tests that need a real GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from simulated_gpu import Simulator, lend
 
 from tiering import cuda
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulator]:
-    """A simulated GPU; what a test leaves on it is a failure."""
-    yield from lend(monkeypatch)
 
 
 @pytest.fixture

@@ -51,19 +51,6 @@ except DeviceError as error:
 os._exit(0)  # closing waits for the other
 """
 )
-ON_GPU_1 = """
-import ctypes, sys
-import numpy as np
-import tiering
-with tiering.open(sys.argv[1]) as layout:
-    loader = layout.loader("train", device="cuda:1", fanouts="10,10", batch_size=16)
-    rows = layout.features(device="cuda:1").gather(np.arange(20))
-    sums = [float(batch.x.sum()) for batch in loader]
-    driver, flags, active = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint(), ctypes.c_int()
-    for device in (0, 1):
-        assert driver.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(active)) == 0
-        print("context" if active.value else "no context", "on GPU", device)
-"""
 
 
 def test_a_batch_outlives_its_loader(kit, build):
@@ -181,14 +168,3 @@ def test_a_peer_that_is_killed_is_named(shared_rows, tmp_path):
         victim.wait(30)
         said, errors = survivor.communicate("go\n", timeout=60)
         assert said.startswith(f"peer 1 (process {victim.pid}) has ended"), said + errors
-
-
-def test_no_context_on_a_gpu_that_is_not_used(kit, build):
-    if cuda.count_devices() < 2:
-        pytest.skip("one GPU")
-    layout = build(kit.small_graph())
-    done = subprocess.run(
-        [sys.executable, "-c", ON_GPU_1, str(layout.path)], capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["no context on GPU 0", "context on GPU 1"]

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -124,28 +123,6 @@ def test_a_store_that_is_gone():
 
     with pytest.raises(DeviceError, match="the store in which processes meet does not answer: Broken pipe"):
         PeerGroup(0, 2, Gone())
-
-
-def test_a_peer_that_comes_late():
-    store = HashStore()
-    group = PeerGroup(0, 2, store, timeout=20)
-
-    def late():
-        time.sleep(0.2)
-        PeerGroup(1, 2, store, timeout=20).exchange("rows", "fresh")
-
-    thread = threading.Thread(target=late)
-    thread.start()
-    assert group.exchange("rows", "mine") == ["mine", "fresh"]
-    thread.join()
-
-
-def test_numbers_are_the_same_for_all():
-    store = HashStore()
-    first, second = PeerGroup(0, 2, store), PeerGroup(1, 2, store)
-    names = [first.numbered("rows"), first.numbered("lists"), first.numbered("rows")]
-    assert names == [second.numbered("rows"), second.numbered("lists"), second.numbered("rows")]
-    assert len(set(names)) == 3
 
 
 def test_processes_of_other_machines_are_no_peers():

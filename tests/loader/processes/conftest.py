@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from epochs import known_disk
 from rank_processes import ROWS, batches_alone, started
-from simulated_gpu import Simulator, lend
 from tight_memory import ROW_BYTES
 
 OPTIONS = {"batch_size": 4, "fanouts": [3, 2], "seed": 7, "depth": 4, "prefetch": 2}
@@ -62,9 +61,3 @@ def start(layout: Any, options: dict[str, Any], tmp_path: Path) -> Callable[...,
 def alone(layout: Any, options: dict[str, Any]) -> Callable[[int], Any]:
     """The batches of an epoch of one process that has all rows in memory."""
     return partial(batches_alone, layout, options)
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulator]:
-    """A simulated GPU; what a test leaves on it is a failure."""
-    yield from lend(monkeypatch)
