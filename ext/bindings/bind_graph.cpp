@@ -1,6 +1,4 @@
 // Bindings of ext/src/graph.
-#include <tiering/graph.hpp>
-
 #include "ndarray_types.hpp"
 
 namespace nb = nanobind;

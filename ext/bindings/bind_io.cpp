@@ -2,14 +2,9 @@
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/unique_ptr.h>
 
-#include <memory>
-#include <mutex>
-#include <tiering/io/gather.hpp>
-#include <tiering/io/page_hash.hpp>
 #include <tiering/io/stream_reader.hpp>
 
 #include "bound_table.hpp"
-#include "ndarray_types.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -1,9 +1,7 @@
 // Bindings of ext/src/lookahead: the buffer in front of the ssd tier, and the price of its plans.
-#include <algorithm>
 #include <tiering/lookahead/row_buffer.hpp>
 
 #include "bound_table.hpp"
-#include "ndarray_types.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -1,8 +1,6 @@
 // Bindings of ext/src/reorder.
 #include <nanobind/stl/unique_ptr.h>
 
-#include <tiering/reorder.hpp>
-
 #include "ndarray_types.hpp"
 
 namespace nb = nanobind;

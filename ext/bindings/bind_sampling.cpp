@@ -1,6 +1,4 @@
 // Bindings of ext/src/sampling.
-#include <memory>
-#include <tiering/sampling/sampler.hpp>
 #include <tiering/sampling/walk_hop.hpp>
 
 #include "ndarray_types.hpp"

@@ -1,5 +1,4 @@
 // Bindings of ext/src/scores.
-#include <limits>
 #include <tiering/scores.hpp>
 
 #include "ndarray_types.hpp"

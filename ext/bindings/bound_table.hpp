@@ -3,7 +3,6 @@
 
 #include <optional>
 #include <tiering/io/gather.hpp>
-#include <vector>
 
 #include "ndarray_types.hpp"
 

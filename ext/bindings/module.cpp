@@ -5,7 +5,6 @@
 
 #include <exception>
 #include <map>
-#include <string>
 #include <tiering/errors.hpp>
 
 namespace nb = nanobind;

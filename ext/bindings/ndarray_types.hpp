@@ -11,17 +11,10 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
 #include <array>
-#include <tiering/buffer.hpp>
 #include <tiering/errors.hpp>
-#include <tiering/graph.hpp>
 #include <tiering/reorder.hpp>
-#include <tiering/sampling/growing_array.hpp>
 #include <tiering/sampling/sampler.hpp>
-#include <tiering/views.hpp>
-#include <type_traits>
-#include <utility>
 
 namespace tiering::bind {
 

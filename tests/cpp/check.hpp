@@ -3,7 +3,6 @@
 
 #include <cstdlib>
 #include <iostream>
-#include <string>
 #include <tiering/errors.hpp>
 
 #define CHECK(condition)                                                           \

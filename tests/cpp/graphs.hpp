@@ -1,12 +1,9 @@
 // Random graphs for the tests, and the slow obvious versions ("verifiers") the kernels are held against.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
 #include <numeric>
 #include <random>
 #include <tiering/graph.hpp>
-#include <vector>
 
 namespace tiering::test {
 

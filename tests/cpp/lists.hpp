@@ -1,11 +1,8 @@
 // A small graph with awkward lists for the tests of sampling.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
 #include <numeric>
 #include <random>
-#include <vector>
 
 #include "tiering/sampling/sampler.hpp"
 

@@ -1,16 +1,11 @@
 // Small tables of the ssd tier at random, their bytes on images, and batches, for the tests of look-ahead.
 #pragma once
 
-#include <algorithm>
 #include <array>
-#include <cstddef>
-#include <cstdint>
 #include <map>
 #include <random>
 #include <set>
 #include <tiering/lookahead/plan.hpp>
-#include <utility>
-#include <vector>
 
 namespace tiering::test {
 

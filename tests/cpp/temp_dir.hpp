@@ -1,9 +1,7 @@
 // A directory of its own for a test, removed with all that is in it.
 #pragma once
 
-#include <cstdlib>
 #include <filesystem>
-#include <string>
 
 #include "check.hpp"
 

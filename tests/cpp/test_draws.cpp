@@ -1,14 +1,7 @@
 // Fixed-point sums of weights, and draws by weight against a linear scan over what is left, at the extremes of weights
 // and lengths. tests/sampling compares how often places are drawn with exact chances.
-#include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <iostream>
 #include <limits>
-#include <memory>
-#include <numeric>
-#include <random>
-#include <vector>
 
 #include "check.hpp"
 #include "graphs.hpp"

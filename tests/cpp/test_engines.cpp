@@ -7,14 +7,11 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
-#include <cstdlib>
 #include <functional>
 #include <mutex>
 #include <set>
-#include <string>
 #include <thread>
 #include <tiering/io/read_engine.hpp>
-#include <vector>
 
 #include "check.hpp"
 #if __has_include(<liburing.h>)

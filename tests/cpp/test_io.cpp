@@ -1,19 +1,13 @@
 // Engines and gather against a verifier by another method: rows are placed one at a time by the format's
 // rule, and expected rows are copied one at a time. Run under ASan/UBSan and TSan.
 #include <cstring>
-#include <filesystem>
 #include <fstream>
-#include <functional>
-#include <iostream>
 #include <optional>
 #include <random>
-#include <string>
 #include <thread>
 #include <tiering/io/gather.hpp>
 #include <tiering/io/read_plan.hpp>
-#include <vector>
 
-#include "check.hpp"
 #include "temp_dir.hpp"
 
 namespace fs = std::filesystem;

@@ -1,9 +1,5 @@
 // Look-ahead: rows put together from reads. tests/native compares rounds with those of a plain rule, and looks for the
 // rows of batches in their slots.
-#include <algorithm>
-#include <tiering/lookahead/plan.hpp>
-#include <vector>
-
 #include "check.hpp"
 #include "ssd_tables.hpp"
 

@@ -1,10 +1,6 @@
 // Sums over out-edges against adding edge by edge in extended precision, with work cut coarsely and finely.
-#include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <set>
-#include <tiering/parallel.hpp>
-#include <tiering/scores.hpp>
 
 #include "check.hpp"
 #include "graphs.hpp"

@@ -1,18 +1,11 @@
 // The buffer in front of the ssd tier, whose feeder, gatherer and readers run at once. Run under ASan/UBSan and TSan.
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <optional>
-#include <string>
-#include <thread>
-#include <tiering/io/page_hash.hpp>
 #include <tiering/lookahead/row_buffer.hpp>
-#include <vector>
 
-#include "check.hpp"
 #include "ssd_tables.hpp"
 #include "temp_dir.hpp"
 

@@ -1,20 +1,12 @@
 // Sampling by many threads at once, under TSan, and the parts that no test in Python reaches. tests/sampling compares
 // batches with verifiers by another method.
-#include <algorithm>
 #include <cmath>
-#include <iostream>
 #include <map>
-#include <numeric>
-#include <random>
 #include <thread>
-#include <utility>
-#include <vector>
 
 #include "check.hpp"
 #include "lists.hpp"
 #include "tiering/sampling/layer_hop.hpp"
-#include "tiering/sampling/node_table.hpp"
-#include "tiering/sampling/sampler.hpp"
 #include "tiering/sampling/walk_hop.hpp"
 
 using namespace tiering;

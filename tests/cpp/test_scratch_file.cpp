@@ -1,11 +1,7 @@
 // Scratch files: what is written behind is what is read back, errors reach the caller, streams see every entry.
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <filesystem>
 #include <numeric>
-#include <tiering/errors.hpp>
-#include <tiering/io/scratch_file.hpp>
 #include <tiering/io/stream.hpp>
 
 #include "temp_dir.hpp"

@@ -2,11 +2,9 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <tiering/io/stream_reader.hpp>
 
-#include "check.hpp"
 #include "temp_dir.hpp"
 
 namespace fs = std::filesystem;

@@ -1,5 +1,4 @@
 // Every kernel by several threads, under TSan: the same bytes as by one. tests/native compares them with other methods.
-#include <limits>
 #include <tiering/reorder.hpp>
 #include <tiering/scores.hpp>
 

@@ -1,11 +1,9 @@
 // The combined gather on a device, against the same rows found on the CPU. Without a device it is skipped (exit 77).
 #include <algorithm>
 #include <cstring>
-#include <iostream>
 #include <memory>
 #include <numeric>
 #include <random>
-#include <tiering/cuda/check.hpp>
 #include <tiering/cuda/gather_rows.hpp>
 #include <tiering/cuda/memory.hpp>
 #include <vector>

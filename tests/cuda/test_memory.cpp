@@ -5,13 +5,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <iostream>
 #include <random>
-#include <string>
 #include <tiering/cuda/device.hpp>
 #include <tiering/cuda/memory.hpp>
 #include <tiering/io/read_engine.hpp>
-#include <vector>
 
 #include "../cpp/check.hpp"
 #include "device.hpp"

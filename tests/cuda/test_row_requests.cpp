@@ -1,9 +1,7 @@
 // Requests for rows, in the order of addresses and as they come, against the same rows found on the CPU. Without a device
 // it is skipped (exit 77).
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <iostream>
 #include <random>
 #include <tiering/cuda/row_requests.hpp>
 #include <vector>

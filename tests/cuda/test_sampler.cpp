@@ -1,15 +1,7 @@
 // Sampling on a device against the CPU's sampler: the same batches, bit for bit, wherever the lists lie. Without a
 // device it is skipped (exit 77).
-#include <algorithm>
-#include <iostream>
 #include <map>
-#include <numeric>
-#include <random>
-#include <string>
-#include <tiering/cuda/memory.hpp>
 #include <tiering/cuda/sampler.hpp>
-#include <tiering/sampling/sampler.hpp>
-#include <vector>
 
 #include "../cpp/check.hpp"
 #include "../cpp/lists.hpp"

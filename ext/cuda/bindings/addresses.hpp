@@ -1,14 +1,11 @@
 // How the CUDA part's Python module takes addresses, streams and what belongs to a device.
 #pragma once
 
-#include <cuda_runtime_api.h>
 #include <nanobind/nanobind.h>
 
-#include <cstdint>
 #include <optional>
 #include <tiering/cuda/memory.hpp>
 #include <type_traits>
-#include <utility>
 
 namespace tiering::cuda {
 

@@ -1,5 +1,4 @@
 // The GPU's sampler for Python: plain tuples become its config.
-#include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>

@@ -1,6 +1,5 @@
 // The Python module of the CUDA part: converts, releases the GIL, calls. Memory crosses as addresses, streams as
 // handles, so that neither torch nor any other array library is linked.
-#include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -9,8 +8,6 @@
 #include <algorithm>
 #include <cstring>
 #include <tiering/cuda/device.hpp>
-#include <tiering/cuda/gather_rows.hpp>
-#include <tiering/cuda/memory.hpp>
 #include <tiering/cuda/row_requests.hpp>
 #include <tiering/errors.hpp>
 

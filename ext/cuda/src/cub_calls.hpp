@@ -2,8 +2,6 @@
 // compile and included in cub_calls.cu alone.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <tiering/cuda/memory.hpp>
 
 namespace tiering::cuda {

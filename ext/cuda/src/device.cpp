@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <span>
 #include <tiering/cuda/device.hpp>
 #include <tiering/cuda/memory.hpp>
 #include <tiering/io/stream_reader.hpp>

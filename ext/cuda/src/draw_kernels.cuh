@@ -2,10 +2,7 @@
 // of the grid, and no thread walks along a list.
 #pragma once
 
-#include <cstdint>
-#include <tiering/cuda/launch.hpp>
 #include <tiering/cuda/sampler.hpp>
-#include <tiering/device/adjacency_table.hpp>
 #include <tiering/device/draws.hpp>
 #include <tiering/device/node_slots.hpp>
 

@@ -2,7 +2,6 @@
 // being what the lanes that share a row read at once (row_copy.hpp). A lane first asks for the ids of several pairs,
 // then for their words, then stores them, because a read over PCIe takes a microsecond or two. Every word of the result
 // has one writer.
-#include <algorithm>
 #include <tiering/cuda/gather_rows.hpp>
 #include <tiering/cuda/launch.hpp>
 #include <tiering/device/row_copy.hpp>

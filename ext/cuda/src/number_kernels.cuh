@@ -2,8 +2,6 @@
 // the grid.
 #pragma once
 
-#include <cstdint>
-#include <tiering/cuda/launch.hpp>
 #include <tiering/cuda/sampler.hpp>
 #include <tiering/device/node_slots.hpp>
 

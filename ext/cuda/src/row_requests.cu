@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <bit>
 #include <limits>
 #include <tiering/cuda/launch.hpp>

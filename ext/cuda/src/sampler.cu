@@ -1,6 +1,4 @@
-#include <algorithm>
 #include <tiering/errors.hpp>
-#include <utility>
 
 #include "cub_calls.hpp"
 #include "draw_kernels.cuh"

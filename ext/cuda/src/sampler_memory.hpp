@@ -1,11 +1,8 @@
 // Memory that the GPU's sampler keeps from batch to batch.
 #pragma once
 
-#include <cstdint>
-#include <tiering/cuda/memory.hpp>
 #include <tiering/cuda/sampler.hpp>
 #include <tiering/device/node_slots.hpp>
-#include <vector>
 
 #include "sampler_views.cuh"
 

@@ -1,7 +1,6 @@
 // Types and functions shared by the kernels of the GPU's sampler that draw and those that number.
 #pragma once
 
-#include <cstdint>
 #include <tiering/cuda/launch.hpp>
 
 namespace tiering::cuda {

@@ -1,10 +1,7 @@
 // Kernels on adjacency: edges to CSC by buckets, checks, degrees.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
-#include <cstdint>
-#include <span>
 #include <string>
 #include <tiering/buffer.hpp>
 #include <tiering/views.hpp>

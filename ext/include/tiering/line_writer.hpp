@@ -6,11 +6,8 @@
 #include <emmintrin.h>
 #endif
 
-#include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <cstring>
-#include <span>
 #include <tiering/buffer.hpp>
 #include <tiering/errors.hpp>
 #include <utility>

@@ -1,14 +1,7 @@
 // Kernels that order nodes and move data into that order.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <span>
-#include <tiering/buffer.hpp>
 #include <tiering/graph.hpp>
-#include <tiering/views.hpp>
-#include <variant>
 
 namespace tiering {
 

@@ -1,16 +1,11 @@
 // Kernels that score nodes.
 #pragma once
 
-#include <cstdint>
-#include <functional>
 #include <limits>
 #include <optional>
-#include <span>
-#include <string>
 #include <tiering/buffer.hpp>
 #include <tiering/io/stream.hpp>
 #include <tiering/views.hpp>
-#include <vector>
 
 namespace tiering {
 

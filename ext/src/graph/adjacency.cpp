@@ -1,8 +1,6 @@
 // Checks of adjacency that came from outside, which throw at the first fault in memory order, whatever the number of
 // threads, and out-degrees: batches of ids are partitioned, so that the counters of a bucket fit the private cache and
 // each has one owner. Memory of out-degrees: 4 bytes for each of at most 2^25 ids besides the result.
-#include <algorithm>
-#include <tiering/errors.hpp>
 #include <tiering/graph.hpp>
 #include <tiering/line_writer.hpp>
 #include <tiering/parallel.hpp>

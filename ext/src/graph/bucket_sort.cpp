@@ -4,14 +4,10 @@
 // counting sort leaves in each record where it went, so that the values follow. Each edge is read once and written
 // twice; runs are in input order, so every column has its edges in input order, for any number of threads. Memory: 4
 // bytes per column of a bucket and thread.
-#include <algorithm>
-#include <cstring>
 #include <numeric>
-#include <tiering/errors.hpp>
 #include <tiering/graph.hpp>
 #include <tiering/line_writer.hpp>
 #include <tiering/parallel.hpp>
-#include <utility>
 
 namespace tiering {
 namespace {

@@ -2,16 +2,12 @@
 // are in flight the rows in memory are copied by `threads` threads, of which the first polls the engine between blocks;
 // then the rest is awaited. Memory: 24 bytes per requested ssd row (more where rows span pages), depth * max_read of
 // buffers in the engine.
-#include <algorithm>
 #include <cstring>
-#include <mutex>
 #include <optional>
 #include <tiering/buffer.hpp>
 #include <tiering/io/gather.hpp>
 #include <tiering/io/read_plan.hpp>
 #include <tiering/lookahead/slot_arena.hpp>
-#include <tiering/parallel.hpp>
-#include <utility>
 
 namespace tiering {
 namespace {

@@ -9,8 +9,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <system_error>
-#include <tiering/errors.hpp>
 #include <tiering/io/image_set.hpp>
 #include <tiering/io/read_engine.hpp>
 #include <utility>

@@ -1,4 +1,3 @@
-#include <tiering/errors.hpp>
 #include <tiering/io/page_hash.hpp>
 
 #define XXH_INLINE_ALL

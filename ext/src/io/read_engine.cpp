@@ -1,10 +1,8 @@
 // What engines share: slots, buffers, the rule for short reads, error texts and the table of engines.
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
-#include <system_error>
 #include <thread>
 #include <tiering/buffer.hpp>
 #include <tiering/io/read_engine.hpp>

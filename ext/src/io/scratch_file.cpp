@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <tiering/errors.hpp>
 #include <tiering/io/scratch_file.hpp>
 
 namespace tiering {

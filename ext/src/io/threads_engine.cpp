@@ -11,8 +11,6 @@
 #include <deque>
 #include <mutex>
 #include <numeric>
-#include <string>
-#include <system_error>
 #include <thread>
 #include <tiering/io/read_engine.hpp>
 #include <utility>

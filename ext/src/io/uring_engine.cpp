@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <chrono>
 #include <optional>
-#include <system_error>
 #include <thread>
 #include <tiering/io/read_engine.hpp>
 #include <utility>

@@ -1,9 +1,5 @@
-#include <algorithm>
 #include <bit>
-#include <numeric>
-#include <tiering/errors.hpp>
 #include <tiering/lookahead/plan.hpp>
-#include <utility>
 
 namespace tiering {
 namespace {

@@ -3,14 +3,10 @@
 // One thread per image reads, with an engine of its own that is never drained between rounds: it takes the rounds in
 // the order of their planning, each in the order of its pages, and waits only for slots that batches still use. A
 // thread plans; a round is done when all images are done with it.
-#include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <new>
 #include <tiering/lookahead/row_buffer.hpp>
 #include <tiering/parallel.hpp>
-#include <utility>
 
 #include "row_buffer_reader.hpp"
 

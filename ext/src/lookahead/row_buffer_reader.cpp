@@ -1,11 +1,7 @@
 // The reads of one stripe file: those of the rounds in the order of their planning, as far as slots are free.
 #include "row_buffer_reader.hpp"
 
-#include <algorithm>
-#include <exception>
-#include <string>
 #include <tiering/parallel.hpp>
-#include <utility>
 
 namespace tiering {
 namespace {

@@ -1,13 +1,7 @@
 // One image's part in filling a buffer.
 #pragma once
 
-#include <atomic>
-#include <deque>
-#include <memory>
-#include <mutex>
-#include <span>
 #include <tiering/lookahead/row_buffer.hpp>
-#include <vector>
 
 namespace tiering {
 

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <tiering/errors.hpp>
 #include <tiering/lookahead/ssd_rows.hpp>
 
 namespace tiering {

@@ -2,8 +2,6 @@
 // that a node has one owner, which adds its rows in the order of its edges. Rows are widened on the way and prefetched
 // a few edges ahead.
 #include <bit>
-#include <string>
-#include <tiering/errors.hpp>
 #include <tiering/parallel.hpp>
 #include <tiering/reorder.hpp>
 #include <tiering/scan_columns.hpp>

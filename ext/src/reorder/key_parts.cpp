@@ -3,15 +3,10 @@
 // searched. Keys are counted by part, then each finds its part again, and its position goes there through two cache
 // lines (line_writer.hpp). Memory: 4 bytes per key, 8 from 2^32 keys on, which are the result; up to 1 MiB of cells;
 // 152 bytes per part and thread.
-#include <algorithm>
-#include <string>
-#include <tiering/errors.hpp>
 #include <tiering/line_writer.hpp>
 #include <tiering/parallel.hpp>
 #include <tiering/reorder.hpp>
 #include <tiering/scan_columns.hpp>
-#include <utility>
-#include <vector>
 
 namespace tiering {
 namespace {

@@ -1,8 +1,6 @@
 // Rows of a table in a given order, and to given places. Threads own equal shares of what they read in order. Rows
 // whose place lies outside are passed over, so that a table can be streamed past a window of its permutation; rows of
 // whole cache lines are written past the caches, as a window is much larger.
-#include <cstring>
-#include <tiering/errors.hpp>
 #include <tiering/line_writer.hpp>
 #include <tiering/parallel.hpp>
 #include <tiering/reorder.hpp>

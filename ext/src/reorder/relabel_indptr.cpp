@@ -1,11 +1,7 @@
 // Offsets of an adjacency under new ids: the degrees go to their new columns, then a prefix sum.
-#include <algorithm>
-#include <atomic>
 #include <tiering/errors.hpp>
 #include <tiering/parallel.hpp>
 #include <tiering/reorder.hpp>
-#include <utility>
-#include <vector>
 
 namespace tiering {
 namespace {

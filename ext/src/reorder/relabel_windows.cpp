@@ -4,15 +4,10 @@
 // are copied saves a pass, but is 5 to 20 % slower.) A source map that does not fit in memory renames the window part
 // after part: what has its new id waits as the complement of it. Every entry has a place of its own: threads, chunks
 // and windows do not change the result.
-#include <algorithm>
-#include <atomic>
-#include <cstring>
 #include <limits>
-#include <tiering/errors.hpp>
 #include <tiering/parallel.hpp>
 #include <tiering/reorder.hpp>
 #include <tiering/scan_columns.hpp>
-#include <type_traits>
 
 namespace tiering {
 namespace {

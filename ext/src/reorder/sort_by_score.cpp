@@ -4,16 +4,12 @@
 // radix sort over all bits passes through memory six times.) A bucket is large only where many scores share 20 bits:
 // all threads sort it together. Memory: 12 bytes per node, 16 with 64-bit ids, of which the ids are the result; at
 // worst as much again for the largest bucket; 4 MiB; for each thread 8 MiB, lines, and 32 bytes per node of a bucket.
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
-#include <tiering/errors.hpp>
 #include <tiering/line_writer.hpp>
 #include <tiering/parallel.hpp>
 #include <tiering/reorder.hpp>
-#include <utility>
-#include <vector>
 
 namespace tiering {
 namespace {

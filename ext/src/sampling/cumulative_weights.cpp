@@ -1,11 +1,8 @@
-#include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <sstream>
 
 #include "tiering/errors.hpp"
 #include "tiering/graph.hpp"
-#include "tiering/parallel.hpp"
 #include "tiering/sampling/sampler.hpp"
 
 namespace tiering {

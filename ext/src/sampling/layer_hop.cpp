@@ -6,10 +6,6 @@
 // on every machine.
 #include "tiering/sampling/layer_hop.hpp"
 
-#include <algorithm>
-
-#include "tiering/sampling/random.hpp"
-
 namespace tiering {
 
 void LayerHop::run(const HopTask& task) {

@@ -1,9 +1,6 @@
 // One hop over one relation: the kernel of neighbour sampling.
 #pragma once
 
-#include <cstdint>
-#include <utility>
-
 #include "tiering/sampling/draw.hpp"
 #include "tiering/sampling/hop_task.hpp"
 

@@ -6,16 +6,10 @@
 // positions, 4 more with weights; none per graph node.
 #include "tiering/sampling/sampler.hpp"
 
-#include <algorithm>
-#include <atomic>
 #include <numeric>
 #include <random>
-#include <utility>
 
 #include "relation_hop.hpp"
-#include "tiering/errors.hpp"
-#include "tiering/parallel.hpp"
-#include "tiering/sampling/draw.hpp"
 #include "tiering/sampling/layer_hop.hpp"
 #include "tiering/sampling/walk_hop.hpp"
 

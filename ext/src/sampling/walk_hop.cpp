@@ -4,12 +4,6 @@
 // for the restart.
 #include "tiering/sampling/walk_hop.hpp"
 
-#include <algorithm>
-#include <atomic>
-#include <string>
-
-#include "tiering/errors.hpp"
-
 namespace tiering {
 
 void check_walks(const WalkRule& rule, const std::vector<RelationView>& relations) {

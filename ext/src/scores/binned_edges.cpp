@@ -1,6 +1,5 @@
 #include "binned_edges.hpp"
 
-#include <tiering/parallel.hpp>
 #include <tiering/scan_columns.hpp>
 
 namespace tiering {

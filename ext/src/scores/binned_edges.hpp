@@ -5,15 +5,7 @@
 // block's start is kept.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cstdint>
-#include <functional>
-#include <span>
-#include <tiering/buffer.hpp>
 #include <tiering/io/stream.hpp>
-#include <tiering/views.hpp>
-#include <vector>
 
 #include "column_ranks.hpp"
 #include "edge_writer.hpp"

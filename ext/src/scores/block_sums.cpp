@@ -1,9 +1,5 @@
-#include <algorithm>
 #include <numeric>
-#include <tiering/errors.hpp>
-#include <tiering/parallel.hpp>
 #include <tiering/scan_columns.hpp>
-#include <tiering/scores.hpp>
 
 #include "sum_plan.hpp"
 

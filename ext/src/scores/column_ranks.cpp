@@ -1,7 +1,5 @@
 #include "column_ranks.hpp"
 
-#include <algorithm>
-#include <atomic>
 #include <tiering/graph.hpp>
 #include <tiering/io/stream.hpp>
 #include <tiering/scan_columns.hpp>

@@ -6,8 +6,6 @@
 
 #include <array>
 #include <bit>
-#include <cstdint>
-#include <span>
 #include <tiering/buffer.hpp>
 #include <tiering/parallel.hpp>
 #include <tiering/views.hpp>

@@ -3,16 +3,10 @@
 // Source: Satish et al., "Fast sort on CPUs and GPUs" (SIGMOD'10).
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
-#include <cstring>
 #include <limits>
-#include <tiering/buffer.hpp>
-#include <tiering/errors.hpp>
 #include <tiering/graph.hpp>
 #include <tiering/io/scratch_file.hpp>
 #include <tiering/line_writer.hpp>
-#include <vector>
 
 namespace tiering {
 

@@ -10,13 +10,7 @@
 // independent. Products are sums of log1p(-D) over out-edges (out_edge_sums.hpp), so small probabilities keep their
 // digits; a certain draw is -inf. Memory: that of the sums, 24 bytes per node and relation, 16 per node. exp and log
 // are those of the C library. Source: Kaler et al. (MLSys'23), whose product counts the hops as independent.
-#include <algorithm>
-#include <array>
 #include <cmath>
-#include <tiering/errors.hpp>
-#include <tiering/parallel.hpp>
-#include <tiering/scores.hpp>
-#include <utility>
 
 #include "out_edge_sums.hpp"
 

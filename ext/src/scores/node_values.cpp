@@ -1,5 +1,3 @@
-#include <algorithm>
-#include <tiering/errors.hpp>
 #include <tiering/parallel.hpp>
 #include <tiering/scores.hpp>
 

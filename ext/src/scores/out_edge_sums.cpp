@@ -1,11 +1,6 @@
 #include "out_edge_sums.hpp"
 
-#include <algorithm>
-#include <string>
-#include <tiering/errors.hpp>
-#include <tiering/graph.hpp>
 #include <tiering/scan_columns.hpp>
-#include <utility>
 
 namespace tiering {
 namespace {

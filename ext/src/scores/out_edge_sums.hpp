@@ -9,18 +9,6 @@
 // a group, 512 KiB per thread.
 #pragma once
 
-#include <array>
-#include <atomic>
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <span>
-#include <tiering/io/stream.hpp>
-#include <tiering/parallel.hpp>
-#include <tiering/scores.hpp>
-#include <vector>
-
-#include "binned_edges.hpp"
 #include "sum_plan.hpp"
 
 namespace tiering {

@@ -2,13 +2,8 @@
 // edges u -> v of r, of s(v) / indeg_r(v); repeated max_sweeps times or until the L1 change, summed range by range, is
 // at most `tolerance`. Memory: that of the sums (out_edge_sums.hpp), and 8 bytes per node. Same bytes for any number of
 // threads.
-#include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
-#include <tiering/errors.hpp>
-#include <tiering/scores.hpp>
-#include <utility>
 
 #include "out_edge_sums.hpp"
 

@@ -5,12 +5,7 @@
 // the sums do not depend on them.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
-#include <tiering/io/stream.hpp>
 #include <tiering/scores.hpp>
-#include <utility>
-#include <vector>
 
 #include "binned_edges.hpp"
 

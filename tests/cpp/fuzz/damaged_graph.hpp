@@ -1,16 +1,11 @@
 // Random small graphs, the damage that is done to them, and a slow judge of whether they are sound.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <limits>
 #include <random>
 #include <tiering/graph.hpp>
 #include <tiering/sampling/sampler.hpp>
 #include <tiering/scores.hpp>
-#include <utility>
-#include <vector>
 
 namespace tiering::test {
 

@@ -1,10 +1,7 @@
 // The GPU's sampler on the simulated device, given a damaged graph.
 #pragma once
 
-#include <algorithm>
-#include <tiering/cuda/memory.hpp>
 #include <tiering/cuda/sampler.hpp>
-#include <vector>
 
 #include "samplers.hpp"
 

@@ -5,13 +5,6 @@
 // TIERING_FUZZ_SEED     where to begin; trial k is trial 0 of seed + k
 #include <sanitizer/common_interface_defs.h>
 
-#include <chrono>
-#include <cstdlib>
-#include <iostream>
-#include <random>
-
-#include "damaged_graph.hpp"
-#include "referee.hpp"
 #include "samplers.hpp"
 #include "sweeps.hpp"
 #ifdef TIERING_SIMULATED

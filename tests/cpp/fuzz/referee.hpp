@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <exception>
 #include <iostream>
-#include <string>
 #include <tiering/errors.hpp>
 
 namespace tiering::test {

@@ -2,9 +2,6 @@
 #pragma once
 
 #include <numeric>
-#include <string>
-#include <tiering/sampling/sampler.hpp>
-#include <vector>
 
 #include "damaged_graph.hpp"
 #include "referee.hpp"

@@ -1,15 +1,9 @@
 // Kernels that sweep over all of an adjacency, given a damaged one.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <set>
-#include <tiering/graph.hpp>
 #include <tiering/reorder.hpp>
-#include <tiering/scores.hpp>
-#include <variant>
-#include <vector>
 
 #include "damaged_graph.hpp"
 #include "referee.hpp"

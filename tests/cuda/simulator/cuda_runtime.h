@@ -4,8 +4,6 @@
 // Shared memory, barriers and warp shuffles are left out: they need threads of a block that run together.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <atomic>
 #include <simulator.hpp>
 #include <tuple>

@@ -3,16 +3,11 @@
 #include <cuda_runtime.h>
 #include <sys/wait.h>
 
-#include <atomic>
 #include <chrono>
-#include <cstdint>
 #include <filesystem>
-#include <iostream>
-#include <string>
 #include <thread>
 #include <tiering/cuda/launch.hpp>
 #include <tiering/cuda/memory.hpp>
-#include <vector>
 
 #include "../../cpp/check.hpp"
 

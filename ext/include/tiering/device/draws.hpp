@@ -2,9 +2,6 @@
 // take the same places. They allocate nothing: working memory is passed in.
 #pragma once
 
-#include <cstdint>
-
-#include "tiering/device/qualifiers.hpp"
 #include "tiering/sampling/random.hpp"
 
 namespace tiering {

@@ -4,9 +4,6 @@
 // exchange_if(where, expected, next), which returns what stood there; lower(where, value).
 #pragma once
 
-#include <cstdint>
-
-#include "tiering/device/qualifiers.hpp"
 #include "tiering/sampling/random.hpp"
 
 namespace tiering {

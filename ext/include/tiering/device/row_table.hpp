@@ -3,8 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <tiering/device/qualifiers.hpp>
 #include <tiering/io/tiers.hpp>
 
 namespace tiering {

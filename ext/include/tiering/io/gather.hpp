@@ -2,15 +2,8 @@
 #pragma once
 
 #include <array>
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <span>
-#include <string>
 #include <tiering/io/page_hash.hpp>
 #include <tiering/parallel.hpp>
-#include <vector>
 
 namespace tiering {
 

@@ -1,12 +1,8 @@
 // Checksums of pages: XXH3-64, seed 0. The format of stripe files keeps its low 32 bits for each page.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
 #include <tiering/io/read_engine.hpp>
 #include <tiering/io/tiers.hpp>
-#include <vector>
 
 namespace tiering {
 

@@ -4,14 +4,11 @@
 #include <sys/types.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <exception>
 #include <memory>
 #include <span>
-#include <string>
 #include <tiering/errors.hpp>
 #include <tiering/io/image_set.hpp>
-#include <vector>
 
 namespace tiering {
 

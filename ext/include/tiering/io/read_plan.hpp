@@ -2,11 +2,7 @@
 #pragma once
 
 #include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <span>
 #include <tiering/io/page_hash.hpp>
-#include <vector>
 
 namespace tiering {
 

@@ -2,16 +2,10 @@
 #pragma once
 
 #include <condition_variable>
-#include <cstddef>
-#include <cstdint>
 #include <deque>
-#include <exception>
 #include <mutex>
-#include <string>
 #include <thread>
-#include <tiering/io/image_set.hpp>
 #include <tiering/io/read_engine.hpp>
-#include <vector>
 
 namespace tiering {
 

@@ -5,11 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <functional>
-#include <span>
-#include <string>
 #include <tiering/io/scratch_file.hpp>
 #include <tiering/io/stream_reader.hpp>
 

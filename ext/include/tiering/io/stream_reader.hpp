@@ -1,14 +1,7 @@
 // Front-to-back reads of large files, in the background while the caller works on the chunk before.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <span>
-#include <string>
-#include <tiering/io/image_set.hpp>
 #include <tiering/io/read_engine.hpp>
-#include <vector>
 
 namespace tiering {
 

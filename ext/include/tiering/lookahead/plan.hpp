@@ -5,13 +5,10 @@
 // simulations price them.
 #pragma once
 
-#include <cstdint>
 #include <deque>
-#include <span>
 #include <tiering/buffer.hpp>
 #include <tiering/lookahead/slot_arena.hpp>
 #include <tiering/lookahead/ssd_rows.hpp>
-#include <vector>
 
 namespace tiering {
 

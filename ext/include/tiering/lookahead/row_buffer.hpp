@@ -2,20 +2,12 @@
 // are copied from memory tiers and slots.
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
-#include <cstdint>
-#include <deque>
-#include <exception>
-#include <memory>
 #include <mutex>
 #include <set>
-#include <span>
-#include <string>
 #include <thread>
 #include <tiering/io/read_plan.hpp>
 #include <tiering/lookahead/plan.hpp>
-#include <vector>
 
 namespace tiering {
 

@@ -1,11 +1,8 @@
 // Rows of the ssd tier of all node types as one sequence, in the order of their pages, and the reads that cover a set.
 #pragma once
 
-#include <cstdint>
-#include <span>
 #include <tiering/io/read_engine.hpp>
 #include <tiering/io/tiers.hpp>
-#include <vector>
 
 namespace tiering {
 

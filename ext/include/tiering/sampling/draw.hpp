@@ -3,11 +3,8 @@
 // are separate neighbours. All arithmetic is in whole numbers, so any machine takes the same places.
 #pragma once
 
-#include <cstdint>
-
 #include "tiering/device/draws.hpp"
 #include "tiering/sampling/growing_array.hpp"
-#include "tiering/sampling/random.hpp"
 
 namespace tiering {
 

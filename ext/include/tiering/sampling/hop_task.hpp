@@ -1,10 +1,6 @@
 // The inputs and outputs of one hop under any rule, and the errors of damaged adjacency.
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "tiering/errors.hpp"
 #include "tiering/sampling/node_table.hpp"
 #include "tiering/sampling/sampler.hpp"

@@ -2,9 +2,7 @@
 #pragma once
 
 #include <bit>
-#include <cstdint>
 
-#include "tiering/sampling/growing_array.hpp"
 #include "tiering/sampling/hop_task.hpp"
 
 namespace tiering {

@@ -4,7 +4,6 @@
 // half full).
 #pragma once
 
-#include <cstdint>
 #include <cstring>
 
 #include "tiering/buffer.hpp"

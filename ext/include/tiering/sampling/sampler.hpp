@@ -1,9 +1,6 @@
 // Deterministic neighbour sampling over one or more relations.
 #pragma once
 
-#include <cstdint>
-#include <memory>
-#include <span>
 #include <string>
 #include <tiering/parallel.hpp>
 #include <vector>

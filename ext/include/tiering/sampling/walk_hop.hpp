@@ -1,14 +1,7 @@
 // One hop of random walks with restart (PinSAGE): the most visited nodes become the neighbours.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
-#include <cstring>
-#include <vector>
-
-#include "tiering/sampling/growing_array.hpp"
 #include "tiering/sampling/hop_task.hpp"
-#include "tiering/sampling/random.hpp"
 
 namespace tiering {
 

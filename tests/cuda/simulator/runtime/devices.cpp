@@ -3,13 +3,11 @@
 
 #include <atomic>
 #include <bit>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <simulator.hpp>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "call.hpp"

@@ -3,8 +3,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <cstddef>
-#include <cstdint>
 #include <tiering/device/row_table.hpp>
 
 namespace tiering::cuda {

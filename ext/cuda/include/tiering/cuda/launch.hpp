@@ -4,7 +4,6 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <tiering/cuda/check.hpp>
 #include <tiering/cuda/qualifiers.hpp>
 #include <utility>

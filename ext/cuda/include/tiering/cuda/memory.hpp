@@ -2,10 +2,7 @@
 // by its owner; running out of it throws OutOfMemory and changes nothing.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstddef>
-#include <cstdint>
 #include <new>
 #include <tiering/cuda/check.hpp>
 #include <utility>

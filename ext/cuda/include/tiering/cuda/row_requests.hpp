@@ -1,15 +1,9 @@
 // Requests for rows in the order of addresses: what is gathered from host memory is read page after page.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <array>
-#include <cstddef>
-#include <cstdint>
 #include <tiering/cuda/gather_rows.hpp>
 #include <tiering/cuda/memory.hpp>
-#include <tiering/device/row_table.hpp>
-#include <tiering/io/tiers.hpp>
 
 namespace tiering::cuda {
 

@@ -2,9 +2,6 @@
 // bit for bit.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
-#include <cstdint>
 #include <memory>
 #include <tiering/cuda/memory.hpp>
 #include <tiering/device/adjacency_table.hpp>
