@@ -2,7 +2,7 @@
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/unique_ptr.h>
 
-#include <tiering/io/stream_reader.hpp>
+#include <tiering/io/stream.hpp>
 
 #include "bound_table.hpp"
 
@@ -144,11 +144,6 @@ void bind_io(nb::module_& m) {
   m.attr("ALIGNMENT") = kSector;
   m.attr("DEFAULT_DEPTH") = EngineOptions{}.depth;
   m.def("uring_unavailable", &uring_unavailable, Release());
-  m.def("engine_names", [] {
-    std::vector<std::string> names;
-    for (const EngineKind& kind : engine_kinds()) names.push_back(kind.name);
-    return names;
-  });
   m.def(
       "page_hashes",
       [](const Bytes<"data">& data, int64_t page_bytes) {

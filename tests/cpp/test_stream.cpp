@@ -3,7 +3,7 @@
 
 #include <cstring>
 #include <fstream>
-#include <tiering/io/stream_reader.hpp>
+#include <tiering/io/stream.hpp>
 
 #include "temp_dir.hpp"
 

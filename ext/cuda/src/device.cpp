@@ -2,7 +2,7 @@
 #include <array>
 #include <tiering/cuda/device.hpp>
 #include <tiering/cuda/memory.hpp>
-#include <tiering/io/stream_reader.hpp>
+#include <tiering/io/stream.hpp>
 
 namespace tiering::cuda {
 

@@ -1,39 +1,66 @@
+#include <tiering/cuda/sampler.hpp>
+#include <tiering/device/node_slots.hpp>
 #include <tiering/errors.hpp>
 
 #include "cub_calls.hpp"
-#include "draw_kernels.cuh"
-#include "number_kernels.cuh"
-#include "sampler_memory.hpp"
+#include "sampler_kernels.cuh"
 
 namespace tiering::cuda {
 
-GpuSampler::GpuSampler(GpuSamplerConfig config) : config_(std::move(config)) {
-  check();
-  memory_ = std::make_unique<Memory>(config_);
-}
+inline constexpr int64_t kMostLocal = int64_t{1} << 31;  // local ids, and edges of a hop and relation
+
+/// The numbering of one node type.
+struct TypeNodes {
+  Scratch<int64_t> nodes, keys;
+  Scratch<uint32_t> values;
+  int bits = 0;
+  int64_t bound = 0;  ///< nodes that the batch may have reached so far
+
+  NodeSlots slots() const { return {keys.data(), values.data(), bits}; }
+};
+
+/// Edges of a hop and relation until they are written.
+struct GroupEdges {
+  Scratch<int32_t> src, dst;
+  Scratch<int64_t> positions;
+};
+
+/// Memory that is kept from batch to batch.
+struct GpuSampler::Memory {
+  explicit Memory(const GpuSamplerConfig& config)
+      : types(config.num_nodes.size()),
+        groups(config.fanouts.size() * config.relations.size()),
+        steps(types.size() + groups.size() + 1),
+        known(static_cast<int64_t>((steps * types.size() + groups.size()) * sizeof(int64_t))),
+        faults(sizeof(Faults)),
+        report(known.size() + static_cast<int64_t>(sizeof(Faults))) {}
+
+  /// Nodes per type after a step: one for each type's seeds, then one for each hop and relation.
+  int64_t* known_after(size_t step) const { return known.as<int64_t>() + step * types.size(); }
+  int64_t* num_edges(size_t group) const { return known_after(steps) + group; }
+
+  std::vector<TypeNodes> types;
+  std::vector<GroupEdges> groups;  ///< hop by hop, its relations
+  size_t steps;
+  DeviceMemory known;
+  DeviceMemory faults;
+  PinnedMemory report;  ///< `known` and `faults` on the host
+  Scratch<int64_t> counts, bases, degrees, firsts, places, taken, total;
+  Scratch<uint64_t> keys;
+  Scratch<uint32_t> found, ranks, mask;
+  Scratch<std::byte> sums;
+  GpuEvent ready;
+  size_t step = 0;                      ///< the last that is on the stream
+  size_t hop_start = 0;                 ///< the last before this hop
+  size_t hop_before = 0;                ///< the last before the hop before
+  std::vector<int64_t> bound_at_start;  ///< of the frontier, per type
+};
+
+GpuSampler::GpuSampler(GpuSamplerConfig config)
+    : config_(std::move(config)), memory_(std::make_unique<Memory>(config_)) {}
 
 GpuSampler::~GpuSampler() {
   if (stream_ != nullptr) forget(cudaStreamSynchronize(stream_));
-}
-
-void GpuSampler::check() const {
-  const auto types = static_cast<int>(config_.num_nodes.size());
-  TIERING_EXPECT(config_.node_keys.size() == config_.num_nodes.size(), "node_keys: one entry per node type");
-  for (const auto& relation : config_.relations) {
-    TIERING_EXPECT(
-        relation.src_type >= 0 && relation.src_type < types && relation.dst_type >= 0 && relation.dst_type < types,
-        "a relation names a node type outside 0..", types - 1);
-    std::visit(
-        [&](const auto& table) {
-          TIERING_EXPECT(table.host.begins != nullptr, "a relation has no adjacency in host memory");
-          TIERING_EXPECT(table.local_end >= 0, "the parts of a relation's adjacency do not fit together");
-        },
-        relation.table);
-  }
-  for (const auto& hop : config_.fanouts) {
-    TIERING_EXPECT(hop.size() == config_.relations.size(), "fanouts: one entry per relation in every hop");
-    for (const int64_t fanout : hop) TIERING_EXPECT(fanout >= -1, "fanouts: expected -1 or more, found ", fanout);
-  }
 }
 
 /// Room for `most` nodes of a type in list and table; what is known stays.
@@ -61,15 +88,14 @@ void GpuSampler::grow_nodes(int type, int64_t most) {
     clear_table(type);
     launch_on(0, "entering nodes", enter_known, known, stream_, there.nodes.data(), known, there.slots());
   }
-  if (known > 0) tiering::cuda::check(cudaStreamSynchronize(stream_), "moving nodes");  // `old` ends here
+  if (known > 0) check(cudaStreamSynchronize(stream_), "moving nodes");  // `old` ends here
 }
 
 void GpuSampler::clear_table(int type) {
   TypeNodes& there = memory_->types[static_cast<size_t>(type)];
   const size_t slots = size_t{1} << there.bits;
-  tiering::cuda::check(cudaMemsetAsync(there.keys.data(), 0xff, slots * sizeof(int64_t), stream_), "clearing a table");
-  tiering::cuda::check(cudaMemsetAsync(there.values.data(), 0xff, slots * sizeof(uint32_t), stream_),
-                       "clearing a table");
+  check(cudaMemsetAsync(there.keys.data(), 0xff, slots * sizeof(int64_t), stream_), "clearing a table");
+  check(cudaMemsetAsync(there.values.data(), 0xff, slots * sizeof(uint32_t), stream_), "clearing a table");
 }
 
 /// A number that only the device knows yet: waits for it.
@@ -106,7 +132,7 @@ void GpuSampler::pass(size_t group) {
 
 void GpuSampler::start(const std::vector<GpuSeeds>& seeds, uint64_t epoch, uint64_t batch, cudaStream_t stream) {
   TIERING_EXPECT(seeds.size() == config_.num_nodes.size(), "seeds: expected one list per node type");
-  if (unfinished_) tiering::cuda::check(cudaStreamSynchronize(stream_), "giving a batch up");
+  if (unfinished_) check(cudaStreamSynchronize(stream_), "giving a batch up");
   stream_ = stream;
   epoch_ = epoch;
   batch_ = batch;
@@ -124,9 +150,8 @@ uint64_t GpuSampler::stream_key(size_t group) const {
 /// Puts all of a batch on the stream.
 void GpuSampler::put_batch(const std::vector<GpuSeeds>& seeds) {
   Memory& m = *memory_;
-  tiering::cuda::check(cudaMemsetAsync(m.known.data(), 0, static_cast<size_t>(m.known.size()), stream_),
-                       "clearing sizes");
-  tiering::cuda::check(cudaMemsetAsync(m.faults.data(), 0xff, sizeof(Faults), stream_), "clearing faults");
+  check(cudaMemsetAsync(m.known.data(), 0, static_cast<size_t>(m.known.size()), stream_), "clearing sizes");
+  check(cudaMemsetAsync(m.faults.data(), 0xff, sizeof(Faults), stream_), "clearing faults");
   m.step = 0;
   const auto types = static_cast<int>(seeds.size());
   for (int t = 0; t < types; ++t) m.types[static_cast<size_t>(t)].bound = 0;

@@ -7,7 +7,7 @@
 #include <tiering/buffer.hpp>
 #include <tiering/io/gather.hpp>
 #include <tiering/io/read_plan.hpp>
-#include <tiering/lookahead/slot_arena.hpp>
+#include <tiering/lookahead/ssd_rows.hpp>
 
 namespace tiering {
 namespace {

@@ -162,6 +162,17 @@ const EngineKind& kind_of(const std::string& name) {
 
 }  // namespace
 
+#if !TIERING_HAVE_LIBURING
+std::string uring_unavailable() {
+  return "this build has no io_uring engine because liburing was not found: install liburing-dev and pkg-config, then "
+         "reinstall the package";
+}
+
+std::unique_ptr<ReadEngine> make_uring_engine(const ImageSet&, const EngineOptions&) {
+  throw RingError(ENOSYS, uring_unavailable());
+}
+#endif
+
 std::vector<EngineKind>& engine_kinds() {
   static std::vector<EngineKind> kinds{
       {"io_uring", make_uring_engine, uring_unavailable},

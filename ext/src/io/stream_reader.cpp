@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <tiering/io/stream_reader.hpp>
+#include <tiering/io/stream.hpp>
 #include <utility>
 
 namespace tiering {

@@ -7,7 +7,6 @@
 
 #include <deque>
 #include <tiering/buffer.hpp>
-#include <tiering/lookahead/slot_arena.hpp>
 #include <tiering/lookahead/ssd_rows.hpp>
 
 namespace tiering {

@@ -60,7 +60,7 @@ class GpuSampler {
  public:
   static constexpr int64_t kMostUnseen = int64_t{1} << 24;
 
-  /// On the current device. Throws InputError where the config does not fit together.
+  /// On the current device.
   explicit GpuSampler(GpuSamplerConfig config);
   ~GpuSampler();
   GpuSampler(const GpuSampler&) = delete;
@@ -86,7 +86,6 @@ class GpuSampler {
  private:
   struct Memory;
 
-  void check() const;
   uint64_t stream_key(size_t group) const;
   void put_batch(const std::vector<GpuSeeds>& seeds);
   void add_seeds(int type, GpuSeeds seeds);

@@ -1,14 +1,65 @@
-// Kernels of the GPU's sampler that draw from lists. Every thread takes items of its own; nothing waits for another thread
-// of the grid, and no thread walks along a list.
+// Kernels of the GPU's sampler: they draw from lists and number nodes. Every thread takes items of its own; nothing waits
+// for another thread of the grid, and no thread walks along a list.
 #pragma once
 
+#include <tiering/cuda/launch.hpp>
 #include <tiering/cuda/sampler.hpp>
 #include <tiering/device/draws.hpp>
 #include <tiering/device/node_slots.hpp>
 
-#include "sampler_views.cuh"
-
 namespace tiering::cuda {
+
+/// The first faults of a batch: words that hold the least number seen.
+struct Faults {
+  unsigned long long seed = ~0ULL;    ///< place of a seed that is no node
+  unsigned long long column = ~0ULL;  ///< column whose list is not sound
+  unsigned long long edge = ~0ULL;    ///< edge of a hop that leads to no node
+};
+
+/// For node_slots.hpp.
+struct DeviceAtomics {
+  TIERING_SHARED int64_t peek([[maybe_unused]] const int64_t* where) const {
+    return TIERING_ON_DEVICE(__ldcg(reinterpret_cast<const long long*>(where)));
+  }
+  TIERING_SHARED int64_t exchange_if([[maybe_unused]] int64_t* where, [[maybe_unused]] int64_t expected,
+                                     [[maybe_unused]] int64_t next) const {
+    return TIERING_ON_DEVICE(static_cast<int64_t>(atomicCAS(reinterpret_cast<unsigned long long*>(where),
+                                                            static_cast<unsigned long long>(expected),
+                                                            static_cast<unsigned long long>(next))));
+  }
+  /// Most edges lead to nodes that an earlier one has led to: a read tells so, and is cheaper.
+  TIERING_SHARED void lower([[maybe_unused]] uint32_t* where, [[maybe_unused]] uint32_t value) const {
+    (void)TIERING_ON_DEVICE(__ldcg(where) > value ? atomicMin(where, value) : 0U);
+  }
+};
+
+/// A hop's frontier: a range of the destination type's list whose ends are known to the device alone.
+struct FrontierView {
+  const int64_t* nodes;
+  const int64_t* begin;  ///< null: 0
+  const int64_t* end;
+
+  TIERING_DEVICE int64_t first() const { return begin == nullptr ? 0 : *begin; }
+  TIERING_DEVICE int64_t size() const { return *end - first(); }
+};
+
+/// How many edges a hop has.
+struct Total {
+  const int64_t* there;  ///< where only the device knows
+  int64_t here = 0;      ///< where the host knows: `there` is null
+
+  TIERING_DEVICE int64_t get() const { return there == nullptr ? here : *there; }
+};
+
+/// The frontier node that edge `edge` belongs to: the last whose edges begin at or before it. `counts` are prefix sums.
+TIERING_DEVICE int64_t owner_of(int64_t edge, const int64_t* counts, int64_t bound) {
+  int64_t low = 0, high = bound;  // counts[low] <= edge < counts[high]
+  while (high - low > 1) {
+    const int64_t middle = (low + high) / 2;
+    (counts[middle] <= edge ? low : high) = middle;
+  }
+  return low;
+}
 
 /// How a hop over one relation draws.
 struct DrawTask {
@@ -150,6 +201,74 @@ __global__ void reach_whole(FrontierView frontier, DrawTask task, FrontierLists 
 /// Writes a count as the edges of a hop are counted.
 __global__ void widen_total(const uint32_t* from, int64_t* to) {
   if (first_item() == 0) *to = *from;
+}
+
+/// Seeds enter as edges do.
+__global__ void reach_seeds(GpuSeeds seeds, int64_t num_nodes, uint32_t* found, NodeSlots slots, Faults* faults) {
+  for (int64_t i = first_item(); i < seeds.size; i += item_stride()) {
+    const int64_t id = seeds.ids[i];
+    const bool sound = id >= 0 && id < num_nodes;
+    if (!sound) atomicMin(&faults->seed, static_cast<unsigned long long>(i));
+    found[i] = slots.reach(sound ? id : 0, static_cast<uint32_t>(i), DeviceAtomics{});
+  }
+}
+
+/// Edges that have been entered in the table, and what numbers their sources.
+struct Reached {
+  Total total;
+  int64_t bound;          ///< room: the total is not more
+  const uint32_t* found;  ///< per edge, slot of its source
+  NodeSlots slots;
+  uint32_t* ranks;  ///< bound + 1: marks of the edges that are the first to lead to their source, then prefix sums
+};
+
+/// 1 for edges that are the first to lead to their source, else 0; 0 behind the last.
+__global__ void mark_first(Reached edges) {
+  const int64_t total = edges.total.get();
+  for (int64_t e = first_item(); e <= edges.bound; e += item_stride())
+    edges.ranks[e] = e < total && edges.slots.is_first(edges.found[e], static_cast<uint32_t>(e)) ? 1 : 0;
+}
+
+/// Gives new nodes their local ids, and edges their sources'. `known`: nodes before.
+__global__ void number_nodes(Reached edges, const int64_t* known, int64_t* nodes, int32_t* src) {
+  const int64_t total = edges.total.get(), before = *known;
+  for (int64_t e = first_item(); e < total; e += item_stride()) {
+    const uint32_t slot = edges.found[e];
+    const int64_t local = edges.slots.local_id(slot, before, edges.ranks);
+    if (src != nullptr) src[e] = static_cast<int32_t>(local);
+    if (edges.slots.is_first(slot, static_cast<uint32_t>(e))) nodes[local] = edges.slots.keys[slot];
+  }
+}
+
+/// Writes the new nodes' local ids into the table, how many nodes each type has now, and how many edges there are.
+__global__ void settle(Reached edges, const int64_t* known, int64_t* known_after, int types, int type,
+                       int64_t* num_edges) {
+  const int64_t total = edges.total.get();
+  for (int64_t e = first_item(); e < total; e += item_stride()) {
+    // The sums rise by one behind a first edge. The table is not asked: others write to it now.
+    if (edges.ranks[e + 1] != edges.ranks[e])
+      edges.slots.values[edges.found[e]] = static_cast<uint32_t>(known[type] + edges.ranks[e]);
+  }
+  for (int64_t t = first_item(); t < types; t += item_stride())
+    known_after[t] = known[t] + (t == type ? edges.ranks[edges.bound] : 0);
+  if (first_item() == 0 && num_edges != nullptr) *num_edges = total;
+}
+
+/// Enters known nodes into an empty table.
+__global__ void enter_known(const int64_t* nodes, int64_t count, NodeSlots slots) {
+  for (int64_t i = first_item(); i < count; i += item_stride())
+    slots.values[slots.find_or_add(nodes[i], DeviceAtomics{})] = static_cast<uint32_t>(i);
+}
+
+/// A hop that skips a relation finds no new nodes and has no edges.
+__global__ void pass_on(const int64_t* known, int64_t* known_after, int types, int64_t* num_edges) {
+  for (int64_t t = first_item(); t < types; t += item_stride()) known_after[t] = known[t];
+  if (first_item() == 0) *num_edges = 0;
+}
+
+/// Local ids as torch's index operations want them.
+__global__ void widen(const int32_t* from, int64_t count, int64_t* to) {
+  for (int64_t i = first_item(); i < count; i += item_stride()) to[i] = from[i];
 }
 
 }  // namespace tiering::cuda
