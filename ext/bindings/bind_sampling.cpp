@@ -1,5 +1,4 @@
 // Bindings of ext/src/sampling.
-#include <tiering/sampling/walk_hop.hpp>
 
 #include "ndarray_types.hpp"
 
@@ -35,7 +34,7 @@ Rule parse_rule(const std::string& name) {
 
 WalkRule parse_walks(const Walks& walks) {
   const auto& [num_walks, walk_length, restart, metapaths] = walks;
-  return {num_walks, walk_length, restart_of(restart), metapaths};
+  return {num_walks, walk_length, static_cast<uint64_t>(restart * static_cast<double>(WalkRule::kCertain)), metapaths};
 }
 
 /// The sampler and the arrays that it reads.
@@ -132,14 +131,6 @@ class BoundSampler {
   std::unique_ptr<Sampler> sampler_;
 };
 
-template <typename Fill>
-Buffer<int64_t> order_of(int64_t n, Fill&& fill) {
-  TIERING_EXPECT(n >= 0, "n: expected 0 or more, found ", n);
-  Buffer<int64_t> order(n);
-  fill(order.span());
-  return order;
-}
-
 }  // namespace
 
 void bind_sampling(nb::module_& m) {
@@ -165,16 +156,6 @@ void bind_sampling(nb::module_& m) {
         return cumulative_weights(relation, static_cast<int64_t>(offsets.size()) - 1, what, threads);
       },
       "indptr"_a, "weights"_a, "what"_a, "threads"_a = 1, Release());
-  m.def(
-      "epoch_order",
-      [](int64_t n, uint64_t seed, uint64_t epoch) {
-        return order_of(n, [&](std::span<int64_t> order) { epoch_order(n, seed, epoch, order.data()); });
-      },
-      "n"_a, "seed"_a, "epoch"_a, Release());
-  m.def(
-      "torch_permutation",
-      [](int64_t n, uint32_t seed) {
-        return order_of(n, [&](std::span<int64_t> order) { torch_permutation(seed, order); });
-      },
-      "n"_a, "seed"_a, Release());
+  m.def("epoch_order", &epoch_order, "n"_a, "seed"_a, "epoch"_a, Release());
+  m.def("torch_permutation", &torch_permutation, "n"_a, "seed"_a, Release());
 }

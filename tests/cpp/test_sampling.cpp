@@ -46,14 +46,14 @@ void test_many_callers(const SamplerConfig& config) {
 /// Counts of 20 batches by 1, 2 and 7 threads; features are those of the batches sampled one by one.
 void test_counts(const SamplerConfig& config) {
   Sampler sampler(config);
-  std::vector<int64_t> papers(600), offsets, none(21, 0);
-  epoch_order(600, 4, 2, papers.data());
+  std::vector<int64_t> offsets, none(21, 0);
+  const Buffer<int64_t> papers = epoch_order(600, 4, 2);
   for (int64_t b = 0; b <= 20; ++b) offsets.push_back(30 * b);
   const auto count = [&](int threads) {
     std::vector<int64_t> counts(900 + 200 + 900 + 900 + 200, 0);
     int64_t* c = counts.data();
-    sampler.count_accesses({{papers, {}}, {offsets, none}}, 2, 0, 20, {{c, c + 900}, {c + 1100, c + 2000, c + 2900}},
-                           threads);
+    sampler.count_accesses({{papers.span(), {}}, {offsets, none}}, 2, 0, 20,
+                           {{c, c + 900}, {c + 1100, c + 2000, c + 2900}}, threads);
     return counts;
   };
   const auto one = count(1);

@@ -28,15 +28,6 @@ void check(const SamplerConfig& config) {
     TIERING_EXPECT(config.node_keys[t].data == nullptr || config.node_keys[t].size == config.num_nodes[t],
                    "node_keys of type ", config.type_name(t), ": expected ", config.num_nodes[t], " entries, found ",
                    config.node_keys[t].size);
-  for (const auto& relation : config.relations)
-    TIERING_EXPECT(
-        relation.src_type >= 0 && relation.src_type < types && relation.dst_type >= 0 && relation.dst_type < types,
-        "a relation names a node type outside 0..", types - 1);
-  if (config.rule == Rule::pinsage) check_walks(config.walks, config.relations);
-  for (const auto& hop : config.fanouts) {
-    TIERING_EXPECT(hop.size() == config.num_groups(), "fanouts: one entry per relation in every hop");
-    for (const int64_t fanout : hop) TIERING_EXPECT(fanout >= -1, "fanouts: expected -1 or more, found ", fanout);
-  }
 }
 
 StreamUse stream_use(Rule rule) {
@@ -280,18 +271,20 @@ void Sampler::count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t fi
   });
 }
 
-/// Fisher-Yates with counter-based random numbers.
-void epoch_order(int64_t n, uint64_t seed, uint64_t epoch, int64_t* out) {
-  TIERING_EXPECT(n >= 0, "epoch order: expected 0 or more positions, found ", n);
-  std::iota(out, out + n, int64_t{0});
+Buffer<int64_t> epoch_order(int64_t n, uint64_t seed, uint64_t epoch) {
+  Buffer<int64_t> order(n);
+  std::iota(order.data(), order.data() + n, int64_t{0});
   Stream random(fold_key(StreamUse::epoch_order, {seed, epoch}), 0);
-  for (int64_t i = n - 1; i > 0; --i) std::swap(out[i], out[random.below(static_cast<uint64_t>(i) + 1)]);
+  for (int64_t i = n - 1; i > 0; --i) std::swap(order[i], order[random.below(static_cast<uint64_t>(i) + 1)]);
+  return order;
 }
 
-void torch_permutation(uint32_t seed, std::span<int64_t> order) {
-  std::iota(order.begin(), order.end(), int64_t{0});
+Buffer<int64_t> torch_permutation(int64_t n, uint32_t seed) {
+  Buffer<int64_t> order(n);
+  std::iota(order.data(), order.data() + n, int64_t{0});
   std::mt19937 numbers(seed);
-  for (size_t i = 0; i + 1 < order.size(); ++i) std::swap(order[i], order[i + numbers() % (order.size() - i)]);
+  for (int64_t i = 0; i + 1 < n; ++i) std::swap(order[i], order[i + numbers() % (n - i)]);
+  return order;
 }
 
 }  // namespace tiering

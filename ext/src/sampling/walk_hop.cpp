@@ -6,32 +6,6 @@
 
 namespace tiering {
 
-void check_walks(const WalkRule& rule, const std::vector<RelationView>& relations) {
-  TIERING_EXPECT(rule.num_walks >= 1, "num_walks: expected 1 or more, found ", rule.num_walks);
-  TIERING_EXPECT(rule.walk_length >= 1, "walk_length: expected 1 or more, found ", rule.walk_length);
-  TIERING_EXPECT(rule.num_walks <= WalkRule::kMostVisits / rule.walk_length,
-                 "num_walks * walk_length: expected at most ", WalkRule::kMostVisits);
-  TIERING_EXPECT(rule.restart <= WalkRule::kCertain, "restart: expected a probability");
-  for (size_t m = 0; m < rule.metapaths.size(); ++m) {
-    const auto& path = rule.metapaths[m];
-    const std::string name = "metapath " + std::to_string(m);
-    TIERING_EXPECT(!path.empty(), name + ": expected at least one relation");
-    for (const int r : path)
-      TIERING_EXPECT(r >= 0 && r < static_cast<int>(relations.size()), name, ": no relation ", r);
-    const auto relation = [&](size_t i) { return relations[static_cast<size_t>(path[i])]; };
-    for (size_t i = 0; i + 1 < path.size(); ++i)
-      TIERING_EXPECT(relation(i).src_type == relation(i + 1).dst_type, name, ": step ", i + 1,
-                     " does not start where step ", i, " ends");
-    TIERING_EXPECT(rule.walk_length == 1 || relation(path.size() - 1).src_type == relation(0).dst_type,
-                   name + ": ends at another type than it starts from, so walk_length must be 1");
-  }
-}
-
-uint64_t restart_of(double probability) {
-  TIERING_EXPECT(probability >= 0.0 && probability <= 1.0, "restart: expected a probability");
-  return static_cast<uint64_t>(probability * static_cast<double>(WalkRule::kCertain));
-}
-
 void WalkHop::run(const HopTask& task) {
   task_ = &task;
   most_visits_ = task.rule->num_walks * task.rule->walk_length;

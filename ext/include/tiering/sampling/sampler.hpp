@@ -177,12 +177,12 @@ class Sampler {
   std::vector<std::unique_ptr<Workspace>> idle_;  // guarded by mutex_
 };
 
-/// Deterministic permutation of 0 .. n - 1 (Fisher-Yates) for one epoch, written to `out`.
-void epoch_order(int64_t n, uint64_t seed, uint64_t epoch, int64_t* out);
+/// Deterministic permutation of 0 .. n - 1 (Fisher-Yates) for one epoch.
+Buffer<int64_t> epoch_order(int64_t n, uint64_t seed, uint64_t epoch);
 
-/// Fills `order` with the numbers 0..size-1 in the order of ``torch.randperm(size)`` on a CPU after
-/// ``torch.manual_seed(seed)``: a Fisher-Yates shuffle from the front, the remainders of 32-bit numbers of the Mersenne
-/// Twister. Any torch gives this for sizes below 2^32 / 20; later ones draw 64 bits for larger ones.
-void torch_permutation(uint32_t seed, std::span<int64_t> order);
+/// The numbers 0 .. n - 1 in the order of ``torch.randperm(n)`` on a CPU after ``torch.manual_seed(seed)``: a
+/// Fisher-Yates shuffle from the front, the remainders of 32-bit numbers of the Mersenne Twister. Any torch gives this
+/// for sizes below 2^32 / 20; later ones draw 64 bits for larger ones.
+Buffer<int64_t> torch_permutation(int64_t n, uint32_t seed);
 
 }  // namespace tiering

@@ -104,13 +104,6 @@ class VisitCounter {
   int shift_ = 58;
 };
 
-/// Checks the walks against the relations: every metapath is connected, and comes back to the type it starts
-/// from where it is walked more than once.
-void check_walks(const WalkRule& rule, const std::vector<RelationView>& relations);
-
-/// `WalkRule::restart` of a probability. Throws where it is none.
-uint64_t restart_of(double probability);
-
 /// The walks of some frontier nodes advance together: every step is a pass that reads what the pass before it has
 /// prefetched. The walks stay in order, and each has random numbers of its own, so the result is that of one at a time.
 /// Memory: some 40 bytes per walk of a block, nothing per graph node. Reused from hop to hop.
