@@ -1,14 +1,6 @@
-// Memory for a device: filled from files, locked, given back, refused when there is too little. Without a device it is
-// skipped (exit 77).
-#include <unistd.h>
-
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <random>
-#include <tiering/cuda/device.hpp>
+// Memory for a device: locked, given back, refused when there is too little. Without a device it is skipped (exit 77).
 #include <tiering/cuda/memory.hpp>
-#include <tiering/io/read_engine.hpp>
+#include <vector>
 
 #include "../cpp/check.hpp"
 #include "device.hpp"
@@ -17,41 +9,6 @@ using namespace tiering;
 using namespace tiering::test;
 
 namespace {
-
-std::vector<std::byte> random_bytes(size_t count) {
-  std::mt19937_64 random(count);
-  std::vector<std::byte> bytes(count);
-  for (auto& byte : bytes) byte = static_cast<std::byte>(random());
-  return bytes;
-}
-
-/// Any part of a file arrives whole, whatever the chunk, with a chunk that does not divide it.
-void test_fill() {
-  const auto path = std::filesystem::temp_directory_path() / ("tiering-fill-" + std::to_string(::getpid()));
-  const auto content = random_bytes(300'001);
-  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(content.data()), 300'001);
-  std::vector<std::string> engines{"threads"};
-  if (uring_unavailable().empty()) engines.emplace_back("io_uring");
-  for (const auto& engine : engines)
-    for (const auto& [offset, bytes] :
-         std::vector<std::pair<int64_t, int64_t>>{{0, 300'001}, {0, 4096}, {4097, 250'000}, {299'999, 2}, {17, 0}})
-      for (const int64_t chunk : {4096, 50'000, 1 << 20}) {
-        const cuda::DeviceMemory memory(bytes + 1);
-        cuda::fill_device(memory.data(), path, offset, bytes, engine, chunk);
-        std::vector<std::byte> found(static_cast<size_t>(bytes));
-        cuda::check(cudaMemcpy(found.data(), memory.data(), found.size(), cudaMemcpyDefault), "reading memory");
-        CHECK(std::equal(found.begin(), found.end(), content.begin() + offset));
-      }
-  const cuda::DeviceMemory memory(1000);
-  bool refused = false;
-  try {
-    cuda::fill_device(memory.data(), path, 300'000, 1000, "threads", 4096);
-  } catch (const IoError&) {
-    refused = true;
-  }
-  CHECK(refused);
-  std::filesystem::remove(path);
-}
 
 /// Too much is refused with numbers, and leaves everything as it was.
 void test_too_much() {
@@ -114,7 +71,6 @@ void test_scope() {
 
 int main() {
   if (no_device("test_memory")) return kSkipped;
-  test_fill();
   test_too_much();
   test_registration();
   test_scope();

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <tiering/cuda/device.hpp>
 #include <tiering/cuda/row_requests.hpp>
 #include <tiering/errors.hpp>
 
@@ -31,11 +30,79 @@ void bind_errors(nb::module_& m) {
       PyErr_SetObject(out_of_memory.ptr(), args.ptr());
     } catch (const InputError& e) {
       PyErr_SetString(PyExc_ValueError, e.what());
-    } catch (const IoError& e) {
-      const nb::object type = nb::module_::import_("tiering.errors").attr("StorageError");
-      PyErr_SetObject(type.ptr(), type(e.code(), e.what()).ptr());
     }
   });
+}
+
+struct DeviceInfo {
+  std::string name;
+  std::string capability;  ///< such as 9.0
+  int multiprocessors = 0;
+  int64_t total_bytes = 0;
+  std::string pci_bus;
+  bool coherent = false;  ///< reads host memory over a link that keeps caches in step, such as NVLink-C2C
+};
+
+/// Versions of driver and runtime as CUDA numbers them: 13000 is 13.0; 0 where there is no driver.
+std::pair<int, int> versions() {
+  int driver = 0, runtime = 0;
+  check(cudaDriverGetVersion(&driver), "asking for the driver's version");
+  check(cudaRuntimeGetVersion(&runtime), "asking for the runtime's version");
+  return {driver, runtime};
+}
+
+/// Throws CudaError with the runtime's reason where there is no device, or the driver is too old for this build.
+int count_devices() {
+  int count = 0;
+  check(cudaGetDeviceCount(&count), "looking for a GPU");
+  return count;
+}
+
+DeviceInfo device_info(int device) {
+  cudaDeviceProp found;
+  check(cudaGetDeviceProperties(&found, device), "describing a GPU");
+  char bus[32] = {};
+  check(cudaDeviceGetPCIBusId(bus, sizeof bus, device), "describing a GPU");
+  int coherent = 0;
+  check(cudaDeviceGetAttribute(&coherent, cudaDevAttrPageableMemoryAccessUsesHostPageTables, device),
+        "describing a GPU");
+  return {found.name,
+          std::to_string(found.major) + "." + std::to_string(found.minor),
+          found.multiProcessorCount,
+          static_cast<int64_t>(found.totalGlobalMem),
+          bus,
+          coherent != 0};
+}
+
+int64_t free_bytes(int device) {
+  const DeviceScope scope(device);
+  size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "asking for free memory of the GPU");
+  return static_cast<int64_t>(free);
+}
+
+/// For threads of ours: makes a device the calling thread's current one, for torch too, and lets the thread allocate
+/// and wait for events while another one captures a graph.
+void begin_thread(int device) {
+  check(cudaSetDevice(device), "choosing the device");
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  check(cudaThreadExchangeStreamCaptureMode(&mode), "letting a thread work during captures");
+}
+
+void bind_devices(nb::module_& m) {
+  nb::class_<DeviceInfo>(m, "DeviceInfo")
+      .def_ro("name", &DeviceInfo::name)
+      .def_ro("capability", &DeviceInfo::capability)
+      .def_ro("multiprocessors", &DeviceInfo::multiprocessors)
+      .def_ro("total_bytes", &DeviceInfo::total_bytes)
+      .def_ro("pci_bus", &DeviceInfo::pci_bus)
+      .def_ro("coherent", &DeviceInfo::coherent);
+  m.def("begin_thread", &begin_thread, "device"_a, Release());
+  m.def("versions", &versions);
+  m.def("count_devices", &count_devices, Release());
+  m.def("device_info", &device_info, "device"_a, Release());
+  m.def("free_bytes", &free_bytes, "device"_a, Release());
+  m.attr("architectures") = TIERING_CUDA_ARCHITECTURES;
 }
 
 void bind_memory(nb::module_& m) {
@@ -81,14 +148,6 @@ void bind_memory(nb::module_& m) {
           },
           "device"_a, "handle"_a)
       .def_prop_ro("address", [](const OnDevice<PeerMemory>& p) { return address(p.held->data()); });
-  m.def(
-      "fill_device",
-      [](int device, Address into, const std::string& path, int64_t offset, int64_t nbytes, const std::string& engine,
-         int64_t chunk) {
-        const DeviceScope scope(device);
-        fill_device(pointer<std::byte>(into), path, offset, nbytes, engine, chunk);
-      },
-      "device"_a, "into"_a, "path"_a, "offset"_a, "nbytes"_a, "engine"_a, "chunk"_a = 16 << 20, Release());
   m.def(
       "copy",
       [](int device, Address into, Address from, int64_t nbytes, Address stream) {
@@ -195,19 +254,7 @@ void bind_rows(nb::module_& m) {
 
 NB_MODULE(TIERING_CUDA_MODULE, m) {
   bind_errors(m);
-  nb::class_<DeviceInfo>(m, "DeviceInfo")
-      .def_ro("name", &DeviceInfo::name)
-      .def_ro("capability", &DeviceInfo::capability)
-      .def_ro("multiprocessors", &DeviceInfo::multiprocessors)
-      .def_ro("total_bytes", &DeviceInfo::total_bytes)
-      .def_ro("pci_bus", &DeviceInfo::pci_bus)
-      .def_ro("coherent", &DeviceInfo::coherent);
-  m.def("begin_thread", &begin_thread, "device"_a, Release());
-  m.def("versions", [] { return std::pair(driver_version(), runtime_version()); });
-  m.def("count_devices", &count_devices, Release());
-  m.def("device_info", &device_info, "device"_a, Release());
-  m.def("free_bytes", &free_bytes, "device"_a, Release());
-  m.attr("architectures") = TIERING_CUDA_ARCHITECTURES;
+  bind_devices(m);
   bind_memory(m);
   bind_streams(m);
   bind_rows(m);

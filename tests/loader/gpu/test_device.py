@@ -7,11 +7,14 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from epochs import known_disk
 from tight_memory import wide_graph
 
 from tiering import cuda
+from tiering.errors import StorageError
+from tiering.loader.gpu import tiers
 
 OTHER_GPU = """
 import json, sys, threading
@@ -121,3 +124,18 @@ def test_memory_is_short_where_torch_has_none(full, monkeypatch):
     with pytest.raises(cuda._cuda.OutOfMemoryError):
         cuda.allocate(0, 32 << 20)
     assert full.asked == 0
+
+
+def test_a_file_passes_through_pinned_buffers(gpu, tmp_path, monkeypatch):
+    """Any number of bytes arrives whole, also where buffers do not divide it; a file that is too short is refused."""
+    monkeypatch.setattr(tiers, "_STEP", 5000)
+    path, content = tmp_path / "tier", np.random.default_rng(0).integers(0, 256, 30_001, dtype=np.uint8)
+    path.write_bytes(content.tobytes())
+    for nbytes in (1, 4096, 10_000, 30_001):
+        memory, found, stream = cuda.allocate(0, nbytes), np.empty(nbytes, np.uint8), cuda.Stream(0)
+        tiers.fill_memory(0, memory.address, path, nbytes)
+        cuda.copy(0, found.ctypes.data, memory.address, nbytes, stream.handle)
+        stream.synchronize()
+        assert np.array_equal(found, content[:nbytes])
+    with pytest.raises(StorageError, match="ends at byte 30001"):
+        tiers.fill_memory(0, memory.address, path, 40_000)

@@ -8,7 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tiering import cuda, native
+from tiering import cuda
+from tiering.artifacts.direct_io import ALIGNMENT
+from tiering.artifacts.reader import open_stream
 from tiering.errors import DeviceError, InputError
 from tiering.formats.layout import Layout, TypeLayout
 from tiering.loader.gpu.device import Device, pinned_address
@@ -17,6 +19,7 @@ from tiering.loader.processes.peers import PeerGroup
 from tiering.loader.tables.resident import SharedBlock, load_rows
 
 T = TypeVar("T")
+_STEP = 16 << 20  # bytes of a buffer that a file passes through on its way to a GPU
 
 
 @dataclass
@@ -100,9 +103,24 @@ def _copy_to_gpu(tiers: MemoryTiers, path: Path, nbytes: int, tier: str, shared:
 
 
 def fill_memory(device: int, address: int, path: Path, nbytes: int) -> None:
-    """Read the first bytes of a file to an address of a GPU, past the page cache; see ``fill.hpp``."""
-    engine = "threads" if native.uring_unavailable() else "io_uring"
-    cuda.fill_device(device, address, str(path), 0, nbytes, engine)
+    """Read the first bytes of a file to an address of a GPU, past the page cache.
+
+    They pass through two pinned buffers in turn: while one is read into, the other is copied.
+    """
+    step = max(1, min(_STEP, nbytes))
+    pinned = [cuda.PinnedMemory(device, step + 3 * ALIGNMENT) for _ in range(2)]
+    buffers = [memory.array()[-memory.address % ALIGNMENT :] for memory in pinned]  # direct reads go to whole pages
+    stream, copied = cuda.Stream(device), [cuda.Event(device) for _ in pinned]
+    reader = open_stream([path], buffers)
+    for turn, at in enumerate(range(0, nbytes, step)):
+        buffer, size = turn % 2, min(step, nbytes - at)
+        if turn >= 2:
+            copied[buffer].wait()
+        reader.start([(0, at, size, buffer, 0)])
+        (begin,) = reader.finish()
+        cuda.copy(device, address + at, buffers[buffer].ctypes.data + begin, size, stream.handle)
+        copied[buffer].record(stream.handle)
+    stream.synchronize()
 
 
 def share_memory(
