@@ -22,7 +22,7 @@ from tiering.memory import parse_memory
 from tiering.pipeline.commands import import_graph, layout, reorder_graph, score_graph
 from tiering.pipeline.config import ChainConfig, read_config
 from tiering.pipeline.sources import import_options, scratch_of
-from tiering.pipeline.stage import StageKeywords, StageRun, open_carrier
+from tiering.pipeline.stage import StageKeywords, StageRun
 from tiering.progress import kept, note
 from tiering.reorder import first_digests, read_first
 from tiering.run.plan import Estimate, StageEstimate, base_memory
@@ -73,7 +73,7 @@ def run_config(path: str | os.PathLike[str], **options: Unpack[StageKeywords]) -
         Per stage ``stage``, ``done`` (``False``: skipped), ``seconds``, ``path``.
     """
     chain = _Chain.of(path, StageRun("", **options))
-    with open_carrier(chain.shared.cluster) as carrier:
+    with chain.shared.carrier() as carrier:
         chain.shared = replace(chain.shared, cluster=carrier)
         chain.run()
     return chain.report
@@ -162,7 +162,13 @@ class _Chain:
             note(f"{place}: making {target}")
         artifact = found or make(**again)
         seconds = time.perf_counter() - begun
-        note(f"{place}: {_made(artifact, seconds) if found is None else f'{target} was there'}")
+        if found is None:
+            manifest = artifact.manifest
+            nbytes = sum(file.bytes for files in (manifest.files, manifest.external) for file in files.values())
+            speed = format_bytes(nbytes / seconds)
+            note(f"{place}: done in {format_seconds(seconds)}, {format_bytes(nbytes)}, {speed}/s")
+        else:
+            note(f"{place}: {target} was there")
         kept.append(str(target))
         done = {"done": found is None, "seconds": round(seconds, 3)}
         self.report.append({"stage": name, **done, "path": str(target)})
@@ -180,9 +186,3 @@ class _Chain:
             return artifact if same and not artifact.problems("structure") else None
         except (TieringError, OSError, KeyError):
             return None
-
-
-def _made(artifact: Artifact, seconds: float) -> str:
-    manifest = artifact.manifest
-    nbytes = sum(file.bytes for files in (manifest.files, manifest.external) for file in files.values())
-    return f"done in {format_seconds(seconds)}, {format_bytes(nbytes)}, {format_bytes(nbytes / seconds)}/s"

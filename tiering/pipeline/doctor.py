@@ -43,13 +43,13 @@ class Diagnosis:
 
 
 def examine(ssd: Sequence[Path] = (), *, size: int = 1 << 30, seconds: float = 2.0) -> list[Diagnosis]:
-    """Examine this machine, and measure the disks of directories; one that cannot be measured has an `error`.
-
-    `size`: bytes of the temporary file written to each, at most a fourth of what is free there. Each is read at random
-    for `seconds`.
-    """
-    machine = [_memory(), _io_uring(), _locked_memory(), _gpu(), _torch()]
-    return machine + [_disk(Path(folder), size, seconds) for folder in ssd]
+    """Examine this machine, and measure the disks of directories by a file of `size` bytes, for `seconds` each."""
+    reason = native.uring_unavailable()
+    text = "not available: rows of the ssd tier are read by a pool of threads" if reason else "allowed"
+    uring = Diagnosis("io_uring", text, reason, {"available": not reason})
+    return [_memory(), uring, _locked_memory(), _gpu(), _torch()] + [
+        _disk(Path(folder), size, seconds) for folder in ssd
+    ]
 
 
 def _memory() -> Diagnosis:
@@ -60,12 +60,6 @@ def _memory() -> Diagnosis:
     text = f"{of} the machine's {format_bytes(machine)} may be used, {format_bytes(free)} are free; --memory sets less"
     figures = {"machine": machine, "total": total, "available": free, "limited": limited}
     return Diagnosis("memory", text, figures=figures)
-
-
-def _io_uring() -> Diagnosis:
-    reason = native.uring_unavailable()
-    text = "not available: rows of the ssd tier are read by a pool of threads" if reason else "allowed"
-    return Diagnosis("io_uring", text, reason, {"available": not reason})
 
 
 def _locked_memory() -> Diagnosis:

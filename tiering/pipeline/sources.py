@@ -87,7 +87,12 @@ def plan_source(
         if known
         else make_sized_dataset(find_spec(str(options["spec"])), Path(source).absolute(), options.get("split"))
     ) as dataset:
-        opening = _opening(dataset) if known else _future_opening(dataset)
+        if known:
+            opening = _opening(dataset)
+        else:  # the files of a missing dataset are read once, features apart
+            labels = [node.labels for node in dataset.nodes.values() if node.labels is not None]
+            arrays = [*labels, *(array for edges in dataset.edges for array in edges.arrays)]
+            opening = StepEstimate("files", "read once", 0, sum(array.nbytes for array in arrays))
         plan = plan_import(dataset, parse_memory(run.memory), edge_ids=edge_ids, out=run.path, carrier=carrier)
         stage = plan.stage(run.path)
     return replace(stage, steps=(opening, *stage.steps)), plan.shape
@@ -100,13 +105,6 @@ def _opening(dataset: Dataset) -> StepEstimate:
     arrays = [array for edges in dataset.edges for array in (edges.src, edges.dst, *edges.data.values())]
     nameless = [array for array in arrays if isinstance(array, np.memmap) and array.filename is None]
     return StepEstimate("open", "done now", 0, read, 0, sum(array.nbytes for array in nameless))
-
-
-def _future_opening(dataset: Dataset) -> StepEstimate:
-    """Return the step of reading the files of a missing dataset once, features apart."""
-    labels = [node.labels for node in dataset.nodes.values() if node.labels is not None]
-    read = sum(array.nbytes for array in (*labels, *(array for edges in dataset.edges for array in edges.arrays)))
-    return StepEstimate("files", "read once", 0, read)
 
 
 def estimate_spec(source: DatasetSpec) -> tuple[GraphShape, int] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypedDict, TypeVar
@@ -88,7 +88,10 @@ class StageRun:
     @contextmanager
     def carrier(self, *read: Artifact) -> Iterator[Carrier | None]:
         """Start the carrier, remove its shuffle files when all went well; errors of the core name what is `read`."""
-        with reading(*read), open_carrier(self.cluster) as carrier:
+        with reading(*read), ExitStack() as stack:
+            carrier = self.cluster
+            if isinstance(carrier, ClusterOptions):
+                carrier = stack.enter_context(Carrier(carrier)) if carrier.cuts else None
             yield carrier
             if carrier is not None:
                 carrier.finish()
@@ -132,16 +135,6 @@ def refuse_reordered(graph: SizedGraph, verb: str) -> None:
     """Refuse to `verb` a graph whose ids are ranks."""
     if isinstance(graph, Graph) and graph.order is not None:
         raise InputError(f"{graph.path}: this graph is reordered already; {verb} the graph it was made from")
-
-
-@contextmanager
-def open_carrier(cluster: Workers) -> Iterator[Carrier | None]:
-    """Start a carrier from options, and end it; ``None`` where these cut nothing."""
-    if isinstance(cluster, ClusterOptions):
-        with Carrier(cluster) as carrier:
-            yield carrier if cluster.cuts else None
-    else:
-        yield cluster
 
 
 @contextmanager

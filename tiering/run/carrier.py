@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import xxhash
@@ -98,7 +98,7 @@ class ClusterOptions:
         return dict(given)
 
 
-class Carrier:
+class Carrier(AbstractContextManager["Carrier"]):
     """The runner of jobs, handed to the stages of a command; a context manager that ends the executor."""
 
     def __init__(self, options: ClusterOptions, retry: RetryOptions | None = None) -> None:
@@ -152,10 +152,7 @@ class Carrier:
                 self._executor = LocalExecutor(workers)
         return self._executor
 
-    def __enter__(self) -> Carrier:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._executor is not None:
             self._executor.close()
             self._executor = None

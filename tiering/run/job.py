@@ -307,21 +307,15 @@ class _StepRun:
     def _send_copies(self) -> None:
         """Send a speculative attempt for each that takes too long: its worker may be frozen or cut off."""
         retry, now = self.job.retry, time.monotonic()
+        ranked = sorted(self.seconds) or [0.0]
+        patience = max(retry.straggler_floor, retry.straggler_factor * ranked[int(0.95 * (len(ranked) - 1))])
         copied = [attempt.index for attempt in self.attempts.values()]
         for ticket, attempt in list(self.attempts.items()):
             if attempt.begun is None:
                 if self.job.executor.running(ticket):
                     attempt.begun = now
                 continue
-            late = now - attempt.begun > self._patience() and self.tries[attempt.index] < retry.attempts
+            late = now - attempt.begun > patience and self.tries[attempt.index] < retry.attempts
             if late and copied.count(attempt.index) == 1:
                 self.job.counters.copies += 1
                 self._submit(attempt.index)
-
-    def _patience(self) -> float:
-        """Return the seconds after which a speculative attempt is sent."""
-        retry = self.job.retry
-        if not self.seconds:
-            return retry.straggler_floor
-        ranked = sorted(self.seconds)
-        return max(retry.straggler_floor, retry.straggler_factor * ranked[int(0.95 * (len(ranked) - 1))])

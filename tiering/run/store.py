@@ -6,9 +6,8 @@ import errno
 import os
 import shutil
 import uuid
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -112,7 +111,7 @@ class Store:
             self.root.rmdir()
 
 
-class ObjectWriter:
+class ObjectWriter(AbstractContextManager["ObjectWriter"]):
     """An object being written, front to back; a context manager.
 
     The object is there and whole, for every machine, once the context has ended well, and gone after an error. A power
@@ -132,10 +131,7 @@ class ObjectWriter:
             while view:
                 view = view[os.write(self._fd, view[:_TURN]) :]
 
-    def __enter__(self) -> ObjectWriter:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: object, *error: object) -> None:
         whole = False
         try:
             with storage_errors(self._path):
