@@ -66,15 +66,6 @@ inline PlainCsc grouped(const std::vector<int64_t>& keys, const std::vector<int6
   return out;
 }
 
-/// The column of every entry.
-inline std::vector<int64_t> columns_of(const CscView& csc) {
-  std::vector<int64_t> columns;
-  for (int64_t v = 0; v < csc.num_columns(); ++v)
-    columns.insert(columns.end(),
-                   static_cast<size_t>(csc.indptr[static_cast<size_t>(v) + 1] - csc.indptr[static_cast<size_t>(v)]), v);
-  return columns;
-}
-
 template <typename T>
 std::vector<int64_t> widened(const std::vector<T>& values) {
   return {values.begin(), values.end()};

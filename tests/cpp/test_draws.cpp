@@ -170,35 +170,6 @@ void test_weighted_against_a_scan() {
   }
 }
 
-/// Sums that repeat, as weights of 0 make them, at every point where the answer changes.
-void test_find_place() {
-  for (size_t degree = 0; degree < 40; ++degree) {
-    Sums sums(degree);
-    for (size_t i = 0; i < degree; ++i) sums[i] = 10 * (1 + i / (1 + degree % 4));
-    for (uint64_t point = 0; point < 10 * (degree + 2); ++point)
-      CHECK(ListWeights{sums.data()}.find(point, static_cast<int64_t>(degree)) ==
-            std::upper_bound(sums.begin(), sums.end(), point) - sums.begin());
-  }
-}
-
-void test_weighted_extremes() {
-  WeightedDraw draw;
-  const Sums lone = column<double>({kDenormal}).sums();
-  draw.use(lone.data());
-  CHECK(taken_by(draw, 0, 1, 1, 5) == Places{0} && taken_by(draw, 0, 1, -1, 5) == Places{0});
-  CHECK(taken_by(draw, 0, 1, 0, 5).empty());
-
-  const Sums mixed = column<double>({1e300, 1e-300, 0, 1e300, 0}).sums();
-  draw.use(mixed.data());
-  CHECK((taken_by(draw, 0, 5, 5, 1) == Places{0, 1, 3}));
-
-  const Columns<double> zeros{{0, 3, 4}, {0, 0, 0, 2}};  // a column of zeros gives nothing
-  const Sums with_zeros = zeros.sums();
-  draw.use(with_zeros.data());
-  for (const int64_t fanout : {-1, 1, 2, 3, 9}) CHECK(taken_by(draw, 0, 3, fanout, 1).empty());
-  CHECK(taken_by(draw, 3, 1, 1, 1) == Places{3});
-}
-
 /// A draw by itself takes the place that it has among all draws of its list, however often places collide.
 void test_draws_by_themselves() {
   std::mt19937_64 random(7);
@@ -219,9 +190,7 @@ int main() {
   test_fixed_point();
   test_extreme_weights();
   test_sums_for_any_number_of_threads();
-  test_find_place();
   test_weighted_against_a_scan();
-  test_weighted_extremes();
   std::cout << "test_draws: ok\n";
   return 0;
 }

@@ -60,20 +60,6 @@ void test_published_requests() {
     CHECK(requests_of_table(row_bytes) == expected);
 }
 
-/// A row is asked for line by line: one request more than it has lines, where the shift goes round.
-void test_lines() {
-  for (const int64_t row_bytes : {1024, 1536, 2408, 4096, 4100})
-    for (uint64_t address = 0; address < 128; address += 4) {
-      const RowCopy copy = RowCopy::plan(row_bytes, address);
-      const uint64_t end = address + static_cast<uint64_t>(row_bytes);
-      const auto lines = static_cast<int64_t>((end + kDeviceLineBytes - 1) / kDeviceLineBytes);
-      const int64_t shifted = requests(copy, address, copy.shift(address)), plain = requests(copy, address, 0);
-      CHECK(shifted <= lines + 1 && shifted <= plain + 1);
-      if (address % 128 == 0) CHECK(shifted == lines);
-      if (copy.steps > 4 && address % 128 != 0) CHECK(shifted < plain);
-    }
-}
-
 /// A thread that goes on by strides sees what dividing every item would have told it.
 void test_strides() {
   for (const int64_t row_bytes : {4, 512, 1536, 2408, 5000})
@@ -92,7 +78,6 @@ void test_strides() {
 int main() {
   test_every_word_once();
   test_published_requests();
-  test_lines();
   test_strides();
   std::cout << "test_row_copy: ok\n";
   return 0;

@@ -1,13 +1,11 @@
 // Sampling by many threads at once, under TSan, and the parts that no test in Python reaches. tests/sampling compares
 // batches with verifiers by another method.
 #include <cmath>
-#include <map>
 #include <thread>
 
 #include "check.hpp"
 #include "lists.hpp"
 #include "tiering/sampling/layer_hop.hpp"
-#include "tiering/sampling/walk_hop.hpp"
 
 using namespace tiering;
 using namespace tiering::test;
@@ -97,34 +95,6 @@ void test_table_of_wide_ids() {
   }
 }
 
-void test_visit_counter() {
-  std::mt19937_64 random(1);
-  std::vector<int64_t> keys(1000);
-  std::iota(keys.rbegin(), keys.rend(), 5);
-  VisitCounter counter;
-  for (const int64_t size : {0, 1, 2, 40, 400, 5000})
-    for (const int64_t range : {1, 3, 30, 1000})
-      for (const int64_t k : {-1, 1, 3, 10, 999, 6000})
-        for (const bool keyed : {false, true}) {
-          std::vector<int64_t> ids;
-          std::map<int64_t, int64_t> visits;
-          for (int64_t i = 0; i < size; ++i)
-            ids.push_back(static_cast<int64_t>(std::min(random(), random()) % static_cast<uint64_t>(range)));
-          for (const int64_t id : ids) ++visits[id];
-          std::vector<std::pair<int64_t, int64_t>> expected;  // (-visits, key)
-          for (const auto& [id, n] : visits) expected.emplace_back(-n, keyed ? keys[static_cast<size_t>(id)] : id);
-          std::sort(expected.begin(), expected.end());
-          if (k >= 0 && k < static_cast<int64_t>(expected.size())) expected.resize(static_cast<size_t>(k));
-          counter.run(ids.data(), size, k, keyed ? IdSpan{keys.data(), 1000, true} : IdSpan{});
-          CHECK(counter.top().size() == static_cast<int64_t>(expected.size()));
-          for (size_t i = 0; i < expected.size(); ++i) {
-            const Visited& found = counter.top()[static_cast<int64_t>(i)];
-            CHECK(std::pair(-found.count, static_cast<int64_t>(found.key)) == expected[i]);
-            CHECK(found.count == visits[found.id]);
-          }
-        }
-}
-
 void test_exponential() {
   std::mt19937_64 random(3);
   double sum = 0.0;
@@ -143,7 +113,6 @@ void test_exponential() {
 int main() {
   test_rules();
   test_table_of_wide_ids();
-  test_visit_counter();
   test_exponential();
   std::cout << "test_sampling: ok\n";
   return 0;
