@@ -54,82 +54,67 @@ std::vector<uint32_t> rows_among(const SsdRows& rows, const std::vector<std::spa
   return found;
 }
 
-/// Where the rows of one batch belong, table by table. The ids are looked through once, however many parts the batch
-/// has.
-class BatchRows {
- public:
-  BatchRows(const std::vector<const BoundTable*>& tables, const IdLists& ids,
-            const std::vector<Argument<RowsTarget, "out">>& outs)
-      : tables_(tables), ids_(ids) {
-    TIERING_EXPECT(ids.size() == tables.size() && outs.size() == tables.size(),
-                   "tables, ids, outs: expected as many of each");
-    for (size_t t = 0; t < tables.size(); ++t) {
-      const TieredTable& table = tables[t]->table;
-      const std::span<const int64_t> wanted = ids[t];
-      outs_.push_back(checked_target(table, wanted, outs[t]).data);
-      for (size_t i = 0; i < wanted.size(); ++i)
-        if (wanted[i] >= table.ranges.cpu_end) on_ssd_.push_back(outs_[t] + static_cast<int64_t>(i) * table.row_bytes);
-      ends_.push_back(on_ssd_.size());
-    }
-  }
+/// A part of a batch whose slots the caller took, in this process or another. Throws InputError where the slots are not
+/// some of `slots`, or the places not some of the batch's.
+struct TakenPart {
+  Buffer<uint32_t> slots, places;
 
-  /// Copies the rows of a part; with the first, those of memory tiers. Returns what it did for each table.
-  std::vector<GatherStats> copy(const SlotArena& arena, const RowBuffer::PartSlots& part, bool first,
-                                Threads threads) const {
-    TIERING_EXPECT(part.batch_rows == on_ssd_.size(), "ids: expected those that the batch was planned with");
-    const bool whole = part.places.empty();
-    std::vector<GatherStats> stats(tables_.size());
-    for (size_t t = 0, at = 0; first && t < tables_.size(); at = ends_[t++]) {
-      const auto slots = whole ? part.slots.subspan(at, ends_[t] - at) : std::span<const uint32_t>{};
-      stats[t] = tiering::gather(tables_[t]->table, ids_[t], slots, arena, outs_[t], threads);
-    }
-    if (!whole) {
-      std::vector<std::byte*> targets;
-      for (const uint32_t place : part.places) targets.push_back(on_ssd_[place]);
-      stats.front().copy_nanoseconds += copy_slots(arena, part.slots, targets, threads);
-    }
-    return stats;
+  TakenPart(const Values<const uint32_t, "slots">& given, const Values<const uint32_t, "places">& given_places,
+            size_t batch_rows, int64_t most)
+      : slots(copied(given.get())), places(copied(given_places.get())) {
+    TIERING_EXPECT(slots.size() == (places.size() == 0 ? static_cast<int64_t>(batch_rows) : places.size()),
+                   "places: expected as many as slots");
+    for (const uint32_t slot : slots.span())
+      TIERING_EXPECT(slot < most, "slots: expected some of 0..", most - 1, ", found ", slot);
+    for (const uint32_t place : places.span())
+      TIERING_EXPECT(place < batch_rows, "places: expected some of 0..", batch_rows - 1, ", found ", place);
   }
-
- private:
-  const std::vector<const BoundTable*>& tables_;
-  const IdLists& ids_;
-  std::vector<std::byte*> outs_;    ///< per table
-  std::vector<std::byte*> on_ssd_;  ///< of each row of the ssd tier, in the order of the ids
-  std::vector<size_t> ends_;        ///< per table: where its rows end among these
 };
 
-/// Throws InputError where the slots of a part are not some of `slots`, or its places not some of its batch's.
-void check_part(const RowBuffer::PartSlots& part, int64_t slots) {
-  TIERING_EXPECT(part.places.empty() ? part.slots.size() == part.batch_rows : part.slots.size() == part.places.size(),
-                 "places: expected as many as slots");
-  for (const uint32_t slot : part.slots)
-    TIERING_EXPECT(slot < slots, "slots: expected some of 0..", slots - 1, ", found ", slot);
-  for (const uint32_t place : part.places)
-    TIERING_EXPECT(place < part.batch_rows, "places: expected some of 0..", part.batch_rows - 1, ", found ", place);
-}
-
-/// Copies rows of a part of a batch in another process, which maps the arena and received the slots; `first`: with
-/// those of memory tiers.
+/// Copies the rows of a part of a batch, table by table, from a mapped arena; `first`: with those of memory tiers.
+/// Returns the counters of each table.
 std::vector<GatherStats> gather_from_slots(const Values<const std::byte, "arena">& arena, const Pools& pools,
                                            const Values<const uint32_t, "slots">& slots,
                                            const Values<const uint32_t, "places">& places, size_t batch_rows,
                                            bool first, const std::vector<const BoundTable*>& tables, const IdLists& ids,
                                            const std::vector<Argument<RowsTarget, "out">>& outs, Threads threads) {
   const std::span<const std::byte> memory = arena;
-  const auto own_slots = copied(slots.get()), own_places = copied(places.get());
-  const RowBuffer::PartSlots part{.slots = own_slots.span(), .places = own_places.span(), .batch_rows = batch_rows};
   const SlotArena known(memory.data(), slot_pools(pools));
   TIERING_EXPECT(static_cast<int64_t>(memory.size()) >= known.bytes(), "arena: expected ", known.bytes(),
                  " bytes, found ", memory.size());
-  check_part(part, known.slots());
-  return BatchRows(tables, ids, outs).copy(known, part, first, threads);
+  const TakenPart part(slots, places, batch_rows, known.slots());
+  TIERING_EXPECT(ids.size() == tables.size() && outs.size() == tables.size(),
+                 "tables, ids, outs: expected as many of each");
+  std::vector<std::byte*> targets, on_ssd;  // per table; per row of the ssd tier, in the order of the ids
+  std::vector<size_t> ends{0};              // of each table's rows among the latter
+  for (size_t t = 0; t < tables.size(); ++t) {
+    const TieredTable& table = tables[t]->table;
+    const std::span<const int64_t> wanted = ids[t];
+    targets.push_back(checked_target(table, wanted, outs[t]).data);
+    for (size_t i = 0; i < wanted.size(); ++i)
+      if (wanted[i] >= table.ranges.cpu_end) on_ssd.push_back(targets[t] + static_cast<int64_t>(i) * table.row_bytes);
+    ends.push_back(on_ssd.size());
+  }
+  TIERING_EXPECT(batch_rows == on_ssd.size(), "ids: expected those that the batch was planned with");
+  const bool whole = part.places.size() == 0;
+  std::vector<GatherStats> stats(tables.size());
+  for (size_t t = 0; first && t < tables.size(); ++t) {
+    const auto own = whole ? part.slots.span().subspan(ends[t], ends[t + 1] - ends[t]) : std::span<const uint32_t>{};
+    stats[t] = tiering::gather(tables[t]->table, ids[t], own, known, targets[t], threads);
+  }
+  if (whole) return stats;
+  std::vector<std::byte*> into;
+  for (const uint32_t place : part.places.span()) into.push_back(on_ssd[place]);
+  stats.front().copy_nanoseconds += copy_slots(known, part.slots.span(), into, threads);
+  return stats;
 }
 
 /// Writes for each id of each table the slot of its row, counted from the table's first; kNoSlot for rows of the ssd
 /// tier, which are those from `begins` on, that other parts have. Ids of memory tiers are left as they are.
-void spread(const RowBuffer::PartSlots& part, const std::vector<int64_t>& begins, const std::vector<uint32_t>& firsts,
-            const IdLists& ids, const std::vector<Argument<Slots, "out">>& outs) {
+void spread_slots(const Values<const uint32_t, "slots">& slots, const Values<const uint32_t, "places">& places,
+                  size_t batch_rows, const std::vector<int64_t>& begins, const std::vector<uint32_t>& firsts,
+                  const IdLists& ids, const std::vector<Argument<Slots, "out">>& outs) {
+  const TakenPart part(slots, places, batch_rows, kNoSlot);
   const size_t tables = begins.size();
   TIERING_EXPECT(firsts.size() == tables && ids.size() == tables && outs.size() == tables,
                  "firsts, ids, outs: expected ", tables, " of each");
@@ -146,21 +131,11 @@ void spread(const RowBuffer::PartSlots& part, const std::vector<int64_t>& begins
       first_of.push_back(firsts[t]);
     }
   }
-  TIERING_EXPECT(targets.size() == part.batch_rows, "ids: expected those that the batch was planned with");
-  for (size_t i = 0; i < part.slots.size(); ++i) {
-    const size_t place = part.places.empty() ? i : part.places[i];
+  TIERING_EXPECT(targets.size() == batch_rows, "ids: expected those that the batch was planned with");
+  for (int64_t i = 0; i < part.slots.size(); ++i) {
+    const auto place = static_cast<size_t>(part.places.size() == 0 ? i : part.places[i]);
     *targets[place] = part.slots[i] - first_of[place];
   }
-}
-
-/// The same in a process that received the slots.
-void spread_slots(const Values<const uint32_t, "slots">& slots, const Values<const uint32_t, "places">& places,
-                  size_t batch_rows, const std::vector<int64_t>& begins, const std::vector<uint32_t>& firsts,
-                  const IdLists& ids, const std::vector<Argument<Slots, "out">>& outs) {
-  const auto own_slots = copied(slots.get()), own_places = copied(places.get());
-  const RowBuffer::PartSlots part{.slots = own_slots.span(), .places = own_places.span(), .batch_rows = batch_rows};
-  check_part(part, kNoSlot);
-  spread(part, begins, firsts, ids, outs);
 }
 
 /// The arrays that a buffer points to.
@@ -189,36 +164,6 @@ struct BoundBuffer : BufferArrays, RowBuffer {  // in this order: readers end be
 
   bool add_rows(const Values<const uint32_t, "rows">& given) { return add(checked_rows(rows(), given)); }
 
-  /// Throws InputError where tables are not those of the rows.
-  void check(const std::vector<const BoundTable*>& tables) const {
-    const auto& known = rows().tables();
-    TIERING_EXPECT(tables.size() == known.size(), "tables: expected ", known.size());
-    for (size_t t = 0; t < known.size(); ++t) {
-      const TieredTable& table = tables[t]->table;
-      TIERING_EXPECT(table.row_bytes == known[t].row_bytes && table.ranges.cpu_end == begins[t] &&
-                         table.ranges.num_rows - begins[t] == known[t].rows,
-                     "tables: expected those that the buffer was made for, in their order");
-    }
-  }
-
-  /// Rows of batch `batch`, table by table, as add_ids() got it.
-  std::vector<GatherStats> gather(int64_t batch, const std::vector<const BoundTable*>& tables, const IdLists& ids,
-                                  const std::vector<Argument<RowsTarget, "out">>& outs, Threads threads) {
-    check(tables);
-    const BatchRows targets(tables, ids, outs);
-    std::vector<GatherStats> stats;
-    bool last = false;
-    for (int64_t number = 0; !last; ++number) {
-      const PartSlots part = wait(batch, number);
-      last = part.last;
-      const auto copied = targets.copy(slots(), part, number == 0, threads);
-      if (number == 0) stats = copied;
-      for (size_t t = 0; number > 0 && t < stats.size(); ++t) stats[t].copy_nanoseconds += copied[t].copy_nanoseconds;
-      release(batch, number);
-    }
-    return stats;
-  }
-
   void wait_all(int64_t batch, int64_t part) {
     for (bool last = false; !last; ++part) {
       last = wait(batch, part).last;
@@ -226,26 +171,11 @@ struct BoundBuffer : BufferArrays, RowBuffer {  // in this order: readers end be
     }
   }
 
-  /// Waits for a part of a batch, as add_ids() got it, and writes its slots; see spread(). The part is to be released.
-  /// Returns whether it was the last.
-  bool write_slots(int64_t batch, int64_t part, const IdLists& ids, const std::vector<Argument<Slots, "out">>& outs) {
-    std::vector<uint32_t> firsts;
-    for (size_t t = 0; t < begins.size(); ++t) firsts.push_back(plan().first_slot(t));
-    const PartSlots given = wait(batch, part);
-    spread(given, begins, firsts, ids, outs);
-    return given.last;
-  }
-
+  /// Waits for a part of a batch, as add_ids() got it: the slots of its rows, the places of these among the batch's rows
+  /// of the ssd tier (none: all of them), how many the batch has, whether the part is its last. It is to be released.
   auto take(int64_t batch, int64_t part) {
     const PartSlots given = wait(batch, part);
     return std::make_tuple(copied(given.slots), copied(given.places), given.batch_rows, given.last);
-  }
-
-  /// Per table, the address of its first slot in the arena.
-  std::vector<int64_t> origins() const {
-    std::vector<int64_t> found;
-    for (size_t t = 0; t < rows().tables().size(); ++t) found.push_back(slots().offset(plan().first_slot(t)));
-    return found;
   }
 };
 
@@ -342,11 +272,8 @@ void bind_lookahead(nb::module_& m) {
       .def("stop", &BoundBuffer::stop, Release())
       .def("cancel", &BoundBuffer::cancel, Release())
       .def("wait", &BoundBuffer::wait_all, "batch"_a, "part"_a = 0, Release())
-      .def("slots", &BoundBuffer::write_slots, "batch"_a, "part"_a, "ids"_a, "outs"_a, Release())
       .def("release", &BoundBuffer::release, "batch"_a, "part"_a = 0, Release())
-      .def_prop_ro("origins", &BoundBuffer::origins)
       .def("take", &BoundBuffer::take, "batch"_a, "part"_a, Release())
-      .def("gather", &BoundBuffer::gather, "batch"_a, "tables"_a, "ids"_a, "outs"_a, "threads"_a = 1, Release())
       .def("reset_counters", &BoundBuffer::reset_counters, Release())
       .def_prop_ro("counters", &BoundBuffer::counters, Release())
       .def_prop_ro("engine", &BoundBuffer::engine_name, Release())

@@ -22,11 +22,13 @@ def rows(tmp_path):
     return Rows(tmp_path, Striped([(300, 512), (60, 5732), (80, 512)], 4096, 2, 1), cached=5)
 
 
-def find(buffer: Any, number: int, batch: Batch, part: int = 0) -> tuple[list[np.ndarray], bool]:
+def find(rows: Rows, buffer: Any, number: int, batch: Batch, part: int = 0) -> tuple[list[np.ndarray], bool]:
     """Slots of a part of a batch, per table, `WIPED` where none was written; whether it is the last part."""
     ids = [np.array(some, np.int64) for some in batch]
-    slots = [np.full(one.size, WIPED, np.uint32) for one in ids]
-    return slots, buffer.slots(number, part, ids, slots)
+    found = [np.full(one.size, WIPED, np.uint32) for one in ids]
+    slots, places, of_batch, last = buffer.take(number, part)
+    native.spread_slots(slots, places, of_batch, [rows.cached] * len(ids), rows.firsts, ids, found)
+    return found, last
 
 
 def whole(rows: Rows, batches: list[Batch], spare: int = 0) -> dict[int, int]:
@@ -34,9 +36,9 @@ def whole(rows: Rows, batches: list[Batch], spare: int = 0) -> dict[int, int]:
     return {size: 8 * number for size, number in rows.slots(batches, spare).items()}
 
 
-def check(rows: Rows, buffer: Any, batch: Batch, slots: list[np.ndarray]) -> None:
+def check(rows: Rows, batch: Batch, slots: list[np.ndarray]) -> None:
     """The slots hold the rows of the batch."""
-    for ids, truth, origin, found in zip(batch, rows.truth, buffer.origins, slots, strict=True):
+    for ids, truth, origin, found in zip(batch, rows.truth, rows.origins, slots, strict=True):
         size = truth.shape[1]
         for one, slot in zip(ids, found.tolist(), strict=True):
             at = origin + slot * size
@@ -54,14 +56,14 @@ def test_slots_hold_the_rows_of_a_batch_until_it_is_released(rows, held, spare):
         epoch, in_use = Epoch(buffer, batches, window=1, horizon=0), []
         try:
             for number, batch in enumerate(batches):
-                asked = asking.submit(find, buffer, number, batch)
+                asked = asking.submit(find, rows, buffer, number, batch)
                 while in_use and (len(in_use) > held or not wait([asked], 0.05).done):
                     buffer.release(in_use.pop(0)[0])  # its slots may be wanted
                 slots, last = asked.result()
                 assert last
                 in_use.append((number, batch, slots))
                 for _, known, slots in in_use:
-                    check(rows, buffer, known, slots)
+                    check(rows, known, slots)
         finally:
             epoch.close()
         assert epoch.error is None
@@ -82,9 +84,9 @@ def test_parts_of_batches_larger_than_the_buffer(rows):
                 came = [np.zeros(len(ids), np.int64) for ids in batch]
                 part, last = 0, False
                 while not last:
-                    slots, last = find(buffer, number, batch, part)
+                    slots, last = find(rows, buffer, number, batch, part)
                     for ids, of_table, truth, origin, times in zip(
-                        batch, slots, rows.truth, buffer.origins, came, strict=True
+                        batch, slots, rows.truth, rows.origins, came, strict=True
                     ):
                         size = truth.shape[1]
                         for k in np.flatnonzero((of_table != WIPED) & (of_table != native.NO_SLOT)):
@@ -111,20 +113,20 @@ def test_a_part_whose_slots_another_one_holds_is_waited_for(rows):
     def work() -> None:
         epoch = Epoch(buffer, batches, window=1, horizon=0)
         try:
-            assert find(buffer, 0, batches[0])[1] is False
-            asked = asking.submit(find, buffer, 0, batches[0], 1)
+            assert find(rows, buffer, 0, batches[0])[1] is False
+            asked = asking.submit(find, rows, buffer, 0, batches[0], 1)
             assert wait([asked], 0.2).not_done
             buffer.release(0)
             assert asked.result()[1] is True
             epoch.feeder.join()
             buffer.release(0, 1)
-            slots, last = find(buffer, 1, batches[1])
-            check(rows, buffer, batches[1], slots)
+            slots, last = find(rows, buffer, 1, batches[1])
+            check(rows, batches[1], slots)
             assert last
         finally:
             epoch.close()
         with pytest.raises(RefusedError, match="the epoch was ended"):
-            find(buffer, 1, batches[1])
+            find(rows, buffer, 1, batches[1])
 
     with ThreadPoolExecutor(1) as asking:
         within(60, work)
@@ -144,8 +146,9 @@ def test_slots_of_other_ids_are_refused(rows, ids, sizes, message):
     buffer = rows.buffer(whole(rows, [batch]))
     epoch = Epoch(buffer, [batch])
     try:
+        held, wanted = buffer.take(0, 0)[:3], [np.array(some, np.int64) for some in ids]
         with pytest.raises(RefusedError, match=message):
-            buffer.slots(0, 0, [np.array(some, np.int64) for some in ids], [np.zeros(n, np.uint32) for n in sizes])
+            native.spread_slots(*held, [rows.cached] * 3, rows.firsts, wanted, [np.zeros(n, np.uint32) for n in sizes])
     finally:
         epoch.close()
 

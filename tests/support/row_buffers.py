@@ -59,11 +59,15 @@ class Rows:
         ]  # fmt: skip
 
     def buffer(self, slots: dict[int, int], engine: str = "auto", direct: str = "auto", **options: Any) -> Any:
-        """A buffer in front of them, whose memory is `arena`; `slots` by bytes of a row."""
-        self.arena = anonymous(max(1, sum(size * number for size, number in slots.items())))
+        """A buffer in front of them, whose memory is `arena`; `slots` by bytes of a row, those of a table in a row."""
+        self.pools = list(slots.items())
+        self.arena = anonymous(max(1, sum(size * number for size, number in self.pools)))
+        before = [self.pools[: list(slots).index(table.row_bytes)] for table in self.space.tables]
+        self.firsts = [sum(number for _, number in pools) for pools in before]
+        self.origins = [sum(size * number for size, number in pools) for pools in before]
         return native.RowBuffer(
             self.space.core, [self.cached] * len(self.tables), self.space.page_bytes, [str(p) for p in self.paths],
-            list(slots.items()), self.arena, engine, direct, **options,
+            self.pools, self.arena, engine, direct, **options,
         )  # fmt: skip
 
     def slots(self, batches: Sequence[Batch], spare: int = 0) -> dict[int, int]:
@@ -81,11 +85,20 @@ class Rows:
             self.space.firsts[t] + one - self.cached for t, ids in enumerate(batch) for one in ids if one >= self.cached
         }
 
+    def gather(self, buffer: Any, batch: int, tables: Any, ids: Any, outs: Any, threads: int = 1) -> None:
+        """Fill `outs` with the rows of a batch, part by part."""
+        part, last = 0, False
+        while not last:
+            slots, places, rows, last = buffer.take(batch, part)
+            native.gather_from_slots(self.arena, self.pools, slots, places, rows, part == 0, tables, ids, outs, threads)
+            buffer.release(batch, part)
+            part += 1
+
     def check_gather(self, buffer: Any, number: int, batch: Batch, threads: int = 1) -> None:
         """The rows of batch `number` are the tables' rows."""
         ids = [np.array(some, np.int64) for some in batch]
         outs = [np.full((one.size, rows.shape[1]), 7, np.uint8) for one, rows in zip(ids, self.truth, strict=True)]
-        buffer.gather(number, self.tables, ids, outs, threads)
+        self.gather(buffer, number, self.tables, ids, outs, threads)
         for one, out, rows in zip(ids, outs, self.truth, strict=True):
             np.testing.assert_array_equal(out, rows[one])
 

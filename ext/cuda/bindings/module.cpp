@@ -186,12 +186,8 @@ struct BoundRows {
 
 void init_rows(BoundRows* self, int device, int64_t row_bytes, const std::vector<int64_t>& ends, Address gpu,
                const std::vector<Address>& peers, Address cpu, Address staged) {
-  TIERING_EXPECT(row_bytes >= 1, "row_bytes: expected at least 1, found ", row_bytes);
-  TIERING_EXPECT(ends.size() == 4 && ends[0] >= 0 && std::is_sorted(ends.begin(), ends.end()),
-                 "ends: expected four ascending ranks (gpu, peer, cpu, ssd)");
   TIERING_EXPECT(peers.size() <= RowTable::kMostPeers, "peers: expected at most ", RowTable::kMostPeers, ", found ",
                  peers.size());
-  TIERING_EXPECT(ends[0] == ends[1] || !peers.empty(), "peers: expected at least one address, found none");
   RowTable table;
   table.ranges = {ends[0], ends[1], ends[2], ends[3]};
   table.row_bytes = row_bytes;

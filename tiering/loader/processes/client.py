@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import mmap
 import os
 import socket
@@ -11,28 +10,27 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tiering import errors, native
+from tiering import errors
 from tiering.errors import InputError, StorageError, TieringError
 from tiering.loader.processes.channel import Channel
 from tiering.loader.processes.machine import Key, MachineProcesses
 from tiering.loader.processes.peers import map_memory
-from tiering.loader.tables.gather import FeatureRows, TieredFeatures
+from tiering.loader.tables.gather import FeatureRows
 from tiering.loader.tables.resident import SharedBlock
-from tiering.loader.tables.ssd_buffer import NO_COUNTERS, NO_SLOT
+from tiering.loader.tables.ssd_buffer import NO_COUNTERS, BufferSlots, Slots
 from tiering.readahead.config import ReadaheadConfig, SsdTables
 
 Ids = npt.NDArray[np.int64]
-Slots = npt.NDArray[np.uint32]
 _SENT_AHEAD = 2  # batches whose rows are announced and not yet in the owner's plan
 _SCALED = ("rows_needed", "rows_read", "reads", "read_bytes", "used_bytes")
 
 
-class BufferClient:
+class BufferClient(BufferSlots):
     """A process's connection to the owner's buffer, at an address.
 
     `what`: name of the slots' memory in messages; `features`: this process's tables; `page_locked`: whether a GPU reads
@@ -64,12 +62,6 @@ class BufferClient:
         self._turns[epoch] += 1
         return epoch, self._turns[epoch] - 1
 
-    @property
-    def origins(self) -> dict[str, int]:
-        """Offset of the first slot of each type in the memory of all slots."""
-        sizes = [row_bytes * slots for row_bytes, slots in self.pools]
-        return {t: sum(sizes[:pool]) for t, pool in zip(self.tables.types, self._pool_of_types(), strict=True)}
-
     @contextmanager
     def epoch(self, key: Key) -> Iterator[ClientEpoch | None]:
         """Enter an epoch, once all processes have begun it; ``None`` where another one uses the buffer."""
@@ -89,35 +81,6 @@ class BufferClient:
                 epoch.stop()
                 epoch.close()
 
-    def gather(
-        self, batch: int, ids: Mapping[str, Ids], outs: Mapping[str, npt.NDArray[np.uint8]], threads: int
-    ) -> None:
-        """Fill `outs` with the rows of a batch; see `SsdBuffer.gather`. Batches come in order."""
-        types = self.tables.types
-        features = [cast("TieredFeatures", self._features[t]) for t in types]
-        number, last = 0, False
-        while not last:
-            slots, positions, batch_rows, last = self._take(batch, number)
-            stats = native.gather_from_slots(
-                self.memory.array, self.pools, slots, positions, batch_rows, number == 0,
-                [f.table for f in features], [ids[t] for t in types], [outs[t] for t in types], threads,
-            )  # fmt: skip
-            for table, served in zip(features, stats, strict=True):
-                table.counters.add(served)
-            self.release(batch, number)
-            number += 1
-
-    def slots(self, batch: int, part: int, ids: Mapping[str, Ids]) -> tuple[dict[str, npt.NDArray[np.uint32]], bool]:
-        """Return the slots of a part of a batch; see `SsdBuffer.slots`."""
-        types, firsts = self.tables.types, [0, *itertools.accumulate(slots for _, slots in self.pools)]
-        held, positions, batch_rows, last = self._take(batch, part)
-        slots = {t: np.full(ids[t].size, NO_SLOT) for t in types}
-        native.spread_slots(
-            held, positions, batch_rows, self.tables.begins,
-            [firsts[pool] for pool in self._pool_of_types()], [ids[t] for t in types], list(slots.values()),
-        )  # fmt: skip
-        return slots, last
-
     def release(self, batch: int, part: int) -> None:
         """Release the part that is held longest, in any thread; parts are released in order."""
         assert self._epoch is not None
@@ -135,7 +98,6 @@ class BufferClient:
         self._before, self._own = dict(self._whole), dict(NO_COUNTERS)
 
     def _take(self, batch: int, part: int) -> tuple[Slots, Slots, int, bool]:
-        """Wait for a part of a batch, held until `release`; returns as `RowBuffer::wait`."""
         assert self._epoch is not None
         start = time.perf_counter()
         assert self._epoch.slots is not None
@@ -146,10 +108,6 @@ class BufferClient:
         self._own["wait_seconds"] += time.perf_counter() - start
         self._own["batches"] += last
         return both[:count], both[count:], int(header["batch_rows"]), last
-
-    def _pool_of_types(self) -> list[int]:
-        sizes = [row_bytes for row_bytes, _ in self.pools]
-        return [sizes.index(row_bytes) for _, row_bytes, *_ in self.tables.rows]
 
     def _connect(self, wants: str, key: Key) -> Channel:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

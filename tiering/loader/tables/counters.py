@@ -48,11 +48,11 @@ class Counters:
         """Rows served by all tiers."""
         return sum(tier.rows for tier in self.tiers.values())
 
-    def add(self, stats: native.GatherStats, rows: bool = True) -> None:
-        """Count one gather by the host; without `rows` its reads alone, for rows that `add_tally` counts."""
+    def add(self, stats: native.GatherStats, gathers: int = 1, rows: bool = True) -> None:
+        """Count a gather by the host, or with no `gathers` one more part of it; without `rows` its reads alone."""
         with self._lock:
             if rows:
-                self._add_rows(stats.rows, stats.bytes, 1)
+                self._add_rows(stats.rows, stats.bytes, gathers)
                 self.copy_seconds += stats.copy_nanoseconds * 1e-9
             self.ssd_reads += stats.reads
             self.ssd_read_bytes += stats.read_bytes

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, cast
@@ -23,6 +25,7 @@ from tiering.loader.tables.ssd import PageChecks, open_row_buffer, warn_of_fallb
 from tiering.readahead.config import ReadaheadConfig, SsdTables
 
 Ids = npt.NDArray[np.int64]
+Slots = npt.NDArray[np.uint32]
 NO_SLOT = np.uint32(native.NO_SLOT)  # of rows that lie in none
 _WIPE_ON_FORK = 18  # MADV_WIPEONFORK, which `mmap` does not name: a child has zeros there and copies nothing
 # Names of counters, and the core's names of them.
@@ -35,7 +38,66 @@ NO_COUNTERS: dict[str, Any] = {**dict.fromkeys(_COUNTERS, 0), "wait_seconds": 0.
 _kept_from_parents: list[native.RowBuffer] = []
 
 
-class SsdBuffer:
+class BufferSlots(ABC):
+    """The slots of a buffer for whoever reads the rows there. `pools`: (bytes of a row, slots)."""
+
+    tables: SsdTables
+    pools: list[tuple[int, int]]
+    _features: dict[str, FeatureRows]
+    memory: SharedBlock  # of all slots, as this process maps it
+
+    @abstractmethod
+    def release(self, batch: int, part: int) -> None:
+        """Release the slots of a part, which nobody reads any more; the parts of a batch are released in order."""
+
+    @abstractmethod
+    def _take(self, batch: int, part: int) -> tuple[Slots, Slots, int, bool]:
+        """Wait for a part of a batch, held until `release`; returns as `RowBuffer.take`."""
+
+    def gather(
+        self, batch: int, ids: Mapping[str, Ids], outs: Mapping[str, npt.NDArray[np.uint8]], threads: int
+    ) -> None:
+        """Fill `outs` (by type: uint8, shape (ids, bytes of a row)) with the rows of a batch, once they were read."""
+        types = self.tables.types
+        features = [cast("TieredFeatures", self._features[t]) for t in types]
+        number, last = 0, False
+        while not last:
+            slots, positions, batch_rows, last = self._take(batch, number)
+            stats = native.gather_from_slots(
+                self.memory.array, self.pools, slots, positions, batch_rows, number == 0,
+                [f.table for f in features], [ids[t] for t in types], [outs[t] for t in types], threads,
+            )  # fmt: skip
+            for table, served in zip(features, stats, strict=True):
+                table.counters.add(served, gathers=int(number == 0))
+            self.release(batch, number)
+            number += 1
+
+    def slots(self, batch: int, part: int, ids: Mapping[str, Ids]) -> tuple[dict[str, Slots], bool]:
+        """Return the slots of a part of a batch, once its rows were read, and whether it is the last.
+
+        By type a slot for each id, counted from `origins`, or `NO_SLOT`; they are reserved until `release`.
+        """
+        types, firsts = self.tables.types, [0, *itertools.accumulate(slots for _, slots in self.pools)]
+        held, positions, batch_rows, last = self._take(batch, part)
+        slots = {t: np.full(ids[t].size, NO_SLOT) for t in types}
+        native.spread_slots(
+            held, positions, batch_rows, self.tables.begins,
+            [firsts[pool] for pool in self._pool_of_types()], [ids[t] for t in types], list(slots.values()),
+        )  # fmt: skip
+        return slots, last
+
+    @property
+    def origins(self) -> dict[str, int]:
+        """Offset in bytes of the first slot of each type in the memory of all slots."""
+        sizes = [row_bytes * slots for row_bytes, slots in self.pools]
+        return {t: sum(sizes[:pool]) for t, pool in zip(self.tables.types, self._pool_of_types(), strict=True)}
+
+    def _pool_of_types(self) -> list[int]:
+        sizes = [row_bytes for row_bytes, _ in self.pools]
+        return [sizes.index(row_bytes) for _, row_bytes, *_ in self.tables.rows]
+
+
+class SsdBuffer(BufferSlots):
     """Buffer slots for rows of the ssd tier, of all node types in `features`; one epoch at a time uses them."""
 
     def __init__(
@@ -59,7 +121,6 @@ class SsdBuffer:
         else:
             self.arena = anonymous(nbytes)
         self.memory = SharedBlock(buffer_name(layout), self.arena)
-        """The memory of all slots."""
         self._busy, self._lock, self._opening, self._process = False, ForkLock(), ForkLock(), 0
         self._native: native.RowBuffer | None = None
         self._begun = False
@@ -101,36 +162,12 @@ class SsdBuffer:
                 buffer.cancel()
                 self._busy = False
 
-    def gather(
-        self, batch: int, ids: Mapping[str, Ids], outs: Mapping[str, npt.NDArray[np.uint8]], threads: int
-    ) -> None:
-        """Fill `outs` (by type: uint8, shape (ids, bytes of a row)) with the rows of a batch, once they were read."""
-        types = self.tables.types
-        buffer, features = self.core, [cast("TieredFeatures", self._features[t]) for t in types]
+    def _take(self, batch: int, part: int) -> tuple[Slots, Slots, int, bool]:
         with self.errors():
-            stats = buffer.gather(
-                batch, [f.table for f in features], [ids[t] for t in types], [outs[t] for t in types], threads
-            )
-        for table, found in zip(features, stats, strict=True):
-            table.counters.add(found)
-
-    def slots(self, batch: int, part: int, ids: Mapping[str, Ids]) -> tuple[dict[str, npt.NDArray[np.uint32]], bool]:
-        """Return the slots of a part of a batch, once its rows were read, and whether it is the last.
-
-        By type a slot for each id, counted from `origins`, or `NO_SLOT`; they are reserved until `release`.
-        """
-        slots = {t: np.full(ids[t].size, NO_SLOT) for t in self.tables.types}
-        with self.errors():
-            last = self.core.slots(batch, part, [ids[t] for t in slots], list(slots.values()))
-        return slots, last
-
-    @property
-    def origins(self) -> dict[str, int]:
-        """Offset in bytes of the first slot of each type in the memory of all slots."""
-        return dict(zip(self.tables.types, self.core.origins, strict=True))
+            return self.core.take(batch, part)
 
     def release(self, batch: int, part: int) -> None:
-        """Release the slots of a part, which nobody reads any more; the parts of a batch are released in order."""
+        """See `BufferSlots.release`; of any batch."""
         self.core.release(batch, part)
 
     @contextmanager

@@ -55,9 +55,6 @@ class LookaheadPlan {
   /// The rows of a round did not arrive: their slots are empty.
   void forget(const Round& round);
 
-  /// The first slot for rows of a table.
-  uint32_t first_slot(size_t table) const noexcept { return pools_[pool_of_table_[table]].begin; }
-
  private:
   struct Pool {
     int64_t row_bytes;
