@@ -216,43 +216,23 @@ def test_gathers_of_something_else_are_refused(rows):
     buffer.cancel()
 
 
-def test_batches_released_in_any_order_are_copied_by_who_knows_their_slots(rows, engine):
-    """Two threads take every second batch each, the second one late; rows come as numbers, and out of the arena."""
+def test_batches_released_in_any_order_get_their_rows(rows, engine):
+    """Two threads take every second batch each, the second one late; rows to read come as numbers."""
     batches = random_batches(rows, 40, 12, seed=3)
-    slots = rows.slots(batches, spare=25)
-    arena = anonymous(sum(size * number for size, number in slots.items()))
-    buffer = native.RowBuffer(
-        rows.space.core, [rows.cached] * 2, rows.space.page_bytes, [str(path) for path in rows.paths],
-        list(slots.items()), arena, engine,
-    )  # fmt: skip
+    buffer = rows.buffer(rows.slots(batches, spare=25), engine)
     buffer.begin(2, 1, 0, True)
 
     def feed() -> None:
         for batch in batches:
-            numbers = native.ssd_rows_among(
-                rows.space.core, rows.space.page_bytes, [rows.cached] * 2, [np.array(ids, np.int64) for ids in batch]
-            )
+            ids = [np.array(some, np.int64) for some in batch]
+            numbers = native.ssd_rows_among(rows.space.core, rows.space.page_bytes, [rows.cached] * 2, ids)
             assert buffer.add_rows(numbers)
         assert buffer.end()
 
     def take(first: int) -> None:
         time.sleep(0.05 * first)
         for number in range(first, len(batches), 2):
-            ids = [np.array(some, np.int64) for some in batches[number]]
-            outs = [np.zeros((one.size, truth.shape[1]), np.uint8) for one, truth in zip(ids, rows.truth, strict=True)]
-            part, copied, last = 0, 0, False
-            while not last:
-                where, places, of_batch, last = buffer.take(number, part)
-                stats = native.gather_from_slots(
-                    arena, list(slots.items()), where, places, of_batch, part == 0, rows.tables, ids, outs
-                )
-                buffer.release(number, part)
-                assert of_batch == len(rows.on_disk(batches[number]))
-                assert sum(one.rows[3] for one in stats) == (0 if part else of_batch)
-                part, copied = part + 1, copied + where.size
-            assert copied == of_batch
-            for one, out, truth in zip(ids, outs, rows.truth, strict=True):
-                np.testing.assert_array_equal(out, truth[one])
+            rows.check_gather(buffer, number, batches[number])
 
     with ThreadPoolExecutor(3) as pool:
         for done in [pool.submit(feed), pool.submit(take, 0), pool.submit(take, 1)]:
