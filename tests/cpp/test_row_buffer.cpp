@@ -90,7 +90,7 @@ class Fixture {
         const Bytes& row = disk_.truth[batch[place]];
         CHECK(!arrived[place]);
         arrived[place] = true;
-        CHECK(std::memcmp(buffer->slot(part.slots[i]), row.data(), row.size()) == 0);
+        CHECK(std::memcmp(buffer->slots().slot(part.slots[i]), row.data(), row.size()) == 0);
       }
       buffer->release(static_cast<int64_t>(number), k);
     }

@@ -87,13 +87,12 @@ ImageFile::ImageFile(std::string name, int fd, int64_t alignment)
       offset_alignment_(alignment),
       memory_alignment_(alignment) {
   if (fd_ < 0) throw system_error(errno, path_);
-  bytes_ = file_bytes(fd_, path_);
+  file_bytes(fd_, path_);  // throws where reads at random are none
 }
 
 ImageFile::ImageFile(ImageFile&& other) noexcept
     : path_(std::move(other.path_)),
       fd_(std::exchange(other.fd_, -1)),
-      bytes_(other.bytes_),
       direct_(other.direct_),
       offset_alignment_(other.offset_alignment_),
       memory_alignment_(other.memory_alignment_),
@@ -103,10 +102,7 @@ ImageFile::~ImageFile() {
   if (fd_ >= 0) close(fd_);
 }
 
-int64_t ImageFile::bytes_now() const noexcept {
-  struct stat now{};
-  return fstat(fd_, &now) == 0 && S_ISREG(now.st_mode) ? std::min<int64_t>(now.st_size, bytes_) : bytes_;
-}
+int64_t ImageFile::bytes() const { return file_bytes(fd_, path_); }
 
 bool ImageFile::try_direct(const std::string& path) {
   fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
@@ -115,7 +111,7 @@ bool ImageFile::try_direct(const std::string& path) {
     note_ = "the file system refuses O_DIRECT";
     return false;
   }
-  bytes_ = file_bytes(fd_, path_);
+  file_bytes(fd_, path_);  // throws where reads at random are none
   const DirectAlignment known = statx_alignment(fd_);
   for (const int64_t candidate : {static_cast<int64_t>(known.offset), int64_t{512}, int64_t{4096}}) {
     if (candidate == 0 || !probe_read(*this, candidate)) continue;
@@ -132,7 +128,7 @@ bool ImageFile::try_direct(const std::string& path) {
 void ImageFile::open_buffered(const std::string& path) {
   fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd_ < 0) throw system_error(errno, path_);
-  bytes_ = file_bytes(fd_, path_);
+  file_bytes(fd_, path_);  // throws where reads at random are none
   posix_fadvise(fd_, 0, 0, POSIX_FADV_RANDOM);  // only a hint: rows are read at random, read-ahead is waste
 }
 

@@ -132,7 +132,7 @@ uint32_t advance_read(const ImageFile& image, const Read& read, uint32_t done, u
   const auto align = static_cast<uint32_t>(image.offset_alignment());
   const uint32_t aligned = total / align * align;
   if (arrived == 0 || aligned <= done)
-    throw IoError(EIO, image.path() + ": ends at byte " + std::to_string(image.bytes_now()) + ", but bytes " +
+    throw IoError(EIO, image.path() + ": ends at byte " + std::to_string(image.bytes()) + ", but bytes " +
                            std::to_string(read.offset) + " to " + std::to_string(read.offset + read.need) +
                            " were expected: the file was truncated: make it again");
   return aligned;

@@ -24,9 +24,8 @@ class ImageFile {
 
   const std::string& path() const noexcept { return path_; }
   int fd() const noexcept { return fd_; }
-  int64_t bytes() const noexcept { return bytes_; }
-  /// Its size at present: less than bytes() where it was truncated since.
-  int64_t bytes_now() const noexcept;
+  /// Its size at present.
+  int64_t bytes() const;
   bool direct() const noexcept { return direct_; }
   /// Offsets and lengths of reads must be multiples of this; 1 when buffered.
   int64_t offset_alignment() const noexcept { return offset_alignment_; }
@@ -41,7 +40,6 @@ class ImageFile {
 
   std::string path_;
   int fd_ = -1;
-  int64_t bytes_ = 0;
   bool direct_ = false;
   int64_t offset_alignment_ = 1;
   int64_t memory_alignment_ = 1;

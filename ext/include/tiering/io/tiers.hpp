@@ -19,12 +19,6 @@ struct TierRanges {
   int64_t cpu_end = 0;
   int64_t num_rows = 0;
 
-  TIERING_SHARED constexpr int64_t begin(Tier tier) const {
-    return tier == Tier::gpu ? 0 : tier == Tier::peer ? gpu_end : tier == Tier::cpu ? peer_end : cpu_end;
-  }
-  TIERING_SHARED constexpr int64_t end(Tier tier) const {
-    return tier == Tier::gpu ? gpu_end : tier == Tier::peer ? peer_end : tier == Tier::cpu ? cpu_end : num_rows;
-  }
   /// Tier of a rank inside [0, num_rows): three compares, no table.
   TIERING_SHARED constexpr Tier tier_of(int64_t rank) const {
     return rank < gpu_end ? Tier::gpu : rank < peer_end ? Tier::peer : rank < cpu_end ? Tier::cpu : Tier::ssd;

@@ -77,7 +77,6 @@ class RowBuffer {
 
   const SsdRows& rows() const noexcept { return rows_; }
   const SlotArena& slots() const noexcept { return slots_; }
-  const std::byte* slot(uint32_t slot) const noexcept { return slots_.slot(slot); }
   BufferCounters counters() const { return locked(counters_); }
   void reset_counters();
   std::string engine_name() const { return locked(engine_).name(); }
