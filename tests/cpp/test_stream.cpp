@@ -1,5 +1,4 @@
 // Streams: every range of several files, by every engine, with and without registered buffers.
-#include <unistd.h>
 
 #include <cstring>
 #include <fstream>

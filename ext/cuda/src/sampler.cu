@@ -1,5 +1,4 @@
 #include <tiering/cuda/sampler.hpp>
-#include <tiering/device/node_slots.hpp>
 #include <tiering/errors.hpp>
 
 #include "cub_calls.hpp"

@@ -128,7 +128,7 @@ bool ImageFile::try_direct(const std::string& path) {
 void ImageFile::open_buffered(const std::string& path) {
   fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd_ < 0) throw system_error(errno, path_);
-  file_bytes(fd_, path_);  // throws where reads at random are none
+  file_bytes(fd_, path_);                       // throws where reads at random are none
   posix_fadvise(fd_, 0, 0, POSIX_FADV_RANDOM);  // only a hint: rows are read at random, read-ahead is waste
 }
 

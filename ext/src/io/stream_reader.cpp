@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <tiering/io/stream.hpp>
 #include <utility>
 

@@ -6,7 +6,6 @@
 // after part: what has its new id waits as the complement of it. Every entry has a place of its own: threads, chunks
 // and windows do not change the result.
 #include <limits>
-#include <tiering/errors.hpp>
 #include <tiering/parallel.hpp>
 #include <tiering/reorder.hpp>
 #include <tiering/scan_columns.hpp>

@@ -1,7 +1,5 @@
 #include "binned_edges.hpp"
 
-#include <tiering/graph.hpp>
-#include <tiering/io/stream.hpp>
 #include <tiering/scan_columns.hpp>
 
 namespace tiering {

@@ -7,11 +7,8 @@
 
 #include <array>
 #include <bit>
-#include <tiering/buffer.hpp>
 #include <tiering/io/stream.hpp>
 #include <tiering/parallel.hpp>
-#include <tiering/views.hpp>
-#include <vector>
 
 #include "edge_writer.hpp"
 

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <tiering/io/read_engine.hpp>
 #include <tiering/io/scratch_file.hpp>
 
 namespace tiering {

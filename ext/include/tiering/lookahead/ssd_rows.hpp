@@ -1,14 +1,11 @@
 // Rows of the ssd tier of all node types as one sequence, in the order of their pages, and the reads that cover a set.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <numeric>
 #include <tiering/io/read_engine.hpp>
 #include <tiering/io/tiers.hpp>
 #include <utility>
-#include <vector>
 
 namespace tiering {
 
