@@ -43,13 +43,6 @@ def test_isolated_training_nodes(name, frontier):
 
 
 @every
-def test_no_seeds(name):
-    sampler = make(weighted_graph(20, 90), name)
-    batch = sampler.sample([])
-    assert batch.nodes["node"].size == 0 and batch.num_edges == 0 and batch.num_nodes == [{"node": 0}] * 3
-
-
-@every
 def test_a_type_that_nothing_reaches(name):
     """Authors have no out-edges: they are known only as seeds. Topics have no edges at all."""
     nodes = {"paper": 4, "author": 3, "topic": 2}
@@ -65,17 +58,6 @@ def test_a_type_that_nothing_reaches(name):
     counts = sampler.count_accesses(sampler.batches({"paper": np.arange(4)}, 2, 0))
     assert not counts.features["author"].any() and not counts.features["topic"].any()
     assert not counts.adjacency[BY].any() and counts.adjacency[CITES].any()
-
-
-@every
-def test_seeds_that_come_twice(name):
-    sampler = make(weighted_graph(30, 200), name)
-    once, twice = sampler.sample([4, 9, 1]), sampler.sample([4, 9, 4, 4, 1, 9])
-    assert twice.seeds["node"].tolist() == [4, 9, 1]
-    assert once.nodes["node"].tolist() == twice.nodes["node"].tolist()
-    for a, b in zip(once.hops, twice.hops, strict=True):
-        assert a[HOMOGENEOUS].src.tolist() == b[HOMOGENEOUS].src.tolist()
-        assert a[HOMOGENEOUS].dst.tolist() == b[HOMOGENEOUS].dst.tolist()
 
 
 @every
@@ -98,16 +80,6 @@ def test_self_loops_and_parallel_edges(name):
         "ladies": {(0, 0, 1, 1)},
     }
     assert found == expected[name]
-
-
-@every
-def test_only_a_self_loop(name):
-    batch = make(with_ones(homogeneous(2, np.array([[1], [1]]))), name).sample([1])
-    assert batch.nodes["node"].tolist() == [1]
-    for hop in batch.hops:
-        edges = hop[HOMOGENEOUS]
-        fanout = 3 if name == "replacement" else 1
-        assert edges.src.tolist() == edges.dst.tolist() == [0] * fanout
 
 
 @every
