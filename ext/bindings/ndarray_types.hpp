@@ -96,7 +96,6 @@ constexpr auto view_name() {
     return array_name<std::byte>();
 }
 
-/// Whether a view's array is written.
 template <typename View>
 inline constexpr bool kWritten = std::is_same_v<View, RowsTarget> || std::is_same_v<View, Sums>;
 template <typename T>
@@ -133,7 +132,6 @@ std::vector<View> all(const std::vector<Argument<View, kName>>& arguments) {
   return {arguments.begin(), arguments.end()};
 }
 
-/// A number of threads.
 struct Threads {
   int count = 1;
   operator int() const {  // NOLINT: callers hand it on as the number
@@ -149,7 +147,6 @@ struct Shaped {
   std::array<size_t, kDimensions> shape;
 };
 
-/// Memory that Python gets as an array.
 template <typename T>
 inline constexpr bool kIsMemory = false;
 template <typename T>

@@ -50,7 +50,6 @@ struct ScatteredRuns {
   std::span<const int64_t> item_bytes;  ///< of each value
 };
 
-/// Bytes of the record of a scattered edge.
 int64_t scattered_bytes(int64_t num_src);
 
 /// Edges of a chunk by thread and bucket of destinations; the keys of the grid are all destinations. Throws InputError

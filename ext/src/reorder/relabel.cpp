@@ -231,7 +231,6 @@ void place_ids(std::span<const Index> indices, int64_t num_src, const OldEntries
       index_out_of_range(chunk.first + static_cast<int64_t>(k), indices[k], num_src);
 }
 
-/// By the whole map.
 template <typename Id, typename SrcMap>
 void rename(Id* ids, int64_t begin, int64_t end, const SrcMap* map, int64_t num_src) {
   TIERING_EXPECT(all_below(ids, begin, end, num_src), "the window holds an entry that is no source");

@@ -41,7 +41,6 @@ struct Pairs {
   Buffer<Id> ids;
 };
 
-/// A range of the arrays.
 template <typename Id>
 struct PairsView {
   uint64_t* keys;

@@ -61,7 +61,6 @@ class ColumnRanks {
       low_degrees_[rank] = static_cast<uint16_t>(degree);
   }
 
-  /// Number of columns of a kind.
   int64_t size(ColumnKind kind) const { return begins_.back()[kind]; }
 
   /// The columns of a kind, as bits.
@@ -132,7 +131,6 @@ class BinnedEdges {
   int64_t num_bins() const { return bins_.num_buckets(); }
   int64_t num_blocks(ColumnKind kind) const { return (columns_.size(kind) + kBlockColumns - 1) >> kHalfBits; }
 
-  /// Number of edges of a kind in a bin.
   int64_t size(ColumnKind kind, int64_t bin) const;
 
   /// Gives the edges of a kind and bin their places, from `at` on: runs, one per chunk, that begin at multiples of

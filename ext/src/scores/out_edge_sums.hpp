@@ -38,7 +38,6 @@ class OutEdgeSums {
   /// Says whether a relation takes part in the sweeps from now on; at first all do.
   void set_active(size_t relation, bool active) { relations_[relation]->active = active; }
 
-  /// Number of ranges a sweep reports.
   int64_t num_ranges() const { return static_cast<int64_t>(plan_->bins().size()); }
 
   const SumPlan& plan() const { return *plan_; }

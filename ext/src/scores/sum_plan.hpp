@@ -86,7 +86,6 @@ struct SumGroup {
 
 class SumPlan {
  public:
-  /// A relation as the plan sees it.
   struct Relation {
     int src_type;
     BinnedEdges* edges;
@@ -100,7 +99,6 @@ class SumPlan {
   const std::vector<SumGroup>& groups() const { return groups_; }
   const SumBin& bin_of(int64_t piece) const { return bins_[static_cast<size_t>(at(piece).bin)]; }
 
-  /// Edges of the largest piece.
   int64_t largest_piece() const;
 
   /// Decides what is spilled, gives all edges their places, and cuts groups, such that edges and buffers take at most
@@ -169,7 +167,6 @@ void SumPlan::visit_parts(const SumPiece& piece, F&& f) const {
 /// Bytes that sums of bins take: one per thread, and one that pieces are added to.
 int64_t sum_bytes(int threads, int64_t stride);
 
-/// Edges that a piece has room for.
 int64_t piece_places(int64_t largest, size_t relations, int chunks);
 
 }  // namespace tiering

@@ -79,7 +79,6 @@ class ReadEngine {
   /// `lent_bytes`: bytes in flight to lent buffers, at most.
   ReadEngine(const ImageSet& images, size_t slots, size_t lent_bytes = ~size_t{0});
 
-  /// Queues the read of a slot.
   virtual void begin(uint32_t slot) noexcept = 0;
   /// Submits what was queued and calls release() for every slot whose read has ended; waits for one first if `wait`.
   virtual void reap(bool wait) = 0;
@@ -137,14 +136,12 @@ struct EngineKind {
 /// All engines, the best first; the last works everywhere. A new engine is a line here.
 std::vector<EngineKind>& engine_kinds();
 
-/// Makes the engine of a name. Throws InputError for one that is not in the table.
 std::unique_ptr<ReadEngine> make_engine(const std::string& name, const ImageSet& images, const EngineOptions& options);
 
 /// Which engine reads: the one that was named or, of `auto`, the first that can be used. Where the kernel refuses that
 /// one later, the last of the table goes on.
 class EngineChoice {
  public:
-  /// Throws InputError for a name that is neither `auto` nor in the table.
   explicit EngineChoice(const std::string& wanted);
 
   const std::string& name() const noexcept { return name_; }
@@ -180,7 +177,6 @@ constexpr int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) 
 
 /// Tries after the kernel refuses a read for the moment (EAGAIN), with a pause before each.
 inline constexpr int kMaxRefusals = 500;
-/// Sleeps for a millisecond.
 void pause_after_refusal();
 
 /// Returns the bytes that a read has after a system call brought `arrived` more to its `done`. Throws IoError
@@ -188,7 +184,6 @@ void pause_after_refusal();
 uint32_t advance_read(const ImageFile& image, const Read& read, uint32_t done, uint32_t arrived);
 /// The error of a forked child that waits for reads its parent began.
 IoError inherited_error();
-/// The error of a read that failed with `code`.
 IoError read_error(const ImageFile& image, const Read& read, uint32_t done, int code);
 
 }  // namespace tiering

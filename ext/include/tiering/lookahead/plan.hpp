@@ -42,7 +42,6 @@ class LookaheadPlan {
   void add(std::vector<uint32_t> rows);
   /// No batch follows those added: rounds need not wait for any. Undone by the next add().
   void end() noexcept { ended_ = true; }
-  /// Whether a round can be planned.
   bool ready() const noexcept;
   /// Plans the next round; ready() must hold.
   Round next();

@@ -98,7 +98,6 @@ class Registration {
   Registration() = default;
   Registration(void* memory, int64_t bytes);
 
-  /// Where a device finds the memory.
   std::byte* device_address() const noexcept { return device_; }
 
  private:

@@ -40,7 +40,6 @@ struct GpuSeeds {
   int64_t size = 0;
 };
 
-/// The sizes of a finished batch.
 struct GpuBatchSizes {
   std::vector<std::vector<int64_t>> num_nodes;  ///< (hops + 1) x type: nodes known after 0, 1, ... hops
   std::vector<std::vector<int64_t>> num_edges;  ///< hop x relation
@@ -80,7 +79,6 @@ class GpuSampler {
   /// Copies the places of a hop's edges in the relation's indices.
   void write_positions(int hop, int relation, int64_t* out, cudaStream_t stream) const;
 
-  /// Bytes of the device that the sampler holds.
   int64_t device_bytes() const;
 
  private:
