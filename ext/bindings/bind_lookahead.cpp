@@ -85,17 +85,15 @@ std::vector<GatherStats> gather_from_slots(const Values<const std::byte, "arena"
   const TakenPart part(slots, places, batch_rows, known.slots());
   TIERING_EXPECT(ids.size() == tables.size() && outs.size() == tables.size(),
                  "tables, ids, outs: expected as many of each");
-  std::vector<std::byte*> targets, on_ssd;  // per table; per row of the ssd tier, in the order of the ids
-  std::vector<size_t> ends{0};              // of each table's rows among the latter
+  std::vector<std::byte*> targets;
+  std::vector<size_t> ends{0};  // of each table's rows among those of the ssd tier, in the order of the ids
   for (size_t t = 0; t < tables.size(); ++t) {
-    const TieredTable& table = tables[t]->table;
     const std::span<const int64_t> wanted = ids[t];
-    targets.push_back(checked_target(table, wanted, outs[t]).data);
-    for (size_t i = 0; i < wanted.size(); ++i)
-      if (wanted[i] >= table.ranges.cpu_end) on_ssd.push_back(targets[t] + static_cast<int64_t>(i) * table.row_bytes);
-    ends.push_back(on_ssd.size());
+    const auto cold = [first_cold = tables[t]->table.ranges.cpu_end](int64_t id) { return id >= first_cold; };
+    targets.push_back(checked_target(tables[t]->table, wanted, outs[t]).data);
+    ends.push_back(ends.back() + static_cast<size_t>(std::count_if(wanted.begin(), wanted.end(), cold)));
   }
-  TIERING_EXPECT(batch_rows == on_ssd.size(), "ids: expected those that the batch was planned with");
+  TIERING_EXPECT(batch_rows == ends.back(), "ids: expected those that the batch was planned with");
   const bool whole = part.places.size() == 0;
   std::vector<GatherStats> stats(tables.size());
   for (size_t t = 0; first && t < tables.size(); ++t) {
@@ -103,7 +101,14 @@ std::vector<GatherStats> gather_from_slots(const Values<const std::byte, "arena"
     stats[t] = tiering::gather(tables[t]->table, ids[t], own, known, targets[t], threads);
   }
   if (whole) return stats;
-  std::vector<std::byte*> into;
+  std::vector<std::byte*> on_ssd(batch_rows), into;
+  for (size_t t = 0, at = 0; t < tables.size(); at = ends[++t]) {
+    const TieredTable& table = tables[t]->table;
+    const std::span<const int64_t> wanted = ids[t];
+    for (size_t i = 0; i < wanted.size() && at < ends[t + 1]; ++i)
+      if (wanted[i] >= table.ranges.cpu_end) on_ssd[at++] = targets[t] + static_cast<int64_t>(i) * table.row_bytes;
+    if (at < ends[t + 1]) changed_meanwhile();
+  }
   for (const uint32_t place : part.places.span()) into.push_back(on_ssd[place]);
   stats.front().copy_nanoseconds += copy_slots(known, part.slots.span(), into, threads);
   return stats;
