@@ -12,12 +12,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from plain_reader import read_rows
-from sealed import edit_manifest
 from toy_datasets import toy_dataset
 
 import tiering
 from tiering import pipeline
-from tiering.errors import BudgetError, InputError
+from tiering.errors import BudgetError
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.formats.scores import Scores
@@ -170,13 +169,6 @@ def test_bad_input(tiering_cli, one, many, tmp_path):
         "expected a reordered graph"
     )
     assert not out.exists()
-
-
-def test_scores_without_fanouts_are_refused(one, tmp_path):
-    shutil.copytree(one.scores, tmp_path / "scores")
-    edit_manifest(tmp_path / "scores", lambda found: found["provenance"]["options"].pop("sampling"))
-    with pytest.raises(InputError, match="says nothing about reads of adjacency lists"):
-        adjacency_lists(Graph.open(one.reordered), Scores.open(tmp_path / "scores"))
 
 
 def test_a_graph_without_features(tiering_cli, tmp_path, caplog):

@@ -1,8 +1,9 @@
-"""Splits of a GPU's memory against a slow, obvious judge: every combination of prefixes is tried."""
+"""Splits of a GPU's memory, and scores of edge rows, against slow, obvious judges that try every combination."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -12,10 +13,9 @@ from hypothesis import strategies as st
 
 from tiering.errors import InputError
 from tiering.formats.adjacency_prefix import AdjacencyPrefix, ListBytes
-from tiering.layout import RankedTable, parse_capacities, plan_tiers
-from tiering.layout.adjacency_cache import HOST, gpu_budget, plan_split, split_memory
-from tiering.layout.benefit_curve import AdjacencyLists, LowerTiers, Resolution
-from tiering.layout.cost_model import AccessCosts
+from tiering.layout import RankedTable, cost_model, parse_capacities, plan_tiers
+from tiering.layout.adjacency_cache import HOST, gpu_budget, plan_split
+from tiering.layout.cost_model import AccessCosts, AdjacencyLists, EdgeScores, LowerTiers, split_memory
 from tiering.units import Size
 
 AUTO = Size("auto")
@@ -187,22 +187,9 @@ def test_several_relations_miss_a_piece_at_the_most(tables, lists, share, costs)
     assert found.saved <= best * (1 + 1e-9)
 
 
-@pytest.mark.slow
-@settings(max_examples=60)
-@given(tables=line_of_tables(), lists=relations(3, 14), share=st.floats(0.01, 1), costs=COSTS)
-def test_auto_is_no_worse_than_any_share(tables, lists, share, costs):
-    budget = int(whole(tables, lists) * share)
-    best = plan_split(AUTO, budget, tables, lists, costs).saved
-    for percent in range(0, 101, 5):
-        fixed = plan_split(Size(f"{percent}%", fraction=percent / 100), budget, tables, lists, costs)
-        check_figures(fixed, tables, lists, budget, costs)
-        assert fixed.adjacency_bytes <= budget * percent / 100
-        assert fixed.saved <= best * (1 + 1e-12)
-
-
 @pytest.mark.parametrize("points", [1, 7, 64])
 @pytest.mark.parametrize("relations", [1, 3])
-def test_blocks_of_many_columns(points, relations):
+def test_blocks_of_many_columns(points, relations, monkeypatch):
     """Whole blocks cost a little of the result, none of the figures."""
     random = np.random.default_rng(points)
     tables = [table(f"t{k}", sorted(random.exponential(size=500), reverse=True), 64 << k) for k in range(2)]
@@ -212,19 +199,21 @@ def test_blocks_of_many_columns(points, relations):
     ]
     costs, budget = AccessCosts(), whole(tables, lists) // 3
     exact = plan_split(AUTO, budget, tables, lists, costs)
-    found = plan_split(AUTO, budget, tables, lists, costs, resolution=Resolution(blocks=points))
+    monkeypatch.setattr(cost_model, "BLOCKS", points)
+    found = plan_split(AUTO, budget, tables, lists, costs)
     check_figures(found, tables, lists, budget, costs)
     assert found.saved <= exact.saved * (1 + 1e-12)
     assert found.saved >= exact.saved * (0.98 if points == 64 else 0.5)
 
 
-def test_pieces_read_do_not_matter():
+def test_pieces_read_do_not_matter(monkeypatch):
     random = np.random.default_rng(3)
     tables = [table("t", sorted(random.exponential(size=333), reverse=True), 50)]
     lists = [adjacency("r", random.integers(0, 9, 401).tolist(), random.exponential(size=401).tolist())]
     expected = plan_split(AUTO, 9000, tables, lists, AccessCosts())
     for chunk in (1, 16, 100):
-        assert plan_split(AUTO, 9000, tables, lists, AccessCosts(), resolution=Resolution(chunk=chunk)) == expected
+        monkeypatch.setattr(cost_model, "CHUNK", chunk)
+        assert plan_split(AUTO, 9000, tables, lists, AccessCosts()) == expected
 
 
 def test_worked_by_hand():
@@ -292,3 +281,42 @@ def test_what_is_divided():
     assert gpu_budget(Size("232", bytes=232), rows, lists) == 232
     with pytest.raises(InputError, match=r"gpu: 233 is larger than all feature data and adjacency lists \(232 B\)"):
         gpu_budget(Size("233", bytes=233), rows, lists)
+
+
+def best_runs(reads, degrees, fanout):
+    """Per row, by position: the most reads per row of whole lists from its own on, and no more than rows before it."""
+    drawn = [count * min(fanout, degree) for count, degree in zip(reads, degrees, strict=True)]
+    rows = []
+    for first, degree in enumerate(degrees):
+        sums = [(sum(drawn[first:end]), sum(degrees[first:end])) for end in range(first + 1, len(degrees) + 1)]
+        best = max((Fraction(value, size) for value, size in sums if size), default=Fraction(0))
+        rows += [min([best, *rows[-1:]])] * degree
+    return rows
+
+
+@given(lists=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), max_size=12), fanout=st.integers(1, 4))
+def test_a_row_counts_with_the_best_run_of_lists_that_begins_at_its_own(lists, fanout):
+    reads, degrees = [[entry[k] for entry in lists] for k in (0, 1)]
+    indptr = np.concatenate([[0], np.cumsum(degrees, dtype=np.int64)]).astype(np.int64)
+    values = np.array(reads, np.float64)
+    scores = EdgeScores.of(indptr, lambda begin, end: values[begin:end], lambda d: np.minimum(d, fanout).astype(float))
+    expected = [float(rate) for rate in best_runs(reads, degrees, fanout)]
+    np.testing.assert_allclose(scores[:], expected, rtol=1e-12)
+    np.testing.assert_array_equal([scores[row] for row in range(len(expected))], scores[:])
+    np.testing.assert_array_equal(scores[1::3], scores[:][1::3])
+    assert (np.diff(scores[:]) <= 0).all()
+
+
+def test_many_lists_are_taken_in_blocks():
+    random = np.random.default_rng(0)
+    degrees, reads = random.integers(0, 6, 1000), np.sort(random.random(1000))[::-1]
+    indptr = np.concatenate([[0], np.cumsum(degrees)])
+    whole, blocks = (
+        EdgeScores.of(indptr, lambda begin, end: reads[begin:end], lambda d: d.astype(float), count)
+        for count in (1000, 50)
+    )
+    assert len(blocks.ends) == 50
+    assert blocks.ends[-1] == whole.ends[-1] == indptr[-1]
+    # Blocks of 20 lists: each row counts with a mean of its block.
+    np.testing.assert_allclose(blocks[:], whole[:], atol=0.05)
+    assert (np.diff(blocks[:]) <= 0).all()

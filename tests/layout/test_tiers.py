@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tiering.errors import InputError
 from tiering.formats.layout import TIERS
-from tiering.layout import RankedTable, parse_capacities, parse_page, parse_peer, plan_tiers
+from tiering.layout.tiers import RankedTable, parse_capacities, parse_page, parse_peer, plan_tiers
 
 Ranges = dict[str, dict[str, tuple[int, int]]]
 

@@ -4,19 +4,8 @@
 """
 
 from tiering.layout.options import LayoutOptions
-from tiering.layout.plan import LayoutPlan, plan_layout
-from tiering.layout.tiers import Capacities, RankedTable, parse_capacities, parse_page, parse_peer, plan_tiers
+from tiering.layout.plan import plan_layout
+from tiering.layout.tiers import RankedTable, parse_capacities, plan_tiers
 from tiering.layout.writer import write_layout
 
-__all__ = [
-    "Capacities",
-    "LayoutOptions",
-    "LayoutPlan",
-    "RankedTable",
-    "parse_capacities",
-    "parse_page",
-    "parse_peer",
-    "plan_layout",
-    "plan_tiers",
-    "write_layout",
-]
+__all__ = ["LayoutOptions", "RankedTable", "parse_capacities", "plan_layout", "plan_tiers", "write_layout"]

@@ -21,19 +21,24 @@ from tiering.formats.graph import Graph
 from tiering.formats.graph_checks import checked_lists, take_by_rank
 from tiering.formats.order import Order
 from tiering.formats.scores import Scores
-from tiering.layout.benefit_curve import AdjacencyLists, ListBenefit, LowerTiers, Resolution, RowBenefit, prefix_sums
-from tiering.layout.cost_model import AccessCosts
+from tiering.layout.cost_model import (
+    AccessCosts,
+    AdjacencyLists,
+    LowerTiers,
+    list_prefixes,
+    prefix_sums,
+    row_prefixes,
+    split_memory,
+)
 from tiering.layout.options import LayoutOptions
 from tiering.layout.tiers import RankedTable, longest_prefix
 from tiering.memory import Budget
+from tiering.run.plan import StepEstimate
 from tiering.sampling import list_read_places, resolve_fanouts
 from tiering.units import Size, format_bytes, format_count, format_small_seconds
 
 COMPARED = 1000  # ranks of each type whose scores are compared with those of the order
 HOST = LowerTiers()  # host memory alone
-RESOLUTION = Resolution()
-BLOCK_BYTES, CHUNK_BYTES = 108, 96
-"""Memory of a block of rows or columns, and of a row or column of a chunk, while a split is planned."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +116,8 @@ def divide_gpu(
     options: LayoutOptions,
     scores: Scores | None,
     budget: Budget,
-) -> CacheSplit:
-    """Divide the memory of a GPU between feature rows and adjacency lists of a reordered graph.
+) -> tuple[CacheSplit, StepEstimate]:
+    """Divide the memory of a GPU between feature rows and adjacency lists of a reordered graph; also say the step.
 
     Scores must be those that the graph was ordered by, and predict reads of lists. Cost: one pass over the order, its
     scores and ``indptr``; reads of lists are looked up at random. Memory: `split_memory`.
@@ -131,10 +136,11 @@ def divide_gpu(
     relations = adjacency_lists(graph, scores)
     total, columns = gpu_budget(options.capacities.gpu, rows, relations), sum(lists.columns for lists in relations)
     what = f"adjacency cache: places of {format_count(columns)} adjacency lists"
-    budget.require(split_memory(sum(table.rows for table in rows), columns), what)
+    budget.require(need := split_memory(sum(table.rows for table in rows), columns), what)
     features = sum(table.rows * table.row_bytes for table in rows)
     lower = LowerTiers.of(options.capacities, features, len(options.folders))
-    return plan_split(options.cache, total, rows, relations, options.costs, lower)
+    step = StepEstimate("adjacency cache", "done now", need, amount=columns, unit="list")
+    return plan_split(options.cache, total, rows, relations, options.costs, lower), step
 
 
 def check_ordered_by(graph: Graph, order: Order, scores: Scores) -> None:
@@ -208,41 +214,35 @@ def plan_split(
     relations: Sequence[AdjacencyLists],
     costs: AccessCosts,
     lower: LowerTiers = HOST,
-    resolution: Resolution = RESOLUTION,
 ) -> CacheSplit:
-    """Divide `budget` bytes between feature rows and adjacency lists, which are taken greedily (`ListBenefit.of`).
+    """Divide `budget` bytes between feature rows and adjacency lists, which are taken greedily (`list_prefixes`).
 
     With a share, lists are taken as long as they fit into it; rows get the rest. With ``auto``, so many are taken that
     lists and rows together save most seconds per epoch, of equal divisions the fewest lists: the best pair of prefixes
     with one relation, at most a run of blocks of one relation less than the best with several.
     """
-    prefixes = ListBenefit.of(relations, costs, resolution)
+    prefixes = list_prefixes(relations, costs)
     if share.fraction is not None:
         point = int(np.searchsorted(prefixes.bytes, int(budget * share.fraction), side="right")) - 1
     else:
         reach = int(np.searchsorted(prefixes.bytes, budget, side="right"))
-        curve = RowBenefit.of(tables, costs, lower, resolution)
-        saved = curve.saved(budget - prefixes.bytes[:reach], lower, costs)
-        point = int(np.argmax(prefixes.seconds[:reach] + saved))
+        rows, left = row_prefixes(tables, costs, lower), budget - prefixes.bytes[:reach]
+        gpu, peer, cpu = (np.searchsorted(rows.bytes, left + more, side="right") - 1 for more in lower.ends)
+        saved = costs.saved_by_tiers(rows.sums[0, gpu], rows.sums[0, peer], rows.sums[1, cpu])
+        point = int(np.argmax(prefixes.sums[0, :reach] + saved))
     rest = budget - int(prefixes.bytes[point])
     ends = longest_prefix(tables, rest)
-    columns = [prefixes.columns(relation, point) for relation in range(len(relations))]
+    columns = [prefixes.end_of(relation, point) for relation in range(len(relations))]
     held = {
         lists.relation: AdjacencyPrefix.of(count, int(lists.indptr[count]), lists.size)
         for lists, count in zip(relations, columns, strict=True)
         if count
     }
-    rows = {table.node_type: end for table, end in zip(tables, ends, strict=True)}
+    held_rows = {table.node_type: end for table, end in zip(tables, ends, strict=True)}
     features = sum(end * table.row_bytes for table, end in zip(tables, ends, strict=True))
-    adjacency = CacheBenefit(*(float(sums[at]) for sums in (prefixes.reads, prefixes.seconds) for at in (-1, point)))
+    adjacency = CacheBenefit(*(float(sums[at]) for sums in prefixes.sums[::-1] for at in (-1, point)))
     served = _feature_benefit(tables, rest, costs, lower)
-    return CacheSplit(share.text, budget, rows, features, held, served, adjacency)
-
-
-def split_memory(rows: int, columns: int) -> int:
-    """Return the peak memory of planning a split, in bytes, for numbers of feature rows and lists over all types."""
-    blocks = min(rows, RESOLUTION.blocks) + min(columns, RESOLUTION.blocks)
-    return BLOCK_BYTES * blocks + CHUNK_BYTES * min(max(rows, columns), RESOLUTION.chunk) + (1 << 20)
+    return CacheSplit(share.text, budget, held_rows, features, held, served, adjacency)
 
 
 def _feature_benefit(

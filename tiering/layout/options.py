@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
@@ -129,13 +130,10 @@ def _parse_cache(text: str | int | None) -> Size | None:
     """Parse ``none`` (also ``None``), ``auto``, or a share such as ``30%``."""
     if text is None or str(text).strip().lower() == "none":
         return None
-    try:
-        cache = parse_size(text)
-    except InputError:
-        cache = Size("", bytes=0)
-    if cache.bytes is not None:
-        raise InputError(
-            "adjacency cache: expected none, auto, or the share of --gpu that adjacency lists get, such as 30%; "
-            f"found {text!r}"
-        )
-    return cache
+    with suppress(InputError):
+        if (cache := parse_size(text)).bytes is None:
+            return cache
+    raise InputError(
+        "adjacency cache: expected none, auto, or the share of --gpu that adjacency lists get, such as 30%; "
+        f"found {text!r}"
+    )

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tiering.artifacts.file_writer import appending_memory
 from tiering.artifacts.manifest import relation_key
@@ -22,8 +21,8 @@ from tiering.formats.graph_checks import checked_lists, take_by_rank
 from tiering.formats.layout import EDGE_TABLES, MEMORY_TIERS, SUM_BYTES, TIERS, SsdRows, TypeLayout, image_bytes
 from tiering.formats.order import Order
 from tiering.formats.scores import Scores
-from tiering.layout.adjacency_cache import CacheSplit, check_ordered_by, divide_gpu, list_sampling, split_memory
-from tiering.layout.benefit_curve import Floats, Resolution, block_ends, block_sums, falling_rates
+from tiering.layout.adjacency_cache import CacheSplit, check_ordered_by, divide_gpu, list_sampling
+from tiering.layout.cost_model import EdgeScores, Floats, read_range
 from tiering.layout.options import LayoutOptions
 from tiering.layout.tiers import Capacities, RankedTable, plan_tiers
 from tiering.memory import Budget
@@ -34,13 +33,8 @@ from tiering.run.plan import StageEstimate, StepEstimate, base_memory
 from tiering.sampling import list_read_entries
 from tiering.units import Size, format_count
 
-ROWS = "rows on their way, and files being written,"  # the use of a layout's memory, in words
 USUAL_FANOUT = 10  # neighbours that a read of a list draws where no scores are given: the loader's default
-EDGE_RESOLUTION = Resolution(blocks=1 << 16, chunk=1 << 16)
-"""The scores of a relation take some 15 MiB while they are made, then 1 MiB."""
 
-Entries = Callable[[npt.NDArray[np.int64]], Floats]
-"""A function from lengths of lists to the neighbours that a read draws."""
 _log = logging.getLogger(__name__)
 
 
@@ -109,20 +103,25 @@ class LayoutPlan:
         ]
         return self.writing_memory() + max(rows, default=0)
 
+    def choose(self, carrier: Carrier | None, budget: Budget) -> Carrier | None:
+        """Return the carrier if it cuts the rows into tasks; otherwise the budget must suffice for moving them here."""
+        if carrier is not None and carrier.cuts(task_bytes(self.entries.values())):
+            return carrier
+        budget.require(self.least_memory(), "rows on their way, and files being written,")
+        return None
+
     def stage(self, out: Path, budget: Budget, copied: int, carrier: Carrier | None = None) -> StageEstimate:
         """Return the steps of writing the layout, with the memory of the rows and of the files being written.
 
         `copied` are the bytes of a graph that cannot be hard-linked into the layout. A `carrier` writes large tables by
         tasks.
         """
-        rest = budget.without(self.writing_memory())
-        needed = task_bytes(self.entries.values())
-        if carrier is not None and carrier.cuts(needed):
+        rest, needed = budget.without(self.writing_memory()), task_bytes(self.entries.values())
+        if (carrier := self.choose(carrier, budget)) is not None:
             parts, content = carrier.grid.parts(needed), sum(table.bytes for table in self.tables.values())
             written = sum(self.places(out).values())
             rows = [StepEstimate("rows", f"{parts} tasks", -(-needed // parts), content, written, 0, content, "B")]
         else:
-            budget.require(self.least_memory(), ROWS)
             rows = [self._row_step(entry, self.tables[name], rest) for name, entry in self.entries.items()]
         graph, places = StepEstimate("graph", "copied" if copied else "hard links", 0, copied, copied), self.places(out)
         places[out] += copied
@@ -173,11 +172,8 @@ def plan_layout(
     tables, rows = {**tables, **of_edges}, rows + edge_tables_to_place(graph, order, of_edges, scores)
     if options.cache is None and (scores is None or of_edges):
         return _place_rows(graph.path, rows, tables, capacities, options)
-    split = divide_gpu(graph, order, rows, options, scores, budget.expecting(_expected_memory(tables, options)))
+    split, step = divide_gpu(graph, order, rows, options, scores, budget.expecting(_expected_memory(tables, options)))
     plan = _place_rows(graph.path, rows, tables, replace(capacities, gpu=split.gpu), options)
-    lists = sum(graph.num_nodes(relation[2]) for relation in graph.relations)
-    need = split_memory(sum(table.rows for table in rows), lists)
-    step = StepEstimate("adjacency cache", "done now", need, amount=lists, unit="list")
     return replace(plan, split=split, steps=(step,), notes=(str(split),))
 
 
@@ -211,13 +207,20 @@ def plan_future_layout(where: Path, tables: Mapping[str, FeatureTable], options:
 
 def _expected_memory(tables: Mapping[str, FeatureTable], options: LayoutOptions) -> int:
     """Return the memory that suffices for any division of the rows: as if all of them lay in every tier."""
-    entries = {}
-    for name, table in tables.items():
-        ranges = dict.fromkeys(TIERS, (0, table.rows))
-        ssd_rows = SsdRows.plan(0, table.rows, table.row_bytes, options.page_bytes)
-        entries[name] = TypeLayout(name, table.rows, table.dim, table.dtype, ranges, ssd_rows)
-    peers = options.capacities.num_peers
+    ranges = {name: dict.fromkeys(TIERS, (0, table.rows)) for name, table in tables.items()}
+    entries, peers = _entries(tables, ranges, options.page_bytes), options.capacities.num_peers
     return LayoutPlan(tables, entries, options.page_bytes, peers, options.folders).least_memory()
+
+
+def _entries(tables: Mapping[str, FeatureTable], ranges: Any, page_bytes: int) -> dict[str, TypeLayout]:
+    """Return the tiers of every table, whose rows on SSD follow each other."""
+    entries, next_page = {}, 0
+    for name, table in tables.items():
+        begin, end = ranges[name]["ssd"]
+        ssd_rows = SsdRows.plan(next_page, end - begin, table.row_bytes, page_bytes)
+        next_page += ssd_rows.num_pages
+        entries[name] = TypeLayout(name, table.rows, table.dim, table.dtype, ranges[name], ssd_rows)
+    return entries
 
 
 def _place_rows(
@@ -234,13 +237,8 @@ def _place_rows(
     if not tables and (capacities.gpu or capacities.peer or capacities.ssd):
         _log.warning("%s: the graph has no features; tier sizes are ignored, the layout holds adjacency alone", where)
     ranges = plan_tiers(rows, capacities) if tables else {}
-    entries, next_page = {}, 0
-    for name, table in tables.items():
-        begin, end = ranges[name]["ssd"]
-        ssd_rows = SsdRows.plan(next_page, end - begin, table.row_bytes, options.page_bytes)
-        next_page += ssd_rows.num_pages
-        entries[name] = TypeLayout(name, table.rows, table.dim, table.dtype, ranges[name], ssd_rows)
-    folders = options.folders if next_page else ()
+    entries = _entries(tables, ranges, options.page_bytes)
+    folders = options.folders if any(entry.ssd_rows.num_pages for entry in entries.values()) else ()
     first = tuple(_where_first(row, ranges[row.node_type]) for row in rows if row.first)
     return LayoutPlan(tables, entries, options.page_bytes, capacities.num_peers, folders, first=first)
 
@@ -250,45 +248,6 @@ def _where_first(table: RankedTable, ranges: Mapping[str, tuple[int, int]]) -> s
     rows = {tier: min(end, table.first) - begin for tier, (begin, end) in ranges.items()}
     parts = ", ".join(f"{format_count(count)} in {tier}" for tier, count in rows.items() if count > 0)
     return f"of {table.node_type}, {format_count(table.first)} nodes were put first: {parts}"
-
-
-@dataclass(frozen=True)
-class EdgeScores:
-    """Expected reads per epoch of each row of edge features, by position: blocks of lists end at `ends`.
-
-    Rows of a relation have the order of its ``indices``, list after list. A tier is a range of rows, so a row has the
-    score of the best run of lists that its own begins (the upper concave hull): `rates` never rise.
-    """
-
-    ends: npt.NDArray[np.int64]
-    rates: Floats
-
-    @classmethod
-    def of(
-        cls,
-        indptr: npt.NDArray[np.int64],
-        reads: Callable[[int, int], Floats],
-        entries: Entries,
-        resolution: Resolution = EDGE_RESOLUTION,
-    ) -> EdgeScores:
-        """Score rows by the reads of the lists of columns begin to end, which draw ``entries(d)`` of d neighbours."""
-        columns = indptr.shape[0] - 1
-        step = resolution.step(columns)
-
-        def drawn(begin: int, end: int) -> tuple[Floats, ...]:
-            return (reads(begin, end) * entries(np.diff(indptr[begin : end + 1])),)
-
-        (sums,) = block_sums(columns, step, resolution, drawn)
-        ends = np.asarray(indptr[block_ends(columns, step)])
-        sizes = np.diff(ends, prepend=0)
-        some = sizes > 0
-        return cls(ends[some], falling_rates(sums[: sizes.size][some], sizes[some]))
-
-    def __getitem__(self, rows: int | slice) -> Any:
-        """Return the reads of a row, or of a slice of rows."""
-        count = int(self.ends[-1]) if self.ends.size else 0
-        at = np.arange(*rows.indices(count)) if isinstance(rows, slice) else rows
-        return self.rates[np.searchsorted(self.ends, at, side="right")]
 
 
 def edge_feature_tables(graph: Graph) -> dict[str, FeatureTable]:
@@ -311,7 +270,7 @@ def edge_tables_to_place(
         relation, sampler, fanouts = graph.relation(key), "uniform", [USUAL_FANOUT]
         if scores is None:
             ranked = order.score(relation[2])
-            reads: Callable[[int, int], Floats] = partial(_read_range, ranked)
+            reads: Callable[[int, int], Floats] = partial(read_range, ranked)
         else:
             sampler, fanouts = list_sampling(graph, relation, scores, purpose, remedy)
             reads = partial(take_by_rank, scores.adjacency(relation), graph, relation[2])
@@ -319,7 +278,3 @@ def edge_tables_to_place(
         own = EdgeScores.of(checked_lists(graph, relation)[0], reads, entries)
         placed.append(RankedTable(key, table.rows, table.row_bytes, own))
     return placed
-
-
-def _read_range(values: Floats, begin: int, end: int) -> Floats:
-    return values[begin:end]

@@ -30,19 +30,35 @@ _PUBLISHING = "publishing images"
 """Key of the journal, with the token, once all files are whole: from then on they are renamed."""
 
 
-class StripeFiles:
-    """A writer of the stripe files, which goes on where an earlier run stopped.
+def append_striped(files: Sequence[FileWriter], first: int, items: np.ndarray[Any, Any]) -> None:
+    """Append consecutive items, rows or pages from number `first` on; item i of N files goes to file i mod N."""
+    for number, file in enumerate(files):
+        skipped = (number - first) % len(files)
+        own = items[skipped :: len(files)]
+        if own.shape[0]:
+            file.append(own, (first + skipped) // len(files) * own[0].nbytes)
+
+
+def first_missing(files: Sequence[FileWriter], item_bytes: int, end: int) -> int:
+    """Return the first item that is not on disk; `end` if all are."""
+    missing = (file.done // item_bytes * len(files) + k for k, file in enumerate(files) if file.done < file.nbytes)
+    return min(missing, default=end)
+
+
+class StripeFiles(ExitStack):
+    """A writer of the stripe files, a context manager that closes them; it goes on where an earlier run stopped.
 
     Logical page p goes to file p mod N, offset (p div N) * page_bytes. `out` is the layout, whose lock allows to remove
     the files of a killed run; `digest` are 12 hexadecimal digits that stand for the layout and its path.
     """
 
     def __init__(self, plan: LayoutPlan, out: Path, digest: str, journal: Journal) -> None:
+        super().__init__()
         self._out, self._digest, self._journal, self._folders = out, digest, journal, plan.folders
         self._sizes, self._pages, self._page_bytes = plan.stripe_bytes, plan.pages, plan.page_bytes
         self._partial = [folder / f".{out.name}.{digest}.partial" for folder in plan.folders]
         self.sums: Sequence[FileWriter] = ()  # files of the checksums of each file's pages, in the layout's directory
-        self._stack, self._external = ExitStack(), ExternalDirectories(journal, out)
+        self._external = ExternalDirectories(journal, out)
         self._files: list[FileWriter] = []
         for folder in plan.folders:
             self._make_folder(folder)
@@ -52,7 +68,7 @@ class StripeFiles:
         """Open the files, to write their missing parts."""
         for number, path in enumerate(self.paths):
             file = FileWriter(path, self._sizes[number], self._journal, self._key(number))
-            self._files.append(self._stack.enter_context(file))
+            self._files.append(self.enter_context(file))
 
     def _key(self, number: int) -> str:
         return f"image {self.paths[number].name}"
@@ -103,24 +119,14 @@ class StripeFiles:
 
     def first_missing_page(self) -> int:
         """Return the first logical page that is not on disk."""
-        units = [(number, file, self._page_bytes) for number, file in enumerate(self._files)]
-        units += [(number, file, SUM_BYTES) for number, file in enumerate(self.sums)]
-        count = len(self._files)
-        missing = [file.done // unit * count + number for number, file, unit in units if file.done < file.nbytes]
-        return min(missing, default=self._pages)
+        files = ((self._files, self._page_bytes), (self.sums, SUM_BYTES))
+        return min(self._pages, *(first_missing(*some, self._pages) for some in files))
 
     def write_pages(self, first_page: int, pages: np.ndarray[Any, Any]) -> None:
         """Append consecutive logical pages, uint8 of shape (n, page_bytes), to those of the last call."""
-        count = len(self._files)
-        for number, file in enumerate(self._files):
-            skipped = (number - first_page) % count
-            own = pages[skipped::count]
-            if own.shape[0]:
-                first = (first_page + skipped) // count
-                own = np.ascontiguousarray(own)
-                file.append(own, first * self._page_bytes)
-                sums = native.page_hashes(own.reshape(-1), self._page_bytes)
-                self.sums[number].append(sums.astype("<u4", copy=False), first * SUM_BYTES)
+        append_striped(self._files, first_page, pages)
+        sums = native.page_hashes(np.ascontiguousarray(pages).reshape(-1), self._page_bytes)
+        append_striped(self.sums, first_page, sums.astype("<u4", copy=False))
 
     def publish(self) -> dict[str, External]:
         """Rename the files into place, where they replace equal ones; return their `External` entries by name."""
@@ -144,7 +150,3 @@ class StripeFiles:
                 fsync_directory(home.parent)
             entries[image_name(number)] = External.of(home / path.name, file.nbytes, digests[number])
         return entries
-
-    def close(self) -> None:
-        """Close the files."""
-        self._stack.close()

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
-
-import numpy as np
 
 from tiering.errors import InputError
 from tiering.formats.layout import MEMORY_TIERS, TIERS, peer_rows
@@ -37,15 +36,9 @@ class RankedTable:
     scores: Any  # float64, shape (rows,), by rank or position: not negative, and not increasing from rank `first` on
     first: int = 0
 
-    def read_scores(self, begin: int, end: int) -> tuple[Any]:
-        """Return the scores of a range of rows."""
-        return (self.scores[begin:end],)
-
     def key(self, rank: int) -> float:
-        """Return the score per byte by which rows are placed: infinite for pinned rows, 0 after the last row."""
-        if rank >= self.rows:
-            return 0.0
-        return math.inf if rank < self.first else float(self.scores[rank]) / self.row_bytes
+        """Return the key by which rows are placed, ascending: the score per byte, negated; pinned rows come first."""
+        return -math.inf if rank < self.first else -float(self.scores[rank]) / self.row_bytes
 
 
 @dataclass(frozen=True)
@@ -112,7 +105,7 @@ def plan_tiers(
     Ties between types are decided by the order of `tables`; shares are of the bytes of all rows. Sizes larger than all
     data and rows that no tier takes are refused; if `strict`, also sizes smaller than a row and tiers that stay empty.
     If not, as for an evaluation, rows that are left because whole rows do not fill the sizes exactly join the cpu tier.
-    Cost: O(types x log(rows) x 64) reads of scores.
+    Cost: O((types x log(rows))²) reads of scores.
     """
     total, everything = sum(table.rows * table.row_bytes for table in tables), [table.rows for table in tables]
     ends = [[0] * len(tables)]
@@ -171,45 +164,24 @@ def _fill(
 def longest_prefix(tables: Sequence[RankedTable], nbytes: int, begin: Sequence[int] = (), parts: int = 1) -> list[int]:
     """Return the ends of the longest run of rows in placement order, from the ranks `begin` or 0 on, that fits.
 
-    Rows are interleaved over `parts`, each of `nbytes` bytes. The score per byte at which the run ends is found by
-    bisection over the bit patterns of float64, which for numbers of 0 and more are in the order of the numbers. Cost:
-    as `plan_tiers`.
+    Rows are interleaved over `parts`, each of `nbytes` bytes. Cost: as `plan_tiers`.
     """
     begin = begin or [0] * len(tables)
 
-    def fits(ends: Sequence[int]) -> bool:
+    def too_many(index: int, rank: int) -> bool:
+        """Return whether the rows up to one of a table, this one included, do not fit."""
+        last, ends = tables[index].key(rank), []
+        for other, (table, start) in enumerate(zip(tables, begin, strict=True)):
+            if other == index:
+                ends.append(rank + 1)
+                continue
+            bisect = bisect_right if other < index else bisect_left  # ties by table
+            ends.append(start + bisect(range(start, table.rows), last, key=table.key))
         # The first part has the most rows of every type: if they fit there, they fit in all.
         runs = zip(tables, begin, ends, strict=True)
-        return sum(peer_rows(end - start, 0, parts) * table.row_bytes for table, start, end in runs) <= nbytes
+        return sum(peer_rows(end - start, 0, parts) * table.row_bytes for table, start, end in runs) > nbytes
 
-    def above(bits: int) -> list[int]:
-        threshold = _from_bits(bits)
-        return [max(start, _count_above(table, threshold)) for table, start in zip(tables, begin, strict=True)]
-
-    high = max((_to_bits(table.key(start)) for table, start in zip(tables, begin, strict=True)), default=0)
-    bits = bisect_left(range(high + 1), True, key=lambda candidate: fits(above(candidate)))
-    ends = above(bits)
-    for index, table in enumerate(tables):
-        tied = _count_above(table, _from_bits(bits - 1)) if bits else table.rows
-        room = range(ends[index], max(ends[index], tied) + 1)
-
-        def too_many(end: int, index: int = index) -> bool:
-            return not fits([*ends[:index], end, *ends[index + 1 :]])
-
-        ends[index] += max(0, bisect_left(room, True, key=too_many) - 1)
-        if ends[index] < tied:
-            break
-    return ends
-
-
-def _count_above(table: RankedTable, threshold: float) -> int:
-    """Return the number of rows whose score per byte is above `threshold`."""
-    return bisect_left(range(table.rows), True, key=lambda rank: table.key(rank) <= threshold)
-
-
-def _to_bits(value: float) -> int:
-    return int(np.float64(value + 0.0).view(np.int64))
-
-
-def _from_bits(bits: int) -> float:
-    return float(np.int64(bits).view(np.float64))
+    return [
+        start + bisect_left(range(start, table.rows), True, key=partial(too_many, index))
+        for index, (table, start) in enumerate(zip(tables, begin, strict=True))
+    ]

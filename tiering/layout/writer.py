@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from math import gcd
 from typing import Any
 
@@ -21,13 +21,13 @@ from tiering.formats.layout import EDGE_TABLES, MEMORY_TIERS, SUM_BYTES, Layout,
 from tiering.formats.order import Order
 from tiering.formats.scores import Scores
 from tiering.layout.options import LayoutOptions
-from tiering.layout.plan import ROWS, LayoutPlan, plan_layout, require_order
-from tiering.layout.stripe_files import StripeFiles
+from tiering.layout.plan import LayoutPlan, plan_layout, require_order
+from tiering.layout.stripe_files import StripeFiles, append_striped, first_missing
 from tiering.memory import Budget, parse_memory
 from tiering.progress import note, progress
 from tiering.reorder.rows import PermutedRows
 from tiering.reorder.rows.striping import as_pages
-from tiering.reorder.rows.tasks import TablePlan, locate_rows, make_row_files, task_bytes, write_step
+from tiering.reorder.rows.tasks import TablePlan, locate_rows, make_row_files, write_step
 from tiering.run.carrier import Carrier
 from tiering.run.files import JoinedFile, PartitionRange, join_step, make_files, missing_files, place_files
 from tiering.run.job import Job
@@ -51,34 +51,12 @@ def write_layout(
 ) -> Layout:
     """Place the feature rows of a reordered graph, of nodes and of edges, in tiers.
 
-    Parameters
-    ----------
-    graph, out
-        A reordered graph, and the directory to create: memory tiers, manifest, the graph (hard links where possible).
-    options
-        Sizes of tiers and other options.
-    scores
-        The scores that the graph was ordered by, of a method that knows the sampler: for an adjacency cache, or to
-        place edge features by the reads of lists that they predict.
-    threads, memory
-        Worker threads and memory budget; the result is the same bytes for any.
-    force
-        Replace an existing `out`, with its stripe files.
-    carrier
-        Writes large tables by tasks, to the same bytes.
+    `out`, with its stripe files, gets the memory tiers, the manifest and the graph (hard links where possible).
+    `scores`: those that the graph was ordered by, of a method that knows the sampler, for an adjacency cache, or to
+    place edge features by the reads of lists that they predict. The result is the same bytes for any threads, memory
+    and `carrier`, which writes large tables by tasks.
 
-    Raises
-    ------
-    InputError
-        If the graph is not reordered, sizes do not fit (see `plan_tiers`), a feature file changed since the import, or
-        the adjacency cache lacks what it needs (see `LayoutOptions`).
-    StorageError
-        If a disk is full: all space is reserved before the first row is read.
-    BudgetError
-        If the memory is less than moving the rows takes: checked before anything is written.
-
-    Notes
-    -----
+    All space is reserved before the first row is read, and too little memory is refused before anything is written.
     Cost: each row is read once and written once where the table fits the page cache, else as `tiering.reorder.rows`
     says. A run that was killed or found the disk full goes on from the last finished block of 64 MiB of each file;
     after an error of the input nothing remains.
@@ -86,9 +64,7 @@ def write_layout(
     budget, workers = parse_memory(memory), parse_threads(threads)
     order, tables = require_order(graph), checked_tables(graph)
     plan = plan_layout(graph, tables, options, scores, budget)
-    by_tasks = carrier is not None and carrier.cuts(task_bytes(plan.entries.values()))
-    if not by_tasks:
-        budget.require(plan.least_memory(), ROWS)
+    carrier = plan.choose(carrier, budget)
     recorded = {"graph": graph.digest, **({} if scores is None else {"scores": scores.digest})}
     provenance = {"stage": "layout", "options": options.recorded, "inputs": recorded}
     # The graph's digest covers the content of the feature files at the import.
@@ -104,11 +80,11 @@ def write_layout(
         goal = json.dumps({"graph": graph.digest, "body": body, "out": str(writer.out)}, sort_keys=True)
         digest = digest_bytes(goal.encode()).rpartition(":")[2][:12]
         reading = budget.without(plan.writing_memory())
-        with graph_errors(graph), closing(StripeFiles(plan, writer.out, digest, journal)) as stripes:
-            if by_tasks and carrier is not None:
+        with graph_errors(graph), StripeFiles(plan, writer.out, digest, journal) as stripes:
+            if carrier is not None:
                 _write_by_tasks(carrier.job(writer), writer, stripes, plan, graph)
             stripes.open()
-            if not by_tasks:
+            if carrier is None:
                 _write_rows(writer, stripes, plan, order, reading, workers)
             writer.adopt(graph, "graph")
             writer.external.update(stripes.publish())
@@ -157,19 +133,11 @@ def _write_rows(
 
 
 def write_range(source: PermutedRows, begin: int, end: int, files: Sequence[FileWriter], bar: Any) -> None:
-    """Write ranks `begin`..`end` to the P files of a memory tier, row i to file i mod P; skip rows that are there."""
-    parts, row_bytes = len(files), source.table.row_bytes
-    wanted = [
-        begin + file.done // row_bytes * parts + part for part, file in enumerate(files) if file.done < file.nbytes
-    ]
-    start = min(wanted, default=end)
-    bar.update((start - begin) * row_bytes)
+    """Write ranks `begin`..`end` to the files of a memory tier; skip rows that are there."""
+    start = begin + first_missing(files, source.table.row_bytes, end - begin)
+    bar.update((start - begin) * source.table.row_bytes)
     for first, chunk in source.chunks(start, end):
-        for part, file in enumerate(files):
-            skipped = (part - (first - begin)) % parts
-            own = chunk[skipped::parts]
-            if own.shape[0]:
-                file.append(own, (first - begin + skipped) // parts * row_bytes)
+        append_striped(files, first - begin, chunk)
         bar.update(chunk.nbytes)
 
 
@@ -197,7 +165,15 @@ def _write_by_tasks(job: Job, writer: ArtifactWriter, stripes: StripeFiles, plan
         if entry.num_nodes
     ]
     tiers = [file for number, table in enumerate(tables) for file in table.tier_files(number, str(writer.path))]
-    pages = [_stripe(number, nbytes, stripes, tables) for number, nbytes in enumerate(plan.stripe_bytes)]
+    on_ssd = [index for index, table in enumerate(tables) if "ssd" in table.striping]
+    most = max((table.most("ssd") for table in tables), default=0)
+    pages: list[dict[str, Any]] = [
+        {
+            "name": path.name, "folder": str(path.parent), "dtype": "uint8", "shape": [nbytes], "tables": on_ssd,
+            "tier": "ssd", "number": number, "bytes": nbytes, "most": most,
+        }
+        for number, (path, nbytes) in enumerate(zip(stripes.paths, plan.stripe_bytes, strict=True))
+    ]  # fmt: skip
     cuts = [table.cut_step() for table in tables]
     step = write_step("rows.files", tables, cuts, [*tiers, *pages])
     named = [page_sums(number) for number in range(len(pages))]
@@ -207,7 +183,7 @@ def _write_by_tasks(job: Job, writer: ArtifactWriter, stripes: StripeFiles, plan
     made = make_row_files(job, cuts, step, [i for i in missing_files(writer, step) if i < len(tiers) or pending])
     place_files(writer, [one for one in made if one["index"] < len(tiers)])
     if named and not summed:
-        parts = range(sum(table.striping["ssd"].num_ranges for table in tables if "ssd" in table.striping))
+        parts = range(sum(tables[index].striping["ssd"].num_ranges for index in on_ssd))
         sums = [
             JoinedFile(
                 name, "uint32", (plan.stripe_bytes[number] // plan.page_bytes,),
@@ -215,19 +191,8 @@ def _write_by_tasks(job: Job, writer: ArtifactWriter, stripes: StripeFiles, plan
             )
             for number, name in enumerate(named)
         ]  # fmt: skip
-        largest = max(table.most("ssd") for table in tables) // plan.page_bytes * SUM_BYTES
-        make_files(job, writer, join_step("sums.files", writer.path, sums, largest))
+        make_files(job, writer, join_step("sums.files", writer.path, sums, most // plan.page_bytes * SUM_BYTES))
     for record in made:
         if record["index"] >= len(tiers):
             file = OutputFile(**record["file"])
             stripes.take(record["index"] - len(tiers), file.at, bytes.fromhex(file.blocks))
-
-
-def _stripe(number: int, nbytes: int, stripes: StripeFiles, tables: Sequence[TablePlan]) -> dict[str, Any]:
-    """Return the description of a stripe file: pages of each table that has rows on SSDs."""
-    path, indices = stripes.paths[number], [index for index, table in enumerate(tables) if "ssd" in table.striping]
-    return {
-        "name": path.name, "folder": str(path.parent), "dtype": "uint8", "shape": [nbytes], "tables": indices,
-        "tier": "ssd", "number": number, "bytes": nbytes,
-        "most": max((table.most("ssd") for table in tables), default=0),
-    }  # fmt: skip
