@@ -163,9 +163,17 @@ class ExportPlan:
         graph, relation, begin = self.graph, edges.relation, len(self.arrays)
         folder, (source, name, destination) = relation_folder(relation), relation
 
+        def check_ids(ids: AnyArray) -> AnyArray:
+            if not 0 <= ids.min() <= ids.max() < (limit := graph.num_nodes(source)):
+                raise FormatError(
+                    f"{folder}/edge_index: expected ids 0..{limit - 1}, found {ids.min()}..{ids.max()}; the graph is "
+                    "damaged: run `tiering check --full` on it"
+                )
+            return ids.astype(np.int64, copy=False)
+
         def append_pairs(file: FileWriter, writer: ExportWriter) -> Iterator[int]:
             indptr, indices, _ = self._open_adjacency(relation, writer)
-            yield from _append_array(file, indices, limit=graph.num_nodes(source))
+            yield from _append_array(file, indices, check_ids)
             yield from _append_destinations(file, indptr)
 
         def append_values(file: FileWriter, writer: ExportWriter, key: str) -> Iterator[int]:
@@ -221,8 +229,10 @@ class ExportPlan:
             return self._add(f"{folder}/{name}", dtype, array.shape, append, array.dtype.name)
 
         def add_split(name: str, ids: AnyArray, values: AnyArray | None) -> Entry:
-            append = partial(_append_split, ids=ids, values=values, threads=self._threads)
-            return self._add(f"{folder}/{name}", "int64", ids.shape, append)
+            def convert(part: AnyArray) -> AnyArray:
+                return (part if values is None else take(values, part, self._threads)).astype(np.int64, copy=False)
+
+            return self._add(f"{folder}/{name}", "int64", ids.shape, lambda file, _: _append_array(file, ids, convert))
 
         if self.order == "rank" and new_ids is not None:
             nodes["new_to_old"] = add_values("new_to_old", new_ids, new_ids.dtype.name)
@@ -280,18 +290,15 @@ class ExportPlan:
         return entry
 
 
-def _append_array(file: FileWriter, array: AnyArray, limit: int | None = None) -> Iterator[int]:
-    """Append an array; with a `limit`, its ids become int64, and those outside 0..limit - 1 are refused."""
+def _append_array(
+    file: FileWriter, array: AnyArray, convert: Callable[[AnyArray], AnyArray] | None = None
+) -> Iterator[int]:
+    """Append an array, piece by piece as `convert` returns them."""
     item = max(1, array.nbytes // max(1, array.shape[0]))
-    for first, _, (part,) in chunks([array], max(1, PIECE_BYTES // item)):
-        if limit is not None and not 0 <= part.min() <= part.max() < limit:
-            raise FormatError(
-                f"{file.path.stem}: entry {first} or one behind it is no id: expected 0..{limit - 1}, found "
-                f"{part.min()}..{part.max()}; the graph is damaged: run `tiering check --full` on it"
-            )
-        part = part if limit is None else part.astype(np.int64, copy=False)
-        file.append(part)
-        yield part.nbytes
+    for _, _, (part,) in chunks([array], max(1, PIECE_BYTES // item)):
+        piece = part if convert is None else convert(part)
+        file.append(piece)
+        yield piece.nbytes
 
 
 def _append_destinations(file: FileWriter, indptr: AnyArray) -> Iterator[int]:
@@ -304,11 +311,3 @@ def _append_destinations(file: FileWriter, indptr: AnyArray) -> Iterator[int]:
             part = np.repeat(np.arange(column, column + degrees.size, dtype=np.int64), degrees)
             file.append(part)
             yield part.nbytes
-
-
-def _append_split(file: FileWriter, _: Any, ids: AnyArray, values: AnyArray | None, threads: int) -> Iterator[int]:
-    """Append the ids of a split, or `values` at these ids, as int64."""
-    for first in range(0, ids.shape[0], PIECE_BYTES // 8):
-        part = ids[first : first + PIECE_BYTES // 8]
-        file.append((part if values is None else take(values, part, threads)).astype(np.int64, copy=False))
-        yield 8 * part.size
