@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from tiering.artifacts.overlap import refuse_overlap
 from tiering.errors import CapabilityError, InputError, MissingError
 from tiering.evaluation import plot as draw
-from tiering.evaluation.options import TIERS, EvaluationOptions
 from tiering.evaluation.result import evaluation_tables, notes_on
+from tiering.evaluation.run import TIERS, EvaluationOptions
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
 from tiering.layout import parse_capacities

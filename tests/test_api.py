@@ -52,8 +52,7 @@ def test_keywords_that_editors_know_are_those_that_are_taken() -> None:
 
     from tiering.datasets.generated import Recipe
     from tiering.datasets.options import ImportKeywords, ImportOptions
-    from tiering.evaluation.options import EvaluationKeywords, EvaluationOptions
-    from tiering.evaluation.run import evaluate
+    from tiering.evaluation.run import EvaluationKeywords, EvaluationOptions, evaluate
     from tiering.layout.options import LayoutKeywords, LayoutOptions
     from tiering.loader import options
     from tiering.options import options_of

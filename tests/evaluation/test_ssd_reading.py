@@ -150,9 +150,9 @@ def room_for(rows):
 @pytest.mark.parametrize("seed", range(5))
 def test_as_many_batches_as_fill_memory_three_times(seed, memory, span):
     """Rows 0 to 39 have 100 bytes, 40 to 59 have 300; batches have up to 4 of the last `span` of them."""
-    rows, rng = Rows(("b", "a"), (40, 20), (100, 300), ("given", "given")), np.random.default_rng(seed)
+    rows, rng = Rows(("a", "b"), (40, 20), (100, 300), ("given", "given")), np.random.default_rng(seed)
     arrays = [60 - span + np.sort(rng.permutation(span)[: rng.integers(1, 5)]) for _ in range(200)]
-    nodes = [{"b": batch[batch < 40], "a": batch[batch >= 40] - 40} for batch in arrays]
+    nodes = [{"a": batch[batch < 40], "b": batch[batch >= 40] - 40} for batch in arrays]
     found = question(str(memory), rows).sample(Listed(nodes), room_for(10**6))
     size = [100] * 40 + [300] * 20
     for first in range(1, len(arrays) + 1):

@@ -63,11 +63,6 @@ class Rows:
         return sum(count * size for count, size in zip(self.counts, self.row_bytes, strict=True))
 
     @property
-    def one_size(self) -> bool:
-        """Whether all rows have the same size."""
-        return len(set(self.row_bytes)) <= 1
-
-    @property
     def bytes_known(self) -> bool:
         """Whether the bytes of all rows are known."""
         return ASSUMED not in self.origins
@@ -83,7 +78,7 @@ class Rows:
 
     def sort(self, values: npt.NDArray[Any], threads: int) -> npt.NDArray[Any]:
         """Return the rows by falling value per byte, ties by type and node: int32 or int64, shape (rows,)."""
-        if not self.one_size:
+        if len(set(self.row_bytes)) > 1:
             values = values.astype(np.float64)
             for index, size in enumerate(self.row_bytes):
                 values[self.slice_type(index)] /= size
@@ -96,7 +91,7 @@ class Rows:
 
     def count_fitting(self, order: npt.NDArray[Any], capacities: IntArray) -> IntArray:
         """Return how many rows from the front of `order` fit into each capacity, in bytes."""
-        if self.one_size:
+        if len(set(self.row_bytes)) <= 1:
             return np.minimum(capacities // max(self.row_bytes, default=1), self.size)
         sizes, fitting, before = np.array(self.row_bytes, np.int64), np.zeros(capacities.shape, np.int64), 0
         for begin in range(0, order.size, CHUNK):
@@ -120,10 +115,11 @@ class Rows:
 
     def join_scores(self, graph: Graph, name: str, score: Score) -> FloatArray:
         """Return a score, checked, over all rows, in the graph's own ids; a type that it does not know counts as 0."""
-        vectors, known = [], score.node_types if isinstance(score, Scores) else list(score)
+        known = score.node_types if isinstance(score, Scores) else list(score)
+        vectors = {}
         for node_type, count in zip(self.types, self.counts, strict=True):
             if node_type not in known:
-                vectors.append(np.zeros(count))
+                vectors[node_type] = np.zeros(count)
                 continue
             vector = score.values(node_type) if isinstance(score, Scores) else score[node_type]
             values = np.asarray(vector, dtype=np.float64)
@@ -132,13 +128,11 @@ class Rows:
                 raise InputError(
                     f"{where}: expected shape ({count},), one value per node of {graph.path}, found {values.shape}"
                 )
-            for begin in range(0, count, CHUNK):
-                chunk = values[begin : begin + CHUNK]
-                if (bad := np.flatnonzero(~(np.isfinite(chunk) & (chunk >= 0)))).size:
-                    found = f"{chunk[bad[0]]} at node {begin + int(bad[0])}"
-                    raise InputError(f"{where}: expected finite values of 0 or more, found {found}")
-            vectors.append(values if graph.order is None else take_by_rank(values, graph, node_type))
-        return vectors[0] if len(vectors) == 1 else np.concatenate(vectors)
+            if (bad := np.flatnonzero(~(np.isfinite(values) & (values >= 0)))).size:
+                found = f"{values[bad[0]]} at node {bad[0]}"
+                raise InputError(f"{where}: expected finite values of 0 or more, found {found}")
+            vectors[node_type] = values if graph.order is None else take_by_rank(values, graph, node_type)
+        return self.join(vectors)
 
     def count_ssd_reads(
         self, positions: Sequence[Sequence[IntArray]], page: int, block: int, nodes: Mapping[str, IntArray]

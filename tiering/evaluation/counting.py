@@ -27,17 +27,7 @@ SLACK = 32 << 20  # bytes of small objects, stacks, chunks of vectors, and of wh
 _MAX_TASK = 8  # most batches that a thread samples at a time
 _TAIL = (1 - 0.95) / 2  # fraction of the draws beyond each end of an interval
 BucketMap: TypeAlias = "tuple[str, npt.NDArray[np.uint8]]"  # a node type, and the bucket of each of its nodes
-Visit: TypeAlias = "Callable[[Mapping[str, IntArray]], npt.NDArray[Any]]"
-"""From the unique nodes of a batch per type to an array of whole numbers."""
-
-
-@dataclass(frozen=True)
-class AccessTally:
-    """Accesses of some epochs: sums, and unique nodes by map, group of batches (`group_of`) and bucket."""
-
-    accesses: AccessCounts
-    hits: IntArray  # int64, shape (maps, groups, `BUCKETS`)
-    batches: int
+Visit: TypeAlias = "Callable[[Mapping[str, IntArray]], npt.NDArray[Any]]"  # takes unique nodes of a batch per type
 
 
 @dataclass(frozen=True)
@@ -80,23 +70,18 @@ class ReferenceEpochs:
             while pending:
                 yield from pending.popleft().result()
 
-    def count(self, maps: Sequence[BucketMap]) -> AccessTally:
-        """Count accesses per node, and unique nodes by bucket and group of batches for each map."""
-        counts = AccessCounts.zeros(self.sampler.graph)
-        hits = np.zeros((len(maps), min(self.batches, MAX_GROUPS), BUCKETS), np.int64)
+    def count(self, maps: Sequence[BucketMap]) -> tuple[AccessCounts, IntArray]:
+        """Return accesses, and for each map unique nodes by group of batches and bucket, as int64."""
+        counts, groups = AccessCounts.zeros(self.sampler.graph), min(self.batches, MAX_GROUPS)
+        hits = np.zeros((len(maps), groups, BUCKETS), np.int64)
 
         def count_buckets(nodes: Mapping[str, IntArray]) -> IntArray:
             found = [np.bincount(buckets.take(nodes[t]), minlength=BUCKETS) for t, buckets in maps]
             return np.array(found, np.int64).reshape(len(maps), BUCKETS)
 
         for batch, found in enumerate(self.map_batches(count_buckets, "sampling", counts)):
-            hits[:, group_of(batch, self.batches)] += found
-        return AccessTally(counts, hits, self.batches)
-
-
-def group_of(batch: int, total: int) -> int:
-    """Return the group of a batch out of `total`: each its own, or `MAX_GROUPS` runs of nearly equal length."""
-    return batch * min(total, MAX_GROUPS) // total
+            hits[:, batch * groups // self.batches] += found
+        return counts, hits
 
 
 class Bootstrap:
@@ -134,7 +119,7 @@ def count_list_reads(graph: Graph, counts: AccessCounts, options: SamplingOption
 
     A list that is read at several hops of a batch counts as often. Bytes are a mean where hops have different fanouts.
     """
-    by_relation = {}
+    sums: dict[str, FloatArray] = {}
     for index, relation in enumerate(graph.relations):
         fanouts = [hop[index] for hop in resolve_fanouts(graph.relations, options.fanouts)]
         indptr, indices = graph.csc(relation)
@@ -143,14 +128,13 @@ def count_list_reads(graph: Graph, counts: AccessCounts, options: SamplingOption
             part = reads[begin : begin + CHUNK]
             degrees = np.diff(indptr[begin : begin + CHUNK + 1])
             total += float((part * list_read_bytes(degrees, indices.itemsize, options.sampler, fanouts)).sum())
-        by_relation[relation_key(relation)] = (int(reads.sum()), total)
+        sums[relation_key(relation)] = np.array([reads.sum(), total], np.float64)
 
-    def per_epoch(reads: int, nbytes: float) -> dict[str, float]:
-        return {"reads_per_epoch": reads / epochs, "bytes_per_epoch": nbytes / epochs}
+    def per_epoch(own: FloatArray) -> dict[str, float]:
+        return dict(zip(("reads_per_epoch", "bytes_per_epoch"), (own / epochs).tolist(), strict=True))
 
-    total_reads, total_bytes = (sum(column) for column in zip(*by_relation.values(), strict=True))
-    relations = {relation: per_epoch(*sums) for relation, sums in by_relation.items()}
-    return {**per_epoch(total_reads, total_bytes), "relations": relations}
+    relations = {relation: per_epoch(own) for relation, own in sums.items()}
+    return {**per_epoch(np.sum([*sums.values()], axis=0)), "relations": relations}
 
 
 @dataclass(frozen=True)

@@ -34,27 +34,12 @@ _PERCENT = "{x:g}%"  # format of tick labels
 _TOP = 102  # percent where an axis ends: a line at 100 is not cut in half
 
 
-def plot(
-    results: Evaluation | Sequence[Evaluation],
-    path: str | os.PathLike[str],
-    *,
-    title: str | None = None,
-    labels: Sequence[str] | None = None,
-) -> Path:
+def plot(results: Evaluation | Sequence[Evaluation], path: str | os.PathLike[str]) -> Path:
     """Draw one evaluation, or several next to each other, and return the path.
 
-    Parameters
-    ----------
-    results
-        One: access frequency by rank, cumulative accesses, hit rate by capacity. Several (depths, or graphs): the
-        latter two for each, and for each score all of them in one panel.
-    path
-        File to write; its ending (``.png``, ``.svg``, ``.pdf``) chooses the format. `InputError` for another one,
-        `CapabilityError` without matplotlib.
-    title
-        Heading; the sampling parameters by default.
-    labels
-        Names of several results; their fanouts by default.
+    One: access frequency by rank, cumulative accesses, hit rate by capacity. Several (depths, or graphs): the latter
+    two for each, named by fanouts, and for each score all of them in one panel. The ending of `path` (``.png``,
+    ``.svg``, ``.pdf``) chooses the format: `InputError` for another one, `CapabilityError` without matplotlib.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -64,18 +49,16 @@ def plot(
         raise CapabilityError("plots need matplotlib: pip install 'tiering[plot]'") from error
     path = Path(path)
     many = list(results) if isinstance(results, Sequence) else [results]
-    names = [result.fanouts for result in many] if labels is None else list(labels)
-    if not many or len(names) != len(many):
-        raise InputError(f"plot: expected results, and a label for each, found {len(many)} and {len(names)} labels")
+    if not many:
+        raise InputError("plot: expected results, found none")
     figure = Figure(layout=ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08))
     formats = FigureCanvasAgg(figure).get_supported_filetypes()
     if path.suffix.lower().lstrip(".") not in formats:
         raise InputError(f"{path}: expected a file name ending in one of {', '.join(sorted(formats))}")
     if len(many) == 1:
-        draw_evaluation(figure, many[0], title)
+        draw_evaluation(figure, many[0])
     else:
-        _draw_many(figure, many, names)
-        figure.suptitle(title or _heading(many), fontsize=11)
+        _draw_many(figure, many)
     figure.savefig(path, dpi=150)
     return path
 
@@ -93,11 +76,10 @@ def draw_frequency(axes: Any, result: Evaluation) -> None:
     axes.yaxis.set_major_formatter("{x:g}")
 
 
-def draw_cumulative(axes: Any, result: Evaluation, names: Sequence[str] | None = None) -> None:
+def draw_cumulative(axes: Any, result: Evaluation) -> None:
     """Draw the percentage of all accesses that goes to the first rows by each score (figure 7)."""
     for name, style in _styles(result).items():
-        if names is None or name in names:
-            axes.plot(*_points(result, name, 0), label=plain_label(name), **style)
+        axes.plot(*_points(result, name, 0), label=plain_label(name), **style)
     _linear(axes, result)
 
 
@@ -126,17 +108,18 @@ def draw_hit_rates(axes: Any, result: Evaluation) -> None:
     axes.yaxis.set_major_formatter(_PERCENT)
 
 
-def draw_evaluation(figure: Any, result: Evaluation, heading: str | None = None) -> None:
+def draw_evaluation(figure: Any, result: Evaluation) -> None:
     """Draw the three panels of one evaluation on a ``matplotlib.figure.Figure``."""
     figure.set_size_inches(3 * _PANEL[0] + 0.8, _PANEL[1] + 1.1)
     rates = _RATES if result.bands else "Hit rate"
     panels = (("Read frequency", draw_frequency), ("Cumulative reads", draw_cumulative), (rates, draw_hit_rates))
     _draw_panels(figure, [(title, partial(draw, result=result)) for title, draw in panels], 1, 3, sharey=False)
-    figure.suptitle(heading or _heading([result]), fontsize=11)
+    figure.suptitle(_heading([result]), fontsize=11)
 
 
-def _draw_many(figure: Any, results: Sequence[Evaluation], labels: Sequence[str]) -> None:
+def _draw_many(figure: Any, results: Sequence[Evaluation]) -> None:
     names = [name for name in results[0].hit_rates if all(name in result.hit_rates for result in results)]
+    labels = [result.fanouts for result in results]
     pairs = list(zip(labels, results, strict=True))
     blocks: list[tuple[str, list[_Panel]]] = [
         ("Cumulative reads, by fanouts", [(label, partial(draw_cumulative, result=r)) for label, r in pairs]),
@@ -153,6 +136,7 @@ def _draw_many(figure: Any, results: Sequence[Evaluation], labels: Sequence[str]
     for part, (heading, panels), height in zip(parts, blocks, heights, strict=True):
         part.suptitle(heading, fontsize=11, fontweight="bold")
         _draw_panels(part, panels, height, columns, sharey=True)
+    figure.suptitle(_heading(results), fontsize=11)
 
 
 def _draw_panels(figure: Any, panels: Sequence[_Panel], rows: int, columns: int, sharey: bool) -> None:

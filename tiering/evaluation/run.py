@@ -10,9 +10,10 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import chain
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,24 +25,107 @@ from tiering.evaluation.cache_order import (
     FloatArray,
     IntArray,
     LinkTraffic,
+    RowBytes,
     Rows,
     Score,
     competing_rows,
 )
-from tiering.evaluation.counting import AccessTally, Bootstrap, ReferenceEpochs, count_list_reads, evaluation_memory
-from tiering.evaluation.options import EvaluationOptions
+from tiering.evaluation.counting import Bootstrap, ReferenceEpochs, count_list_reads, evaluation_memory
 from tiering.evaluation.result import Evaluation, TypeResult
 from tiering.evaluation.ssd_reading import ReadingMemory, ReadingSpec
 from tiering.formats.graph import Graph
 from tiering.formats.scores import GIVEN, Scores
 from tiering.formats.train_set import Train, resolve_train
-from tiering.layout.tiers import Capacities
+from tiering.layout.tiers import Capacities, parse_page
 from tiering.memory import Budget, parse_memory
-from tiering.options import options_of
+from tiering.options import option, options_of, parse_options, whole
+from tiering.readahead.disk_speed import DiskSpeed
 from tiering.sampling import Fanout, SamplingOptions, make_sampler
-from tiering.units import parse_threads
+from tiering.sampling.options import SamplingKeywords
+from tiering.units import format_bytes, parse_bytes, parse_threads
 
+COUNTED, TIERS = "What is counted", "Traffic of a tier plan, sizes as in `tiering layout`"
+_READING = "Seconds of reading from SSD, simulated"
+SHARES = (0.01, 0.02, 0.05, 0.10, 0.20, 0.40)
+"""Capacities reported by default, as fractions of the bytes of all feature rows."""
 CURVE_POINTS = (110, 90)  # points of a curve: evenly spaced on a logarithmic scale of capacity, and on a linear one
+MAX_SHARES = 50
+
+
+def _parse_shares(shares: Sequence[float], name: str) -> Sequence[float]:
+    if not 1 <= len(shares) <= MAX_SHARES:
+        raise InputError(f"{name}: expected 1 to {MAX_SHARES} capacities, found {len(shares)}")
+    if bad := [share for share in shares if not 0 <= share <= 1]:
+        raise InputError(f"{name}: expected values between 0 and 1, found {bad[0]}")
+    return shares
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """Options of what is counted and reported; `InputError` where a number does not fit."""
+
+    epochs: int = option(3, "Epochs to count.", "N", panel=COUNTED, parse=whole(1, 1 << 62, "1 or more"))
+    first_epoch: int | None = option(
+        None, "Number of the first. Default: the first that no score has counted.", "N", panel=COUNTED,
+        parse=lambda value, name: None if value is None else whole(0, 1 << 62, "0 or more")(value, name),
+    )  # fmt: skip
+    shares: Sequence[float] = option(
+        SHARES, "Capacities, such as 1%,5%. Default: 1,2,5,10,20,40%.", "P,P,..", panel=COUNTED, cli=str | None,
+        parse=_parse_shares,
+    )  # fmt: skip
+    resamples: int = option(
+        200, "Draws behind the ±; 0 for none.", "N", panel=COUNTED, parse=whole(0, 1 << 62, "0 or more")
+    )
+    page: str | int = option("4KiB", "Page of the SSD tier.", "SIZE", panel=TIERS, cli=str, cli_default="4KiB")
+    block: str | int = option(
+        "512", "Where SSD reads begin and end: 512, or 4KiB on some drives.", "SIZE", panel=TIERS, cli=str,
+        cli_default="512",
+    )  # fmt: skip
+    row_bytes: RowBytes = option(
+        None, "Bytes of a row of types without features, such as learned embeddings.", "SIZE|TYPE=SIZE,..",
+        panel=TIERS, cli=str | None,
+    )  # fmt: skip
+    rows_in_memory: Sequence[str | int] = option(
+        (), "Memory for rows: 4GiB, or 10% of all; repeatable. All rows lie on SSD, in the order of each score. "
+        "(--memory is what this command itself may take.)", "SIZE", panel=_READING, cli=list[str] | None,
+    )  # fmt: skip
+    ssd_model: DiskSpeed | str | Path | None = option(
+        None, "The disk's speed: a JSON file with reads_per_second (of 4 KiB, at random) and bytes_per_second, or that "
+        "of the directory's disk, measured now by a file written there for a while.", "FILE|measured:DIR",
+        panel=_READING, cli=str | None,
+    )  # fmt: skip
+
+    page_bytes: int = field(init=False)
+    block_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        parse_options(type(self), vars(self))
+        page, block = parse_page(self.page), parse_bytes(self.block, "block")
+        if not 1 <= block <= page or block & (block - 1):
+            raise InputError(
+                f"block: expected a power of two up to the page ({format_bytes(page)}), such as 512, found "
+                f"{self.block!r}"
+            )
+        vars(self).update(page_bytes=page, block_bytes=block)
+
+
+class EvaluationKeywords(SamplingKeywords, total=False):
+    """Keywords of `evaluate`, for editors."""
+
+    seed: int
+    train: Train
+    tiers: Capacities | None
+    threads: int | str | None
+    memory: str | int | Budget | None
+    epochs: int
+    first_epoch: int | None
+    shares: Sequence[float]
+    resamples: int
+    page: str | int
+    block: str | int
+    row_bytes: RowBytes
+    rows_in_memory: Sequence[str | int]
+    ssd_model: DiskSpeed | str | Path | None
 
 
 def evaluate(
@@ -63,7 +147,7 @@ def evaluate(
         The graph to sample, in original ids or reordered.
     scores
         Name to score; `named_scores` names artifacts. Vectors hold one value per node, in original ids; a node type
-        without a vector counts as score 0. May be empty: then only the oracle is reported.
+        without a vector counts as score 0. The oracle is always reported.
     sampling
         How training samples: `tiering.sampling.SamplingOptions`, or the fanouts alone, with its other fields
         (``batch_size``, ``seed``, ``frontier``, ``sampler``...) as `options`.
@@ -72,18 +156,11 @@ def evaluate(
     tiers
         Sizes of tiers (`tiering.layout.parse_capacities`), to report what they would move.
     memory
-        Memory to stay within: ``8GiB``, ``50%``, a budget; ``auto`` is most of what is free. Where it is short, fewer
-        threads sample; the result is the same, but for simulated reading, which has fewer batches then.
+        Memory to stay within (`evaluation_memory`). Where it is short, fewer threads sample; the result is the same,
+        but for simulated reading, which has fewer batches then.
     **options
-        Fields of `tiering.evaluation.options.EvaluationOptions`. By default ``first_epoch`` is the first that no score
+        Fields of `EvaluationOptions`. By default ``first_epoch`` is the first that no score
         of the same seed has counted (`unseen_epoch`), so that all scores predict.
-
-    Raises
-    ------
-    InputError
-        If there are no training nodes (the message says how to give them), or a parameter, score or tier does not fit.
-    BudgetError
-        If the memory is less than the minimum (`tiering.evaluation.counting.evaluation_memory`).
 
     Notes
     -----
@@ -111,10 +188,10 @@ def evaluate(
     batches = None if reading is None or room is None else reading.sample(epochs, room)
     orders = {name: spec.cut(rows.join_scores(graph, name, score), workers) for name, score in scores.items()}
     kinds = list(enumerate(rows.types)) if asked.resamples else []
-    tally = epochs.count([(t, o.buckets[rows.slice_type(i)]) for o in orders.values() for i, t in kinds])
-    truth = rows.join(tally.accesses.features)
+    accesses, hits = epochs.count([(t, o.buckets[rows.slice_type(i)]) for o in orders.values() for i, t in kinds])
+    truth = rows.join(accesses.features)
     orders[ORACLE] = spec.cut(truth, workers)
-    about: dict[str, Any] = {"adjacency": count_list_reads(graph, tally.accesses, how, asked.epochs)}
+    about: dict[str, Any] = {"adjacency": count_list_reads(graph, accesses, how, asked.epochs)}
     about["seen"] = _seen(scores, how.seed)
     about["parameters"] = {
         **how.to_json(),
@@ -128,7 +205,8 @@ def evaluate(
     if reading is not None and batches is not None:
         values = chain(((n, rows.join_scores(graph, n, score)) for n, score in scores.items()), [(ORACLE, truth)])
         about["ssd_reading"] = reading.simulate(((name, rows.sort(own, workers)) for name, own in values), batches)
-    return compute(spec, orders, tally, Bootstrap(tally.hits.shape[1], asked.resamples, how.seed), ssd_reads, **about)
+    about |= {"batches": epochs.batches, "touched_rows": int(np.count_nonzero(truth)), "accesses": int(truth.sum())}
+    return compute(spec, orders, truth, hits, Bootstrap(hits.shape[1], asked.resamples, how.seed), ssd_reads, **about)
 
 
 def named_scores(graph: Graph, scores: Sequence[Scores]) -> dict[str, Score]:
@@ -210,15 +288,14 @@ class OrderMetrics(NamedTuple):
 
 
 def measure(
-    spec: MetricSpec, order: CacheOrder, tally: AccessTally, hits: IntArray | None, bootstrap: Bootstrap, ssd_reads: Any
+    spec: MetricSpec, order: CacheOrder, truth: IntArray, hits: IntArray | None, bootstrap: Bootstrap, ssd_reads: Any
 ) -> OrderMetrics:
     """Compute the metrics of an order.
 
     `hits`, int64 of shape (types, groups of batches, buckets), are the rows read, for the intervals, if there are any.
     """
     rows, tiers, links, traffic = spec.rows, spec.tiers, None, None
-    weights = rows.join(tally.accesses.features)
-    served, cached = (np.vstack([sums, sums.sum(0)]) for sums in (order.count(rows, weights), order.count(rows)))
+    served, cached = (np.vstack([sums, sums.sum(0)]) for sums in (order.count(rows, truth), order.count(rows)))
     intervals: list[FloatArray | None] = [None] * len(served)
     if hits is not None:
         own = (*hits, hits.sum(axis=0))
@@ -237,28 +314,28 @@ def measure(
 def compute(
     spec: MetricSpec,
     orders: Mapping[str, CacheOrder],
-    tally: AccessTally,
+    truth: IntArray,
+    hits: IntArray,
     bootstrap: Bootstrap,
     ssd_reads: Mapping[str, IntArray],
     **about: Any,
 ) -> Evaluation:
     """Compute all metrics of the scores, `ORACLE` last, which has no intervals.
 
-    `tally` has counted the buckets of the scores, or none. `ssd_reads` are by score over all epochs, where they are
-    counted. `about` holds the fields of `Evaluation` that are known.
+    `truth`: accesses by row. `hits` has counted the buckets of the scores, or none. `ssd_reads` are by score over all
+    epochs, where they are counted. `about` holds the fields of `Evaluation` that are known.
     """
     rows, options, tiers = spec.rows, spec.options, spec.tiers
-    hits = dict(zip(orders, tally.hits.reshape(-1, len(rows.types), *tally.hits.shape[1:]), strict=False))
+    by_score = dict(zip(orders, hits.reshape(-1, len(rows.types), *hits.shape[1:]), strict=False))
     metrics = {
-        name: measure(spec, order, tally, hits.get(name), bootstrap, ssd_reads.get(name))
+        name: measure(spec, order, truth, by_score.get(name), bootstrap, ssd_reads.get(name))
         for name, order in orders.items()
     }
-    types, shares, accesses = {}, len(options.shares), [tally.accesses.features[name] for name in rows.types]
-    reads, touched = [int(own.sum()) for own in accesses], [int(np.count_nonzero(own)) for own in accesses]
+    types, shares, total = {}, len(options.shares), max(1, int(truth.sum()))
     for index, name in enumerate(rows.types):
-        share, size = reads[index] / max(1, sum(reads)), (rows.counts[index], rows.row_bytes[index])
-        origin, own = rows.origins[index], _rates(metrics, index, shares)
-        types[name] = TypeResult(*own, *size, origin, reads[index], share, touched[index])
+        accesses, own = truth[rows.slice_type(index)], _rates(metrics, index, shares)
+        size, origin, read = (rows.counts[index], rows.row_bytes[index]), rows.origins[index], int(accesses.sum())
+        types[name] = TypeResult(*own, *size, origin, read, read / total, int(np.count_nonzero(accesses)))
     capacities = None
     if tiers is not None:
         sizes = {name: getattr(tiers, name) for name in ("gpu", "peer", "cpu")}
@@ -266,8 +343,7 @@ def compute(
         units = {"page_bytes": options.page_bytes, "block_bytes": options.block_bytes}
         capacities = {**texts, "num_peers": tiers.num_peers, "ssd": tiers.ssd, **units}
     return Evaluation(
-        *_rates(metrics, -1, shares), list(options.shares), types, rows.size, rows.bytes, sum(touched), sum(reads),
-        tally.batches,
+        *_rates(metrics, -1, shares), list(options.shares), types, rows.size, rows.bytes,
         tiers=None if tiers is None else {name: own.traffic for name, own in metrics.items() if own.traffic},
         capacities=capacities,
         curve_bytes=spec.curve_bytes,

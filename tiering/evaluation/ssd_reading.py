@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +53,16 @@ class MemoryReading:
     policies: dict[str, ReadCost]  # per name of `POLICIES`
     choice: ReadaheadConfig  # window, horizon and gap that the loader would choose
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        policies = {
+            name: {f"{key}_per_batch": value for key, value in vars(cost).items()}
+            for name, cost in self.policies.items()
+        }
+        chosen = {"window": self.choice.window, "horizon": self.choice.horizon, "gap_bytes": self.choice.gap}
+        policies[LOOK_AHEAD].update(chosen)
+        return {"memory": self.memory, "bytes": self.bytes, "rows": self.rows, "policies": policies}
+
 
 @dataclass(frozen=True)
 class SsdReading:
@@ -66,16 +75,7 @@ class SsdReading:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
-        scores: dict[str, list[Any]] = {name: [] for name in self.scores}
-        for name, entry in ((name, entry) for name, entries in self.scores.items() for entry in entries):
-            choice = entry.choice
-            policies = {
-                policy: {f"{key}_per_batch": value for key, value in vars(cost).items()}
-                for policy, cost in entry.policies.items()
-            }
-            policies[LOOK_AHEAD] |= {"window": choice.window, "horizon": choice.horizon, "gap_bytes": choice.gap}
-            sizes = {"memory": entry.memory, "bytes": entry.bytes, "rows": entry.rows}
-            scores[name].append({**sizes, "policies": policies})
+        scores = {name: [entry.to_json() for entry in entries] for name, entries in self.scores.items()}
         batches = {"batches": self.batches, "counted_batches": self.counted}
         return {"ssd_model": asdict(self.speed), **batches, "scores": scores}
 
@@ -87,25 +87,16 @@ class ReadingMemory:
     budget: Budget
     least: int  # need of everything but the rows of its batches
     rows: int  # rows of all its batches together that have room
-    fixed: int  # bytes that do not depend on the batches
+    bytes: int  # all of it
 
     @classmethod
     def plan(cls, budget: Budget, need: EvaluationMemory, rows: Rows, max_bytes: int) -> ReadingMemory:
         """Take half of what one thread's sampling leaves; `max_bytes`: the largest memory that is simulated."""
         # Each row's positions on disk, in the order and in the planner's maps; the planner's state of rows in memory.
         fixed = 24 * rows.size + 60 * (max_bytes // min(rows.row_bytes)) + SLACK
-        least = need.minimum + fixed
-        budget.require(least, _SIMULATED)
-        return cls(budget, least, (budget.left() - least) // (2 * ACCESS_BYTES), fixed)
-
-    @property
-    def bytes(self) -> int:
-        """All of it."""
-        return self.fixed + self.rows * ACCESS_BYTES
-
-    def refuse(self, rows: int) -> None:
-        """Raise `BudgetError`: so many rows, of the fewest batches that say something, have no room."""
-        self.budget.require(self.least + 2 * ACCESS_BYTES * max(rows, self.rows + 1), _SIMULATED)
+        budget.require(least := need.minimum + fixed, _SIMULATED)
+        room = (budget.left() - least) // (2 * ACCESS_BYTES)
+        return cls(budget, least, room, fixed + room * ACCESS_BYTES)
 
 
 @dataclass(frozen=True)
@@ -146,13 +137,13 @@ class ReadingSpec:
 
     @cached_property
     def tables(self) -> SsdTables:
-        """All rows as in a layout that has nothing but an ssd tier: types by name."""
+        """All rows as in a layout that has nothing but an ssd tier."""
         entries, first_page = [], 0
-        for _, count, size in sorted(zip(self.rows.types, self.rows.counts, self.rows.row_bytes, strict=True)):
+        for count, size in zip(self.rows.counts, self.rows.row_bytes, strict=True):
             place = SsdRows.plan(first_page, count, size, self.page_bytes)
             entries.append((count, size, place.first_page, place.stride, place.rows_per_page))
             first_page += place.num_pages
-        return SsdTables(sorted(self.rows.types), entries, [0] * len(entries), self.page_bytes, 1)
+        return SsdTables(list(self.rows.types), entries, [0] * len(entries), self.page_bytes, 1)
 
     def check(self, batches: Sequence[npt.NDArray[Any]]) -> None:
         """Refuse a size that has no room for one of the batches, given by `Rows` numbers."""
@@ -180,7 +171,8 @@ class ReadingSpec:
                 rows += batch.size
                 if rows > room.rows:
                     if len(batches) < _MIN_BATCHES:
-                        room.refuse(_MIN_BATCHES * max(map(len, [batch, *batches])))
+                        most = max(_MIN_BATCHES * max(map(len, [batch, *batches])), room.rows + 1)
+                        room.budget.require(room.least + 2 * ACCESS_BYTES * most, _SIMULATED)
                     break
                 batches.append(batch)
                 different += int(self._count_types(batch[~seen[batch]]) @ self.rows.row_bytes)
@@ -200,7 +192,8 @@ class ReadingSpec:
         used, scores = self._count_sizes(batches), {}
         with progress(None, "simulating reads", "policy") as bar:
             for name, order in orders:
-                positions, readings = self._disk_positions(order), []
+                readings, positions = [], np.empty(self.rows.size, np.uint32)
+                positions[np.concatenate(self.rows.split(order))] = np.arange(self.rows.size, dtype=np.uint32)
                 hottest, read = positions[order], [np.sort(positions[batch]) for batch in batches]
                 del positions
                 for size in self.sizes:
@@ -243,14 +236,6 @@ class ReadingSpec:
         """Return the rows in all batches by bytes of a row."""
         counts = np.sum([self._count_types(batch) for batch in batches], axis=0)
         return {size: int(counts[np.equal(self.rows.row_bytes, size)].sum()) for size in self.rows.row_bytes}
-
-    def _disk_positions(self, order: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
-        """Return the position on disk of each row."""
-        positions, first = np.empty(self.rows.size, np.uint32), 0
-        for _, rows in sorted(zip(self.rows.types, self.rows.split(order), strict=True), key=itemgetter(0)):
-            positions[rows] = np.arange(first, first + rows.size, dtype=np.uint32)
-            first += rows.size
-        return positions
 
 
 def row_spans(tables: SsdTables, rows: npt.NDArray[np.uint32]) -> tuple[IntArray, IntArray]:

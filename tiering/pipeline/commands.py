@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from tiering.datasets.options import ImportKeywords
-    from tiering.evaluation.options import EvaluationKeywords
+    from tiering.evaluation.run import EvaluationKeywords
     from tiering.layout.options import LayoutKeywords
     from tiering.loader import TieredLayout
     from tiering.sampling.options import Fanouts
