@@ -120,20 +120,17 @@ def draw_evaluation(figure: Any, result: Evaluation) -> None:
 def _draw_many(figure: Any, results: Sequence[Evaluation]) -> None:
     names = [name for name in results[0].hit_rates if all(name in result.hit_rates for result in results)]
     labels = [result.fanouts for result in results]
-    pairs = list(zip(labels, results, strict=True))
-    blocks: list[tuple[str, list[_Panel]]] = [
-        ("Cumulative reads, by fanouts", [(label, partial(draw_cumulative, result=r)) for label, r in pairs]),
-        (
-            "Cumulative reads, by score",
-            [(plain_label(n), partial(draw_depths, results=results, labels=labels, name=n)) for n in names],
-        ),
-        (_RATES, [(label, partial(draw_hit_rates, result=r)) for label, r in pairs]),
-    ]
-    columns = min(_COLUMNS, max(len(panels) for _, panels in blocks))
-    heights = [-(-len(panels) // columns) for _, panels in blocks]
+    scores = [(plain_label(n), partial(draw_depths, results=results, labels=labels, name=n)) for n in names]
+    blocks: dict[str, Sequence[_Panel]] = {
+        "Cumulative reads, by fanouts": [(r.fanouts, partial(draw_cumulative, result=r)) for r in results],
+        "Cumulative reads, by score": scores,
+        _RATES: [(r.fanouts, partial(draw_hit_rates, result=r)) for r in results],
+    }
+    columns = min(_COLUMNS, max(map(len, blocks.values())))
+    heights = [-(-len(panels) // columns) for panels in blocks.values()]
     figure.set_size_inches(columns * _PANEL[0] + 0.4, sum(heights) * _PANEL[1] + len(blocks) * 0.7 + 0.3)
     parts = figure.subfigures(len(blocks), 1, height_ratios=heights)
-    for part, (heading, panels), height in zip(parts, blocks, heights, strict=True):
+    for part, (heading, panels), height in zip(parts, blocks.items(), heights, strict=True):
         part.suptitle(heading, fontsize=11, fontweight="bold")
         _draw_panels(part, panels, height, columns, sharey=True)
     figure.suptitle(_heading(results), fontsize=11)

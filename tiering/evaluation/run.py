@@ -141,6 +141,8 @@ def evaluate(
 ) -> Evaluation:
     """Sample some epochs of training and report the fraction of the accesses that each score would have served.
 
+    Cost: the sampling, twice with an ssd tier, and one sort of all rows per score.
+
     Parameters
     ----------
     graph
@@ -161,10 +163,6 @@ def evaluate(
     **options
         Fields of `EvaluationOptions`. By default ``first_epoch`` is the first that no score
         of the same seed has counted (`unseen_epoch`), so that all scores predict.
-
-    Notes
-    -----
-    Cost: the sampling, twice with an ssd tier, and one sort of all rows per score.
     """
     asked = EvaluationOptions(**{name: options.pop(name) for name in options_of(EvaluationOptions) if name in options})
     if isinstance(sampling, SamplingOptions) and options:
@@ -287,7 +285,7 @@ class OrderMetrics(NamedTuple):
     traffic: LinkTraffic | None
 
 
-def measure(
+def measure_order(
     spec: MetricSpec, order: CacheOrder, truth: IntArray, hits: IntArray | None, bootstrap: Bootstrap, ssd_reads: Any
 ) -> OrderMetrics:
     """Compute the metrics of an order.
@@ -298,8 +296,9 @@ def measure(
     served, cached = (np.vstack([sums, sums.sum(0)]) for sums in (order.count(rows, truth), order.count(rows)))
     intervals: list[FloatArray | None] = [None] * len(served)
     if hits is not None:
-        own = (*hits, hits.sum(axis=0))
-        intervals = [bootstrap.interval(_up_to(of_type, order.cuts), of_type.sum(axis=1)) for of_type in own]
+        shares = order.cuts[: len(spec.options.shares)]  # of a type no curve is drawn
+        counted = [*((of_type, shares) for of_type in hits), (hits.sum(axis=0), order.cuts)]
+        intervals = [bootstrap.interval(_up_to(reads, cuts), reads.sum(axis=1)) for reads, cuts in counted]
     if tiers is not None:
         if hits is not None:
             in_tiers = [np.diff(_up_to(of_type, order.tier_cuts), axis=1) for of_type in hits]
@@ -328,7 +327,7 @@ def compute(
     rows, options, tiers = spec.rows, spec.options, spec.tiers
     by_score = dict(zip(orders, hits.reshape(-1, len(rows.types), *hits.shape[1:]), strict=False))
     metrics = {
-        name: measure(spec, order, truth, by_score.get(name), bootstrap, ssd_reads.get(name))
+        name: measure_order(spec, order, truth, by_score.get(name), bootstrap, ssd_reads.get(name))
         for name, order in orders.items()
     }
     types, shares, total = {}, len(options.shares), max(1, int(truth.sum()))

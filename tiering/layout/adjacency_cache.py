@@ -88,16 +88,10 @@ class CacheSplit:
 
     def to_body(self) -> dict[str, Any]:
         """Return the fields of a layout's body."""
-        return {
-            "adjacency": {key: dict(vars(prefix)) for key, prefix in self.lists.items()},
-            "split": {
-                "mode": self.mode,
-                "budget_bytes": self.budget,
-                "adjacency_bytes": self.adjacency_bytes,
-                "feature_bytes": self.feature_bytes,
-                "predicted": {"adjacency": vars(self.adjacency).copy(), "features": vars(self.features).copy()},
-            },
-        }
+        split: dict[str, Any] = {"mode": self.mode, "budget_bytes": self.budget}
+        split |= {"adjacency_bytes": self.adjacency_bytes, "feature_bytes": self.feature_bytes}
+        split["predicted"] = {"adjacency": vars(self.adjacency).copy(), "features": vars(self.features).copy()}
+        return {"adjacency": {key: dict(vars(prefix)) for key, prefix in self.lists.items()}, "split": split}
 
     def __str__(self) -> str:
         whole = self.features.seconds + self.adjacency.seconds
@@ -232,7 +226,7 @@ def plan_split(
         point = int(np.argmax(prefixes.sums[0, :reach] + saved))
     rest = budget - int(prefixes.bytes[point])
     ends = longest_prefix(tables, rest)
-    columns = [prefixes.end_of(relation, point) for relation in range(len(relations))]
+    columns = [prefixes.table_end(relation, point) for relation in range(len(relations))]
     held = {
         lists.relation: AdjacencyPrefix.of(count, int(lists.indptr[count]), lists.size)
         for lists, count in zip(relations, columns, strict=True)

@@ -211,7 +211,7 @@ class Prefixes:
         number = np.repeat(np.arange(len(tables)), [table[0].size for table in tables])
         return cls(_cumulate(sizes[order]), _cumulate(summands[:, order]), number[order], ends[order])
 
-    def end_of(self, table: int, point: int) -> int:
+    def table_end(self, table: int, point: int) -> int:
         """Return the rows or lists of a table among the first `point` blocks."""
         return int(self.end[:point][self.table[:point] == table].max(initial=0))
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -36,12 +37,8 @@ class LayoutKeywords(TypedDict, total=False):
 class LayoutOptions:
     """Options of a layout as a user gives them, checked, and what they mean.
 
-    Raises
-    ------
-    MissingError
-        If there is no file `access_costs`.
-    InputError
-        If an option has another form, two `ssd` are one directory, or `access_costs` or `fit` have no effect.
+    `InputError` if an option has another form, two `ssd` are one directory, or `access_costs` or `fit` have no effect;
+    `MissingError` if there is no file `access_costs`.
     """
 
     gpu: str | int | None = option(
@@ -115,14 +112,12 @@ class LayoutOptions:
 def resolve_directories(ssd: Sequence[Pathlike]) -> list[Path]:
     """Return the absolute paths of the SSD directories, which must differ; create nothing."""
     folders = [Path(os.path.realpath(folder)) for folder in ssd]
-    for k, folder in enumerate(folders):
+    for given, folder in zip(ssd, folders, strict=True):
         if folder.exists() and not folder.is_dir():
-            raise InputError(f"ssd: {ssd[k]}: expected a directory, found a file; give a directory on the SSD")
-        for earlier, other in enumerate(folders[:k]):
-            if folder == other or (folder.exists() and other.exists() and folder.samefile(other)):
-                raise InputError(
-                    f"ssd: {ssd[earlier]} and {ssd[k]} are the same directory ({folder}); give each SSD its own"
-                )
+            raise InputError(f"ssd: {given}: expected a directory, found a file; give a directory on the SSD")
+    for (one, folder), (two, other) in combinations(zip(ssd, folders, strict=True), 2):
+        if folder == other or (folder.exists() and other.exists() and folder.samefile(other)):
+            raise InputError(f"ssd: {one} and {two} are the same directory ({folder}); give each SSD its own")
     return folders
 
 

@@ -103,7 +103,7 @@ class LayoutPlan:
         ]
         return self.writing_memory() + max(rows, default=0)
 
-    def choose(self, carrier: Carrier | None, budget: Budget) -> Carrier | None:
+    def choose_carrier(self, carrier: Carrier | None, budget: Budget) -> Carrier | None:
         """Return the carrier if it cuts the rows into tasks; otherwise the budget must suffice for moving them here."""
         if carrier is not None and carrier.cuts(task_bytes(self.entries.values())):
             return carrier
@@ -117,7 +117,7 @@ class LayoutPlan:
         tasks.
         """
         rest, needed = budget.without(self.writing_memory()), task_bytes(self.entries.values())
-        if (carrier := self.choose(carrier, budget)) is not None:
+        if (carrier := self.choose_carrier(carrier, budget)) is not None:
             parts, content = carrier.grid.parts(needed), sum(table.bytes for table in self.tables.values())
             written = sum(self.places(out).values())
             rows = [StepEstimate("rows", f"{parts} tasks", -(-needed // parts), content, written, 0, content, "B")]

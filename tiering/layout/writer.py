@@ -64,7 +64,7 @@ def write_layout(
     budget, workers = parse_memory(memory), parse_threads(threads)
     order, tables = require_order(graph), checked_tables(graph)
     plan = plan_layout(graph, tables, options, scores, budget)
-    carrier = plan.choose(carrier, budget)
+    carrier = plan.choose_carrier(carrier, budget)
     recorded = {"graph": graph.digest, **({} if scores is None else {"scores": scores.digest})}
     provenance = {"stage": "layout", "options": options.recorded, "inputs": recorded}
     # The graph's digest covers the content of the feature files at the import.
