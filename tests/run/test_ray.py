@@ -136,9 +136,9 @@ def test_errors_of_tasks_come_as_they_are(driver, tmp_path):
 )
 def test_a_task_that_fits_nowhere_ends_the_job(driver, tmp_path, asked, words):
     """With an error that names the stage, what its tasks need, and the machines."""
-    found = driver.ask("wide", store=tmp_path, **asked).answer()
+    found = driver.ask("stage", store=tmp_path, function="nothing", **asked).answer()
     assert found["error"] == "CapabilityError"
-    assert found["text"].startswith("step wide: expected a machine with ")
+    assert found["text"].startswith("step stage: expected a machine with ")
     assert found["text"].count(f"{os.uname().nodename} (1 processors, ") == 2
     for each in (words, "give tasks less (--task-memory), or add such a machine", "finished tasks are kept"):
         assert each in found["text"]

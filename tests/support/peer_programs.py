@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
+import torch.distributed as dist
 import warm_processes
+from simulated_gpu import install
+from torch.distributed import FileStore
+
+from tiering.errors import TieringError
+from tiering.loader import PeerGroup, open_layout
 
 
 def start(program: Callable[..., Any], *arguments: Any, environment: dict[str, str] | None = None) -> Rank:
@@ -40,11 +48,6 @@ class Rank:
 
 
 def _run(line: Any, program: Callable[..., Any], arguments: tuple[Any, ...], environment: dict[str, str]) -> None:
-    import traceback
-
-    import pytest
-    from simulated_gpu import install
-
     os.environ.update(environment)
     sys.stdout = sys.stderr
     try:
@@ -56,10 +59,6 @@ def _run(line: Any, program: Callable[..., Any], arguments: tuple[Any, ...], env
 
 def meet(folder: str, rank: int, size: int, timeout: float = 20) -> Any:
     """A group that meets in a file of `folder`."""
-    from torch.distributed import FileStore
-
-    from tiering.loader import PeerGroup
-
     return PeerGroup(rank, size, FileStore(f"{folder}/store", size), timeout=timeout)
 
 
@@ -68,10 +67,6 @@ def gather(line: Any, simulator: Any, layout_path: str, folder: str, rank: int, 
 
     `peers`: ``store`` (a group by hand), ``default group``, ``process group`` (of gloo).
     """
-    import torch.distributed as dist
-
-    from tiering.loader import open_layout
-
     if "group" in peers:
         dist.init_process_group("gloo", init_method=f"file://{folder}/gloo", rank=rank, world_size=size)
     group = {
@@ -92,9 +87,6 @@ def gather(line: Any, simulator: Any, layout_path: str, folder: str, rank: int, 
 
 def outlive(line: Any, simulator: Any, layout_path: str, folder: str, rank: int) -> None:
     """Rank 1 waits to be killed; rank 0 gathers before and after, and says what it was told."""
-    from tiering.errors import TieringError
-    from tiering.loader import open_layout
-
     features = open_layout(layout_path).features(device="cuda", peers=meet(folder, rank, 2))
     ids = np.arange(len(features))
     if rank == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import logging
 import re
@@ -12,6 +13,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
+import torch.distributed as dist
+from child_process import in_child
+from simulated_gpu import install
+from tight_memory import ROW_BYTES, spare
+from torch.distributed import FileStore
+
+from tiering.loader import PeerGroup, open_layout
+from tiering.loader.gpu.batches import GpuSlots
+from tiering.loader.processes import server
+from tiering.loader.tables.resident import load_rows
+from tiering.loader.tables.ssd_buffer import SsdBuffer
 
 BESIDE, BESIDE_OF_A_RANK = 2_400_000, 920_000
 """Bytes that small loaders of the tests need beside slots: once, and for the batches and samplers of each rank."""
@@ -24,16 +38,9 @@ def serve(
 
     A GPU that `options` ask for is simulated, or is that of the machine.
     """
-    import faulthandler
-
-    import torch.distributed as dist
-
     faulthandler.dump_traceback_later(90, exit=True)
     simulator = None
     if simulated and options.get("device") == "cuda":
-        import pytest
-        from simulated_gpu import install
-
         simulator = install(pytest.MonkeyPatch())
     dist.init_process_group("gloo", init_method=f"file://{folder}/gloo", rank=rank, world_size=size)
     process = RankProcess(line, path, size, options, simulator)
@@ -55,8 +62,6 @@ class RankProcess:
     """One rank and its loader."""
 
     def __init__(self, line: Any, path: str, size: int, options: dict[str, Any], simulator: Any) -> None:
-        from tiering.loader import open_layout
-
         self.layout, self.size, self.options, self.simulator = open_layout(path), size, options, simulator
         self.loader: Any = None
         self.running: Any = None
@@ -67,10 +72,6 @@ class RankProcess:
 
     def open(self, rows: int | None, patience: float | None = None, more: dict[str, Any] | None = None) -> str:
         """Make a loader, all ranks together, with room for so many rows beside the least; ``None``: too little."""
-        from tight_memory import ROW_BYTES
-
-        from tiering.loader.processes import server
-
         if patience is not None:
             server._PATIENCE = patience
         nbytes = 1
@@ -80,8 +81,6 @@ class RankProcess:
 
     def open_with(self, nbytes: int, more: dict[str, Any] | None = None) -> str:
         """Make a loader, all ranks together, with so many bytes for all of them."""
-        from tight_memory import spare
-
         self.loader = self.layout.loader(**{**self.options, **(more or {})}, memory=spare(nbytes))
         return "memory" if self.loader.lookahead is None else "look-ahead"
 
@@ -100,8 +99,6 @@ class RankProcess:
 
     def epoch_in_step(self, epoch: int) -> list[Any]:
         """The same where ranks wait for each other at each batch, as they do to add up gradients."""
-        import torch.distributed as dist
-
         batches = []
         for batch in self.loader.epoch(epoch):
             batches.append(taken(batch))
@@ -121,8 +118,6 @@ class RankProcess:
 
     def in_a_fork(self, epoch: int) -> int:
         """Batches of an epoch in a forked child, which knows no other rank."""
-        from child_process import in_child
-
         return int(in_child(lambda: len(list(self.loader.epoch(epoch)))))
 
     def pause(self, epoch: int, after: int) -> str:
@@ -144,8 +139,6 @@ class RankProcess:
 
     def end_late(self, seconds: float) -> None:
         """Let epochs of the buffer end so much later than they are left."""
-        from tiering.loader.tables.ssd_buffer import SsdBuffer
-
         plain = SsdBuffer.epoch
 
         @contextmanager
@@ -166,8 +159,6 @@ class RankProcess:
 
     def late(self, seconds: float) -> None:
         """Let kernels read slots for so much longer from now on, and note when they end."""
-        from tiering.loader.gpu.batches import GpuSlots
-
         self.ended, plain = list[float](), GpuSlots.release_after
 
         def release_after(slots: Any, batch: int, part: int, ended: Any) -> None:
@@ -186,15 +177,13 @@ class RankProcess:
 
     def note_releases(self) -> None:
         """Let the owner note when it gives the slots of which rank to others."""
-        from tiering.loader.processes.server import SharedEpoch
-
-        self.released, plain = list[tuple[int, float]](), SharedEpoch.release
+        self.released, plain = list[tuple[int, float]](), server.SharedEpoch.release
 
         def release(epoch: Any, member: Any) -> None:
             self.released.append((member.number, time.monotonic()))
             plain(epoch, member)
 
-        SharedEpoch.release = release  # type: ignore[method-assign]
+        server.SharedEpoch.release = release  # type: ignore[method-assign]
 
     def releases(self) -> list[tuple[int, float]]:
         """What was noted."""
@@ -239,11 +228,6 @@ class RankProcess:
 
 def hold_rows(line: Any, path: str, rank: int, size: int, store: str) -> None:
     """Hold a file's bytes in memory that ranks share; say its inode and the sum of all bytes; go on until killed."""
-    from torch.distributed import FileStore
-
-    from tiering.loader import PeerGroup
-    from tiering.loader.tables.resident import load_rows
-
     group = PeerGroup(rank, size, FileStore(store, size), timeout=60)
     rows = load_rows(Path(path), Path(path).stat().st_size, group)
     (inode,) = re.findall(r" (\d+) +/memfd:tiering-\w+ \(deleted\)", Path("/proc/self/maps").read_text())

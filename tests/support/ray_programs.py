@@ -13,13 +13,25 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
+import warnings
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+import cluster_jobs
+import real_steps
+
+from tiering.run import ray as ray_module
+from tiering.run.carrier import ClusterOptions
+from tiering.run.job import Counters, Job, RetryOptions
+from tiering.run.step import Step
+from tiering.run.store import Store
 
 MARK = "TIERING_TEST_MARK"
 """In the environment of all that a driver starts, directly or not."""
@@ -154,15 +166,9 @@ class _Program:
     """What the process can be told."""
 
     def start(self, address: str | None, nodes: int) -> dict[str, Any]:
-        from tiering.run.ray import RayExecutor
-
         self.cluster: Any = None
         if nodes:
-            import warnings
-
-            from tiering.run.ray import _import_ray
-
-            _import_ray()
+            ray_module._import_ray()
             warnings.simplefilter("ignore")
             from ray.cluster_utils import Cluster
 
@@ -172,7 +178,7 @@ class _Program:
                 self.cluster.add_node(**{**_NODE, **own, "num_cpus": processors}, wait=False)
             self.cluster.wait_for_nodes()
             address = self.cluster.address
-        self.executor = RayExecutor(address, workers=2)
+        self.executor = ray_module.RayExecutor(address, workers=2)
         import ray
 
         return {"address": ray.get_runtime_context().gcs_address}
@@ -185,24 +191,21 @@ class _Program:
         options: Mapping[str, Any] = {},
     ) -> dict[str, Any]:
         """Run the small job; `options`: of the executor."""
-        import cluster_jobs
-
-        from tiering.run.job import Counters, RetryOptions
-
         counters = Counters()
         often = RetryOptions(**{"poll": 0.1, **retry})
-        executor = self._executor(**options)
+        executor = ray_module.RayExecutor(
+            **options
+        )  # which knows nothing of nodes that were there before: Ray itself goes on
         digest = cluster_jobs.run_job(Path(store), executor, hold, retry=often, counters=counters)
         return {"digest": digest, **asdict(counters)}
 
-    def stage(self, store: str, function: str, params: Mapping[str, Any], threads: int = 1) -> dict[str, Any]:
-        from tiering.run.job import Counters, Job
-        from tiering.run.step import Step
-        from tiering.run.store import Store
-
-        counters = Counters()
-        job = Job(Store(store), "job", self._executor(), threads=threads, counters=counters)
-        job.run(Step("stage", f"cluster_jobs:{function}", 2, params))
+    def stage(
+        self, store: str, function: str, params: Mapping[str, Any] = {}, threads: int = 1, **more: Any
+    ) -> dict[str, Any]:
+        """Run a stage of two tasks, which may fit nowhere; `more`: their memory, and options of the executor."""
+        ray_module.SILENT_SECONDS, counters, memory = 1.0, Counters(), more.pop("memory", 0)
+        job = Job(Store(store), "job", ray_module.RayExecutor(**more), threads=threads, counters=counters)
+        job.run(Step("stage", f"cluster_jobs:{function}", 2, params, memory=memory))
         return asdict(counters)
 
     def with_node(self, environment: Mapping[str, str], store: str, **options: Any) -> dict[str, Any]:
@@ -215,10 +218,6 @@ class _Program:
 
     def joined_later(self, environment: Mapping[str, str], store: str, hold: Mapping[str, Any]) -> dict[str, Any]:
         """Run a job during which one more node comes, of another environment, when the first of its tasks is held."""
-        from concurrent.futures import ThreadPoolExecutor
-
-        import cluster_jobs
-
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(self._run_and_note, store, hold)
             cluster_jobs.held(Path(hold["folder"]), hold["tasks"][0])
@@ -235,13 +234,7 @@ class _Program:
 
     def lose_head(self, store: str, hold: Mapping[str, Any]) -> dict[str, Any]:
         """Run a job whose cluster loses its head while a task is held."""
-        import threading
-
-        import cluster_jobs
-
-        from tiering.run import ray
-
-        ray.LOST_SECONDS, ray.LOOK_SECONDS = 3.0, 0.5
+        ray_module.LOST_SECONDS, ray_module.LOOK_SECONDS = 3.0, 0.5
         process = self.cluster.head_node.all_processes["gcs_server"][0].process
 
         def kill() -> None:
@@ -257,37 +250,14 @@ class _Program:
 
     def step(self, step: str, folder: str, out: str, **options: Any) -> dict[str, Any]:
         """Run a step of the pipeline; `options`: of the session."""
-        import real_steps
-
-        from tiering.run.carrier import ClusterOptions
-
         with real_steps.Watched(options=ClusterOptions("ray", address="auto", **options)) as cluster:
             real_steps.make(step, Path(folder), Path(out), cluster)
         return asdict(cluster.seen)
-
-    def wide(self, store: str, memory: int = 0, threads: int = 1, **options: Any) -> dict[str, Any]:
-        """Run a stage whose tasks fit nowhere; `options`: of the executor."""
-        from tiering.run import ray
-        from tiering.run.job import Job
-        from tiering.run.step import Step
-        from tiering.run.store import Store
-
-        ray.SILENT_SECONDS = 1.0
-        job = Job(Store(store), "job", self._executor(**options), threads=threads)
-        job.run(Step("wide", "cluster_jobs:nothing", 3, memory=memory))
-        return {}
 
     def close(self) -> None:
         self.executor.close()
         if self.cluster is not None:
             self.cluster.shutdown()
-
-    @staticmethod
-    def _executor(**options: Any) -> Any:
-        """One that knows nothing of nodes that were there before: Ray itself goes on."""
-        from tiering.run.ray import RayExecutor
-
-        return RayExecutor(**options)
 
 
 _NODE = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
