@@ -78,12 +78,12 @@ def _parameter(name: str, kind: Any, default: Any, entry: Option) -> inspect.Par
 
 
 class Call:
-    """One call of a command: the values of its options, and which of them stand on the command line."""
+    """One call of a command: the values of its options, and those `standing` on the command line."""
 
     def __init__(self, context: typer.Context, values: Mapping[str, Any]) -> None:
         self.values = values
         sources = {name: context.get_parameter_source(name) for name in context.params}
-        self._standing = {n for n, s in sources.items() if s is not None and s.name in ("COMMANDLINE", "ENVIRONMENT")}
+        self.standing = {n for n, s in sources.items() if s is not None and s.name in ("COMMANDLINE", "ENVIRONMENT")}
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -91,14 +91,10 @@ class Call:
         except KeyError:
             raise AttributeError(name) from None
 
-    def stands(self, name: str) -> bool:
-        """Return whether the user gave an option."""
-        return name in self._standing
-
     def collect(self, table: type) -> dict[str, Any]:
         """Return the options of a table that the user gave."""
         parsers = {name: entry.from_cli for name, entry in options_of(table).items()}
-        values = {name: self.values[name] for name in parsers if name in self._standing and name in self.values}
+        values = {name: self.values[name] for name in parsers if name in self.standing and name in self.values}
         return {n: value if (parse := parsers[n]) is None else parse(value) for n, value in values.items()}
 
     def cluster(self) -> ClusterOptions | None:

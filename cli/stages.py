@@ -42,7 +42,7 @@ def score_command(
     """Predict how often training will read each node's features, and where fanouts are given, its adjacency."""
     # Only what stands on the command line: an option that does not matter to the method is noted, a default is not.
     given = {**call.collect(ScoreOptions), **call.collect(SamplingOptions), "scores": from_, "train": train}
-    if call.stands("seed"):
+    if "seed" in call.standing:
         given["seed"] = seed
     call.run_stage(pipeline.estimate_score, pipeline.score_graph, graph, out, method=method, **given)
 

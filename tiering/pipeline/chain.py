@@ -102,7 +102,7 @@ class _Chain:
         Outputs may lie in the dataset's directory where the chain's file does.
         """
         config = read_config(Path(path))
-        reads = [config.first, config.score.get("scores"), config.score.get("train")]
+        reads = [config.reorder.get("first"), config.score.get("scores"), config.score.get("train")]
         if not lies_in(Path(path), config.source):
             reads.append(config.source)
         for folder in FOLDERS.values():
@@ -124,9 +124,9 @@ class _Chain:
             return {"options": plan.options, "inputs": plan.inputs, "seed": plan.seed}
 
         def reorder_identity(_: Graph) -> dict[str, Any]:
-            first = first_digests({} if config.first is None else read_first(graph, config.first))
+            first = first_digests(read_first(graph, config.reorder["first"])) if "first" in config.reorder else {}
             inputs = {"graph": graph.digest, "scores": scores.digest, **first}
-            return {"options": {"features": config.features}, "inputs": inputs}
+            return {"options": {"features": config.reorder.get("features", False)}, "inputs": inputs}
 
         def layout_identity(_: Layout) -> dict[str, Any]:
             inputs = {"graph": reordered.digest, **({} if known is None else {"scores": known.digest})}
@@ -134,7 +134,7 @@ class _Chain:
 
         graph = self._stage("import", Graph, import_identity, partial(import_graph, config.source, **config.dataset))
         scores = self._stage("score", Scores, score_identity, partial(score_graph, graph, **config.score))
-        ranked = partial(reorder_graph, graph, scores, first=config.first, features=config.features)
+        ranked = partial(reorder_graph, graph, scores, **config.reorder)
         reordered = self._stage("reorder", Graph, reorder_identity, ranked)
         known = scores if config.layout.cache is not None else None
         placed = partial(layout, reordered, options=config.layout, scores=known)

@@ -24,15 +24,14 @@ from tiering.scores.request import OPTIONS, check_options
 class ChainConfig:
     """A chain of stages to run; paths are absolute.
 
-    `source` and `dataset` are arguments of `tiering.pipeline.import_graph`, `score` of `score_graph`, `first` (a file,
-    or files by node type) and `features` of `reorder_graph`; `out` is the directory of the artifacts.
+    `source` and `dataset` are arguments of `tiering.pipeline.import_graph`, `score` of `score_graph`, `reorder` of
+    `reorder_graph`; `out` is the directory of the artifacts.
     """
 
     source: Path
     dataset: dict[str, Any]
     score: dict[str, Any]
-    first: Any
-    features: bool
+    reorder: dict[str, Any]
     layout: LayoutOptions
     out: Path
     memory: str | int | None = None
@@ -44,14 +43,15 @@ def read_config(path: Path) -> ChainConfig:
     dataset, score, reorder = document["dataset"], document["score"], document["reorder"]
     if "from" in score:
         score["scores"] = _relative_files(score.pop("from"), base)
+    if "first" in reorder:
+        reorder["first"] = _relative_files(reorder["first"], base)
     if isinstance(score.get("train"), str):
         score["train"] = _relative_train(score["train"], base)
     return ChainConfig(
         source=base / str(dataset.pop("path")),
         dataset=dataset,
         score=score,
-        first=_relative_files(reorder["first"], base) if "first" in reorder else None,
-        features=bool(reorder.get("features", False)),
+        reorder=reorder,
         layout=_layout_options(path, document["layout"], score),
         out=base / str(document["output"].get("dir", ".")),
         memory=document["run"].get("memory"),
