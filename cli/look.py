@@ -49,8 +49,7 @@ def check_command(
     report = VerifyReport(int(call.threads), share)
     problems = check_artifact(path, level, report)
     if call.json:
-        listed = [{"where": p.where, "message": p.message, "kind": p.kind} for p in problems]
-        document = {"path": str(path), "level": level, "sound": not problems, "problems": listed}
+        document = {"path": str(path), "level": level, "sound": not problems, "problems": list(map(vars, problems))}
         print_json({**document, "coverage": report.to_json()} if full else document)
     else:
         for problem in problems:

@@ -6,6 +6,7 @@ Memory and bytes follow from the decisions that the stages make. Time is one fig
 from __future__ import annotations
 
 import errno
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -139,22 +140,18 @@ class Estimate(Described):
 
     def shortages(self) -> list[str]:
         """Return a line for each disk with less free space than the stages need at their fullest moment."""
-        needed: dict[int, int] = {}
-        kept: dict[int, int] = {}
         place: dict[int, Path] = {}
+        needed, kept = Counter[int](), Counter[int]()
         for plan in self.plans:
             for path, nbytes in plan.needed().items():
                 device = disk_of(path)
                 place.setdefault(device, path)
-                needed[device] = max(needed.get(device, 0), kept.get(device, 0) + nbytes)
+                needed[device] = max(needed[device], kept[device] + nbytes)
             for path, nbytes in plan.left.items():
-                kept[disk_of(path)] = kept.get(disk_of(path), 0) + nbytes
+                kept[disk_of(path)] += nbytes
         disks = [(path, needed[device], disk_free(path)) for device, path in place.items()]
-        return [
-            f"{path}: {format_bytes(wanted)} needed, {format_bytes(free)} free"
-            for path, wanted, free in disks
-            if wanted > free
-        ]
+        short = [disk for disk in disks if disk[1] > disk[2]]
+        return [f"{path}: {format_bytes(wanted)} needed, {format_bytes(free)} free" for path, wanted, free in short]
 
     def require_space(self) -> None:
         """Raise `StorageError` naming each disk that is too small, bytes needed and free."""
