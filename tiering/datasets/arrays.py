@@ -19,7 +19,7 @@ from tiering.datasets.scratch import Scratch, chunks
 from tiering.errors import InputError, TieringError, quoted
 from tiering.formats.dataset import FeatureStream, GraphSoFar
 from tiering.formats.features import FEATURE_DTYPES, FeatureTable
-from tiering.formats.npy_file import as_column
+from tiering.formats.npy_file import as_column, open_npy
 
 BLOCK_BYTES = 8 << 20  # bytes of rows that are copied together
 
@@ -45,7 +45,8 @@ class SourceArray:
     @classmethod
     def open_npy(cls, path: Path, what: str, context: ImportContext) -> SourceArray:
         """Map a numpy file that should hold `what`, and record it."""
-        file = context.open_npy(path, what)
+        file = open_npy(path, what)
+        context.record_file(path)
         return cls(str(path), file.array(), str(file.dtype), path, None if file.fortran_order else file.offset, True)
 
     @property

@@ -99,11 +99,8 @@ class Population:
         # First slot of each community, and the end.
         self.starts = np.array([size * k // communities for k in range(communities + 1)], np.int64)
         # Multipliers near the golden section of a community, without common factor: they spread neighbouring ranks.
-        factors = []
-        for count in np.diff(self.starts).tolist():
-            near = range(max(1, int(count * 0.6180339887)), count + 2)
-            factors.append(next(factor for factor in near if math.gcd(factor, count) == 1))
-        self._factors = np.array(factors, np.int64)
+        sizes = ((n, range(max(1, int(n * 0.6180339887)), n + 2)) for n in np.diff(self.starts).tolist())
+        self._factors = np.array([next(f for f in near if math.gcd(f, n) == 1) for n, near in sizes], np.int64)
 
     def community_of_ids(self, ids: npt.NDArray[Any]) -> Ids:
         """Return the community of each node id: its label."""
@@ -265,16 +262,14 @@ def generate_dataset(
         Directory to create; the dataset is in ``OUT/processed``, for ``tiering import OUT``.
     nodes, edges
         Exact numbers; with `hetero`, over all types and relations, reverse ones included.
-    dim
-        Values per feature row.
+    dim, dtype
+        Values per feature row; ``float32``, ``float16`` or ``bfloat16``.
     classes
         Number of labels, and of communities.
     seed
         Same seed and sizes, same bytes.
     hetero
         Four types and seven relations instead of papers and citations.
-    dtype
-        ``float32``, ``float16`` or ``bfloat16``.
     split
         Fractions of the papers in train, val and test.
     featureless

@@ -12,7 +12,7 @@ from tiering.datasets.options import ImportOptions
 from tiering.datasets.scratch import Scratch
 from tiering.datasets.specs import DatasetSpec
 from tiering.formats.dataset import Dataset, fingerprint
-from tiering.formats.npy_file import NpyFile, open_npy, refuse_archives
+from tiering.formats.npy_file import refuse_archives
 from tiering.progress import note
 
 NODE = "node"
@@ -36,12 +36,6 @@ class ImportContext:
         """Record a source file."""
         self.files[str(path)] = fingerprint(path)
         self.known.add(path)
-
-    def open_npy(self, path: Path, what: str) -> NpyFile:
-        """Open a numpy file that should hold `what`, and record it."""
-        file = open_npy(path, what)
-        self.record_file(path)
-        return file
 
     def record_guess(self, what: str, value: Any) -> None:
         """Record a value that no file and no option states."""

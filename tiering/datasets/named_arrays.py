@@ -22,7 +22,7 @@ from tiering.datasets.import_context import ImportContext
 from tiering.datasets.nodes import LabelArray, NodeArrays, make_dataset
 from tiering.datasets.options import node_count
 from tiering.datasets.scratch import Scratch
-from tiering.datasets.splits import SPLIT_WORDS, SplitArray
+from tiering.datasets.splits import SplitArray
 from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.features import EDGE_FEATURES
@@ -145,6 +145,5 @@ class NamedArrays:
         for split, names in SPLITS.items():
             name, column = self.take(named.arrays, names)
             if column is not None:
-                ids = column.numbers("node ids or a mask", "biu", SPLIT_WORDS)
-                arrays.splits[split] = SplitArray(ids, column.where, column.where, "mask" in name)
+                arrays.splits[split] = SplitArray.of(column, "mask" in name)
         return arrays

@@ -65,7 +65,7 @@ def _make_nodes(node_type: str, arrays: NodeArrays, edges: list[EdgeData], conte
     nodes.splits = {name: split.ids(count) for name, split in arrays.splits.items()}
     if makes_splits(nodes.labels, context):
         if nodes.splits:
-            context.notes["splits_replaced"] = sorted(split.name for split in arrays.splits.values())
+            context.notes["splits_replaced"] = sorted(Path(split.where).name for split in arrays.splits.values())
         nodes.splits = make_splits(nodes.labels, count, context)
     elif "train" in nodes.splits and nodes.splits["train"].size == 0:
         raise InputError(

@@ -118,7 +118,7 @@ def open_dataset(
         if parsed.spec is not None:
             raise InputError("--spec: has no meaning for a graph in memory; leave it out")
         context = _begin(chosen, parsed, given, memory, f"{type(path).__module__}.{type(path).__qualname__}")
-        return _open(context, lambda: _open_in_memory(path, context), type(path).__name__)
+        return _open(context, lambda: _open_in_memory(path, context))
     _is_directory(Path(path))
     spec = None
     if parsed.spec is not None:
@@ -138,7 +138,7 @@ def open_dataset(
     if spec is not None:
         context.spec = spec
         context.notes["spec"] = spec.name
-    return _open(context, lambda: READERS[chosen].open(source, context), str(source))
+    return _open(context, lambda: READERS[chosen].open(source, context))
 
 
 def _begin(
@@ -154,9 +154,9 @@ def _begin(
     return context
 
 
-def _open(context: ImportContext, read: Callable[[], Dataset], source: str) -> Dataset:
+def _open(context: ImportContext, read: Callable[[], Dataset]) -> Dataset:
     """Return the dataset that `read` returns, changed as the options say; drop temporary files if anything fails."""
-    options = context.options
+    options, source = context.options, context.notes["source"]
     try:
         dataset = read()
         if options.split == OFFICIAL and not any(nodes.splits for nodes in dataset.nodes.values()):

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.regular import file_exists
+from tiering.datasets.arrays import SourceArray
 from tiering.datasets.import_context import ImportContext
 from tiering.datasets.options import SPLIT_RULES
 from tiering.datasets.scratch import first_wrong
@@ -33,7 +34,7 @@ _TORCH_SPLITS = {  # split -> its names in a split_dict.pt, the first counts; MA
 }
 OFFICIAL = "official"
 _MLPERF_SEED = 42
-SPLIT_WORDS = "node ids as whole numbers or a boolean mask"
+SPLIT = "node ids or a mask"
 
 
 class SplitArray(NamedTuple):
@@ -41,8 +42,13 @@ class SplitArray(NamedTuple):
 
     values: npt.NDArray[Any]
     where: str
-    name: str  # name for the record of splits that were replaced
     is_mask: bool = False  # True if the dataset calls it a mask
+
+    @classmethod
+    def of(cls, column: SourceArray, is_mask: bool) -> SplitArray:
+        """Return the split in an array of the dataset."""
+        values = column.numbers(SPLIT, "biu", "node ids as whole numbers or a boolean mask")
+        return cls(values, column.where, is_mask)
 
     def ids(self, num_nodes: int) -> Ids:
         """Return the node ids, int64, each once and in range; whole numbers are a mask if each is 0 or 1."""
@@ -66,10 +72,9 @@ def read_split_files(folder: Path, context: ImportContext) -> dict[str, SplitArr
     """Map the `SPLIT_FILES` in the folder of a node type."""
     splits = {}
     for split, candidates in SPLIT_FILES.items():
-        existing = [folder / name for name in candidates if file_exists(folder / name, "node ids or a mask")]
+        existing = [folder / name for name in candidates if file_exists(folder / name, SPLIT)]
         for path in existing[:1]:
-            values = context.open_npy(path, "node ids or a mask").column("biu", SPLIT_WORDS)
-            splits[split] = SplitArray(values, str(path), path.name, "mask" in path.name)
+            splits[split] = SplitArray.of(SourceArray.open_npy(path, SPLIT, context), "mask" in path.name)
     return splits
 
 
@@ -85,8 +90,8 @@ def read_torch_splits(path: Path, context: ImportContext) -> dict[str, SplitArra
         if not present:
             continue
         chosen = present if present[0].startswith("test-dev") else present[:1]
-        arrays = [_torch_ids(content[name], path, f"{path}: {name}").values for name in chosen]
-        splits[split] = SplitArray(np.concatenate(arrays), f"{path}: {' and '.join(chosen)}", f"{path.name}: {split}")
+        arrays = [_torch_ids(content[name], path, f"{path}: {name}") for name in chosen]
+        splits[split] = SplitArray(np.concatenate(arrays), f"{path}: {' and '.join(chosen)}")
     if "train" not in splits or splits["train"].values.size == 0:
         raise InputError(f"{path}: expected a train set, found {', '.join(map(str, content))}; get the file again")
     return splits
@@ -95,14 +100,14 @@ def read_torch_splits(path: Path, context: ImportContext) -> dict[str, SplitArra
 def read_torch_split(path: Path, context: ImportContext) -> SplitArray:
     """Return the split in a file of one tensor."""
     context.record_file(path)
-    return _torch_ids(read_torch(path, "node ids"), path, str(path))
+    return SplitArray(_torch_ids(read_torch(path, "node ids"), path, str(path)), str(path))
 
 
-def _torch_ids(values: Any, path: Path, where: str) -> SplitArray:
+def _torch_ids(values: Any, path: Path, where: str) -> npt.NDArray[Any]:
     array = to_array(values, path, where)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise InputError(f"{where}: expected node ids, found {array.dtype} {array.shape}; get it again")
-    return SplitArray(array, where, path.name)
+    return array
 
 
 def check_splits(

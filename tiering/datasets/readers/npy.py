@@ -19,6 +19,7 @@ import numpy.typing as npt
 from tiering.artifacts.manifest import Relation, id_bytes
 from tiering.artifacts.regular import entries, file_exists, is_folder
 from tiering.datasets.archives import open_npz, require_member
+from tiering.datasets.arrays import SourceArray
 from tiering.datasets.edges import EdgeReader, read_edge_folder, read_edge_values
 from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
 from tiering.datasets.nodes import NodeArrays, NodeFiles, make_dataset, read_node_folder
@@ -65,11 +66,13 @@ def _open_lists(path: Path, context: ImportContext, *, by_source: bool) -> Datas
 
 
 def _read_lists(folder: Path, relation: Relation, context: ImportContext, _: bool, *, by_source: bool) -> EdgeData:
-    indices = context.open_npy(path := folder / INDICES, "one id per edge").column("i", "ids of dtype int32 or int64")
+    column = SourceArray.open_npy(path := folder / INDICES, what := "one id per edge", context)
+    indices = column.numbers(what, "i", "ids of dtype int32 or int64")
     if indices.dtype.itemsize < 4:
         problem = f"expected ids of dtype int32 or int64, found {indices.dtype}"
         raise InputError(f"{path}: {problem}; convert with array.astype('int64')")
-    indptr = context.open_npy(folder / INDPTR, "offsets of lists").column("iu", "whole numbers")
+    offsets = SourceArray.open_npy(folder / INDPTR, what := "offsets of lists", context)
+    indptr = offsets.numbers(what, "iu", "whole numbers")
     ends = list_ends(indptr, indices, folder / INDPTR, context, by_source=by_source)
     edges = EdgeData(relation, *ends, where=str(path))
     read_edge_values(folder, edges, context)

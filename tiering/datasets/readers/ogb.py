@@ -177,7 +177,7 @@ def _read_splits(path: Path, count: int, context: ImportContext) -> dict[str, Sp
     splits = {}
     for theirs, ours in OGB_SPLITS.items():
         file = schemes[0] / f"{theirs}.csv.gz"
-        splits[ours] = SplitArray(_read_numbers(file, f"node ids of {theirs}", count, context), str(file), file.name)
+        splits[ours] = SplitArray(_read_numbers(file, f"node ids of {theirs}", count, context), str(file))
     return splits
 
 
