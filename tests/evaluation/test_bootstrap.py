@@ -8,7 +8,7 @@ from judged_graphs import star_graph, two_types
 
 from tiering.evaluation import evaluate
 from tiering.evaluation.counting import Bootstrap
-from tiering.formats.train_set import resolve_train
+from tiering.formats.user_arrays import resolve_train
 from tiering.layout import parse_capacities
 from tiering.sampling import NeighborSampler, batches
 from tiering.scores import score_graph

@@ -9,7 +9,7 @@ from judged_graphs import two_types
 from tiering.artifacts.manifest import relation_key
 from tiering.evaluation import counting, evaluate
 from tiering.evaluation.counting import BUCKETS, ReferenceEpochs
-from tiering.formats.train_set import resolve_train
+from tiering.formats.user_arrays import resolve_train
 from tiering.sampling import AccessCounts, SamplingOptions, batches, list_read_bytes, list_read_places, make_sampler
 
 

@@ -9,7 +9,7 @@ from judged_graphs import import_graph, star_graph
 from tiering.errors import InputError
 from tiering.evaluation import evaluate, named_scores
 from tiering.evaluation.run import unseen_epoch
-from tiering.formats.train_set import resolve_train
+from tiering.formats.user_arrays import resolve_train
 from tiering.layout import parse_capacities
 from tiering.reorder import reorder_graph
 from tiering.sampling import SamplingOptions

@@ -7,7 +7,7 @@ import pytest
 
 from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset, EdgeData, NodeData
-from tiering.formats.train_set import resolve_train
+from tiering.formats.user_arrays import resolve_train
 from tiering.graph import build_graph
 
 

@@ -17,7 +17,7 @@ from tiering.datasets.options import SPLIT_RULES
 from tiering.datasets.scratch import first_wrong
 from tiering.errors import InputError
 from tiering.formats.torch_file import read_torch, to_array
-from tiering.formats.train_set import check_ids
+from tiering.formats.user_arrays import check_ids
 
 Ids = npt.NDArray[np.int64]
 

@@ -35,7 +35,7 @@ from tiering.evaluation.result import Evaluation, TypeResult
 from tiering.evaluation.ssd_reading import ReadingMemory, ReadingSpec
 from tiering.formats.graph import Graph
 from tiering.formats.scores import GIVEN, Scores
-from tiering.formats.train_set import Train, resolve_train
+from tiering.formats.user_arrays import Train, resolve_train
 from tiering.layout.tiers import Capacities, parse_page
 from tiering.memory import Budget, parse_memory
 from tiering.options import option, options_of, parse_options, whole
@@ -154,7 +154,7 @@ def evaluate(
         How training samples: `tiering.sampling.SamplingOptions`, or the fanouts alone, with its other fields
         (``batch_size``, ``seed``, ``frontier``, ``sampler``...) as `options`.
     train
-        Training nodes, where the graph's own split is not meant: `tiering.formats.train_set.resolve_train`.
+        Training nodes, where the graph's own split is not meant: `tiering.formats.user_arrays.resolve_train`.
     tiers
         Sizes of tiers (`tiering.layout.parse_capacities`), to report what they would move.
     memory

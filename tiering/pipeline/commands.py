@@ -28,8 +28,7 @@ from tiering.formats.layout import Layout
 from tiering.formats.registry import open_artifact
 from tiering.formats.scores import Scores
 from tiering.formats.shape import GraphShape
-from tiering.formats.train_set import Train
-from tiering.formats.user_arrays import UserValues
+from tiering.formats.user_arrays import Train, UserValues
 from tiering.layout import LayoutOptions
 from tiering.layout.plan import plan_future_layout
 from tiering.memory import parse_memory
@@ -122,7 +121,7 @@ def score_graph(
         is given.
     train
         Training nodes, where the graph's split ``train`` is not meant: another split, ids, a share such as ``"1%"``, a
-        ``.npy`` file, or one of these by node type (`tiering.formats.train_set.resolve_train`).
+        ``.npy`` file, or one of these by node type (`tiering.formats.user_arrays.resolve_train`).
     seed
         Of the sampler and of a share of training nodes; 0 unless given.
     scores

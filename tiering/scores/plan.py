@@ -15,8 +15,7 @@ from tiering.artifacts.reader import uncached_bytes
 from tiering.errors import InputError
 from tiering.formats.scores import GIVEN
 from tiering.formats.shape import GraphShape, SizedGraph
-from tiering.formats.train_set import Train, resolve_train
-from tiering.formats.user_arrays import UserValues
+from tiering.formats.user_arrays import Train, UserValues, resolve_train
 from tiering.memory import Budget, parse_memory
 from tiering.run.carrier import Carrier
 from tiering.run.plan import StageEstimate, StepEstimate, base_memory
