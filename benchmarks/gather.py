@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.harness import Comparison, Sizes, Work, compare, expect
 from tiering import native
-from tiering.artifacts.direct_io import aligned_bytes
+from tiering.artifacts.storage import aligned_bytes
 from tiering.errors import CapabilityError
 from tiering.units import format_bytes
 

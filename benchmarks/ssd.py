@@ -14,8 +14,7 @@ from pathlib import Path
 
 from benchmarks.harness import Comparison, Sizes, Spent, Work, compare
 from tiering import native
-from tiering.artifacts.direct_io import ALIGNMENT
-from tiering.artifacts.storage import reserve, storage_errors
+from tiering.artifacts.storage import ALIGNMENT, reserve, storage_errors
 from tiering.errors import CapabilityError
 from tiering.pipeline.doctor import fill_random
 from tiering.readahead.disk_speed import DEPTH, random_reads

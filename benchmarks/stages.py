@@ -27,8 +27,7 @@ import numpy.typing as npt
 from benchmarks.harness import Comparison, Side, Sizes, Spent, compare, cpu_seconds, take_turn, touch_memory
 from benchmarks.memory_group import memory_group
 from benchmarks.rmat import rmat_edges
-from tiering.artifacts.direct_io import ALIGNMENT, aligned_bytes, open_direct, write_all
-from tiering.artifacts.storage import reserve
+from tiering.artifacts.storage import ALIGNMENT, aligned_bytes, open_direct, reserve, write_all
 from tiering.errors import CapabilityError, InternalError
 from tiering.units import parse_size
 

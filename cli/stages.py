@@ -11,7 +11,7 @@ from tiering import pipeline
 from tiering.layout.options import LayoutOptions
 from tiering.run.carrier import ClusterOptions
 from tiering.sampling import SamplingOptions
-from tiering.scores.methods import AUTO, AUTO_HELP, METHODS
+from tiering.scores.plan import AUTO, AUTO_HELP, METHODS
 from tiering.scores.request import ScoreOptions
 from tiering.units import format_seconds
 

@@ -38,7 +38,7 @@ __all__ = [
 ]  # fmt: skip
 
 if TYPE_CHECKING:
-    from tiering.artifacts.problems import Problem
+    from tiering.artifacts.manifest import Problem
     from tiering.datasets.generated import generate_dataset
     from tiering.loader.tiered_tensor.tensor import tiered
     from tiering.pipeline import (

@@ -17,7 +17,7 @@ from torch import Tensor
 from benchmarks.gpu.side import GpuSide, empty_rows
 from benchmarks.harness import Comparison, Sizes, Spent, compare, take_turn
 from benchmarks.stages import bench_folder, forget
-from tiering.artifacts.direct_io import ALIGNMENT
+from tiering.artifacts.storage import ALIGNMENT
 from tiering.errors import InternalError
 from tiering.loader.gpu.tiers import fill_memory
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tiering.artifacts import checksum, file_writer
 from tiering.artifacts.checksum import file_digests
-from tiering.artifacts.direct_io import aligned_bytes
 from tiering.artifacts.file_writer import FileWriter, WriteBehind
 from tiering.artifacts.journal import JOURNAL, Journal
+from tiering.artifacts.storage import aligned_bytes
 from tiering.errors import InternalError, StorageError
 
 BLOCK, PIECE = 16384, 4096

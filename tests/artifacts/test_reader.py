@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tiering import native
 from tiering.artifacts import reader
-from tiering.artifacts.direct_io import aligned_bytes, padded
 from tiering.artifacts.reader import SegmentFile, buffer_bytes, chunks, prefetch
+from tiering.artifacts.storage import aligned_bytes, padded
 from tiering.errors import StorageError
 
 from ..conftest import really_sync

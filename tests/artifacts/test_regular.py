@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tiering.artifacts.regular import entries, file_exists, is_folder, require_file
+from tiering.artifacts.storage import entries, file_exists, is_folder, require_file
 from tiering.errors import InputError, MissingError
 
 

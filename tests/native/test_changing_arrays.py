@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks import csc_edges
 from tiering import native, tiered
-from tiering.artifacts.direct_io import aligned_bytes
+from tiering.artifacts.storage import aligned_bytes
 from tiering.errors import TieringError
 from tiering.formats.layout import SsdRows, TypeLayout
 from tiering.loader.tables.gather import HostRows

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tiering.artifacts.direct_io import ALIGNMENT
+from tiering.artifacts.storage import ALIGNMENT
 from tiering.errors import FormatError, InputError, StorageError
 from tiering.readahead import disk_speed
 from tiering.readahead.disk_speed import CACHE, MEASURED, DiskSpeed, large_reads, measure, read_speed, speed_of

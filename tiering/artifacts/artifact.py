@@ -14,9 +14,8 @@ from typing import Any, ClassVar, TypeVar, cast
 
 from tiering.artifacts.checksum import SAMPLE_BYTES, SAMPLES, num_blocks, sampled_digest
 from tiering.artifacts.document import read_manifest
-from tiering.artifacts.manifest import CHECKSUMS, External, Manifest
+from tiering.artifacts.manifest import CHECKSUMS, External, Manifest, Problem, error_problems, raise_problems
 from tiering.artifacts.open_directory import OpenDirectory
-from tiering.artifacts.problems import Problem, error_problems, raise_problems
 from tiering.artifacts.storage import storage_errors
 from tiering.description import Described, Fields, Part
 from tiering.errors import BusyError, FormatError, MissingError, StorageError

@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tiering.artifacts.direct_io import read_all
-from tiering.artifacts.storage import open_descriptor, storage_errors
+from tiering.artifacts.storage import open_descriptor, read_all, storage_errors
 from tiering.errors import FormatError
 from tiering.units import parse_threads
 

@@ -14,9 +14,8 @@ import numpy.typing as npt
 import xxhash
 
 from tiering.artifacts import checksum
-from tiering.artifacts.direct_io import ALIGNMENT, aligned_bytes, open_direct, write_all
 from tiering.artifacts.journal import Journal
-from tiering.artifacts.storage import reserve, storage_errors
+from tiering.artifacts.storage import ALIGNMENT, aligned_bytes, open_direct, reserve, storage_errors, write_all
 from tiering.errors import InternalError
 from tiering.progress import note
 from tiering.units import parse_threads

@@ -10,8 +10,7 @@ import stat
 import weakref
 from pathlib import Path
 
-from tiering.artifacts.regular import name_kind
-from tiering.artifacts.storage import DESCRIPTORS, storage_errors
+from tiering.artifacts.storage import DESCRIPTORS, name_kind, storage_errors
 from tiering.errors import InputError, MissingError
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO must not make the opener wait

@@ -17,8 +17,17 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.checksum import Verifier
-from tiering.artifacts.direct_io import aligned_bytes, direct_engine, open_direct, padded, write_all
-from tiering.artifacts.storage import open_descriptor, open_raw, reserve, storage_errors
+from tiering.artifacts.storage import (
+    aligned_bytes,
+    direct_engine,
+    open_descriptor,
+    open_direct,
+    open_raw,
+    padded,
+    reserve,
+    storage_errors,
+    write_all,
+)
 
 AnyArray = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]

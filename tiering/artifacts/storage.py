@@ -1,22 +1,38 @@
-"""Disks and files: free space, reserving before writing, durable directories, errors of the operating system."""
+"""Disks and files: free space, positional and direct I/O, durable directories, a user's paths, errors of the system."""
 
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from tiering.errors import StorageError, TieringError
+from tiering import native
+from tiering.errors import InputError, MissingError, StorageError, TieringError
 from tiering.units import format_bytes
 
 T = TypeVar("T")
+Bytes = npt.NDArray[np.uint8]
+
+ALIGNMENT = 4096  # bytes that addresses, offsets and lengths of direct I/O are multiples of
+LINE = 64  # bytes of a cache line: arrays one behind the other in a file or buffer begin at multiples
 DESCRIPTORS = "/proc/self/fd/"
+_KINDS = {
+    stat.S_IFDIR: ("a directory", "check the path, or move the directory away"),
+    stat.S_IFIFO: ("a pipe", "save what comes through it in a file first"),
+    stat.S_IFSOCK: ("a socket", "save what comes through it in a file first"),
+    stat.S_IFCHR: ("a device", "save what it holds in a file first"),
+    stat.S_IFBLK: ("a device", "save what it holds in a file first"),
+}
 
 
 def display_path(path: str | os.PathLike[str]) -> str:
@@ -139,3 +155,108 @@ def make_folders(folder: Path) -> None:
         missing.mkdir(exist_ok=True)
         fsync_directory(missing.parent)
     folder.mkdir(exist_ok=True)  # a file in its place is refused
+
+
+def padded(nbytes: int) -> int:
+    """Return `nbytes` rounded up to a multiple of `ALIGNMENT`."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def aligned_bytes(nbytes: int) -> Bytes:
+    """Return zeroed memory for direct I/O, aligned to a page; it is freed with the array."""
+    if nbytes == 0:
+        return np.empty(0, np.uint8)
+    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.uint8)
+
+
+def open_direct(path: Path) -> int | None:
+    """Open a file for direct reads and writes; ``None`` where the file system has none."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_DIRECT)
+    except OSError:
+        return None
+
+
+def read_all(fd: int, out: memoryview, offset: int) -> None:
+    """Fill `out` with the bytes of a file from `offset` on; `StorageError` names a file that fails or ends before."""
+    with storage_errors(Path(f"{DESCRIPTORS}{fd}")):
+        while len(out):
+            if (done := os.preadv(fd, [out], offset)) == 0:
+                raise OSError(errno.EIO, f"ends at byte {offset}, where {offset + len(out)} were expected")
+            out, offset = out[done:], offset + done
+
+
+def write_all(fd: int, data: Bytes, offset: int) -> None:
+    """Write all of `data` at `offset`; `StorageError` names the file."""
+    view = data.data
+    with storage_errors(Path(f"{DESCRIPTORS}{fd}"), offset + data.size):
+        while len(view):
+            done = os.pwrite(fd, view, offset)
+            view, offset = view[done:], offset + done
+
+
+@cache
+def direct_engine() -> str:
+    """Return the best engine for direct reads on this machine."""
+    return "threads" if native.uring_unavailable() else "io_uring"
+
+
+def name_kind(mode: int) -> str:
+    """Return what a file that is no regular one is called in messages."""
+    return _KINDS[stat.S_IFMT(mode)][0]
+
+
+def file_exists(path: Path, what: str) -> bool:
+    """Return whether there is a regular file at `path`, links followed; ``False`` only where there is nothing.
+
+    Anything else is refused by `InputError`; `what` says what the file should hold.
+    """
+    mode = _mode(path, f"{what}, a regular file")
+    if mode is None:
+        return False
+    if not stat.S_ISREG(mode):
+        advice = _KINDS[stat.S_IFMT(mode)][1]
+        raise InputError(f"{path}: expected {what}, a regular file, found {name_kind(mode)}; {advice}")
+    if not os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids):
+        raise InputError(f"{path}: expected {what}, a regular file, found one that may not be read; give permission")
+    return True
+
+
+def require_file(path: Path, what: str) -> Path:
+    """Return `path` if there is a regular file at it; `MissingError` if there is nothing."""
+    if not file_exists(path, what):
+        raise MissingError(f"{path}: expected {what}, found nothing; check the path")
+    return path
+
+
+def is_folder(path: Path, what: str = "a directory") -> bool:
+    """Return whether there is a directory at `path`; `InputError` for a link that leads nowhere."""
+    mode = _mode(path, what)
+    return mode is not None and stat.S_ISDIR(mode)
+
+
+def entries(folder: Path) -> list[Path]:
+    """Return the paths directly inside a directory, by name; `InputError` if it may not be read."""
+    try:
+        return sorted(folder.iterdir())
+    except OSError as error:
+        raise InputError(f"{folder}: expected a directory to read, found: {error.strerror}; check it") from error
+
+
+def _mode(path: Path, what: str) -> int | None:
+    """Return the mode of the file at `path`, links followed; ``None`` for nothing."""
+    try:
+        return path.stat().st_mode
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            if not os.path.lexists(path):
+                return None
+            loop = error.errno == errno.ELOOP
+            target = "in a circle" if loop else f"to {path.readlink()}, which does not exist"
+            raise InputError(
+                f"{path}: expected {what}, found a symbolic link {target}; put back what it should lead to, "
+                "or remove the link"
+            ) from error
+        raise InputError(f"{path}: expected {what}, found: {error.strerror}; check the path") from error

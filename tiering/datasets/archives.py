@@ -21,8 +21,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from tiering.artifacts.manifest import storage_dtype
-from tiering.artifacts.regular import require_file
-from tiering.artifacts.storage import storage_errors
+from tiering.artifacts.storage import require_file, storage_errors
 from tiering.datasets.arrays import name_feature_dtype
 from tiering.datasets.import_context import ImportContext, one_line
 from tiering.datasets.scratch import Scratch

@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.manifest import storage_dtype
-from tiering.artifacts.regular import file_exists, require_file
-from tiering.artifacts.storage import open_raw
+from tiering.artifacts.storage import file_exists, open_raw, require_file
 from tiering.datasets.arrays import SourceArray
 from tiering.datasets.edges import LargestId, find_largest_id, require_node_memory
 from tiering.datasets.import_context import ImportContext

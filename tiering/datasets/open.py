@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from tiering.artifacts.regular import entries, file_exists, is_folder
+from tiering.artifacts.storage import entries, file_exists, is_folder
 from tiering.datasets.import_context import ImportContext, Reader
 from tiering.datasets.named_arrays import NamedArrays
 from tiering.datasets.options import FORMAT_OPTIONS, ImportOptions, given_options

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from tiering.artifacts.document import schema_problems
 from tiering.artifacts.manifest import Relation
-from tiering.artifacts.regular import entries, file_exists, is_folder, require_file
+from tiering.artifacts.storage import entries, file_exists, is_folder, require_file
 from tiering.datasets.options import SPLIT_RULES, ImportOptions
 from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset, EdgeData, FeatureStream, NodeData

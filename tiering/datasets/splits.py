@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.regular import file_exists
+from tiering.artifacts.storage import file_exists
 from tiering.datasets.arrays import SourceArray
 from tiering.datasets.import_context import ImportContext
 from tiering.datasets.options import SPLIT_RULES

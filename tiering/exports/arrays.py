@@ -12,11 +12,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tiering import native
-from tiering.artifacts.direct_io import ALIGNMENT
 from tiering.artifacts.file_writer import FileWriter, appending_memory
 from tiering.artifacts.manifest import Relation, relation_key, storage_dtype
 from tiering.artifacts.reader import chunks
-from tiering.artifacts.storage import open_raw, write_durably
+from tiering.artifacts.storage import ALIGNMENT, open_raw, write_durably
 from tiering.artifacts.writer import DirectoryWriter
 from tiering.errors import FormatError, InternalError
 from tiering.exports.tier_rows import TierRows

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tiering.artifacts.manifest import Relation, id_bytes, relation_key, storage_dtype
-from tiering.artifacts.problems import Problem, body_problem, mismatch
+from tiering.artifacts.manifest import Problem, Relation, body_problem, id_bytes, mismatch, relation_key, storage_dtype
 from tiering.formats.graph import Graph, relation_folder
 
 INDPTR_BYTES = 8  # bytes of an entry of ``indptr``

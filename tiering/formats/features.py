@@ -11,8 +11,7 @@ import numpy as np
 
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.checksum import Verifier
-from tiering.artifacts.manifest import storage_dtype
-from tiering.artifacts.problems import Problem, body_problem
+from tiering.artifacts.manifest import Problem, body_problem, storage_dtype
 from tiering.artifacts.storage import open_raw
 from tiering.description import Part, Table
 from tiering.errors import MissingError

@@ -10,8 +10,16 @@ from typing import Any, cast
 import numpy as np
 
 from tiering.artifacts.artifact import Artifact
-from tiering.artifacts.manifest import Manifest, Relation, id_bytes, relation_key, valid_name
-from tiering.artifacts.problems import Problem, array_problems, body_problem
+from tiering.artifacts.manifest import (
+    Manifest,
+    Problem,
+    Relation,
+    array_problems,
+    body_problem,
+    id_bytes,
+    relation_key,
+    valid_name,
+)
 from tiering.description import Part, Table
 from tiering.errors import MissingError
 from tiering.formats.features import EDGE_FEATURES, Features, FeatureTable, edge_feature_shape

@@ -11,8 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.artifact import Artifact
-from tiering.artifacts.manifest import Manifest, Relation, relation_key, storage_dtype
-from tiering.artifacts.problems import Problem, array_problems, body_problem, mismatch
+from tiering.artifacts.manifest import (
+    Manifest,
+    Problem,
+    Relation,
+    array_problems,
+    body_problem,
+    mismatch,
+    relation_key,
+    storage_dtype,
+)
 from tiering.description import Fields, Part, Table
 from tiering.errors import MissingError
 from tiering.formats.adjacency_prefix import AdjacencyPrefix, prefix_entry_problems, prefix_problems

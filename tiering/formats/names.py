@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.artifact import Artifact
-from tiering.artifacts.problems import Problem, array_problems
+from tiering.artifacts.manifest import Problem, array_problems
 from tiering.description import Part, Table
 from tiering.errors import MissingError, quoted
 from tiering.formats.order import Order

@@ -13,8 +13,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.regular import file_exists, require_file
-from tiering.artifacts.storage import open_raw, storage_errors
+from tiering.artifacts.storage import file_exists, open_raw, require_file, storage_errors
 from tiering.errors import InputError, quoted
 
 _MAGIC = b"\x93NUMPY"

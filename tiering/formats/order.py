@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from tiering.artifacts.artifact import Artifact
-from tiering.artifacts.manifest import id_bytes
-from tiering.artifacts.problems import Problem, array_problems, mismatch
+from tiering.artifacts.manifest import Problem, array_problems, id_bytes, mismatch
 from tiering.description import Part, Table
 from tiering.units import format_count
 

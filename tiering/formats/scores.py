@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from tiering.artifacts.artifact import Artifact
-from tiering.artifacts.manifest import Relation, relation_key
-from tiering.artifacts.problems import Problem, body_problem
+from tiering.artifacts.manifest import Problem, Relation, body_problem, relation_key
 from tiering.description import Part, Table
 from tiering.errors import MissingError
 from tiering.formats.graph import find_relation, relation_folder

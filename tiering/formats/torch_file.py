@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.reader import map_again
-from tiering.artifacts.regular import require_file
-from tiering.artifacts.storage import storage_errors
+from tiering.artifacts.storage import require_file, storage_errors
 from tiering.errors import CapabilityError, InputError, TieringError, quoted
 from tiering.formats.npy_file import read_start
 from tiering.memory import require_floor

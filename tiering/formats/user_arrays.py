@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tiering.artifacts.checksum import checksum_file, digest_bytes
-from tiering.artifacts.regular import file_exists
+from tiering.artifacts.storage import file_exists
 from tiering.errors import InputError, MissingError
 from tiering.formats.npy_file import NpyFile, as_column, open_npy
 from tiering.formats.shape import GraphShape, SizedGraph

@@ -18,10 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.direct_io import ALIGNMENT, LINE, aligned_bytes, padded
 from tiering.artifacts.file_writer import FileWriter, WriteBehind
 from tiering.artifacts.reader import SegmentFile, chunks, open_stream
-from tiering.artifacts.storage import open_raw, storage_errors
+from tiering.artifacts.storage import ALIGNMENT, LINE, aligned_bytes, open_raw, padded, storage_errors
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.dataset import EdgeData
 from tiering.formats.shape import value_rows

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.direct_io import LINE, padded
 from tiering.artifacts.file_writer import PIECE_BYTES, appending_memory
 from tiering.artifacts.manifest import id_bytes, relation_key
 from tiering.artifacts.reader import buffer_bytes, bytes_on_disk, uncached_bytes
+from tiering.artifacts.storage import LINE, padded
 from tiering.formats.dataset import ColumnIds, Dataset, EdgeData, FeatureStream, as_lists
 from tiering.formats.graph import relation_folder
 from tiering.formats.shape import GraphShape, value_bytes

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import xxhash
 
 from tiering import native
-from tiering.artifacts.direct_io import LINE, aligned_bytes
 from tiering.artifacts.manifest import id_bytes
+from tiering.artifacts.storage import LINE, aligned_bytes
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.graph import relation_folder
 from tiering.formats.shape import value_rows

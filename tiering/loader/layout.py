@@ -11,8 +11,7 @@ from weakref import WeakValueDictionary
 import numpy.typing as npt
 
 from tiering.artifacts.artifact import VerifyReport
-from tiering.artifacts.manifest import Relation
-from tiering.artifacts.problems import Problem
+from tiering.artifacts.manifest import Problem, Relation
 from tiering.description import Described, Part
 from tiering.errors import MissingError
 from tiering.formats.graph import Graph

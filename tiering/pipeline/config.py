@@ -16,7 +16,7 @@ from tiering.layout.options import LayoutOptions
 from tiering.memory import parse_memory
 from tiering.options import options_of
 from tiering.pipeline.sources import CHECKSUM_FEATURES
-from tiering.scores.methods import AUTO, METHODS
+from tiering.scores.plan import AUTO, METHODS
 from tiering.scores.request import OPTIONS, check_options
 
 

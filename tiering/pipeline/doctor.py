@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from tiering import cuda, native
-from tiering.artifacts.direct_io import ALIGNMENT, write_all
-from tiering.artifacts.storage import disk_free, storage_errors
+from tiering.artifacts.storage import ALIGNMENT, disk_free, storage_errors, write_all
 from tiering.errors import InputError, MissingError, TieringError
 from tiering.memory import available_memory, total_memory
 from tiering.readahead.disk_speed import DEPTH, large_reads, random_reads

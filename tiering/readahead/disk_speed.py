@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from tiering import native
-from tiering.artifacts.direct_io import ALIGNMENT, aligned_bytes
-from tiering.artifacts.storage import storage_errors
+from tiering.artifacts.storage import ALIGNMENT, aligned_bytes, storage_errors
 from tiering.errors import FormatError, InputError
 from tiering.units import format_bytes
 

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tiering import native
-from tiering.artifacts.direct_io import aligned_bytes
 from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.reader import chunks
-from tiering.artifacts.storage import open_raw
+from tiering.artifacts.storage import aligned_bytes, open_raw
 from tiering.artifacts.writer import DirectoryWriter
 from tiering.formats.shape import value_bytes, value_rows
 from tiering.memory import Budget

@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.direct_io import aligned_bytes
 from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.reader import chunks
-from tiering.artifacts.storage import open_raw
+from tiering.artifacts.storage import aligned_bytes, open_raw
 from tiering.formats.shape import value_rows
 from tiering.memory import Budget
 from tiering.reorder.sizes import Sizes

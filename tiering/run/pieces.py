@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tiering.artifacts.direct_io import LINE
+from tiering.artifacts.storage import LINE
 from tiering.errors import FormatError, InternalError, MissingError, TieringError
 from tiering.run.store import ObjectWriter, Store
 

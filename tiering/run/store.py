@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.direct_io import read_all
-from tiering.artifacts.storage import open_descriptor, storage_errors
+from tiering.artifacts.storage import open_descriptor, read_all, storage_errors
 from tiering.errors import FormatError, InputError, MissingError, StorageError
 
 Bytes = npt.NDArray[np.uint8]

@@ -24,7 +24,7 @@ from tiering.formats.shape import SizedGraph
 from tiering.run.grid import Int64Array, balanced_bounds
 from tiering.run.job import Job
 from tiering.run.step import Step, TaskContext
-from tiering.scores.columns import Range
+from tiering.scores.counts import Range
 from tiering.scores.request import Float64Array, TrainSet, list_nodes
 
 AnyArray = npt.NDArray[Any]

@@ -1,4 +1,4 @@
-"""Counts of accesses and their sums over epochs: whole numbers, the same whoever counted what."""
+"""Columns of a score that tasks make; counts of accesses and their sums over epochs, whole numbers whoever counted."""
 
 from __future__ import annotations
 
@@ -8,18 +8,43 @@ from typing import Any
 
 import numpy as np
 
-from tiering.formats.graph import Graph
+from tiering.artifacts.writer import ArtifactWriter
+from tiering.formats.graph import Graph, relation_folder
+from tiering.formats.shape import SizedGraph
+from tiering.run.files import JoinedFile, PartitionRange, join_step, make_files
 from tiering.run.grid import Int64Array
 from tiering.run.job import Job
 from tiering.run.pieces import TaskRecord
 from tiering.run.step import Step, TaskContext
 from tiering.sampling import AccessCounts
-from tiering.scores.columns import Range
 from tiering.scores.request import Float64Array, ScoreRequest, TrainSet
 
 _HERE = "tiering.scores.counts"
 CHUNK = 1 << 20  # counts converted together
 SUM_BYTES = 40  # bytes of a task of ``sum`` for each node of its range
+Range = Sequence[int]
+"""Number of a column, type or relation; the first of its nodes in a task, and the one behind the last."""
+
+
+def column_sizes(graph: SizedGraph) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the nodes of the columns of features and of adjacency lists, by the files of the artifact."""
+    return (
+        {f"nodes/{node_type}/feature": graph.num_nodes(node_type) for node_type in graph.node_types},
+        {f"{relation_folder(relation)}/adjacency": graph.num_nodes(relation[2]) for relation in graph.relations},
+    )
+
+
+def join_columns(
+    job: Job, writer: ArtifactWriter, columns: dict[str, int], step: str, ranges: Sequence[Range], *,
+    partition: int = 0, divisor: float | None = None, name: str = "files",
+) -> None:  # fmt: skip
+    """Write columns from a partition of the tasks of a step: one for each of `ranges`, front to back."""
+    files, largest = [], max((end - begin for _, begin, end in ranges), default=0)
+    for number, (file, size) in enumerate(columns.items()):
+        tasks = [task for task, (column, _, _) in enumerate(ranges) if column == number]
+        parts = [PartitionRange(step, tasks[0], tasks[-1] + 1, partition)] if tasks else []
+        files.append(JoinedFile(file, "float64", (size,), parts, divided_by=divisor))
+    make_files(job, writer, join_step(name, writer.path, files, 8 * largest))
 
 
 @dataclass(frozen=True)

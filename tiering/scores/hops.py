@@ -31,8 +31,7 @@ from tiering.sampling.graph import checked_weights
 from tiering.sampling.memory import batch_bounds
 from tiering.sampling.plan import batches
 from tiering.scores.blocks import balanced_lists, map_offsets, range_bounds, read_csc
-from tiering.scores.columns import Range
-from tiering.scores.counts import TaskCounts, broadcast_train, read_train, sum_counts, write_counts
+from tiering.scores.counts import Range, TaskCounts, broadcast_train, read_train, sum_counts, write_counts
 from tiering.scores.request import ScoreRequest
 from tiering.units import format_bytes
 

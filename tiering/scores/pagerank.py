@@ -23,7 +23,7 @@ from tiering.formats.shape import SizedGraph
 from tiering.run.job import Job
 from tiering.run.step import TaskContext
 from tiering.scores.blocks import bin_sums, chosen_values, emit_values, make_blocks, read_lists, sum_out_edges
-from tiering.scores.columns import column_sizes, join_columns
+from tiering.scores.counts import column_sizes, join_columns
 from tiering.scores.request import HUGE_PAGE, MemoryNeed, Method, ScoreColumns, ScoreRequest
 from tiering.scores.sweeps import node_values, sweep_arguments, sweep_need
 from tiering.units import format_count

@@ -1,4 +1,4 @@
-"""From what a user gave to what will be computed and recorded; nothing is computed here."""
+"""The table of methods, and from what a user gave to what will be computed and recorded; nothing is computed here."""
 
 from __future__ import annotations
 
@@ -22,12 +22,38 @@ from tiering.run.plan import StageEstimate, StepEstimate, base_memory
 from tiering.sampling import SamplingOptions, make_sampler, resolve_fanouts
 from tiering.sampling.memory import batch_bounds
 from tiering.scores.blocks import task_bytes
-from tiering.scores.methods import AUTO, METHODS, choose_method
-from tiering.scores.presample import sampling_runs
+from tiering.scores.degree import DEGREE
+from tiering.scores.hybrid import HYBRID
+from tiering.scores.pagerank import RPR, WRPR
+from tiering.scores.presample import PRESAMPLE, sampling_runs
+from tiering.scores.random import RANDOM
 from tiering.scores.request import MemoryNeed, Method, ScoreRequest, TrainSet, check_options, list_nodes
 from tiering.scores.sweeps import past_the_cache, scratch_bytes
 from tiering.scores.user_scores import USER_SCORES, read_user_scores
+from tiering.scores.vip import VIP
 from tiering.units import parse_threads
+
+METHODS: dict[str, Method] = {
+    "random": RANDOM,
+    "degree": DEGREE,
+    "rpr": RPR,
+    "wrpr": WRPR,
+    "presample": PRESAMPLE,
+    "vip": VIP,
+    "hybrid": HYBRID,
+}
+"""Methods by name, the cheapest first."""
+AUTO = "auto"  # method that stands for the best one for what is known: see `choose_method`
+AUTO_HELP = "hybrid if --fanouts is given, else wrpr if there are training nodes, else rpr."
+
+
+def choose_method(fanouts: bool, train: bool) -> tuple[str, str]:
+    """Return the method ``auto`` stands for, and why, by whether fanouts and training nodes are known."""
+    if fanouts:
+        return "hybrid", "fanouts are given"
+    if train:
+        return "wrpr", "training nodes are known, fanouts are not given"
+    return "rpr", "neither fanouts nor training nodes are known"
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,15 @@ from tiering.sampling import AccessCounts, SamplingOptions, make_sampler, runs_o
 from tiering.sampling.memory import batch_bytes, sums_bytes
 from tiering.sampling.plan import batches
 from tiering.scores import hops
-from tiering.scores.columns import column_sizes, join_columns
 from tiering.scores.counts import (
     SUM_BYTES,
     AccessSums,
     TaskCounts,
     broadcast_train,
+    column_sizes,
     count_arrays,
     in_place,
+    join_columns,
     reached,
     read_train,
     sum_counts,

@@ -165,7 +165,7 @@ class MemoryNeed:
 
 @dataclass(frozen=True)
 class Method:
-    """A predictor of accesses; `tiering.scores.methods.METHODS` lists all."""
+    """A predictor of accesses; `tiering.scores.plan.METHODS` lists all."""
 
     help: str  # its description on the command line
     compute: Callable[[Graph, ScoreRequest], ScoreColumns]

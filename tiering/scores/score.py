@@ -1,4 +1,4 @@
-"""Compute a score by name and write it as an artifact."""
+"""Compute a score by name and write it as an artifact; the bytes of adjacency that it predicts sampling to read."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ import os
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from tiering.artifacts.manifest import Relation, relation_key
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.errors import StorageError
+from tiering.errors import InputError, StorageError
 from tiering.formats.graph import Graph
-from tiering.formats.graph_checks import graph_errors
+from tiering.formats.graph_checks import graph_errors, take_by_rank
 from tiering.formats.scores import Scores
 from tiering.progress import note
 from tiering.run.carrier import Carrier
-from tiering.scores.columns import column_sizes
+from tiering.sampling import list_read_bytes
+from tiering.scores.counts import column_sizes
 from tiering.scores.plan import ScorePlan, plan_score
+from tiering.scores.request import Float64Array
 from tiering.version import __version__
 
 
@@ -75,3 +80,22 @@ def _write_columns(writer: ArtifactWriter, graph: Graph, plan: ScorePlan, carrie
     names = [*features, *(lists if plan.request.sampling else ())]
     journal.record("columns", files=names, reached=columns.reached)
     return columns.reached
+
+
+def adjacency_bytes(graph: Graph, scores: Scores, relation: Relation | str | None = None) -> Float64Array:
+    """Return the expected bytes of each node's in-neighbour list in a relation read per epoch, in the ids of `graph`.
+
+    Predicted reads (the column ``adjacency``) times `tiering.sampling.list_read_bytes`; float64, shape (nodes of the
+    destination type,). `graph` is the one that was scored, or one reordered from it.
+    """
+    resolved = graph.relation(relation)
+    reads = scores.adjacency(resolved)
+    if graph.order is not None:
+        reads = take_by_rank(reads, graph, resolved[2])
+    elif scores.graph_digest != graph.digest:
+        raise InputError(f"{scores.path}: computed on another graph than {graph.path}; score this one")
+    indptr, indices = graph.csc(resolved)
+    sampling, key = scores.manifest.provenance["options"]["sampling"], relation_key(resolved)
+    fanouts = [hop if isinstance(hop, int) else hop[key] for hop in sampling["fanouts"]]
+    nbytes: Float64Array = reads * list_read_bytes(np.diff(indptr), indices.itemsize, sampling["sampler"], fanouts)
+    return nbytes

@@ -19,7 +19,7 @@ from tiering.run.job import Job
 from tiering.run.step import TaskContext
 from tiering.sampling import resolve_fanouts
 from tiering.scores.blocks import chosen_values, emit_values, make_blocks, read_lists, sum_out_edges
-from tiering.scores.columns import column_sizes, join_columns
+from tiering.scores.counts import column_sizes, join_columns
 from tiering.scores.request import HUGE_PAGE, SAMPLING, MemoryNeed, Method, ScoreColumns, ScoreRequest, list_nodes
 from tiering.scores.sweeps import node_values, sweep_arguments, sweep_need
 from tiering.units import format_count

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tiering.artifacts.regular import require_file
+from tiering.artifacts.storage import require_file
 from tiering.datasets.edge_sink import EdgeSink, choose_columns, find_end_names
 from tiering.datasets.import_context import Detector, ImportContext, Reader
 from tiering.datasets.options import COLUMN_OPTIONS, NO_COMMENT, TEXT_OPTIONS, ImportOptions, node_count

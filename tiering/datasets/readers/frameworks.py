@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tiering.artifacts.manifest import relation_key
-from tiering.artifacts.regular import file_exists, is_folder
+from tiering.artifacts.storage import file_exists, is_folder
 from tiering.datasets.arrays import SourceArray, is_sparse
 from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader, one_line
 from tiering.datasets.named_arrays import NAMED_OPTIONS, NamedArrays, NamedNodes

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tiering.artifacts.manifest import Relation, relation_key
-from tiering.artifacts.regular import file_exists, require_file
+from tiering.artifacts.storage import file_exists, require_file
 from tiering.datasets.arrays import SourceArray
 from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader, one_line
 from tiering.datasets.named_arrays import NAMED_OPTIONS, NamedArrays, NamedNodes

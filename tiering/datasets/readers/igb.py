@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 from tiering.artifacts.manifest import Relation, relation_key
-from tiering.artifacts.regular import entries, file_exists, is_folder
+from tiering.artifacts.storage import entries, file_exists, is_folder
 from tiering.datasets.edges import EdgeReader, read_edge_folder
 from tiering.datasets.import_context import Detector, ImportContext, Reader
 from tiering.datasets.neighbor_means import add_neighbor_means

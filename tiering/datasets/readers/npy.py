@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.manifest import Relation, id_bytes
-from tiering.artifacts.regular import entries, file_exists, is_folder
+from tiering.artifacts.storage import entries, file_exists, is_folder
 from tiering.datasets.archives import open_npz, require_member
 from tiering.datasets.arrays import SourceArray
 from tiering.datasets.edges import EdgeReader, read_edge_folder, read_edge_values

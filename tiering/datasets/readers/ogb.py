@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.regular import entries, file_exists, is_folder
+from tiering.artifacts.storage import entries, file_exists, is_folder
 from tiering.datasets.archives import PackedRows, open_npz, open_packed_text, require_member
 from tiering.datasets.arrays import SourceArray
 from tiering.datasets.edge_sink import EdgeSink

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pa_parquet
 
-from tiering.artifacts.regular import entries, file_exists, is_folder, require_file
+from tiering.artifacts.storage import entries, file_exists, is_folder, require_file
 from tiering.datasets import edge_sink
 from tiering.datasets.edge_sink import DTYPES, EdgeSink, check_values
 from tiering.datasets.edges import LargestId

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tiering import cuda
-from tiering.artifacts.direct_io import ALIGNMENT
 from tiering.artifacts.reader import open_stream
+from tiering.artifacts.storage import ALIGNMENT
 from tiering.errors import DeviceError, InputError
 from tiering.formats.layout import Layout, TypeLayout
 from tiering.loader.gpu.device import Device, pinned_address

@@ -13,8 +13,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.direct_io import aligned_bytes, read_all
-from tiering.artifacts.storage import display_path, storage_errors
+from tiering.artifacts.storage import aligned_bytes, display_path, read_all, storage_errors
 from tiering.errors import FormatError, StorageError
 from tiering.loader.process import ForkLock
 from tiering.units import format_bytes

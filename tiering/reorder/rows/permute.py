@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.direct_io import LINE, aligned_bytes, padded
 from tiering.artifacts.file_writer import WriteBehind
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.reader import SegmentFile, chunks, prefetch
+from tiering.artifacts.storage import LINE, aligned_bytes, padded
 from tiering.formats.feature_rows import RowStream, map_rows
 from tiering.formats.features import FeatureTable
 from tiering.memory import Budget

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tiering.artifacts.direct_io import ALIGNMENT, LINE
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.reader import bytes_on_disk, uncached_bytes
+from tiering.artifacts.storage import ALIGNMENT, LINE
 from tiering.formats.feature_rows import map_rows
 from tiering.formats.features import FeatureTable
 from tiering.memory import Budget
