@@ -20,6 +20,7 @@ from tiering.graph import build_graph
 from tiering.layout import RankedTable, parse_capacities, plan_tiers
 from tiering.memory import Budget
 from tiering.reorder import Sizes, read_first
+from tiering.reorder.arrays import SIZES, NodeWindows
 from tiering.reorder.rank import PIECE_BYTES, SORT_SPACE, THREAD_SPACE, NodeOrders
 from tiering.scores import score_graph
 
@@ -90,10 +91,10 @@ def test_the_order_is_that_of_a_plain_sort_in_any_memory(data):
             if ids:
                 chosen[node_type] = np.array(ids, data.draw(st.sampled_from(["int32", "int64"])))
         first = read_first(graph, chosen) if chosen else {}
-        orders = NodeOrders(graph, scores, 2, Budget(1 << 30, "large"), first)
+        orders = NodeOrders(graph, scores, NodeWindows(Budget(1 << 30, "large"), SIZES, 2), first)
         small = Sizes(min_ranked=5, score_bins=4, scores=7)
         room = SORT_SPACE + THREAD_SPACE + small.score_piece + small.min_ranked * PIECE_BYTES + 40
-        in_pieces = NodeOrders(graph, scores, 2, Budget(room, "small"), first, small)
+        in_pieces = NodeOrders(graph, scores, NodeWindows(Budget(room, "small"), small, 2), first)
         for node_type in graph.node_types:
             wanted = expected_order(scores.values(node_type).tolist(), chosen.get(node_type, np.empty(0)).tolist())
             whole, pieces = list(orders.pieces(node_type)), list(in_pieces.pieces(node_type))

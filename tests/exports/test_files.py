@@ -119,7 +119,7 @@ def test_the_document_is_what_its_schema_says(prepared, export, repository):
 
 def test_files_are_the_same_for_any_memory_and_threads(prepared, export, tmp_path, monkeypatch):
     from tiering.exports import arrays
-    from tiering.reorder.sizes import Sizes
+    from tiering.reorder.arrays import Sizes
 
     expected = export(prepared.layout, True).path
     monkeypatch.setattr(arrays, "PIECE_BYTES", 64)

@@ -123,16 +123,6 @@ BIG_EDGES, BIG_NODES = 40_000_000, 1 << 20
 
 
 @pytest.fixture(scope="module")
-def big(tmp_path_factory):
-    return edges_on_disk(tmp_path_factory.mktemp("big"), BIG_EDGES, BIG_NODES)
-
-
-@pytest.fixture(scope="module")
-def made_in_memory(big, tmp_path_factory):
-    return build_graph(mapped(big), tmp_path_factory.mktemp("memory") / "graph")
-
-
-@pytest.fixture(scope="module")
 def medium(tmp_path_factory, scramble):
     return edges_on_disk(tmp_path_factory.mktemp("medium"), 10_000_000, BIG_NODES, scramble)
 
@@ -214,16 +204,14 @@ def test_an_interrupted_run_goes_on_from_the_missing_block(tmp_path, monkeypatch
 
 
 @pytest.mark.slow
-def test_inside_a_memory_group(tmp_path, big, made_in_memory):
+def test_inside_a_memory_group(tmp_path, tmp_path_factory):
     """The kernel's own limit, budget and 10 %."""
-    budget = 240 * MIB
+    big, budget = edges_on_disk(tmp_path_factory.mktemp("big"), BIG_EDGES, BIG_NODES), 240 * MIB
+    whole = build_graph(mapped(big), tmp_path / "memory")
     with memory_group(budget + budget // 10) as group:
-        done = group.run(
-            "import", big.parent, "--num-nodes", BIG_NODES, "--memory", budget, "--out", tmp_path / "buckets"
-        )
+        command = ("import", big.parent, "--num-nodes", BIG_NODES)
+        done = group.run(*command, "--memory", budget, "--out", tmp_path / "buckets")
         assert done.returncode == 0, done.stderr
-        killed = group.run(
-            "import", big.parent, "--num-nodes", BIG_NODES, "--memory", "8GiB", "--out", tmp_path / "killed"
-        )
+        killed = group.run(*command, "--memory", "8GiB", "--out", tmp_path / "killed")
         assert killed.returncode == -9, "a budget above the limit is the user's mistake: the kernel kills"
-    assert Graph.open(tmp_path / "buckets").manifest.files == made_in_memory.manifest.files
+    assert Graph.open(tmp_path / "buckets").manifest.files == whole.manifest.files

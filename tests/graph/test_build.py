@@ -95,17 +95,12 @@ def test_refuses_what_does_not_fit(tmp_path, change, message):
         build_graph(dataset, tmp_path / "graph")
 
 
-def test_refuses_names(tmp_path):
-    twice, bad = _pair([0], [1]), _pair([0], [1])
+def test_refuses_names_and_edges_between_no_nodes(tmp_path):
+    twice, bad, none = (_pair([0], [1]) for _ in range(3))
     twice.edges.append(twice.edges[0])
     bad.nodes["bad__name"] = NodeData(1)
-    for dataset, message in ((twice, "occurs twice"), (bad, "bad__name")):
+    none.nodes["node"] = NodeData(0)
+    no_nodes = r"edges\.npy: relation node:to:node: 1 edges, but no nodes of type 'node'; give"
+    for dataset, message in ((twice, "occurs twice"), (bad, "bad__name"), (none, no_nodes)):
         with pytest.raises(InputError, match=message):
             build_graph(dataset, tmp_path / "graph")
-
-
-def test_edges_between_no_nodes_are_refused(tmp_path):
-    nodes = {"a": NodeData(3), "b": NodeData(0)}
-    edges = EdgeData(("a", "to", "b"), np.array([1]), np.array([0]), where="edges.npy")
-    with pytest.raises(InputError, match=r"edges\.npy: relation a:to:b: 1 edges, but no nodes of type 'b'; give"):
-        build_graph(Dataset("toy", "npy", nodes, [edges]), tmp_path / "graph")

@@ -17,8 +17,8 @@ from benchmarks.rmat import rmat_edges
 from tiering import generate_dataset, pipeline
 from tiering.artifacts.atomic import OWNER
 from tiering.memory import own_memory
-from tiering.reorder.rows import plan as plan_of_rows
-from tiering.reorder.sizes import Sizes
+from tiering.reorder.arrays import Sizes
+from tiering.reorder.rows import permute
 
 MIB = 1 << 20
 BYTES_OFF = 2 * MIB
@@ -99,7 +99,7 @@ def test_memory_and_what_is_left(large, tmp_path, name, budget):
 def memory_of_a_stage(name: str, large: str, out: str, budget: int | None) -> tuple[int, int, int, dict[str, int]]:
     """Bytes taken and predicted beside the process, those predicted over the budget, and those left by directory."""
     if budget is not None:
-        plan_of_rows.SIZES = Sizes(free=0)
+        permute.SIZES = Sizes(free=0)
     predict, run = stage(name, Path(large), Path(out))
     with peaks.peak_memory() as peak:
         before = own_memory()

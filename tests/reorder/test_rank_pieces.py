@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tiering import native
+from tiering.reorder.arrays import Sizes
 from tiering.reorder.rank import ScoreRanges, descending_keys
-from tiering.reorder.sizes import Sizes
 
 any_scores = hnp.arrays(np.float64, st.integers(0, 300), elements=st.floats(allow_nan=False))
 few_scores = hnp.arrays(np.float64, st.integers(0, 300), elements=st.sampled_from([0.0, -0.0, 1.0, 2.0, -1.0, 1e-300]))

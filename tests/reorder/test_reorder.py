@@ -13,7 +13,7 @@ from toy_datasets import chain, toy_dataset, tree_bytes
 
 import tiering
 from tiering import pipeline
-from tiering.errors import InputError, MissingError
+from tiering.errors import InputError
 from tiering.formats.graph import Graph
 from tiering.graph import build_graph
 from tiering.reorder import check_scores
@@ -94,12 +94,6 @@ def test_a_changed_feature_file_is_refused(tmp_path):
         with pytest.raises(InputError, match=r"paper.bin: the feature file changed since the graph was imported"):
             pipeline.reorder_graph(graph, scores, tmp_path / "out", features=True)
         assert not (tmp_path / "out").exists()
-
-
-def test_new_to_old_of_an_original_graph_says_what_to_run(tmp_path):
-    graph, _, _ = chain(toy_dataset(tmp_path / "data", 3), tmp_path)
-    with pytest.raises(MissingError, match="tiering reorder"):
-        graph.new_to_old("paper")
 
 
 def test_scores_of_another_graph_are_refused(tmp_path):

@@ -15,8 +15,9 @@ from toy_datasets import Leaves
 from tiering.errors import BudgetError
 from tiering.formats.features import FeatureTable
 from tiering.memory import Budget, own_memory, parse_memory
-from tiering.reorder.rows import PermutedRows, plan, plan_rows
-from tiering.reorder.sizes import Sizes
+from tiering.reorder.arrays import Sizes
+from tiering.reorder.rows import PermutedRows, plan_rows
+from tiering.reorder.rows.permute import BUFFERS
 
 MIB = 1 << 20
 
@@ -59,7 +60,7 @@ def test_every_strategy_gives_the_same_rows(rows, row_bytes, windows, cuts, mult
         bounds = sorted({0, rows, *(min(cut, rows) for cut in cuts)})
         room = -(-rows // windows) * row_bytes
         for sizes, left in ((Sizes(chunk=4096, free=1 << 60), 0), (SMALL, room)):
-            budget = Leaves(left + plan.BUFFERS * max(4096, row_bytes), "test")
+            budget = Leaves(left + BUFFERS * max(4096, row_bytes), "test")
             options = {"budget": budget, "scratch": folder / "scratch", "threads": threads, "sizes": sizes}
             with PermutedRows(table, order, inverse(order), **options) as source:
                 count = -(-rows // max(1, min(rows, room // row_bytes)))
@@ -96,7 +97,7 @@ def test_memory_and_disk_as_planned(tmp_path, peak_memory, windows):
     """400 MB of rows; 256 or 64 MiB of window."""
     table, content, order = make_table(tmp_path, 400_000, 1000)
     back = inverse(order)
-    budget = parse_memory(own_memory() + plan.BUFFERS * NO_CACHE.chunk + 400_000_000 // windows + MIB)
+    budget = parse_memory(own_memory() + BUFFERS * NO_CACHE.chunk + 400_000_000 // windows + MIB)
     with (
         peak_memory() as peak,
         PermutedRows(table, order, back, budget=budget, scratch=tmp_path / "s", threads=2, sizes=NO_CACHE) as source,

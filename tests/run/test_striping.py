@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tiering.reorder.rows.striping import Striping
+from tiering.reorder.rows.tasks import Striping
 
 
 def dealt_by_hand(striping: Striping, total: int) -> list[list[int]]:

@@ -245,9 +245,9 @@ def _no_rings() -> None:
 
 
 def _small_rows() -> None:
-    from tiering.reorder.rows import plan
+    from tiering.reorder.rows import permute
 
-    plan.SIZES = plan.Sizes(chunk=8192)
+    permute.SIZES = permute.Sizes(chunk=8192)
 
 
 def _windows() -> None:
@@ -270,10 +270,10 @@ def _buckets() -> None:
 def _room(window: int) -> None:
     """A budget that always leaves so much for a window."""
     from tiering.memory import Budget
-    from tiering.reorder.rows import plan
+    from tiering.reorder.rows import permute
 
-    plan.SIZES = replace(plan.SIZES, free=0)
-    Budget.left = lambda self: window + 4 * plan.SIZES.chunk  # type: ignore[method-assign]
+    permute.SIZES = replace(permute.SIZES, free=0)
+    Budget.left = lambda self: window + 4 * permute.SIZES.chunk  # type: ignore[method-assign]
     Budget.require = lambda self, needed, what: None  # type: ignore[method-assign]
 
 

@@ -125,10 +125,7 @@ class Artifact(Described):
             part.verify_reads(on)
 
     def finish_reads(self, prefix: str | None = None) -> None:
-        """Verify the rest of every file that was read since `verify_reads`, before results are published.
-
-        Files whose name begins with `prefix` are verified even if they were not read.
-        """
+        """Verify the rest of every file read since `verify_reads`, and of all whose name begins with `prefix`."""
         for name, part in self._nested.items():
             if prefix is not None and part.manifest.verify and any(f.startswith(prefix) for f in part.manifest.files):
                 self.part(name)  # refuses one that lacks files

@@ -33,23 +33,17 @@ _LOCK = re.compile(rb"[\0\d :\n-]*")  # content of a lock file, process and time
 
 
 class OutputDirectory:
-    """A directory being written; a context manager that leaves nothing behind on an error.
+    """A directory being written, in `path`; a context manager that leaves nothing behind on an error.
 
-    `path` is the partial directory, to write in. `identity` says what the run computes and from what, JSON types. With
-    it the run can be resumed: the `journal` and files of an earlier run of the same identity are kept, and `suspend`
-    leaves them to the next. Without `force`, an `out` that exists is refused, and so is an unfinished one whose inputs
-    have changed since. With `force`, the old directory stays until `commit`; one that holds a file which no stage has
-    written is refused. `out` may not overlap the inputs `reads`.
+    With an `identity`, JSON types that say what the run computes from what, a run goes on from the `journal` and files
+    of an earlier one. Without `force`, an `out` that exists is refused, and an unfinished one whose inputs changed;
+    with it, the old directory stays until `commit`. `out` may not overlap the inputs `reads`.
     """
 
     def __init__(
-        self,
-        out: str | os.PathLike[str],
-        *,
-        force: bool = False,
-        identity: Mapping[str, Any] | None = None,
+        self, out: str | os.PathLike[str], *, force: bool = False, identity: Mapping[str, Any] | None = None,
         reads: Iterable[Path] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._set_places(out)
         self._force, self._resumable = force, identity is not None
         refuse_overlap(self.out, reads)
@@ -178,10 +172,7 @@ class OutputDirectory:
             # the file was removed by a run that ended between open and lock
 
     def commit(self, keep: Iterable[Path] = ()) -> None:
-        """Sync what was written, rename it to `out`, and remove the journal and an older directory there.
-
-        The stripe files of an older layout are removed too, except those in `keep`.
-        """
+        """Rename what was written, synced, to `out`; remove the journal and what was there, but files to `keep`."""
         self._refuse_existing()  # a user may have put something there since the run began
         ExternalDirectories(self.journal, self.out).record_replaced(keep)
         with storage_errors(self.out):
@@ -242,20 +233,13 @@ class OutputDirectory:
 
 
 class ExternalDirectories:
-    """The directories outside the output `out` that its `journal` records, such as those of stripe files.
-
-    Each holds a file that names its output: nothing else is ever removed.
-    """
+    """Directories outside the output `out` that its `journal` records; each holds a file that names their output."""
 
     def __init__(self, journal: Journal, out: Path) -> None:
         self._journal, self._out = journal, out
 
     def record(self, what: str, folder: Path) -> None:
-        """Record, before it is done, what is going to happen to a directory.
-
-        ``make``: it is removed if the run is undone. ``parent``: likewise, if empty. ``drop``: it is removed at the
-        end.
-        """
+        """Record what comes: an undo removes what to ``make``, and an empty ``parent``; the end what to ``drop``."""
         key = f"{OUTSIDE}{what} {folder}"
         if self._journal.get(key) is None:
             self._journal.record(key)

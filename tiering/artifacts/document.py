@@ -45,10 +45,7 @@ def open_manifest(path: str | Path, kind: str | None = None) -> Manifest:
 
 
 def read_manifest(directory: OpenDirectory, kind: str | None = None) -> Manifest:
-    """Return the manifest of an artifact of a `kind`, by default of any.
-
-    `MissingError`: the directory holds none. `FormatError`: it is damaged, or of another kind.
-    """
+    """Return the manifest of an artifact of a `kind`; `MissingError`: there is none, `FormatError`: it is damaged."""
     file = directory.path / MANIFEST
     with storage_errors(file):
         size = directory.open(MANIFEST)
@@ -124,10 +121,7 @@ def _without_references(part: Any, kind: str) -> Any:
 
 
 def document_problems(document: Any, kind: str | None = None, data: bytes | None = None) -> list[Problem]:
-    """Return all problems of a parsed manifest of a `kind`, by default any, that show without its files.
-
-    The seal is checked against `data`, the bytes that were parsed.
-    """
+    """Return the problems of a parsed manifest that show without its files; `data`: the bytes that were sealed."""
     if not isinstance(document, dict) or not isinstance(document.get("format"), str):
         return [Problem(MANIFEST, "expected a JSON object with a text `format`", "schema")]
     actual = document["format"].removeprefix("tiering.")

@@ -10,17 +10,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import xxhash
 
 from tiering.artifacts import checksum
 from tiering.artifacts.journal import Journal
-from tiering.artifacts.storage import ALIGNMENT, aligned_bytes, open_direct, reserve, storage_errors, write_all
+from tiering.artifacts.storage import ALIGNMENT, Bytes, aligned_bytes, open_direct, reserve, storage_errors, write_all
 from tiering.errors import InternalError
 from tiering.progress import note
 from tiering.units import parse_threads
 
-Bytes = npt.NDArray[np.uint8]
 T = TypeVar("T")
 
 PIECE_BYTES = 8 * 1024 * 1024  # size of the pieces in which appended bytes are written; a block is a multiple
@@ -52,24 +50,15 @@ def damaged_blocks(path: Path, digests: Mapping[int, bytes], header: int = 0) ->
 class FileWriter:
     """A writer of one file of `nbytes`, reserved at once; a context manager that closes it.
 
-    Blocks come in any order (`write`), or front to back as pieces of any size (`append`, from byte `done` on, which
-    takes `appending_memory`; `piece_bytes` is a power of two). With a `journal`, finished blocks are recorded under
-    `key`; those of an earlier run are kept if they still have their digests. `finished` receives the digests of all
-    blocks at the end. A `header`, of a multiple of 4096 bytes, precedes the blocks: offsets, sizes and digests leave it
-    out.
+    Blocks come in any order (`write`), or front to back as pieces of any size (`append`, from byte `done` on, in
+    `appending_memory`). A `journal` records finished blocks under `key`; those of an earlier run are kept if they have
+    their digests. `finished` receives all digests. Offsets and digests leave out the `header`, of 4096-byte multiples.
     """
 
     def __init__(
-        self,
-        path: Path,
-        nbytes: int,
-        journal: Journal | None = None,
-        key: str = "",
-        *,
-        finished: Callable[[bytes], None] | None = None,
-        piece_bytes: int = PIECE_BYTES,
-        header: bytes = b"",
-    ) -> None:
+        self, path: Path, nbytes: int, journal: Journal | None = None, key: str = "", *,
+        finished: Callable[[bytes], None] | None = None, piece_bytes: int = PIECE_BYTES, header: bytes = b"",
+    ) -> None:  # fmt: skip
         self.path, self.nbytes, self.block_bytes = path, nbytes, checksum.BLOCK_BYTES
         self.num_blocks = checksum.num_blocks(nbytes)
         self._journal, self._key, self._finished = journal, block_key(key), finished
@@ -138,11 +127,7 @@ class FileWriter:
         return xxhash.xxh3_64(data.data).digest()
 
     def append(self, values: np.ndarray[Any, Any], offset: int | None = None) -> None:
-        """Append the bytes of an array; those that an earlier run has written are skipped.
-
-        `offset` is their position, by default the end of the call before. An error of the disk may show in a later
-        call.
-        """
+        """Append bytes at `offset`, by default the end of the call before; those of an earlier run are skipped."""
         if self._appender is None:
             self._appender = _Appender(self, self.done, self._piece_bytes)
         self._appender.append(np.ascontiguousarray(values).reshape(-1).view(np.uint8), offset)

@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tiering.artifacts.checksum import DIGEST_BYTES, PREFIX, Verifier, combine_digests, num_blocks
 from tiering.artifacts.open_directory import OpenDirectory
-from tiering.artifacts.storage import open_raw, storage_errors
+from tiering.artifacts.storage import AnyArray, Bytes, open_raw, storage_errors
 from tiering.errors import FormatError, InternalError
 from tiering.memory import available_memory
 
-AnyArray = npt.NDArray[Any]
 Digests = bytes  # digests of the blocks of a file, concatenated
 CHECKSUMS = "checksums"  # file of an artifact with the digests of the blocks of all others
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+.-]{0,99}")
@@ -109,11 +107,7 @@ class Manifest:
     verifiers: dict[str, Verifier] = field(default_factory=dict, repr=False)
 
     def array(self, name: str) -> AnyArray:
-        """Map the file `name` read-only; repeated calls return the same mapping.
-
-        With `verify`, a file that fits memory is verified here; readers that stream a larger one update the map's
-        ``verifier``.
-        """
+        """Map the file `name` read-only, once; with `verify` see `verified`."""
         entry = self.files[name]
         if name not in self.arrays:
             array = open_raw(self.place(name), storage_dtype(entry.dtype), entry.shape)
@@ -131,7 +125,7 @@ class Manifest:
         row, end = dtype.itemsize * math.prod(shape[1:]), shape[0] if end is None else end
         return verifier.read_range(begin * row, end * row).view(dtype).reshape(end - begin, *shape[1:])
 
-    def read_bytes(self, name: str, begin: int, end: int) -> npt.NDArray[np.uint8]:
+    def read_bytes(self, name: str, begin: int, end: int) -> Bytes:
         """Return bytes [begin, end) of a file, or of an external one, verified where its blocks are known."""
         return self.verifier(name).read_range(begin, end)  # for its time the manifest holds the file
 

@@ -39,10 +39,7 @@ class OpenDirectory:
                 raise InputError(f"expected the name of a directory, found {str(path)!r} ({error})") from None
 
     def open(self, name: str | Path) -> int | None:
-        """Open a file, by its name or an absolute path; return its size, ``None`` if there is none.
-
-        ``OSError``: it cannot be opened, or is no regular file or block device.
-        """
+        """Open a file or block device by name or absolute path; return its size, ``None`` if there is none."""
         key = str(name)
         if key not in self._descriptors:
             inside = os.path.relpath(key, self.path) if Path(key).is_relative_to(self.path) else key

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.checksum import Verifier
 from tiering.artifacts.storage import (
+    AnyArray,
+    Bytes,
     aligned_bytes,
     direct_engine,
     open_descriptor,
@@ -29,8 +30,6 @@ from tiering.artifacts.storage import (
     write_all,
 )
 
-AnyArray = npt.NDArray[Any]
-Bytes = npt.NDArray[np.uint8]
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -40,10 +39,7 @@ _SAMPLES = 16  # pages of a file that must all be in the page cache for it to co
 
 
 def prefetch(load: Callable[[T], U], items: Iterable[T]) -> Generator[U, None, None]:
-    """Yield ``load(item)`` of each item in order; a thread loads the next while the caller uses one.
-
-    With two buffers used in turn, a result is valid until the next is asked for.
-    """
+    """Yield ``load(item)`` in order; a thread loads the next meanwhile: two buffers, used in turn, suffice."""
     pool, following = ThreadPoolExecutor(1), cast("Future[U] | None", None)
     try:
         for item in items:
@@ -188,7 +184,7 @@ def mapped_file(array: AnyArray) -> np.memmap[Any, Any] | None:
     return None if mapped is None or mapped.filename is None else mapped
 
 
-def find_mapping(array: npt.NDArray[Any]) -> tuple[Path, int] | None:
+def find_mapping(array: AnyArray) -> tuple[Path, int] | None:
     """Return the file that a contiguous array is mapped from, and the position of its first byte; else ``None``."""
     address = np.asarray(array).ctypes.data
     if array.nbytes == 0:
@@ -201,7 +197,7 @@ def find_mapping(array: npt.NDArray[Any]) -> tuple[Path, int] | None:
     return None
 
 
-def map_again(array: npt.NDArray[Any], path: Path) -> tuple[npt.NDArray[Any], int | None]:
+def map_again(array: AnyArray, path: Path) -> tuple[AnyArray, int | None]:
     """Return an array that a library mapped from `path` as a read-only `np.memmap`, and its position, if mapped."""
     file, offset = find_mapping(array) or (None, 0)
     if file is None or min(array.strides, default=0) < 0 or not path.exists() or not path.samefile(file):
@@ -268,10 +264,7 @@ class SegmentFile:
         write_all(self._fd, data, offset)
 
     def read(self, buffers: Sequence[Bytes]) -> Iterator[Bytes]:
-        """Yield the segments in order, some read ahead; each is valid until the next is asked for.
-
-        `buffers` are two of aligned memory, of one size: as many segments as fit are read into each.
-        """
+        """Yield the segments in order, each valid until the next, read ahead into two aligned `buffers` of one size."""
         batches, end = list[list[tuple[int, int]]](), 0  # offset and bytes of segments that are read together
         for nbytes in self._sizes:
             if not batches or end + padded(nbytes) - batches[-1][0][0] > buffers[0].size:

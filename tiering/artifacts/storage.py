@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from tiering import native
 from tiering.errors import InputError, MissingError, StorageError, TieringError
 from tiering.units import format_bytes
 
-T = TypeVar("T")
+AnyArray = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
 
 ALIGNMENT = 4096  # bytes that addresses, offsets and lengths of direct I/O are multiples of
@@ -209,10 +209,7 @@ def name_kind(mode: int) -> str:
 
 
 def file_exists(path: Path, what: str) -> bool:
-    """Return whether there is a regular file at `path`, links followed; ``False`` only where there is nothing.
-
-    Anything else is refused by `InputError`; `what` says what the file should hold.
-    """
+    """Return whether a regular file is at `path`, links followed; `InputError`: other than `what` was expected."""
     mode = _mode(path, f"{what}, a regular file")
     if mode is None:
         return False

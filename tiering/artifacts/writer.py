@@ -36,15 +36,10 @@ class DirectoryWriter:
     """
 
     def __init__(
-        self,
-        out: str | os.PathLike[str],
-        kind: str = "",
-        *,
-        force: bool = False,
-        identity: Mapping[str, Any] | None = None,
-        parent: DirectoryWriter | None = None,
+        self, out: str | os.PathLike[str], kind: str = "", *, force: bool = False,
+        identity: Mapping[str, Any] | None = None, parent: DirectoryWriter | None = None,
         reads: Sequence[Artifact | None] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.kind, self._reads, self._parent = kind, reads, parent
         self._files: dict[str, FileEntry] = {}
         self._parts: dict[str, str] = {}
@@ -163,11 +158,7 @@ class ArtifactWriter(DirectoryWriter):
         self._adopted.append(artifact)
 
     def commit(self, body: dict[str, Any], provenance: dict[str, Any], requires: tuple[str, ...] = ()) -> Manifest:
-        """Write the manifest, validate it, and rename the directory into place.
-
-        `requires` names features of the format that readers must know. `FormatError`: a bug in the caller; nothing
-        changes.
-        """
+        """Write the manifest, validate it, and rename the directory; readers must know what it `requires`."""
         self.finish_reads()
         for artifact in self._adopted:
             artifact.finish_reads("")

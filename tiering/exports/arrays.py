@@ -26,10 +26,9 @@ from tiering.formats.layout import Layout
 from tiering.formats.shape import EdgeShape, GraphShape
 from tiering.memory import Budget
 from tiering.reorder.adjacency import OldRelation, write_relation
-from tiering.reorder.arrays import NodeWindows
+from tiering.reorder.arrays import SIZES, NodeWindows, Rows, Sizes
 from tiering.reorder.plan import ReorderPlan
 from tiering.reorder.rows import PermutedRows, minimum_memory, plan_rows
-from tiering.reorder.sizes import SIZES, Rows, Sizes
 from tiering.run.plan import StageEstimate, StepEstimate, base_memory
 
 AnyArray = np.ndarray[Any, Any]

@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,16 +20,12 @@ import numpy.typing as npt
 from tiering import native
 from tiering.artifacts.file_writer import FileWriter, WriteBehind
 from tiering.artifacts.reader import SegmentFile, chunks, open_stream
-from tiering.artifacts.storage import ALIGNMENT, LINE, aligned_bytes, open_raw, padded, storage_errors
+from tiering.artifacts.storage import ALIGNMENT, LINE, AnyArray, Bytes, aligned_bytes, open_raw, padded, storage_errors
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.formats.dataset import EdgeData
 from tiering.formats.shape import value_rows
-from tiering.graph.plan import RUN_PADDING, BucketPlan, CscSizes, RelationPlan, SortSizes, input_bytes, line_up
+from tiering.graph.plan import RUN_PADDING, BucketPlan, RelationPlan, input_bytes, line_up
 from tiering.progress import progress
-
-Bytes = npt.NDArray[np.uint8]
-Counts = npt.NDArray[np.int64]
-AnyArray = npt.NDArray[Any]
+from tiering.run.grid import Int64Array
 
 
 @dataclass
@@ -42,8 +38,9 @@ class Chunk:
     values: list[Bytes | None]  # shape (edges, bytes of a value); ``None``: the numbers of the edges
 
 
-def edge_chunks(edges: EdgeData, values: list[AnyArray | None], step: int) -> Iterator[Chunk]:
+def edge_chunks(relation: RelationPlan, step: int) -> Iterator[Chunk]:
     """Yield the edge list as it arrives from disk; a chunk is valid until the next is asked for."""
+    edges, values = relation.edges, relation.values()
     arrays = [edges.dst, edges.src, *(array for array in values if array is not None)]
     with progress(edges.num_edges, "scatter", "edge", scale=True) as bar:
         for first, end, (dst, src, *parts) in chunks(arrays, step):
@@ -60,9 +57,9 @@ class Scattered:
     columns: range
     shift: int
     first: int  # edges of buckets below were dropped
-    counts: Counts  # edges by segment and bucket
-    begins: Counts  # by segment and bucket, edges of the segment in buckets before
-    places: Counts  # by segment and part, where it begins: in memory, or in the file
+    counts: Int64Array  # edges by segment and bucket
+    begins: Int64Array  # by segment and bucket, edges of the segment in buckets before
+    places: Int64Array  # by segment and part, where it begins: in memory, or in the file
     resident: npt.NDArray[np.bool_]  # segments in memory
     file: SegmentFile | None
     reader: native.StreamReader | None = None
@@ -84,33 +81,26 @@ class Unit(NamedTuple):
 def write_by_buckets(
     writer: ArtifactWriter, folder: str, relation: RelationPlan, plan: BucketPlan, threads: int
 ) -> None:
-    """Write ``indptr``, ``indices`` and the arrays that run along the edges.
-
-    A killed run goes on from the first block that is missing, even with another plan. An id out of range raises
-    `ValueError`, which names the edge.
-    """
-    edges, csc, values = relation.edges, relation.csc, relation.values()
+    """Write the files of a relation, from the first missing block on; `ValueError` names an edge out of range."""
     with ExitStack() as stack:
         files = [
             stack.enter_context(writer.file(f"{folder}/{name}", dtype, shape, piece_bytes=plan.piece))
             for name, dtype, shape in relation.files()
         ]
         if any(file.done < file.nbytes for file in files):
-            scratch = writer.path / folder / "scattered"
-            _BucketSort(files, scratch, stack, csc, plan, relation.sizes, threads).run(
-                edge_chunks(edges, values, plan.chunk)
-            )
+            sort = _BucketSort(files, writer.path / folder / "scattered", stack, relation, plan, threads)
+            sort.run(edge_chunks(relation, plan.chunk))
 
 
 class _BucketSort:
     """Fills the files of a relation; scratch files are removed as `stack` closes."""
 
     def __init__(
-        self, files: list[FileWriter], scratch: Path, stack: ExitStack, csc: CscSizes, plan: BucketPlan,
-        sizes: SortSizes, threads: int,
+        self, files: list[FileWriter], scratch: Path, stack: ExitStack, relation: RelationPlan, plan: BucketPlan,
+        threads: int,
     ) -> None:  # fmt: skip
-        self.files, self.scratch, self.stack, self.csc, self.plan, self.sizes = files, scratch, stack, csc, plan, sizes
-        self.threads, self.entry = threads, 0
+        self.files, self.scratch, self.stack, self.plan, self.threads = files, scratch, stack, plan, threads
+        csc, sizes = self.csc, self.sizes = relation.csc, relation.sizes
         self.items, self.widths = (csc.id_bytes, *csc.item_bytes), np.array(csc.parts)
         self.segment = padded(csc.segment(plan.chunk)[-1])
         inputs = input_bytes(csc, plan.chunk, min(plan.runs, plan.segments))
@@ -119,6 +109,7 @@ class _BucketSort:
         self.outputs = [slice(at, at + self.segment) for at in (resident, resident + self.segment)]
         self.inputs = [slice(at, at + inputs) for at in (resident + 2 * self.segment, self.memory.size - inputs)]
         self.offsets, self.input = np.empty(min(csc.num_dst, sizes.columns), np.int64), 0
+        self.entry = 0
 
     def run(self, chunks: Iterator[Chunk]) -> None:
         """Scatter the edge list, sort the buckets, and write."""
@@ -165,10 +156,7 @@ class _BucketSort:
         return Scattered(columns, shift, first, counts, begins, places, resident, file)
 
     def _shift(self, edges: int, columns: int, segments: int, level: int) -> int:
-        """Return the columns of a bucket, a power of two, for so many edges of so many columns scattered in `segments`.
-
-        Where their runs cannot all be read together, there are as few buckets as will do for the second time.
-        """
+        """Return the columns of a bucket, a power of two; few buckets where each is scattered once more."""
         plan, sizes = self.plan, self.sizes
         wanted = min(edges // sizes.bucket_edges, plan.chunk // sizes.run_records)
         if segments > plan.runs:
@@ -302,10 +290,7 @@ class _BucketSort:
             yield Chunk(0, words[1::2], columns, [part.reshape(edges, -1) for part in parts[1:]])
 
     def _ask(self, scattered: Scattered, first: int, end: int, segments: slice | None = None) -> None:
-        """Begin to read the runs of the buckets [first, end) into the next input: of all segments, or of some.
-
-        What lies in memory has a place there, too, if only some are asked for: they are going to be packed.
-        """
+        """Begin to read the runs of buckets [first, end) into the next input; of some segments also those in memory."""
         self.input = 1 - self.input
         some = segments or slice(None)
         before = scattered.begins[some, first]
@@ -320,7 +305,7 @@ class _BucketSort:
                 scattered.reader = open_stream([scattered.file.path], [self.memory[part] for part in self.inputs])
             scattered.reader.start([(0, place, n, self.input, slot) for place, n, slot in zip(*asked, strict=True)])
 
-    def _arrived(self, scattered: Scattered) -> Counts:
+    def _arrived(self, scattered: Scattered) -> Int64Array:
         """Return where the parts of the runs that were asked for lie in memory, by run; until the next but one are."""
         if scattered.file is not None and scattered.reader is not None and self.stored.any():
             with storage_errors(scattered.file.path):
@@ -332,7 +317,7 @@ class _BucketSort:
         target, cuts = self.memory[self.outputs[0]], line_up(edges, self.items)
         return [target[at : at + edges * item] for at, item in zip(cuts, self.items, strict=False)]
 
-    def _emit(self, column: int, offsets: Counts, outs: list[Bytes], edges: int) -> None:
+    def _emit(self, column: int, offsets: Int64Array, outs: list[Bytes], edges: int) -> None:
         """Append what was sorted to the files."""
         self.files[0].append(offsets, 8 * column)
         for file, item, out in zip(self.files[1:], self.items, outs, strict=True):

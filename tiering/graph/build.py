@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tiering.artifacts.checksum import file_digests, file_state
 from tiering.artifacts.manifest import External, Relation, relation_key, valid_name
 from tiering.artifacts.reader import chunks
-from tiering.artifacts.storage import open_raw, storage_errors
+from tiering.artifacts.storage import AnyArray, open_raw, storage_errors
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, TieringError
 from tiering.formats.dataset import ColumnIds, Dataset, EdgeData, FeatureStream, GraphSoFar, NodeData, fingerprint
@@ -28,6 +27,7 @@ from tiering.graph.tasks import write_relation as write_by_tasks
 from tiering.memory import Budget, parse_memory
 from tiering.progress import progress
 from tiering.run.carrier import Carrier
+from tiering.run.grid import Int64Array
 from tiering.units import parse_threads
 from tiering.version import __version__
 
@@ -190,10 +190,7 @@ def _write_relation(
 
 
 def _write_copied(writer: ArtifactWriter, folder: str, relation: RelationPlan, lists: ColumnIds) -> None:
-    """Copy lists by destination front to back, checked; a killed run goes on from the first block that is missing.
-
-    An id out of range raises `ValueError`, which names the edge. Memory: `tiering.graph.plan.copy_memory`.
-    """
+    """Copy lists by destination front to back; `ValueError` names an edge whose source is out of range."""
     edges, count = relation.edges, relation.csc.num_edges
     arrays = (lists.indptr, edges.src, *relation.values())
     with progress(count, "copy", "edge", scale=True) as bar:
@@ -211,7 +208,7 @@ def _write_copied(writer: ArtifactWriter, folder: str, relation: RelationPlan, l
                     file.append(part.astype(dtype, copy=False))
 
 
-def _check_sources(ids: npt.NDArray[Any], first: int, count: int) -> None:
+def _check_sources(ids: AnyArray, first: int, count: int) -> None:
     if int(ids.min()) < 0 or int(ids.max()) >= count:
         edge = int(np.argmax((ids < 0) | (ids >= count)))
         bounds = f"outside 0..{count - 1}" if count else "impossible: there are no nodes"
@@ -250,10 +247,7 @@ def _write_nodes(writer: ArtifactWriter, node_type: str, data: NodeData) -> dict
 def _write_features(
     writer: ArtifactWriter, dataset: Dataset, plan: ImportPlan, threads: int, *, checksum: bool
 ) -> None:
-    """Refer to the feature files from a nested artifact, each with a digest that notices when it changes.
-
-    With `checksum` the files are read whole. Rows that come as a stream are written into the artifact.
-    """
+    """Refer to the feature files, with digests, from a nested artifact; rows from streams are written into it."""
     given = {t: data.features for t, data in sorted(dataset.nodes.items()) if data.features is not None}
     if not given:
         return
@@ -261,7 +255,7 @@ def _write_features(
     entries: dict[str, Any] = {}
     tables: dict[str, FeatureTable] = {}
 
-    def csc(relation: Relation) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+    def csc(relation: Relation) -> tuple[Int64Array, AnyArray]:
         sizes = next(planned.csc for planned in plan.relations if planned.edges.relation == relation)
         folder, ids = writer.path / relation_folder(relation), f"int{8 * sizes.id_bytes}"
         indptr = open_raw(folder / "indptr", np.dtype(np.int64), (sizes.num_dst + 1,))

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.file_writer import PIECE_BYTES, appending_memory
 from tiering.artifacts.manifest import id_bytes, relation_key
 from tiering.artifacts.reader import buffer_bytes, bytes_on_disk, uncached_bytes
-from tiering.artifacts.storage import LINE, padded
+from tiering.artifacts.storage import LINE, AnyArray, padded
 from tiering.formats.dataset import ColumnIds, Dataset, EdgeData, FeatureStream, as_lists
 from tiering.formats.graph import relation_folder
 from tiering.formats.shape import GraphShape, value_bytes
@@ -117,11 +115,6 @@ class BucketPlan:
     """Bytes that go to disk and back. Edges of a bucket that is larger than a chunk, by skew, go there once more."""
 
 
-def minimum_memory(csc: CscSizes, sizes: SortSizes) -> int:
-    """Return the memory in bytes below which a relation cannot be converted."""
-    return _plan(csc, 0, sizes).memory
-
-
 def _plan(csc: CscSizes, spent: int, sizes: SortSizes, room: int = 0) -> BucketPlan:
     """Return the plan whose parts take fixed fractions of `spent`, if that suffices, and that fills `room`.
 
@@ -192,7 +185,7 @@ class RelationPlan:
         scattered = sum(self.csc.parts)
         return max(read + scattered, 2 * scattered)  # a chunk; a range with its lists
 
-    def values(self) -> list[npt.NDArray[Any] | None]:
+    def values(self) -> list[AnyArray | None]:
         """Return the arrays along the edges, as they are named in `CscSizes.values`; ``None``: the edges' numbers."""
         return [self.edges.edge_ids if name == "edge_ids" else self.edges.data[name] for name in self.csc.values]
 
@@ -297,25 +290,17 @@ class ImportPlan:
 
 
 def plan_import(
-    dataset: Dataset,
-    budget: Budget,
-    *,
-    edge_ids: bool = False,
-    sizes: SortSizes = SIZES,
-    out: Path | None = None,
+    dataset: Dataset, budget: Budget, *, edge_ids: bool = False, sizes: SortSizes = SIZES, out: Path | None = None,
     carrier: Carrier | None = None,
-) -> ImportPlan:
-    """Plan an import, to `out`; raises `BudgetError` if a relation needs more memory than there is.
-
-    With a `carrier` tasks convert large relations; those that are only copied stay with this process.
-    """
+) -> ImportPlan:  # fmt: skip
+    """Plan an import; a `carrier` takes what is large and not just copied. `BudgetError`: too little memory."""
     shape = GraphShape.of_dataset(dataset, edge_ids=edge_ids, path=out or Path())
     cut = [_cut(RelationPlan(edges, CscSizes.of(edges, shape), sizes), carrier) for edges in dataset.edges]
     for plan in cut:
         if not plan.tasks:
             plan.edges.bring()
     cut = [plan if plan.tasks else replace(plan, csc=CscSizes.of(plan.edges, shape)) for plan in cut]
-    budget = budget.expecting(max((minimum_memory(plan.csc, sizes) for plan in cut if not plan.tasks), default=0))
+    budget = budget.expecting(max((_plan(plan.csc, 0, sizes).memory for plan in cut if not plan.tasks), default=0))
     plans = tuple(plan if plan.tasks else _plan_here(plan, budget) for plan in cut)
     for name, node in dataset.nodes.items():
         if isinstance(node.features, FeatureStream):
@@ -338,4 +323,4 @@ def least_memory(dataset: Dataset, *, sizes: SortSizes = SIZES) -> int:
     """Return the least memory of an import in bytes: offsets of a relation's lists, and its conversion."""
     shape = GraphShape.of_dataset(dataset)
     relations = [CscSizes.of(edges, shape) for edges in dataset.edges]
-    return max((max(minimum_memory(csc, sizes), 8 * (csc.num_dst + 1)) for csc in relations), default=0)
+    return max((max(_plan(csc, 0, sizes).memory, 8 * (csc.num_dst + 1)) for csc in relations), default=0)

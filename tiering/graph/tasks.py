@@ -11,24 +11,22 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import xxhash
 
 from tiering import native
 from tiering.artifacts.manifest import id_bytes
-from tiering.artifacts.storage import LINE, aligned_bytes
+from tiering.artifacts.storage import LINE, AnyArray, Bytes, aligned_bytes
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.graph import relation_folder
 from tiering.formats.shape import value_rows
 from tiering.graph.bucket_sort import Chunk
 from tiering.graph.plan import BUCKETS, RelationPlan
 from tiering.run.files import JoinedFile, PartitionRange, join_step, make_files
-from tiering.run.grid import balanced_bounds, equal_bounds, run_shift
+from tiering.run.grid import Int64Array, balanced_bounds, equal_bounds, run_shift
 from tiering.run.inputs import describe_rows, open_rows
 from tiering.run.job import Job
 from tiering.run.step import Step, TaskContext
 
-AnyArray = npt.NDArray[Any]
 _HERE = "tiering.graph.tasks"
 
 
@@ -95,7 +93,7 @@ def _read(context: TaskContext, key: str) -> AnyArray:
     return open_rows(source).read(*context.params["bounds"][context.index : context.index + 2])
 
 
-def _count(context: TaskContext, dst: AnyArray) -> npt.NDArray[np.int64]:
+def _count(context: TaskContext, dst: AnyArray) -> Int64Array:
     params = context.params
     return native.count_buckets(
         dst, params["bounds"][context.index], params["num_dst"], params["shift"], context.threads
@@ -110,7 +108,7 @@ def count(context: TaskContext) -> None:
 def scatter(context: TaskContext) -> None:
     """Write the edges of a chunk by range of buckets, then the edges of each bucket, range by range."""
     params = context.params
-    values: list[npt.NDArray[np.uint8] | None] = []
+    values: list[Bytes | None] = []
     for key in params["values"]:
         array = _read(context, key) if key in params["sources"] else None
         values.append(None if array is None else value_rows(array, key == "edge_ids"))

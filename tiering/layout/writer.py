@@ -26,8 +26,7 @@ from tiering.layout.stripe_files import StripeFiles, append_striped, first_missi
 from tiering.memory import Budget, parse_memory
 from tiering.progress import note, progress
 from tiering.reorder.rows import PermutedRows
-from tiering.reorder.rows.striping import as_pages
-from tiering.reorder.rows.tasks import TablePlan, locate_rows, make_row_files, write_step
+from tiering.reorder.rows.tasks import TablePlan, as_pages, locate_rows, make_row_files, write_step
 from tiering.run.carrier import Carrier
 from tiering.run.files import JoinedFile, PartitionRange, join_step, make_files, missing_files, place_files
 from tiering.run.job import Job

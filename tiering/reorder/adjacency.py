@@ -16,13 +16,12 @@ from tiering import native
 from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.reader import chunks
-from tiering.artifacts.storage import aligned_bytes, open_raw
+from tiering.artifacts.storage import AnyArray, Bytes, open_raw
 from tiering.artifacts.writer import DirectoryWriter
 from tiering.formats.shape import value_bytes, value_rows
 from tiering.memory import Budget
 from tiering.progress import progress
-from tiering.reorder.arrays import AnyArray, Bytes, NodeWindows, in_memory, memory_of
-from tiering.reorder.sizes import SIZES, Sizes
+from tiering.reorder.arrays import SIZES, NodeWindows, Sizes, in_memory, memory_of, rows_of_blocks
 from tiering.units import format_count
 
 PIECES = 3  # pieces of the entries that are held: two being read, one of another array or copied
@@ -69,8 +68,7 @@ class RelabelSizes:
     def resident_bytes(self, budget: Budget, inverse: int, indices: bool) -> tuple[int, int]:
         """Return the bytes of node maps and new indptr that stay in memory while a file along the entries is made.
 
-        `inverse` bytes of node maps are in memory already. Where the file is of `indices`, sources are looked up at
-        random: their map is read in if a block fits next to it.
+        `inverse` bytes of maps are there already; for `indices` the map of sources is, if a block fits next to it.
         """
         sources, offsets, _ = self.parts()
         block, left = self.sizes.block, budget.left()
@@ -100,9 +98,8 @@ class OldRelation:
 
 
 def write_relation(writer: DirectoryWriter, folder: str, old: OldRelation, windows: NodeWindows) -> None:
-    """Write ``indptr``, ``indices`` and the edge data of a relation under new ids; what is there already stays.
+    """Write the files of a relation under new ids that are missing, each in one pass for each window of the result.
 
-    Cost: one pass over the entries for each window of the result, and the same for each array of edge data.
     `RefusedError` names an offset or an entry that is out of range.
     """
     if writer.has(*(f"{folder}/{name}" for name in ("indptr", "indices", *old.edge_data))):
@@ -146,7 +143,7 @@ class _Entries:
         sizes: RelabelSizes,
     ) -> None:  # fmt: skip
         self._file, self._old, self._values, self._indptr = file, old, values, indptr
-        self._sizes, self._threads = windows.sizes, windows.threads
+        self._windows, self._sizes, self._threads = windows, windows.sizes, windows.threads
         self._item = sizes.id_bytes if values is None else value_bytes(values)
         at = windows.budget, memory_of(old.src_old_to_new), values is None
         self._room = sizes.room(*at)
@@ -157,32 +154,26 @@ class _Entries:
             self._places = old.dst_old_to_new
 
     def write(self) -> None:
-        for blocks in self._file.missing_ranges(lambda blocks: self._memory(blocks) <= self._room):
-            self._write_window(blocks)
+        self._windows.make(self._file, self._item, self._fill, lambda blocks: self._memory(blocks) <= self._room)
 
-    def _span(self, blocks: range) -> tuple[int, int, range]:
-        """Return the first entry that has a byte in the blocks, the end, and the columns that have entries there."""
-        first = self._file.span(blocks.start)[0] // self._item
-        end = -(-self._file.span(blocks.stop - 1)[1] // self._item)
+    def _columns(self, first: int, end: int) -> range:
+        """Return the columns that have entries in [first, end)."""
         low = int(np.searchsorted(self._indptr, first, "right")) - 1
-        return first, end, range(low, int(np.searchsorted(self._indptr, end, "left")))
+        return range(low, int(np.searchsorted(self._indptr, end, "left")))
 
     def _memory(self, blocks: range) -> int:
         """Return the bytes of a window, and of the starts of its columns unless all are in memory."""
-        first, end, columns = self._span(blocks)
-        return (end - first) * self._item + (8 * len(columns) if isinstance(self._indptr, np.memmap) else 0)
+        first, end = rows_of_blocks(self._file, blocks, self._item)
+        starts = 8 * len(self._columns(first, end)) if isinstance(self._indptr, np.memmap) else 0
+        return (end - first) * self._item + starts
 
-    def _write_window(self, blocks: range) -> None:
-        file, (first, end, columns) = self._file, self._span(blocks)
-        out = aligned_bytes((end - first) * self._item)
-        desc = f"{file.path.name} {blocks.start + 1}-{blocks.stop} of {file.num_blocks}"
-        for column, starts in self._starts(columns, self._room - out.size):
-            self._place((first, column, starts, out), desc)
+    def _fill(self, first: int, window: Bytes) -> None:
+        out = window.reshape(-1)
+        for column, starts in self._starts(self._columns(first, first + len(window)), self._room - out.size):
+            self._place((first, column, starts, out), f"{self._file.path.name} from edge {first}")
             del starts  # before the next are made
         if self._values is None:
             self._rename(out)
-        begin, stop = (at - first * self._item for at in (file.span(blocks.start)[0], file.span(blocks.stop - 1)[1]))
-        file.write(blocks.start, out[begin:stop])
 
     def _starts(self, columns: range, room: int) -> Iterator[tuple[int, AnyArray]]:
         """Yield the first column and starts of the columns of a window, in parts if they do not fit the room."""
@@ -214,9 +205,9 @@ def place_entries(
     entries: AnyArray, first: int, indptr: AnyArray, places: AnyArray, num_src: int | None,
     at: tuple[int, int, AnyArray, Bytes], threads: int,
 ) -> None:  # fmt: skip
-    """Copy entries of columns, from number `first` on, to the columns' places; `num_src`: they are ids of sources.
+    """Copy entries from number `first` on, ids of sources with `num_src`, to their columns' places in a window.
 
-    `at` is the first entry of a window, its first column, where its columns start, and its memory.
+    `at`: the window's first entry and column, where its columns start, and its memory.
     """
     if entries.size and num_src is None:
         native.place_values(value_rows(entries), first, indptr, places, *at, threads)

@@ -20,13 +20,12 @@ from tiering.formats.user_arrays import UserArray
 from tiering.memory import Budget, parse_memory
 from tiering.progress import progress
 from tiering.reorder.adjacency import OldRelation, write_relation
-from tiering.reorder.arrays import NodeWindows
+from tiering.reorder.arrays import SIZES, NodeWindows, Sizes
 from tiering.reorder.nodes import RankMaps, write_nodes, write_order
 from tiering.reorder.plan import ReorderStep, reorder_steps
 from tiering.reorder.rank import NodeOrders, first_digests
 from tiering.reorder.rows import PermutedRows
 from tiering.reorder.rows.tasks import write_tables
-from tiering.reorder.sizes import SIZES, Sizes
 from tiering.reorder.tasks.relabel import write_relation as write_by_tasks
 from tiering.run.carrier import Carrier
 from tiering.units import parse_threads
@@ -65,7 +64,7 @@ def reorder_graph(
     inputs = {"graph": graph.digest, "scores": scores.digest, **first_digests(first)}
     provenance: dict[str, Any] = {"stage": "reorder", "options": {"features": features}, "inputs": inputs}
     identity = {**provenance, "inputs": {**inputs, **table_states(tables)}, "package": __version__}
-    orders = NodeOrders(graph, scores, windows.threads, windows.budget, first, windows.sizes)
+    orders = NodeOrders(graph, scores, windows, first)
     with (
         ArtifactWriter(out, "graph", force=force, identity=identity, reads=(graph, scores)) as writer,
         progress(graph.num_edges(), "reorder", "edge", scale=True) as bar,
@@ -73,7 +72,7 @@ def reorder_graph(
         order, maps = writer.part("order", "order"), dict[str, RankMaps]()
         for step in reorder_steps(graph, tables, first, carrier):
             if step.kind == "order":
-                maps[step.key] = write_order(order, orders, step.key, windows, step.carrier)
+                maps[step.key] = write_order(order, orders, step.key, step.carrier)
                 if len(maps) == len(graph.node_types):
                     _commit_order(order, orders, provenance)
             elif step.kind == "relation":
@@ -100,12 +99,9 @@ def reorder_graph(
 
 
 def _commit_order(part: ArtifactWriter, orders: NodeOrders, provenance: dict[str, Any]) -> None:
-    body = {"graph_digest": orders.graph.digest, "node_types": list(orders.graph.node_types)}
-    if orders.first:
-        first = {node_type: array.values.size for node_type, array in orders.first.items()}
-        part.commit({**body, FIRST: first}, provenance, requires=(FIRST,))
-    else:
-        part.commit(body, provenance)
+    first = {FIRST: {t: array.values.size for t, array in orders.first.items()}} if orders.first else {}
+    body = {"graph_digest": orders.graph.digest, "node_types": list(orders.graph.node_types), **first}
+    part.commit(body, provenance, requires=tuple(first))
 
 
 def _write_relation(
@@ -120,17 +116,10 @@ def _write_relation(
 
 
 def _write_features(
-    part: ArtifactWriter,
-    tables: Mapping[str, FeatureTable],
-    maps: Mapping[str, RankMaps],
-    windows: NodeWindows,
-    scratch: Path,
-    sizes: Sizes | None,
-) -> None:
-    """Write the rows of every table in rank order, each once and in sequence.
-
-    Space for all tables is reserved before the first row is read. A stopped run goes on from the last finished 64 MiB.
-    """
+    part: ArtifactWriter, tables: Mapping[str, FeatureTable], maps: Mapping[str, RankMaps], windows: NodeWindows,
+    scratch: Path, sizes: Sizes | None,
+) -> None:  # fmt: skip
+    """Write the rows of every table in rank order; space for all is reserved before the first row is read."""
     total = sum(table.bytes for table in tables.values())
     with ExitStack() as stack, progress(total, "features", "B", scale=True) as bar:
         files = {

@@ -9,12 +9,12 @@ import numpy as np
 
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import id_bytes
-from tiering.artifacts.storage import open_raw
+from tiering.artifacts.storage import AnyArray, open_raw
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.feature_rows import take
 from tiering.formats.graph import Graph
 from tiering.memory import Budget
-from tiering.reorder.arrays import AnyArray, NodeWindows, memory_of
+from tiering.reorder.arrays import NodeWindows, memory_of
 from tiering.reorder.rank import NodeOrders
 from tiering.reorder.tasks.order import write_order as write_order_by_tasks
 from tiering.run.carrier import Carrier
@@ -33,14 +33,9 @@ class RankMaps:
     @classmethod
     def open(cls, part: ArtifactWriter, node_type: str, count: int, inverse: AnyArray | None = None) -> RankMaps:
         """Map the files that were just written; `inverse` is ``old_to_new`` in memory."""
-        new_to_old, old_to_new = (
-            _open_map(part, f"nodes/{node_type}/{name}", count) for name in ("new_to_old", "old_to_new")
-        )
+        folder, dtype = part.path / "nodes" / node_type, np.dtype(f"i{id_bytes(count)}")
+        new_to_old, old_to_new = (open_raw(folder / name, dtype, (count,)) for name in ("new_to_old", "old_to_new"))
         return cls(new_to_old, old_to_new, old_to_new if inverse is None else inverse)
-
-
-def _open_map(part: ArtifactWriter, name: str, count: int) -> AnyArray:
-    return open_raw(part.path / name, np.dtype(f"i{id_bytes(count)}"), (count,))
 
 
 def inverse_kept(num_types: int, nbytes: int, budget: Budget) -> int:
@@ -49,11 +44,9 @@ def inverse_kept(num_types: int, nbytes: int, budget: Budget) -> int:
     return nbytes if num_types == 1 and 5 * nbytes <= budget.left() else 0
 
 
-def write_order(
-    part: ArtifactWriter, orders: NodeOrders, node_type: str, windows: NodeWindows, carrier: Carrier | None
-) -> RankMaps:
+def write_order(part: ArtifactWriter, orders: NodeOrders, node_type: str, carrier: Carrier | None) -> RankMaps:
     """Write the order of a type, its inverse and its scores by rank; what is there already stays."""
-    count = orders.graph.num_nodes(node_type)
+    count, windows = orders.graph.num_nodes(node_type), orders.windows
     new_to_old, old_to_new, score = (f"nodes/{node_type}/{name}" for name in ("new_to_old", "old_to_new", "score"))
     if carrier is not None:
         if not part.has(new_to_old, old_to_new, score):
@@ -62,7 +55,8 @@ def write_order(
     order = None if part.has(new_to_old) else _write_pieces(part, new_to_old, count, orders.pieces(node_type))
     inverse = None
     if not part.has(old_to_new):
-        order = _open_map(part, new_to_old, count) if order is None else order
+        if order is None:
+            order = open_raw(part.path / new_to_old, np.dtype(f"i{id_bytes(count)}"), (count,))
         with part.file(old_to_new, order.dtype.name, order.shape) as file:
             inverse = windows.without(memory_of(order)).inverse(file, order)
     del order  # before the scores are read

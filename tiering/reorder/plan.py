@@ -14,12 +14,11 @@ from tiering.formats.features import FeatureTable
 from tiering.formats.shape import EdgeShape, GraphShape, SizedGraph
 from tiering.memory import Budget
 from tiering.reorder.adjacency import RelabelSizes
-from tiering.reorder.arrays import NodeWindows
+from tiering.reorder.arrays import SIZES, NodeWindows
 from tiering.reorder.nodes import inverse_kept
 from tiering.reorder.rank import nodes_per_run, sort_bytes
 from tiering.reorder.rows import minimum_memory, plan_rows
 from tiering.reorder.rows.tasks import tables_task_bytes
-from tiering.reorder.sizes import SIZES
 from tiering.reorder.tasks.order import NODE_BYTES
 from tiering.reorder.tasks.relabel import task_bytes
 from tiering.run.carrier import Carrier
@@ -38,10 +37,7 @@ class ReorderStep(NamedTuple):
 def reorder_steps(
     graph: SizedGraph, tables: Mapping[str, FeatureTable], first: Collection[str], carrier: Carrier | None
 ) -> Iterator[ReorderStep]:
-    """Yield the steps of a reorder in the order in which they run, for the run and for the dry run.
-
-    `tables`: those written again. `first`: node types of which the user puts some nodes first; no tasks rank them.
-    """
+    """Yield the steps in the order of the run; `tables` are written again, no tasks rank node types of `first`."""
 
     def cut(kind: str, key: Any, nbytes: int) -> ReorderStep:
         by_tasks = carrier is not None and carrier.cuts(nbytes)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -12,15 +11,17 @@ import numpy.typing as npt
 from tiering import native
 from tiering.artifacts.manifest import INT32_NODES, id_bytes
 from tiering.artifacts.reader import chunks
+from tiering.artifacts.storage import AnyArray
 from tiering.errors import InputError, TieringError
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
 from tiering.formats.shape import SizedGraph
 from tiering.formats.user_arrays import UserArray, UserValues, read_user_arrays
 from tiering.memory import Budget
-from tiering.reorder.sizes import SIZES, Sizes
+from tiering.reorder.arrays import SIZES, NodeWindows, Sizes
+from tiering.run.grid import Int64Array
 
-Ids = npt.NDArray[Any]
+Ids = AnyArray
 Keys = npt.NDArray[np.uint64]
 Values = npt.NDArray[np.float64]
 
@@ -102,33 +103,31 @@ class NodeOrders:
 
     graph: Graph
     scores: Scores
-    threads: int
-    budget: Budget
-    first: Mapping[str, UserArray] = field(default_factory=dict)
-    sizes: Sizes = SIZES
+    windows: NodeWindows
+    first: Mapping[str, UserArray]
 
     def pieces(self, node_type: str) -> Iterator[Ids]:
         """Yield the order in one piece, or in as many as ranking within the budget takes, after the nodes put first."""
         first, count = self.first.get(node_type), self.graph.num_nodes(node_type)
         if first is None:
-            yield from self._by_score(node_type, self.budget)
+            yield from self._by_score(node_type, self.windows)
             return
         for _, _, (ids,) in chunks([first.values], CHUNK_FIRST):
             yield ids.astype(f"i{id_bytes(count)}")
-        self.budget.require(count, f"marks of the nodes of type {node_type!r} that come first")
+        self.windows.budget.require(count, f"marks of the nodes of type {node_type!r} that come first")
         marked = _first_mask(first, count)
-        for ids in self._by_score(node_type, self.budget.without(count)):
+        for ids in self._by_score(node_type, self.windows.without(count)):
             yield ids[~marked[ids]]
 
-    def _by_score(self, node_type: str, budget: Budget) -> Iterator[Ids]:
-        count = self.graph.num_nodes(node_type)
-        together = nodes_per_run(node_type, count, self.threads, budget, self.sizes)
+    def _by_score(self, node_type: str, windows: NodeWindows) -> Iterator[Ids]:
+        count, threads = self.graph.num_nodes(node_type), windows.threads
+        together = nodes_per_run(node_type, count, threads, windows.budget, windows.sizes)
         try:
             values = self.scores.values(node_type)
             if together >= count:
-                yield _sorted(values, self.threads)
+                yield _sorted(values, threads)
             else:
-                yield from ScoreRanges(values, together, self.threads, self.sizes).pieces()
+                yield from ScoreRanges(values, together, threads, windows.sizes).pieces()
         except TieringError:
             raise
         except ValueError as error:
@@ -166,8 +165,7 @@ def _sorted(scores: Values, threads: int) -> Ids:
 class ScoreRanges:
     """Ids by falling score, ties by ascending id, in pieces that fit into memory.
 
-    Cost: the scores are read once to find their range, once to count them in it, and once for each piece. Ranges that
-    hold too many nodes are counted again in finer bins; a score that too many nodes share needs no sorting.
+    Cost: the scores are read twice, and once for each piece. Ranges with too many nodes are counted in finer bins.
     """
 
     scores: Values
@@ -211,7 +209,7 @@ class ScoreRanges:
             begin, end, nodes = begin if nodes else full, full + 1, nodes + int(counts[full])
         yield from self._range(low + begin * width, min(high, low + end * width - 1), nodes)
 
-    def _stream(self, low: int, high: int) -> Iterator[tuple[Ids, npt.NDArray[np.int64], Values, Keys]]:
+    def _stream(self, low: int, high: int) -> Iterator[tuple[Ids, Int64Array, Values, Keys]]:
         """Yield the ids whose key is in [low, high], their positions in a chunk, and scores and keys of the chunk."""
         for first, _, (scores,) in chunks([self.scores], self.sizes.scores):
             keys = descending_keys(scores)

@@ -5,7 +5,6 @@
 per window, each then read into its window: three times the bytes of the table, more than passes up to three windows.
 """
 
-from tiering.reorder.rows.permute import PermutedRows
-from tiering.reorder.rows.plan import RowPlan, minimum_memory, plan_rows
+from tiering.reorder.rows.permute import PermutedRows, RowPlan, minimum_memory, plan_rows
 
 __all__ = ["PermutedRows", "RowPlan", "minimum_memory", "plan_rows"]

@@ -16,24 +16,97 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.file_writer import WriteBehind
 from tiering.artifacts.manifest import id_bytes
-from tiering.artifacts.reader import SegmentFile, chunks, prefetch
-from tiering.artifacts.storage import LINE, aligned_bytes, padded
+from tiering.artifacts.reader import SegmentFile, bytes_on_disk, chunks, prefetch, uncached_bytes
+from tiering.artifacts.storage import ALIGNMENT, LINE, AnyArray, Bytes, aligned_bytes, padded
 from tiering.formats.feature_rows import RowStream, map_rows
 from tiering.formats.features import FeatureTable
 from tiering.memory import Budget
 from tiering.progress import progress
-from tiering.reorder.rows.plan import RowPlan, plan_rows, segment_bytes
-from tiering.reorder.sizes import Rows, Sizes
+from tiering.reorder.arrays import SIZES, Rows, Sizes
+from tiering.units import format_bytes
 
-Bytes = npt.NDArray[np.uint8]
-Ids = npt.NDArray[Any]
+Ids = AnyArray
 
 _WRITERS = 4  # files written side by side
+MAX_PASSES = 3  # windows up to which the table is read once for each
+BUFFERS = 7
+"""Chunks held next to a window: two the caller writes, two being read with their ranks, two being sorted by file."""
+WHOLE_BUFFERS = 2  # chunks held without windows: one being read, one the caller writes, who may hold copies of his own
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """How the rows of a table come into rank order."""
+
+    strategy: str  # ``in order``, ``gather``, ``passes`` or ``scatter``
+    window_rows: int  # ranks filled together; all where there are no windows
+    memory: int  # bytes at the peak, copies that the caller makes of a chunk included
+    bytes_scratch: int = 0  # bytes written to disk for a while, besides the result
+    passes: int = 1  # how often the table is read
+    sizes: Sizes = SIZES
+
+    @property
+    def windows(self) -> bool:
+        """Whether rows come from windows."""
+        return self.strategy in ("passes", "scatter")
+
+    @property
+    def how(self) -> str:
+        """The strategy in words."""
+        if self.strategy != "passes":
+            return self.strategy
+        return "one pass" if self.passes == 1 else f"{self.passes} passes"
+
+    def disk_read(self, table: Rows) -> int:
+        """Return the bytes read from disk, scratch apart: streams read all of a table or, if it is cached, nothing."""
+        if not isinstance(table, FeatureTable):
+            return self.passes * table.disk_bytes
+        if not table.path.exists():  # it will have been written past the page cache
+            return self.passes * table.bytes
+        rows = map_rows(table, random=False)
+        return self.passes * bytes_on_disk([rows]) if self.windows else uncached_bytes(rows)
+
+
+def minimum_memory(table: Rows, in_order: bool, sizes: Sizes | None = None, copies: int = 0) -> int:
+    """Return the bytes with which rows can be brought into rank order at all; arguments as of `plan_rows`."""
+    sizes = sizes or SIZES
+    chunk = max(sizes.chunk, table.row_bytes)
+    if in_order or sizes.cached(table):
+        return WHOLE_BUFFERS * min(chunk, table.bytes) + copies
+    return (BUFFERS + 1) * chunk
+
+
+def plan_rows(table: Rows, in_order: bool, budget: Budget, sizes: Sizes | None = None, copies: int = 0) -> RowPlan:
+    """Choose how to bring the rows of a table into rank order; `in_order`: it lies in rank order.
+
+    Memory: 2 chunks, or tables if they are smaller, and the caller's `copies` (bytes) without windows; else 7 chunks
+    (and at least 8, of 32 MiB or of one row where rows are larger), and with ``passes`` a window of what is left,
+    with ``scatter`` two of half the size. `BudgetError` if the budget has no room for that.
+    """
+    sizes = sizes or SIZES
+    chunk, minimum = max(sizes.chunk, table.row_bytes), minimum_memory(table, in_order, sizes, copies)
+    budget.require(minimum, f"rows of {table.path.name}, in chunks of {format_bytes(min(chunk, table.bytes))},")
+    if in_order or sizes.cached(table):
+        return RowPlan("in order" if in_order else "gather", max(1, table.rows), minimum, sizes=sizes)
+    window = max(1, min(table.rows, (budget.left() - BUFFERS * chunk) // table.row_bytes))
+    count = -(-table.rows // window)
+    held = BUFFERS * min(chunk, table.bytes)  # what small tables take is less than what is asked for
+    if count <= MAX_PASSES:
+        return RowPlan("passes", window, held + window * table.row_bytes, passes=count, sizes=sizes)
+    window = max(1, window // 2)  # one is used, the next is read
+    count = -(-table.rows // window)
+    pieces = -(-table.rows // sizes.piece_rows(table)) + 1  # as if every file, which ends with a page, had one more
+    scratch = segment_bytes(table.rows, table.row_bytes, window, count * pieces)
+    return RowPlan("scatter", window, held + 2 * window * table.row_bytes, scratch, sizes=sizes)
+
+
+def segment_bytes(rows: int, row_bytes: int, window_rows: int, segments: int = 1) -> int:
+    """Return at most how many bytes so many rows take in so many segments of scratch files."""
+    return rows * (row_bytes + id_bytes(window_rows)) + segments * (LINE + ALIGNMENT)
 
 
 @dataclass(frozen=True)
@@ -86,10 +159,7 @@ class Windows:
         self._buffers: list[Bytes] = []  # what files are read into
 
     def rows(self, first: int, out: Bytes, step: int) -> Bytes:
-        """Return the rows from rank `first` on, as many as `out` has: copied to it, or where they lie.
-
-        Where they lie they stay while the next `step` rows are asked for.
-        """
+        """Return as many rows from rank `first` on as `out` has: copied to it, or in place for the next `step` rows."""
         window, done = self._of(first), 0
         rows = window.rows[first - window.start :]
         if rows.shape[0] >= 2 * step:  # not the last of a window: its memory goes to the window after the next
@@ -211,22 +281,13 @@ class Windows:
 class PermutedRows(AbstractContextManager["PermutedRows"]):
     """Rows by rank; a context manager that removes the directory `scratch`, which it makes if it needs files.
 
-    `new_to_old`, `old_to_new`: ``None`` if the table is in rank order. `copies`: bytes that the caller copies of a
-    chunk.
+    The maps are ``None`` if the table is in rank order. `copies`: bytes that the caller copies of a chunk.
     """
 
     def __init__(
-        self,
-        table: Rows,
-        new_to_old: Ids | None,
-        old_to_new: Ids | None,
-        *,
-        budget: Budget,
-        scratch: Path,
-        threads: int,
-        sizes: Sizes | None = None,
-        copies: int = 0,
-    ) -> None:
+        self, table: Rows, new_to_old: Ids | None, old_to_new: Ids | None, *, budget: Budget, scratch: Path,
+        threads: int, sizes: Sizes | None = None, copies: int = 0,
+    ) -> None:  # fmt: skip
         self.table, self._threads = table, threads
         self._new_to_old: Any = new_to_old  # taken row by row only where rows are gathered
         in_order = new_to_old is None or old_to_new is None
@@ -236,10 +297,7 @@ class PermutedRows(AbstractContextManager["PermutedRows"]):
             self._windows = Windows(table, self.plan, old_to_new, scratch, threads)
 
     def chunks(self, begin: int, end: int, multiple: int = 1) -> Iterator[tuple[int, Bytes]]:
-        """Yield rows `begin`..`end` in whole multiples of `multiple` rows: (first rank, uint8 (n, row_bytes)).
-
-        Ranges must come in ascending order. A piece is valid until the next is asked for.
-        """
+        """Yield (first rank, rows), valid until the next, in multiples of `multiple` rows; ranges must ascend."""
         if begin == end:
             return
         step = self.plan.sizes.rows(self.table.row_bytes, multiple)

@@ -19,7 +19,7 @@ from tiering.errors import InputError
 from tiering.formats.scores import Scores
 from tiering.reorder.rank import descending_keys
 from tiering.run.files import JoinedFile, PartitionRange, join_step, make_files
-from tiering.run.grid import equal_bounds
+from tiering.run.grid import Int64Array, equal_bounds
 from tiering.run.job import Job
 from tiering.run.step import Step, TaskContext
 
@@ -65,7 +65,10 @@ def cut(context: TaskContext) -> dict[str, list[int]]:
     """Write the nodes of a chunk by range of ranks: ids and scores, sorted; return the rows of each range."""
     keys, ids, scores = _sorted(context)
     splitters = context.params["splitters"]
-    ends = [_place(keys, ids, *pair) for pair in zip(splitters["keys"], splitters["ids"], strict=True)]
+    ends = []
+    for key, node in zip(splitters["keys"], splitters["ids"], strict=True):
+        low, high = (int(np.searchsorted(keys, np.uint64(key), side)) for side in ("left", "right"))
+        ends.append(low + int(np.searchsorted(ids[low:high], node)))
     ends.append(keys.size)
     context.write_all({"id": ids, "score": scores}, np.array(ends, np.int64))
     return {"rows": np.diff(ends, prepend=0).tolist()}
@@ -97,7 +100,7 @@ def inverse(context: TaskContext) -> None:
     context.write(ranks=out)
 
 
-def _sorted(context: TaskContext) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+def _sorted(context: TaskContext) -> tuple[npt.NDArray[np.uint64], Int64Array, npt.NDArray[np.float64]]:
     """Return keys, ids and scores of a task's chunk in the order of ranks."""
     params = context.params
     begin, end = equal_bounds(params["num_nodes"], params["parts"])[context.index : context.index + 2]
@@ -110,9 +113,3 @@ def _sorted(context: TaskContext) -> tuple[npt.NDArray[np.uint64], npt.NDArray[n
     order = native.sort_by_score(values, context.threads)
     ids = order.astype(f"i{id_bytes(params['num_nodes'])}") + begin
     return descending_keys(values)[order], ids, values[order]
-
-
-def _place(keys: npt.NDArray[np.uint64], ids: npt.NDArray[np.int64], key: int, node: int) -> int:
-    """Return how many of the sorted pairs come before a pair."""
-    low, high = (int(np.searchsorted(keys, np.uint64(key), side)) for side in ("left", "right"))
-    return low + int(np.searchsorted(ids[low:high], node))

@@ -11,12 +11,12 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.artifacts.document import open_manifest
 from tiering.artifacts.manifest import Relation, id_bytes
+from tiering.artifacts.storage import AnyArray
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.shape import SizedGraph, value_bytes, value_rows
@@ -26,7 +26,6 @@ from tiering.run.grid import balanced_bounds, equal_bounds, run_shift
 from tiering.run.job import Job
 from tiering.run.step import Step, TaskContext
 
-AnyArray = npt.NDArray[Any]
 _HERE = "tiering.reorder.tasks.relabel"
 _COLUMN_BYTES = 64  # memory of a task per node of a range: offsets, new id, their order, and what is made of these
 
