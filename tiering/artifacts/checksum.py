@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import xxhash
 
-from tiering.artifacts.storage import open_descriptor, read_all, storage_errors
+from tiering.artifacts.storage import Bytes, open_descriptor, read_all, storage_errors
 from tiering.errors import FormatError
 from tiering.units import parse_threads
 
@@ -100,17 +99,12 @@ def file_state(path: Path, sampled: str | None = None) -> str:
     return f"{sampled or sampled_digest(path)} of {when}.{nanoseconds:09}Z"
 
 
-def digest_parts(parts: Iterable[bytes | memoryview]) -> str:
+def digest_bytes(*parts: bytes | memoryview) -> str:
     """Return the digest of a document, such as a manifest, given in consecutive parts."""
     state = xxhash.xxh3_128()
     for part in parts:
         state.update(part)
     return "xxh3-128:" + state.hexdigest()
-
-
-def digest_bytes(data: bytes | memoryview) -> str:
-    """Return the digest of a document in memory."""
-    return digest_parts([data])
 
 
 class Verifier:
@@ -164,7 +158,7 @@ class Verifier:
                 raise self._error(wrong[0])
             self._pending.clear()
 
-    def read_range(self, begin: int, end: int) -> npt.NDArray[np.uint8]:
+    def read_range(self, begin: int, end: int) -> Bytes:
         """Return bytes [begin, end) of the file, verified where its blocks are known. Cost: reads whole blocks."""
         size = BLOCK_BYTES
         blocks = range(begin // size, -(-end // size)) if self._blocks is not None and begin < end else range(0)
@@ -210,8 +204,7 @@ class Verifier:
         return [block for block, digest in zip(wanted, digests, strict=True) if digest != self._expected(block)]
 
     def _expected(self, block: int) -> bytes:
-        size = DIGEST_BYTES
-        return (self._blocks or b"")[block * size : (block + 1) * size]
+        return (self._blocks or b"")[block * DIGEST_BYTES : (block + 1) * DIGEST_BYTES]
 
     def _error(self, block: int) -> FormatError:
         return FormatError(

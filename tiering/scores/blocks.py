@@ -13,12 +13,12 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.artifacts.document import open_manifest
 from tiering.artifacts.manifest import Relation
+from tiering.artifacts.storage import AnyArray
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.shape import SizedGraph
 from tiering.run.grid import Int64Array, balanced_bounds
@@ -27,7 +27,6 @@ from tiering.run.step import Step, TaskContext
 from tiering.scores.counts import Range
 from tiering.scores.request import Float64Array, TrainSet, list_nodes
 
-AnyArray = npt.NDArray[Any]
 _HERE = "tiering.scores.blocks"
 EDGE_BYTES, LIST_BYTES, NODE_BYTES = 56, 40, 64  # memory of a task for each edge, list and node of its range
 KINDS = 2  # columns of high in-degree, and the others
@@ -52,10 +51,7 @@ def task_bytes(graph: SizedGraph) -> int:
 
 
 def balanced_lists(count: int, list_bytes: int, lists: Sequence[tuple[AnyArray, int]], parts: int) -> list[int]:
-    """Return the bounds of at most `parts` ranges of `count` nodes, of about the same bytes, none of them empty.
-
-    `lists`: the ``indptr`` of relations to the nodes, not verified, and the bytes of an edge.
-    """
+    """Return the bounds of at most `parts` ranges of like size in bytes; `lists`: ``indptr``, and bytes of an edge."""
 
     def before(node: int) -> int:
         return list_bytes * node + sum(edge_bytes * int(indptr[node]) for indptr, edge_bytes in lists)
@@ -197,10 +193,7 @@ def emit_values(context: TaskContext, values: Float64Array, degrees: AnyArray) -
 
 
 def sum_out_edges(context: TaskContext, values: str, active: Sequence[bool] | None = None) -> Float64Array:
-    """Sum what step `values` has for lists over the out-edges of a task's nodes, by `emit_values`.
-
-    `active`: whether each relation adds anything; by default all do.
-    """
+    """Sum what step `values` emitted for lists over the out-edges of a task's nodes, of the `active` relations."""
     params, shifts = context.params, context.params["shifts"]
     node_type, begin, end = params["nodes"][context.index]
     shift, bounds = shifts[node_type], range_bounds(params["nodes"], node_type)

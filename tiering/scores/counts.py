@@ -111,10 +111,10 @@ def sum_counts(
     job: Job, steps: Mapping[str, Sequence[int]], ranges: Sequence[Range], epochs: int, each: int, squares: bool,
     tasks: Sequence[Sequence[int]] | None = None, partition: int | None = None,
 ) -> TaskCounts:  # fmt: skip
-    """Sum what tasks have written by `write_counts`, for each range.
+    """Sum what tasks have written by `write_counts`, for each range; a step has `each` tasks for an epoch.
 
-    `steps`: how often the counts of a step count, by column; each step has `each` tasks for an epoch. `tasks`: those of
-    an epoch that have the range, by default all; `partition`: the one that they have it in, by default its number.
+    `steps`: how often the counts of a step count, by column. `tasks` of an epoch, by default all, have the range in
+    `partition`, by default its number.
     """
     largest = max((end - begin for _, begin, end in ranges), default=0)
     params = {

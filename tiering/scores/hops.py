@@ -212,10 +212,7 @@ def draw(context: TaskContext) -> None:
 
 
 def _sampler(context: TaskContext, number: int, begin: int, end: int) -> native.Sampler | None:
-    """Return the sampler of lists [begin, end), type 0, of a relation in a task's hop; ``None`` if all weights are 0.
-
-    Earlier hops and relations are there for their numbers alone, which random numbers depend on.
-    """
+    """Return the sampler of lists [begin, end) of a relation, with empty ones before it; ``None``: weights are 0."""
     params, relation, hop = context.params, context.params["relations"][number], context.params["hop"]
     indptr, indices, first = read_csc(context, relation["folder"], begin, end)
     weights = None

@@ -41,10 +41,7 @@ UNSEEN = 1e-9  # factor of the prior in bins in which nothing was counted: they 
 
 
 def hybrid(graph: Graph, request: ScoreRequest) -> ScoreColumns:
-    """Compute method ``hybrid``: posterior mean of accesses per epoch, of feature rows and of adjacency lists.
-
-    The prior is ``vip`` where its formula knows the sampler, else ``wrpr`` scaled to the counts of the type.
-    """
+    """Compute method ``hybrid``: posterior means; the prior is ``vip`` or, for other samplers, ``wrpr`` scaled."""
     return _posterior(graph, request, count_epochs(graph, request, squares=needs_squares(request)))
 
 

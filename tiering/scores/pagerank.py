@@ -51,9 +51,8 @@ def _restart(graph: SizedGraph, request: ScoreRequest) -> tuple[float, float]:
 def _rpr(graph: SizedGraph, request: ScoreRequest) -> _Iteration:
     """Return ``rpr``: from 1/N everywhere until changes are below the tolerance (at most `MAX_SWEEPS` passes).
 
-    In a graph where a node type is the destination of R > 1 relations, its nodes hand their score on R times, and the
-    plain sum may grow without end. Here only, what they pass along is divided by the largest R, so that the iteration
-    contracts; the restarts stay (1 - d), and all scores sum to at most 1.
+    Nodes of a type that is the destination of R > 1 relations pass their score along R times: here only, all is
+    divided by the largest R, so that the iteration contracts; restarts stay (1 - d), scores sum to at most 1.
     """
     into, start = Counter(r[2] for r in graph.relations), 1.0 / max(1, graph.num_nodes())
     damping = request.options.damping / max(into.values(), default=1)

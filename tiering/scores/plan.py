@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tiering.artifacts.checksum import digest_parts
+from tiering.artifacts.checksum import digest_bytes
 from tiering.artifacts.manifest import relation_key
 from tiering.artifacts.reader import uncached_bytes
 from tiering.errors import InputError
@@ -43,17 +43,8 @@ METHODS: dict[str, Method] = {
     "hybrid": HYBRID,
 }
 """Methods by name, the cheapest first."""
-AUTO = "auto"  # method that stands for the best one for what is known: see `choose_method`
+AUTO = "auto"  # method that stands for the best one for what is known
 AUTO_HELP = "hybrid if --fanouts is given, else wrpr if there are training nodes, else rpr."
-
-
-def choose_method(fanouts: bool, train: bool) -> tuple[str, str]:
-    """Return the method ``auto`` stands for, and why, by whether fanouts and training nodes are known."""
-    if fanouts:
-        return "hybrid", "fanouts are given"
-    if train:
-        return "wrpr", "training nodes are known, fanouts are not given"
-    return "rpr", "neither fanouts nor training nodes are known"
 
 
 @dataclass(frozen=True)
@@ -136,16 +127,21 @@ def plan_score(
         if method != AUTO:
             raise InputError(f"method: expected none with scores of your own (--from), found {method!r}; leave one out")
         name = GIVEN
+    elif method == AUTO and "fanouts" in keywords:
+        name, reason = "hybrid", "fanouts are given"
+    elif method == AUTO and (train is not None or any("train" in graph.splits(name) for name in graph.node_types)):
+        name, reason = "wrpr", "training nodes are known, fanouts are not given"
     elif method == AUTO:
-        known = train is not None or any("train" in graph.splits(node_type) for node_type in graph.node_types)
-        name, reason = choose_method("fanouts" in keywords, known)
+        name, reason = "rpr", "neither fanouts nor training nodes are known"
     entry = USER_SCORES if own else METHODS[name]
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63):
         raise InputError(f"seed: expected a whole number from 0 to 2^63 - 1, found {seed!r}")
     trained = entry.needs_train or ("teleport" in entry.options and options.teleport == "train")
     chosen = resolve_train(graph, train, seed or 0) if trained else {}
     sampling = _sampling(graph, name, entry, sampling_given, seed or 0) if "fanouts" in entry.options else None
-    seeded = entry.counts or entry.seeded or (trained and _is_share(train))
+    values = train.values() if isinstance(train, Mapping) else [train]
+    shared = any(isinstance(value, str) and "%" in value for value in values)
+    seeded = entry.counts or entry.seeded or (trained and shared)
     unused = [option for option in keywords if option not in entry.options]
     unused += ["train"] * (train is not None and not trained) + ["seed"] * (seed is not None and not seeded)
     request = ScoreRequest(options, chosen, sampling, parse_threads(threads), parse_memory(memory), seed or 0, own)
@@ -178,7 +174,7 @@ def _train_digest(train: TrainSet, *, ordered: bool) -> str:
     for node_type, ids in sorted(train.items()):
         parts += [(b"\0" if parts else b"") + f"{node_type}:".encode()]
         parts += [np.ascontiguousarray(ids if ordered else np.sort(ids), "<i8").data] if ids.size else []
-    return digest_parts(parts)
+    return digest_bytes(*parts)
 
 
 def _sampling(graph: SizedGraph, name: str, method: Method, keywords: Mapping[str, Any], seed: int) -> SamplingOptions:
@@ -209,8 +205,3 @@ def _notes(name: str, reason: str, unused: Sequence[str], sampling: SamplingOpti
     if sampling is not None and sampling.sampler == "weighted" and name == "vip":
         notes.append("vip knows no edge weights: it takes all neighbours for equally likely")
     return notes
-
-
-def _is_share(train: Train) -> bool:
-    values = train.values() if isinstance(train, Mapping) else [train]
-    return any(isinstance(value, str) and "%" in value for value in values)

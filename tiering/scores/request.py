@@ -79,10 +79,7 @@ OPTIONS = (*options_of(ScoreOptions), *SAMPLING)  # names of all options
 
 
 def check_options(keywords: Mapping[str, Any]) -> tuple[ScoreOptions, dict[str, Any]]:
-    """Return the options given, checked, and those of `SAMPLING` among them, fanouts parsed.
-
-    A value that does not fit is refused also where the method ignores the option.
-    """
+    """Return the options given, all checked, and those of `SAMPLING` among them, fanouts parsed."""
     if unknown := sorted(set(keywords) - set(OPTIONS)):
         raise InputError(f"score: no option {', '.join(unknown)}; options: {', '.join(OPTIONS)}")
     sampling = {name: value for name, value in keywords.items() if name in SAMPLING}

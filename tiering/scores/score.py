@@ -33,10 +33,7 @@ def score_graph(
     carrier: Carrier | None = None,
     **parameters: Any,
 ) -> Scores:
-    """Score every node of `graph` and write the scores as an artifact; `tiering.score_graph` has the parameters.
-
-    `carrier` runs large scores as tasks, to the same bytes. A run that is stopped while it writes them goes on.
-    """
+    """Score every node, large graphs by tasks of `carrier`, as an artifact; parameters: `tiering.score_graph`."""
     plan = plan_score(graph, method, carrier=carrier, **parameters)
     if plan.in_process:
         plan.request.budget.require(plan.need.minimum, plan.need.what)

@@ -78,11 +78,7 @@ def _degrees(graph: SizedGraph, relation: tuple[str, str, str]) -> Int64Array:
 
 
 def _direct_files(graph: Graph, budget: Budget, need: MemoryNeed) -> list[DirectFile]:
-    """Return each relation's file of indices where that is better read past the page cache than mapped, else "".
-
-    That is where the indices are larger than what the method leaves to the cache, so that a scan would throw out its
-    own pages. With each file its verifier, if reads are compared with checksums.
-    """
+    """Return each relation's file of indices, "" where the page cache holds them all, and its verifier, if any."""
     arrays = [graph.csc(relation)[1] for relation in graph.relations]
     large = past_the_cache(sum(indices.nbytes for indices in arrays), budget, need)
     verifiers = [getattr(indices, "verifier", None) for indices in arrays]

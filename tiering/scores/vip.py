@@ -37,9 +37,7 @@ def batch_share(request: ScoreRequest) -> float:
 def vip(graph: Graph, request: ScoreRequest) -> ScoreColumns:
     """Compute method ``vip``: inclusion probability in a batch times batches per epoch; reads of adjacency likewise.
 
-    A batch holds each training node with probability batch size / training nodes. An isolated training node has a score
-    of its own; a node that no training node can reach has exactly 0.
-    Cost: one pass over the edges per hop.
+    A batch holds each training node with probability batch size / training nodes. Cost: a pass over the edges per hop.
     """
     sampling, share = request.sampled, batch_share(request)
     nodes, reads = native.inclusion_probability(
