@@ -74,7 +74,7 @@ def stages(hold: Mapping[str, Any] | None = None) -> list[Step]:
 def hold(folder: Path, *tasks: str, seconds: float = 60.0) -> dict[str, Any]:
     """Holds the first attempt at some tasks (``cut-3``) for a while; it leaves its process in `folder`.
 
-    A file ``cut-3.go`` there lets it go on.
+    A file ``cut-3.go`` there lets it go on; it leaves ``cut-3.gone``.
     """
     folder.mkdir(exist_ok=True)
     return {"folder": str(folder), "tasks": tasks, "seconds": seconds}
@@ -93,6 +93,7 @@ def _pause(context: TaskContext) -> None:
         end = time.monotonic() + asked["seconds"]
         while time.monotonic() < end and not (folder / f"{name}.go").exists():
             time.sleep(0.02)
+        (folder / f"{name}.gone").touch()
     own.unlink()
 
 

@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ import real_steps
 from tiering.run import ray as ray_module
 from tiering.run.carrier import ClusterOptions
 from tiering.run.job import Counters, Job, RetryOptions
+from tiering.run.ray import KEEPALIVE
 from tiering.run.step import Step
 from tiering.run.store import Store
 
@@ -47,30 +48,65 @@ def environment(folder: Path, mark: str) -> dict[str, str]:
     }  # fmt: skip
 
 
+@dataclass
+class Host:
+    """A network namespace with Ray in it, as a machine of its own, of one processor."""
+
+    name: str
+    address: str
+    head: str
+    """Address of the cluster."""
+
+    @property
+    def inside(self) -> list[str]:
+        """What begins a command that runs there."""
+        return ["ip", "netns", "exec", self.name]
+
+    def start(self, mark: str, folder: Path) -> subprocess.Popen[bytes]:
+        """Start Ray there, with shared memory of its own."""
+        here = self.head.startswith(self.address)
+        what = ["--head", "--port", self.head.partition(":")[2]] if here else ["--address", self.head]
+        shell = 'mount -t tmpfs none /dev/shm && exec "$@"'
+        ray = [sys.executable, "-c", "from ray.scripts.scripts import main; main()", "start", "--block", *what]
+        options = [
+            "--node-ip-address", self.address, "--num-cpus", "1", "--object-store-memory", str(80 << 20),
+        ]  # fmt: skip
+        options += ["--include-dashboard", "false", "--disable-usage-stats"] if here else []
+        more = {"RAY_AUTH_MODE": "disabled", **dict.fromkeys(KEEPALIVE, "3000")}
+        return subprocess.Popen(
+            [*self.inside, "unshare", "-m", "sh", "-c", shell, "sh", *ray, *options],
+            env={**environment(folder, mark), **more},
+            stdout=subprocess.DEVNULL,
+        )
+
+
 class Driver:
     """The process, seen from a test; a context manager.
 
     Parameters
     ----------
+    host
+        Join the cluster there.
     like
         Join the cluster of another driver.
     nodes
         Begin so many nodes of one processor each, beside a head of none; otherwise the executor starts a cluster.
     """
 
-    def __init__(self, *, like: Driver | None = None, nodes: int = 0) -> None:
+    def __init__(self, *, like: Driver | None = None, nodes: int = 0, host: Host | None = None) -> None:
         self.mark = uuid.uuid4().hex
         self.folder = Path(tempfile.mkdtemp(prefix="ray-")) if like is None else like.folder
         self._own = like is None
         self._process = subprocess.Popen(
-            [sys.executable, __file__],
+            [*(() if host is None else host.inside), sys.executable, __file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env=environment(self.folder, self.mark),
             cwd=self.folder,
         )
-        address = None if like is None else like.started["address"]
+        address = None if host is None else host.head
+        address = address if like is None else like.started["address"]
         self.started = self.ask("start", address=address, nodes=nodes).answer(120)
         assert "error" not in self.started, self.started
 
