@@ -82,16 +82,3 @@ def test_total_is_kept_and_threads_do_not_matter(epochs):
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_allclose(found[0], found[2], rtol=1e-12)
     np.testing.assert_allclose(found[0].sum(), counts.sum() / epochs, rtol=1e-9)
-
-
-def test_better_than_prior_and_counts_alone():
-    """Poisson counts, a prior with errors: the posterior is nearer to the truth than either."""
-    random = np.random.default_rng(0)
-    rate = random.pareto(1.2, 50_000) * 0.3
-    counts = random.poisson(rate, (2, rate.size))
-    prior = rate * random.lognormal(0, 0.7, rate.size)
-
-    def error(estimate):
-        return float(np.square(np.sqrt(estimate) - np.sqrt(rate)).mean())
-
-    assert error(shrunk(prior, counts)) < 0.8 * min(error(prior), error(counts.mean(0)))
