@@ -9,7 +9,7 @@ from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.dataset import EdgeData
 from tiering.formats.graph import relation_folder
-from tiering.graph.plan import BUCKETS, SIZES, CscSizes, RelationPlan
+from tiering.graph.plan import BUCKETS, SIZES, RelationPlan
 from tiering.graph.tasks import write_relation
 from tiering.run.grid import run_shift
 from tiering.run.job import Job
@@ -31,11 +31,11 @@ def test_lists_are_those_of_a_stable_sort(tmp_path, count, num_src, num_dst, chu
     src, dst = random.integers(0, num_src, count), (random.random(count) ** 4 * num_dst).astype(np.int64)
     data = {"weight": random.random(count).astype(np.float32), "row": random.integers(0, 256, (count, 3), np.uint8)}
     edges = EdgeData(("a", "to", "b"), src, dst, data=data)
-    csc = CscSizes(count, num_src, num_dst, {"weight": 4, "row": 3, "edge_ids": 8})
+    values = {"weight": 4, "row": 3, "edge_ids": 8}
     executor = LocalExecutor(2)
     with ArtifactWriter(tmp_path / "out", "graph", identity={"stage": "test"}) as writer:
         job = Job(Store(str(tmp_path / "store")), "job", executor)
-        write_relation(job, writer, RelationPlan(edges, csc, SIZES, None, chunks))
+        write_relation(job, writer, RelationPlan(edges, num_src, num_dst, values, SIZES, None, chunks))
         found = {path.name: path.read_bytes() for path in (writer.path / relation_folder(edges.relation)).iterdir()}
     executor.close()
     order = np.argsort(dst, kind="stable")

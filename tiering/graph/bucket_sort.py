@@ -23,7 +23,7 @@ from tiering.artifacts.reader import SegmentFile, chunks, open_stream
 from tiering.artifacts.storage import ALIGNMENT, LINE, AnyArray, Bytes, aligned_bytes, open_raw, padded, storage_errors
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.shape import value_rows
-from tiering.graph.plan import RUN_PADDING, BucketPlan, RelationPlan, input_bytes, line_up
+from tiering.graph.plan import RUN_PADDING, BucketPlan, RelationPlan, line_up
 from tiering.progress import progress
 from tiering.run.grid import Int64Array
 
@@ -40,7 +40,7 @@ class Chunk:
 
 def edge_chunks(relation: RelationPlan, step: int) -> Iterator[Chunk]:
     """Yield the edge list as it arrives from disk; a chunk is valid until the next is asked for."""
-    edges, values = relation.edges, relation.values()
+    edges, values = relation.edges, relation.arrays()
     arrays = [edges.dst, edges.src, *(array for array in values if array is not None)]
     with progress(edges.num_edges, "scatter", "edge", scale=True) as bar:
         for first, end, (dst, src, *parts) in chunks(arrays, step):
@@ -100,27 +100,27 @@ class _BucketSort:
         threads: int,
     ) -> None:  # fmt: skip
         self.files, self.scratch, self.stack, self.plan, self.threads = files, scratch, stack, plan, threads
-        csc, sizes = self.csc, self.sizes = relation.csc, relation.sizes
-        self.items, self.widths = (csc.id_bytes, *csc.item_bytes), np.array(csc.parts)
-        self.segment = padded(csc.segment(plan.chunk)[-1])
-        inputs = input_bytes(csc, plan.chunk, min(plan.runs, plan.segments))
+        self.relation, self.sizes = relation, relation.sizes
+        self.items, self.widths = (relation.id_bytes, *relation.item_bytes), np.array(relation.parts)
+        self.segment = padded(relation.segment(plan.chunk)[-1])
+        inputs = relation.input_bytes(plan.chunk, min(plan.runs, plan.segments))
         resident = plan.resident * self.segment
         self.memory = aligned_bytes(resident + 2 * self.segment + 2 * inputs)  # given by the system as it is used
         self.outputs = [slice(at, at + self.segment) for at in (resident, resident + self.segment)]
         self.inputs = [slice(at, at + inputs) for at in (resident + 2 * self.segment, self.memory.size - inputs)]
-        self.offsets, self.input = np.empty(min(csc.num_dst, sizes.columns), np.int64), 0
+        self.offsets, self.input = np.empty(min(relation.num_dst, self.sizes.columns), np.int64), 0
         self.entry = 0
 
     def run(self, chunks: Iterator[Chunk]) -> None:
         """Scatter the edge list, sort the buckets, and write."""
-        edges, step = self.csc.num_edges, self.plan.chunk
+        edges, step = self.relation.edges.num_edges, self.plan.chunk
         lengths = [min(step, edges - first) for first in range(0, edges, step)]
-        whole = self._scatter(chunks, range(self.csc.num_dst), lengths)
+        whole = self._scatter(chunks, range(self.relation.num_dst), lengths)
         self.entry = int(whole.counts[:, : whole.first].sum())
         with progress(edges, "sort", "edge", scale=True) as self.bar:
             self.bar.update(self.entry)
             self._sort(whole)
-        self.files[0].append(np.array([edges], np.int64), 8 * self.csc.num_dst)
+        self.files[0].append(np.array([edges], np.int64), 8 * self.relation.num_dst)
 
     def _scatter(self, chunks: Iterator[Chunk], columns: range, lengths: list[int], level: int = 0) -> Scattered:
         """Send the edges of `columns` to their buckets; the whole edge list is level 0, a part of it is deeper."""
@@ -135,7 +135,7 @@ class _BucketSort:
             for number, chunk in enumerate(chunks):
                 by_thread = native.count_buckets(chunk.dst, chunk.first, len(columns), shift, self.threads)
                 counts[number] = by_thread.sum(0)
-                cuts = self.csc.segment(int(counts[number, first:].sum()))
+                cuts = self.relation.segment(int(counts[number, first:].sum()))
                 out = None if resident[number] else file
                 if out is not None:
                     begin, target = out.add(cuts[-1]), behind.next_buffer()
@@ -144,8 +144,8 @@ class _BucketSort:
                     target = self.memory[begin : begin + self.segment]
                 parts = [target[start:stop] for start, stop in pairwise(cuts)]
                 native.scatter_edges(
-                    chunk.src, chunk.dst, chunk.values, chunk.first, self.csc.num_src, len(columns), shift, by_thread,
-                    first, parts,
+                    chunk.src, chunk.dst, chunk.values, chunk.first, self.relation.num_src, len(columns), shift,
+                    by_thread, first, parts,
                 )  # fmt: skip
                 if out is not None:
                     behind.submit(out.write, target[: padded(cuts[-1])], begin)
@@ -172,14 +172,14 @@ class _BucketSort:
             return 0
         entries = min(file.done // item for file, item in zip(self.files[1:], self.items, strict=True))
         indptr = open_raw(self.files[0].path, np.dtype(np.int64), (known,))
-        return min(int(np.searchsorted(indptr, entries, "right")) - 1, self.csc.num_dst - 1)
+        return min(int(np.searchsorted(indptr, entries, "right")) - 1, self.relation.num_dst - 1)
 
     def _scratch_file(self, lengths: list[int], level: int) -> SegmentFile | None:
         """Open the file for segments of so many edges."""
         if not lengths:
             return None
         path = self.scratch.with_name(f"{self.scratch.name}-{level}")
-        file = SegmentFile(path, sum(padded(self.csc.segment(length)[-1]) for length in lengths))
+        file = SegmentFile(path, sum(padded(self.relation.segment(length)[-1]) for length in lengths))
         self.stack.callback(file.remove)
         return file
 
@@ -202,7 +202,7 @@ class _BucketSort:
             offsets = self.offsets[: len(columns)]
             counts = np.ascontiguousarray(scattered.counts[:, unit.first : unit.end])
             native.sort_runs(
-                self.memory, places, counts, self.items[1:], len(columns), scattered.shift, self.csc.num_src,
+                self.memory, places, counts, self.items[1:], len(columns), scattered.shift, self.relation.num_src,
                 self.entry, offsets, outs, self.threads,
             )  # fmt: skip
             self._emit(columns.start, offsets, outs, unit.edges)
@@ -277,7 +277,7 @@ class _BucketSort:
             if number + 1 < len(groups):
                 self._ask(scattered, bucket, bucket + 1, groups[number + 1][0])
             parts = []
-            for width, column in zip(self.csc.parts, places.T.tolist(), strict=True):
+            for width, column in zip(self.relation.parts, places.T.tolist(), strict=True):
                 end = begin
                 for place, count in zip(column, scattered.counts[segments, bucket].tolist(), strict=True):
                     nbytes = count * width
@@ -285,7 +285,7 @@ class _BucketSort:
                     end += nbytes
                 parts.append(self.memory[begin:end])
                 begin = end + -end % LINE
-            words = parts[0].view(np.int64 if self.csc.id_bytes == 8 else np.int32)
+            words = parts[0].view(np.int64 if self.relation.id_bytes == 8 else np.int32)
             columns = parts[0].view(np.int32)[:: parts[0].size // edges // 4]
             yield Chunk(0, words[1::2], columns, [part.reshape(edges, -1) for part in parts[1:]])
 

@@ -71,10 +71,9 @@ def build_graph(
         relations = []
         with progress(plan.shape.num_edges(), "graph", "edge", scale=True) as bar:
             for relation in plan.relations:
-                edges, csc = relation.edges, relation.csc
-                with _edge_errors(dataset, edges):
+                with _edge_errors(dataset, relation.edges):
                     relations.append(_write_relation(writer, relation, workers, carrier))
-                bar.update(csc.num_edges)
+                bar.update(relation.edges.num_edges)
         nodes = {name: _write_nodes(writer, name, data) for name, data in sorted(dataset.nodes.items())}
         _write_features(writer, dataset, plan, workers, checksum=checksum_features)
         _write_names(writer, dataset)
@@ -178,21 +177,21 @@ def _write_relation(
     """Write the files of a relation, if they are not there, as planned."""
     source, name, destination = plan.edges.relation
     folder = relation_folder(plan.edges.relation)
-    if not writer.has(*(f"{folder}/{file}" for file in ("indptr", "indices", *plan.csc.values))):
+    if not writer.has(*(f"{folder}/{file}" for file in ("indptr", "indices", *plan.values))):
         if plan.copied:
             _write_copied(writer, folder, plan, plan.copied)
         elif plan.tasks and carrier is not None:
             write_by_tasks(carrier.job(writer), writer, plan)
         elif plan.buckets is not None:
             write_by_buckets(writer, folder, plan, plan.buckets, threads)
-    csc = plan.csc
-    return {"src": source, "name": name, "dst": destination, "num_edges": csc.num_edges, "edge_data": list(csc.values)}
+    count = plan.edges.num_edges
+    return {"src": source, "name": name, "dst": destination, "num_edges": count, "edge_data": list(plan.values)}
 
 
 def _write_copied(writer: ArtifactWriter, folder: str, relation: RelationPlan, lists: ColumnIds) -> None:
     """Copy lists by destination front to back; `ValueError` names an edge whose source is out of range."""
-    edges, count = relation.edges, relation.csc.num_edges
-    arrays = (lists.indptr, edges.src, *relation.values())
+    count = relation.edges.num_edges
+    arrays = (lists.indptr, relation.edges.src, *relation.arrays())
     with progress(count, "copy", "edge", scale=True) as bar:
         for (name, dtype, shape), values in zip(relation.files(), arrays, strict=True):
             with writer.file(f"{folder}/{name}", dtype, shape) as file:
@@ -203,7 +202,7 @@ def _write_copied(writer: ArtifactWriter, folder: str, relation: RelationPlan, l
                     continue
                 for first, end, (part,) in chunks([values], copied_entries(max(8, value_bytes(values)))):
                     if name == "indices":
-                        _check_sources(part, first, relation.csc.num_src)
+                        _check_sources(part, first, relation.num_src)
                         bar.update(end - first)
                     file.append(part.astype(dtype, copy=False))
 
@@ -256,10 +255,10 @@ def _write_features(
     tables: dict[str, FeatureTable] = {}
 
     def csc(relation: Relation) -> tuple[Int64Array, AnyArray]:
-        sizes = next(planned.csc for planned in plan.relations if planned.edges.relation == relation)
+        sizes = next(planned for planned in plan.relations if planned.edges.relation == relation)
         folder, ids = writer.path / relation_folder(relation), f"int{8 * sizes.id_bytes}"
         indptr = open_raw(folder / "indptr", np.dtype(np.int64), (sizes.num_dst + 1,))
-        return indptr, open_raw(folder / "indices", np.dtype(ids), (sizes.num_edges,))
+        return indptr, open_raw(folder / "indices", np.dtype(ids), (sizes.edges.num_edges,))
 
     graph = GraphSoFar(threads, csc, lambda node_type: tables[node_type].open())
     while given:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -47,51 +47,6 @@ class SortSizes:
 SIZES = SortSizes()
 
 
-@dataclass(frozen=True)
-class CscSizes:
-    """Sizes that decide the memory of a conversion."""
-
-    num_edges: int
-    num_src: int
-    num_dst: int
-    values: Mapping[str, int] = field(default_factory=dict)
-    """Bytes of a value of each array that runs along the edges, edge ids included."""
-    read_bytes: int = 0  # bytes that an edge of a chunk takes while it arrives: what is read, twice, or is made for it
-
-    @classmethod
-    def of(cls, edges: EdgeData, shape: GraphShape) -> CscSizes:
-        """Return the sizes of a relation."""
-        source, _, destination = edges.relation
-        read = buffer_bytes(edges.arrays, cached=True)
-        read += sum(4 * array.dtype.itemsize for array in edges.arrays if not isinstance(array, np.ndarray))
-        values = next(sized.values for sized in shape.edges if sized.relation == edges.relation)
-        return cls(edges.num_edges, shape.num_nodes(source), shape.num_nodes(destination), values, read)
-
-    @property
-    def item_bytes(self) -> tuple[int, ...]:
-        """Bytes of each value."""
-        return tuple(self.values.values())
-
-    @property
-    def id_bytes(self) -> int:
-        """Bytes of an id in ``indices``: 4, or 8 where the source type has 2^31 nodes or more."""
-        return id_bytes(self.num_src)
-
-    @property
-    def parts(self) -> tuple[int, ...]:
-        """Bytes of what is scattered of an edge: its record, and each value."""
-        return (native.scattered_bytes(self.num_src), *self.item_bytes)
-
-    @property
-    def written(self) -> tuple[int, ...]:
-        """Bytes of the files of the relation: ``indptr``, ``indices``, and each array."""
-        return (8 * (self.num_dst + 1), *(self.num_edges * item for item in (self.id_bytes, *self.item_bytes)))
-
-    def segment(self, edges: int) -> list[int]:
-        """Return where the parts of so many scattered edges begin in their segment, and where the last one ends."""
-        return line_up(edges, self.parts)
-
-
 def line_up(count: int, items: tuple[int, ...]) -> list[int]:
     """Return where arrays of `count` items begin, one after the other at whole lines, and where the last one ends."""
     ends = [0]
@@ -115,47 +70,8 @@ class BucketPlan:
     """Bytes that go to disk and back. Edges of a bucket that is larger than a chunk, by skew, go there once more."""
 
 
-def _plan(csc: CscSizes, spent: int, sizes: SortSizes, room: int = 0) -> BucketPlan:
-    """Return the plan whose parts take fixed fractions of `spent`, if that suffices, and that fills `room`.
-
-    Memory throughout: resident segments; two segments that are written, and offsets of the columns; counters
-    by segment and bucket; pieces of the files. In addition, while the edge list arrives, `CscSizes.read_bytes` for each
-    edge of a chunk; afterwards two inputs, what a chunk has scattered and 12 KiB for each run.
-    """
-    width, parts = sum(csc.parts), len(csc.parts)
-    minimum = max(1, min(sizes.min_chunk, (8 << 20) // (width + csc.read_bytes // 2)))
-    chunk = _clip(minimum, spent // (16 * width + 4 * csc.read_bytes), sizes.max_chunk)
-    chunk = max(1, min(chunk, csc.num_edges))
-    segments = -(-csc.num_edges // chunk)
-    runs = _clip(min(sizes.runs, max(32, 384 // parts)), spent // (16 * parts * RUN_PADDING), sizes.runs)
-    counters = min(_clip(4 << 20, spent // 16, 64 << 20), 16 * segments * sizes.buckets)
-    piece = 1 << _clip(18, (spent // (64 * len(csc.written))).bit_length() - 1, PIECE_BYTES.bit_length() - 1)
-    segment = padded(csc.segment(chunk)[-1])
-    inputs = input_bytes(csc, chunk, min(runs, segments))
-    offsets, margin = 8 * min(csc.num_dst, sizes.columns), min(sizes.margin, (4 << 20) + 16 * csc.num_edges)
-    files = sum(appending_memory(nbytes, piece) for nbytes in csc.written)
-    fixed = 2 * segment + max(chunk * csc.read_bytes, 2 * inputs) + 2 * counters + offsets + files + margin
-    resident = _clip(0, min((room - fixed) // segment, int(sizes.resident * segments)), segments)
-    scratch = (segments - resident) * segment
-    if segments and not resident:  # the last one is the first to stay in memory: it may be shorter
-        scratch += padded(csc.segment(csc.num_edges - (segments - 1) * chunk)[-1]) - segment
-    return BucketPlan(chunk, segments, resident, runs, counters, piece, fixed + resident * segment, scratch)
-
-
-def input_bytes(csc: CscSizes, chunk: int, runs: int) -> int:
-    """Return the bytes of a buffer that takes a chunk of scattered edges in so many runs."""
-    return padded(csc.segment(chunk)[-1] + runs * len(csc.parts) * RUN_PADDING)
-
-
 def _clip(minimum: int, value: int, maximum: int) -> int:
     return max(minimum, min(value, maximum))
-
-
-def copy_memory(edges: EdgeData, csc: CscSizes) -> int:
-    """Return the peak bytes of a copy: two chunks being read, one being converted, pieces of the file, the rest."""
-    items = (8, *(value_bytes(array) for array in edges.data.values()))
-    chunk = max(item * min(csc.num_edges + csc.num_dst + 1, copied_entries(item)) for item in items)
-    return 3 * chunk + max(map(appending_memory, csc.written)) + (4 << 20)
 
 
 def copied_entries(item: int) -> int:
@@ -165,13 +81,87 @@ def copied_entries(item: int) -> int:
 
 @dataclass(frozen=True)
 class RelationPlan:
-    """How the edges of a relation become CSC."""
+    """How the edges of a relation become CSC, and the sizes that decide the memory of that."""
 
     edges: EdgeData
-    csc: CscSizes
+    num_src: int
+    num_dst: int
+    values: Mapping[str, int]  # bytes of a value of each array that runs along the edges, edge ids included
     sizes: SortSizes
     buckets: BucketPlan | None = None  # ``None``: copied, or by tasks
     tasks: int = 0  # tasks side by side that convert it; 0: this process does
+
+    @classmethod
+    def of(cls, edges: EdgeData, shape: GraphShape, sizes: SortSizes, carrier: Carrier | None = None) -> RelationPlan:
+        """Return the plan of a relation: by the tasks of a carrier where it is large, else by this process."""
+        values = next(sized.values for sized in shape.edges if sized.relation == edges.relation)
+        plan = cls(edges, shape.num_nodes(edges.relation[0]), shape.num_nodes(edges.relation[2]), values, sizes)
+        nbytes = edges.num_edges * plan.edge_bytes
+        if carrier is None or plan.copied or not carrier.cuts(nbytes):
+            return plan
+        return replace(plan, tasks=carrier.grid.parts(nbytes))
+
+    @property
+    def item_bytes(self) -> tuple[int, ...]:
+        """Bytes of each value."""
+        return tuple(self.values.values())
+
+    @property
+    def id_bytes(self) -> int:
+        """Bytes of an id in ``indices``: 4, or 8 where the source type has 2^31 nodes or more."""
+        return id_bytes(self.num_src)
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Bytes of what is scattered of an edge: its record, and each value."""
+        return (native.scattered_bytes(self.num_src), *self.item_bytes)
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        """Bytes of the files of the relation: ``indptr``, ``indices``, and each array."""
+        return (8 * (self.num_dst + 1), *(self.edges.num_edges * item for item in (self.id_bytes, *self.item_bytes)))
+
+    def segment(self, edges: int) -> list[int]:
+        """Return where the parts of so many scattered edges begin in their segment, and where the last one ends."""
+        return line_up(edges, self.parts)
+
+    def input_bytes(self, chunk: int, runs: int) -> int:
+        """Return the bytes of a buffer that takes a chunk of scattered edges in so many runs."""
+        return padded(self.segment(chunk)[-1] + runs * len(self.parts) * RUN_PADDING)
+
+    def plan_buckets(self, spent: int, sizes: SortSizes, room: int = 0) -> BucketPlan:
+        """Return the plan whose parts take fixed fractions of `spent`, if that suffices, and that fills `room`.
+
+        Memory throughout: resident segments; two segments that are written, and offsets of the columns; counters by
+        segment and bucket; pieces of the files. In addition, while the edge list arrives, what is read, twice, or made
+        of each edge of a chunk; afterwards two inputs, what a chunk has scattered and 12 KiB for each run.
+        """
+        edges, width, parts, arrays = self.edges.num_edges, sum(self.parts), len(self.parts), self.edges.arrays
+        read_bytes = buffer_bytes(arrays, cached=True)
+        read_bytes += sum(4 * array.dtype.itemsize for array in arrays if not isinstance(array, np.ndarray))
+        minimum = max(1, min(sizes.min_chunk, (8 << 20) // (width + read_bytes // 2)))
+        chunk = _clip(minimum, spent // (16 * width + 4 * read_bytes), sizes.max_chunk)
+        chunk = max(1, min(chunk, edges))
+        segments = -(-edges // chunk)
+        runs = _clip(min(sizes.runs, max(32, 384 // parts)), spent // (16 * parts * RUN_PADDING), sizes.runs)
+        counters = min(_clip(4 << 20, spent // 16, 64 << 20), 16 * segments * sizes.buckets)
+        piece = 1 << _clip(18, (spent // (64 * len(self.written))).bit_length() - 1, PIECE_BYTES.bit_length() - 1)
+        segment = padded(self.segment(chunk)[-1])
+        inputs = self.input_bytes(chunk, min(runs, segments))
+        offsets, margin = 8 * min(self.num_dst, sizes.columns), min(sizes.margin, (4 << 20) + 16 * edges)
+        files = sum(appending_memory(nbytes, piece) for nbytes in self.written)
+        fixed = 2 * segment + max(chunk * read_bytes, 2 * inputs) + 2 * counters + offsets + files + margin
+        resident = _clip(0, min((room - fixed) // segment, int(sizes.resident * segments)), segments)
+        scratch = (segments - resident) * segment
+        if segments and not resident:  # the last one is the first to stay in memory: it may be shorter
+            scratch += padded(self.segment(edges - (segments - 1) * chunk)[-1]) - segment
+        return BucketPlan(chunk, segments, resident, runs, counters, piece, fixed + resident * segment, scratch)
+
+    def copy_memory(self) -> int:
+        """Return the peak bytes of a copy: two chunks being read, one being converted, pieces of the file, the rest."""
+        items = (8, *(value_bytes(array) for array in self.edges.data.values()))
+        chunk = max(item * min(self.edges.num_edges + self.num_dst + 1, copied_entries(item)) for item in items)
+        return 3 * chunk + max(map(appending_memory, self.written)) + (4 << 20)
 
     @property
     def copied(self) -> ColumnIds | None:
@@ -181,65 +171,64 @@ class RelationPlan:
     @property
     def edge_bytes(self) -> int:
         """Memory of a task per edge in bytes."""
-        read = sum(array.dtype.itemsize for array in (self.edges.src, self.edges.dst)) + sum(self.csc.item_bytes)
-        scattered = sum(self.csc.parts)
+        read = sum(array.dtype.itemsize for array in (self.edges.src, self.edges.dst)) + sum(self.item_bytes)
+        scattered = sum(self.parts)
         return max(read + scattered, 2 * scattered)  # a chunk; a range with its lists
 
-    def values(self) -> list[AnyArray | None]:
-        """Return the arrays along the edges, as they are named in `CscSizes.values`; ``None``: the edges' numbers."""
-        return [self.edges.edge_ids if name == "edge_ids" else self.edges.data[name] for name in self.csc.values]
+    def arrays(self) -> list[AnyArray | None]:
+        """Return the arrays along the edges, as they are named in `values`; ``None``: the edges' numbers."""
+        return [self.edges.edge_ids if name == "edge_ids" else self.edges.data[name] for name in self.values]
 
     def files(self) -> list[tuple[str, str, tuple[int, ...]]]:
         """Return names, dtypes and shapes of the relation's files: ``indptr``, ``indices``, arrays along the edges."""
-        csc = self.csc
+        count = self.edges.num_edges
         made: list[tuple[str, str, tuple[int, ...]]] = [
-            ("indptr", "int64", (csc.num_dst + 1,)),
-            ("indices", f"int{8 * csc.id_bytes}", (csc.num_edges,)),
+            ("indptr", "int64", (self.num_dst + 1,)),
+            ("indices", f"int{8 * self.id_bytes}", (count,)),
         ]
-        for name, array in zip(csc.values, self.values(), strict=True):
+        for name, array in zip(self.values, self.arrays(), strict=True):
             dtype, tail = ("int64", ()) if array is None or name == "edge_ids" else (array.dtype.name, array.shape[1:])
-            made.append((name, dtype, (csc.num_edges, *tail)))
+            made.append((name, dtype, (count, *tail)))
         return made
 
     def steps(self) -> list[StepEstimate]:
         """Return one step in memory, two by way of the disk: the edges are scattered, then sorted."""
-        name, csc, plan = relation_key(self.edges.relation), self.csc, self.buckets
-        written, read = sum(csc.written), bytes_on_disk(self.edges.arrays)
-        rest = (written, 0, csc.num_edges, "edge")
+        name, edges, plan = relation_key(self.edges.relation), self.edges.num_edges, self.buckets
+        written, read = sum(self.written), bytes_on_disk(self.edges.arrays)
+        rest = (written, 0, edges, "edge")
         if self.tasks:
-            memory = -(-csc.num_edges // self.tasks) * self.edge_bytes
+            memory = -(-edges // self.tasks) * self.edge_bytes
             return [StepEstimate(name, f"{self.tasks} tasks", memory, read, *rest)]
         if plan is None:
             indptr = [self.copied.indptr] if self.copied else []
             read = sum(map(uncached_bytes, [*indptr, *self.edges.arrays]))
-            return [StepEstimate(name, "copied", copy_memory(self.edges, csc), read, *rest)]
+            return [StepEstimate(name, "copied", self.copy_memory(), read, *rest)]
         if not plan.bytes_scratch:
             return [StepEstimate(name, "in memory", plan.memory, read, *rest)]
-        whole = max(1, plan.segments * padded(csc.segment(plan.chunk)[-1]))
+        whole = max(1, plan.segments * padded(self.segment(plan.chunk)[-1]))
         how = f"buckets, {plan.bytes_scratch / whole:.0%} on disk"
         if plan.segments > plan.runs:
             how += ", twice"
         return [
-            StepEstimate(name, how, plan.memory, read, 0, plan.bytes_scratch, csc.num_edges, "edge"),
+            StepEstimate(name, how, plan.memory, read, 0, plan.bytes_scratch, edges, "edge"),
             StepEstimate(f"{name} sorted", how, plan.memory, 0, *rest),
         ]
 
 
 def _plan_here(relation: RelationPlan, budget: Budget) -> RelationPlan:
     """Decide how this process converts a relation; raises `BudgetError` if there is too little memory."""
-    edges, csc, sizes = relation.edges, relation.csc, relation.sizes
-    folder = relation_folder(edges.relation)
+    folder, sizes = relation_folder(relation.edges.relation), relation.sizes
     if relation.copied:
-        budget.require(copy_memory(edges, csc), f"{folder}: copying its lists")
+        budget.require(relation.copy_memory(), f"{folder}: copying its lists")
         return relation
     # Large chunks make long runs on disk. Where all edges stay in memory small ones are as fast.
     room, small = budget.left(), replace(sizes, max_chunk=min(sizes.max_chunk, RESIDENT_CHUNK))
-    plan = _plan(csc, room, small, room)
+    plan = relation.plan_buckets(room, small, room)
     if plan.memory > room or plan.bytes_scratch:
-        plan = _plan(csc, room, sizes, room)
+        plan = relation.plan_buckets(room, sizes, room)
     if plan.memory > room:
-        plan = _plan(csc, 0, sizes, room)
-    pieces = f"{format_count(plan.chunk)} edges at a time and {len(csc.written)} files being written"
+        plan = relation.plan_buckets(0, sizes, room)
+    pieces = f"{format_count(plan.chunk)} edges at a time and {len(relation.written)} files being written"
     budget.require(plan.memory, f"{folder}: {pieces}")
     return replace(relation, buckets=plan)
 
@@ -295,12 +284,11 @@ def plan_import(
 ) -> ImportPlan:  # fmt: skip
     """Plan an import; a `carrier` takes what is large and not just copied. `BudgetError`: too little memory."""
     shape = GraphShape.of_dataset(dataset, edge_ids=edge_ids, path=out or Path())
-    cut = [_cut(RelationPlan(edges, CscSizes.of(edges, shape), sizes), carrier) for edges in dataset.edges]
+    cut = [RelationPlan.of(edges, shape, sizes, carrier) for edges in dataset.edges]
     for plan in cut:
         if not plan.tasks:
             plan.edges.bring()
-    cut = [plan if plan.tasks else replace(plan, csc=CscSizes.of(plan.edges, shape)) for plan in cut]
-    budget = budget.expecting(max((_plan(plan.csc, 0, sizes).memory for plan in cut if not plan.tasks), default=0))
+    budget = budget.expecting(max((plan.plan_buckets(0, sizes).memory for plan in cut if not plan.tasks), default=0))
     plans = tuple(plan if plan.tasks else _plan_here(plan, budget) for plan in cut)
     for name, node in dataset.nodes.items():
         if isinstance(node.features, FeatureStream):
@@ -311,16 +299,8 @@ def plan_import(
     return ImportPlan(dataset, replace(shape, edges=edges), plans, budget)
 
 
-def _cut(plan: RelationPlan, carrier: Carrier | None) -> RelationPlan:
-    """Return the plan with the tasks that it is cut into, if any."""
-    nbytes = plan.csc.num_edges * plan.edge_bytes
-    if carrier is None or plan.copied or not carrier.cuts(nbytes):
-        return plan
-    return replace(plan, tasks=carrier.grid.parts(nbytes))
-
-
 def least_memory(dataset: Dataset, *, sizes: SortSizes = SIZES) -> int:
     """Return the least memory of an import in bytes: offsets of a relation's lists, and its conversion."""
     shape = GraphShape.of_dataset(dataset)
-    relations = [CscSizes.of(edges, shape) for edges in dataset.edges]
-    return max((max(_plan(csc, 0, sizes).memory, 8 * (csc.num_dst + 1)) for csc in relations), default=0)
+    plans = [RelationPlan.of(edges, shape, sizes) for edges in dataset.edges]
+    return max((max(plan.plan_buckets(0, sizes).memory, 8 * (plan.num_dst + 1)) for plan in plans), default=0)

@@ -36,25 +36,25 @@ def write_relation(job: Job, writer: ArtifactWriter, plan: RelationPlan) -> None
     # Steps are named by the relation: a run that goes on converts fewer relations. Names of files have a limit.
     name = "__".join(plan.edges.relation)
     name = name if len(name) <= 100 else f"{name[:80]}-{xxhash.xxh3_64_hexdigest(name.encode())}"
-    edges, csc, parts, folder = plan.edges, plan.csc, plan.tasks, relation_folder(plan.edges.relation)
-    along = dict(zip(csc.values, plan.values(), strict=True))
+    edges, parts, folder = plan.edges, plan.tasks, relation_folder(plan.edges.relation)
+    along = dict(zip(plan.values, plan.arrays(), strict=True))
     arrays = {"src": edges.src, "dst": edges.dst, **{key: array for key, array in along.items() if array is not None}}
     sources = {key: _describe(job, f"{name}.{key}", array, parts) for key, array in arrays.items()}
     broadcasts = tuple(source["broadcast"] for source in sources.values() if "broadcast" in source)
-    shift = run_shift(csc.num_dst, BUCKETS)
+    shift = run_shift(plan.num_dst, BUCKETS)
     params: dict[str, Any] = {
-        "sources": sources, "values": list(csc.values), "bounds": equal_bounds(csc.num_edges, parts),
-        "num_src": csc.num_src, "num_dst": csc.num_dst, "shift": shift, "items": list(csc.item_bytes),
+        "sources": sources, "values": list(plan.values), "bounds": equal_bounds(edges.num_edges, parts),
+        "num_src": plan.num_src, "num_dst": plan.num_dst, "shift": shift, "items": list(plan.item_bytes),
     }  # fmt: skip
-    chunk = -(-csc.num_edges // parts) * plan.edge_bytes
+    chunk = -(-edges.num_edges // parts) * plan.edge_bytes
     chunk += max(getattr(array, "read_memory", 0) for array in edges.arrays)
     count = Step(f"{name}.count", f"{_HERE}:count", parts, params, broadcasts, chunk)
-    counts = np.zeros(((csc.num_dst - 1) >> shift) + 1, np.int64)
+    counts = np.zeros(((plan.num_dst - 1) >> shift) + 1, np.int64)
     for index in range(len(job.run(count))):
         counts += job.read(count.name, index)["edges"]
     cuts = balanced_bounds(counts, parts)
     ranges = [int(counts[begin:end].sum()) for begin, end in pairwise(cuts)]
-    columns = max(_columns(begin, end, shift, csc.num_dst) for begin, end in pairwise(cuts))
+    columns = max(_columns(begin, end, shift, plan.num_dst) for begin, end in pairwise(cuts))
     params = {**params, "cuts": cuts, "chunks": parts}
     scatter = Step(f"{name}.scatter", f"{_HERE}:scatter", parts, params, broadcasts, chunk)
     job.run(scatter)
@@ -67,8 +67,8 @@ def write_relation(job: Job, writer: ArtifactWriter, plan: RelationPlan) -> None
         for number, (key, dtype, shape) in enumerate(plan.files())
     ]
     before = [0, *np.cumsum(ranges)[:-1].tolist()]
-    files[0] = JoinedFile(files[0].name, "int64", files[0].shape, files[0].parts, before, csc.num_edges)
-    largest = max(8 * columns, max(ranges) * max(8, *csc.item_bytes, 0))
+    files[0] = JoinedFile(files[0].name, "int64", files[0].shape, files[0].parts, before, edges.num_edges)
+    largest = max(8 * columns, max(ranges) * max(8, *plan.item_bytes, 0))
     make_files(job, writer, join_step(f"{name}.files", writer.path, files, largest))
     job.release(lists)
 
