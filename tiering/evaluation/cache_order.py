@@ -17,8 +17,7 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.errors import InputError
-from tiering.formats.graph import Graph
-from tiering.formats.graph_checks import take_by_rank
+from tiering.formats.graph import Graph, take_by_rank
 from tiering.formats.layout import TIERS, SsdRows
 from tiering.formats.scores import Scores
 from tiering.layout.tiers import Capacities, RankedTable, plan_tiers

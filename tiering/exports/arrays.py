@@ -20,8 +20,7 @@ from tiering.artifacts.writer import DirectoryWriter
 from tiering.errors import FormatError, InternalError
 from tiering.exports.tier_rows import TierRows
 from tiering.formats.feature_rows import RowStream, checked_tables, table_states, take
-from tiering.formats.graph import Graph, relation_folder
-from tiering.formats.graph_checks import graph_errors
+from tiering.formats.graph import Graph, graph_errors, relation_folder
 from tiering.formats.layout import Layout
 from tiering.formats.shape import EdgeShape, GraphShape
 from tiering.memory import Budget

@@ -17,8 +17,7 @@ import numpy as np
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import InputError
 from tiering.formats.adjacency_prefix import AdjacencyPrefix, ListBytes
-from tiering.formats.graph import Graph
-from tiering.formats.graph_checks import checked_lists, take_by_rank
+from tiering.formats.graph import Graph, checked_lists, take_by_rank
 from tiering.formats.order import Order
 from tiering.formats.scores import Scores
 from tiering.layout.cost_model import (

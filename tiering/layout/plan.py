@@ -16,8 +16,7 @@ from tiering.artifacts.manifest import relation_key
 from tiering.errors import InputError
 from tiering.formats.feature_rows import CHUNK_BYTES
 from tiering.formats.features import FeatureTable
-from tiering.formats.graph import Graph
-from tiering.formats.graph_checks import checked_lists, take_by_rank
+from tiering.formats.graph import Graph, checked_lists, take_by_rank
 from tiering.formats.layout import EDGE_TABLES, MEMORY_TIERS, SUM_BYTES, TIERS, SsdRows, TypeLayout, image_bytes
 from tiering.formats.order import Order
 from tiering.formats.scores import Scores

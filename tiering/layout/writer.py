@@ -15,8 +15,7 @@ from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.storage import require_space
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.feature_rows import checked_tables, table_states
-from tiering.formats.graph import Graph
-from tiering.formats.graph_checks import graph_errors
+from tiering.formats.graph import Graph, graph_errors
 from tiering.formats.layout import EDGE_TABLES, MEMORY_TIERS, SUM_BYTES, Layout, TypeLayout, page_sums, tier_file
 from tiering.formats.order import Order
 from tiering.formats.scores import Scores

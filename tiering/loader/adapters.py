@@ -18,8 +18,7 @@ from tiering import cuda
 from tiering.artifacts.manifest import Relation
 from tiering.errors import CapabilityError, InputError
 from tiering.formats.features import EDGE_FEATURES
-from tiering.formats.graph import Graph
-from tiering.formats.graph_checks import checked_labels, checked_range, checked_split
+from tiering.formats.graph import Graph, checked_labels, checked_range, checked_split
 from tiering.loader.batches.batch import Batch, EdgeRows
 from tiering.loader.batches.targets import Targets
 from tiering.loader.batches.tensors import as_int64, has_bit

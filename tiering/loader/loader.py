@@ -13,7 +13,7 @@ from tiering.artifacts.manifest import relation_key
 from tiering.description import Described, Fields, Part
 from tiering.errors import CapabilityError, InputError
 from tiering.formats.features import EDGE_FEATURES
-from tiering.formats.graph_checks import checked_labels
+from tiering.formats.graph import checked_labels
 from tiering.loader.adapters import AdaptedBatches, BatchSource
 from tiering.loader.batches.batch import EdgeRows
 from tiering.loader.batches.host import HostBatches

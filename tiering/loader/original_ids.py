@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.errors import InputError
-from tiering.formats.graph import Graph
-from tiering.formats.graph_checks import checked_range
+from tiering.formats.graph import Graph, checked_range
 
 Ids = npt.NDArray[np.int64]
 _MEANING = {"original": "original ids", "rank": "ranks"}

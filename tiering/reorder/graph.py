@@ -12,8 +12,7 @@ from tiering.artifacts.file_writer import appending_memory
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.feature_rows import checked_tables, table_states
 from tiering.formats.features import FeatureTable
-from tiering.formats.graph import Graph, relation_folder
-from tiering.formats.graph_checks import graph_errors
+from tiering.formats.graph import Graph, graph_errors, relation_folder
 from tiering.formats.order import FIRST
 from tiering.formats.scores import Scores
 from tiering.formats.user_arrays import UserArray

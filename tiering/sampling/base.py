@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.errors import InputError, RefusedError
-from tiering.formats.graph_checks import damaged
+from tiering.formats.graph import damaged
 from tiering.sampling.batch import AccessCounts, IdArray, SampledBatch, SampledEdges
 from tiering.sampling.fanouts import Fanout, resolve_fanouts
 from tiering.sampling.graph import Relation, SampledGraph, checked_csc, checked_node_keys

@@ -12,8 +12,7 @@ import numpy as np
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, StorageError
-from tiering.formats.graph import Graph
-from tiering.formats.graph_checks import graph_errors, take_by_rank
+from tiering.formats.graph import Graph, graph_errors, take_by_rank
 from tiering.formats.scores import Scores
 from tiering.progress import note
 from tiering.run.carrier import Carrier

@@ -7,8 +7,7 @@ from typing import TypeAlias
 import numpy as np
 
 from tiering.errors import InputError
-from tiering.formats.graph import Graph
-from tiering.formats.graph_checks import checked_lists, checked_split
+from tiering.formats.graph import Graph, checked_lists, checked_split
 from tiering.loader.options import LinkOptions, SeedOptions
 from tiering.loader.original_ids import NodeIds, as_array
 from tiering.sampling import EpochPlan, LinkPlan, Links, SamplingOptions, batches

@@ -11,8 +11,7 @@ from torch_geometric.data.graph_store import EdgeLayout
 
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import CapabilityError, InputError, MissingError
-from tiering.formats.graph import Graph
-from tiering.formats.graph_checks import checked_lists
+from tiering.formats.graph import Graph, checked_lists
 from tiering.loader.adapters import NodeAttributes
 from tiering.loader.layout import TieredLayout
 from tiering.loader.options import DeviceOptions, ReadOptions
