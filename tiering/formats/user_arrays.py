@@ -1,4 +1,4 @@
-"""What users give by node type: training nodes; arrays in memory, as numpy files or text such as ``paper=hot.npy``."""
+"""Values that users give by node type: training nodes; arrays in memory, numpy files or text like ``paper=hot.npy``."""
 
 from __future__ import annotations
 
