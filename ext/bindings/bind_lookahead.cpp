@@ -54,35 +54,30 @@ std::vector<uint32_t> rows_among(const SsdRows& rows, const std::vector<std::spa
   return found;
 }
 
-/// A part of a batch whose slots the caller took, in this process or another. Throws InputError where the slots are not
-/// some of `slots`, or the places not some of the batch's.
-struct TakenPart {
-  Buffer<uint32_t> slots, places;
-
-  TakenPart(const Values<const uint32_t, "slots">& given, const Values<const uint32_t, "places">& given_places,
-            size_t batch_rows, int64_t most)
-      : slots(copied(given.get())), places(copied(given_places.get())) {
-    TIERING_EXPECT(slots.size() == (places.size() == 0 ? static_cast<int64_t>(batch_rows) : places.size()),
-                   "places: expected as many as slots");
-    for (const uint32_t slot : slots.span())
-      TIERING_EXPECT(slot < most, "slots: expected some of 0..", most - 1, ", found ", slot);
-    for (const uint32_t place : places.span())
-      TIERING_EXPECT(place < batch_rows, "places: expected some of 0..", batch_rows - 1, ", found ", place);
-  }
-};
+/// Throws InputError where the slots that a caller took are not some of `most`, or their places not some of its batch's.
+void check_part(std::span<const uint32_t> slots, std::span<const uint32_t> places, size_t batch_rows, int64_t most) {
+  TIERING_EXPECT(slots.size() == (places.empty() ? batch_rows : places.size()), "places: expected as many as slots");
+  uint32_t last_slot = 0, last_place = 0;
+  for (const uint32_t slot : slots) last_slot = std::max(last_slot, slot);
+  for (const uint32_t place : places) last_place = std::max(last_place, place);
+  TIERING_EXPECT(slots.empty() || last_slot < most, "slots: expected some of 0..", most - 1, ", found ", last_slot);
+  TIERING_EXPECT(places.empty() || last_place < batch_rows, "places: expected some of 0..", batch_rows - 1, ", found ",
+                 last_place);
+}
 
 /// Copies the rows of a part of a batch, table by table, from a mapped arena; `first`: with those of memory tiers.
 /// Returns the counters of each table.
 std::vector<GatherStats> gather_from_slots(const Values<const std::byte, "arena">& arena, const Pools& pools,
-                                           const Values<const uint32_t, "slots">& slots,
-                                           const Values<const uint32_t, "places">& places, size_t batch_rows,
+                                           const Values<const uint32_t, "slots">& taken_slots,
+                                           const Values<const uint32_t, "places">& taken_places, size_t batch_rows,
                                            bool first, const std::vector<const BoundTable*>& tables, const IdLists& ids,
                                            const std::vector<Argument<RowsTarget, "out">>& outs, Threads threads) {
   const std::span<const std::byte> memory = arena;
   const SlotArena known(memory.data(), slot_pools(pools));
   TIERING_EXPECT(static_cast<int64_t>(memory.size()) >= known.bytes(), "arena: expected ", known.bytes(),
                  " bytes, found ", memory.size());
-  const TakenPart part(slots, places, batch_rows, known.slots());
+  const std::span<const uint32_t> slots = taken_slots, places = taken_places;
+  check_part(slots, places, batch_rows, known.slots());
   TIERING_EXPECT(ids.size() == tables.size() && outs.size() == tables.size(),
                  "tables, ids, outs: expected as many of each");
   std::vector<std::byte*> targets;
@@ -94,10 +89,10 @@ std::vector<GatherStats> gather_from_slots(const Values<const std::byte, "arena"
     ends.push_back(ends.back() + static_cast<size_t>(std::count_if(wanted.begin(), wanted.end(), cold)));
   }
   TIERING_EXPECT(batch_rows == ends.back(), "ids: expected those that the batch was planned with");
-  const bool whole = part.places.size() == 0;
+  const bool whole = places.empty();
   std::vector<GatherStats> stats(tables.size());
   for (size_t t = 0; first && t < tables.size(); ++t) {
-    const auto own = whole ? part.slots.span().subspan(ends[t], ends[t + 1] - ends[t]) : std::span<const uint32_t>{};
+    const auto own = whole ? slots.subspan(ends[t], ends[t + 1] - ends[t]) : std::span<const uint32_t>{};
     stats[t] = tiering::gather(tables[t]->table, ids[t], own, known, targets[t], threads);
   }
   if (whole) return stats;
@@ -109,17 +104,19 @@ std::vector<GatherStats> gather_from_slots(const Values<const std::byte, "arena"
       if (wanted[i] >= table.ranges.cpu_end) on_ssd[at++] = targets[t] + static_cast<int64_t>(i) * table.row_bytes;
     if (at < ends[t + 1]) changed_meanwhile();
   }
-  for (const uint32_t place : part.places.span()) into.push_back(on_ssd[place]);
-  stats.front().copy_nanoseconds += copy_slots(known, part.slots.span(), into, threads);
+  for (const uint32_t place : places) into.push_back(on_ssd[place]);
+  stats.front().copy_nanoseconds += copy_slots(known, slots, into, threads);
   return stats;
 }
 
 /// Writes for each id of each table the slot of its row, counted from the table's first; kNoSlot for rows of the ssd
 /// tier, which are those from `begins` on, that other parts have. Ids of memory tiers are left as they are.
-void spread_slots(const Values<const uint32_t, "slots">& slots, const Values<const uint32_t, "places">& places,
-                  size_t batch_rows, const std::vector<int64_t>& begins, const std::vector<uint32_t>& firsts,
-                  const IdLists& ids, const std::vector<Argument<Slots, "out">>& outs) {
-  const TakenPart part(slots, places, batch_rows, kNoSlot);
+void spread_slots(const Values<const uint32_t, "slots">& taken_slots,
+                  const Values<const uint32_t, "places">& taken_places, size_t batch_rows,
+                  const std::vector<int64_t>& begins, const std::vector<uint32_t>& firsts, const IdLists& ids,
+                  const std::vector<Argument<Slots, "out">>& outs) {
+  const std::span<const uint32_t> slots = taken_slots, places = taken_places;
+  check_part(slots, places, batch_rows, kNoSlot);
   const size_t tables = begins.size();
   TIERING_EXPECT(firsts.size() == tables && ids.size() == tables && outs.size() == tables,
                  "firsts, ids, outs: expected ", tables, " of each");
@@ -137,9 +134,9 @@ void spread_slots(const Values<const uint32_t, "slots">& slots, const Values<con
     }
   }
   TIERING_EXPECT(targets.size() == batch_rows, "ids: expected those that the batch was planned with");
-  for (int64_t i = 0; i < part.slots.size(); ++i) {
-    const auto place = static_cast<size_t>(part.places.size() == 0 ? i : part.places[i]);
-    *targets[place] = part.slots[i] - first_of[place];
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const size_t place = places.empty() ? i : places[i];
+    *targets[place] = slots[i] - first_of[place];
   }
 }
 
