@@ -30,8 +30,7 @@ from tiering.sampling import Sampler
 if TYPE_CHECKING:
     import torch
 
-EDGE_IDS = "edge_ids"
-"""Name of the edge data with the position of each edge in the source, which `import --edge-ids` keeps."""
+EDGE_IDS = "edge_ids"  # edge data with each edge's position in the source, which `import --edge-ids` keeps
 
 
 @dataclass(frozen=True)

@@ -57,13 +57,11 @@ class Loader(Described):
             graph.verify_reads()
         about, links = (graph, options.seeds, options.sampling), options.links
         self.targets: Targets = NodeTargets(*about) if links is None else LinkTargets(*about, links)
-        """The nodes or links that batches are made for."""
         self.node_type, self.batch_size = self.targets.node_type, options.sampling.batch_size
         """Type of the seeds (of links that of their destinations), and seeds per batch."""
         self.rank = find_rank(options.seeds.rank, options.seeds.world_size)
-        """Rank and world size of this process."""
-        self.sampling, self.node_sampler = options.sampling, make_sampler(graph, options.sampling)
-        """Options of sampling, and the sampler. (Lightning takes an object's `sampler` for torch's.)"""
+        self.sampling = options.sampling
+        self.node_sampler = make_sampler(graph, options.sampling)  # Lightning takes a `sampler` for torch's
         self.relations = list(self.node_sampler.edge_relations)
         """Relations of the edges in a batch: the graph's own; with random walks, one per metapath."""
         pipeline = options.pipeline

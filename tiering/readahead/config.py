@@ -1,7 +1,4 @@
-"""The window, horizon and read gap with which reading the ssd tier is cheapest, by simulation.
-
-The simulation is the plan itself (``lookahead/plan.hpp``) on sampled batches, priced by a `DiskSpeed`.
-"""
+"""The cheapest window, horizon and read gap of reading the ssd tier, by simulating ``lookahead/plan.hpp``."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -86,44 +87,29 @@ def test_the_consumers_thread_keeps_its_device_and_capture_mode(kit, build, tmp_
     assert found == [[0, 0]] * (2 * 15 + 1)
 
 
-class FullCache:
-    """In the place of torch, whose allocator keeps blocks that no tensor uses."""
-
-    class cuda:  # noqa: N801
-        simulator, initialized, asked = None, True, 0
-
-        @classmethod
-        def is_initialized(cls):
-            return cls.initialized
-
-        @classmethod
-        def empty_cache(cls):
-            cls.asked += 1
-            cls.simulator.set_memory(1 << 30)
-
-
 @pytest.fixture
 def full(gpu, monkeypatch):
+    """In the place of torch's, whose allocator keeps blocks that no tensor uses."""
+    torch = Mock()
+    torch.cuda.empty_cache.side_effect = lambda: gpu.set_memory(1 << 30)
     gpu.set_memory(1 << 20)
-    monkeypatch.setattr(FullCache.cuda, "simulator", gpu)
-    monkeypatch.setattr(FullCache.cuda, "asked", 0)
-    monkeypatch.setitem(sys.modules, "torch", FullCache)
-    return FullCache.cuda
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    return torch.cuda
 
 
 def test_memory_that_torch_keeps_is_given_back(full):
     memory = cuda.allocate(0, 32 << 20)
-    assert memory.nbytes == 32 << 20 and full.asked == 1
+    assert memory.nbytes == 32 << 20 and full.empty_cache.call_count == 1
     with pytest.raises(cuda._cuda.OutOfMemoryError):
         cuda.allocate(0, 1 << 40)
-    assert full.asked == 2
+    assert full.empty_cache.call_count == 2
 
 
-def test_memory_is_short_where_torch_has_none(full, monkeypatch):
-    monkeypatch.setattr(full, "initialized", False)
+def test_memory_is_short_where_torch_has_none(full):
+    full.is_initialized.return_value = False
     with pytest.raises(cuda._cuda.OutOfMemoryError):
         cuda.allocate(0, 32 << 20)
-    assert full.asked == 0
+    assert full.empty_cache.call_count == 0
 
 
 def test_a_file_passes_through_pinned_buffers(gpu, tmp_path, monkeypatch):

@@ -109,13 +109,13 @@ def test_after_the_first_epochs_the_driver_is_not_asked(kit, build):
             pass
     torch.cuda.synchronize()
     sampler = loader._batches.sampler
-    asked, taken = torch.cuda.memory_stats()["num_device_alloc"], sampler.device_bytes
+    asked, taken = torch.cuda.memory_stats()["num_device_alloc"], sampler._native.device_bytes
     for epoch in range(3, 6):
         for _ in loader.epoch(epoch):
             pass
     torch.cuda.synchronize()
     assert torch.cuda.memory_stats()["num_device_alloc"] == asked
-    assert sampler.device_bytes == taken > 0
+    assert sampler._native.device_bytes == taken > 0
 
 
 def test_batches_wait_for_nothing_but_themselves(kit, build):

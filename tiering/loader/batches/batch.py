@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     import torch
 
 
-EdgeRows: TypeAlias = Mapping[Relation, FeatureSource]
-"""Sources of features of edges by relation; rows by position in ``indices``."""
+EdgeRows: TypeAlias = Mapping[Relation, FeatureSource]  # sources of edges' features; rows by position
 
 
 @dataclass(frozen=True)

@@ -49,14 +49,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tiering.loader")
 Ids = npt.NDArray[np.int64]
-Sampled: TypeAlias = "SampledBatch | GpuSample"
-"""A batch sampled ahead; ids of types with rows on SSD lie in host memory."""
-Draw: TypeAlias = Callable[[int], Sampled]
-"""Samples a batch by its number."""
-RowsAhead: TypeAlias = SsdBuffer | BufferClient
-"""A buffer with the rows of batches to come: this process's own, or a client of another process's."""
-BufferEpoch: TypeAlias = native.RowBuffer | ClientEpoch
-"""An epoch of a buffer, which takes the rows of batches: of the core, or of another process."""
+Sampled: TypeAlias = "SampledBatch | GpuSample"  # ids of types with rows on SSD lie in host memory
+Draw: TypeAlias = Callable[[int], Sampled]  # samples a batch by its number
+RowsAhead: TypeAlias = SsdBuffer | BufferClient  # this process's own buffer, or a client of another's
+BufferEpoch: TypeAlias = native.RowBuffer | ClientEpoch  # takes the rows of batches
 _LEAST_SLOTS = 64  # for rows of each size: parts of batches of a few rows each. Useful buffers have many more
 _TRIAL_SECONDS, _TRIAL_BATCHES = 1.5, 4096  # most sampling before the first epoch, to choose the window by
 

@@ -13,8 +13,7 @@ from tiering.loader.original_ids import NodeIds, as_array
 from tiering.sampling import EpochPlan, LinkPlan, Links, SamplingOptions, batches
 from tiering.units import format_count
 
-Plan = EpochPlan | LinkPlan
-"""The batches of an epoch."""
+Plan = EpochPlan | LinkPlan  # the batches of an epoch
 
 
 class NodeTargets:
@@ -88,5 +87,4 @@ class LinkTargets:
         return f"{':'.join(self.links.relation)}: {format_count(len(self))} links"
 
 
-Targets: TypeAlias = NodeTargets | LinkTargets
-"""The nodes or links that the batches of a loader are made for."""
+Targets: TypeAlias = NodeTargets | LinkTargets  # the nodes or links that the batches of a loader are made for

@@ -99,11 +99,6 @@ class GpuSampler:
         self._fetched = PinnedBuffer(device.index, np.int64, f"{graph.path}: ids of a batch")
         self._lock = threading.Lock()
 
-    @property
-    def device_bytes(self) -> int:
-        """Memory of the GPU that sampling uses."""
-        return int(self._native.device_bytes)
-
     def sample(self, seeds: Mapping[str, Ids], *, epoch: int = 0, batch: int = 0) -> tuple[Batch, cuda.Event]:
         """Sample one batch; returns nodes and edges on the GPU, and the event after which they are complete."""
         advice = "use smaller batches or fanouts, or make the layout's gpu tier smaller"

@@ -28,10 +28,8 @@ from tiering.readahead.config import ReadaheadConfig
 Slots = npt.NDArray[np.uint32]
 _log = logging.getLogger("tiering.loader")
 _WATCH_SECONDS = 0.25
-_REFUSAL_SECONDS = 10.0
-"""Seconds in which late processes can ask why an epoch was refused, though the owner has given up its loader."""
-_PATIENCE = 60.0
-"""Seconds until a warning names the processes that do not begin an epoch; the owner, at its end, waits as long."""
+_REFUSAL_SECONDS = 10.0  # in which late processes can ask why an epoch was refused, though its loader is gone
+_PATIENCE = 60.0  # seconds until a warning names processes that begin no epoch, and of the owner's wait at its end
 
 
 @dataclass

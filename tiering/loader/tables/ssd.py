@@ -1,8 +1,4 @@
-"""Readers of the ssd tier, checksums of its pages, and the core's table over it.
-
-Engine ``auto`` takes io_uring where the kernel allows it, else a pool of threads, and logs why; an engine that is named
-is used, or an error says why not.
-"""
+"""Readers of the ssd tier, checksums of its pages, and the core's table over it."""
 
 from __future__ import annotations
 

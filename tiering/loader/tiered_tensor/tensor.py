@@ -1,7 +1,4 @@
-"""The tiered tensor: a tensor whose hottest rows are copied to faster memory (Min et al., KDD'22), without files.
-
-Ids are the tensor's own row numbers; a table of positions leads from them to the copies.
-"""
+"""The tiered tensor: a tensor whose hottest rows are copied to faster memory (Min et al., KDD'22), without files."""
 
 from __future__ import annotations
 
