@@ -84,7 +84,7 @@ def test_an_import_writes_down_every_file_it_opens(tmp_path, kind):
 
 
 def stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: object) -> None:
+    def fail(*arguments: object, **named: object) -> None:
         raise StorageError(5, "stopped here")
 
     monkeypatch.setattr(ArtifactWriter, "commit", fail)
