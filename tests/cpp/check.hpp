@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <tiering/errors.hpp>
+#include <utility>
 
 #define CHECK(condition)                                                           \
   do {                                                                             \
@@ -13,16 +14,21 @@
     }                                                                              \
   } while (false)
 
-/// Checks that f() throws InputError and that the message contains `words`.
-template <typename F>
-void check_refused(const std::string& words, F&& f) {
+/// Checks that f() throws an `Error` and that the message contains `words`.
+template <typename Error, typename F>
+void check_throws(const std::string& words, F&& f) {
   try {
     f();
-  } catch (const tiering::InputError& error) {
+  } catch (const Error& error) {
     if (std::string(error.what()).find(words) != std::string::npos) return;
     std::cerr << "expected a message with \"" << words << "\", found \"" << error.what() << "\"\n";
     std::exit(1);
   }
   std::cerr << "expected an error with \"" << words << "\", found none\n";
   std::exit(1);
+}
+
+template <typename F>
+void check_refused(const std::string& words, F&& f) {
+  check_throws<tiering::InputError>(words, std::forward<F>(f));
 }

@@ -1,0 +1,13 @@
+// Warps of drive_rows.hpp as threads of the host, one for each lane.
+#pragma once
+
+#include <tiering/nvme/drive_rows.hpp>
+
+namespace tiering::test {
+
+inline constexpr uint32_t kThreadLanes = 4;  // ids of a chunk; some lists are shorter
+
+/// Runs all warps to their end; several at once, or, with `in_turn`, one after the other.
+void read_in_lanes(const DriveSet& drives, const DriveRowList& list, bool in_turn = false);
+
+}  // namespace tiering::test
