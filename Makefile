@@ -18,13 +18,14 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(abspath build/bytecode)
 CPP    := $(shell find ext tests benchmarks -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' 2>/dev/null)
 
-.PHONY: help demo test test-extra test-all slow-test long-test fuzz-program gates format cpp-build cpp-test cuda gpu-test gpu-bench gpu-bundle bench wheel docs browser clean
+.PHONY: help demo test test-extra test-all slow-test long-test test-vm fuzz-program gates format cpp-build cpp-test cuda gpu-test gpu-bench gpu-bundle bench wheel docs browser clean
 help:
 	@echo "make demo       generate data, prepare it, train from the tiers; leaves demo-out/"
 	@echo "make test       the tests; some minutes"
 	@echo "make test-all   everything CI runs: also slow tests, the simulated GPU, Ray, DGL, gates, sanitizers, the CUDA compile"
 	@echo "make slow-test  tests on graphs of millions of edges, kills and full disks; some minutes"
 	@echo "make long-test  campaigns of kills, faults, power cuts and damage at random; one of them: make long-test NAMES=kills"
+	@echo "make test-vm    NVMe drives on a virtual machine: make test-vm MODULE=path/to/libnvm.ko KERNEL=path/to/vmlinuz"
 	@echo "make gates      ruff, mypy, import contracts, clang-format"
 	@echo "make cpp-test   C++ tests under address, undefined-behaviour and thread sanitizers"
 	@echo "make cuda       build the CUDA part's tests where nvcc is found, and run them where there is a GPU"
@@ -67,6 +68,10 @@ test-all:
 long-test: $(VENV)/.simulator
 	@$(if $(COUNT),TIERING_CAMPAIGN_COUNT=$(COUNT)) $(if $(SEED),TIERING_CAMPAIGN_SEED=$(SEED)) \
 	  $(if $(TRIAL),TIERING_CAMPAIGN_TRIAL=$(TRIAL)) $(BIN)/python tests/campaigns.py $(NAMES)
+
+# Drives by BaM's module, as the user has built it for the kernel, on a virtual machine: make test-vm MODULE=.. KERNEL=..
+test-vm: $(VENV)/.built
+	@$(BIN)/python tests/vm/run.py $(MODULE) $(KERNEL)
 
 fuzz-program: $(VENV)/.base
 	@sanitizer=address,undefined; $(SANITIZED_BUILD)
