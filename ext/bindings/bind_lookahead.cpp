@@ -159,12 +159,19 @@ struct BoundBuffer : BufferArrays, RowBuffer {  // in this order: readers end be
         begins(ssd_begins) {
     TIERING_EXPECT(begins.size() == tables.size(), "begins: expected one of each table");
     const auto bytes = static_cast<int64_t>(memory.get().size());
-    TIERING_EXPECT(bytes >= slots().bytes(), "arena: expected ", slots().bytes(), " bytes, found ", bytes);
+    TIERING_EXPECT(filled_by_caller() || bytes >= slots().bytes(), "arena: expected ", slots().bytes(),
+                   " bytes, found ", bytes);
   }
 
   bool add_ids(const IdLists& ids) { return add(rows_among(rows(), all(ids), begins)); }
 
   bool add_rows(const Values<const uint32_t, "rows">& given) { return add(checked_rows(rows(), given)); }
+
+  /// Table, rows and slots to fill; see next_fill().
+  auto fill() {
+    const Fill next = next_fill();
+    return std::make_tuple(next.table, copied<const int64_t>(next.rows), copied<const uint32_t>(next.slots));
+  }
 
   void wait_all(int64_t batch, int64_t part) {
     for (bool last = false; !last; ++part) {
@@ -275,6 +282,7 @@ void bind_lookahead(nb::module_& m) {
       .def("cancel", &BoundBuffer::cancel, Release())
       .def("wait", &BoundBuffer::wait_all, "batch"_a, "part"_a = 0, Release())
       .def("release", &BoundBuffer::release, "batch"_a, "part"_a = 0, Release())
+      .def("fill", &BoundBuffer::fill, Release())
       .def("take", &BoundBuffer::take, "batch"_a, "part"_a, Release())
       .def("reset_counters", &BoundBuffer::reset_counters, Release())
       .def_prop_ro("counters", &BoundBuffer::counters, Release())

@@ -44,14 +44,14 @@ RowBuffer::RowBuffer(SsdRows rows, const std::vector<SlotPool>& pools, std::vect
                      DirectMode direct, BufferOptions options, PageChecksums checksums, std::byte* arena)
     : rows_(std::move(rows)),
       pools_(pools),
-      images_(ImageSet::open(images, direct)),
+      images_(options.engine == "bam" ? ImageSet{} : ImageSet::open(images, direct)),
       options_(std::move(options)),
       checksums_(std::move(checksums)),
       arena_(arena),
       slots_(arena, pools),
       plan_(rows_, pools),
-      engine_(options_.engine) {
-  TIERING_EXPECT(static_cast<int64_t>(images_.images.size()) == rows_.tables().front().geometry.num_images,
+      engine_(filled_by_caller() ? "auto" : options_.engine) {
+  TIERING_EXPECT(static_cast<int64_t>(images.size()) == rows_.tables().front().geometry.num_images,
                  "images: expected as many as rows are striped over");
   expect_checksums(checksums_, rows_.tables().front().geometry, rows_.pages());
   fitting_depth(options_);  // checks the rest
@@ -84,10 +84,12 @@ void RowBuffer::begin(int64_t window, int64_t horizon, int64_t gap, bool growing
     error_ = nullptr;
     bad_page_ = kNoPage;
     added_ = released_ = 0;
+    filled_ = given_ = 0;
     ended_ = false;
     owner_ = getpid();
   }
   threads_.emplace_back([this] { run_planner(); });
+  if (filled_by_caller()) return;
   for (uint32_t image = 0; image < images_.images.size(); ++image) threads_.emplace_back([this, image] { run(image); });
   if (!std::exchange(touched_, true)) threads_.emplace_back([this] { touch_arena(); });
 }
@@ -138,6 +140,46 @@ void RowBuffer::run(uint32_t image) {
   }
 }
 
+RowBuffer::Fill RowBuffer::next_fill() {
+  expect_own();
+  std::unique_lock lock(mutex_);
+  filled_ = given_;
+  for (const int64_t start = nanoseconds();;) {
+    if (!running_ || error_) return {};
+    const auto flight = std::find_if(flights_.begin(), flights_.end(), [](const auto& one) { return !one->done; });
+    if (flight != flights_.end() && filled_ == (*flight)->round.rows.size()) {
+      (*flight)->done = true;
+      filled_ = given_ = 0;
+      note_change();
+    } else if (flight != flights_.end() && (*flight)->round.after[filled_] <= done_) {
+      counters_.idle_nanoseconds += nanoseconds() - start;
+      return give((*flight)->round);
+    } else {
+      changed_->wait(lock);
+    }
+  }
+}
+
+/// The rows of a round that are asked for next: those of one table whose slots are free. The mutex is held.
+RowBuffer::Fill RowBuffer::give(const Round& round) {
+  Fill fill{.table = rows_.table_of(round.rows[filled_])};
+  const SsdGeometry& at = rows_.tables()[fill.table].geometry;
+  const int64_t row_bytes = rows_.tables()[fill.table].row_bytes;
+  int64_t pages = 0, next_page = 0;
+  for (; given_ < round.rows.size() && round.after[given_] <= done_; ++given_) {
+    if (round.rows[given_] >= rows_.first(fill.table + 1)) break;
+    fill.rows.push_back(round.rows[given_] - rows_.first(fill.table));
+    fill.slots.push_back(round.slots[given_]);
+    const int64_t begin = at.address(fill.rows.back());
+    const int64_t last = (begin + row_bytes - 1) / at.page_bytes;
+    pages += last + 1 - std::max(next_page, begin / at.page_bytes);
+    next_page = last + 1;
+  }
+  counters_.reads += pages;
+  counters_.read_bytes += pages * at.page_bytes;
+  return fill;
+}
+
 /// Tells everybody of an error; the first one counts.
 void RowBuffer::fail(std::exception_ptr error) noexcept {
   const std::lock_guard lock(mutex_);
@@ -162,7 +204,7 @@ bool RowBuffer::far_enough() const {
       ++rounds;
       rows += static_cast<int64_t>(flight->round.rows.size());
     }
-  return rounds >= kRoundsAhead && rows >= kDepthsAhead * options_.depth * static_cast<int64_t>(images_.images.size());
+  return rounds >= kRoundsAhead && rows >= kDepthsAhead * options_.depth * rows_.tables().front().geometry.num_images;
 }
 
 /// Plans what can be planned. `planning_` is held.

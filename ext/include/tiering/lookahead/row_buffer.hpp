@@ -12,7 +12,7 @@
 namespace tiering {
 
 struct BufferOptions {
-  std::string engine = "auto";   ///< see EngineChoice
+  std::string engine = "auto";   ///< see EngineChoice; `bam`: the caller reads, by next_fill()
   int depth = 128;               ///< reads in flight for each image
   int64_t max_read = 256 << 10;  ///< bytes of the longest read
 };
@@ -48,6 +48,16 @@ class RowBuffer {
   /// above kReadAlignment.
   static int64_t staging_bytes(const SsdRows& rows, const BufferOptions& options);
 
+  /// Rows of one table that the caller reads, ascending, by number within it, and the slot of each.
+  struct Fill {
+    size_t table = 0;
+    std::vector<int64_t> rows{};
+    std::vector<uint32_t> slots{};
+  };
+  /// With engine `bam`, by one thread: what it asked for last has been read; waits for slots that are free, and says
+  /// which rows they are for. No rows: the epoch is over.
+  Fill next_fill();
+
   /// Begins an epoch: readers start. `window` and `horizon` as in LookaheadPlan, in parts of batches (see cut_batch);
   /// reads go on through `gap` bytes that nobody asked for, because that is cheaper than one read more.
   void begin(int64_t window, int64_t horizon, int64_t gap, bool growing = false);
@@ -79,7 +89,8 @@ class RowBuffer {
   const SlotArena& slots() const noexcept { return slots_; }
   BufferCounters counters() const { return locked(counters_); }
   void reset_counters();
-  std::string engine_name() const { return locked(engine_).name(); }
+  bool filled_by_caller() const noexcept { return options_.engine == "bam"; }
+  std::string engine_name() const { return filled_by_caller() ? options_.engine : locked(engine_).name(); }
   std::string fallback() const { return locked(engine_).fallback(); }
   bool direct() const noexcept { return images_.direct(); }
   std::string note() const { return images_.note(); }
@@ -99,6 +110,7 @@ class RowBuffer {
 
   void expect_own() const;
   void run(uint32_t image);
+  Fill give(const Round& round);
   void touch_arena();
   bool far_enough() const;
   void plan_rounds();
@@ -137,7 +149,8 @@ class RowBuffer {
   int64_t most_waiting_ = 0;                     ///< parts added and not planned
   int64_t most_planned_ = 0;                     ///< parts planned and not released; a round more is planned below
   int64_t gap_ = 0;
-  int64_t changes_ = 0;  ///< counts what somebody may wait for
+  size_t filled_ = 0, given_ = 0;  ///< rows of the first round that is not done: read by the caller, asked for
+  int64_t changes_ = 0;            ///< counts what somebody may wait for
   bool running_ = false;
   bool ended_ = false;  ///< no batch follows those added
   bool touched_ = false;
