@@ -37,11 +37,15 @@ def nvcc() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def kernels(
-    nvcc: list[str], repository: Path, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, dict[str, Kernel]]:
+def ptx_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where `kernels` lie as texts, named as their sources."""
+    return tmp_path_factory.mktemp("ptx")
+
+
+@pytest.fixture(scope="session")
+def kernels(nvcc: list[str], repository: Path, ptx_folder: Path) -> dict[str, dict[str, Kernel]]:
     """All kernels of the CUDA part, by source file and symbol."""
-    folder, sources = tmp_path_factory.mktemp("ptx"), repository / "ext" / "cuda" / "src"
+    folder, sources = ptx_folder, repository / "ext" / "cuda" / "src"
     includes = [f"-I{repository / 'ext' / part}" for part in ("include", "cuda/include")]
     found: dict[str, dict[str, Kernel]] = {}
     for source in sorted(sources.glob("*.cu")):

@@ -2,9 +2,10 @@
 
 A thread's stores are seen by itself; by its warp once that has met (or at random); by other warps and the rest of the
 machine after a fence, at the warp's end, or at random before. What a thread has read once by a plain load it may read
-again as it was until it acquires, fences or meets a thread that wrote there. Atomics, and accesses past the cache of a
-multiprocessor (``.cg``, ``.volatile``, ``.acquire``, ``.relaxed``), go to memory at once. Two threads that store to one
-word without order between them are an error, and so are accesses that are not aligned or belong to no memory.
+again as it was until it acquires, fences or meets (``bar.warp.sync``) a thread that wrote there. Atomics, and
+accesses past the cache of a multiprocessor (``.cg``, ``.volatile``, ``.acquire``, ``.relaxed``), go to memory at
+once. Two threads that store to one word without order between them are an error, and so are accesses that are not
+aligned or belong to no memory.
 """
 
 from __future__ import annotations
@@ -96,9 +97,9 @@ class Warp:
                 f"threads {sorted(expected)} of a warp were to meet at {first.kind!r}; there came "
                 f"{ {lane: request.kind for lane, request in sorted(waiting.items())} }"
             )
-        self.memory.meet(self)
         values = {lane: request.values for lane, request in came.items()}
-        if first.kind == "sync":
+        if first.kind == "sync":  # votes and shuffles order no memory
+            self.memory.meet(self)
             return dict.fromkeys(came)
         if first.kind in ("ballot", "any", "all"):
             ballot = sum(1 << lane for lane, (vote,) in values.items() if vote)

@@ -268,6 +268,15 @@ class _Translation:
         width = int(into[1:]) if into[0] == "u" else max(int(into[1:]), self._width(operands[0]))
         return [f"{operands[0][1:]} = {value} & {(1 << width) - 1}"]
 
+    def _bfind(self, parts: list[str], operands: list[str]) -> list[str]:
+        value, bits = self._value(operands[1], int(parts[-1][1:])), int(parts[-1][1:])
+        place = (
+            f"{bits} - ({value}).bit_length() if {value} else -1"
+            if "shiftamt" in parts
+            else f"({value}).bit_length() - 1"
+        )
+        return [f"{operands[0][1:]} = ({place}) & 4294967295"]
+
     def _setp(self, parts: list[str], operands: list[str]) -> list[str]:
         comparison, kind = parts[1], parts[-1]
         symbols = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -381,5 +390,4 @@ _ARITHMETIC: dict[str, Any] = {
     "popc": "({a}).bit_count()",
     "clz": "{bits} - ({a}).bit_length()",
     "brev": "int(format({a}, '0{bits}b')[::-1], 2)",
-    "bfind": "(({a}).bit_length() - 1) & 4294967295",
 }

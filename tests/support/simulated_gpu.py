@@ -83,6 +83,8 @@ class Simulator:
         self.module = module
         self._library = ctypes.CDLL(str(module.__file__))
         self._library.simulator_live.restype = ctypes.c_size_t
+        self._library.simulator_drive_reads.restype = ctypes.c_longlong
+        self._library.simulator_break_drive.argtypes = ctypes.c_char_p, ctypes.c_longlong
 
     def set_memory(self, nbytes: int) -> None:
         """Memory of each device."""
@@ -99,6 +101,14 @@ class Simulator:
     def capture_mode(self) -> int:
         """The calling thread's stream capture mode; 0 (global) until somebody sets it."""
         return int(self._library.simulator_capture_mode())
+
+    def drive_reads(self, path: str) -> int:
+        """Reads of a drive that is open; below 0: there is none."""
+        return int(self._library.simulator_drive_reads(path.encode()))
+
+    def break_drive(self, path: str, block: int = -1) -> None:
+        """Let a drive that is open refuse a block of 512 bytes, or (below 0) fall silent."""
+        assert self._library.simulator_break_drive(path.encode(), block)
 
     def live(self, what: str) -> int:
         """What is not given back: allocations, bytes, host, registered, ipc, streams; contexts: devices in use."""

@@ -62,6 +62,7 @@ auto on_device(Return (T::*method)(Arguments...) const) {
   };
 }
 
+void bind_drives(nanobind::module_& m);
 void bind_sampler(nanobind::module_& m);
 
 }  // namespace tiering::cuda

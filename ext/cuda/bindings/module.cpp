@@ -30,6 +30,9 @@ void bind_errors(nb::module_& m) {
       PyErr_SetObject(out_of_memory.ptr(), args.ptr());
     } catch (const InputError& e) {
       PyErr_SetString(PyExc_ValueError, e.what());
+    } catch (const IoError& e) {
+      const nb::object type = nb::module_::import_("tiering.errors").attr("StorageError");
+      PyErr_SetObject(type.ptr(), type(e.code(), e.what()).ptr());
     }
   });
 }
@@ -254,5 +257,6 @@ NB_MODULE(TIERING_CUDA_MODULE, m) {
   bind_memory(m);
   bind_streams(m);
   bind_rows(m);
+  bind_drives(m);
   bind_sampler(m);
 }

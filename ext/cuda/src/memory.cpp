@@ -114,8 +114,9 @@ PinnedMemory::PinnedMemory(int64_t bytes) : OwnedMemory(bytes) {
 namespace {
 
 /// Memory that this process can only read takes a flag of its own, which not every device has.
-cudaError_t lock(void* memory, size_t bytes) {
+cudaError_t lock(void* memory, size_t bytes, bool registers) {
   constexpr unsigned kFlags = cudaHostRegisterPortable | cudaHostRegisterMapped;
+  if (registers) return forget(cudaHostRegister(memory, bytes, kFlags | cudaHostRegisterIoMemory));
   const cudaError_t code = forget(cudaHostRegister(memory, bytes, kFlags));
   if (code == cudaSuccess) return code;
   return forget(cudaHostRegister(memory, bytes, kFlags | cudaHostRegisterReadOnly)) == cudaSuccess ? cudaSuccess : code;
@@ -123,9 +124,9 @@ cudaError_t lock(void* memory, size_t bytes) {
 
 }  // namespace
 
-Registration::Registration(void* memory, int64_t bytes) {
+Registration::Registration(void* memory, int64_t bytes, bool registers) {
   if (bytes == 0) return;
-  check_memory(lock(memory, static_cast<size_t>(bytes)), "page-locking host memory", bytes, false);
+  check_memory(lock(memory, static_cast<size_t>(bytes), registers), "page-locking host memory", bytes, false);
   memory_ = decltype(memory_)(memory);
   void* there = nullptr;
   check(cudaHostGetDevicePointer(&there, memory, 0), "finding locked host memory on the GPU");

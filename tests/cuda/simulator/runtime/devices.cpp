@@ -172,7 +172,19 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   return ask([&] {
     if (!has_device(device)) return cudaErrorInvalidDevice;
-    *value = attribute == cudaDevAttrMultiProcessorCount ? kMultiprocessors : 0;
+    switch (attribute) {
+      case cudaDevAttrMultiProcessorCount:
+        *value = kMultiprocessors;
+        break;
+      case cudaDevAttrGPUDirectRDMASupported:
+        *value = 1;
+        break;
+      case cudaDevAttrGPUDirectRDMAWritesOrdering:
+        *value = cudaGPUDirectRDMAWritesOrderingOwner;
+        break;
+      default:
+        *value = 0;
+    }
     return cudaSuccess;
   });
 }

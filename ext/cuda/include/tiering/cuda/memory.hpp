@@ -96,7 +96,8 @@ class PinnedMemory : public OwnedMemory<cudaFreeHost> {
 class Registration {
  public:
   Registration() = default;
-  Registration(void* memory, int64_t bytes);
+  /// `registers`: memory of a device on the bus, such as a drive's doorbells.
+  Registration(void* memory, int64_t bytes, bool registers = false);
 
   std::byte* device_address() const noexcept { return device_; }
 

@@ -1,0 +1,54 @@
+// Drives for Python: memory crosses as addresses.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <tiering/cuda/drives.hpp>
+
+#include "addresses.hpp"
+
+#ifdef TIERING_SIMULATED
+#include <simulated_drives.hpp>
+namespace opener = simulator;
+#else
+namespace opener = tiering;
+#endif
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace tiering::cuda {
+
+void bind_drives(nb::module_& m) {
+  using Bound = OnDevice<Drives>;
+  nb::class_<Bound>(m, "Drives")
+      .def(
+          "__init__",
+          [](Bound* self, int device, const std::vector<std::string>& paths, int64_t page_bytes,
+             const std::vector<int64_t>& image_bytes, double patience) {
+            std::vector<std::unique_ptr<Drive>> drives;
+            for (const auto& path : paths)
+              drives.push_back(std::make_unique<Drive>(path, opener::open_drive_bus(path)));
+            new (self) Bound(device, std::move(drives), page_bytes, image_bytes, patience);
+          },
+          "device"_a, "paths"_a, "page_bytes"_a, "image_bytes"_a, "patience"_a, Release())
+      .def(
+          "read",
+          [](Bound& self, Address rows, Address targets, Address count, Address out, Address stream, int64_t row_bytes,
+             int64_t first_page, int64_t stride, int64_t rows_per_page) {
+            const DeviceScope scope(self.device);
+            self.held->read({{first_page, stride, rows_per_page, 0, 0},
+                             row_bytes,
+                             pointer<const int64_t>(rows),
+                             pointer<const uint32_t>(targets),
+                             pointer<const uint32_t>(count),
+                             pointer<std::byte>(out)},
+                            stream_of(stream));
+          },
+          "rows"_a, "targets"_a, "count"_a, "out"_a, "stream"_a, "row_bytes"_a, "first_page"_a, "stride"_a,
+          "rows_per_page"_a, Release())
+      .def("stop", [](Bound& self) { self.held->stop(); });
+}
+
+}  // namespace tiering::cuda

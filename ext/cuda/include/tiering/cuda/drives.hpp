@@ -1,0 +1,65 @@
+// NVMe drives that a device reads by itself: their queues and landing places lie in its memory, it rings their doorbells.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tiering/cuda/memory.hpp>
+#include <tiering/nvme/drive_queues.hpp>
+#include <vector>
+
+namespace tiering::cuda {
+
+/// Puts the reading of a list on a stream, by a warp for each pair of queues.
+void read_drive_rows(const DriveSet& drives, const DriveRowList& list, cudaStream_t stream);
+
+/// The drives of a layout's stripe files, in their order. Several threads may read; they take turns.
+///
+/// Memory: of the device, for each pair of queues `kDepth` pages and 64 KiB. Multiprocessors: a warp for each pair.
+class Drives {
+ public:
+  static constexpr uint32_t kPairs = 4, kDepth = 256;  ///< 1,020 reads in flight to each drive
+
+  /// On the current device; each drive holds an image of so many bytes. Throws InputError where drives, device or page
+  /// size do not fit, IoError where a drive fails.
+  Drives(std::vector<std::unique_ptr<Drive>> drives, int64_t page_bytes, const std::vector<int64_t>& image_bytes,
+         double patience_seconds);
+  /// Stops the drives, after what they read is done. Memory that a drive may still write to is never given back.
+  ~Drives();
+  Drives(const Drives&) = delete;
+  Drives& operator=(const Drives&) = delete;
+
+  /// Reads a list after what is on the stream, and waits for it; its geometry's images are the drives, all its memory is
+  /// the device's. Throws IoError if a page could not be read, or a drive was given up: the drives then cannot be used any
+  /// more.
+  void read(const DriveRowList& list, cudaStream_t stream);
+  /// Lets reads under way end as failures.
+  void stop();
+
+ private:
+  /// In pinned memory: what the host says, what the kernel says.
+  struct Words {
+    unsigned long long failure;
+    uint32_t stop;
+  };
+  void make_queues(const QueueShape& shape);
+  void leave() noexcept;
+  std::string describe(unsigned long long failure) const;
+
+  std::vector<std::unique_ptr<Drive>> drives_;
+  std::vector<Registration> doorbells_;
+  DeviceMemory memory_;
+  std::byte* mapped_ = nullptr;  // the part of it that the drives know
+  PinnedMemory words_memory_;
+  Words* words_ = nullptr;
+  GpuEvent done_;
+  std::mutex mutex_;
+  DriveSet set_;
+  int64_t page_bytes_ = 0;
+  bool given_up_ = false;
+};
+
+}  // namespace tiering::cuda
