@@ -82,7 +82,7 @@ def open(path: str | os.PathLike[str]) -> Any:
     from tiering.formats.layout import Layout
     from tiering.formats.registry import open_artifact
 
-    artifact = open_artifact(path)
+    artifact = open_artifact(path, outside=False)
     if isinstance(artifact, Layout):
         from tiering.loader.layout import TieredLayout
 

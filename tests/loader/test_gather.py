@@ -209,12 +209,13 @@ def test_image_truncated_before_open(kit, build):
 
 
 def test_image_missing(kit, build):
-    """Whoever has the layout open keeps the image; nobody else can open it."""
+    """Whoever has the layout open keeps the image; nobody else can read it."""
     layout, rows = bytes_layout(kit, build, 4096)
     layout.artifact.manifest.external["ssd-0"].path.unlink()
     np.testing.assert_array_equal(layout.features().gather_numpy(np.arange(ROWS)), rows)
-    with pytest.raises(FormatError, match=r"external ssd-0: .*ssd-0-of-1: the file does not exist"):
-        tiering.open(layout.path)
+    with pytest.raises(MissingError, match=r"ssd-0-of-1: the file does not exist; make the artifact again"):
+        tiering.open(layout.path).features()
+    assert [problem.kind for problem in tiering.check(layout.path)] == ["external"]
 
 
 def test_tier_file_changed_after_open(kit, build):

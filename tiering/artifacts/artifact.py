@@ -63,8 +63,10 @@ class Artifact(Described):
         return list(self.manifest.body["node_types"])
 
     @classmethod
-    def open(cls: type[Self], path: str | os.PathLike[str]) -> Self:
+    def open(cls: type[Self], path: str | os.PathLike[str], *, outside: bool = True) -> Self:
         """Open the artifact at `path`, checked at level ``header``. Cost: reads the manifest, opens each file.
+
+        `outside`: files outside the artifact must be there; else one that is missing is an error of who reads it.
 
         `MissingError`: no manifest; `FormatError`: another kind or version, or damaged; `BusyError`: always being
         replaced.
@@ -75,7 +77,7 @@ class Artifact(Described):
             before = _inode_state(path)
             try:
                 artifact = cls._load(OpenDirectory(path))
-                raise_problems(path, artifact._header_problems())
+                raise_problems(path, artifact._header_problems(outside))
                 if before == _inode_state(path) or not artifact._lacks_files():
                     return artifact
             except (FormatError, MissingError):
@@ -192,7 +194,7 @@ class Artifact(Described):
             raise MissingError(f"{self.path}: {problem}; types: {', '.join(types)}")
         return node_type
 
-    def _header_problems(self) -> list[Problem]:
+    def _header_problems(self, outside: bool = True) -> list[Problem]:
         problems, directory = [*self._unreadable, *self._damaged], cast("OpenDirectory", self.manifest.held)
         unreadable = {problem.where for problem in problems}
         for name, entry in self.manifest.files.items():
@@ -206,6 +208,8 @@ class Artifact(Described):
         for name, external in self.manifest.external.items():
             size = None if str(external.path) in unreadable else directory.open(external.path)
             message = f"expected {external.bytes} bytes, found {size}"
+            if size is None and not outside:
+                continue
             if size is None:
                 message = "the file does not exist (moved? then make the artifact again)"
             if size != external.bytes and str(external.path) not in unreadable:

@@ -156,7 +156,7 @@ class ForFrameworks:
             Ids of nodes in indices and edges, and of the sampler: ``original`` (those of the source) or ``rank``.
         masks
             Whether there are ``train_mask`` and the like; 1 byte of memory per node.
-        engine, depth, direct, threads, verify
+        engine, drives, depth, direct, threads, verify
             How rows are read; see `tiering.loader.options.ReadOptions`.
 
         Notes

@@ -147,7 +147,7 @@ class TieredLayout(ForFrameworks, Described):
         ----------
         node_type
             May be left out where one type has features.
-        engine, depth, direct, threads, verify, device, max_sms, peers
+        engine, drives, depth, direct, threads, verify, device, max_sms, peers
             See `tiering.loader.options.ReadOptions` and `tiering.loader.options.DeviceOptions`.
 
         Raises
@@ -200,7 +200,7 @@ class TieredLayout(ForFrameworks, Described):
         features
             ``tiers``; ``memory`` (all rows are first read into memory); an object with ``gather(ids)``, or one per node
             type; ``None`` for the structure alone. Batches are the same, bit for bit.
-        engine, depth, direct, threads, verify
+        engine, drives, depth, direct, threads, verify
             See `tiering.loader.options.ReadOptions`.
         device, max_sms, peers
             See `tiering.loader.options.DeviceOptions`.
@@ -283,4 +283,4 @@ def _reopen(path: str, digest: str) -> TieredLayout:
 
 def open_layout(path: str | os.PathLike[str]) -> TieredLayout:
     """Open the layout at `path`; `MissingError` or `FormatError` if there is none that this package can read."""
-    return TieredLayout(Layout.open(path))
+    return TieredLayout(Layout.open(path, outside=False))

@@ -186,12 +186,14 @@ class Loader(Described):
         def draw() -> SampledBatch:
             return self.node_sampler.sample(plan[0], epoch=0, batch=0, positions=self._edge_positions)
 
+        drives = getattr(rows[cold[0]], "drives", None)
+        group = group if drives is None else None  # each process has drives of its own
         decision = decide_memory(artifact, self.options, draw, cold, self.rank, group, repr(self.targets), kept)
         if decision.preload:
             preloaded = {t: self.layout.open_table(t, reading, where, preloaded=True, group=group) for t in cold}
             return {**rows, **preloaded}
         tables_read = {t: cast("FeatureRows", rows[t]) for t in cold}
-        self.lookahead = Lookahead(artifact, tables_read, self.options, decision, self.layout.buffers)
+        self.lookahead = Lookahead(artifact, tables_read, self.options, decision, self.layout.buffers, drives)
         return rows
 
     def _find_edge_features(self) -> EdgeRows:

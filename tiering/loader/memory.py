@@ -72,7 +72,7 @@ def decide_memory(
         outputs, work = sum(machine.needs("outputs")), sum(machine.needs("work"))
     elif on_gpu and memory == "auto":  # the other processes lock as much
         budget = budget.without(budget.left() - budget.left() // rank.world_size)
-    fits = rows + work + page_cache_for(mapped, budget.left()) <= budget.left()
+    fits = options.reading.engine != "bam" and rows + work + page_cache_for(mapped, budget.left()) <= budget.left()
     if machine is not None:
         fits = machine.ask_owner(fits)
     return MemoryDecision(fits, budget, outputs, mapped, workers, gpu_kept_bytes, machine)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict
@@ -38,7 +38,10 @@ class ReadOptions:
     """Options of reading rows from memory and SSD."""
 
     engine: str = option("auto", "How SSDs are read.", "auto|io_uring|threads")
-    """Engine that reads the ssd tier: ``auto`` (io_uring, else threads; logged), ``io_uring``, ``threads``."""
+    """Engine that reads the ssd tier: ``auto`` (io_uring, else threads; logged), ``io_uring``, ``threads``; with a
+    GPU ``bam``, which reads `drives` by itself."""
+    drives: tuple[str, ...] = ()
+    """With engine ``bam``: drives that hold the stripe files, in their order, such as ``/dev/libnvm0``."""
     depth: int = native.DEFAULT_DEPTH
     """SSD reads in flight at most: the default saturates one NVMe SSD."""
     direct: str = "auto"
@@ -48,6 +51,16 @@ class ReadOptions:
     verify: bool = False
     """Whether files of the memory tiers are compared with their checksums when they are loaded, and each page of the
     ssd tier, read whole, before rows are taken from it. A loader compares the adjacency, too, when it is made."""
+
+    def __post_init__(self) -> None:
+        drives: Any = self.drives
+        drives = [drives] if isinstance(drives, str | Path) else drives
+        object.__setattr__(self, "drives", tuple(map(str, drives)))
+        if (self.engine == "bam") != bool(self.drives):
+            raise InputError(
+                f"drives: expected with engine='bam', and only there, one for each stripe file, found {self.drives!r} "
+                f"with engine={self.engine!r}"
+            )
 
 
 @dataclass(frozen=True)
@@ -198,6 +211,7 @@ class RowKeywords(TypedDict, total=False):
     """Keywords of `TieredLayout.features`: fields of `ReadOptions` and `DeviceOptions`."""
 
     engine: str
+    drives: Sequence[str]
     depth: int
     direct: str
     threads: int | str | None

@@ -14,10 +14,12 @@ from epochs import known_disk
 from gpu_batches import bits
 from tight_memory import spare, tight_loader, wide_graph, wide_hetero_graph
 
-from tiering.errors import BudgetError, DeviceError, FormatError
+import tiering
+from tiering.errors import BudgetError, DeviceError, FormatError, MissingError, StorageError
 from tiering.loader import loader as loading
 from tiering.loader.batches.pipeline import StageError
 from tiering.loader.gpu.batches import GpuSampler, GpuSlots
+from tiering.loader.gpu.drives import GpuDrives
 
 
 def odd_graph(kit: Any, **options: Any) -> Any:
@@ -115,6 +117,44 @@ def test_batches_are_those_of_memory(gpu, kit, build, options, graph, window, sa
     assert all(c["ssd_reads"] == 0 for c in rows.values())  # no batch read by itself
     for t, origin in loader.lookahead.buffer.origins.items():  # accesses as wide as rows allow
         assert origin % (loader.features[t].row_bytes & -loader.features[t].row_bytes) == 0
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("slots", [None, 150, 5000])
+def test_drives_of_the_gpu_bring_the_batches_of_memory(gpu, kit, build, options, late, monkeypatch, graph, slots):
+    """By each batch (`slots` is none), or into slots in its memory, which are few or enough, and read for long."""
+    del options["ssd_model"]
+    layout = build(GRAPHS[graph](kit, images=2))
+    drives = [image.rename(image.with_name(f"drive{k}")) for k, image in enumerate(layout.artifact.images)]
+    if slots:
+        monkeypatch.setattr(GpuDrives, "slots_room", slots * 4096)
+    how = {"device": "cuda", "engine": "bam", "drives": drives, "memory": "auto" if slots else "tiers"}
+    moved = tiering.open(layout.path)
+    loader = moved.loader(**options, **how)
+    assert {rows.engine for rows in loader.features.values()} <= {"bam", None}
+    made = [contents(loader.epoch(epoch)) for epoch in range(2)]
+    with pytest.raises(MissingError, match="the file does not exist"):
+        moved.loader(**options)
+    for image, drive in zip(layout.artifact.images, drives, strict=True):
+        drive.rename(image)
+    assert made == [truth(layout, options, epoch) for epoch in range(2)]
+    assert (loader.lookahead is None) == (slots is None)
+    if slots:
+        counted = loader.lookahead.buffer.counters()
+        assert counted["reads"] * 4096 == counted["read_bytes"] > 0 and counted["rows_read"] > 0 and late.waits > 0
+        assert (counted["rows_read"] > loader.lookahead.tables.num_rows) == (slots < 1000)  # rows gave way
+
+
+def test_a_drive_that_fails_ends_the_epoch(gpu, kit, build, options, late):
+    layout = build(wide_graph(kit, images=1))
+    paths = [str(image) for image in layout.artifact.images]
+    loader = layout.loader(**options, device="cuda", engine="bam", drives=paths)
+    page = int(next(iter(layout.loader(**options, features=None))).nodes["node"].max()) - 100  # rows of a page each
+    gpu.break_drive(paths[0], 8 * page)
+    with pytest.raises(StageError) as caught:
+        list(loader)
+    assert isinstance(caught.value.__cause__, StorageError)
+    assert f"at byte {page * 4096}: the drive refused" in str(caught.value.__cause__)
 
 
 @pytest.mark.parametrize("prefetch", [0, 4])

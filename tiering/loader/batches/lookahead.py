@@ -45,6 +45,7 @@ from tiering.units import format_bytes, format_count, parse_threads
 
 if TYPE_CHECKING:
     from tiering.loader.gpu.batches import GpuSample
+    from tiering.loader.gpu.drives import GpuDrives
     from tiering.sampling import SampledBatch
 
 _log = logging.getLogger("tiering.loader")
@@ -172,9 +173,11 @@ class Lookahead:
         options: LoaderOptions,
         decision: MemoryDecision,
         buffers: MutableMapping[Any, SsdBuffer],
+        drives: GpuDrives | None = None,
     ) -> None:
         self.tables = SsdTables.of(layout, list(features))
         self._layout, self._features, self._options, self._decision = layout, dict(features), options, decision
+        self._drives = drives
         self._threads, self._buffers, self._lock = parse_threads(options.reading.threads), buffers, ForkLock()
         self.choice: ReadaheadConfig | None = None
         self.speed: DiskSpeed | None = None
@@ -260,7 +263,10 @@ class Lookahead:
     def _prepare(self, order: Sequence[int], draw: Draw) -> dict[int, Sampled]:
         """Sample some batches, choose a configuration, and make the buffer. Returns the samples by place in `order`."""
         layout, tables, memory = self._layout, self.tables, self._options.memory
-        self.speed = speed_of(layout.image_places, memory.ssd_model or MEASURED, layout.path.absolute().parent)
+        if self._drives is None or memory.ssd_model:
+            self.speed = speed_of(layout.image_places, memory.ssd_model or MEASURED, layout.path.absolute().parent)
+        else:
+            self.speed = self._drives.speed
         with ThreadPoolExecutor(1, thread_name_prefix="tiering-trial") as pool:  # a thread that works on a GPU is ours
             samples, rows = pool.submit(self._sample_trial, order, draw).result()
         sizes: dict[int, int] = {}
@@ -274,12 +280,12 @@ class Lookahead:
         self.choice = choose_config(tables, pools, rows, self.speed, windows, most, tables.thinning)
         if buffer is None:
             shared = self._decision.machine is not None
-            buffer = SsdBuffer(layout, self._features, tables, pools, self._options.reading, shared)
+            buffer = SsdBuffer(layout, self._features, tables, pools, self._options.reading, shared, self._drives)
             self._buffers[self._key] = buffer
         self.buffer = buffer
         _log.info(
             "%s: buffer of %s for rows of the ssd tier (%s), %s; disks: %s; estimate: %.4f s of reading a batch",
-            layout.path, format_bytes(self.buffer.arena.size),
+            layout.path, format_bytes(buffer.nbytes),
             ", ".join(f"{format_count(slots)} of {row_bytes} bytes" for row_bytes, slots in pools),
             self.choice, self.speed, self.choice.seconds,
         )  # fmt: skip
@@ -304,7 +310,8 @@ class Lookahead:
         decision.budget.require(needed, "the loader's buffer for rows of the ssd tier, and batches,")
         left = decision.budget.left()
         room = left - fixed - math.ceil(to_come * left)
-        return divide_slots(tables, max(least, room - page_cache_for(decision.mapped_bytes, room)), sizes)
+        room = room - page_cache_for(decision.mapped_bytes, room) if self._drives is None else self._drives.slots_room
+        return divide_slots(tables, max(least, room), sizes)
 
     def _sample_trial(self, order: Sequence[int], draw: Draw) -> tuple[dict[int, Sampled], list[Rows]]:
         """Sample the first batches of an epoch; return those that memory may keep, and the thinned rows of all."""

@@ -133,10 +133,10 @@ def open_device(index: int) -> Device:
 
 def pinned_address(block: SharedBlock, device: int, what: str) -> int:
     """Return the address of a block for GPUs; the first call pins the block, until its last user goes."""
-    if block.array.size == 0:
-        return 0
     with _pinning:
         if block.registration is None:
+            if block.array.size == 0:
+                return 0
             with cuda.device_errors(what, _ADVICE):
                 block.registration = cuda.Registration(device, block.array.ctypes.data, block.array.nbytes)
     return int(block.registration.address)

@@ -15,6 +15,7 @@ from tiering import cuda, native
 from tiering.errors import InputError
 from tiering.formats.layout import TIERS, Layout
 from tiering.loader.gpu.device import Device, PinnedBuffer, auto_sms, check_process, parse_sms, pinned, pinned_address
+from tiering.loader.gpu.drives import DriveRows, open_drives
 from tiering.loader.gpu.tiers import MemoryTiers, load_tiers
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import warn_once
@@ -22,6 +23,7 @@ from tiering.loader.processes.peers import PeerGroup
 from tiering.loader.tables.counters import Counters
 from tiering.loader.tables.gather import FeatureRows, as_ids, check_out
 from tiering.loader.tables.ssd import PageChecks, describe, make_table, open_images, preload_ssd_rows, warn_of_fallback
+from tiering.readahead.config import SsdTables
 from tiering.units import parse_threads
 
 if TYPE_CHECKING:
@@ -111,7 +113,7 @@ class GpuRows(FeatureRows):
         device, entry = memory.device, memory.entry
         super().__init__(where, entry, reader)
         self._what, self._process, self.device, self._memory = memory.name, os.getpid(), device, memory
-        self._staged: StagedRows | None = None
+        self._staged: StagedRows | DriveRows | None = None
         self._group = memory.group
         # Whether some rows come over the link to host memory.
         self.reads_host = bool(memory.cpu or entry.rows("ssd") or "host memory" in memory.peer_places)
@@ -262,7 +264,7 @@ class GpuRows(FeatureRows):
             for stats in staged.copy_listed(out, stream, self.max_sms):
                 self._counters.add(stats, rows=False)
 
-    def _make_staging(self) -> StagedRows | None:
+    def _make_staging(self) -> StagedRows | DriveRows | None:
         """Return the buffers for rows of the ssd tier; ``None`` if all rows lie in memory."""
         return None
 
@@ -335,7 +337,10 @@ class GpuFeatures(GpuRows):
         entry = layout.type_layout(node_type)
         if reading.verify:
             layout.verify_tiers(node_type)
-        reader, sms = open_images(layout, entry, reading), parse_sms(max_sms)
+        sms = parse_sms(max_sms)
+        bam = reading.engine == "bam" and bool(entry.rows("ssd"))
+        self.drives = open_drives(layout, device, reading.drives, reading.verify) if bam else None
+        reader = None if bam else open_images(layout, entry, reading)
         super().__init__(str(layout.path), load_tiers(layout, entry, device, group), sms, reader)
         self._layout, self._reading = layout, reading
         self._sharing = group  # of host memory
@@ -358,7 +363,9 @@ class GpuFeatures(GpuRows):
             self._done.wait()  # the GPU may still copy from the buffers
             self.preloaded, self.reader, self._staged = True, None, None
 
-    def _make_staging(self) -> StagedRows | None:
+    def _make_staging(self) -> StagedRows | DriveRows | None:
+        if self.drives is not None:
+            return DriveRows(self.drives, SsdTables.of(self._layout, [self.node_type]).rows[0])
         if self.reader is None:
             return None
         checks, node_type = self._checks, self.node_type
@@ -373,4 +380,16 @@ class GpuFeatures(GpuRows):
     def _place(self, tier: str) -> str:
         if tier != "ssd" or self.closed:
             return super()._place(tier)
+        if self.drives is not None:
+            return "drives (read by the GPU)"
         return "pinned host memory (read from SSD)" if self.preloaded else describe(self.reader)
+
+    @property
+    def engine(self) -> str | None:
+        """Engine that reads the ssd tier; ``None`` where that tier is empty."""
+        return "bam" if self.drives is not None else super().engine
+
+    def close(self) -> None:
+        """Release memory, descriptors and drives, after gathers that are under way."""
+        super().close()
+        self.drives = None

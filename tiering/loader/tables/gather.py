@@ -271,7 +271,7 @@ def _reopen(path: str, digest: str, node_type: str, reading: ReadOptions, preloa
 
 def same_layout(path: str, digest: str) -> Layout:
     """Open the layout at `path`; `FormatError` if its manifest lacks `digest`, as of a pickled layout."""
-    layout = Layout.open(path)
+    layout = Layout.open(path, outside=False)
     if layout.digest != digest:
         raise FormatError(
             f"{path}: the layout was replaced after it was pickled: expected digest {digest}, found {layout.digest}; "

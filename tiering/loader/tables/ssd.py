@@ -30,6 +30,8 @@ def open_images(layout: Layout, entry: TypeLayout, reading: ReadOptions) -> nati
     """Open a layout's stripe files for random reads of a node type's rows; ``None`` if it has none there."""
     if not entry.rows("ssd"):
         return None
+    if reading.engine == "bam":
+        raise CapabilityError("engine='bam': a GPU reads the drives by itself; give device='cuda', or another engine")
     last_page = entry.ssd_rows.first_page + entry.ssd_rows.num_pages
     for index, path in enumerate(layout.image_places):
         needed = image_bytes(last_page, index, layout.num_images, layout.page_bytes)
@@ -66,9 +68,13 @@ def open_row_buffer(
     reading: ReadOptions,
     checks: PageChecks | None,
 ) -> native.RowBuffer:
-    """Open a layout's stripe files for reading ahead into `arena`, which holds the slots of `pools`."""
+    """Open a layout's stripe files for reading ahead into `arena`, which holds the slots of `pools`.
+
+    With engine ``bam`` nothing is opened: a GPU reads its drives into slots in its own memory.
+    """
+    images = layout.images if reading.engine == "bam" else layout.image_places
     buffer = native.RowBuffer(
-        tables.rows, tables.begins, tables.page_bytes, [str(path) for path in layout.image_places], list(pools),
+        tables.rows, tables.begins, tables.page_bytes, list(map(str, images)), list(pools),
         arena, reading.engine, reading.direct, int(reading.depth), MAX_READ, [] if checks is None else checks.arrays,
     )  # fmt: skip
     warn_of_fallback(buffer)

@@ -9,13 +9,13 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.errors import InputError, StorageError, TieringError
+from tiering.errors import InputError, TieringError
 from tiering.formats.layout import Layout
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import ForkLock
@@ -23,6 +23,9 @@ from tiering.loader.tables.gather import FeatureRows, TieredFeatures
 from tiering.loader.tables.resident import SharedBlock, anonymous, shared_memory
 from tiering.loader.tables.ssd import PageChecks, open_row_buffer, warn_of_fallback
 from tiering.readahead.config import ReadaheadConfig, SsdTables
+
+if TYPE_CHECKING:
+    from tiering.loader.gpu.drives import GpuDrives, SlotFiller
 
 Ids = npt.NDArray[np.int64]
 Slots = npt.NDArray[np.uint32]
@@ -77,12 +80,12 @@ class BufferSlots(ABC):
 
         By type a slot for each id, counted from `origins`, or `NO_SLOT`; they are reserved until `release`.
         """
-        types, firsts = self.tables.types, [0, *itertools.accumulate(slots for _, slots in self.pools)]
+        types = self.tables.types
         held, positions, batch_rows, last = self._take(batch, part)
         slots = {t: np.full(ids[t].size, NO_SLOT) for t in types}
         native.spread_slots(
             held, positions, batch_rows, self.tables.begins,
-            [firsts[pool] for pool in self._pool_of_types()], [ids[t] for t in types], list(slots.values()),
+            self.firsts, [ids[t] for t in types], list(slots.values()),
         )  # fmt: skip
         return slots, last
 
@@ -92,13 +95,22 @@ class BufferSlots(ABC):
         sizes = [row_bytes * slots for row_bytes, slots in self.pools]
         return {t: sum(sizes[:pool]) for t, pool in zip(self.tables.types, self._pool_of_types(), strict=True)}
 
+    @property
+    def firsts(self) -> list[int]:
+        """Number of the first slot of each type."""
+        firsts = [0, *itertools.accumulate(slots for _, slots in self.pools)]
+        return [firsts[pool] for pool in self._pool_of_types()]
+
     def _pool_of_types(self) -> list[int]:
         sizes = [row_bytes for row_bytes, _ in self.pools]
         return [sizes.index(row_bytes) for _, row_bytes, *_ in self.tables.rows]
 
 
 class SsdBuffer(BufferSlots):
-    """Buffer slots for rows of the ssd tier, of all node types in `features`; one epoch at a time uses them."""
+    """Buffer slots for rows of the ssd tier, of all node types in `features`; one epoch at a time uses them.
+
+    `drives`: slots lie in memory of the GPU, which fills them.
+    """
 
     def __init__(
         self,
@@ -108,19 +120,23 @@ class SsdBuffer(BufferSlots):
         pools: Sequence[tuple[int, int]],
         reading: ReadOptions,
         shared: bool = False,
+        drives: GpuDrives | None = None,
     ) -> None:
         self.tables, self._features = tables, dict(features)
         # Bytes of a row, and slots. Rows of a pool begin where their size allows the widest accesses of a GPU.
         self.pools = sorted(pools, key=lambda pool: pool[0] & -pool[0], reverse=True)
-        self._checks = PageChecks(layout) if reading.verify else None
+        self._checks = PageChecks(layout) if reading.verify and drives is None else None
+        self._drives, self._filler = drives, cast("SlotFiller | None", None)
         self._layout, self._reading = layout, reading
-        nbytes, self.descriptor = max(1, sum(row_bytes * slots for row_bytes, slots in pools)), -1
+        self.nbytes, self.descriptor = max(1, sum(row_bytes * slots for row_bytes, slots in pools)), -1
         if shared:
-            self.descriptor, self.arena = shared_memory("tiering-buffer", nbytes)
+            self.descriptor, self.arena = shared_memory("tiering-buffer", self.nbytes)
             weakref.finalize(self, os.close, self.descriptor)
         else:
-            self.arena = anonymous(nbytes)
+            self.arena = anonymous(self.nbytes if drives is None else 1)
         self.memory = SharedBlock(buffer_name(layout), self.arena)
+        if drives is not None:  # what stands for memory of the GPU
+            self.memory.registration = drives.make_slots(buffer_name(layout), self.nbytes)
         self._busy, self._lock, self._opening, self._process = False, ForkLock(), ForkLock(), 0
         self._native: native.RowBuffer | None = None
         self._begun = False
@@ -156,9 +172,14 @@ class SsdBuffer(BufferSlots):
                 # An empty buffer is filled by rounds that grow: the first batch comes soon.
                 buffer.begin(choice.window, choice.horizon, choice.gap, growing=not self._begun)
             self._begun = True
+            if self._drives is not None:
+                self._filler = self._drives.fill(self, buffer)
             yield buffer
         finally:
             if buffer is self._native and self._process == os.getpid():  # else begun by a parent of this process
+                buffer.stop()
+                if self._filler is not None:
+                    self._filler.join()
                 buffer.cancel()
                 self._busy = False
 
@@ -175,14 +196,14 @@ class SsdBuffer(BufferSlots):
         """Turn the core's errors into those of the loader."""
         try:
             yield
-        except StorageError:
+        except (TieringError, ValueError) as error:
+            if self._filler is not None and self._filler.error is not None:
+                raise self._filler.error from None
             page = self.core.bad_page
             if page >= 0 and self._checks is not None:
                 self._checks.refuse(page, self.tables.type_of_page(page))
-            raise
-        except TieringError:
-            raise
-        except ValueError as error:
+            if isinstance(error, TieringError):
+                raise
             raise InputError(f"{self._layout.path}: {error}") from None
         warn_of_fallback(self.core)
 
