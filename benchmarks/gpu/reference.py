@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from ctypes import c_int, c_int64, c_size_t, c_uint64, c_void_p
 from functools import cache, partial
 from pathlib import Path
@@ -26,7 +27,7 @@ from tiering.errors import CapabilityError, DeviceError
 
 SOURCES = Path(__file__).with_name("reference")
 CACHE = Path(__file__).parents[2] / "build" / "reference"
-FLAGS = ("-std=c++17", "-O3", "-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra,-Werror,-fPIC", "-shared")
+FLAGS = ("-std=c++20", "-O3", "-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra,-Werror,-fPIC", "-shared")
 BY_WARPS = "reference kernel: a warp reads a row by its lines (as DGL, GraphBolt)"
 STAGED = "reference kernel: a warp stages a row in shared memory (as WholeGraph)"
 _KINDS = {BY_WARPS: 0, STAGED: 1}
@@ -50,17 +51,32 @@ def find_nvcc() -> str | None:
 
 def compile_reference(nvcc: str, architecture: str, folder: Path) -> Path:
     """Compile the library for GPUs such as ``sm_90``; `CapabilityError` with nvcc's words where that fails."""
+    programs, headers = (sorted(SOURCES.glob(pattern)) for pattern in ("*.cu", "*.hpp"))
+    return compile_library("reference", nvcc, architecture, folder, programs, headers)
+
+
+def compile_library(
+    name: str,
+    nvcc: str,
+    architecture: str,
+    folder: Path,
+    programs: Sequence[Path],
+    headers: Sequence[Path],
+    includes: Sequence[Path] = (),
+) -> Path:
+    """Compile `programs`, which include `headers`, to a library, unless `folder` has it; see `compile_reference`."""
     made_of = hashlib.sha256(" ".join((nvcc, architecture, *FLAGS)).encode())
-    for source in sorted(SOURCES.iterdir()):
+    for source in (*programs, *headers):
         made_of.update(source.read_bytes())
-    library = folder / f"reference-{architecture}-{made_of.hexdigest()[:16]}.so"
+    library = folder / f"{name}-{architecture}-{made_of.hexdigest()[:16]}.so"
     if not library.exists():
         folder.mkdir(parents=True, exist_ok=True)
         part = library.with_suffix(f".{os.getpid()}.part")
-        command = [nvcc, f"-arch={architecture}", *FLAGS, "-o", str(part), *map(str, sorted(SOURCES.glob("*.cu")))]
+        found = [f"-I{folder}" for folder in includes]
+        command = [nvcc, f"-arch={architecture}", *FLAGS, *found, "-o", str(part), *map(str, programs)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            raise CapabilityError(f"{nvcc} cannot compile {SOURCES}: {(done.stderr or done.stdout).strip()}")
+            raise CapabilityError(f"{nvcc} cannot compile {programs[0].parent}: {(done.stderr or done.stdout).strip()}")
         part.rename(library)
     return library
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 
-from benchmarks.gpu import reference, sampling  # noqa: E402
+from benchmarks.gpu import nvme, reference, sampling  # noqa: E402
 from benchmarks.gpu.peer_samplers import wrong_draw  # noqa: E402
 from benchmarks.gpu.side import GpuSide  # noqa: E402
 from benchmarks.harness import Sizes  # noqa: E402
@@ -118,6 +119,12 @@ def test_nvcc_compiles_the_gathers(nvcc, tmp_path, monkeypatch):
         source.write("static void unused() {}\n")  # another source is another library; a warning is an error
     with pytest.raises(CapabilityError, match="unused"):
         reference.compile_reference(nvcc, "sm_90", tmp_path / "made")
+
+
+@pytest.mark.long
+def test_nvcc_compiles_the_played_drive(nvcc, tmp_path):
+    library = ctypes.CDLL(str(nvme.compile_program(nvcc, "sm_90", tmp_path)))
+    assert library.nvme_begin and library.nvme_end
 
 
 @pytest.mark.long
