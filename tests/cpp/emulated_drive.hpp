@@ -48,10 +48,14 @@ class EmulatedDrive {
 
   void start() {
     thread_ = std::thread([this] {
-      for (; !stop_; std::this_thread::yield()) {
+      for (int idle = 0; !stop_; ++idle) {
         obey_registers();
         for (Served& queue : queues_)
-          if (!silent) step(queue);
+          if (!silent && step(queue)) idle = 0;
+        if (idle < 100)
+          std::this_thread::yield();
+        else  // leaves the processor to others
+          std::this_thread::sleep_for(std::chrono::microseconds(50));
       }
     });
   }
@@ -151,7 +155,8 @@ class EmulatedDrive {
     answer[26] = std::byte{3};
   }
 
-  void step(Served& served) {
+  /// Whether there was anything to do.
+  bool step(Served& served) {
     const uint32_t tail = std::atomic_ref(served.bells[0]).load(std::memory_order_acquire);
     CHECK(tail < served.depth);
     for (; served.taken % served.depth != tail; ++served.taken)
@@ -167,6 +172,7 @@ class EmulatedDrive {
       std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
       complete(served, command);
     }
+    return !served.held.empty();
   }
 
   void complete(Served& served, const DriveCommand& command) {

@@ -83,8 +83,9 @@ def test_ring_forbidden_after_open(kit, build, error, waiting):
     out = read_forbidden(build(kit.small_graph(page_bytes=512)), use)
     assert "read auto by io_uring True\nread io_uring by io_uring True" in out
     assert out.count("refused: StorageError ") == 2
-    assert out.count("read auto by threads True") == 2
-    assert out.count("because io_uring is not available: ") == 1
+    by_ring = out.count("read auto by io_uring True") - 1  # which had nothing to wait for
+    assert out.count("read auto by threads True") + by_ring == 2 and by_ring <= 2 * waiting
+    assert out.count("because io_uring is not available: ") == (by_ring < 2)
 
 
 @needs_uring
