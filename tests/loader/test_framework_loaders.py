@@ -7,8 +7,9 @@ import threading
 import pytest
 import torch
 
-from tiering.errors import InputError
+from tiering.errors import InputError, MissingError
 from tiering.loader.batches.pipeline import StageError
+from tiering.sampling import Negatives
 
 pytest.importorskip("torch_geometric")
 
@@ -53,3 +54,94 @@ def test_samplers_of_our_own(kit, build, method):
         make(sampler="ladies", replace=True, **hops)
     with pytest.raises(TypeError, match="unexpected keyword argument 'frontier'"):
         make(frontier="all", **hops)
+
+
+PYG_WORDS = {
+    "num_workers": 2, "persistent_workers": True, "pin_memory": True, "prefetch_factor": 2, "directed": True,
+    "disjoint": False, "subgraph_type": "directional", "is_sorted": True, "filter_per_worker": True, "time_attr": None,
+    "input_time": None, "edge_label_time": None, "worker_init_fn": None, "generator": None, "batch_sampler": None,
+    "transform_sampler_output": None, "custom_cls": None,
+}  # fmt: skip
+
+
+def test_keywords_of_pyg_that_change_nothing(kit, build):
+    from torch_geometric.sampler.base import SubgraphType
+
+    layout = build(kit.small_graph())
+    expected = list(layout.pyg_loader(**OPTIONS))
+    loader = layout.pyg_loader(**OPTIONS, **PYG_WORDS)
+    assert loader.options.pipeline.workers == 2
+    assert all(same(a, b) for a, b in zip(loader, expected, strict=True))
+    assert len(layout.pyg_loader(**OPTIONS, subgraph_type=SubgraphType.directional, num_workers=0)) == len(expected)
+    negatives = {"neg_sampling": {"mode": "binary", "amount": 2.0}}, {"neg_sampling_ratio": 2.0}
+    both = [layout.pyg_link_loader(**OPTIONS, **words) for words in negatives]
+    assert all(same(a, b) for a, b in zip(*both, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("method", "word", "reason"),
+    [
+        ("pyg_loader", {"disjoint": True}, r"expected False, found True: seeds of a batch share their nodes"),
+        ("pyg_loader", {"subgraph_type": "induced"}, r"expected 'directional', found 'induced': for bidirectional"),
+        ("pyg_loader", {"time_attr": "time"}, r"expected None, found 'time': sampling by time stamps is not offered"),
+        ("pyg_loader", {"generator": torch.Generator()}, r"expected None, found .*: `seed` says what is random"),
+        ("pyg_link_loader", {"input_time": torch.zeros(3)}, r"sampling by time stamps is not offered"),
+        ("dgl_loader", {"exclude": "self"}, r"expected None, found 'self': leave edges that are to be predicted out"),
+        ("dgl_loader", {"gpu_cache": {"node": {"feat": 9}}}, r"expected None or \{\}, found .*gpu tier is the cache"),
+    ],
+)
+def test_keywords_that_would_change_something(kit, build, method, word, reason):
+    if method == "dgl_loader":
+        pytest.importorskip("dgl")
+    (name,) = word
+    with pytest.raises(InputError, match=rf"^{method}\({name}=\.\.\.\): .*{reason}"):
+        getattr(build(kit.small_graph()), method)(**word)
+
+
+def test_keywords_that_nobody_knows_are_refused_by_the_function_called(kit, build):
+    layout = build(kit.small_graph())
+    for method in ("pyg_loader", "pyg_link_loader", "loader", "link_loader"):
+        with pytest.raises(TypeError, match=rf"^{method}\(\) got an unexpected keyword argument 'batchsize'"):
+            getattr(layout, method)(batchsize=3)
+    with pytest.raises(InputError, match="pyg_loader: num_workers and workers say the same; leave one out"):
+        layout.pyg_loader(num_workers=2, workers=3)
+
+
+def test_keywords_of_dgl(kit, build):
+    pytest.importorskip("dgl")
+    words = {"num_workers": 3, "use_uva": True, "use_ddp": False, "gpu_cache": {}, "prefetch_node_feats": ["feat"]}
+    loader = build(kit.small_graph()).dgl_loader(batch_size=16, **words, exclude=None, output_device=None)
+    assert loader.options.pipeline.workers == 3
+    assert loader.options.device.index is None
+
+
+def test_the_pages_name_every_keyword(repository):
+    from tiering.loader.keywords import DGL, PYG_LINKS
+
+    for page, table in (("pyg", PYG_LINKS), ("dgl", DGL)):
+        text = (repository / "docs" / f"{page}.md").read_text()
+        assert [name for name in table if f"`{name}`" not in text] == [], page
+
+
+def test_no_nodes_named_are_all_nodes(kit, build):
+    layout = build(kit.small_graph())
+    for loader in (layout.loader(None), layout.pyg_loader(input_nodes=None), layout.pyg_loader(None)):
+        assert len(loader.targets) == layout.num_nodes()
+    assert len(layout.pyg_loader().targets) == layout.split("train").size
+    with pytest.raises(InputError, match=r"split: expected its name, found \[15, 10\]; neighbours per hop come second"):
+        layout.pyg_loader([15, 10])
+    with pytest.raises(MissingError, match=r"no split 'valid'; splits: .*; did you mean 'val'\?"):
+        layout.pyg_loader("valid")
+
+
+def test_negatives_by_mode_amount_or_mapping(kit, build):
+    layout = build(kit.small_graph())
+    options = {"batch_size": 16, "fanouts": [2], "seed": 1}
+    expected = next(iter(layout.link_loader(negatives=Negatives(), **options)))
+    for negatives in ("binary", 1, {"mode": "binary"}):
+        found = next(iter(layout.link_loader(negatives=negatives, **options)))
+        assert torch.equal(found.links.src, expected.links.src) and torch.equal(found.links.dst, expected.links.dst)
+    with pytest.raises(InputError, match="negatives: expected mode binary or triplet, found 'unary'"):
+        layout.link_loader(negatives="unary", **options)
+    with pytest.raises(InputError, match="negatives: expected a mode, an amount or a mapping of both, found True"):
+        layout.link_loader(negatives=True, **options)

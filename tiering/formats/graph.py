@@ -130,13 +130,17 @@ class Graph(Artifact):
         """Return the node ids of a split, int64, in the order of the source, also where ids are relabelled."""
         if node_type is None:
             owners = [owner for owner in self.node_types if name in self._node(owner)["splits"]]
-            if len(owners) != 1:
+            if len(owners) != 1 and len(self.node_types) > 1:
                 has = ", ".join(f"{t}: {'/'.join(self.splits(t)) or 'none'}" for t in self.node_types)
                 raise MissingError(f"{self.path}: no single node type with a split {name!r} ({has})")
-            node_type = owners[0]
+            node_type = owners[0] if owners else self.node_types[0]
         if name not in self._node(node_type)["splits"]:
-            has = ", ".join(self.splits(node_type)) or "none"
-            raise MissingError(f"{self.path}: node type {node_type!r} has no split {name!r}; splits: {has}")
+            known = self.splits(node_type)
+            near = [f"; did you mean {split!r}?" for split in known if name.startswith(split) or split.startswith(name)]
+            raise MissingError(
+                f"{self.path}: node type {node_type!r} has no split {name!r}; splits: {', '.join(known) or 'none'}"
+                f"{''.join(near[:1])}"
+            )
         return self.manifest.array(f"nodes/{node_type}/split-{name}")
 
     @property

@@ -13,6 +13,7 @@ from tiering.errors import InputError
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.loader.adapters import AdaptedBatches, choose_sampler, edge_names, require_library
+from tiering.loader.keywords import DGL, PYG, PYG_LINKS, adopt
 from tiering.loader.loader import Loader
 from tiering.loader.options import LinkOptions, LoaderOptions, OriginalIds, ReadOptions, group_keywords
 from tiering.loader.original_ids import NodeIds
@@ -46,7 +47,7 @@ class ForFrameworks:
         split: str | None = "train",
         num_neighbors: Any = (10, 10),
         *,
-        input_nodes: OriginalIds = None,
+        input_nodes: OriginalIds = ...,
         replace: bool = False,
         weight_attr: str | None = None,
         edge_attrs: Collection[str] | None = None,
@@ -69,8 +70,8 @@ class ForFrameworks:
         num_neighbors
             As PyG's: per hop, the seeds' own first, for all relations or by relation.
         input_nodes
-            Seeds instead of a split: **original ids**, a mask over them, a node type, or (type, one of these).
-            ``seeds`` takes ranks.
+            Seeds instead of a split: **original ids**, a mask over them, a node type, or (type, one of these);
+            ``None``: all nodes. ``seeds`` takes ranks.
         replace, weight_attr
             Draw neighbours with replacement; in proportion to the edge data ``weight``.
         edge_attrs
@@ -88,13 +89,13 @@ class ForFrameworks:
         require_library("PyG")
         from tiering.loader.pyg.batch import PygAdapter
 
-        graph, words = self.artifact.graph, {**options}
-        if input_nodes is not None:
+        graph, words = self.artifact.graph, adopt("pyg_loader", PYG, options)
+        if input_nodes is not ...:
             words["node_type"], words["seeds"] = find_input_nodes(graph, input_nodes, options.get("node_type"))
         words |= {"split": split, **sampling_keywords(graph, num_neighbors, replace, weight_attr, words)}
         names = edge_names(graph, edge_attrs, return_edge_id)
         batches = AdaptedBatches(partial(PygAdapter, masks=masks), names, transform)
-        return Loader(self._layout, LoaderOptions.of(features, words), batches)
+        return Loader(self._layout, LoaderOptions.of(features, words, call="pyg_loader"), batches)
 
     def pyg_link_loader(
         self,
@@ -132,12 +133,14 @@ class ForFrameworks:
         require_library("PyG")
         from tiering.loader.pyg.batch import PygAdapter
 
-        graph, words, negatives = self.artifact.graph, {**options}, make_negatives(neg_sampling)
+        graph, given = self.artifact.graph, {**options, "neg_sampling": neg_sampling}
+        words = adopt("pyg_link_loader", PYG_LINKS, given)
+        negatives = make_negatives(words.pop("neg_sampling"))
         relation, pairs = find_links(graph, edge_label_index)
         label = label_links(edge_label, pairs, negatives)
         words |= sampling_keywords(graph, num_neighbors, replace, weight_attr, words)
         names = edge_names(graph, edge_attrs, return_edge_id)
-        asked = LoaderOptions.of(features, words, LinkOptions(relation, pairs, negatives))
+        asked = LoaderOptions.of(features, words, LinkOptions(relation, pairs, negatives), "pyg_link_loader")
         batches = AdaptedBatches(partial(PygAdapter, masks=masks, edge_label=label), names, transform)
         return Loader(self._layout, asked, batches)
 
@@ -206,7 +209,7 @@ class ForFrameworks:
         split: str | None = "train",
         fanouts: Any = (10, 10),
         *,
-        indices: OriginalIds = None,
+        indices: OriginalIds = ...,
         replace: bool = False,
         prob: str | None = None,
         feature_name: str = "feat",
@@ -227,7 +230,8 @@ class ForFrameworks:
             As DGL's: one per layer, the input layer's first (the reverse of `TieredLayout.loader`'s), for all relations
             or by relation.
         indices
-            Seeds instead of a split: **original ids**, by node type where there are several. ``seeds`` takes ranks.
+            Seeds instead of a split: **original ids**, by node type where there are several; ``None``: all nodes.
+            ``seeds`` takes ranks.
         replace, prob
             Draw neighbours with replacement; in proportion to the edge data ``weight``.
         feature_name, label_name
@@ -238,11 +242,13 @@ class ForFrameworks:
         require_library("DGL")
         from tiering.loader.dgl.batch import DglAdapter
 
-        graph, words = self.artifact.graph, {**options}
+        graph, words = self.artifact.graph, adopt("dgl_loader", DGL, options)
         if isinstance(fanouts, (str, bytes)) or not isinstance(fanouts, Sequence) or not fanouts:
             raise InputError(f"fanouts: expected one entry per layer such as [10, 10], found {fanouts!r}")
         words |= {"sampler": choose_sampler(words, replace, prob, "prob"), "frontier": "all"}
-        if indices is not None:
+        if indices is None:
+            split = None
+        elif indices is not ...:
             by_type = indices if isinstance(indices, Mapping) else dict.fromkeys(graph.node_types, indices)
             if len(by_type) != 1:
                 raise InputError(
@@ -254,7 +260,7 @@ class ForFrameworks:
         words |= {"split": split, "fanouts": list(reversed(fanouts))}
         adapter = partial(DglAdapter, feature_name=feature_name, label_name=label_name)
         batches = AdaptedBatches(adapter, edge_names(graph, edge_attrs, return_edge_id), transform)
-        return Loader(self._layout, LoaderOptions.of(features, words), batches)
+        return Loader(self._layout, LoaderOptions.of(features, words, call="dgl_loader"), batches)
 
 
 def sampling_keywords(
@@ -303,12 +309,8 @@ def find_links(graph: Graph, links: Any) -> tuple[Any, npt.NDArray[np.int64] | N
 
 def make_negatives(sampling: Any) -> Negatives | None:
     """Return the negatives of PyG's ``NegativeSampling``, its mode, or a mapping of its arguments."""
-    if sampling is None:
-        return None
-    if isinstance(sampling, str):
-        return Negatives(sampling)
-    if isinstance(sampling, Mapping):
-        return Negatives(**sampling)
+    if not hasattr(sampling, "src_weight") or isinstance(sampling, Negatives):
+        return Negatives.of(sampling)
     weights = [None if weight is None else np.asarray(weight) for weight in (sampling.src_weight, sampling.dst_weight)]
     return Negatives(sampling.mode.value, float(sampling.amount), *weights)
 

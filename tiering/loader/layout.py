@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
@@ -93,9 +93,15 @@ class TieredLayout(ForFrameworks, Described):
         """Relations whose edges have features in the tiers."""
         return self.artifact.edge_feature_relations
 
-    def feature_dim(self, node_type: str) -> int:
-        """Return the elements per feature row of a type. Opens nothing."""
-        return self.artifact.type_layout(node_type).dim
+    def feature_dim(self, node_type: str | None = None) -> int:
+        """Return the elements per feature row of a type, or of the only one that has features. Opens nothing."""
+        return self.artifact.type_layout(self._featured(node_type)).dim
+
+    def _featured(self, node_type: str | None) -> str:
+        """Return the type given, or the only one with features."""
+        if node_type is not None:
+            return node_type
+        return self.feature_types[0] if len(self.feature_types) == 1 else "(say which)"
 
     num_nodes = _forward(Graph.num_nodes)
     num_edges = _forward(Graph.num_edges)
@@ -160,8 +166,7 @@ class TieredLayout(ForFrameworks, Described):
         BudgetError
             If memory of the GPU, or host memory to lock, does not suffice.
         """
-        if node_type is None:
-            node_type = self.feature_types[0] if len(self.feature_types) == 1 else "(say which)"
+        node_type = self._featured(node_type)
         if ":" in node_type:
             raise MissingError(f"{self.path}: {node_type!r} is no node type; features of edges are `edge_features`")
         return self.open_table(node_type, *group_keywords("features", (ReadOptions, DeviceOptions), options))
@@ -223,7 +228,7 @@ class TieredLayout(ForFrameworks, Described):
         relation: Relation | str | None = None,
         *,
         links: Any = None,
-        negatives: Negatives | None = None,
+        negatives: Negatives | str | float | Mapping[str, Any] | None = None,
         fanouts: Fanouts = (10, 10),
         features: Any = "tiers",
         **options: Unpack[BatchKeywords],
@@ -240,14 +245,15 @@ class TieredLayout(ForFrameworks, Described):
             Ids (ranks) of shape (2, links), sources above destinations; by default all edges of the relation in the
             order of its ``indices`` (8 bytes of memory per edge, for their order in an epoch).
         negatives
-            Negative pairs to draw in addition; see `tiering.sampling.Negatives`.
+            Negative pairs to draw in addition: `tiering.sampling.Negatives`, its mode, an amount of mode ``binary`` for
+            each link, or a mapping of its arguments.
         fanouts, features, shuffle, drop_last, ...
             As of `loader`; ``batch_size`` is in links. There is no split, and batches have no `Batch.y`.
         """
         if refused := [name for name in ("split", "node_type", "seeds") if name in options]:
             raise TypeError(f"link_loader() got an unexpected keyword argument {refused[0]!r}")
-        asked = LinkOptions(relation, links, negatives)
-        return Loader(self, LoaderOptions.of(features, {"fanouts": fanouts, **options}, asked))
+        asked = LinkOptions(relation, links, Negatives.of(negatives))
+        return Loader(self, LoaderOptions.of(features, {"fanouts": fanouts, **options}, asked, "link_loader"))
 
     def problems(self, level: str = "header", threads: int = 1) -> list[Problem]:
         """Return every problem of the layout on disk; see `tiering.artifacts.artifact.Artifact.problems`."""

@@ -90,7 +90,7 @@ class SeedOptions:
     """Nodes that batches start from, and their order."""
 
     split: str | None = option("train", "Whose nodes batches start from.", "NAME")
-    """Split whose nodes are the seeds."""
+    """Split whose nodes are the seeds; ``None``: all nodes of the type."""
     node_type: str | None = None
     """Type of the seeds; optional where one type has the split."""
     seeds: Any = None
@@ -191,11 +191,13 @@ class LoaderOptions:
     links: LinkOptions | None = None
 
     @classmethod
-    def of(cls, features: Any, keywords: Mapping[str, Any], links: LinkOptions | None = None) -> LoaderOptions:
-        """Return the options that the keywords of `TieredLayout.loader` say."""
+    def of(
+        cls, features: Any, keywords: Mapping[str, Any], links: LinkOptions | None = None, call: str = "loader"
+    ) -> LoaderOptions:
+        """Return the options that the keywords of `TieredLayout.loader` say; errors name the function `call`."""
         keywords = {**keywords, "fanouts": parse_fanouts(keywords["fanouts"])}
         groups = (SeedOptions, SamplingOptions, ReadOptions, DeviceOptions, PipelineOptions, MemoryOptions)
-        return replace(cls(features, *group_keywords("loader", groups, keywords)), links=links)
+        return replace(cls(features, *group_keywords(call, groups, keywords)), links=links)
 
 
 def group_keywords(call: str, groups: tuple[type, ...], keywords: Mapping[str, Any]) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,10 +39,21 @@ class Negatives:
     def __post_init__(self) -> None:
         if self.mode not in ("binary", "triplet"):
             raise InputError(f"negatives: expected mode binary or triplet, found {self.mode!r}")
+        if isinstance(self.amount, bool) or not isinstance(self.amount, int | float | np.number):
+            raise InputError(f"negatives: expected a mode, an amount or a mapping of both, found {self.amount!r}")
         if not self.amount > 0 or not math.isfinite(self.amount):
             raise InputError(f"negatives: expected an amount of more than 0, found {self.amount!r}")
         if self.mode == "triplet" and self.amount != int(self.amount):
             raise InputError(f"negatives: triplets need a whole number for each link, found {self.amount!r}")
+
+    @classmethod
+    def of(cls, negatives: Any) -> Negatives | None:
+        """Return negatives as they are, or of a mode, an amount of mode binary, or a mapping of arguments."""
+        if negatives is None or isinstance(negatives, Negatives):
+            return negatives
+        if isinstance(negatives, Mapping):
+            return cls(**negatives)
+        return cls(negatives) if isinstance(negatives, str) else cls(amount=negatives)
 
     @property
     def triplets(self) -> bool:

@@ -21,11 +21,17 @@ class NodeTargets:
 
     def __init__(self, graph: Graph, options: SeedOptions, sampling: SamplingOptions) -> None:
         self._options, self._sampling = options, sampling
-        node_type, split = options.node_type, options.split or "train"
-        if options.seeds is not None:
+        node_type, split = options.node_type, options.split
+        if split is not None and not isinstance(split, str):
+            raise InputError(
+                f"split: expected its name, found {split!r}; neighbours per hop come second (fanouts=, num_neighbors=)"
+            )
+        if options.seeds is not None or split is None:
             if node_type is None and len(graph.node_types) != 1:
                 raise InputError(f"seeds: say which node_type they are; types: {', '.join(graph.node_types)}")
-            self.ids, what = as_array(options.seeds), "seeds"
+            node_type, what = node_type or graph.node_types[0], "seeds"
+            everything = options.seeds is None
+            self.ids = np.arange(graph.num_nodes(node_type)) if everything else as_array(options.seeds)
         else:
             if node_type is None:
                 owners = [known for known in graph.node_types if split in graph.splits(known)]
