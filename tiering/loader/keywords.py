@@ -72,7 +72,7 @@ def adopt(call: str, table: Mapping[str, Foreign], options: Mapping[str, Any]) -
     `InputError`: a value that would change something, or two options that say one thing.
     """
     own = {name: value for name, value in options.items() if name not in table}
-    for name in options.keys() & table.keys():
+    for name in [name for name in options if name in table]:
         foreign, value = table[name], options[name]
         plain = getattr(value, "value", value)  # of an enum
         if foreign.harmless is not None and not any(_same(plain, known) for known in foreign.harmless):

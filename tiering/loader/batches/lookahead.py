@@ -263,10 +263,12 @@ class Lookahead:
     def _prepare(self, order: Sequence[int], draw: Draw) -> dict[int, Sampled]:
         """Sample some batches, choose a configuration, and make the buffer. Returns the samples by place in `order`."""
         layout, tables, memory = self._layout, self.tables, self._options.memory
-        if self._drives is None or memory.ssd_model:
-            self.speed = speed_of(layout.image_places, memory.ssd_model or MEASURED, layout.path.absolute().parent)
-        else:
+        model = memory.ssd_model or MEASURED
+        if self._drives is not None and str(model) == MEASURED:
             self.speed = self._drives.speed
+        else:  # the stripe files may be gone where drives hold them
+            images = layout.image_places if self._drives is None else []
+            self.speed = speed_of(images, model, layout.path.absolute().parent)
         with ThreadPoolExecutor(1, thread_name_prefix="tiering-trial") as pool:  # a thread that works on a GPU is ours
             samples, rows = pool.submit(self._sample_trial, order, draw).result()
         sizes: dict[int, int] = {}

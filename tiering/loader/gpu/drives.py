@@ -106,7 +106,10 @@ class GpuDrives:
             cuda.copy(index, address, memory.address, part.size * page_bytes, stream.handle)
             stream.synchronize()
             hashes = native.page_hashes(found[: part.size * page_bytes], page_bytes)
-            expected = np.array([sums[page % images][page // images] for page in part], np.uint32)
+            places, owners = np.divmod(part, images)
+            expected = np.empty(part.size, np.uint32)
+            for image, own in enumerate(sums):
+                expected[owners == image] = own[places[owners == image]]
             if (wrong := np.flatnonzero(hashes != expected)).size:
                 raise self._wrong(int(part[wrong[0]]), int(hashes[wrong[0]]), sums)
 

@@ -177,8 +177,8 @@ class SsdBuffer(BufferSlots):
             yield buffer
         finally:
             if buffer is self._native and self._process == os.getpid():  # else begun by a parent of this process
-                buffer.stop()
                 if self._filler is not None:
+                    buffer.stop()
                     self._filler.join()
                 buffer.cancel()
                 self._busy = False
