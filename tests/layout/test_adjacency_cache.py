@@ -22,7 +22,8 @@ from tiering.formats.layout import Layout
 from tiering.formats.scores import Scores
 from tiering.graph import build_graph
 from tiering.layout import RankedTable
-from tiering.layout.adjacency_cache import adjacency_lists, gpu_budget
+from tiering.layout.adjacency_cache import gpu_budget
+from tiering.layout.inputs import adjacency_lists
 from tiering.memory import own_memory
 from tiering.pipeline import layout as write_layout
 from tiering.units import Size

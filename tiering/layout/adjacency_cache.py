@@ -9,17 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import InputError
-from tiering.formats.adjacency_prefix import AdjacencyPrefix, ListBytes
-from tiering.formats.graph import Graph, checked_lists, take_by_rank
-from tiering.formats.order import Order
-from tiering.formats.scores import Scores
+from tiering.formats.adjacency_prefix import AdjacencyPrefix
 from tiering.layout.cost_model import (
     AccessCosts,
     AdjacencyLists,
@@ -29,14 +24,13 @@ from tiering.layout.cost_model import (
     row_prefixes,
     split_memory,
 )
+from tiering.layout.inputs import LayoutInput
 from tiering.layout.options import LayoutOptions
 from tiering.layout.tiers import RankedTable, longest_prefix
 from tiering.memory import Budget
 from tiering.run.plan import StepEstimate
-from tiering.sampling import list_read_places, resolve_fanouts
 from tiering.units import Size, format_bytes, format_count, format_small_seconds
 
-COMPARED = 1000  # ranks of each type whose scores are compared with those of the order
 HOST = LowerTiers()  # host memory alone
 
 
@@ -103,80 +97,20 @@ class CacheSplit:
 
 
 def divide_gpu(
-    graph: Graph,
-    order: Order,
-    rows: Sequence[RankedTable],
-    options: LayoutOptions,
-    scores: Scores | None,
-    budget: Budget,
+    source: LayoutInput, share: Size, options: LayoutOptions, budget: Budget
 ) -> tuple[CacheSplit, StepEstimate]:
-    """Divide the memory of a GPU between feature rows and adjacency lists of a reordered graph; also say the step.
+    """Divide the memory of a GPU between feature rows and adjacency lists, which get a `share`; also say the step.
 
-    Scores must be those that the graph was ordered by, and predict reads of lists. Cost: one pass over the order, its
-    scores and ``indptr``; reads of lists are looked up at random. Memory: `split_memory`.
+    Cost: one pass over the order, its scores and ``indptr``; reads of lists are looked up at random. Memory:
+    `split_memory`.
     """
-    if options.cache is None:
-        raise InputError(
-            "scores: matter only where memory is shared with adjacency lists, or edge features are placed; give "
-            "--adjacency-cache auto too, or leave them out"
-        )
-    if scores is None:
-        raise InputError(
-            f"adjacency cache: {options.cache.text} needs the scores that the graph was ordered by, for the reads of "
-            "adjacency lists; give them with --scores S"
-        )
-    check_ordered_by(graph, order, scores)
-    relations = adjacency_lists(graph, scores)
-    total, columns = gpu_budget(options.capacities.gpu, rows, relations), sum(lists.columns for lists in relations)
+    total = gpu_budget(options.capacities.gpu, source.rows, source.lists)
+    columns = sum(lists.columns for lists in source.lists)
     what = f"adjacency cache: places of {format_count(columns)} adjacency lists"
-    budget.require(need := split_memory(sum(table.rows for table in rows), columns), what)
-    features = sum(table.rows * table.row_bytes for table in rows)
-    lower = LowerTiers.of(options.capacities, features, len(options.folders))
+    budget.require(need := split_memory(sum(table.rows for table in source.rows), columns), what)
+    lower = LowerTiers.of(options.capacities, source.bytes, len(options.folders))
     step = StepEstimate("adjacency cache", "done now", need, amount=columns, unit="list")
-    return plan_split(options.cache, total, rows, relations, options.costs, lower), step
-
-
-def check_ordered_by(graph: Graph, order: Order, scores: Scores) -> None:
-    """Refuse scores other than those that gave a graph its order, by the first `COMPARED` ranks of each type."""
-    remedy = "give the scores that `tiering reorder` was given"
-    if scores.graph_digest != order.manifest.body["graph_digest"]:
-        raise InputError(f"{scores.path}: of another graph than the one that {graph.path} was made from; {remedy}")
-    for node_type in order.node_types:
-        ranked = order.score(node_type)[:COMPARED]
-        own = take_by_rank(scores.values(node_type), graph, node_type, 0, COMPARED)
-        if (wrong := np.flatnonzero(ranked != own)).size:
-            rank = int(wrong[0])
-            raise InputError(
-                f"{graph.path}: ordered by other scores than {scores.path}: {node_type} of rank {rank} has "
-                f"{float(ranked[rank])!r} in the order and {float(own[rank])!r} in the scores; {remedy}"
-            )
-
-
-def adjacency_lists(graph: Graph, scores: Scores) -> list[AdjacencyLists]:
-    """Return the lists of every relation, in ranks, with their reads as the scores predict them."""
-    lists = []
-    for relation in graph.relations:
-        sampler, fanouts = list_sampling(graph, relation, scores)
-        key, indptr = relation_key(relation), checked_lists(graph, relation)[0]
-        size = ListBytes.of_graph(graph, relation, weights=sampler == "weighted")
-        reads = partial(take_by_rank, scores.adjacency(relation), graph, relation[2])
-        positions = partial(list_read_places, sampler=sampler, fanouts=fanouts)
-        lists.append(AdjacencyLists(key, indptr, size, reads, positions))
-    return lists
-
-
-def list_sampling(
-    graph: Graph, relation: Relation, scores: Scores, purpose: str = "", remedy: str = ""
-) -> tuple[str, list[int]]:
-    """Return the sampler and the fanouts of a relation, by hop, that scores predict; the error names a `purpose`."""
-    sampling = scores.manifest.provenance.get("options", {}).get("sampling", {})
-    if not (scores.relations and "fanouts" in sampling and "sampler" in sampling):
-        raise InputError(
-            f"{scores.path}: {scores.method} says nothing about reads of adjacency lists{purpose}; {remedy}score by "
-            "the sampler, as by `tiering score G --method hybrid --fanouts 10,10 --out S`, and reorder by it"
-        )
-    hops, number = resolve_fanouts(graph.relations, sampling["fanouts"]), graph.relations.index(relation)
-    return sampling["sampler"], [hop[number] for hop in hops]
+    return plan_split(share, total, source.rows, source.lists, options.costs, lower), step
 
 
 def gpu_budget(gpu: Size | None, tables: Sequence[RankedTable], relations: Sequence[AdjacencyLists]) -> int:

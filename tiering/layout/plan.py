@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tiering.artifacts.file_writer import appending_memory
-from tiering.artifacts.manifest import relation_key
-from tiering.errors import InputError
 from tiering.formats.feature_rows import CHUNK_BYTES
 from tiering.formats.features import FeatureTable
-from tiering.formats.graph import Graph, checked_lists, take_by_rank
 from tiering.formats.layout import EDGE_TABLES, MEMORY_TIERS, SUM_BYTES, TIERS, SsdRows, TypeLayout, image_bytes
-from tiering.formats.order import Order
-from tiering.formats.scores import Scores
-from tiering.layout.adjacency_cache import CacheSplit, check_ordered_by, divide_gpu, list_sampling
-from tiering.layout.cost_model import EdgeScores, Floats, read_range
+from tiering.layout.adjacency_cache import CacheSplit, divide_gpu
+from tiering.layout.inputs import LayoutInput
 from tiering.layout.options import LayoutOptions
 from tiering.layout.tiers import Capacities, RankedTable, plan_tiers
 from tiering.memory import Budget
@@ -29,10 +21,7 @@ from tiering.reorder.rows import minimum_memory, plan_rows
 from tiering.reorder.rows.tasks import task_bytes
 from tiering.run.carrier import Carrier
 from tiering.run.plan import StageEstimate, StepEstimate, base_memory
-from tiering.sampling import list_read_entries
 from tiering.units import Size, format_count
-
-USUAL_FANOUT = 10  # neighbours that a read of a list draws where no scores are given: the loader's default
 
 _log = logging.getLogger(__name__)
 
@@ -153,55 +142,30 @@ def _memory_tier_bytes(entry: TypeLayout) -> int:
     return sum(entry.rows(tier) for tier in MEMORY_TIERS) * entry.row_bytes
 
 
-def plan_layout(
-    graph: Graph, tables: Mapping[str, FeatureTable], options: LayoutOptions, scores: Scores | None, budget: Budget
-) -> LayoutPlan:
-    """Plan a layout of a reordered graph, with `tables` of its nodes.
-
-    `scores`, by which it was ordered, are given where GPUs cache adjacency lists, or to place edge features.
-    """
-    order, capacities = require_order(graph), options.capacities
-    rows = [
-        RankedTable(name, table.rows, table.row_bytes, order.score(name), order.first(name))
-        for name, table in tables.items()
-    ]
-    of_edges = edge_feature_tables(graph) if options.edge_features == "auto" else {}
-    if of_edges and scores is not None:
-        check_ordered_by(graph, order, scores)
-    tables, rows = {**tables, **of_edges}, rows + edge_tables_to_place(graph, order, of_edges, scores)
-    if options.cache is None and (scores is None or of_edges):
-        return _place_rows(graph.path, rows, tables, capacities, options)
-    split, step = divide_gpu(graph, order, rows, options, scores, budget.expecting(_expected_memory(tables, options)))
-    plan = _place_rows(graph.path, rows, tables, replace(capacities, gpu=split.gpu), options)
+def plan_layout(source: LayoutInput, options: LayoutOptions, budget: Budget) -> LayoutPlan:
+    """Plan a layout: how tiers are shared, what is written where, with how much memory."""
+    capacities = options.capacities
+    if source.order is None:
+        return _plan_unranked(source, options)
+    if options.cache is None:
+        return _place_rows(source, capacities, options)
+    split, step = divide_gpu(source, options.cache, options, budget.expecting(_expected_memory(source.tables, options)))
+    plan = _place_rows(source, replace(capacities, gpu=split.gpu), options)
     return replace(plan, split=split, steps=(step,), notes=(str(split),))
 
 
-def require_order(graph: Graph) -> Order:
-    """Return the order of a reordered graph; refuse other graphs."""
-    if graph.order is None:
-        raise InputError(
-            f"{graph.path}: expected a reordered graph; run `tiering reorder {graph.path} --scores S --out R` first"
-        )
-    return graph.order
-
-
-def plan_future_layout(where: Path, tables: Mapping[str, FeatureTable], options: LayoutOptions) -> LayoutPlan:
-    """Plan a layout of a graph that does not exist yet, with `tables` of nodes, then of edges.
-
-    All scores count as equal, so rows get all of the GPU's memory.
-    """
-    capacities, notes = options.capacities, []
+def _plan_unranked(source: LayoutInput, options: LayoutOptions) -> LayoutPlan:
+    """Plan a layout of a graph that does not exist yet: rows get all of the GPU's memory."""
+    capacities, total, notes = options.capacities, source.bytes, []
     if options.cache is not None and capacities.gpu is not None:
-        total = sum(table.rows * table.row_bytes for table in tables.values())
         nbytes = min(total, capacities.gpu.of(total))
-        largest = max((table.row_bytes for table in tables.values()), default=1)
+        largest = max((table.row_bytes for table in source.rows), default=1)
         kept = nbytes >= largest and not (capacities.ssd and nbytes == total)
         capacities = replace(capacities, gpu=Size(capacities.gpu.text, bytes=nbytes) if kept else None)
         notes.append("adjacency cache: what it gets of the GPU's memory depends on scores; counted as none")
-    if len(tables) > 1:
+    if len(source.rows) > 1:
         notes.append("rows of several types or relations: how they share the tiers depends on scores")
-    rows = [RankedTable(name, t.rows, t.row_bytes, np.broadcast_to(0.0, t.rows)) for name, t in tables.items()]
-    return replace(_place_rows(where, rows, tables, capacities, options), notes=tuple(notes))
+    return replace(_place_rows(source, capacities, options), notes=tuple(notes))
 
 
 def _expected_memory(tables: Mapping[str, FeatureTable], options: LayoutOptions) -> int:
@@ -222,24 +186,17 @@ def _entries(tables: Mapping[str, FeatureTable], ranges: Any, page_bytes: int) -
     return entries
 
 
-def _place_rows(
-    where: Path,
-    rows: Sequence[RankedTable],
-    tables: Mapping[str, FeatureTable],
-    capacities: Capacities,
-    options: LayoutOptions,
-) -> LayoutPlan:
-    """Place every table of rows by `plan_tiers`; `where` is the graph, for messages.
-
-    `capacities` are those of rows: the gpu tier without adjacency lists.
-    """
-    if not tables and (capacities.gpu or capacities.peer or capacities.ssd):
-        _log.warning("%s: the graph has no features; tier sizes are ignored, the layout holds adjacency alone", where)
-    ranges = plan_tiers(rows, capacities) if tables else {}
-    entries = _entries(tables, ranges, options.page_bytes)
+def _place_rows(source: LayoutInput, capacities: Capacities, options: LayoutOptions) -> LayoutPlan:
+    """Place every table by `plan_tiers`; `capacities` are those of rows: the gpu tier without adjacency lists."""
+    if not source.tables and (capacities.gpu or capacities.peer or capacities.ssd):
+        _log.warning(
+            "%s: the graph has no features; tier sizes are ignored, the layout holds adjacency alone", source.place
+        )
+    ranges = plan_tiers(source.rows, capacities) if source.tables else {}
+    entries = _entries(source.tables, ranges, options.page_bytes)
     folders = options.folders if any(entry.ssd_rows.num_pages for entry in entries.values()) else ()
-    first = tuple(_where_first(row, ranges[row.node_type]) for row in rows if row.first)
-    return LayoutPlan(tables, entries, options.page_bytes, capacities.num_peers, folders, first=first)
+    first = tuple(_where_first(row, ranges[row.node_type]) for row in source.rows if row.first)
+    return LayoutPlan(source.tables, entries, options.page_bytes, capacities.num_peers, folders, first=first)
 
 
 def _where_first(table: RankedTable, ranges: Mapping[str, tuple[int, int]]) -> str:
@@ -247,33 +204,3 @@ def _where_first(table: RankedTable, ranges: Mapping[str, tuple[int, int]]) -> s
     rows = {tier: min(end, table.first) - begin for tier, (begin, end) in ranges.items()}
     parts = ", ".join(f"{format_count(count)} in {tier}" for tier, count in rows.items() if count > 0)
     return f"of {table.node_type}, {format_count(table.first)} nodes were put first: {parts}"
-
-
-def edge_feature_tables(graph: Graph) -> dict[str, FeatureTable]:
-    """Return the edge features of each relation that has some, by its key."""
-    tables = {relation_key(relation): graph.edge_feature_table(relation) for relation in graph.relations}
-    return {key: table for key, table in sorted(tables.items()) if table is not None}
-
-
-def edge_tables_to_place(
-    graph: Graph, order: Order, tables: dict[str, FeatureTable], scores: Scores | None
-) -> list[RankedTable]:
-    """Return the tables of `edge_feature_tables` with scores.
-
-    With `scores` a list is read as often as they predict, by their sampler and fanouts; without, as often as the
-    feature row of its node by the scores of the order, `USUAL_FANOUT` neighbours at a time.
-    """
-    purpose, remedy = ", which edge features are placed by", "leave --scores out, or "
-    placed = []
-    for key, table in tables.items():
-        relation, sampler, fanouts = graph.relation(key), "uniform", [USUAL_FANOUT]
-        if scores is None:
-            ranked = order.score(relation[2])
-            reads: Callable[[int, int], Floats] = partial(read_range, ranked)
-        else:
-            sampler, fanouts = list_sampling(graph, relation, scores, purpose, remedy)
-            reads = partial(take_by_rank, scores.adjacency(relation), graph, relation[2])
-        entries = partial(list_read_entries, sampler=sampler, fanouts=fanouts)
-        own = EdgeScores.of(checked_lists(graph, relation)[0], reads, entries)
-        placed.append(RankedTable(key, table.rows, table.row_bytes, own))
-    return placed

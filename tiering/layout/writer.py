@@ -14,13 +14,14 @@ from tiering.artifacts.checksum import digest_bytes
 from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.storage import require_space
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.formats.feature_rows import checked_tables, table_states
+from tiering.formats.feature_rows import table_states
 from tiering.formats.graph import Graph, graph_errors
 from tiering.formats.layout import EDGE_TABLES, MEMORY_TIERS, SUM_BYTES, Layout, TypeLayout, page_sums, tier_file
 from tiering.formats.order import Order
 from tiering.formats.scores import Scores
+from tiering.layout.inputs import LayoutInput, require_order
 from tiering.layout.options import LayoutOptions
-from tiering.layout.plan import LayoutPlan, plan_layout, require_order
+from tiering.layout.plan import LayoutPlan, plan_layout
 from tiering.layout.stripe_files import StripeFiles, append_striped, first_missing
 from tiering.memory import Budget, parse_memory
 from tiering.progress import note, progress
@@ -60,13 +61,13 @@ def write_layout(
     after an error of the input nothing remains.
     """
     budget, workers = parse_memory(memory), parse_threads(threads)
-    order, tables = require_order(graph), checked_tables(graph)
-    plan = plan_layout(graph, tables, options, scores, budget)
+    source = LayoutInput.of(graph, options, scores)
+    plan = plan_layout(source, options, budget)
     carrier = plan.choose_carrier(carrier, budget)
     recorded = {"graph": graph.digest, **({} if scores is None else {"scores": scores.digest})}
     provenance = {"stage": "layout", "options": options.recorded, "inputs": recorded}
     # The graph's digest covers the content of the feature files at the import.
-    identity = {**provenance, "inputs": {**recorded, **table_states(tables)}, "package": __version__}
+    identity = {**provenance, "inputs": {**recorded, **table_states(source.tables)}, "package": __version__}
     with ArtifactWriter(out, "layout", force=force, identity=identity, reads=(graph, scores)) as writer:
         for text in plan.first:
             note(f"note: {text}")
@@ -83,7 +84,7 @@ def write_layout(
                 _write_by_tasks(carrier.job(writer), writer, stripes, plan, graph)
             stripes.open()
             if carrier is None:
-                _write_rows(writer, stripes, plan, order, reading, workers)
+                _write_rows(writer, stripes, plan, require_order(graph), reading, workers)
             writer.adopt(graph, "graph")
             writer.external.update(stripes.publish())
         writer.commit(body, provenance, (EDGE_TABLES,) if EDGE_TABLES in body else ())

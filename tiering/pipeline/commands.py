@@ -30,7 +30,7 @@ from tiering.formats.scores import Scores
 from tiering.formats.shape import GraphShape
 from tiering.formats.user_arrays import Train, UserValues
 from tiering.layout import LayoutOptions
-from tiering.layout.plan import plan_future_layout
+from tiering.layout.inputs import LayoutInput
 from tiering.memory import parse_memory
 from tiering.pipeline.sources import CHECKSUM_FEATURES, import_options, open_source, plan_source, scratch_of
 from tiering.pipeline.stage import Pathlike, StageKeywords, StageRun, reading, refuse_reordered
@@ -277,9 +277,8 @@ def layout(
     read = (base,) if known is None else (base, known)
     run.check_output(read, asked.folders)
     if isinstance(base, GraphShape):
-        tables = base.tables | (dict(sorted(base.edge_tables.items())) if asked.edge_features == "auto" else {})
-        plan = plan_future_layout(base.path, tables, asked)
-        return run.estimate(plan.stage(run.path, parse_memory(run.memory), 0, run.planner))  # type: ignore[no-any-return]
+        plan = placement.plan_layout(LayoutInput.expected(base, asked), asked, budget := parse_memory(run.memory))
+        return run.estimate(plan.stage(run.path, budget, 0, run.planner))  # type: ignore[no-any-return]
     with run.carrier(*read) as carrier:
         if asked.fit is not None:
             from tiering.loader.gpu.fit import fit_costs
@@ -290,8 +289,8 @@ def layout(
                 base, out, asked, scores=known, threads=run.threads, memory=run.memory, force=run.force,
                 carrier=carrier,
             )  # fmt: skip
-        tables, shape, budget = checked_tables(base), GraphShape.of(base), parse_memory(run.memory)
-        plan = placement.plan_layout(base, tables, asked, known, budget)
+        shape, budget = GraphShape.of(base), parse_memory(run.memory)
+        plan = placement.plan_layout(LayoutInput.of(base, asked, known), asked, budget)
         copied = 0 if disk_of(base.path) == disk_of(run.path) else shape.graph_bytes() + shape.order_bytes()
         return run.estimate(plan.stage(run.path, budget, copied, run.planner), base)  # type: ignore[no-any-return]
 

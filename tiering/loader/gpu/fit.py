@@ -18,13 +18,11 @@ from tiering import cuda
 from tiering.artifacts.manifest import Relation
 from tiering.errors import CapabilityError, InputError
 from tiering.formats.adjacency_prefix import SUM_BYTES, AdjacencyPrefix, ListBytes
-from tiering.formats.feature_rows import checked_tables
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
-from tiering.layout.adjacency_cache import adjacency_lists, check_ordered_by
 from tiering.layout.cost_model import AccessCosts
+from tiering.layout.inputs import LayoutInput, require_order
 from tiering.layout.options import LayoutOptions
-from tiering.layout.plan import edge_feature_tables, require_order
 from tiering.loader.gpu import device as devices
 from tiering.loader.gpu.adjacency import load_adjacency
 from tiering.loader.gpu.batches import GpuSampler
@@ -60,13 +58,11 @@ def fit_costs(
             "fit: needs the scores that the graph was ordered by, which say how training samples; give them with "
             "--scores S"
         )
-    check_ordered_by(graph, require_order(graph), scores)
-    adjacency_lists(graph, scores)  # refuses scores that say nothing about sampling, before anything is measured
-    tables = {**checked_tables(graph), **(edge_feature_tables(graph) if options.edge_features == "auto" else {})}
+    source = LayoutInput.of(graph, options, scores)  # refuses scores that say nothing about sampling
     if options.fit != "auto":
         require_order(graph := Graph.open(str(options.fit)))
     sampling = SamplingOptions(**{**scores.manifest.provenance["options"]["sampling"], "seed": 0})
-    row_bytes = max((table.row_bytes for table in tables.values()), default=0)
+    row_bytes = max((table.row_bytes for table in source.rows), default=0)
     return replace(options, measured=measure_costs(graph, sampling, row_bytes, parse_memory(memory)))
 
 
