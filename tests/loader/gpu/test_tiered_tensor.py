@@ -13,7 +13,7 @@ from child_process import in_child
 
 import tiering
 from tiering.errors import BudgetError, CapabilityError, InputError
-from tiering.loader.tables.resident import mapped, shared_memory
+from tiering.loader.processes.peers import mapped, shared_memory
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8]
 ROW_SHAPES = [(), (1,), (7,), (3, 50), (1030,)]

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -44,7 +45,8 @@ from tiering.readahead.disk_speed import MAX_READ, MEASURED, DiskSpeed, speed_of
 from tiering.units import format_bytes, format_count, parse_threads
 
 if TYPE_CHECKING:
-    from tiering.loader.gpu.batches import GpuSample
+    from tiering import cuda
+    from tiering.loader.batches.batch import Batch
     from tiering.loader.gpu.drives import GpuDrives
     from tiering.sampling import SampledBatch
 
@@ -56,6 +58,23 @@ RowsAhead: TypeAlias = SsdBuffer | BufferClient  # this process's own buffer, or
 BufferEpoch: TypeAlias = native.RowBuffer | ClientEpoch  # takes the rows of batches
 _LEAST_SLOTS = 64  # for rows of each size: parts of batches of a few rows each. Useful buffers have many more
 _TRIAL_SECONDS, _TRIAL_BATCHES = 1.5, 4096  # most sampling before the first epoch, to choose the window by
+
+
+@dataclass(frozen=True)
+class GpuSample:
+    """A batch that a GPU sampled ahead of its turn: nodes and edges in its memory."""
+
+    batch: Batch
+    ready: cuda.Event  # event after which nodes and edges are complete
+    seeds: Ids  # seeds in the order given
+    nodes: dict[str, Ids]  # ids in host memory, of the types whose rows are read ahead
+    hops: tuple[Mapping[Any, Any], ...] = ()  # edges in host memory: none
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the batch, on the GPU and the host."""
+        on_gpu = sum(tensor.numel() * tensor.element_size() for tensor in self.batch.tensors())
+        return on_gpu + sum(ids.nbytes for ids in self.nodes.values())
 
 
 class PrefetchSampler:

@@ -19,7 +19,7 @@ from tiering.errors import DeviceError, InputError, RefusedError
 from tiering.formats.graph import Graph
 from tiering.loader.batches.batch import Batch, about_targets, rows_of_edges, sampled_batch
 from tiering.loader.batches.host import BatchMaker
-from tiering.loader.batches.lookahead import RowsAhead, sampling_stage
+from tiering.loader.batches.lookahead import GpuSample, RowsAhead, sampling_stage
 from tiering.loader.batches.pipeline import PipelineStage
 from tiering.loader.batches.targets import Plan
 from tiering.loader.batches.tensors import tensors_in
@@ -36,23 +36,6 @@ if TYPE_CHECKING:
 
 
 Ids = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class GpuSample:
-    """A batch that a GPU sampled ahead of its turn: nodes and edges in its memory."""
-
-    batch: Batch
-    ready: cuda.Event  # event after which nodes and edges are complete
-    seeds: Ids  # seeds in the order given
-    nodes: dict[str, Ids]  # ids in host memory, of the types whose rows are read ahead
-    hops: tuple[Mapping[Any, Any], ...] = ()  # edges in host memory: none
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the batch, on the GPU and the host."""
-        on_gpu = sum(tensor.numel() * tensor.element_size() for tensor in self.batch.tensors())
-        return on_gpu + sum(ids.nbytes for ids in self.nodes.values())
 
 
 class GpuSampler:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -22,9 +22,6 @@ from tiering.loader.gpu.device import Device, PinnedBuffer, pinned
 from tiering.loader.process import ForkLock
 from tiering.loader.tables.ssd import PageChecks
 from tiering.readahead.disk_speed import DiskSpeed
-
-if TYPE_CHECKING:
-    from tiering.loader.tables.ssd_buffer import BufferSlots
 
 PATIENCE = 30.0  # seconds without an answer, after which a drive is given up
 SAMPLED = 256  # pages of each drive that are compared when it is opened
@@ -79,9 +76,12 @@ class GpuDrives:
         with cuda.device_errors(name):
             return cuda.allocate(self.device.index, nbytes)
 
-    def fill(self, slots: BufferSlots, buffer: native.RowBuffer) -> SlotFiller:
-        """Begin to fill the slots of `make_slots` for an epoch of the core's buffer."""
-        return SlotFiller(self, slots, buffer)
+    def fill(self, buffer: native.RowBuffer, tables: Sequence[tuple[Shape, int, int]]) -> SlotFiller:
+        """Begin to fill slots of `make_slots` for an epoch of the core's buffer.
+
+        `tables`: of each table its shape, and the number and the address of its first slot.
+        """
+        return SlotFiller(self, buffer, tables)
 
     @property
     def slots_room(self) -> int:
@@ -172,12 +172,10 @@ class DriveRows:
 class SlotFiller(threading.Thread):
     """A thread that reads rows from drives into buffer slots in memory of the GPU, as an epoch's plan asks for them."""
 
-    def __init__(self, drives: GpuDrives, slots: BufferSlots, buffer: native.RowBuffer) -> None:
+    def __init__(self, drives: GpuDrives, buffer: native.RowBuffer, tables: Sequence[tuple[Shape, int, int]]) -> None:
         super().__init__(name="tiering-drives", daemon=True)
         self._device, self._buffer = drives.device, buffer
-        begin: int = slots.memory.registration.address
-        readers = (DriveRows(drives, shape) for shape in slots.tables.rows)
-        self._tables = list(zip(readers, slots.firsts, (begin + at for at in slots.origins.values()), strict=True))
+        self._tables = [(DriveRows(drives, shape), first, begin) for shape, first, begin in tables]
         self.error: Exception | None = None
         self.start()
 

@@ -14,7 +14,7 @@ import os
 import socket
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -27,13 +27,13 @@ import numpy.typing as npt
 from tiering.artifacts.storage import storage_errors
 from tiering.errors import DeviceError, InputError
 from tiering.loader.process import require_torch
-from tiering.loader.tables.resident import Fill, mapped, shared_memory
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import ProcessGroup, Store
 
 _POLL_SECONDS = 0.005
 _TIMEOUT = 120.0
+Fill = Callable[[npt.NDArray[np.uint8]], None]  # writes all of a block of memory
 
 
 @dataclass(frozen=True)
@@ -284,3 +284,21 @@ def _of_process_group(group: ProcessGroup) -> PeerGroup | None:
         store = PrefixStore(f"tiering-{name}", _get_default_store())
         _groups[group] = PeerGroup.on_this_machine(dist.get_rank(group), len(ranks), store)
     return _groups[group]
+
+
+def shared_memory(name: str, nbytes: int) -> tuple[int, npt.NDArray[np.uint8]]:
+    """Return the descriptor of an anonymous file, by which other processes map it, and its memory, zeroed."""
+    descriptor = os.memfd_create(name)
+    try:
+        os.ftruncate(descriptor, nbytes)
+        return descriptor, mapped(descriptor, nbytes)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def mapped(descriptor: int, nbytes: int, access: int = mmap.ACCESS_WRITE) -> npt.NDArray[np.uint8]:
+    """Map memory of `shared_memory` in any process; `access`: ``mmap.ACCESS_READ`` to read only."""
+    block = mmap.mmap(descriptor, nbytes, access=access)
+    block.madvise(mmap.MADV_HUGEPAGE)  # scattered reads need fewer entries of page tables then
+    return np.frombuffer(block, np.uint8)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import mmap
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -16,14 +14,11 @@ import numpy.typing as npt
 from tiering.artifacts.storage import aligned_bytes, display_path, read_all, storage_errors
 from tiering.errors import FormatError, StorageError
 from tiering.loader.process import ForkLock
+from tiering.loader.processes.peers import Fill, PeerGroup
 from tiering.units import format_bytes
-
-if TYPE_CHECKING:
-    from tiering.loader.processes.peers import PeerGroup
 
 _CHUNK = 32 * 1024 * 1024
 _READERS = 4
-Fill = Callable[[npt.NDArray[np.uint8]], None]
 
 
 class SharedBlock:
@@ -85,24 +80,6 @@ def anonymous(nbytes: int) -> npt.NDArray[np.uint8]:
         return aligned_bytes(nbytes)
     except OSError as error:
         raise StorageError(error.errno, f"no memory for {format_bytes(nbytes)} of rows: {error.strerror}") from error
-
-
-def shared_memory(name: str, nbytes: int) -> tuple[int, npt.NDArray[np.uint8]]:
-    """Return the descriptor of an anonymous file, by which other processes map it, and its memory, zeroed."""
-    descriptor = os.memfd_create(name)
-    try:
-        os.ftruncate(descriptor, nbytes)
-        return descriptor, mapped(descriptor, nbytes)
-    except BaseException:
-        os.close(descriptor)
-        raise
-
-
-def mapped(descriptor: int, nbytes: int, access: int = mmap.ACCESS_WRITE) -> npt.NDArray[np.uint8]:
-    """Map memory of `shared_memory` in any process; `access`: ``mmap.ACCESS_READ`` to read only."""
-    block = mmap.mmap(descriptor, nbytes, access=access)
-    block.madvise(mmap.MADV_HUGEPAGE)  # scattered reads need fewer entries of page tables then
-    return np.frombuffer(block, np.uint8)
 
 
 def _read_file(path: Path, array: npt.NDArray[np.uint8]) -> None:

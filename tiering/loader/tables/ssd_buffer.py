@@ -19,8 +19,9 @@ from tiering.errors import InputError, TieringError
 from tiering.formats.layout import Layout
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import ForkLock
+from tiering.loader.processes.peers import shared_memory
 from tiering.loader.tables.gather import FeatureRows, TieredFeatures
-from tiering.loader.tables.resident import SharedBlock, anonymous, shared_memory
+from tiering.loader.tables.resident import SharedBlock, anonymous
 from tiering.loader.tables.ssd import PageChecks, open_row_buffer, warn_of_fallback
 from tiering.readahead.config import ReadaheadConfig, SsdTables
 
@@ -173,7 +174,10 @@ class SsdBuffer(BufferSlots):
                 buffer.begin(choice.window, choice.horizon, choice.gap, growing=not self._begun)
             self._begun = True
             if self._drives is not None:
-                self._filler = self._drives.fill(self, buffer)
+                begin = self.memory.registration.address
+                begins = [begin + origin for origin in self.origins.values()]
+                tables = list(zip(self.tables.rows, self.firsts, begins, strict=True))
+                self._filler = self._drives.fill(buffer, tables)
             yield buffer
         finally:
             if buffer is self._native and self._process == os.getpid():  # else begun by a parent of this process
