@@ -28,7 +28,7 @@ Ints = npt.NDArray[np.int64]
 BLOCKS = 1 << 18  # blocks at most, and one per node type or relation
 EDGE_BLOCKS = 1 << 16  # blocks of lists of a relation: scores take some 15 MiB while they are made, then 1 MiB
 CHUNK = 1 << 16  # rows or columns read at a time
-BLOCK_BYTES, CHUNK_BYTES = 132, 96
+BLOCK_BYTES, CHUNK_BYTES = 108, 96
 """Memory of a block of rows or columns, and of a row or column of a chunk, while a split is planned."""
 ASSUMED = "assumed"  # source of the default figures
 WIDE_BYTES_PER_SECOND = 25e9
@@ -198,18 +198,25 @@ class Prefixes:
 
     bytes: Ints
     sums: Floats
-    table: Ints
+    table: npt.NDArray[np.int32]
     end: Ints
 
     @classmethod
-    def merge(cls, tables: Sequence[tuple[Floats, Ints, Floats, Ints]]) -> Prefixes:
-        """Merge the blocks of tables (keys, bytes, summands, ends) by falling key; ties by table, then as they come."""
+    def merge(cls, tables: list[tuple[Floats, Ints, Floats, Ints]]) -> Prefixes:
+        """Merge the blocks of tables (keys, bytes, summands, ends) by falling key; ties by table, then as they come.
+
+        Takes the tables out of the list, so that their blocks are not held twice.
+        """
         none = np.zeros(0, np.int64)
-        columns = zip((none, none, np.zeros((2, 0)), none), *tables, strict=True)
-        keys, sizes, summands, ends = (np.concatenate(column, axis=-1) for column in columns)
-        order = np.argsort(-keys, kind="stable")
-        number = np.repeat(np.arange(len(tables)), [table[0].size for table in tables])
-        return cls(_cumulate(sizes[order]), _cumulate(summands[:, order]), number[order], ends[order])
+        number = np.repeat(np.arange(len(tables), dtype=np.int32), [table[0].size for table in tables])
+        columns = [list(column) for column in zip((none, none, np.zeros((2, 0)), none), *tables, strict=True)]
+        tables.clear()
+        keys, sizes, summands, ends = (np.concatenate(columns.pop(0), axis=-1) for _ in range(4))
+        order = np.argsort(np.negative(keys, out=keys), kind="stable").astype(np.int32)
+        del keys
+        sums = _cumulate(summands[:, order])
+        del summands
+        return cls(_cumulate(sizes[order]), sums, number[order], ends[order])
 
     def table_end(self, table: int, point: int) -> int:
         """Return the rows or lists of a table among the first `point` blocks."""
