@@ -3,78 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
 from tiering.description import Described, Line, Part, Plot, Table
-from tiering.evaluation.cache_order import ASSUMED, ORACLE, FloatArray, IntArray, LinkTraffic
-from tiering.evaluation.figures import draw_evaluation
+from tiering.evaluation.cache_order import ASSUMED, ORACLE, LinkTraffic
+from tiering.evaluation.figures import Curves, Rates, draw_evaluation
 from tiering.evaluation.ssd_reading import STATIC, SsdReading
 from tiering.formats.layout import TIERS
 from tiering.units import format_bytes, format_count, format_share
 
-_LABEL = 28  # characters of the fanouts
 _LINKS = {"gpu_memory": "GPU memory", "peer_link": "peer link", "host_link": "host link", "ssd": "SSD"}
 
 
 @dataclass(frozen=True)
-class Rates:
-    """Hit rates over some rows of caches filled by each score, and last by `ORACLE`: one entry per capacity."""
+class Evaluation(Curves, Described):
+    """Hit rates and curves of each score and of the oracle, and what else was counted; shows itself.
 
-    hit_rates: dict[str, list[float]]  # fraction of the accesses to these rows that is served
-    intervals: dict[str, list[Any]]
-    """Ends of their 95 % intervals, ``None`` with fewer than 2 batches; none for the oracle."""
-    cached_rows: dict[str, list[int]]  # number of these rows in the cache
-
-
-@dataclass(frozen=True)
-class TypeResult(Rates):
-    """Accesses to the rows of one node type over all epochs, and what the common capacities serve of them."""
-
-    rows: int
-    row_bytes: int
-    row_bytes_from: str
-    """``features``: the graph's feature table; ``given``: the caller; ``assumed``: unknown, a row counts as 1 byte."""
-    accesses: int
-    access_share: float
-    touched_rows: int  # rows accessed at least once
-
-
-@dataclass(frozen=True)
-class Evaluation(Rates, Described):
-    """Hit rates of each score and of the oracle, over all rows that compete, and what else was counted; shows itself.
-
-    `shares` are capacities as fractions of `num_bytes`; `types` the competing node types. `tiers` and `ssd_reading` are
-    there where they were asked for. `parameters`: sampling options, epochs counted, training nodes per type. At each of
-    `curve_bytes`, capacities that ascend from 0 to `num_bytes`: by score hit rate, rows that fit, and for `bands` of
-    scores that have intervals these, shape (capacities, 2).
+    `tiers` and `ssd_reading` are there where they were asked for.
     """
 
-    shares: list[float]
-    types: dict[str, TypeResult]
-    num_rows: int
-    num_bytes: int
     touched_rows: int  # rows accessed at least once
-    accesses: int  # accesses over all epochs
     batches: int
     tiers: dict[str, LinkTraffic] | None  # per score, and `ORACLE` last: traffic of the tier plan
     capacities: dict[str, Any] | None
     """``gpu``, ``peer``, ``num_peers``, ``cpu``, ``ssd`` as given; ``page_bytes``, ``block_bytes``."""
-    curve_bytes: IntArray = field(repr=False)
-    curves: dict[str, FloatArray] = field(repr=False)
-    curve_rows: dict[str, IntArray] = field(repr=False)
-    bands: dict[str, FloatArray] = field(repr=False)
     adjacency: dict[str, Any]  # lists that sampling read: `tiering.evaluation.counting.count_list_reads`
     seen: dict[str, range]  # per pre-sampled score of the same run (seed): the epochs it has counted
-    parameters: dict[str, Any]
     ssd_reading: SsdReading | None = None
-
-    @property
-    def epochs(self) -> range:
-        """Epochs counted."""
-        first = int(self.parameters["first_epoch"])
-        return range(first, first + int(self.parameters["epochs"]))
 
     @property
     def overlap(self) -> list[str]:
@@ -86,20 +43,6 @@ class Evaluation(Rates, Described):
         """Return the scores, best first at the middle capacity, the oracle last."""
         names, middle = [name for name in self.hit_rates if name != ORACLE], len(self.shares) // 2
         return [*sorted(names, key=lambda name: -self.hit_rates[name][middle]), ORACLE]
-
-    @property
-    def fanouts(self) -> str:
-        """The fanouts in a few characters: ``10,10``; those per relation are cut short."""
-        hops = self.parameters["fanouts"]
-        parts = [",".join(f"{r}={n}" for r, n in h.items()) if isinstance(h, dict) else str(h) for h in hops]
-        text = (";" if any("=" in part for part in parts) else ",").join(parts)
-        return text if len(text) <= _LABEL else text[: _LABEL - 1] + "…"
-
-    @property
-    def epochs_label(self) -> str:
-        """The epochs counted in words."""
-        epochs = self.epochs
-        return f"epoch {epochs.start}" if len(epochs) == 1 else f"epochs {epochs.start} to {epochs.stop - 1}"
 
     def table(self) -> str:
         """Return the hit rates as text, one line per score."""
