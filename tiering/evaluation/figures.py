@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,11 @@ _COLUMNS = 4  # panels side by side
 _PANEL = (3.4, 3.1)  # inches
 _RATES = "Hit rate, with 95 % intervals"
 _Panel = tuple[str, Callable[[Any], None]]
-# Okabe & Ito's palette, told apart with any colour vision; the dashes tell lines apart in print.
+# Okabe & Ito's palette, told apart with any colour vision; dashes and markers tell lines apart in print.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _DASHES = ("-", "--", "-.", (0, (1, 1)), (0, (7, 3)), (0, (4, 1, 1, 1, 1, 1)))
+_MARKERS = "os^Dv>X"  # one more than colours: of seven lines, too, no two look alike
+_SPACING = 0.24  # between the markers of a line, as a fraction of the panel's diagonal
 _PERCENT = "{x:g}%"  # format of tick labels
 _TOP = 102  # percent where an axis ends: a line at 100 is not cut in half
 
@@ -129,21 +130,21 @@ def plot(results: Curves | Sequence[Curves], path: str | os.PathLike[str]) -> Pa
 
 def draw_frequency(axes: Any, result: Curves) -> None:
     """Draw the accesses per row and epoch by rank, both logarithmic."""
-    for name, style in _styles(result).items():
+    for name, style in _styles(result, ()).items():
         rows, served = result.curve_rows[name], result.curves[name]
         positions = np.unique(np.searchsorted(rows, np.geomspace(1, max(result.num_rows, 1), _BINS)))
         chosen = np.unique(np.concatenate([[0], positions]))  # far enough apart to average the noise out
         per_row = np.diff(served[chosen]) * result.accesses / np.maximum(np.diff(rows[chosen]), 1)
         ranks = 100 * rows[chosen][1:] / max(result.num_rows, 1)
-        axes.plot(ranks, np.where(per_row > 0, per_row / len(result.epochs), np.nan), label=plain_label(name), **style)
+        _draw_line(axes, ranks, np.where(per_row > 0, per_row / len(result.epochs), np.nan), name, style)
     _logarithmic(axes, result, 1e-2, yscale="log", xlabel="rank of the row, by score", ylabel="reads per row and epoch")
-    axes.yaxis.set_major_formatter("{x:g}")
+    _set_log_ticks(axes.yaxis, "{x:g}")
 
 
-def draw_cumulative(axes: Any, result: Curves) -> None:
+def draw_cumulative(axes: Any, result: Curves, names: Sequence[str] = ()) -> None:
     """Draw the percentage of all accesses that goes to the first rows by each score (figure 7)."""
-    for name, style in _styles(result).items():
-        axes.plot(*_points(result, name, 0), label=plain_label(name), **style)
+    for name, style in _styles(result, names).items():
+        _draw_line(axes, *_points(result, name, 0), name, style)
     _linear(axes, result)
 
 
@@ -154,16 +155,15 @@ def draw_depths(axes: Any, results: Sequence[Curves], labels: Sequence[str], nam
     # The colour map's end is too bright on white.
     shades = colormaps["cividis"](np.linspace(0.0, 0.8, max(len(results), 2)))
     for i, (result, label) in enumerate(zip(results, labels, strict=True)):
-        style = {"color": shades[i], "linestyle": _DASHES[i % len(_DASHES)], "linewidth": 1.7}
-        axes.plot(*_points(result, name, 0), label=label, **style)
+        _draw_line(axes, *_points(result, name, 0), label, _style(i, len(results), shades[i]))
     _linear(axes, results[0])
 
 
-def draw_hit_rates(axes: Any, result: Curves) -> None:
+def draw_hit_rates(axes: Any, result: Curves, names: Sequence[str] = ()) -> None:
     """Draw the hit rate by capacity, capacity logarithmic; the bands are the 95 % intervals."""
-    for name, style in _styles(result).items():
+    for name, style in _styles(result, names).items():
         capacity, rates = _points(result, name, 1)
-        axes.plot(capacity, rates, label=plain_label(name), **style)
+        _draw_line(axes, capacity, rates, name, style)
         if name in result.bands:
             low, high = 100 * result.bands[name][1:].T
             axes.fill_between(capacity, low, high, color=style["color"], alpha=0.25, linewidth=0)
@@ -183,12 +183,12 @@ def draw_evaluation(figure: Any, result: Curves) -> None:
 
 def _draw_many(figure: Any, results: Sequence[Curves]) -> None:
     names = [name for name in results[0].hit_rates if all(name in result.hit_rates for result in results)]
-    labels = [result.fanouts for result in results]
+    known, labels = list({name: None for r in results for name in r.hit_rates}), [result.fanouts for result in results]
     scores = [(plain_label(n), partial(draw_depths, results=results, labels=labels, name=n)) for n in names]
     blocks: dict[str, Sequence[_Panel]] = {
-        "Cumulative reads, by fanouts": [(r.fanouts, partial(draw_cumulative, result=r)) for r in results],
+        "Cumulative reads, by fanouts": [(r.fanouts, partial(draw_cumulative, result=r, names=known)) for r in results],
         "Cumulative reads, by score": scores,
-        _RATES: [(r.fanouts, partial(draw_hit_rates, result=r)) for r in results],
+        _RATES: [(r.fanouts, partial(draw_hit_rates, result=r, names=known)) for r in results],
     }
     columns = min(_COLUMNS, max(map(len, blocks.values())))
     heights = [-(-len(panels) // columns) for panels in blocks.values()]
@@ -210,17 +210,34 @@ def _draw_panels(figure: Any, panels: Sequence[_Panel], rows: int, columns: int,
             axes.set_ylabel("")
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
-    lines, names = grid[len(panels) - 1].get_legend_handles_labels()
-    columns = min(len(names), 8)
-    figure.legend(lines, names, loc="outside lower center", ncols=columns, frameon=False, fontsize=9, handlelength=3)
+    lines = {line.get_label(): line for axes in grid[: len(panels)] for line in axes.get_lines()}
+    fitting = int(16 * _PANEL[0] * columns) // (max(map(len, lines)) + 12)  # 16 characters an inch, 12 for a line
+    look = {"frameon": False, "fontsize": 9, "handlelength": 4, "ncols": max(1, min(len(lines), fitting))}
+    figure.legend(lines.values(), lines.keys(), loc="outside lower center", **look)
 
 
-def _styles(result: Curves) -> dict[str, dict[str, Any]]:
-    """Return line styles by name; the oracle comes first so that the others lie above it."""
-    names = [name for name in result.hit_rates if name != ORACLE]
-    looks = zip(names, cycle(_COLOURS), cycle(_DASHES), strict=False)
-    styles = {name: {"color": color, "linestyle": dash, "linewidth": 1.7} for name, color, dash in looks}
-    return {ORACLE: {"color": "black", "linewidth": 2.2}, **styles}
+def _styles(result: Curves, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return line styles by name; the oracle, pale and broad, comes first so that it shows below the others.
+
+    `names` are the scores of the whole figure, where it shows several results: a score looks the same in each.
+    """
+    names = [name for name in names or result.hit_rates if name != ORACLE]
+    styles = {name: _style(i, len(names), _COLOURS[i % len(_COLOURS)]) for i, name in enumerate(names)}
+    own = {name: style for name, style in styles.items() if name in result.hit_rates}
+    return {ORACLE: {"color": "0.72", "linewidth": 4.5, "solid_capstyle": "butt"}, **own}
+
+
+def _style(index: int, count: int, color: Any) -> dict[str, Any]:
+    """Return the style of one of `count` lines; where lines coincide, the markers of each stand at other places."""
+    marks: dict[str, Any] = {"marker": _MARKERS[index % len(_MARKERS)], "markersize": 6.5, "markeredgecolor": "white"}
+    marks |= {"markeredgewidth": 0.6, "markevery": (_SPACING * (index + 0.5) / count, _SPACING)}
+    return {"color": color, "linestyle": _DASHES[index % len(_DASHES)], "linewidth": 1.6, **marks}
+
+
+def _draw_line(axes: Any, x: Any, y: Any, name: str, style: dict[str, Any]) -> None:
+    """Draw a line under its name in the legend; a single point is a marker."""
+    single = {"marker": style.get("marker", "o"), "markevery": None} if np.isfinite(y).sum() == 1 else {}
+    axes.plot(x, y, label=plain_label(name), **style | single)
 
 
 def plain_label(name: str) -> str:
@@ -229,11 +246,21 @@ def plain_label(name: str) -> str:
 
 
 def _decorate(axes: Any) -> None:
-    """Format axes: percent along x, a light grid behind the lines, no frame above and to the right."""
-    axes.xaxis.set_major_formatter(_PERCENT)
+    """Draw a light grid behind the lines, and no frame above and to the right."""
     axes.grid(True, which="major", color="0.88", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _set_log_ticks(axis: Any, text: str) -> None:
+    """Label powers of ten, in plain numbers; on an axis of less than two decades 1, 2 and 5 of each, or what fits."""
+    from matplotlib.ticker import LogLocator
+
+    low, high = sorted(axis.get_view_interval())
+    if high < 100 * low:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(text)
+    axis.set_minor_formatter("")
 
 
 def _points(result: Curves, name: str, first: int) -> tuple[Any, Any]:
@@ -244,13 +271,15 @@ def _points(result: Curves, name: str, first: int) -> tuple[Any, Any]:
 def _linear(axes: Any, result: Curves) -> None:
     axes.set(xlim=(0, 100), ylim=(0, _TOP), xticks=range(0, 101, 25), yticks=range(0, 101, 25))
     axes.set(xlabel=f"{_unit(result)}, in the order of the score", ylabel="reads, cumulative")
-    axes.yaxis.set_major_formatter(_PERCENT)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(_PERCENT)
     _decorate(axes)
 
 
 def _logarithmic(axes: Any, result: Curves, begin: float, **more: Any) -> None:
     """Format axes whose x axis is logarithmic, from `begin` percent or one row on."""
     axes.set(xscale="log", xlim=(min(max(100 / max(result.num_rows, 1), begin), 50), 100), **more)
+    _set_log_ticks(axes.xaxis, _PERCENT)
     _decorate(axes)
 
 
