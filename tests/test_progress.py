@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
+import itertools
 import multiprocessing
 import sys
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tqdm import tqdm
 
 from tiering import progress as module
 from tiering.progress import in_notebook, progress
@@ -23,6 +22,9 @@ class Terminal(io.StringIO):
 
 class ZMQInteractiveShell:
     """Stands for ipykernel's shell, which is known by this name."""
+
+    def __init__(self) -> None:
+        self.execution_count = 1
 
 
 class Colab(ZMQInteractiveShell):
@@ -37,8 +39,20 @@ def run_bar(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, watched: bool 
     return stream.getvalue()
 
 
-def in_shell(monkeypatch: pytest.MonkeyPatch, shell: object) -> None:
-    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+def in_shell(monkeypatch: pytest.MonkeyPatch, shell: object) -> list[list[str]]:
+    """Stand for IPython, and return its outputs: the texts that each has shown, one after the other."""
+    outputs: list[list[str]] = []
+
+    def display(data: dict[str, str], raw: bool, display_id: bool) -> SimpleNamespace:
+        assert raw and display_id
+        texts = [data["text/plain"]]
+        outputs.append(texts)
+        return SimpleNamespace(update=lambda data, raw: texts.append(data["text/plain"]))
+
+    names = SimpleNamespace(display=display)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell, display=names))
+    monkeypatch.setattr(module, "_LINE", module._CellLine())
+    return outputs
 
 
 def test_a_script_whose_standard_error_is_no_terminal_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,22 +72,20 @@ def test_a_terminal_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("shell", [ZMQInteractiveShell(), Colab()])
-def test_a_notebook_shows_a_text_bar_where_there_are_no_widgets(monkeypatch: pytest.MonkeyPatch, shell: object) -> None:
-    in_shell(monkeypatch, shell)
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
-    text = run_bar(monkeypatch, io.StringIO())
-    assert "sorting: 100%" in text and max(map(len, text.split("\r"))) <= 80
-    assert run_bar(monkeypatch, io.StringIO(), watched=False) == ""
-
-
-def test_a_notebook_shows_a_widget_where_ipywidgets_is_installed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "ipywidgets.py").write_text("")
-    monkeypatch.syspath_prepend(tmp_path)
-    kind, options = module._bar(terminal=False, notebook=True)
-    assert kind.__module__ == "tqdm.notebook" and issubclass(kind, tqdm) and not options.get("disable")
-    assert module._bar(terminal=False, notebook=False) == (tqdm, {"dynamic_ncols": True, "disable": True})
+def test_all_bars_of_a_cell_are_one_line(monkeypatch: pytest.MonkeyPatch, shell: ZMQInteractiveShell) -> None:
+    outputs = in_shell(monkeypatch, shell)
+    assert run_bar(monkeypatch, io.StringIO()) == ""
+    with progress(2, "graph", "edge") as bar, progress(2, "scatter", "edge"):
+        bar.update(2)
+    assert [texts[-1][:11] for texts in outputs] == ["graph: 100%"]
+    assert any("sorting: 100%" in text for text in outputs[0]) and any("scatter:" in text for text in outputs[0])
+    shell.execution_count += 1
+    run_bar(monkeypatch, io.StringIO())
+    assert [texts[-1][:13] for texts in outputs[1:]] == ["sorting: 100%"]
+    for text in itertools.chain(*outputs):
+        assert text.isprintable() and 0 < len(text) <= 80
+    run_bar(monkeypatch, io.StringIO(), watched=False)
+    assert len(outputs) == 2
 
 
 def test_a_worker_that_a_notebook_started_is_no_notebook(monkeypatch: pytest.MonkeyPatch) -> None:

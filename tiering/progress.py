@@ -6,19 +6,25 @@ import multiprocessing
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import Any
 
-_NOTEBOOK_COLUMNS = 80  # width of a text bar in a notebook, which does not say how wide it is
+_NOTEBOOK_COLUMNS = 80  # width of a bar in a notebook, which does not say how wide it is
 
 
 @contextmanager
 def progress(
     total: int | None, desc: str, unit: str = "it", *, scale: bool = False, watched: bool = True
 ) -> Iterator[Any]:
-    """Show a bar with rate and time left while the block runs, if `watched`; with `scale`, counts have prefixes."""
-    bar_type, options = _bar(watched and sys.stderr.isatty(), watched and in_notebook())
-    with bar_type(total=total, desc=desc, unit=unit, unit_scale=scale, leave=False, **options) as bar:
+    """Show a bar with rate and time left while the block runs, if `watched`; with `scale`, counts have prefixes.
+
+    All bars of a notebook's cell share one line, on which the last one stays.
+    """
+    from tqdm import tqdm
+
+    options: dict[str, Any] = {"dynamic_ncols": True, "leave": False, "disable": not (watched and sys.stderr.isatty())}
+    if watched and in_notebook():
+        options = {"ncols": _NOTEBOOK_COLUMNS, "leave": True, "file": _LINE}
+    with tqdm(total=total, desc=desc, unit=unit, unit_scale=scale, **options) as bar:
         yield bar
 
 
@@ -35,19 +41,27 @@ def in_notebook() -> bool:
     return any(kind.__name__ == "ZMQInteractiveShell" for kind in type(ipython.get_ipython()).__mro__)
 
 
-def _bar(terminal: bool, notebook: bool) -> tuple[Any, dict[str, Any]]:
-    """Return the type of bar that fits standard error, and its options."""
-    if notebook and find_spec("ipywidgets") is not None:
-        from tqdm.notebook import tqdm as widget
+class _CellLine:
+    """A file of which a notebook's cell shows, as one of its outputs, the last line that was written."""
 
-        return widget, {"dynamic_ncols": True}
-    from tqdm import tqdm
+    encoding = "utf-8"  # bars are drawn with its blocks
+    cell: int | None = None  # number of the cell that shows the line
+    shown: Any = None
 
-    if notebook:
-        return tqdm, {"ncols": _NOTEBOOK_COLUMNS}
-    return tqdm, {"dynamic_ncols": True, "disable": not terminal}
+    def write(self, text: str) -> None:
+        """Show a line; what only moves the cursor is nothing to show."""
+        from IPython import display, get_ipython
+
+        if not (line := text.replace("\x1b[A", "").strip()):
+            return
+        cell = get_ipython().execution_count
+        if cell == self.cell:
+            self.shown.update({"text/plain": line}, raw=True)
+        else:
+            self.cell, self.shown = cell, display.display({"text/plain": line}, raw=True, display_id=True)
 
 
+_LINE = _CellLine()
 kept: list[str] = []  # outputs of stopped commands of this process that can be resumed; a command that begins clears it
 
 
