@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
+from difflib import get_close_matches
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-from typer.core import TyperCommand, TyperGroup
+import click
 
 from tiering.version import __version__
 
-# typer carries click inside itself in new releases and depends on it in old ones: the root of the usage errors is
-# found through the one class that both export.
-UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+from .parameters import OPTIONS, write_sections
 
 GRAPHS, TIERS, INSPECT = "Get a graph", "Prepare tiers", "Look and measure"
 COMMANDS = {
@@ -32,63 +30,74 @@ COMMANDS = {
     "trace": ("trace", INSPECT, "Replay epochs of the loader without a model: how fast batches come."),
 }
 """Module, group and summary of each command; the function is ``NAME_command``."""
-_SETTINGS: dict[str, Any] = {
-    "add_completion": False, "rich_markup_mode": "rich", "context_settings": {"help_option_names": ["-h", "--help"]}
-}  # fmt: skip
+_HELP = """Decide offline which feature rows lie in GPU memory, host memory and on SSD, and train a GNN from there.
+
+dataset --import--> graph --score--> scores --reorder--> reordered graph --layout--> tiers on disk --> your training
+
+Each step reads directories and writes one; it is complete or not there at all. `tiering help COMMAND` says more.
+"""
 
 
-class _Commands(TyperGroup):
+class Commands(click.Group):
     """The commands, each loaded when it is run: its tables of options load what they belong to."""
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.commands: Any = {
-            name: TyperCommand(name, help=summary, rich_help_panel=panel)
-            for name, (_, panel, summary) in COMMANDS.items()
-        }
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands."""
+        return list(COMMANDS)
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return a command's name, the command and its arguments."""
-        name, _, rest = super().resolve_command(ctx, args)
-        return name, None if name is None else _load(name), rest
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """Return a command; a usage error names one that is spelled much alike."""
+        if name not in COMMANDS:
+            if ctx.resilient_parsing or name.startswith("-"):
+                return None
+            alike = get_close_matches(name, COMMANDS, 1) or get_close_matches(name.lower(), COMMANDS, 1)
+            hint = f"; did you mean {alike[0]!r}?" if alike else ""
+            raise click.UsageError(f"No such command {name!r}{hint}", ctx)
+        command: click.Command = getattr(import_module(f".{COMMANDS[name][0]}", __package__), f"{name}_command")
+        return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words before the command; ``help`` is a command that is the same as ``--help`` after another."""
+        if not args and not ctx.resilient_parsing:
+            click.echo(ctx.get_help())
+            ctx.exit(2)
+        return super().parse_args(ctx, [*args[1:2], "--help"] if args[:1] == ["help"] else args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, then the commands by group."""
+        records = (parameter.get_help_record(ctx) for parameter in self.get_params(ctx))
+        sections = {OPTIONS: [record for record in records if record is not None]}
+        for name, (_, panel, summary) in COMMANDS.items():
+            sections.setdefault(panel, []).append((name, summary))
+        write_sections(formatter, sections)
 
 
-@cache
-def _load(name: str) -> Any:
-    module = import_module(f".{COMMANDS[name][0]}", __package__)
-    alone = typer.Typer(**_SETTINGS)
-    alone.command(name)(getattr(module, f"{name}_command"))
-    return typer.main.get_command(alone)
-
-
-app = typer.Typer(
-    name="tiering", cls=_Commands, no_args_is_help=True, **_SETTINGS,
-    epilog="Environment: TIERING_DEBUG=1 shows the traceback of an error, like --debug.",
-)  # fmt: skip
-
-
-def _version(asked: bool) -> None:
+def _print_version(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
     if asked:
-        typer.echo(f"tiering {__version__}")
-        raise typer.Exit
+        click.echo(f"tiering {__version__}")
+        ctx.exit()
 
 
-@app.callback()
-def _root(
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error. Works after the command too.")
-    ] = False,
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show version.")] = False,
-) -> None:
-    """Decide offline which feature rows lie in GPU memory, host memory and on SSD, and train a GNN from there.
+def _install_completion(ctx: click.Context, param: click.Parameter, shell: str | None) -> None:
+    if shell is not None:
+        from .completion import install_completion
 
-    dataset --import--> graph --score--> scores --reorder--> reordered graph --layout--> tiers on disk --> your training
-
-    Each step reads directories and writes one; it is complete or not there at all.
-    """
+        click.echo(install_completion(ctx.command, shell))
+        ctx.exit()
 
 
-@cache
-def commands() -> Any:
-    """Return the tree as click runs it; making it takes as long as a short command."""
-    return typer.main.get_command(app)
+def _eager(*names: str, text: str, callback: Callable[..., None], **settings: Any) -> click.Option:
+    return click.Option(names, help=text, is_eager=True, expose_value=False, callback=callback, **settings)
+
+
+commands = Commands(
+    "tiering", help=_HELP, callback=lambda debug: None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Environment: TIERING_DEBUG=1 shows the traceback of an error, like --debug.",
+    params=[
+        click.Option(["--debug"], is_flag=True, help="Show the traceback of an error. Works after the command too."),
+        _eager("--version", is_flag=True, callback=_print_version, text="Show version."),
+        _eager("--install-completion", metavar="[SHELL]", is_flag=False, flag_value="", callback=_install_completion,
+               text="Let bash, zsh or fish complete commands and options; by default the shell that runs."),
+    ],
+)  # fmt: skip

@@ -7,13 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import click
 
 from tiering import __version__
 from tiering.errors import InputError
 from tiering.units import format_bytes, format_count, parse_bytes, parse_size
 
-from .options import Call, Common, Group, flag, takes
+from .options import Call, Common, Group, argument, flag, takes
 from .output import print_artifact, print_fields, print_json, print_line, print_table
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _LOOKED_AT = {
 @takes(Group(Common, ("threads", "json")))
 def check_command(
     call: Call,
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="Any artifact.", show_default=False)],
+    path: Annotated[Path, argument("PATH", "Any artifact.")],
     full: Annotated[
         bool, flag("Read everything: checksums, every edge, files referred to.", "--full", default=True)
     ] = False,
@@ -59,14 +59,14 @@ def check_command(
             print_line(str(report))
         print_line(f"{path}: {verdict} ({_LOOKED_AT['sample' if share < 1 else level]})")
     if problems:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 @takes(Group(Common, ("json",)))
 def info_command(
     call: Call,
-    path: Annotated[Path | None, typer.Argument(metavar="[PATH]", help="Any artifact.", show_default=False)] = None,
-    build: Annotated[bool, typer.Option("--build", help="How the native part was built, what it found.")] = False,
+    path: Annotated[Path | None, argument("[PATH]", "Any artifact.")] = None,
+    build: Annotated[bool, flag("How the native part was built, what it found.", "--build")] = False,
 ) -> None:
     """Say what an artifact is; without PATH, or with --build, what this installation is."""
     if path is not None and not build:
@@ -102,7 +102,7 @@ def doctor_command(
     size: Annotated[
         str, flag("File written to each --ssd for a while; a fourth of what is free.", metavar="SIZE", default=True)
     ] = "1GiB",
-    seconds: Annotated[float, flag("How long each --ssd is read at random.", min=0.01, default=True)] = 2.0,
+    seconds: Annotated[float, flag("How long each --ssd is read at random.", least=0.01, default=True)] = 2.0,
 ) -> None:
     """Say what this machine gives: memory, io_uring, locked memory, GPUs, speed of SSDs; and what is missing.
 
@@ -125,10 +125,7 @@ def doctor_command(
 
 @takes(Group(Common, ("json",)))
 def datasets_command(
-    call: Call,
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="One of them, or the TOML file of another.")
-    ] = None,
+    call: Call, name: Annotated[str | None, argument("[NAME]", "One of them, or the TOML file of another.")] = None
 ) -> None:
     """List published datasets with what importing them takes; with NAME: its files, rules and known defects.
 

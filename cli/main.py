@@ -15,11 +15,15 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from tiering import progress
 from tiering.arguments import check_names, check_working_directory
 from tiering.errors import BudgetError, InputError, MissingError
 from tiering.memory import require_floor
+
+if TYPE_CHECKING:
+    import click
 
 USAGE, INTERNAL, INTERRUPTED = 2, 70, 130
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -45,15 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         progress.note(f"error: {error}")
         return error.exit_code
     try:
-        from .commands import commands
-
-        global _loading
-        _loading = False
-        code = commands().main(arguments, prog_name="tiering", standalone_mode=False)
+        code = _invoke(arguments)
         sys.stdout.flush()
-        if code == INTERRUPTED:
-            raise KeyboardInterrupt  # typer turned it into an exit code
-        return code if isinstance(code, int) else 0
+        return code
     except (Exception, KeyboardInterrupt) as error:
         if isinstance(error, BrokenPipeError):
             return _reader_left()
@@ -73,21 +71,37 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
 
 
+def _invoke(arguments: list[str]) -> int:
+    """Run a command and return its exit code; its errors pass."""
+    import click
+
+    from .commands import commands
+
+    global _loading
+    _loading = False
+    if instruction := os.environ.get("_TIERING_COMPLETE"):
+        from .completion import complete
+
+        return complete(commands, instruction)
+    try:
+        with commands.make_context("tiering", arguments) as context:
+            commands.invoke(context)
+    except click.exceptions.Exit as leaving:
+        return leaving.exit_code
+    return 0
+
+
 def describe_error(error: BaseException) -> tuple[int, str]:
     """Exit code and the one line to print for an error that ended a command; an empty line for help."""
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED, "interrupted"  # also while modules are loaded: none is needed to say so
 
-    import typer
+    import click
 
     from tiering.errors import InternalError, RefusedError, StorageError, TieringError
 
-    from .commands import UsageError
-
-    if isinstance(error, UsageError):
+    if isinstance(error, click.ClickException):
         return USAGE, _usage_line(error)
-    if isinstance(error, typer.Abort):
-        return INTERRUPTED, "interrupted"
     own = isinstance(error, TieringError)
     if isinstance(error, OSError) and not own and error.strerror and error.errno is not None:
         place = f"{error.filename}: " if error.filename else ""
@@ -111,13 +125,10 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _usage_line(error: Exception) -> str:
-    if type(error).__name__ == "NoArgsIsHelpError":
-        return ""  # the help was printed already
-    text = one_line(error.format_message() if hasattr(error, "format_message") else str(error))
+def _usage_line(error: click.ClickException) -> str:
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "tiering"
-    return f"error: {text.rstrip('.')}; see `{command} --help`"
+    return f"error: {one_line(error.format_message()).rstrip('.')}; see `{command} --help`"
 
 
 def _reader_left() -> int:

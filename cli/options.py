@@ -1,46 +1,52 @@
-"""Options of the commands: those that several share, and the way from tables of options to a command's signature."""
+"""Options of the commands: those that several share, and the way from tables of options to a command."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
-import typer
+import click
 
 from tiering.errors import InputError
 from tiering.options import Option, option, options_of, spell_flag
-from tiering.run.carrier import ClusterOptions
+from tiering.run.options import ClusterOptions
 from tiering.units import parse_threads
 
 from .output import print_artifact, print_estimate
+from .parameters import COMMON, Command, make_parameter
 
 A = TypeVar("A")
-_COMMON, _KEYWORD = "Common options", inspect.Parameter.KEYWORD_ONLY
-MEMORY = Option("Memory to stay within, such as 8GiB or 50%; page cache is free.", "SIZE|auto", _COMMON)
+MEMORY = Option("Memory to stay within, such as 8GiB or 50%; page cache is free.", "SIZE|auto", COMMON)
 
 
 @dataclass(frozen=True)
 class Common:
     """Options that every stage has."""
 
-    memory: str = option("auto", MEMORY.help, MEMORY.metavar, panel=_COMMON)
-    threads: str = option("auto", "Threads; the result is the same.", "N|auto", panel=_COMMON)
-    force: bool = option(False, "Replace an existing output, if tiering wrote all that it holds.", panel=_COMMON)
-    no_verify: bool = option(False, "Do not compare what is read with its checksums.", panel=_COMMON)
-    dry_run: bool = option(False, "Print time, memory and disk that it would take, and do nothing.", panel=_COMMON)
-    json: bool = option(False, "Print one JSON document instead of text.", panel=_COMMON)
+    memory: str = option("auto", MEMORY.help, MEMORY.metavar, panel=COMMON)
+    threads: str = option("auto", "Threads; the result is the same.", "N|auto", panel=COMMON)
+    force: bool = option(False, "Replace an existing output, if tiering wrote all that it holds.", panel=COMMON)
+    no_verify: bool = option(False, "Do not compare what is read with its checksums.", panel=COMMON)
+    dry_run: bool = option(False, "Print time, memory and disk that it would take, and do nothing.", panel=COMMON)
+    json: bool = option(False, "Print one JSON document instead of text.", panel=COMMON)
 
 
-def flag(text: str, *names: str, panel: str | None = None, default: bool = False, **more: Any) -> Any:
+def flag(text: str, *names: str, default: bool = False, **more: Any) -> Any:
     """Return an option of one command with its help; the default is shown on request."""
-    return typer.Option(*names, help=text, rich_help_panel=panel, show_default=default, **more)
+    return partial(make_parameter, text=text, flags=names, show=default, **more)
+
+
+def argument(metavar: str, text: str) -> Any:
+    """Return an argument of one command."""
+    return partial(make_parameter, text=text, metavar=metavar, argument=True)
 
 
 Out = Annotated[Path, flag("Artifact to write.", "--out", "-o", metavar="DIR")]
-Seed = Annotated[int, flag("Seed of everything random.", "--seed", min=0, default=True)]
+Seed = Annotated[int, flag("Seed of everything random.", "--seed", least=0, default=True)]
 Train = Annotated[
     str | None,
     flag(
@@ -50,7 +56,7 @@ Train = Annotated[
         metavar="SPLIT|FILE|PERCENT",
     ),
 ]
-GraphArgument = Annotated[Path, typer.Argument(metavar="G", help="Graph.", show_default=False)]
+GraphArgument = Annotated[Path, argument("G", "Graph.")]
 
 
 @dataclass(frozen=True)
@@ -60,27 +66,27 @@ class Group:
     table: type
     names: tuple[str, ...] = ()
 
-    def parameters(self) -> list[inspect.Parameter]:
+    def parameters(self) -> list[click.Parameter]:
         """Return them as parameters of a command."""
         kinds, known = get_type_hints(self.table), options_of(self.table)
         chosen = [field for field in fields(self.table) if field.name in (self.names or known)]
         return [_parameter(field.name, kinds[field.name], field.default, known[field.name]) for field in chosen]
 
 
-def _parameter(name: str, kind: Any, default: Any, entry: Option) -> inspect.Parameter:
+def _parameter(name: str, kind: Any, default: Any, entry: Option) -> click.Parameter:
     if entry.cli is not None:
         kind, default = entry.cli, entry.cli_default
-    declared = flag(
-        entry.help, *(entry.flags or (spell_flag(name),)), panel=entry.panel, metavar=entry.metavar,
-        default=default not in (None, False, MISSING), callback=parse_threads if name == "threads" else None,
+    checks: Any = {"callback": lambda ctx, param, value: parse_threads(value)} if name == "threads" else {}
+    return make_parameter(
+        name, kind, default, text=entry.help, flags=entry.flags, panel=entry.panel, metavar=entry.metavar,
+        show=default not in (None, False, MISSING), **checks,
     )  # fmt: skip
-    return inspect.Parameter(name, _KEYWORD, default=default, annotation=Annotated[kind, declared])
 
 
 class Call:
     """One call of a command: the values of its options, and those `standing` on the command line."""
 
-    def __init__(self, context: typer.Context, values: Mapping[str, Any]) -> None:
+    def __init__(self, context: click.Context, values: Mapping[str, Any]) -> None:
         self.values = values
         sources = {name: context.get_parameter_source(name) for name in context.params}
         self.standing = {n for n, s in sources.items() if s is not None and s.name in ("COMMANDLINE", "ENVIRONMENT")}
@@ -124,25 +130,21 @@ class Call:
 STAGE = (Group(ClusterOptions), Group(Common))  # options of a command that runs a stage
 
 
-def takes(*groups: Group) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of groups, as attributes of its first argument, a `Call`."""
+def takes(*groups: Group) -> Callable[[Callable[..., None]], Command]:
+    """Make a command of a function: its own parameters, and the options of groups as attributes of the `Call`."""
 
-    def wrap(command: Callable[..., None]) -> Callable[..., None]:
-        kinds, (_, *named) = (
-            get_type_hints(command, include_extras=True),
-            inspect.signature(command).parameters.values(),
-        )
-        own = [parameter.replace(kind=_KEYWORD, annotation=kinds[parameter.name]) for parameter in named]
-        context = inspect.Parameter("context", _KEYWORD, annotation=typer.Context)
+    def wrap(function: Callable[..., None]) -> Command:
+        kinds = get_type_hints(function, include_extras=True)
+        _, *named = inspect.signature(function).parameters.values()
+        own = [kinds[p.name].__metadata__[0](p.name, kinds[p.name].__origin__, p.default) for p in named]
 
-        def run(context: typer.Context, **values: Any) -> None:
-            given = {parameter.name: values.pop(parameter.name) for parameter in own}
-            command(Call(context, values), **given)
+        @click.pass_context
+        def run(context: click.Context, /, **values: Any) -> None:
+            values = {name: list(v) or None if isinstance(v, tuple) else v for name, v in values.items()}
+            function(Call(context, values), **{parameter.name: values.pop(parameter.name) for parameter in named})
 
-        parameters = [context, *own, *(p for group in groups for p in group.parameters())]
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        run.__doc__, run.__name__ = command.__doc__, command.__name__
-        return run
+        parameters = [*own, *(parameter for group in groups for parameter in group.parameters())]
+        name = function.__name__.removesuffix("_command")
+        return Command(name, params=parameters, callback=run, help=function.__doc__)
 
     return wrap

@@ -6,15 +6,13 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from tiering.datasets.generated import Recipe, generate_dataset
 from tiering.datasets.open import READERS
 from tiering.datasets.options import ImportOptions
-from tiering.run.carrier import ClusterOptions
+from tiering.run.options import ClusterOptions
 from tiering.units import format_bytes, format_count
 
-from .options import Call, Common, Group, Out, flag, takes
+from .options import Call, Common, Group, Out, argument, flag, takes
 from .output import note, print_json, print_line, print_table
 
 _FORMATS = f"auto, {', '.join(READERS)}."
@@ -23,7 +21,7 @@ _FORMATS = f"auto, {', '.join(READERS)}."
 @takes(Group(ImportOptions), Group(ClusterOptions), Group(Common, ("memory", "threads", "force", "dry_run", "json")))
 def import_command(
     call: Call,
-    source: Annotated[Path, typer.Argument(metavar="SRC", help="Dataset: a directory or file.", show_default=False)],
+    source: Annotated[Path, argument("SRC", "Dataset: a directory or file.")],
     out: Out,
     format_: Annotated[str, flag(_FORMATS, "--format", metavar="NAME", default=True)] = "auto",
     edge_ids: Annotated[bool, flag("Keep each edge's position in SRC: 8 bytes each.", "--edge-ids")] = False,
@@ -45,9 +43,7 @@ def import_command(
 
 
 @takes(Group(Recipe), Group(Common, ("force", "json")))
-def generate_command(
-    call: Call, out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory to create.", show_default=False)]
-) -> None:
+def generate_command(call: Call, out: Annotated[Path, argument("OUT", "Directory to create.")]) -> None:
     """Generate a dataset in IGB's format: power-law communities, labels that a GNN finds and an MLP does not."""
     sizes = {"nodes": call.nodes, "edges": call.edges, **call.collect(Recipe)}
     made = generate_dataset(out, force=call.force, **sizes)

@@ -5,17 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from tiering import pipeline
 from tiering.layout.options import LayoutOptions
-from tiering.run.carrier import ClusterOptions
+from tiering.run.options import ClusterOptions
 from tiering.sampling import SamplingOptions
 from tiering.scores.plan import AUTO, AUTO_HELP, METHODS
 from tiering.scores.request import ScoreOptions
 from tiering.units import format_seconds
 
-from .options import MEMORY, STAGE, Call, Common, GraphArgument, Group, Out, Seed, Train, flag, takes
+from .options import MEMORY, STAGE, Call, Common, GraphArgument, Group, Out, Seed, Train, argument, flag, takes
 from .output import print_estimate, print_json, print_table
 
 _METHOD = " ".join(f"{name}: {method.help}" for name, method in METHODS.items()) + f" {AUTO}: {AUTO_HELP}"
@@ -66,7 +64,7 @@ def reorder_command(
 @takes(Group(LayoutOptions), *STAGE)
 def layout_command(
     call: Call,
-    reordered: Annotated[Path, typer.Argument(metavar="R", help="Reordered graph.", show_default=False)],
+    reordered: Annotated[Path, argument("R", "Reordered graph.")],
     out: Out,
     scores: Annotated[
         Path | None, flag("For --adjacency-cache and edge features: the scores that R was ordered by.", metavar="S")
@@ -83,9 +81,7 @@ def layout_command(
 @takes(Group(Common))
 def export_command(
     call: Call,
-    layout: Annotated[
-        Path, typer.Argument(metavar="L", help="Layout; or a graph, reordered or not.", show_default=False)
-    ],
+    layout: Annotated[Path, argument("L", "Layout; or a graph, reordered or not.")],
     out: Annotated[Path, flag("Directory to write.", "--out", "-o", metavar="DIR")],
     original_order: Annotated[
         bool, flag("Nodes have the ids of the source, not their ranks.", "--original-order")
@@ -98,7 +94,7 @@ def export_command(
 @takes(Group(ClusterOptions), Group(Common, ("threads", "no_verify", "dry_run", "json")))
 def run_command(
     call: Call,
-    config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="What to run.", show_default=False)],
+    config: Annotated[Path, argument("CONFIG.toml", "What to run.")],
     memory: Annotated[
         str | None, flag(f"{MEMORY.help} Default: the file's, or auto.", panel=MEMORY.panel, metavar=MEMORY.metavar)
     ] = None,

@@ -7,13 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from tiering.loader import open_layout
 from tiering.loader.options import MemoryOptions, PipelineOptions, ReadOptions, SeedOptions
 from tiering.sampling import SamplingOptions
 
-from .options import Call, Common, Group, Seed, flag, takes
+from .options import Call, Common, Group, Seed, argument, flag, takes
 from .output import print_json, print_line
 
 _TABLES = (SeedOptions, MemoryOptions, ReadOptions, PipelineOptions, SamplingOptions)
@@ -22,9 +20,9 @@ _TABLES = (SeedOptions, MemoryOptions, ReadOptions, PipelineOptions, SamplingOpt
 @takes(*map(Group, _TABLES), Group(Common, ("json",)))
 def trace_command(
     call: Call,
-    layout: Annotated[Path, typer.Argument(metavar="LAYOUT", help="Layout.", show_default=False)],
-    epochs: Annotated[int, flag("Epochs to replay.", "--epochs", metavar="N", default=True, min=1)] = 1,
-    batches: Annotated[int, flag("Of an epoch, at most; 0: all.", "--batches", metavar="N", default=True, min=0)] = 0,
+    layout: Annotated[Path, argument("LAYOUT", "Layout.")],
+    epochs: Annotated[int, flag("Epochs to replay.", "--epochs", metavar="N", default=True, least=1)] = 1,
+    batches: Annotated[int, flag("Of an epoch, at most; 0: all.", "--batches", metavar="N", default=True, least=0)] = 0,
     seed: Seed = 0,
 ) -> None:
     """Replay epochs of the loader without a model: how fast batches come, from where, and what that is bound by."""

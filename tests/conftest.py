@@ -72,9 +72,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             for name in LOADED_LATER:
                 with suppress(ImportError):
                     importlib.import_module(name)
-            from tiering.cli.commands import commands
-
-            commands()
     gc.collect()
     gc.freeze()
 

@@ -49,6 +49,17 @@ def spell_flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def words_of(metavar: str | None) -> list[str]:
+    """Return the words among the values that a metavar lists: ``auto`` of ``SIZE|auto``."""
+    return [word for word in (metavar or "").split("|") if word.isidentifier() and word.islower()]
+
+
+def match_word(value: Any, metavar: str | None) -> Any:
+    """Return the word of a metavar that a value is but for its case; else the value."""
+    low = value.lower() if isinstance(value, str) else value
+    return low if low in words_of(metavar) else value
+
+
 def parse_options(table: type, values: Mapping[str, Any], spell: Callable[[str], str] | None = None) -> dict[str, Any]:
     """Return checked values of the options of a dataclass that are given; names are known to be among them."""
     parsers, spell = options_of(table), spell or (lambda name: name.replace("_", " "))

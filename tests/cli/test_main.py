@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -27,6 +28,55 @@ def test_help_of_each_command(tiering_cli, command):
     result = tiering_cli(command, "--help").ok()
     assert "Usage: tiering " + command in result.out
     assert result.err == ""
+
+
+def test_help_is_a_command_too(tiering_cli):
+    assert tiering_cli("help", "score").ok().out == tiering_cli("score", "--help").ok().out
+    assert tiering_cli("help").ok().out == tiering_cli("--help").ok().out
+    tiering_cli("help", "scor").refused("did you mean 'score'", code=2)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_speaks_of_values_not_of_types_and_common_options_come_before_special_ones(tiering_cli, command):
+    text = tiering_cli(command, "--help").ok().out
+    metavars = re.findall(r"^  (?:-\w, )?--[\w-]+ (\S+)", text, re.M)
+    assert not [word for word in metavars if re.search(r"[<>]|^(list|bool|str|int|INTEGER|TEXT|FLOAT|BOOLEAN)$", word)]
+    headings = [name for name in re.findall(r"^(\S.*):$", text, re.M) if name not in ("Arguments", "Options")]
+    assert headings[0] == "Common options"
+
+
+@pytest.mark.parametrize(
+    ("shell", "profile", "read_by"),
+    [("bash", ".bashrc", "completion.bash"), ("zsh", ".zshrc", "completion.zsh"), ("fish", "", "tiering.fish")],
+)
+def test_completion_is_installed_once(tiering_cli, monkeypatch, tmp_path, shell, profile, read_by):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SHELL", f"/usr/bin/{shell}")
+    (tmp_path / ".bashrc").write_text("alias l=ls")
+    tiering_cli("--install-completion").ok()
+    tiering_cli("--install-completion", shell.upper()).ok()
+    (file,) = tmp_path.rglob(read_by)
+    assert "_TIERING_COMPLETE" in file.read_text()
+    if profile:
+        assert (tmp_path / profile).read_text().count(f". {file}\n") == 1
+    assert (tmp_path / ".bashrc").read_text().startswith("alias l=ls\n" if shell == "bash" else "alias l=ls")
+    tiering_cli("--install-completion", "tcsh").refused("bash, zsh, fish", "tcsh")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("sc", "score"),
+        ("score --me", "--method"),
+        ("score g --method HY", "hybrid"),
+        ("evaluate --sampler lad", "ladies"),
+    ],
+)
+def test_completion_completes_commands_options_and_words(tiering_cli, monkeypatch, words, expected):
+    monkeypatch.setenv("_TIERING_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", f"tiering {words}")
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split())))
+    assert f"plain,{expected}" in tiering_cli().ok().out.splitlines()
 
 
 def test_version(tiering_cli):

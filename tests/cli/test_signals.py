@@ -44,7 +44,7 @@ run()
 """
 
 
-@pytest.mark.parametrize("module", ["typer", "tiering.cli.commands", "numpy", "tiering.formats.registry"])
+@pytest.mark.parametrize("module", ["click", "tiering.cli.commands", "numpy", "tiering.formats.registry"])
 def test_interrupted_while_modules_load(module: str) -> None:
     found = subprocess.run(
         [sys.executable, "-c", WHILE_LOADING.format(module=module)], capture_output=True, text=True, check=False

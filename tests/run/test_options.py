@@ -45,10 +45,9 @@ import subprocess
 import sys
 import tiering.pipeline
 import tiering.run.ray
-from tiering.cli.commands import commands
+import tiering.cli.stages
 from tiering.run.carrier import Carrier, ClusterOptions
 
-commands()
 with Carrier(ClusterOptions()) as cluster:
     cluster._started()
 assert "ray" not in sys.modules

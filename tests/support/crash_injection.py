@@ -101,11 +101,9 @@ def _serve() -> None:
     import tiering.pipeline.chain
     import tiering.reorder
     import tiering.scores
-    from tiering.cli.commands import commands
     from tiering.cli.main import main
 
     load_what_commands_load(main)
-    commands()  # making them is four fifths of a short trial
     for line in sys.stdin:
         print(json.dumps(_trial(json.loads(line))), flush=True)
 

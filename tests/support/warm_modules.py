@@ -7,10 +7,8 @@ import rank_programs  # noqa: F401
 from crash_injection import load_what_commands_load
 
 import tiering.scores  # noqa: F401
-from tiering.cli.commands import commands
 from tiering.cli.main import main
 
 load_what_commands_load(main)
-commands()
 gc.collect()
 gc.freeze()  # no process looks at it again, which would copy it
