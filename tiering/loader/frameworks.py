@@ -1,8 +1,8 @@
-"""Methods of a layout for users of other libraries: loaders, stores and samplers as those of PyG and DGL."""
+"""Methods of a layout for users of PyG: loaders, stores and samplers as those of PyG."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,7 +13,7 @@ from tiering.errors import InputError
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.loader.adapters import AdaptedBatches, choose_sampler, edge_names, require_library
-from tiering.loader.keywords import DGL, PYG, PYG_LINKS, adopt
+from tiering.loader.keywords import PYG, PYG_LINKS, adopt
 from tiering.loader.loader import Loader
 from tiering.loader.options import LinkOptions, LoaderOptions, OriginalIds, ReadOptions, group_keywords
 from tiering.loader.original_ids import NodeIds
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from tiering.loader.pyg.stores import TieredFeatureStore, TieredGraphStore
 
 
-class ForFrameworks:
-    """Methods of `tiering.loader.TieredLayout` for users of PyG and DGL, with the keywords of these.
+class ForPyg:
+    """Methods of `tiering.loader.TieredLayout` for users of PyG, with PyG's keywords.
 
     `CapabilityError`: the library is not installed. `InputError`, `MissingError`: an argument does not fit, as of
     `TieredLayout.loader`; ids are none of the source's; no relation has such edge data.
@@ -203,64 +203,6 @@ class ForFrameworks:
         words = sampling_keywords(self.artifact.graph, num_neighbors, replace, weight_attr, {})
         words["fanouts"] = parse_fanouts(words["fanouts"], "num_neighbors")
         return TieredSampler(self._layout, SamplingOptions(seed=seed, **words), ids)
-
-    def dgl_loader(
-        self,
-        split: str | None = "train",
-        fanouts: Any = (10, 10),
-        *,
-        indices: OriginalIds = ...,
-        replace: bool = False,
-        prob: str | None = None,
-        feature_name: str = "feat",
-        label_name: str = "label",
-        edge_attrs: Collection[str] | None = None,
-        return_edge_id: bool | None = None,
-        transform: Callable[[Any], Any] | None = None,
-        features: Any = "tiers",
-        **options: Unpack[NodeKeywords],
-    ) -> Loader:
-        """Return a loader of batches as ``dgl.dataloading.DataLoader``'s: ``(input nodes, output nodes, blocks)``.
-
-        Parameters
-        ----------
-        split, features, batch_size, shuffle, device, memory, ...
-            As of `TieredLayout.loader`.
-        fanouts
-            As DGL's: one per layer, the input layer's first (the reverse of `TieredLayout.loader`'s), for all relations
-            or by relation.
-        indices
-            Seeds instead of a split: **original ids**, by node type where there are several; ``None``: all nodes.
-            ``seeds`` takes ranks.
-        replace, prob
-            Draw neighbours with replacement; in proportion to the edge data ``weight``.
-        feature_name, label_name
-            Names in ``blocks[0].srcdata`` and ``blocks[-1].dstdata``; ``dgl.NID`` are ids of the source.
-        edge_attrs, return_edge_id, transform
-            As of `pyg_loader`; edges' ids are ``dgl.EID``, edge data keeps its names, such as ``feat``.
-        """
-        require_library("DGL")
-        from tiering.loader.dgl.batch import DglAdapter
-
-        graph, words = self.artifact.graph, adopt("dgl_loader", DGL, options)
-        if isinstance(fanouts, (str, bytes)) or not isinstance(fanouts, Sequence) or not fanouts:
-            raise InputError(f"fanouts: expected one entry per layer such as [10, 10], found {fanouts!r}")
-        words |= {"sampler": choose_sampler(words, replace, prob, "prob"), "frontier": "all"}
-        if indices is None:
-            split = None
-        elif indices is not ...:
-            by_type = indices if isinstance(indices, Mapping) else dict.fromkeys(graph.node_types, indices)
-            if len(by_type) != 1:
-                raise InputError(
-                    f"indices: expected ids of one type, as {{type: ids}}, found {len(by_type)}; types: "
-                    f"{', '.join(graph.node_types)}"
-                )
-            ((node_type, ids),) = by_type.items()
-            words |= {"node_type": node_type, "seeds": NodeIds(graph).ranks(node_type, ids, "indices")}
-        words |= {"split": split, "fanouts": list(reversed(fanouts))}
-        adapter = partial(DglAdapter, feature_name=feature_name, label_name=label_name)
-        batches = AdaptedBatches(adapter, edge_names(graph, edge_attrs, return_edge_id), transform)
-        return Loader(self._layout, LoaderOptions.of(features, words, call="dgl_loader"), batches)
 
 
 def sampling_keywords(

@@ -16,7 +16,8 @@ from tiering.description import Described, Part
 from tiering.errors import MissingError
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
-from tiering.loader.frameworks import ForFrameworks
+from tiering.loader.dgl.methods import ForDgl
+from tiering.loader.frameworks import ForPyg
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.rows import GpuFeatures
 from tiering.loader.loader import Loader
@@ -48,7 +49,7 @@ def _forward(method: Callable[Concatenate[Any, P], T], owner: str = "graph") -> 
     return forward
 
 
-class TieredLayout(ForFrameworks, Described):
+class TieredLayout(ForPyg, ForDgl, Described):
     """An open layout. Ids everywhere are ranks; `new_to_old` maps them to the ids of the source.
 
     `num_nodes`, `num_edges`, `num_classes`, `csc`, `new_to_old`, `old_to_new` and `labels` are methods of the
