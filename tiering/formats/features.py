@@ -58,6 +58,11 @@ class FeatureTable:
         """Map the table read-only, shape (rows, dim); ``bfloat16`` comes as ``uint16``."""
         return open_raw(self.place, storage_dtype(self.dtype), (self.rows, self.dim), self.offset)
 
+    def __getitem__(self, index: Any) -> np.ndarray[Any, Any]:
+        """Return ``table.open()[index]``."""
+        rows: np.ndarray[Any, Any] = self.open()[index]
+        return rows
+
 
 def edge_feature_shape(dtype: str, shape: tuple[int, ...]) -> tuple[int, str] | None:
     """Return dim and dtype of edge data `EDGE_FEATURES` in such an array; ``None`` if it is no table."""

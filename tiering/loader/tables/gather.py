@@ -14,6 +14,7 @@ from tiering.formats.layout import MEMORY_TIERS, TIERS, Layout, TypeLayout
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import require_torch, warn_once
 from tiering.loader.tables.counters import Counters
+from tiering.loader.tables.indexing import index_rows
 from tiering.loader.tables.resident import SharedBlock, load_rows
 from tiering.loader.tables.ssd import PageChecks, describe, make_table, open_images, preload_ssd_rows, warn_of_fallback
 from tiering.units import format_bytes, format_count, parse_threads
@@ -66,9 +67,10 @@ class FeatureRows:
         """Return the rows of `ids`, in request order."""
         raise NotImplementedError
 
-    def __getitem__(self, ids: Any) -> torch.Tensor:
-        """Return ``rows.gather(ids)``."""
-        return self.gather(ids)
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        """Return rows as a torch tensor of all would: by number, slice, ids, mask; negative ones from the end."""
+        require_torch()
+        return index_rows(index, self.shape, self.gather, self._what)
 
     __iter__ = None  # it would gather row by row
 

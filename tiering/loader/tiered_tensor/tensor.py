@@ -10,6 +10,7 @@ from tiering.loader.gpu import device as gpu_device
 from tiering.loader.process import require_torch, warn_once
 from tiering.loader.tables.counters import Counters
 from tiering.loader.tables.gather import HostRows, as_ids, check_out
+from tiering.loader.tables.indexing import index_rows
 from tiering.loader.tiered_tensor.gpu import GpuTensorRows, upload_table
 from tiering.loader.tiered_tensor.source import WHAT, SourceTensor, TensorPlacement, count_rows, parse_order, place_rows
 from tiering.units import parse_device, parse_threads
@@ -44,7 +45,7 @@ class HostTensorRows(HostRows):
 
 
 class TieredTensor:
-    """Rows of a tensor over several memories; `tiering.tiered` makes it. ``t[ids]`` is ``tensor[ids]``, on `device`.
+    """Rows of a tensor over several memories; `tiering.tiered` makes it. ``t[index]`` is ``tensor[index]`` on `device`.
 
     Use as a context manager, or call `close`; safe from several threads. Forked workers gather from the memory of their
     parent, if rows lie in host memory. Pickling raises `CapabilityError`: make the tiered tensor in the other process.
@@ -100,9 +101,9 @@ class TieredTensor:
             return out
         return rows.take(positions, None).view(self.dtype).view(len(wanted), *self.shape[1:])
 
-    def __getitem__(self, ids: Any) -> torch.Tensor:
-        """Return ``t.gather(ids)``."""
-        return self.gather(ids)
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        """Return ``tensor[index]``, on `device`: by number, slice, ids, mask; negative ones count from the end."""
+        return index_rows(index, self.shape, self.gather, WHAT)
 
     __iter__ = None  # it would gather row by row
 
