@@ -56,6 +56,8 @@ def test_what_is_printed(layout: Path, capsys: pytest.CaptureFixture[str]) -> No
         (["--memory", "much"], "memory"),
         (["--engine", "aio"], "engine: expected one of auto, io_uring, threads, found 'aio'"),
         (["--split", "no"], "split"),
+        (["--ssd-model", "missing.json"], "missing.json"),
+        (["--ssd-model", "missing.json", "--memory", "tiers"], "missing.json"),
     ],
 )
 def test_bad_options(layout: Path, capsys: pytest.CaptureFixture[str], options: list[str], words: str) -> None:

@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from tight_memory import spare
 
 import tiering
 from tiering.artifacts.writer import ArtifactWriter
@@ -312,6 +313,35 @@ def test_batches_out_of_order_are_the_same_batches(kit, build, memory):
         for t, rows in same.features.items():
             assert batch.features[t].equal(rows) and batch.nodes[t].equal(same.nodes[t])
         assert batch.y.equal(same.y)
+
+
+def test_batches_of_other_libraries_come_as_they_are_ready(kit, build):
+    pytest.importorskip("torch_geometric")
+    other = threading.Event()
+
+    def first_is_late(data):
+        assert int(data.input_id[0]) >= 4 or other.wait(20)
+        return data
+
+    options = {"num_neighbors": [2], "batch_size": 4, "memory": "tiers", "workers": 2, "in_order": False}
+    for data in build(kit.small_graph()).pyg_loader(None, shuffle=False, transform=first_is_late, **options):
+        assert other.is_set() or int(data.input_id[0]) >= 4
+        other.set()
+
+
+@pytest.mark.parametrize("read_ahead", [False, True])
+def test_an_order_that_cannot_be_changed_is_said(layout, options, caplog, monkeypatch, read_ahead):
+    why = "rows of the ssd tier are read ahead" if read_ahead else "one thread makes them"
+    options = (
+        {**options, "memory": spare(4 << 20)}
+        if read_ahead
+        else {"batch_size": 16, "fanouts": [3], "memory": "tiers", "workers": 1}
+    )
+    monkeypatch.setattr("tiering.loader.process._logged", set())
+    for in_order, count in ((True, 0), (False, 1)):
+        assert (layout.loader(**options, in_order=in_order).lookahead is not None) == read_ahead
+        said = [r.getMessage() for r in caplog.records if "in_order" in r.getMessage()]
+        assert len(said) == count and all(why in text for text in said)
 
 
 def test_without_torch_rows_still_come_and_tensors_say_what_is_missing(kit, build, monkeypatch):

@@ -25,7 +25,7 @@ from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
 from tiering.loader.memory import check_mapped, decide_memory, mapped_files
 from tiering.loader.options import FeatureSource, LoaderOptions
-from tiering.loader.process import require_torch
+from tiering.loader.process import require_torch, warn_once
 from tiering.loader.processes.machine import find_rank, host_group
 from tiering.loader.processes.peers import find_group
 from tiering.loader.tables.gather import FeatureRows, TieredFeatures
@@ -78,6 +78,7 @@ class Loader(Described):
         self.features = self._find_features()
         """Sources of rows by node type; types without features are absent."""
         self._batches = self._find_source()
+        self._check_order()
         if verify:
             graph.finish_reads()  # files that are too large to be compared before they are used
         self._mapped = list(mapped_files(graph))
@@ -243,6 +244,19 @@ class Loader(Described):
         if device is None:
             return HostBatches(*common, adapter, own, pipeline.in_order)
         return GpuBatches(*common, adapter, own, device)
+
+    def _check_order(self) -> None:
+        """Say, where batches are to come as they are ready, that something makes them one after the other."""
+        if self.options.pipeline.in_order:
+            return
+        hindrances = {
+            "rows of the ssd tier are read ahead in that order; memory='tiers' reads for each batch by itself":
+                self.lookahead is not None,
+            "a GPU makes one after the other": self.options.device.index is not None,
+            "one thread makes them; give workers of 2 or more": self.options.pipeline.workers == 1,
+        }  # fmt: skip
+        for hindrance in [why for why, holds in hindrances.items() if holds][:1]:
+            warn_once(f"in_order=False has no effect: batches come in order, because {hindrance}")
 
     def describe(self) -> list[Part]:
         """Return the loader's options and its statistics so far."""

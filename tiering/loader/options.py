@@ -12,6 +12,7 @@ import numpy as np
 from tiering import native
 from tiering.errors import InputError
 from tiering.options import option
+from tiering.readahead.disk_speed import MEASURED, read_speed
 from tiering.sampling import Negatives, SamplingOptions
 from tiering.sampling.options import SamplingKeywords
 from tiering.units import parse_device, parse_fanouts
@@ -128,7 +129,8 @@ class PipelineOptions:
     """Batches kept ready beyond those being worked on."""
     in_order: bool = True
     """Whether batches come in order. ``False`` (GNNDrive's reordering of mini-batches): as they are ready, in an order
-    that differs from run to run; rows that are read ahead, or by a GPU, come in order all the same."""
+    that differs from run to run. Several are then
+    converted and transformed at a time. No effect, and a warning, with rows read ahead, a GPU, or one worker."""
     edge_positions: bool = False
     """Whether batches hold the position of each edge in its relation's ``indices``: 8 bytes per edge."""
     edge_features: bool = False
@@ -170,6 +172,8 @@ class MemoryOptions:
     measured by default."""
 
     def __post_init__(self) -> None:
+        if self.ssd_model and str(self.ssd_model) != MEASURED:
+            read_speed(Path(self.ssd_model))  # also where nothing will be read ahead
         if self.window == "auto":
             return
         if isinstance(self.window, bool) or not isinstance(self.window, (int, np.integer)) or self.window < 1:

@@ -50,7 +50,7 @@ class BatchMaker:
 class HostBatches(BatchMaker):
     """A source of batches in host memory."""
 
-    in_order: bool = True  # else, without lookahead, as many batches are extracted at a time as are sampled
+    in_order: bool = True  # else, without lookahead, as many are extracted and converted at a time as sampled
 
     def __post_init__(self) -> None:
         self._outputs = OutputPool()
@@ -64,9 +64,10 @@ class HostBatches(BatchMaker):
             return about_targets(plan, self._extract(*numbered, ahead), torch.from_numpy)
 
         draw = partial(self.sample, plan, epoch)
-        conversion = [] if self.adapter is None else [PipelineStage("conversion", self.adapter.adapt)]
         with sampling_stage(self.lookahead, epoch, order, len(plan), draw, self.workers) as (sampling, ahead):
             side_by_side = 1 if self.in_order or ahead is not None else self.workers
+            adapter = self.adapter
+            conversion = [] if adapter is None else [PipelineStage("conversion", adapter.adapt, side_by_side)]
             yield [sampling, PipelineStage("extraction", extract, side_by_side), *conversion]
 
     def receive(self, ready: Any) -> Any:
