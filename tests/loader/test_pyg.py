@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from tiering.errors import InputError
+from tiering.errors import InputError, MissingError
 from tiering.sampling import Negatives
 
 pytest.importorskip("torch_geometric")
-from pyg_batches import assert_of_source, parts
+from pyg_batches import assert_of_source, parts, same
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import NegativeSampling, NumNeighbors
 
@@ -190,7 +190,7 @@ def test_links_that_make_no_sense(kit, build):
     layout = build(kit.small_graph())
     pairs = torch.tensor([[0, 1], [2, 3]])
     for options, words in (
-        ({"edge_label": torch.ones(3)}, "give the links that it labels"),
+        ({"edge_label": torch.ones(3)}, "expected the links that it labels, edge_label_index"),
         ({"edge_label": torch.ones(3), "edge_label_index": pairs}, "one label for each of 2 links, found 3"),
         ({"edge_label": torch.ones(2), "edge_label_index": pairs, "neg_sampling": "triplet"}, "have no labels"),
         ({"edge_label_index": torch.tensor([[0, 1], [2, 900]])}, "destinations: entry 1 is 900"),
@@ -200,3 +200,66 @@ def test_links_that_make_no_sense(kit, build):
             layout.pyg_link_loader([2], **options)
     with pytest.raises(TypeError, match="unexpected keyword argument 'split'"):
         layout.link_loader(split="train")
+
+
+def test_input_id_means_what_it_means_in_pyg(kit, build):
+    from torch_geometric.loader import NodeLoader
+
+    layout = build(kit.small_graph(edge_ids=True))
+    mask, chosen = torch.zeros(300, dtype=torch.bool), torch.tensor([7, 3, 250, 11])
+    mask[chosen] = True
+    for nodes, expected in ((mask, [3, 7, 11, 250]), (chosen, [0, 1, 2, 3]), (None, list(range(300)))):
+        own = layout.pyg_loader(num_neighbors=[2], batch_size=300, shuffle=False, input_nodes=nodes)
+        if nodes is not None:
+            over = NodeLoader(layout.pyg_stores(), layout.pyg_sampler([2]), input_nodes=nodes, batch_size=300)
+            assert next(iter(over)).input_id.tolist() == expected
+        assert next(iter(own)).input_id.tolist() == expected
+    names = {"num_neighbors": [2], "batch_size": 9, "input_nodes": mask, "input_id": torch.tensor([40, 30, 20, 10])}
+    assert next(iter(layout.pyg_loader(**names, shuffle=False))).input_id.tolist() == [40, 30, 20, 10]
+    with pytest.raises(InputError, match="input_id: expected one for each of 'node': 4 seeds, found 2"):
+        layout.pyg_loader(**{**names, "input_id": [1, 2]})
+    assert next(iter(layout.pyg_loader(None, [2], batch_size=8, shuffle=False))).n_id[:8].tolist() == list(range(8))
+
+
+@pytest.mark.parametrize("make", ["small_graph", "hetero_graph"])
+def test_all_links_are_the_edges_of_the_source(kit, build, make):
+    data = getattr(kit, make)(edge_ids=True)
+    layout = build(data)
+    relation = ("node", "to", "node") if make == "small_graph" else ("author", "writes", "paper")
+    ends, label = np.stack(data.edges[relation]), torch.arange(data.edges[relation][0].size)
+    named = None if make == "small_graph" else ("author", "paper")
+    seen = []
+    for batch in layout.pyg_link_loader([2], edge_label_index=named, edge_label=label, batch_size=64, shuffle=False):
+        links, nodes = batch if make == "small_graph" else batch[relation], parts(batch)[0]
+        for end in (0, 1):
+            ids = nodes[relation[2 * end]].n_id[links.edge_label_index[end]].numpy()
+            np.testing.assert_array_equal(ids, ends[end][links.input_id.numpy()])
+        assert torch.equal(links.edge_label, links.input_id)
+        seen += links.input_id.tolist()
+    assert seen == label.tolist()
+
+
+def test_relations_by_their_types(kit, build):
+    layout = build(kit.hetero_graph())
+    assert layout.num_edges(("author", "paper")) == layout.num_edges("author:writes:paper")
+    two = {r[::2]: [3, 2] for r in layout.relations}
+    expected = next(iter(layout.pyg_loader(num_neighbors={r: [3, 2] for r in layout.relations}, batch_size=9)))
+    assert same(next(iter(layout.pyg_loader(num_neighbors=two, batch_size=9))), expected)
+    pairs = torch.tensor([[0, 1], [2, 3]])
+    batch = next(
+        iter(layout.pyg_link_loader([2], edge_label_index=(("author", "likes", "paper"), pairs), shuffle=False))
+    )
+    assert "edge_index" not in batch["author", "likes", "paper"]
+    assert torch.equal(batch["author"].n_id[batch["author", "likes", "paper"].edge_label_index[0]], pairs[0])
+    with pytest.raises(MissingError, match="no single relation"):
+        layout.pyg_link_loader([2], edge_label_index=("author", "venue"))
+
+
+def test_hetero_batches_of_one_type_and_pyg_s_name_of_weights(kit, build):
+    layout = build(kit.small_graph())
+    plain = next(iter(layout.pyg_loader(**OPTIONS, weight_attr="edge_weight")))
+    typed = next(iter(layout.pyg_loader(**OPTIONS, weight_attr="weight", hetero=True)))
+    assert isinstance(typed, HeteroData) and torch.equal(typed["node", "to", "node"].edge_index, plain.edge_index)
+    assert torch.equal(typed["node"].x, plain.x)
+    links = next(iter(layout.pyg_link_loader([2], hetero=True, batch_size=4)))
+    assert links["node", "node"].input_id.numel() == 4

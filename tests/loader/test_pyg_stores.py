@@ -317,7 +317,7 @@ def test_requests_that_make_no_sense(kit, build):
             EdgeSamplerInput(None, *pairs, label=torch.ones(2), input_type=WRITES), NegativeSampling("triplet"))),
         ("dst_weight: expected one weight for each of 200 nodes", InputError, lambda: sampler.sample_from_edges(
             EdgeSamplerInput(None, *pairs, input_type=WRITES), NegativeSampling("triplet", dst_weight=torch.ones(3)))),
-        ("expected .relation, pairs.", InputError,
+        ("no single relation", MissingError,
          lambda: sampler.sample_from_edges(EdgeSamplerInput(None, *pairs, input_type=("author", "reads", "book")))),
         ("ids: expected original .* or rank, found 'old'", InputError, lambda: layout.pyg_stores("old")),
         ("ids: expected original .* or rank, found 'old'", InputError, lambda: layout.pyg_sampler([2], ids="old")),

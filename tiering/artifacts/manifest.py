@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,14 @@ def id_bytes(num_nodes: int) -> int:
 def relation_key(relation: Relation) -> str:
     """Return ``("paper", "cites", "paper")`` as ``"paper:cites:paper"``."""
     return ":".join(relation)
+
+
+def named_relations(known: Iterable[Relation], name: Any) -> list[Relation]:
+    """Return the relations that a tuple, its key, a name, or a pair of types names; the first form that fits counts."""
+    text = ":".join(map(str, name)) if isinstance(name, (tuple, list)) else name
+    forms = (relation_key, itemgetter(1), lambda relation: ":".join(relation[::2]))
+    matches = ([relation for relation in known if form(relation) == text] for form in forms)
+    return next(filter(None, matches), [])
 
 
 def storage_dtype(dtype: str) -> np.dtype[Any]:

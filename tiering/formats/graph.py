@@ -18,6 +18,7 @@ from tiering.artifacts.manifest import (
     array_problems,
     body_problem,
     id_bytes,
+    named_relations,
     relation_key,
     valid_name,
 )
@@ -35,9 +36,8 @@ def relation_folder(relation: Relation) -> str:
 
 
 def find_relation(path: Path, known: list[Relation], relation: Relation | str | None) -> Relation:
-    """Return the relation of that key, or of that name if it is unique, or the only one; `MissingError` otherwise."""
-    keyed = [one for one in known if relation in (one, relation_key(one))]
-    named = keyed or [one for one in known if relation in (one[1], None)]
+    """Return the one relation of that key, name or pair of types, or the only one; `MissingError` otherwise."""
+    named = known if relation is None else named_relations(known, relation)
     if len(named) != 1:
         keys = ", ".join(map(relation_key, known))
         raise MissingError(f"{path}: no single relation {relation!r}; relations: {keys}")
@@ -80,7 +80,7 @@ class Graph(Artifact):
         return int(self.manifest.body["relations"][index]["num_edges"])
 
     def relation(self, relation: Relation | str | None = None) -> Relation:
-        """Resolve ``"src:name:dst"``, a bare name that is unique, or ``None`` where there is one relation."""
+        """Return the relation ``"src:name:dst"``, of a name or both types if that is unique; ``None``: the only one."""
         return find_relation(self.path, self.relations, relation)
 
     def csc(self, relation: Relation | str | None = None) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

@@ -193,7 +193,7 @@ def choose_sampler(options: dict[str, Any], replace: bool, weight: str | None, w
     """
     if refused := [name for name in ("fanouts", "frontier") if name in options]:
         raise TypeError(f"unexpected keyword argument {refused[0]!r}: it follows from the library that batches are for")
-    if weight not in (None, "weight"):
+    if weight not in (None, "weight", "edge_weight"):  # PyG's name of it
         raise InputError(f"{weight_option}: neighbours are drawn by the edge data 'weight', found {weight!r}")
     asked = {"replace": replace, weight_option: weight, "sampler": options.get("sampler")}
     if len(both := [name for name, value in asked.items() if value]) > 1:

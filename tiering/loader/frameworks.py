@@ -6,18 +6,16 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-import numpy.typing as npt
-
 from tiering.errors import InputError
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.loader.adapters import AdaptedBatches, choose_sampler, edge_names, require_library
 from tiering.loader.keywords import PYG, PYG_LINKS, adopt
 from tiering.loader.loader import Loader
-from tiering.loader.options import LinkOptions, LoaderOptions, OriginalIds, ReadOptions, group_keywords
+from tiering.loader.options import LoaderOptions, OriginalIds, ReadOptions, group_keywords
 from tiering.loader.original_ids import NodeIds
-from tiering.sampling import Negatives, SamplingOptions
+from tiering.loader.pyg.inputs import InputLinks, find_input_nodes, make_negatives
+from tiering.sampling import SamplingOptions
 from tiering.units import parse_fanouts
 
 if TYPE_CHECKING:
@@ -48,11 +46,13 @@ class ForPyg:
         num_neighbors: Any = (10, 10),
         *,
         input_nodes: OriginalIds = ...,
+        input_id: Any = None,
         replace: bool = False,
         weight_attr: str | None = None,
         edge_attrs: Collection[str] | None = None,
         return_edge_id: bool | None = None,
         masks: bool = True,
+        hetero: bool = False,
         transform: Callable[[Any], Any] | None = None,
         features: Any = "tiers",
         **options: Unpack[NodeKeywords],
@@ -72,8 +72,10 @@ class ForPyg:
         input_nodes
             Seeds instead of a split: **original ids**, a mask over them, a node type, or (type, one of these);
             ``None``: all nodes. ``seeds`` takes ranks.
+        input_id
+            What batches call their seeds instead: by default as in PyG ids of a mask, else positions among the seeds.
         replace, weight_attr
-            Draw neighbours with replacement; in proportion to the edge data ``weight``.
+            Draw neighbours with replacement; in proportion to the edge data ``weight``, or ``edge_weight`` as PyG says.
         edge_attrs
             Edge data to take along; all by default. ``weight`` is called ``edge_weight``, ``type`` ``edge_type``,
             features (``feat``, from the tiers where the layout places them) ``edge_attr``.
@@ -82,6 +84,8 @@ class ForPyg:
             them.
         masks
             Whether nodes say which splits they are in; 1 byte of memory per node.
+        hetero
+            Whether batches are ``HeteroData`` also where the graph has one node type and one relation.
         transform
             Called with each batch, in the background. On a GPU, tensors in what it returns are found in ``Data``,
             dicts, lists and tuples.
@@ -90,11 +94,14 @@ class ForPyg:
         from tiering.loader.pyg.batch import PygAdapter
 
         graph, words = self.artifact.graph, adopt("pyg_loader", PYG, options)
+        if split is None and input_nodes is ... and words.get("seeds") is None:
+            input_nodes = None
         if input_nodes is not ...:
-            words["node_type"], words["seeds"] = find_input_nodes(graph, input_nodes, options.get("node_type"))
+            words["node_type"], words["seeds"], ids = find_input_nodes(graph, input_nodes, options.get("node_type"))
+            input_id = ids if input_id is None else input_id
         words |= {"split": split, **sampling_keywords(graph, num_neighbors, replace, weight_attr, words)}
         names = edge_names(graph, edge_attrs, return_edge_id)
-        batches = AdaptedBatches(partial(PygAdapter, masks=masks), names, transform)
+        batches = AdaptedBatches(partial(PygAdapter, masks=masks, hetero=hetero, input_id=input_id), names, transform)
         return Loader(self._layout, LoaderOptions.of(features, words, call="pyg_loader"), batches)
 
     def pyg_link_loader(
@@ -103,12 +110,14 @@ class ForPyg:
         *,
         edge_label_index: OriginalIds = None,
         edge_label: Any = None,
+        input_id: Any = None,
         neg_sampling: Any = None,
         replace: bool = False,
         weight_attr: str | None = None,
         edge_attrs: Collection[str] | None = None,
         return_edge_id: bool | None = None,
         masks: bool = True,
+        hetero: bool = False,
         transform: Callable[[Any], Any] | None = None,
         features: Any = "tiers",
         **options: Unpack[BatchKeywords],
@@ -117,13 +126,16 @@ class ForPyg:
 
         Parameters
         ----------
-        num_neighbors, replace, weight_attr, edge_attrs, return_edge_id, masks, transform
+        num_neighbors, replace, weight_attr, edge_attrs, return_edge_id, masks, hetero, transform
             As of `pyg_loader`.
         edge_label_index
-            Links as pairs of **original ids**, shape (2, links), a relation (all of its edges, in the order of its
-            ``indices``), or (relation, pairs).
+            Links as pairs of **original ids**, shape (2, links), a relation (all of its edges, in the order of the
+            source where ``import --edge-ids`` kept it, else of its ``indices``), or (relation, pairs). The relation
+            of pairs need not be one of the graph's. 16 bytes of memory per edge for the source's order.
+        input_id
+            What batches call their links instead: by default their positions in `edge_label_index`.
         edge_label
-            Labels of the links given; with negatives of mode binary, classes from 0 on become 1 and more, as in PyG.
+            Labels of the links; with negatives of mode binary, classes from 0 on become 1 and more, as in PyG.
         neg_sampling
             PyG's ``NegativeSampling``, its mode (``binary``, ``triplet``), or a mapping of its arguments. Negatives
             are a pure function of the seed, the epoch and the batch.
@@ -136,12 +148,12 @@ class ForPyg:
         graph, given = self.artifact.graph, {**options, "neg_sampling": neg_sampling}
         words = adopt("pyg_link_loader", PYG_LINKS, given)
         negatives = make_negatives(words.pop("neg_sampling"))
-        relation, pairs = find_links(graph, edge_label_index)
-        label = label_links(edge_label, pairs, negatives)
+        links = InputLinks.find(graph, edge_label_index)
         words |= sampling_keywords(graph, num_neighbors, replace, weight_attr, words)
-        names = edge_names(graph, edge_attrs, return_edge_id)
-        asked = LoaderOptions.of(features, words, LinkOptions(relation, pairs, negatives), "pyg_link_loader")
-        batches = AdaptedBatches(partial(PygAdapter, masks=masks, edge_label=label), names, transform)
+        asked = LoaderOptions.of(features, words, links.options(negatives), "pyg_link_loader")
+        label, input_id = links.label(edge_label, negatives), links.input_id if input_id is None else input_id
+        adapter = partial(PygAdapter, masks=masks, hetero=hetero, input_id=input_id, edge_label=label)
+        batches = AdaptedBatches(adapter, edge_names(graph, edge_attrs, return_edge_id), transform)
         return Loader(self._layout, asked, batches)
 
     def pyg_stores(
@@ -213,61 +225,3 @@ def sampling_keywords(
         num_neighbors = num_neighbors.get_values(graph.relations)
     sampler = choose_sampler(options, replace, weight_attr, "weight_attr")
     return {"fanouts": num_neighbors, "frontier": "new", "sampler": sampler}
-
-
-def find_input_nodes(graph: Graph, nodes: Any, node_type: str | None) -> tuple[str, npt.NDArray[np.int64]]:
-    """Return type and ranks of ``input_nodes``: original ids, a mask over them, or a type, alone or before these."""
-    if isinstance(nodes, tuple) and len(nodes) == 2 and isinstance(nodes[0], str):
-        node_type, nodes = nodes
-    elif isinstance(nodes, str):
-        node_type, nodes = nodes, None
-    node_type = find_input_type(graph, node_type)
-    nodes = np.arange(graph.num_nodes(node_type)) if nodes is None else nodes
-    return node_type, NodeIds(graph).ranks(node_type, nodes, "input_nodes")
-
-
-def find_input_type(graph: Graph, node_type: str | None) -> str:
-    """Return the node type given, or the only one."""
-    types = graph.node_types
-    if node_type is None and len(types) != 1:
-        raise InputError(f"input_nodes: say which type they are of, as (type, ids); types: {', '.join(types)}")
-    return types[0] if node_type is None else node_type
-
-
-def find_links(graph: Graph, links: Any) -> tuple[Any, npt.NDArray[np.int64] | None]:
-    """Return relation and ranks of ``edge_label_index``, which has original ids; no ranks: all edges."""
-    relation = None
-    if isinstance(links, str) or (isinstance(links, tuple) and len(links) == 3 and isinstance(links[0], str)):
-        relation, links = links, None
-    elif isinstance(links, Sequence) and len(links) == 2 and isinstance(links[0], (str, tuple)):
-        relation, links = links
-    resolved = graph.relation(relation)
-    if links is None:
-        return resolved, None
-    src, dst = links
-    ends = ((resolved[0], src, "sources"), (resolved[2], dst, "destinations"))
-    return resolved, np.stack([NodeIds(graph).ranks(t, ids, f"edge_label_index: {what}") for t, ids, what in ends])
-
-
-def make_negatives(sampling: Any) -> Negatives | None:
-    """Return the negatives of PyG's ``NegativeSampling``, its mode, or a mapping of its arguments."""
-    if not hasattr(sampling, "src_weight") or isinstance(sampling, Negatives):
-        return Negatives.of(sampling)
-    weights = [None if weight is None else np.asarray(weight) for weight in (sampling.src_weight, sampling.dst_weight)]
-    return Negatives(sampling.mode.value, float(sampling.amount), *weights)
-
-
-def label_links(labels: Any, pairs: npt.NDArray[np.int64] | None, negatives: Negatives | None) -> Any:
-    """Return ``edge_label`` as a tensor; with negatives, classes from 0 on become 1 and more, as in PyG."""
-    import torch
-
-    if labels is None:
-        return None
-    if pairs is None:
-        raise InputError("edge_label: give the links that it labels, edge_label_index, in the same order")
-    if negatives is not None and negatives.triplets:
-        raise InputError("edge_label: triplets have no labels; leave it out, or draw negatives in mode binary")
-    label, count = torch.as_tensor(labels), pairs.shape[1]
-    if len(label) != count:
-        raise InputError(f"edge_label: expected one label for each of {count} links, found {len(label)}")
-    return label + 1 if negatives is not None and label.min() == 0 else label

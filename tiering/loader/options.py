@@ -117,6 +117,8 @@ class LinkOptions:
     """Ids (ranks) of shape (2, links), sources above destinations; ``None``: all edges of the relation."""
     negatives: Negatives | None = None
     """Negative pairs to draw in addition."""
+    order: Any = None
+    """Order of the links without `pairs`, as positions in the relation's ``indices``."""
 
 
 @dataclass(frozen=True)

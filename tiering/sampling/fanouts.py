@@ -6,6 +6,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tiering.artifacts.manifest import named_relations
 from tiering.errors import InputError, quoted
 from tiering.sampling.graph import Relation
 
@@ -37,9 +38,8 @@ def _hop_fanouts(relations: Sequence[Relation], fanout: Fanout, what: str) -> li
 
 
 def match_relation(relations: Sequence[Relation], key: Any, what: str) -> Relation:
-    """Return the relation that `key` names: a tuple, ``"src:name:dst"``, or a unique name; `what` holds it."""
-    exact = [r for r in relations if key == r or key == ":".join(r)]
-    named = exact or [r for r in relations if key == r[1]]
+    """Return the relation that `key` names, as of `tiering.artifacts.manifest.named_relations`; `what` holds it."""
+    named = named_relations(relations, key)
     if len(named) != 1:
         known = ", ".join(":".join(r) for r in relations)
         raise InputError(f"{what}: no single relation {key!r}; relations: {known}")

@@ -94,11 +94,12 @@ class Links:
     @classmethod
     def of_csc(
         cls, relation: Relation, indptr: IdArray, indices: npt.NDArray[Any], num_src: int,
-        ids_of: IdsOf = lambda node_type, ids: ids,
+        ids_of: IdsOf = lambda node_type, ids: ids, order: IdArray | None = None,
     ) -> Links:  # fmt: skip
-        """Return all edges of a relation; the place of one is where it stands in `indices`."""
+        """Return all edges of a relation; the place of one is where it stands in `indices`, or in `order` of those."""
 
         def pairs(places: IdArray) -> Pairs:
+            places = places if order is None else order[places]
             dst = np.searchsorted(indptr, places, side="right") - 1
             return indices[places].astype(np.int64), dst.astype(np.int64)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from tiering.artifacts.manifest import Relation, named_relations
 from tiering.errors import InputError
 from tiering.formats.graph import Graph, checked_lists, checked_split
 from tiering.loader.options import LinkOptions, SeedOptions
@@ -61,12 +62,12 @@ class LinkTargets:
     """Links of one relation: all of its edges, unless pairs are given."""
 
     def __init__(self, graph: Graph, options: SeedOptions, sampling: SamplingOptions, links: LinkOptions) -> None:
-        relation = graph.relation(links.relation)
+        relation = find_link_type(graph, links.relation, edges=links.pairs is None)
         self.node_type = relation[2]
         num_nodes = graph.num_nodes(relation[0]), graph.num_nodes(relation[2])
         ids_of = NodeIds(graph).to_ranks
         if links.pairs is None:
-            self.links = Links.of_csc(relation, *checked_lists(graph, relation), num_nodes[0], ids_of)
+            self.links = Links.of_csc(relation, *checked_lists(graph, relation), num_nodes[0], ids_of, links.order)
         else:
             pairs = as_array(links.pairs)
             if pairs.ndim != 2 or pairs.shape[0] != 2 or pairs.dtype.kind not in "iu":
@@ -91,6 +92,18 @@ class LinkTargets:
 
     def __repr__(self) -> str:
         return f"{':'.join(self.links.relation)}: {format_count(len(self))} links"
+
+
+def find_link_type(graph: Graph, named: Any, edges: bool) -> Relation:
+    """Return the relation of links; unless they are the graph's own `edges` it need not be one of the graph's.
+
+    A pair of types without a relation is named ``to``, as in PyG.
+    """
+    types = tuple(named) if isinstance(named, (tuple, list)) else ()
+    other = len(types) in (2, 3) and not edges and not named_relations(graph.relations, types)
+    if other and {types[0], types[-1]} <= set(graph.node_types):
+        return types[0], types[1] if len(types) == 3 else "to", types[-1]
+    return graph.relation(named)
 
 
 Targets: TypeAlias = NodeTargets | LinkTargets  # the nodes or links that the batches of a loader are made for

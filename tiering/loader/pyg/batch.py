@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tiering.artifacts.manifest import Relation
+from tiering.errors import InputError
 from tiering.formats.features import EDGE_FEATURES
-from tiering.loader.adapters import EDGE_IDS, AdaptedBatches, Adapter, BatchSource
+from tiering.loader.adapters import EDGE_IDS, AdaptedBatches, Adapter, BatchSource, Lookup
 from tiering.loader.batches.batch import Batch
 from tiering.loader.batches.targets import LinkTargets
 from tiering.loader.batches.tensors import concatenate
+from tiering.loader.original_ids import as_array
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
@@ -26,13 +28,24 @@ class PygAdapter(Adapter):
     """A converter of batches to ``Data`` where there is one node type and one relation, else to ``HeteroData``.
 
     Attributes are those of PyG's loaders; ``n_id`` are ids of the source. Features and edges are not copied. `masks`:
-    nodes have ``train_mask`` and the like; `edge_label`: labels of links, in the order in which these were given.
+    nodes have ``train_mask`` and the like; `input_id`, `edge_label`: ids of seeds or links, instead of their positions,
+    and labels of links, in their order.
     """
 
     def __init__(
-        self, holds: AdaptedBatches, source: BatchSource, masks: bool, edge_label: torch.Tensor | None = None
+        self,
+        holds: AdaptedBatches,
+        source: BatchSource,
+        masks: bool,
+        hetero: bool = False,
+        input_id: Any = None,
+        edge_label: torch.Tensor | None = None,
     ) -> None:
         super().__init__(holds, source, masks)
+        self.homogeneous = self.homogeneous and not hetero
+        self._input_id = None if input_id is None else Lookup(as_array(input_id), source.device, mapped=True)
+        if input_id is not None and len(input_id) != len(source.targets):
+            raise InputError(f"input_id: expected one for each of {source.targets!r}, found {len(input_id)}")
         self._edge_label, self._seed_type = edge_label, source.targets.node_type
         self._relation = source.targets.links.relation if isinstance(source.targets, LinkTargets) else None
 
@@ -47,7 +60,7 @@ class PygAdapter(Adapter):
             self._fill_edges(data if self.homogeneous else data[relation], relation, batch)
         if self._relation is None:
             seeds = data if self.homogeneous else data[self._seed_type]
-            seeds.input_id = batch.input_id
+            seeds.input_id = self._ids_of(batch)
             seeds.batch_size = batch.num_nodes[0][self._seed_type]
         else:
             self._fill_links(data, self._relation, batch)
@@ -61,6 +74,11 @@ class PygAdapter(Adapter):
         if isinstance(value, BaseData):
             return list(value.to_dict().values())
         return vars(value.storage).values() if isinstance(value, SparseTensor) else ()
+
+    def _ids_of(self, batch: Batch) -> torch.Tensor:
+        """Return ``input_id`` of the seeds or links."""
+        assert batch.input_id is not None
+        return batch.input_id if self._input_id is None else self._input_id(batch.input_id)
 
     def _fill_nodes(self, store: Any, node_type: str, batch: Batch) -> None:
         ranks, known = batch.nodes[node_type], self.nodes[node_type]
@@ -90,7 +108,7 @@ class PygAdapter(Adapter):
         links, parts = batch.links, (relation[0], relation, relation[2])
         assert links is not None and batch.input_id is not None
         of_src, of_links, of_dst = [data] * 3 if self.homogeneous else [data[part] for part in parts]
-        of_links.input_id = batch.input_id
+        of_links.input_id = self._ids_of(batch)
         if links.dst_negative is not None:
             of_src.src_index, of_dst.dst_pos_index = links.src, links.dst
             of_dst.dst_neg_index = links.dst_negative.squeeze(-1)

@@ -17,13 +17,14 @@ from torch_geometric.sampler import (
     SamplerOutput,
 )
 
-from tiering.artifacts.manifest import Relation, relation_key
+from tiering.artifacts.manifest import Relation
 from tiering.errors import CapabilityError, InputError
 from tiering.loader.adapters import EDGE_IDS, EdgeAttributes
-from tiering.loader.frameworks import find_input_type, make_negatives
+from tiering.loader.batches.targets import find_link_type
 from tiering.loader.layout import TieredLayout
 from tiering.loader.original_ids import Ids, NodeIds
 from tiering.loader.pyg.batch import edge_label, new_by_hop
+from tiering.loader.pyg.inputs import find_input_type, make_negatives
 from tiering.loader.pyg.stores import homogeneous
 from tiering.sampling import Links, NegativeDraws, Negatives, SamplingOptions, link_nodes, make_sampler
 
@@ -76,7 +77,7 @@ class TieredSampler(BaseSampler):  # type: ignore[misc] # PyG has no types
     ) -> SamplerOutput | HeteroSamplerOutput:
         """Sample around the ends of links and of negative pairs."""
         _refuse_time(index.time)
-        relation = self._link_type(index.input_type)
+        relation = find_link_type(self._graph, index.input_type, edges=False)
         src = self._ids.ranks(relation[0], index.row, "links: sources")
         dst = self._ids.ranks(relation[2], index.col, "links: destinations")
         draws = self._negative_draws(neg_sampling, relation)
@@ -142,18 +143,6 @@ class TieredSampler(BaseSampler):  # type: ignore[misc] # PyG has no types
 
     def _num_nodes(self, relation: Relation) -> tuple[int, int]:
         return self._graph.num_nodes(relation[0]), self._graph.num_nodes(relation[2])
-
-    def _link_type(self, edge_type: Any) -> Relation:
-        """Return the relation of the links, which need not be one of the graph's: their nodes' types are."""
-        known, types = self._graph.relations, self._graph.node_types
-        if edge_type is None and len(known) == 1:
-            return known[0]
-        if edge_type is None or len(edge_type) != 3 or not {edge_type[0], edge_type[2]} <= set(types):
-            raise InputError(
-                "edge_label_index: expected (relation, pairs), the relation as (source type, name, destination type), "
-                f"found {edge_type!r}; relations: {', '.join(map(relation_key, known))}"
-            )
-        return tuple(edge_type)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TieredSampler, (self._layout, self._options, self._ids.kind, self._epoch)
