@@ -169,7 +169,8 @@ def _hops_of_relations(fanouts: Mapping[Any, Any], what: str) -> list[dict[Any, 
     hops = {len(numbers) for numbers in fanouts.values()}
     if len(hops) != 1 or hops == {0}:
         counts = ", ".join(f"{relation} {len(numbers)}" for relation, numbers in fanouts.items())
-        raise InputError(f"{what}: the number of hops must be the same across all relations, found {counts or 'no relation'}")
+        problem = "the number of hops must be the same across all relations"
+        raise InputError(f"{what}: {problem}, found {counts or 'no relation'}")
     return [{relation: numbers[hop] for relation, numbers in fanouts.items()} for hop in range(*hops)]
 
 

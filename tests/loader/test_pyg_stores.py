@@ -327,3 +327,23 @@ def test_requests_that_make_no_sense(kit, build):
     ):  # fmt: skip
         with pytest.raises(kind, match=words):
             ask()
+
+
+def test_features_of_one_dimension_keep_their_shape(tmp_path):
+    import tiering
+
+    source = Data(
+        x=torch.arange(100), edge_index=torch.randint(0, 100, (2, 500)), edge_attr=torch.arange(500.0), num_nodes=100
+    )
+    graph = tiering.import_graph(source, tmp_path / "graph", edge_ids=True)
+    assert graph.feature_table("node").ndim == graph.edge_data()["feat"].ndim == 1
+    tiering.score_graph(graph, tmp_path / "scores", "degree")
+    for features in (False, True):
+        reordered = tiering.reorder_graph(graph, tmp_path / "scores", tmp_path / f"r{features}", features=features)
+        for tiers in ({}, {"edge_features": "auto"}):
+            out = tmp_path / f"layout{features}{len(tiers)}"
+            layout = tiering.open(tiering.write_layout(reordered, out, **tiers).path)
+            batch = next(iter(layout.pyg_loader(None, [5], batch_size=20)))
+            assert torch.equal(batch.x, batch.n_id) and torch.equal(batch.edge_attr, batch.e_id.float())
+            store = layout.pyg_stores()[0]
+            assert store[None, "x", None].shape == store.get_tensor_size(group_name=None, attr_name="x") == (100,)

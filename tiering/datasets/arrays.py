@@ -70,8 +70,8 @@ class SourceArray:
         return (array if array.ndim == 2 else array[:, None]).view(storage_dtype(name)), name
 
     def compact_rows(self, scratch: Scratch) -> npt.NDArray[Any]:
-        """Return `rows` one behind the other, in a copy if they lie otherwise."""
-        rows, _ = self.rows()
+        """Return `rows` in the array's own shape, one behind the other, in a copy if they lie otherwise."""
+        rows = self.rows()[0].reshape(self.array.shape)
         if rows.flags.c_contiguous:
             return rows
         out = scratch.array(rows.shape, rows.dtype)
@@ -84,14 +84,15 @@ class SourceArray:
         rows, dtype = self.rows()
         count, dim = rows.shape
         if self.offset is not None:
-            return FeatureTable(self.path, count, dim, dtype, self.offset)
+            return FeatureTable(self.path, count, dim, dtype, self.offset, ndim=self.array.ndim)
         step = max(1, BLOCK_BYTES // (rows.dtype.itemsize * dim))
 
         def pieces(begin: int, _: GraphSoFar) -> Iterator[tuple[int, npt.NDArray[Any]]]:
             for part in chunks(count - begin, step):
                 yield begin + part.start, np.ascontiguousarray(rows[begin + part.start : begin + part.stop])
 
-        return FeatureStream(count, dim, dtype, pieces, "copied", min(rows.nbytes, BLOCK_BYTES), rows.nbytes)
+        memory, ndim = min(rows.nbytes, BLOCK_BYTES), self.array.ndim
+        return FeatureStream(count, dim, dtype, pieces, "copied", memory, rows.nbytes, ndim=ndim)
 
 
 def name_feature_dtype(path: Path | str, dtype: np.dtype[np.generic]) -> str:

@@ -247,7 +247,7 @@ def _describe_features(path: Path, files: NodeFiles, known: dict[str, int], cont
         if wanted not in (None, has):
             problem = f"{option} says {wanted}{unit}, but the file has a numpy header that says {column.described}"
             raise InputError(f"{path}: {problem}; leave the option out")
-    return FeatureTable(path, rows.shape[0], rows.shape[1], dtype, column.offset)
+    return FeatureTable(path, rows.shape[0], rows.shape[1], dtype, column.offset, ndim=column.array.ndim)
 
 
 def _describe_headerless(path: Path, files: NodeFiles, known: dict[str, int], context: ImportContext) -> FeatureTable:

@@ -41,10 +41,11 @@ class FeatureStream:
     memory: int = 0  # peak memory of the pieces in bytes
     read: int = 0  # bytes that are read for all pieces
     needs: tuple[str, ...] = ()  # node types whose features must be there before
+    ndim: int = 2  # see `tiering.formats.features.FeatureTable`
 
     def table(self, folder: Path, node_type: str) -> FeatureTable:
         """Return the table of the rows in the features artifact at `folder`, once they are written."""
-        return FeatureTable(folder / "tables" / node_type, self.rows, self.dim, self.dtype)
+        return FeatureTable(folder / "tables" / node_type, self.rows, self.dim, self.dtype, ndim=self.ndim)
 
 
 @dataclass(frozen=True)

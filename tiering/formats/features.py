@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,7 @@ class FeatureTable:
     dtype: str  # one of `FEATURE_DTYPES`; ``bfloat16`` is stored as ``uint16``
     offset: int = 0  # bytes before row 0 (a header of the source format)
     row_order: str = "original"  # ``original`` (row = id in the source) or ``rank`` (row = rank in the order)
+    ndim: int = 2  # 1: the source has one number for each node, ``dim`` is 1, and frameworks get rows of that shape
     held: str = field(default="", compare=False)  # path that opens the file of an open artifact, even if it was moved
     verifier: Verifier | None = field(default=None, compare=False, repr=False)  # where reads are to be verified
 
@@ -52,7 +54,8 @@ class FeatureTable:
 
     def entry(self, **where: Any) -> dict[str, Any]:
         """Return the table's entry in the manifest; `where` are the fields of its file, first byte and row order."""
-        return {"rows": self.rows, "dim": self.dim, "dtype": self.dtype, **where}
+        ndim = {} if self.ndim == 2 else {"ndim": self.ndim}
+        return {"rows": self.rows, "dim": self.dim, "dtype": self.dtype, **ndim, **where}
 
     def open(self) -> np.ndarray[Any, Any]:
         """Map the table read-only, shape (rows, dim); ``bfloat16`` comes as ``uint16``."""
@@ -66,8 +69,8 @@ class FeatureTable:
 
 def edge_feature_shape(dtype: str, shape: tuple[int, ...]) -> tuple[int, str] | None:
     """Return dim and dtype of edge data `EDGE_FEATURES` in such an array; ``None`` if it is no table."""
-    name = "bfloat16" if dtype == "uint16" else dtype
-    return (shape[1], name) if len(shape) == 2 and shape[1] and name in FEATURE_DTYPES else None
+    name, dim = "bfloat16" if dtype == "uint16" else dtype, math.prod(shape[1:])
+    return (dim, name) if len(shape) in (1, 2) and dim and name in FEATURE_DTYPES else None
 
 
 class Features(Artifact):
@@ -92,7 +95,7 @@ class Features(Artifact):
         compared = manifest.verify and (inside or manifest.external[name].whole)
         return FeatureTable(
             path, entry["rows"], entry["dim"], entry["dtype"], entry["offset"], entry["row_order"],
-            manifest.place(name), manifest.verifier(name) if compared else None,
+            entry.get("ndim", 2), manifest.place(name), manifest.verifier(name) if compared else None,
         )  # fmt: skip
 
     def _body_problems(self) -> Iterator[Problem]:

@@ -126,6 +126,13 @@ class NodeAttributes:
         for k, split in enumerate(self._splits):
             masks[checked_split(graph, split, node_type)] |= masks.dtype.type(1 << k)
         self._masks = Lookup(masks, device)
+        table = graph.feature_table(node_type)
+        self.flat = table is not None and table.ndim == 1
+        """Whether features are one number for each node, and come without a second dimension."""
+
+    def features(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return feature rows in the shape of the source."""
+        return rows.squeeze(1) if self.flat else rows
 
     def original_ids(self, ranks: torch.Tensor) -> torch.Tensor:
         """Return the ids of the source, int64."""
@@ -158,7 +165,9 @@ class EdgeAttributes:
         for name in names:
             if name == EDGE_FEATURES and name in data and features is not None:
                 unchecked: Any = {"checked": False} if isinstance(features, GpuRows) else {}
-                self._sources[name] = partial(features.gather, **unchecked)  # the sampler's positions are in range
+                gather = partial(features.gather, **unchecked)  # the sampler's positions are in range
+                flat = data[name].ndim == 1
+                self._sources[name] = (lambda ids, gather=gather: gather(ids).squeeze(1)) if flat else gather  # type: ignore[misc]
             elif name == EDGE_FEATURES and name in data and data[name].dtype == np.uint16:  # torch takes no uint16
                 lookup = Lookup(data[name].view(np.int16), device, mapped=True)
                 self._sources[name] = lambda positions, lookup=lookup: lookup(positions).view(torch.bfloat16)  # type: ignore[misc]

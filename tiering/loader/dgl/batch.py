@@ -27,7 +27,7 @@ class DglAdapter(Adapter):
         layers = batch.blocks()
         blocks = [self._block(layer, ids) for layer in layers]
         for t, rows in batch.features.items():
-            blocks[0].srcnodes[t].data[self._feature_name] = rows
+            blocks[0].srcnodes[t].data[self._feature_name] = self.nodes[t].features(rows)
         for t, known in self.nodes.items():
             labels = known.labels(batch.nodes[t][: layers[-1].num_dst[t]])
             if labels is not None:

@@ -83,7 +83,7 @@ class PygAdapter(Adapter):
     def _fill_nodes(self, store: Any, node_type: str, batch: Batch) -> None:
         ranks, known = batch.nodes[node_type], self.nodes[node_type]
         if node_type in batch.features:
-            store.x = batch.features[node_type]
+            store.x = known.features(batch.features[node_type])
         if (labels := known.labels(ranks)) is not None:
             store.y = labels
         for split, inside in known.splits(ranks).items():

@@ -89,7 +89,8 @@ class TieredFeatureStore(_OverLayout, FeatureStore):  # type: ignore[misc] # PyG
             return None
         if attr.index is not None:
             return tuple(self._get_tensor(attr).shape)
-        width = (self._artifact.type_layout(node_type).dim,) if attr.attr_name == "x" else ()
+        wide = attr.attr_name == "x" and not self._attributes[node_type].flat
+        width = (self._artifact.type_layout(node_type).dim,) if wide else ()
         return graph.num_nodes(node_type), *width
 
     def _names(self, node_type: str) -> list[str]:
@@ -120,11 +121,11 @@ class TieredFeatureStore(_OverLayout, FeatureStore):  # type: ignore[misc] # PyG
         return self._ids.ranks(node_type, index, f"index of {node_type!r}")
 
     def _rows(self, node_type: str, name: str, ranks: Ids) -> torch.Tensor:
+        attributes, nodes = self._attributes[node_type], torch.from_numpy(ranks)
         if name == "x":
-            return self._layout.open_table(node_type, self._reading, _HOST).gather(ranks)
+            return attributes.features(self._layout.open_table(node_type, self._reading, _HOST).gather(ranks))
         if name == "n_id":
             return torch.from_numpy(self._ids.from_ranks(node_type, ranks))
-        attributes, nodes = self._attributes[node_type], torch.from_numpy(ranks)
         if name != "y":
             return attributes.splits(nodes)[name.removesuffix(_MASK)]
         labels = attributes.labels(nodes)
