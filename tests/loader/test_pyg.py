@@ -263,3 +263,18 @@ def test_hetero_batches_of_one_type_and_pyg_s_name_of_weights(kit, build):
     assert torch.equal(typed["node"].x, plain.x)
     links = next(iter(layout.pyg_link_loader([2], hetero=True, batch_size=4)))
     assert links["node", "node"].input_id.numel() == 4
+
+
+def test_what_scripts_ask_a_dataset_for(kit, build):
+    plain, typed = build(kit.small_graph()), build(kit.hetero_graph())
+    assert plain.num_features == plain.num_node_features == plain.feature_dim() == 8
+    assert plain.num_classes == plain.num_classes() == plain.num_classes("node") == 3
+    assert plain.num_nodes == plain.num_nodes() == 300 and plain.num_edge_features == 0
+    assert isinstance(torch.nn.Linear(plain.num_features, plain.num_classes), torch.nn.Module)
+    assert typed.num_features == {t: typed.feature_dim(t) if t in typed.feature_types else 0 for t in typed.node_types}
+    assert typed.num_classes == typed.num_classes("paper") and typed.num_classes("venue") is None
+    assert typed.num_nodes == sum(map(typed.num_nodes, typed.node_types)) and typed.num_edges("writes") > 0
+    assert typed.metadata() == (typed.node_types, typed.relations)
+    assert pickle.loads(pickle.dumps(plain.num_classes)) == 3
+    loader = plain.pyg_loader("train", batch_size=7)
+    assert len(loader.dataset) == plain.split("train").size

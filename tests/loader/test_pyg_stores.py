@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -201,6 +202,9 @@ def test_every_index_takes_its_rows(kit, build, make, ids):
     layout = build(data)
     store, _ = layout.pyg_stores(ids)
     for attr in store.get_all_tensor_attrs():
+        if attr.attr_name == "edge_weight":  # comes with the batches of the sampler alone
+            assert store.multi_get_tensor([replace(attr, index=torch.arange(3))]) == [None]
+            continue
         node_type = attr.group_name or "node"
         count = data.nodes[node_type].count
         order = np.arange(count) if ids == "original" else layout.new_to_old(node_type)
@@ -222,12 +226,13 @@ def test_every_index_takes_its_rows(kit, build, make, ids):
 
 
 def test_attributes_are_made_anew(kit, build):
-    features, graph = build(kit.hetero_graph()).pyg_stores(masks=False)
+    features, graph = (layout := build(kit.hetero_graph())).pyg_stores(masks=False)
     for attr in features.get_all_tensor_attrs():
         assert not attr.is_set("index")
         attr.index = torch.arange(3)
     assert {(a.group_name, a.attr_name) for a in features.get_all_tensor_attrs() if not a.is_set("index")} == {
         ("paper", "x"), ("paper", "y"), ("paper", "n_id"), ("author", "x"), ("author", "n_id"), ("venue", "n_id"),
+        *((relation, "edge_weight") for relation in layout.relations),
     }  # fmt: skip
     first, second = graph.get_all_edge_attrs(), graph.get_all_edge_attrs()
     assert first == second and all(a is not b for a, b in zip(first, second, strict=True))
@@ -347,3 +352,33 @@ def test_features_of_one_dimension_keep_their_shape(tmp_path):
             assert torch.equal(batch.x, batch.n_id) and torch.equal(batch.edge_attr, batch.e_id.float())
             store = layout.pyg_stores()[0]
             assert store[None, "x", None].shape == store.get_tensor_size(group_name=None, attr_name="x") == (100,)
+
+
+@pytest.mark.filterwarnings("ignore:Cannot convert to bidirectional")
+@GRAPHS
+@pytest.mark.parametrize("workers", [{}, {"num_workers": 2, "filter_per_worker": False}])
+def test_edge_data_come_with_the_batches(kit, build, make, workers):
+    data = getattr(kit, make)(edge_ids=True)
+    layout, batches = build(data), 0
+    for batch in node_loader(layout, make, **workers):
+        assert_of_source(data, layout, batch)
+        for relation, store in parts(batch)[1].items():
+            assert ("edge_weight" in store) == (relation in data.weights)
+            assert isinstance(batch, Data) or "num_nodes" not in store._mapping
+        batches += 1
+    both = node_loader(layout, make, transform_sampler_output=lambda out: out.to_bidirectional(), **workers)
+    assert batches == 4 and not any("edge_weight" in store for store in parts(next(iter(both)))[1].values())
+    bare = NodeLoader(layout.pyg_stores(), layout.pyg_sampler([2], edge_attrs=[]), input_nodes=both.input_nodes)
+    assert not any("edge_weight" in store for store in parts(next(iter(bare)))[1].values())
+
+
+def test_stores_and_sampler_of_a_graph_of_one_type_as_hetero_data(kit, build):
+    data = kit.small_graph(edge_ids=True)
+    layout = build(data)
+    stores, sampler = layout.pyg_stores(hetero=True), layout.pyg_sampler([4, 3], hetero=True)
+    for chosen in (stores, pickle.loads(pickle.dumps(stores))):
+        batch = next(iter(NodeLoader(chosen, sampler, input_nodes=("node", torch.arange(30)), batch_size=30)))
+        assert isinstance(batch, HeteroData) and batch["node"].input_id.tolist() == list(range(30))
+        assert torch.equal(
+            batch["node", "node"].edge_weight, torch.from_numpy(data.weights[LOOP])[batch["node", "node"].e_id]
+        )

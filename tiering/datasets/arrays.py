@@ -71,7 +71,7 @@ class SourceArray:
 
     def compact_rows(self, scratch: Scratch) -> npt.NDArray[Any]:
         """Return `rows` in the array's own shape, one behind the other, in a copy if they lie otherwise."""
-        rows = self.rows()[0].reshape(self.array.shape)
+        rows: npt.NDArray[Any] = self.rows()[0].reshape(self.array.shape)
         if rows.flags.c_contiguous:
             return rows
         out = scratch.array(rows.shape, rows.dtype)

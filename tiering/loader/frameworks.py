@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from tiering.artifacts.manifest import Relation
 from tiering.errors import InputError
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
@@ -39,6 +40,26 @@ class ForPyg:
     @property
     def _layout(self) -> TieredLayout:
         return cast("TieredLayout", self)
+
+    @property
+    def num_node_features(self) -> Any:
+        """Values per feature row, 0 without features, as PyG counts: by type where the graph has several."""
+        graph, tables = self.artifact.graph, self.artifact.feature_types
+        dims = {t: self.artifact.type_layout(t).dim if t in tables else 0 for t in graph.node_types}
+        return dims if len(dims) > 1 else sum(dims.values())
+
+    num_features = num_node_features
+
+    @property
+    def num_edge_features(self) -> Any:
+        """Values per row of edges' features, 0 without: by relation where the graph has several."""
+        graph = self.artifact.graph
+        dims = {r: (graph.edge_feature_shape(r) or (0, ""))[0] for r in graph.relations}
+        return dims if len(dims) > 1 else sum(dims.values())
+
+    def metadata(self) -> tuple[list[str], list[Relation]]:
+        """Return node types and relations, as ``HeteroData.metadata`` does for ``to_hetero``."""
+        return self.artifact.graph.node_types, self.artifact.graph.relations
 
     def pyg_loader(
         self,
@@ -157,13 +178,13 @@ class ForPyg:
         return Loader(self._layout, asked, batches)
 
     def pyg_stores(
-        self, ids: str = "original", *, masks: bool = True, **options: Any
+        self, ids: str = "original", *, masks: bool = True, hetero: bool = False, **options: Any
     ) -> tuple[TieredFeatureStore, TieredGraphStore]:
         """Return the ``(FeatureStore, GraphStore)`` that PyG's own loaders take as ``data``.
 
         Tensors of each node type are ``x``, ``y`` (-1 for none), ``train_mask`` and the like, and ``n_id``, the ids
-        themselves; relations are in CSC. For reading only; in host memory. Groups and edge types are named ``None``
-        where the graph has one node type and one relation, as in PyG.
+        themselves; relations are in CSC; edge data come with the batches of `pyg_sampler`. For reading only; in host
+        memory. Groups and edge types are named ``None`` where the graph has one node type and one relation, as in PyG.
 
         Parameters
         ----------
@@ -171,6 +192,8 @@ class ForPyg:
             Ids of nodes in indices and edges, and of the sampler: ``original`` (those of the source) or ``rank``.
         masks
             Whether there are ``train_mask`` and the like; 1 byte of memory per node.
+        hetero
+            Whether groups and edge types have names also where there is one of each; the same as of `pyg_sampler`.
         engine, drives, depth, direct, threads, verify
             How rows are read; see `tiering.loader.options.ReadOptions`.
 
@@ -183,7 +206,9 @@ class ForPyg:
         from tiering.loader.pyg.stores import TieredFeatureStore, TieredGraphStore
 
         (reading,) = group_keywords("pyg_stores", (ReadOptions,), options)
-        return TieredFeatureStore(self._layout, ids, masks, reading), TieredGraphStore(self._layout, ids)
+        return TieredFeatureStore(self._layout, ids, masks, reading, hetero), TieredGraphStore(
+            self._layout, ids, hetero
+        )
 
     def pyg_sampler(
         self,
@@ -193,6 +218,8 @@ class ForPyg:
         seed: int = 0,
         replace: bool = False,
         weight_attr: str | None = None,
+        edge_attrs: Collection[str] | None = None,
+        hetero: bool = False,
     ) -> TieredSampler:
         """Return the ``BaseSampler`` that PyG's ``NodeLoader`` and ``LinkLoader`` take; needs no pyg-lib.
 
@@ -202,8 +229,8 @@ class ForPyg:
 
         Parameters
         ----------
-        num_neighbors, replace, weight_attr
-            As of `pyg_loader`.
+        num_neighbors, replace, weight_attr, edge_attrs, hetero
+            As of `pyg_loader`; edge data come from the graph's files.
         ids
             ``original`` or ``rank``, as of the stores.
         seed
@@ -214,7 +241,8 @@ class ForPyg:
 
         words = sampling_keywords(self.artifact.graph, num_neighbors, replace, weight_attr, {})
         words["fanouts"] = parse_fanouts(words["fanouts"], "num_neighbors")
-        return TieredSampler(self._layout, SamplingOptions(seed=seed, **words), ids)
+        names = edge_names(self.artifact.graph, edge_attrs, None)
+        return TieredSampler(self._layout, SamplingOptions(seed=seed, **words), ids, names, hetero)
 
 
 def sampling_keywords(

@@ -49,11 +49,31 @@ def _forward(method: Callable[Concatenate[Any, P], T], owner: str = "graph") -> 
     return forward
 
 
+class Count(int):
+    """A number that is also the method by type or relation: ``layout.num_nodes``, ``layout.num_nodes("paper")``."""
+
+    _method: Callable[..., Any]
+
+    @classmethod
+    def of(cls, number: int, method: Callable[..., Any]) -> Count:
+        """Return the number of all, with the method that counts those of a type or relation."""
+        count = cls(number)
+        count._method = method
+        return count
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        """Return the number of a type or relation, or of all."""
+        return self._method(*args, **keywords) if args or keywords or not self else int(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, (int(self),)
+
+
 class TieredLayout(ForPyg, ForDgl, Described):
     """An open layout. Ids everywhere are ranks; `new_to_old` maps them to the ids of the source.
 
-    `num_nodes`, `num_edges`, `num_classes`, `csc`, `new_to_old`, `old_to_new` and `labels` are methods of the
-    reordered graph (`tiering.formats.graph.Graph`), `summary` of the layout on disk.
+    `csc`, `new_to_old`, `old_to_new` and `labels` are methods of the reordered graph
+    (`tiering.formats.graph.Graph`), `summary` of the layout on disk.
 
     Opening reads the manifest only; the first `features` of a type loads its memory tiers. Close it, or use it as a
     context manager, to give memory and descriptors back at a known time.
@@ -104,9 +124,22 @@ class TieredLayout(ForPyg, ForDgl, Described):
             return node_type
         return self.feature_types[0] if len(self.feature_types) == 1 else "(say which)"
 
-    num_nodes = _forward(Graph.num_nodes)
-    num_edges = _forward(Graph.num_edges)
-    num_classes = _forward(Graph.num_classes)
+    @property
+    def num_nodes(self) -> Count:
+        """Nodes of all types; called with a type, of that one."""
+        return Count.of(self.graph.num_nodes(), self.graph.num_nodes)
+
+    @property
+    def num_edges(self) -> Count:
+        """Edges of all relations; called with a relation, of that one."""
+        return Count.of(self.graph.num_edges(), self.graph.num_edges)
+
+    @property
+    def num_classes(self) -> Any:
+        """Classes of the only node type with labels, 0 for none; called, `tiering.formats.graph.Graph.num_classes`."""
+        numbers = [number for t in self.node_types if (number := self.graph.num_classes(t)) is not None]
+        return self.graph.num_classes if len(numbers) > 1 else Count.of(sum(numbers), self.graph.num_classes)
+
     csc = _forward(Graph.csc)
     new_to_old = _forward(Graph.new_to_old)
     old_to_new = _forward(Graph.old_to_new)

@@ -102,6 +102,11 @@ class Loader(Described):
         full, rest = divmod(len(self.targets), self.batch_size)
         return len(self._share(full if self.options.seeds.drop_last or not rest else full + 1))
 
+    @property
+    def dataset(self) -> range:
+        """Positions of the seeds or links, whose number scripts for torch's loaders ask for."""
+        return range(len(self.targets))
+
     def _share(self, count: int) -> list[int]:
         """Return the numbers of this process's batches among those of an epoch."""
         return self.rank.batches(count, self.options.seeds.drop_last)

@@ -20,7 +20,7 @@ from tiering.loader.original_ids import as_array
 if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
 
-_NAMES = {EDGE_IDS: "e_id", "weight": "edge_weight", "type": "edge_type", EDGE_FEATURES: "edge_attr"}
+PYG_NAMES = {EDGE_IDS: "e_id", "weight": "edge_weight", "type": "edge_type", EDGE_FEATURES: "edge_attr"}
 """PyG's names of edge data."""
 
 
@@ -100,7 +100,7 @@ class PygAdapter(Adapter):
         if attributes is not None:
             positions = concatenate([hop[relation] for hop in batch.positions])
             for name, values in attributes(positions).items():
-                store[_NAMES.get(name, name)] = values
+                store[PYG_NAMES.get(name, name)] = values
         if batch.weights and relation in batch.weights[0]:  # the sampler's, which take the place of the graph's
             store.edge_weight = concatenate([hop[relation] for hop in batch.weights])
 

@@ -23,10 +23,26 @@ from tiering.loader.adapters import EDGE_IDS, EdgeAttributes
 from tiering.loader.batches.targets import find_link_type
 from tiering.loader.layout import TieredLayout
 from tiering.loader.original_ids import Ids, NodeIds
-from tiering.loader.pyg.batch import edge_label, new_by_hop
+from tiering.loader.pyg.batch import PYG_NAMES, edge_label, new_by_hop
 from tiering.loader.pyg.inputs import find_input_type, make_negatives
-from tiering.loader.pyg.stores import homogeneous
+from tiering.loader.pyg.stores import BatchNodes, BatchNodesByType, EdgeValues, homogeneous
 from tiering.sampling import Links, NegativeDraws, Negatives, SamplingOptions, link_nodes, make_sampler
+
+
+class _Output(SamplerOutput):  # type: ignore[misc] # PyG has no types
+    def to_bidirectional(self, *arguments: Any, **keywords: Any) -> SamplerOutput:
+        """Return PyG's output, without edge data, which are those of other edges."""
+        out = super().to_bidirectional(*arguments, **keywords)
+        out.node = out.node.as_subclass(torch.Tensor)
+        return out
+
+
+class _HeteroOutput(HeteroSamplerOutput):  # type: ignore[misc]
+    def to_bidirectional(self, *arguments: Any, **keywords: Any) -> HeteroSamplerOutput:
+        """Return PyG's output, without edge data, which are those of other edges."""
+        out = super().to_bidirectional(*arguments, **keywords)
+        out.node = dict(out.node)
+        return out
 
 
 class TieredSampler(BaseSampler):  # type: ignore[misc] # PyG has no types
@@ -36,7 +52,13 @@ class TieredSampler(BaseSampler):  # type: ignore[misc] # PyG has no types
     """
 
     def __init__(
-        self, layout: TieredLayout, options: SamplingOptions, ids: str, epoch: torch.Tensor | None = None
+        self,
+        layout: TieredLayout,
+        options: SamplingOptions,
+        ids: str,
+        edge_names: tuple[str, ...],
+        hetero: bool,
+        epoch: torch.Tensor | None = None,
     ) -> None:
         self._layout, self._options = layout, options
         self._graph = graph = layout.artifact.graph
@@ -45,8 +67,9 @@ class TieredSampler(BaseSampler):  # type: ignore[misc] # PyG has no types
         zero = torch.zeros((), dtype=torch.int64)
         # In memory that torch shares with other processes: workers that live on see it change.
         self._epoch: torch.Tensor = (zero if epoch is None else epoch).share_memory_()  # type: ignore[no-untyped-call]
-        self._edge_ids = {r: EdgeAttributes(graph, r, None, (EDGE_IDS,)) for r in graph.relations}
-        self._positions = ids == "rank" or any(EDGE_IDS in graph.edge_data(r) for r in graph.relations)
+        self._edges = {r: EdgeAttributes(graph, r, None, edge_names) for r in graph.relations}
+        self._edge_names, self._alone = edge_names, homogeneous(graph, hetero)
+        self._positions = ids == "rank" or bool(edge_names)
         self._draws: tuple[Any, Relation, NegativeDraws] | None = None
 
     @property
@@ -100,27 +123,34 @@ class TieredSampler(BaseSampler):  # type: ignore[misc] # PyG has no types
     ) -> SamplerOutput | HeteroSamplerOutput:
         """Sample and return PyG's output: edges of all hops one after the other."""
         sampled = self._sampler.sample(seeds, epoch=self.epoch, batch=key, positions=self._positions)
-        node = {t: torch.from_numpy(self._ids.from_ranks(t, ranks)) for t, ranks in sampled.nodes.items()}
-        row, col, edge, edges_by_hop = {}, {}, {}, {}
+        node = BatchNodesByType()
+        node.update({t: torch.from_numpy(self._ids.from_ranks(t, ranks)) for t, ranks in sampled.nodes.items()})
+        node.edges, row, col, edge, edges_by_hop = {}, {}, {}, {}, {}
         for relation in self._sampler.edge_relations:
             hops = [hop[relation] for hop in sampled.hops]
             row[relation] = torch.from_numpy(np.concatenate([edges.src for edges in hops]).astype(np.int64))
             col[relation] = torch.from_numpy(np.concatenate([edges.dst for edges in hops]).astype(np.int64))
-            edge[relation] = self._edge(relation, [edges.positions for edges in hops])
+            edge[relation], node.edges[relation] = self._edge_values(relation, [edges.positions for edges in hops])
             edges_by_hop[relation] = [len(edges) for edges in hops]
         nodes_by_hop = new_by_hop(sampled.num_nodes)
-        parts = (node, row, col, edge, None, nodes_by_hop, edges_by_hop)
-        if not homogeneous(self._graph):
-            return HeteroSamplerOutput(*parts, metadata=metadata)
-        alone = (None if part is None else next(iter(part.values())) for part in parts)
-        return SamplerOutput(*alone, metadata=metadata)
+        parts = (row, col, edge, None, nodes_by_hop, edges_by_hop)
+        if not self._alone:
+            return _HeteroOutput(node, *parts, metadata=metadata)
+        (nodes,), (values,) = node.values(), node.edges.values()
+        (nodes := nodes.as_subclass(BatchNodes)).edges = values
+        return _Output(
+            nodes, *(None if part is None else next(iter(part.values())) for part in parts), metadata=metadata
+        )
 
-    def _edge(self, relation: Relation, positions: list[Any]) -> torch.Tensor | None:
-        """Return positions in the source, or in ``indices`` where ids are ranks; ``None`` if they were not kept."""
+    def _edge_values(self, relation: Relation, positions: list[Any]) -> tuple[torch.Tensor | None, EdgeValues]:
+        """Return edge ids and data. Ids are positions in the source, ``None`` if not kept; ranks': in ``indices``."""
         if not self._positions:
-            return None
+            return None, EdgeValues()
         places = torch.from_numpy(np.concatenate(positions))
-        return places if self._ids.kind == "rank" else self._edge_ids[relation](places).get(EDGE_IDS)
+        values = self._edges[relation](places)
+        ids = values.pop(EDGE_IDS, None)
+        named = EdgeValues({PYG_NAMES.get(name, name): data for name, data in values.items()})
+        return places if self._ids.kind == "rank" else ids, named
 
     def _negative_draws(self, sampling: Any, relation: Relation) -> NegativeDraws | None:
         """Return the draws of negatives, made once for a loader, whose batches all bring the same request."""
@@ -145,7 +175,8 @@ class TieredSampler(BaseSampler):  # type: ignore[misc] # PyG has no types
         return self._graph.num_nodes(relation[0]), self._graph.num_nodes(relation[2])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TieredSampler, (self._layout, self._options, self._ids.kind, self._epoch)
+        more = self._edge_names, not self._alone, self._epoch
+        return TieredSampler, (self._layout, self._options, self._ids.kind, *more)
 
     def __repr__(self) -> str:
         fanouts = list(self._options.fanouts)

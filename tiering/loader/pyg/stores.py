@@ -12,28 +12,54 @@ from torch_geometric.data.graph_store import EdgeLayout
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import CapabilityError, InputError, MissingError
 from tiering.formats.graph import Graph, checked_lists
-from tiering.loader.adapters import NodeAttributes
+from tiering.loader.adapters import EDGE_IDS, NodeAttributes
 from tiering.loader.layout import TieredLayout
 from tiering.loader.options import DeviceOptions, ReadOptions
 from tiering.loader.original_ids import Ids, NodeIds
+from tiering.loader.pyg.batch import PYG_NAMES
 
 _HOST = DeviceOptions()
 _MASK = "_mask"
 _PIECE = 1 << 22  # edges renumbered at a time
 
 
-def homogeneous(graph: Graph) -> bool:
-    """Return whether PyG names neither the nodes' type nor the edges'."""
-    return len(graph.node_types) == len(graph.relations) == 1
+def homogeneous(graph: Graph, hetero: bool) -> bool:
+    """Return whether PyG names neither the nodes' type nor the edges', which it always does with `hetero`."""
+    return len(graph.node_types) == len(graph.relations) == 1 and not hetero
+
+
+class EdgeValues(dict[str, torch.Tensor]):
+    """A batch's edge data of one relation, by PyG's names; for PyG's loaders an index without a number of nodes."""
+
+    def size(self, dim: int = 0) -> None:
+        """Return ``None``, which leaves the number of nodes unset."""
+
+
+class BatchNodes(torch.Tensor):
+    """Ids of a batch's nodes, and `edges`, its edge data: PyG's loaders ask a store by nodes alone."""
+
+    edges: EdgeValues
+
+
+class BatchNodesByType(dict[Any, Any]):
+    """Ids of a batch's nodes by type; `edges`, its edge data, are looked up by relation, but not listed."""
+
+    edges: dict[Relation, EdgeValues]
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) or key in self.edges
+
+    def __missing__(self, key: Any) -> EdgeValues:
+        return self.edges[key]
 
 
 class _OverLayout:
     """The common part of both stores: a layout, ids as the caller has them, nothing that is written."""
 
-    def __init__(self, layout: TieredLayout, ids: str) -> None:
+    def __init__(self, layout: TieredLayout, ids: str, hetero: bool) -> None:
         super().__init__()
         self._layout, self._artifact, self._graph = layout, layout.artifact, layout.artifact.graph
-        self._ids = NodeIds(self._graph, ids)
+        self._ids, self._alone = NodeIds(self._graph, ids), homogeneous(self._graph, hetero)
 
     def _refuse(self, *_: Any) -> bool:
         raise CapabilityError(
@@ -50,8 +76,8 @@ class _OverLayout:
 class TieredFeatureStore(_OverLayout, FeatureStore):  # type: ignore[misc] # PyG has no types
     """A layout's tensors of nodes, by node type: ``x`` from the tiers, ``y``, ``train_mask`` and the like, ``n_id``."""
 
-    def __init__(self, layout: TieredLayout, ids: str, masks: bool, reading: ReadOptions) -> None:
-        super().__init__(layout, ids)
+    def __init__(self, layout: TieredLayout, ids: str, masks: bool, reading: ReadOptions, hetero: bool = False) -> None:
+        super().__init__(layout, ids, hetero)
         self._masks, self._reading = masks, reading
         # Loaded now, as the memory tiers are, which processes forked from this one share.
         self._attributes = {t: NodeAttributes(self._graph, t, None, masks) for t in self._graph.node_types}
@@ -59,13 +85,15 @@ class TieredFeatureStore(_OverLayout, FeatureStore):  # type: ignore[misc] # PyG
             layout.open_table(node_type, reading, _HOST)
 
     def get_all_tensor_attrs(self) -> list[TensorAttr]:
-        """Return new attributes of all types: PyG's loaders write the index into them."""
-        alone = homogeneous(self._graph)
-        return [
-            TensorAttr(None if alone else node_type, name)
-            for node_type in self._graph.node_types
-            for name in self._names(node_type)
-        ]
+        """Return new attributes of all types and of relations: PyG's loaders write the index into them."""
+        graph, alone = self._graph, self._alone
+        names: list[tuple[Any, str]] = [(t, name) for t in graph.node_types for name in self._names(t)]
+        names += [(r, name) for r in graph.relations for name in self._edge_names(r)]
+        return [TensorAttr(None if alone else group, name) for group, name in names]
+
+    def _edge_names(self, relation: Relation) -> list[str]:
+        """Return PyG's names of a relation's edge data, whose values `pyg_sampler` sends along."""
+        return [PYG_NAMES.get(name, name) for name in self._graph.edge_data(relation) if name != EDGE_IDS]
 
     def _get_tensor(self, attr: TensorAttr) -> torch.Tensor:
         return self._multi_get_tensor([attr])[0]
@@ -73,8 +101,13 @@ class TieredFeatureStore(_OverLayout, FeatureStore):  # type: ignore[misc] # PyG
     def _multi_get_tensor(self, attrs: list[TensorAttr]) -> list[torch.Tensor]:
         """Look ids up once that several attributes of a type are asked for."""
         known: dict[tuple[str, int], Ids] = {}
-        tensors = []
+        tensors: list[Any] = []
         for attr in attrs:
+            relation = self._graph.relations[0] if self._alone else attr.group_name
+            if isinstance(relation, tuple) and attr.attr_name in self._edge_names(relation):
+                values = attr.index if isinstance(attr.index, EdgeValues) else getattr(attr.index, "edges", {})
+                tensors.append(values.get(attr.attr_name))  # None, which PyG leaves out, for samplers of others
+                continue
             node_type = self._type(attr)
             key = (node_type, id(attr.index))
             if key not in known:
@@ -133,7 +166,7 @@ class TieredFeatureStore(_OverLayout, FeatureStore):  # type: ignore[misc] # PyG
         return labels
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TieredFeatureStore, (self._layout, self._ids.kind, self._masks, self._reading)
+        return TieredFeatureStore, (self._layout, self._ids.kind, self._masks, self._reading, not self._alone)
 
 
 class TieredGraphStore(_OverLayout, GraphStore):  # type: ignore[misc] # PyG has no types
@@ -141,7 +174,7 @@ class TieredGraphStore(_OverLayout, GraphStore):  # type: ignore[misc] # PyG has
 
     def get_all_edge_attrs(self) -> list[EdgeAttr]:
         """Return new attributes of all relations, with the numbers of nodes of their types."""
-        graph, alone = self._graph, homogeneous(self._graph)
+        graph, alone = self._graph, self._alone
         return [
             EdgeAttr(None if alone else r, EdgeLayout.CSC, True, (graph.num_nodes(r[0]), graph.num_nodes(r[2])))
             for r in graph.relations
@@ -177,4 +210,4 @@ class TieredGraphStore(_OverLayout, GraphStore):  # type: ignore[misc] # PyG has
         return torch.from_numpy(row), torch.from_numpy(colptr)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TieredGraphStore, (self._layout, self._ids.kind)
+        return TieredGraphStore, (self._layout, self._ids.kind, not self._alone)
