@@ -204,6 +204,10 @@ def write_text(path: Path, values: Any) -> None:
         np.savetxt(file, np.atleast_2d(values), "%.9g", ",")
 
 
+def proteins_labels() -> Any:
+    return np.random.default_rng(5).integers(0, 2, (20, 3))
+
+
 @pytest.fixture
 def proteins(tmp_path: Path) -> tuple[Path, Any, Any]:
     """The tree of ogbn-proteins in small: no features of nodes, 3 labels each, 8 features of each edge."""
@@ -212,7 +216,7 @@ def proteins(tmp_path: Path) -> tuple[Path, Any, Any]:
     root = tmp_path / "ogbn_proteins"
     for name, values in {
         "edge": pairs, "edge-feat": rows, "num-node-list": 20, "num-edge-list": 90,
-        "node-label": random.integers(0, 2, (20, 3)), "node_species": random.integers(0, 9, (20, 1)),
+        "node-label": proteins_labels(), "node_species": random.integers(0, 9, (20, 1)),
     }.items():  # fmt: skip
         write_text(root / f"raw/{name}.csv.gz", values)
     for name, ids in {"train": [3, 1, 19], "valid": [0], "test": [7, 8]}.items():
@@ -220,21 +224,23 @@ def proteins(tmp_path: Path) -> tuple[Path, Any, Any]:
     return root, pairs, rows
 
 
-def check_proteins(graph: Graph, pairs: Any, rows: Any) -> None:
+def check_proteins(graph: Graph, pairs: Any, rows: Any, texts: bool = True) -> None:
     order = np.argsort(pairs[:, 1], kind="stable")
     assert np.array_equal(edges_of(graph), pairs[order].T)
     table = graph.edge_feature_table(RELATION)
     assert table is not None and table.dtype == rows.dtype.name
     assert np.array_equal(table.open(), rows[order])
-    assert graph.labels("node") is None
+    labels = graph.labels("node")
+    assert (labels.shape, graph.num_classes("node")) == ((20, 3), 3)
+    assert labels.dtype == (np.float32 if texts else np.float64)
+    assert np.array_equal(labels, proteins_labels())
     assert graph.feature_table("node") is None
     assert [graph.split(name, "node").tolist() for name in ("train", "val", "test")] == [[3, 1, 19], [0], [7, 8]]
-    (warning,) = graph.manifest.body["changes"]["warnings"]
-    assert "has 3 columns of labels; a graph holds one class per node, so they are left out" in warning
+    assert "warnings" not in graph.manifest.body["changes"]
     assert tiering.check(graph.path, "full") == []
 
 
-def test_features_of_edges_are_read_and_labels_of_several_columns_left_out(proteins, tmp_path):
+def test_features_of_edges_and_labels_of_several_columns_are_read(proteins, tmp_path):
     root, pairs, rows = proteins
     graph = tiering.import_graph(root, tmp_path / "graph")
     check_proteins(graph, pairs, rows)
@@ -255,7 +261,7 @@ def test_the_same_from_archives(proteins, tmp_path, dtype):
     np.savez(root / "raw/data.npz", edge_feat=rows.astype(dtype), **data)
     np.savez(root / "raw/node-label.npz", node_label=labels)
     graph = tiering.import_graph(root, tmp_path / "graph")
-    check_proteins(graph, pairs, rows.astype(dtype))
+    check_proteins(graph, pairs, rows.astype(dtype), texts=False)
     assert graph.manifest.body["changes"]["ignored_arrays"] == [f"{root / 'raw/data.npz'}: node_year"]
     np.savez(root / "raw/data.npz", edge_feat=rows[1:], **data)
     refused(r"edge_feat: expected 90 rows, .* found", root)

@@ -58,6 +58,12 @@ class SourceArray:
         """Return the array as one column of numbers: see `tiering.formats.npy_file.as_column`."""
         return as_column(widen_rows(self.array, self.dtype), self.where, what, kinds, words)
 
+    def labels(self) -> npt.NDArray[Any]:
+        """Return the array as labels: one per node, or a row of several."""
+        if self.array.ndim != 2 or 1 in self.array.shape[:1] or self.array.dtype.kind not in "iufb":
+            return self.numbers("one label per node", "iufb", "labels as numbers")
+        return widen_rows(self.array, self.dtype)
+
     def rows(self) -> tuple[npt.NDArray[Any], str]:
         """Return the array as feature rows, (rows, dim) as stored, and the name of their dtype."""
         array = self.array

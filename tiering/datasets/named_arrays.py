@@ -22,7 +22,7 @@ from tiering.datasets.import_context import ImportContext
 from tiering.datasets.nodes import LabelArray, NodeArrays, make_dataset
 from tiering.datasets.options import node_count
 from tiering.datasets.scratch import Scratch
-from tiering.datasets.splits import SplitArray
+from tiering.datasets.splits import read_split
 from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.features import EDGE_FEATURES
@@ -140,10 +140,10 @@ class NamedArrays:
             arrays.counts.append((features.where, arrays.features.rows))
         _, labels = self.take(named.arrays, LABELS)
         if labels is not None:
-            values = labels.numbers("one label per node", "iufb", "labels as whole numbers")
-            arrays.labels = LabelArray(labels.where, lambda _: values, values.shape[0])
+            values = labels.labels()
+            arrays.labels = LabelArray(labels.where, lambda _: values, values.shape[0], classes="integer")
         for split, names in SPLITS.items():
             name, column = self.take(named.arrays, names)
             if column is not None:
-                arrays.splits[split] = SplitArray.of(column, "mask" in name)
+                arrays.splits |= read_split(split, column, "mask" in name)
         return arrays

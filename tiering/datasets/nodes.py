@@ -17,13 +17,14 @@ from tiering.datasets.arrays import SourceArray
 from tiering.datasets.edges import LargestId, find_largest_id, require_node_memory
 from tiering.datasets.import_context import ImportContext
 from tiering.datasets.options import node_count
-from tiering.datasets.scratch import chunks, first_wrong
+from tiering.datasets.scratch import chunks, first_wrong, rows_of_chunk
 from tiering.datasets.splits import SplitArray, check_splits, make_splits, makes_splits, read_split_files
 from tiering.errors import InputError
 from tiering.formats.dataset import Dataset, EdgeData, FeatureStream, NodeData, as_lists
-from tiering.formats.features import FeatureTable
-from tiering.formats.npy_file import is_npy, open_npy, read_start
+from tiering.formats.features import LABEL_VALUES, FeatureTable
+from tiering.formats.npy_file import is_npy, read_start
 from tiering.options import spell_flag
+from tiering.progress import note
 
 COUNT_FILE = "num_nodes.txt"
 
@@ -36,6 +37,7 @@ class LabelArray:
     open: Callable[[int], npt.NDArray[Any]]  # function from the number of nodes to the values
     rows: int | None = None
     prefixes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # nodes -> rows that a shorter array may have
+    classes: str = "whole"  # labels that are classes: "all"; "whole" numbers; "integer": by dtype, or with NaN for none
 
 
 @dataclass
@@ -57,21 +59,22 @@ def make_dataset(name: str, arrays: Mapping[str, NodeArrays], edges: list[EdgeDa
 
 
 def _make_nodes(node_type: str, arrays: NodeArrays, edges: list[EdgeData], context: ImportContext) -> NodeData:
-    labels, count = arrays.labels, _count_nodes(node_type, arrays, edges, context)
+    count = _count_nodes(node_type, arrays, edges, context)
     nodes = NodeData(count, arrays.features)
-    if labels is not None:
-        nodes.labels, nodes.num_classes = _make_labels(labels, count, context)
+    if arrays.labels is not None:
+        _add_labels(nodes, node_type, arrays.labels, context)
+    labelled = _mark_labelled(nodes, context)
     nodes.splits = {name: split.ids(count) for name, split in arrays.splits.items()}
-    if makes_splits(nodes.labels, context):
+    if makes_splits(labelled, context):
         if nodes.splits:
             context.notes["splits_replaced"] = sorted(Path(split.where).name for split in arrays.splits.values())
-        nodes.splits = make_splits(nodes.labels, count, context)
-    elif "train" in nodes.splits and nodes.splits["train"].size == 0:
+        nodes.splits = make_splits(labelled, count, context)
+    elif empty := [name for name, ids in nodes.splits.items() if name.startswith("train") and ids.size == 0]:
         raise InputError(
-            f"{arrays.splits['train'].where}: the train set is empty; expected 1 or more nodes; correct it, or make "
+            f"{arrays.splits[empty[0]].where}: the train set is empty; expected 1 or more nodes; correct it, or make "
             "splits with --split 0.6,0.2,0.2"
         )
-    check_splits(nodes.splits, nodes.labels, count, node_type, context)
+    check_splits(nodes.splits, labelled, count, node_type, context)
     return nodes
 
 
@@ -154,26 +157,30 @@ def _find_labels(files: NodeFiles, context: ImportContext) -> LabelArray | None:
     path = next((files.folder / name for name in files.label_names if file_exists(files.folder / name, "labels")), None)
     if path is None:
         return None
-    context.record_file(path)
     if is_npy(path) or files.usual_dim is None:
-        file = open_npy(path, "one label per node")
-        rows, words = file.shape[0] if file.shape else None, "labels as whole numbers"
-        return LabelArray(str(path), lambda _: file.column("iufb", words), rows, files.label_prefixes)
+        column = SourceArray.open_npy(path, "one label per node", context)
+        rows, classes = (
+            column.array.shape[0] if column.array.ndim else None,
+            "whole" if files.usual_dim is None else "all",
+        )
+        return LabelArray(str(path), lambda _: column.labels(), rows, files.label_prefixes, classes)
+    context.record_file(path)
     said = context.options.num_labelled
     shorter = () if said is None else (said,)
 
     def open_values(count: int) -> npt.NDArray[Any]:
         return _open_headerless_labels(path, (count, *files.label_prefixes.get(count, ()), *shorter))
 
-    return LabelArray(str(path), open_values, None, files.label_prefixes)
+    return LabelArray(str(path), open_values, None, files.label_prefixes, "all")
 
 
-def _make_labels(labels: LabelArray, num_nodes: int, context: ImportContext) -> tuple[npt.NDArray[np.int64], int]:
-    """Return labels, int64 of shape (num_nodes,), -1 for none, and the number of classes: the largest label + 1.
+def _add_labels(nodes: NodeData, node_type: str, labels: LabelArray, context: ImportContext) -> None:
+    """Add classes, int64 of shape (num_nodes,), -1 for none; or the values of labels that are no classes, as they are.
 
     There is one for each node, NaN or -1 for none, or one for the first nodes alone, as `LabelArray.prefixes` say: the
     first of those is the number of labelled nodes, also of more values, unless option ``num_labelled`` says otherwise.
     """
+    num_nodes = nodes.num_nodes
     values, where, prefixes = labels.open(num_nodes), labels.where, labels.prefixes.get(num_nodes, ())
     labelled = context.options.num_labelled
     if labelled is not None:
@@ -189,22 +196,62 @@ def _make_labels(labels: LabelArray, num_nodes: int, context: ImportContext) -> 
     if used < num_nodes:
         context.notes["num_labelled"] = used
 
-    def is_wrong(block: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        block = _replace_nan(block)
-        wrong: npt.NDArray[np.bool_] = (block < -1) | (block > 2**31 - 1)
-        return wrong | (block != np.floor(block)) if block.dtype.kind == "f" else wrong
-
-    row = first_wrong(values[:used], is_wrong)
+    column = values[:used, 0] if values.ndim == 2 and values.shape[1] == 1 else values[:used]
+    row = first_wrong(column, _are_no_classes) if column.ndim == 1 else 0
+    numbers = column.ndim == 2 or (
+        column.dtype.kind == "f"
+        and (row is not None or (labels.classes == "integer" and first_wrong(column, np.isnan) is None))
+    )
+    if numbers and labels.classes != "all" and used == num_nodes:
+        infinite = first_wrong(values, lambda block: np.isinf(block).reshape(len(block), -1).any(1))
+        if infinite is not None:
+            found = f"expected finite labels, or NaN for none, found inf at row {infinite}"
+            raise InputError(f"{where}: {found}; correct it, or write NaN there")
+        nodes.extra[LABEL_VALUES] = _copy_values(values, context)
+        context.notes.setdefault("label_values", {})[node_type] = f"{values.dtype} {values.shape}"
+        if labels.classes == "whole" and column.ndim == 1:
+            found = f"{column[row]} at row {row} is no class (0, 1, 2..., NaN or -1 for none)"
+            note(f"note: {where}: {found}: the labels are taken for values")
+        return
     if row is not None:
-        problem = f"expected labels 0, 1, 2... (NaN or -1 for none), found {values[row]} at row {row}"
+        problem = f"expected labels 0, 1, 2... (NaN or -1 for none), found {column[row]} at row {row}"
         raise InputError(f"{where}: {problem}; correct it, or write -1 there")
     out = context.scratch.array(num_nodes, np.int64)
     out[used:] = -1
     largest = -1
     for part in chunks(used):
-        out[part] = _replace_nan(values[part])
+        out[part] = _replace_nan(column[part])
         largest = max(largest, int(out[part].max()))
-    return out, largest + 1
+    nodes.labels, nodes.num_classes = out, largest + 1
+
+
+def _are_no_classes(block: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    block = _replace_nan(block)
+    wrong: npt.NDArray[np.bool_] = (block < -1) | (block > 2**31 - 1)
+    return wrong | (block != np.floor(block)) if block.dtype.kind == "f" else wrong
+
+
+def _copy_values(values: npt.NDArray[Any], context: ImportContext) -> npt.NDArray[Any]:
+    """Return labels as a graph holds them, in a copy unless they lie so; torch has few unsigned types."""
+    dtype = np.dtype(np.int64) if values.dtype.kind == "u" and values.dtype.itemsize > 1 else values.dtype
+    if values.flags.c_contiguous and values.dtype == dtype:
+        return values
+    out = context.scratch.array(values.shape, dtype)
+    for part in chunks(values.shape[0], rows_of_chunk(values)):
+        out[part] = values[part]
+    return out
+
+
+def _mark_labelled(nodes: NodeData, context: ImportContext) -> npt.NDArray[np.bool_] | None:
+    """Return a mask of the nodes with a class, or a value that is not NaN; ``None`` without labels."""
+    values = nodes.extra.get(LABEL_VALUES, nodes.labels)
+    if values is None:
+        return None
+    marks = context.scratch.array(nodes.num_nodes, bool)
+    for part in chunks(nodes.num_nodes, rows_of_chunk(values)):
+        known = values[part] >= 0 if nodes.labels is not None else values[part] == values[part]
+        marks[part] = known.any(1) if known.ndim == 2 else known
+    return marks
 
 
 def _open_headerless_labels(path: Path, rows: tuple[int, ...]) -> npt.NDArray[Any]:

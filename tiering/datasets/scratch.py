@@ -27,6 +27,11 @@ def chunks(size: int, step: int | None = None) -> Iterator[slice]:
         yield slice(start, min(start + step, size))
 
 
+def rows_of_chunk(values: npt.NDArray[Any]) -> int:
+    """Return the entries along the first axis that a step takes: fewer where they are rows, for as many values."""
+    return max(1, CHUNK // max(1, math.prod(values.shape[1:])))
+
+
 def first_wrong(values: npt.NDArray[Any], is_wrong: Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]) -> int | None:
     """Return the position of the first value that `is_wrong` marks, if there is one. Cost: one pass."""
     for part in chunks(values.shape[0]):

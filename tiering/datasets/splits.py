@@ -20,6 +20,7 @@ from tiering.formats.torch_file import read_torch, to_array
 from tiering.formats.user_arrays import check_ids
 
 Ids = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 SPLIT_FILES = {  # split -> file names it may have, the first found counts
     "train": ("train_idx.npy", "train_mask.npy"),
@@ -44,12 +45,6 @@ class SplitArray(NamedTuple):
     where: str
     is_mask: bool = False  # True if the dataset calls it a mask
 
-    @classmethod
-    def of(cls, column: SourceArray, is_mask: bool) -> SplitArray:
-        """Return the split in an array of the dataset."""
-        values = column.numbers(SPLIT, "biu", "node ids as whole numbers or a boolean mask")
-        return cls(values, column.where, is_mask)
-
     def ids(self, num_nodes: int) -> Ids:
         """Return the node ids, int64, each once and in range; whole numbers are a mask if each is 0 or 1."""
         values, found = self.values, f"found {self.values.dtype} {self.values.shape}"
@@ -68,13 +63,23 @@ class SplitArray(NamedTuple):
         return check_ids(values, num_nodes, self.where)
 
 
+def read_split(split: str, column: SourceArray, is_mask: bool) -> dict[str, SplitArray]:
+    """Return the split in an array of the dataset; of several masks, its columns, splits ``train-0``, ``train-1``..."""
+    array, where = column.array, column.where
+    if array.ndim == 2 and 1 not in array.shape and (array.dtype == bool or (is_mask and array.dtype.kind in "iu")):
+        masks = enumerate(array.T)
+        return {f"{split}-{k}": SplitArray(mask, f"{where}: column {k}", is_mask) for k, mask in masks}
+    values = column.numbers(SPLIT, "biu", "node ids as whole numbers or a boolean mask")
+    return {split: SplitArray(values, where, is_mask)}
+
+
 def read_split_files(folder: Path, context: ImportContext) -> dict[str, SplitArray]:
     """Map the `SPLIT_FILES` in the folder of a node type."""
-    splits = {}
+    splits: dict[str, SplitArray] = {}
     for split, candidates in SPLIT_FILES.items():
         existing = [folder / name for name in candidates if file_exists(folder / name, SPLIT)]
         for path in existing[:1]:
-            splits[split] = SplitArray.of(SourceArray.open_npy(path, SPLIT, context), "mask" in path.name)
+            splits |= read_split(split, SourceArray.open_npy(path, SPLIT, context), "mask" in path.name)
     return splits
 
 
@@ -111,28 +116,31 @@ def _torch_ids(values: Any, path: Path, where: str) -> npt.NDArray[Any]:
 
 
 def check_splits(
-    splits: dict[str, Ids], labels: Ids | None, num_nodes: int, where: str, context: ImportContext
+    splits: dict[str, Ids], labelled: Mask | None, num_nodes: int, where: str, context: ImportContext
 ) -> None:
-    """Record overlaps between splits, and split nodes without a label."""
-    seen = np.zeros(num_nodes if splits else 0, np.uint8)
-    for i, (name, ids) in enumerate(splits.items()):
-        for bit, other in enumerate(list(splits)[:i]):
-            both = int(np.count_nonzero(seen[ids] & (1 << bit)))
-            if both:
-                context.warn(f"{where}: {both} nodes are in both {other} and {name}")
-        seen[ids] |= 1 << i
-        without = 0 if labels is None else int(np.count_nonzero(labels[ids] < 0))
-        if without:
-            context.warn(f"{where}: {without} of {ids.size} nodes in {name} have no label")
+    """Record overlaps between splits, of several masks those of one number, and split nodes without a label."""
+    names = {name: name.partition("-")[2] for name in splits}
+    for number in dict.fromkeys(names.values()):
+        seen = np.zeros(num_nodes, np.uint8)
+        together = [name for name, own in names.items() if own in (number, "")]
+        for i, name in enumerate(together):
+            for bit, other in enumerate(together[:i]):
+                both = int(np.count_nonzero(seen[splits[name]] & (1 << bit)))
+                if both and (number == "" or names[name] + names[other]):
+                    context.warn(f"{where}: {both} nodes are in both {other} and {name}")
+            seen[ids := splits[name]] |= 1 << i
+            without = 0 if labelled is None else ids.size - int(np.count_nonzero(labelled[ids]))
+            if without and names[name] == number:
+                context.warn(f"{where}: {without} of {ids.size} nodes in {name} have no label")
 
 
-def makes_splits(labels: Ids | None, context: ImportContext) -> bool:
-    """Return whether splits of a node type with these labels are made, and not read from files."""
+def makes_splits(labelled: Mask | None, context: ImportContext) -> bool:
+    """Return whether splits of a node type are made, and not read from files; `labelled`: its nodes with labels."""
     asked = context.options.split not in (None, OFFICIAL)
-    return asked and (labels is not None or len(context.notes["node_types"]) == 1)
+    return asked and (labelled is not None or len(context.notes["node_types"]) == 1)
 
 
-def make_splits(labels: Ids | None, num_nodes: int, context: ImportContext) -> dict[str, Ids]:
+def make_splits(labelled: Mask | None, num_nodes: int, context: ImportContext) -> dict[str, Ids]:
     """Make splits as option ``split`` asks, where `makes_splits`, of the labelled nodes (of all, without labels).
 
     Fractions: nodes are drawn in the order of a hash of (seed, id). ``igb``: in the order of ids where the labelled
@@ -141,7 +149,7 @@ def make_splits(labels: Ids | None, num_nodes: int, context: ImportContext) -> d
     """
     rule = context.options.split or OFFICIAL
     fractions = SPLIT_RULES[rule] if isinstance(rule, str) else rule
-    pool = np.arange(num_nodes, dtype=np.int64) if labels is None else np.flatnonzero(labels >= 0)
+    pool = np.arange(num_nodes, dtype=np.int64) if labelled is None else np.flatnonzero(labelled)
     notes: dict[str, Any] = {"made": rule if isinstance(rule, str) else list(rule), "of": int(pool.size)}
     if rule == "mlperf":
         pool = pool[native.torch_permutation(pool.size, _MLPERF_SEED)]

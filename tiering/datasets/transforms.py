@@ -7,7 +7,6 @@ type -1, id -1 and features of 0. Cost: one pass each, new columns in memory or 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
@@ -17,10 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.manifest import relation_key
-from tiering.datasets import scratch
 from tiering.datasets.edges import find_largest_id
 from tiering.datasets.import_context import ImportContext
-from tiering.datasets.scratch import GrowingFile, chunks, mark_changes
+from tiering.datasets.scratch import GrowingFile, chunks, mark_changes, rows_of_chunk
 from tiering.errors import InputError
 from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.features import EDGE_FEATURES
@@ -75,13 +73,8 @@ def _record(step: str, edge: EdgeData, before: int, context: ImportContext) -> N
 
 
 def _pieces(column: Array, keep: Mask | None = None) -> Iterator[Array]:
-    for part in chunks(column.shape[0], _piece_edges(column)):
+    for part in chunks(column.shape[0], rows_of_chunk(column)):
         yield column[part] if keep is None else column[part][keep[part]]
-
-
-def _piece_edges(column: Array) -> int:
-    """Return the edges of a piece: fewer where they have rows of values, for as many values."""
-    return max(1, scratch.CHUNK // math.prod(column.shape[1:]))
 
 
 def _rewrite(edge: EdgeData, size: int, make_column: Callable[[str, Array], NewColumn], context: ImportContext) -> None:
@@ -142,7 +135,7 @@ def _add_loops(edge: EdgeData, num_nodes: int, context: ImportContext) -> None:
         missing[src[src == edge.dst[part]]] = False
 
     def make_column(name: str, column: Array) -> NewColumn:
-        added = (part.start + np.flatnonzero(missing[part]) for part in chunks(num_nodes, _piece_edges(column)))
+        added = (part.start + np.flatnonzero(missing[part]) for part in chunks(num_nodes, rows_of_chunk(column)))
         if name in ("src", "dst"):
             return column.dtype, chain(_pieces(column), added)
         value = {"data.weight": 1, f"data.{EDGE_FEATURES}": 0}.get(name, -1)

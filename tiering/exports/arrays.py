@@ -20,6 +20,7 @@ from tiering.artifacts.writer import DirectoryWriter
 from tiering.errors import FormatError, InternalError
 from tiering.exports.tier_rows import TierRows
 from tiering.formats.feature_rows import RowStream, checked_tables, table_states, take
+from tiering.formats.features import LABEL_VALUES
 from tiering.formats.graph import Graph, graph_errors, relation_folder
 from tiering.formats.layout import Layout
 from tiering.formats.shape import EdgeShape, GraphShape
@@ -226,17 +227,26 @@ class ExportPlan:
             return self._add(f"{folder}/{name}", dtype, array.shape, append, array.dtype.name)
 
         def add_split(name: str, ids: AnyArray, values: AnyArray | None) -> Entry:
-            def convert(part: AnyArray) -> AnyArray:
-                return (part if values is None else take(values, part, self._threads)).astype(np.int64, copy=False)
+            rows = ids if values is None else values[:1]
+            dtype, width = np.dtype(np.int64) if values is None else values.dtype, rows.shape[1:]
 
-            return self._add(f"{folder}/{name}", "int64", ids.shape, lambda file, _: _append_array(file, ids, convert))
+            def convert(part: AnyArray) -> AnyArray:
+                return (part if values is None else take(values, part, self._threads)).astype(dtype, copy=False)
+
+            shape = (*ids.shape, *width)
+            return self._add(
+                f"{folder}/{name}",
+                dtype.name,
+                shape,
+                lambda file, _: _append_array(file, ids, convert, rows[:1].nbytes),
+            )
 
         if self.order == "rank" and new_ids is not None:
             nodes["new_to_old"] = add_values("new_to_old", new_ids, new_ids.dtype.name)
         splits = {f"{folder}/split-{split}" for split in graph.splits(node_type)}
         for path, entry in sorted(graph.manifest.files.items()):
             name = path.removeprefix(f"{folder}/")
-            if name == "label":
+            if name in ("label", LABEL_VALUES):
                 nodes["label"] = add_values("label", graph.manifest.array(path), entry.dtype)
             elif name != path and path not in splits:
                 nodes["data"][name] = add_values(f"data/{name}", graph.manifest.array(path), entry.dtype)
@@ -288,10 +298,10 @@ class ExportPlan:
 
 
 def _append_array(
-    file: FileWriter, array: AnyArray, convert: Callable[[AnyArray], AnyArray] | None = None
+    file: FileWriter, array: AnyArray, convert: Callable[[AnyArray], AnyArray] | None = None, converted: int = 1
 ) -> Iterator[int]:
-    """Append an array, piece by piece as `convert` returns them."""
-    item = max(1, array.nbytes // max(1, array.shape[0]))
+    """Append an array, piece by piece as `convert` returns them, of `converted` bytes an entry."""
+    item = max(converted, array.nbytes // max(1, array.shape[0]))
     for _, _, (part,) in chunks([array], max(1, PIECE_BYTES // item)):
         piece = part if convert is None else convert(part)
         file.append(piece)

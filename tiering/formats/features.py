@@ -19,6 +19,7 @@ from tiering.errors import MissingError
 from tiering.units import format_bytes, format_count
 
 FEATURE_DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64")
+LABEL_VALUES = "y"  # node array of labels that are no classes
 EDGE_FEATURES = "feat"
 """Name of the edge data that are rows of features: shape (edges, dim), ``bfloat16`` as ``uint16``."""
 

@@ -24,7 +24,7 @@ from tiering.artifacts.manifest import (
 )
 from tiering.description import Part, Table
 from tiering.errors import FormatError, MissingError, RefusedError
-from tiering.formats.features import EDGE_FEATURES, Features, FeatureTable, edge_feature_shape
+from tiering.formats.features import EDGE_FEATURES, LABEL_VALUES, Features, FeatureTable, edge_feature_shape
 from tiering.formats.names import Names, NodeNames
 from tiering.formats.order import Order
 from tiering.units import format_bytes, format_count
@@ -113,12 +113,23 @@ class Graph(Artifact):
         )
 
     def labels(self, node_type: str | None = None) -> np.ndarray[Any, Any] | None:
-        """Return the class of each node, int64 with -1 for none; ``None`` if the type has no labels."""
+        """Return the class of each node, int64 with -1 for none; ``None`` if the type has no labels.
+
+        Labels that are no classes, numbers of shape (nodes,) or (nodes, C), are as the source had them.
+        """
         node_type = self._resolve_type(node_type)
-        return None if self.num_classes(node_type) is None else self.manifest.array(f"nodes/{node_type}/label")
+        name = LABEL_VALUES if self.has_label_values(node_type) else "label"
+        return None if self.num_classes(node_type) is None else self.manifest.array(f"nodes/{node_type}/{name}")
+
+    def has_label_values(self, node_type: str) -> bool:
+        """Return whether a type has labels that are no classes."""
+        return f"nodes/{node_type}/{LABEL_VALUES}" in self.manifest.files
 
     def num_classes(self, node_type: str | None = None) -> int | None:
-        """Return the number of classes, or ``None`` without labels."""
+        """Return the number of classes, or of columns of labels that are none; ``None`` without labels."""
+        node_type = self._resolve_type(node_type)
+        if self.has_label_values(node_type):
+            return int((*self.manifest.files[f"nodes/{node_type}/{LABEL_VALUES}"].shape, 1)[1])
         classes = self._node(node_type)["num_classes"]
         return None if classes is None else int(classes)
 
@@ -213,6 +224,8 @@ class Graph(Artifact):
         for node_type, entry in nodes.items():
             if entry["num_classes"] is not None:
                 yield from array_problems(manifest, f"nodes/{node_type}/label", (entry["num_nodes"],), ["int64"])
+            elif (values := manifest.files.get(path := f"nodes/{node_type}/{LABEL_VALUES}")) is not None:
+                yield from array_problems(manifest, path, (entry["num_nodes"], *values.shape[1:2]))
             for name in entry["splits"]:
                 yield from array_problems(manifest, f"nodes/{node_type}/split-{name}", None, ["int64"])
 
@@ -251,7 +264,7 @@ class Graph(Artifact):
                 yield Problem(where, f"decreases at {drops.size} places, first at node {drops[0]}", "value")
         for node_type in self.node_types:
             folder = f"nodes/{node_type}"
-            if (labels := self.labels(node_type)) is not None:
+            if (labels := self.labels(node_type)) is not None and not self.has_label_values(node_type):
                 yield from _range_problems(f"{folder}/label", "", labels, -1, self.num_classes(node_type) or 0)
             for name in self.splits(node_type):
                 ids = self.split(name, node_type)
@@ -355,9 +368,11 @@ def checked_split(graph: Graph, split: str, node_type: str | None = None) -> np.
 
 
 def checked_labels(graph: Graph, node_type: str) -> np.ndarray[Any, Any] | None:
-    """Return the class of each node, -1 for none; ``None`` if the type has no labels."""
+    """Return the class of each node, -1 for none, or values of each; ``None`` if the type has no labels."""
     labels, what = graph.labels(node_type), f"labels of node type {node_type!r}"
-    return None if labels is None else checked_range(labels, graph.num_classes(node_type) or 0, graph, what, least=-1)
+    if labels is None or graph.has_label_values(node_type):
+        return labels
+    return checked_range(labels, graph.num_classes(node_type) or 0, graph, what, least=-1)
 
 
 def checked_lists(graph: Graph, relation: Relation) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tiering.artifacts.manifest import FileEntry, Relation, id_bytes, relation_key, storage_dtype
 from tiering.artifacts.reader import uncached_bytes
 from tiering.formats.dataset import Dataset, FeatureStream
-from tiering.formats.features import EDGE_FEATURES, FeatureTable, edge_feature_shape
+from tiering.formats.features import EDGE_FEATURES, LABEL_VALUES, FeatureTable, edge_feature_shape
 from tiering.formats.graph import Graph, relation_folder
 
 
@@ -100,7 +100,7 @@ class GraphShape:
 
     def num_classes(self, node_type: str) -> int | None:
         """Return 1 if there are labels, else ``None``."""
-        return 1 if "label" in self.nodes[node_type].arrays else None
+        return 1 if {"label", LABEL_VALUES} & set(self.nodes[node_type].arrays) else None
 
     def csc(self, relation: Relation) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
         """Return arrays of the shapes that the adjacency has; they take no memory."""

@@ -264,7 +264,14 @@ class ImportPlan:
             if values is not None
         ]
         read = sum(map(uncached_bytes, arrays))
-        copied = max((8 * v.size for v in arrays if v.dtype.itemsize != 8 or not v.flags.c_contiguous), default=0)
+        copied = max(
+            (
+                8 * v.size
+                for v in arrays
+                if (v.ndim == 1 and v.dtype.kind in "iu" and v.dtype.itemsize != 8) or not v.flags.c_contiguous
+            ),
+            default=0,
+        )
         return StepEstimate("nodes", "in memory", copied, read, written, 0, self.shape.num_nodes(), "node")
 
     def _features(self) -> Iterator[StepEstimate]:

@@ -112,19 +112,27 @@ class Lookup:
 
 
 class NodeAttributes:
-    """Original ids, classes and, on request, splits (1 byte per node for up to 8) of the nodes of one type, by rank."""
+    """Original ids, labels and, on request, splits (1 byte per node for up to 8) of the nodes of one type, by rank.
+
+    Splits ``train-0``, ``train-1``... are one mask ``train`` of several columns, as the source had them.
+    """
 
     def __init__(self, graph: Graph, node_type: str, device: Device | None, splits: bool) -> None:
         keys, labels, count = graph.node_keys(node_type), checked_labels(graph, node_type), graph.num_nodes(node_type)
         if keys is not None:
             keys = checked_range(keys, count, graph, f"order of node type {node_type!r}")
-        if labels is not None and device is not None and labels.max(initial=0) < 1 << 31:
+        self._classes = not graph.has_label_values(node_type)
+        if labels is not None and device is not None and self._classes and labels.max(initial=0) < 1 << 31:
             labels = labels.astype(np.int32)
-        self._original, self._labels = (None if known is None else Lookup(known, device) for known in (keys, labels))
-        self._splits = graph.splits(node_type) if splits else []
-        masks = np.zeros(count if self._splits else 0, np.uint8 if len(self._splits) <= 8 else np.int64)
-        for k, split in enumerate(self._splits):
-            masks[checked_split(graph, split, node_type)] |= masks.dtype.type(1 << k)
+        self._original = None if keys is None else Lookup(keys, device)
+        self._labels = None if labels is None else Lookup(labels, device, mapped=not self._classes)
+        names = graph.splits(node_type) if splits else []
+        self.masks: dict[str, list[int]] = {}  # name of a mask -> its bits, one for each column
+        masks = np.zeros((count if names else 0, -(-len(names) // 63)), np.uint8 if len(names) <= 8 else np.int64)
+        for k, split in enumerate(names):
+            masks[checked_split(graph, split, node_type), k // 63] |= masks.dtype.type(1 << k % 63)
+            name, _, number = split.rpartition("-")
+            self.masks.setdefault(name if number.isdecimal() else split, []).append(k)
         self._masks = Lookup(masks, device)
         table = graph.feature_table(node_type)
         self.flat = table is not None and table.ndim == 1
@@ -139,13 +147,17 @@ class NodeAttributes:
         return ranks if self._original is None else as_int64(self._original(ranks))
 
     def labels(self, ranks: torch.Tensor) -> torch.Tensor | None:
-        """Return the classes, int64, -1 for none; ``None`` if the type has no labels."""
-        return None if self._labels is None else as_int64(self._labels(ranks))
+        """Return the classes, int64, -1 for none, or numbers as the source had them; ``None`` without labels."""
+        labels = None if self._labels is None else self._labels(ranks)
+        return labels if labels is None or not self._classes else as_int64(labels)
 
     def splits(self, ranks: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return per split a mask of the nodes in it, bool."""
-        masks = self._masks(ranks) if self._splits else ranks
-        return {split: has_bit(masks, k) for k, split in enumerate(self._splits)}
+        """Return per split a mask of the nodes in it, bool; of several columns where the source had several."""
+        import torch
+
+        found = self._masks(ranks) if self.masks else ranks
+        columns = {name: [has_bit(found[:, k // 63], k % 63) for k in bits] for name, bits in self.masks.items()}
+        return {name: masks[0] if len(masks) == 1 else torch.stack(masks, 1) for name, masks in columns.items()}
 
 
 class EdgeAttributes:

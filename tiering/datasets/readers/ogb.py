@@ -1,12 +1,13 @@
 """Format ``ogb``: node datasets of the Open Graph Benchmark as they are downloaded, of one node type and relation.
 
 Large ones (papers100M) have ``raw/data.npz`` and ``raw/node-label.npz`` with deflated arrays; small ones text,
-``raw/edge.csv.gz``, ``node-feat.csv.gz``... Labels of several columns, as those of proteins, are left out. Nothing of
-this can be mapped: it is unpacked once, features of nodes into the graph that is written.
+``raw/edge.csv.gz``, ``node-feat.csv.gz``... Nothing of this can be mapped: it is unpacked once, features
+of nodes into the graph that is written.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +45,9 @@ def _open_ogb(path: Path, context: ImportContext) -> Dataset:
     arrays = NodeArrays(counts=[(str(raw), files.num_nodes)])
     if (features := files.rows("node_feat")) is not None:
         arrays.features = features.stream(files.num_nodes)
-    if (labels := files.rows("node_label")) is not None and labels.dim == 1:
+    if (labels := files.rows("node_label")) is not None:
         rows = labels
-        arrays.labels = LabelArray(rows.where, lambda count: rows.read(count, context.scratch)[:, 0])
-    elif labels is not None:
-        columns = f"has {labels.dim} columns of labels; a graph holds one class per node"
-        context.warn(f"{labels.where}: {columns}, so they are left out")
+        arrays.labels = LabelArray(rows.where, lambda count: rows.read(count, context.scratch))
     edges = files.read_edges()
     if (values := files.rows("edge_feat")) is not None:
         table = values.read(edges.num_edges, context.scratch)
@@ -125,7 +123,8 @@ class _Texts:
         path = self._raw / f"{name.replace('_', '-')}.csv.gz"
         if not file_exists(path, what := {"node_label": "labels"}.get(name, "features")):
             return None
-        return open_packed_text(path, what, "float64" if name == "node_label" else "float32", self._context)
+        rows = open_packed_text(path, what, "float64" if name == "node_label" else "float32", self._context)
+        return rows if rows.dim == 1 else replace(rows, dtype=np.dtype(np.float32))  # float64 is for single labels
 
     def read_edges(self) -> EdgeData:
         path, listed = self._raw / EDGES, self._raw / "num-edge-list.csv.gz"

@@ -84,7 +84,7 @@ class Batch:
     features: dict[str, torch.Tensor] = field(default_factory=dict, repr=False)
     """Features by node type: row i belongs to ``nodes[type][i]``."""
     y: torch.Tensor | None = field(default=None, repr=False)
-    """int64 labels of the seeds, -1 = none; ``None`` if the type has no labels."""
+    """Labels of the seeds: classes, int64, -1 = none, or numbers as the source had them; ``None`` without labels."""
     frontier: FrontierRule = "all"
     """Frontier of the sampler; `blocks` depends on it."""
     weights: list[dict[Relation, torch.Tensor]] = field(default_factory=list, repr=False)

@@ -122,14 +122,15 @@ class TieredFeatureStore(_OverLayout, FeatureStore):  # type: ignore[misc] # PyG
             return None
         if attr.index is not None:
             return tuple(self._get_tensor(attr).shape)
-        wide = attr.attr_name == "x" and not self._attributes[node_type].flat
-        width = (self._artifact.type_layout(node_type).dim,) if wide else ()
-        return graph.num_nodes(node_type), *width
+        if attr.attr_name == "n_id":
+            return (graph.num_nodes(node_type),)
+        rows = self._rows(node_type, attr.attr_name, np.empty(0, np.int64))
+        return graph.num_nodes(node_type), *rows.shape[1:]
 
     def _names(self, node_type: str) -> list[str]:
         graph, names = self._graph, ["x"] if node_type in self._artifact.feature_types else []
         names += ["y"] if graph.num_classes(node_type) is not None else []
-        return [*names, *(split + _MASK for split in graph.splits(node_type) if self._masks), "n_id"]
+        return [*names, *(mask + _MASK for mask in self._attributes[node_type].masks), "n_id"]
 
     def _type(self, attr: TensorAttr) -> str:
         """Return the node type of an attribute; `MissingError` if there is none, or it has no such tensor."""
