@@ -123,3 +123,25 @@ def test_files_that_are_missing_or_do_not_fit_are_refused(tmp_path: Path, monkey
     path.write_text("dataset_name: a")
     monkeypatch.setitem(sys.modules, "yaml", None)
     refused(r"pip install 'tiering\[graphbolt\]'", tmp_path, error=CapabilityError)
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected", "classes"),
+    [
+        (np.array([[1, 0], [0, 1]]), [[0, 1], [-1, -1], [1, 0]], 2),
+        (np.array([[1, 0], [0, 1]], np.float32), [[0, 1], [np.nan, np.nan], [1, 0]], 2),
+        (np.array([0.5, 2], np.float32), [2, np.nan, 0.5], 1),
+        (np.array([1, 2], np.float32), [2, -1, 1], 3),
+        (np.array([True, False]), [0, -1, 1], 2),
+    ],
+)
+def test_labels_of_seeds_that_are_no_classes_stay_so(tmp_path: Path, labels: Any, expected: Any, classes: int) -> None:
+    (folder := tmp_path / "data").mkdir()
+    np.save(folder / "edges.npy", np.array([[0], [1]]))
+    np.save(folder / "seeds.npy", np.array([2, 0]))
+    np.save(folder / "labels.npy", labels)
+    data = [{"name": name, "format": "numpy", "path": f"{name}.npy"} for name in ("seeds", "labels")]
+    (folder / "metadata.yaml").write_text(json.dumps(metadata(tasks=[{"train_set": [{"data": data}]}])))
+    graph = tiering.import_graph(folder, tmp_path / "graph")
+    np.testing.assert_array_equal(graph.labels(), np.array(expected))
+    assert graph.num_classes() == classes

@@ -67,6 +67,7 @@ class NamedArrays:
     where: str  # the file, or the object that the caller gave, for messages
     path: Path  # the file, or a name that stands for it
     scratch: Scratch
+    classes: str = "integer"  # labels that are classes, see LabelArray
     nodes: dict[str, NamedNodes] = field(default_factory=dict)
     edges: list[tuple[EdgeData, Values]] = field(default_factory=list)  # without data; arrays along them
     columns: list[SourceArray] = field(default_factory=list)  # arrays that were read
@@ -141,7 +142,7 @@ class NamedArrays:
         _, labels = self.take(named.arrays, LABELS)
         if labels is not None:
             values = labels.labels()
-            arrays.labels = LabelArray(labels.where, lambda _: values, values.shape[0], classes="integer")
+            arrays.labels = LabelArray(labels.where, lambda _: values, values.shape[0], classes=self.classes)
         for split, names in SPLITS.items():
             name, column = self.take(named.arrays, names)
             if column is not None:

@@ -88,7 +88,7 @@ def _open_graphbolt(path: Path, context: ImportContext) -> Dataset:
             "preprocessed is not read)"
         )
     context.record_file(file)
-    target = NamedArrays(meta.name, str(root), root, context.scratch)
+    target = NamedArrays(meta.name, str(root), root, context.scratch, classes="whole")
     target.nodes = {node_type: NamedNodes(num_nodes=number) for node_type, number in meta.nodes.items()}
     for relation, edges in meta.edges.items():
         if edges.format == "csv":
@@ -139,19 +139,20 @@ def _add_labels(nodes: NamedNodes, sets: list[tuple[NodeSet, SourceArray]], cont
     highest = max((int(seeds.array.max(initial=-1)) for _, seeds in labelled), default=-1)
     rows = [int(column.array.shape[0]) for column in nodes.arrays.values() if column.array.ndim == 2]
     count = nodes.num_nodes if nodes.num_nodes is not None else max([highest + 1, *rows])
-    labels = context.scratch.array(count, np.float64)
-    labels[:] = np.nan
-    for file, seeds in labelled:
-        values, ids = file.read("labels", context), seeds.array
-        flat = values.numbers("one label for each seed", "iufb", "labels as whole numbers")
-        if flat.shape != ids.shape:
+    arrays = [(values := file.read("labels", context), values.labels(), seeds) for file, seeds in labelled]
+    dtype = np.result_type(np.int8, *(part.dtype for _, part, _ in arrays))
+    labels = context.scratch.array((count, *arrays[0][1].shape[1:]), dtype)
+    labels[:] = np.nan if dtype.kind == "f" else -1
+    for values, part, seeds in arrays:
+        ids = seeds.array
+        if part.shape != (*ids.shape, *labels.shape[1:]):
             problem = f"expected one label for each of {ids.shape[0]} seeds, found {values.described}"
             raise InputError(f"{values.where}: {problem}; correct it")
         if ids.size and not (int(ids.min()) >= 0 and int(ids.max()) < count):
             raise InputError(f"{seeds.where}: expected node ids in 0..{count - 1}, found others; correct it")
-        labels[ids] = flat
+        labels[ids] = part
     path = labelled[0][0].path
-    nodes.arrays[LABELS] = SourceArray(str(path), labels, "float64", path)
+    nodes.arrays[LABELS] = SourceArray(str(path), labels, dtype.name, path)
 
 
 def _read_metadata(path: Path) -> Metadata:
