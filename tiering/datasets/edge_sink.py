@@ -18,6 +18,7 @@ from tiering.datasets.scratch import chunks, mark_changes
 from tiering.errors import InputError, StorageError
 from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.names import NameTable
+from tiering.options import spell_flag
 from tiering.units import format_bytes
 
 ENDS = {"src": "source", "dst": "destination"}
@@ -56,8 +57,12 @@ class EdgeSink:
                 continue
             file = self._files[content]
             values = values.astype(file.dtype, copy=False)
-            largest = check_values(values, place, self.rows, content)
-            self.largest = max(self.largest, largest, key=lambda one: one.id)
+            if content in ENDS and (first_id := self._context.options.first_id):
+                if (wrong := np.flatnonzero(values < first_id)).size:
+                    found = f"edge {self.rows + wrong[0]}: {ENDS[content]} id {values[wrong[0]]}"
+                    raise InputError(f"{place}: {found} is below --first-id {first_id}; correct one of the two")
+                values = values - first_id
+            self.largest = self.largest.merge(check_values(values, place, self.rows, content))
             try:
                 file.append(values)
             except StorageError as error:
@@ -87,10 +92,11 @@ def describe_edges(
 ) -> Dataset:
     """Return the dataset of columns of edges: count the nodes, and make ids dense if option ``compact_ids`` asks."""
     edges = EdgeData(RELATION, columns.pop("src"), columns.pop("dst"), where=str(path), data=columns)
-    arrays, extra = NodeArrays(largest=largest), {}
+    arrays, extra = NodeArrays(), {}
     if names is not None:
-        if context.options.compact_ids:
-            raise InputError("--compact-ids: names are numbered 0, 1, 2... in any case; leave it out")
+        for option in ("compact_ids", "first_id"):
+            if getattr(context.options, option):
+                raise InputError(f"{spell_flag(option)}: names are numbered 0, 1, 2... in any case; leave it out")
         arrays.counts.append((f"{path}: names that occur (other nodes do not exist)", len(names)))
         context.notes["names"] = {"nodes": len(names), "bytes": int(names.data.shape[0]), "ids": "ascending by name"}
     elif num_nodes is not None:
@@ -102,18 +108,16 @@ def describe_edges(
         extra = {"original_id": ids}
         context.notes["compact_ids"] = {"nodes": int(ids.size), "largest": int(ids[-1]) if ids.size else None}
     else:
-        _check_largest(edges, largest, context)
+        arrays.largest = largest
+        _check_sparse(edges, largest, context)
     dataset = make_dataset(path.name.split(".")[0], {NODE: arrays}, [edges], context)
-    dataset.nodes[NODE].names, dataset.nodes[NODE].extra = names, extra
+    dataset.nodes[NODE].names, dataset.nodes[NODE].extra = names, {**extra, **dataset.nodes[NODE].extra}
     return dataset
 
 
-def _check_largest(edges: EdgeData, largest: LargestId, context: ImportContext) -> None:
-    """Refuse an id beyond option ``num_nodes``; without it, ids so sparse that the largest is likely to be wrong."""
+def _check_sparse(edges: EdgeData, largest: LargestId, context: ImportContext) -> None:
+    """Refuse ids so sparse that the largest is likely to be wrong, unless option ``num_nodes`` is there."""
     stated, count = context.options.num_nodes.get(NODE), largest.id + 1
-    if stated is not None and count > stated:
-        problem = f"--num-nodes says {stated}, ids 0..{stated - 1}, but id {largest.id} occurs"
-        raise InputError(f"{edges.where}: {problem}; correct --num-nodes, or make sparse ids dense with --compact-ids")
     if stated is None and count > _SPARSE * max(1, 2 * edges.num_edges):
         others = f", or say that the other nodes exist with --num-nodes {count}"
         raise InputError(

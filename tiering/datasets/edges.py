@@ -93,24 +93,34 @@ def check_weights(weights: npt.NDArray[Any], where: str, first: int = 0) -> None
 
 
 class LargestId(NamedTuple):
-    """The largest id of a node type, -1 if there are none, and its place for messages."""
+    """The largest id of a node type, -1 if there are none, its place for messages, and the smallest."""
 
     id: int = -1
     place: str = ""
+    smallest: int = 2**63 - 1
+
+    @property
+    def where(self) -> str:
+        """The file of the largest id."""
+        return self.place.partition(": ")[0]
+
+    def merge(self, other: LargestId) -> LargestId:
+        """Return that of both; of equal ones the first."""
+        return (self if self.id >= other.id else other)._replace(smallest=min(self.smallest, other.smallest))
 
 
 def find_largest_id(ids: npt.NDArray[Any], where: str, end: str, first: int = 0) -> LargestId:
     """Return the largest id of one end of edges, of which the first has number `first`; refuse a negative one."""
-    largest, edge = -1, 0
+    largest, edge, smallest = -1, 0, 2**63 - 1
     for part in chunks(ids.shape[0]):
         block = ids[part]
-        if int(block.min()) < 0:
+        if (smallest := min(smallest, int(block.min()))) < 0:
             wrong = int(np.argmax(block < 0))
             problem = f"edge {first + part.start + wrong}: {end} id {int(block[wrong])} is negative"
             raise InputError(f"{where}: {problem}; expected ids from 0; correct the file")
         if int(block.max()) > largest:
             largest, edge = int(block.max()), first + part.start + int(block.argmax())
-    return LargestId(largest, f"{where}: edge {edge}: {end} id {largest}")
+    return LargestId(largest, f"{where}: edge {edge}: {end} id {largest}", smallest)
 
 
 def require_node_memory(node_type: str, count: int, origin: str, edges: list[EdgeData], context: ImportContext) -> None:

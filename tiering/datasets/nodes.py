@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -96,11 +97,15 @@ def _count_nodes(node_type: str, arrays: NodeArrays, edges: list[EdgeData], cont
             raise InputError(f"{origin}: {problem}; correct one of the two")
     if counts:
         count = counts[0][1]
+        _require_ids_below(count, counts[0][0], arrays.largest or LargestId())
         origin = f"{counts[0][0]}: says that there are {count}; correct it if there are not"
     else:
         each = (find_largest_id(ids, edge.where, end) for edge, ids, end in ends)
-        largest = arrays.largest or max(each, key=lambda one: one.id)  # the first of the largest
-        count = largest.id + 1
+        largest = arrays.largest or reduce(LargestId.merge, each)
+        count, begin = largest.id + 1, largest.smallest
+        if count and begin:
+            cure = f"if the ids begin there, give --first-id {begin} (text and parquet), or subtract {begin} from them"
+            context.warn(f"{largest.where}: the smallest id is {begin}, node 0 has no edges; {cure}")
         origin = (
             f"{largest.place} is the largest, and no file and no --num-nodes says how many nodes there are; correct "
             "it, or make sparse ids dense first (text and parquet: --compact-ids)"
@@ -108,6 +113,15 @@ def _count_nodes(node_type: str, arrays: NodeArrays, edges: list[EdgeData], cont
         context.record_guess(f"{node_type} num_nodes", {"value": count, "from": "largest id + 1"})
     require_node_memory(node_type, count, origin, edges, context)
     return count
+
+
+def _require_ids_below(count: int, origin: str, largest: LargestId) -> None:
+    """Refuse ids that are not among `count` nodes, a number from `origin`."""
+    if largest.id >= count:
+        problem = f"{origin} says {count}, ids 0..{count - 1}, but id {largest.id} occurs"
+        cure = "correct one of the two, or make sparse ids dense with --compact-ids"
+        cure = "give --first-id 1 if the ids begin at 1" if (largest.smallest, largest.id) == (1, count) else cure
+        raise InputError(f"{largest.where}: {problem}; {cure}")
 
 
 @dataclass(frozen=True)

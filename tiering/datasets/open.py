@@ -134,7 +134,7 @@ def open_dataset(
     if ".." in source.parts:  # shorter in messages and records; otherwise symbolic links keep their names
         source = source.resolve()
     context = _begin(chosen, parsed, given, memory, str(source))
-    context.in_place = in_place and not (parsed.changes_edges or parsed.compact_ids)
+    context.in_place = in_place and not (parsed.changes_edges or parsed.compact_ids or parsed.first_id)
     if spec is not None:
         context.spec = spec
         context.notes["spec"] = spec.name

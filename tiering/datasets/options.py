@@ -17,7 +17,7 @@ Parser = Callable[[Any, str], T]  # from a loose value, and the option's name fo
 NO_COMMENT = "none"
 MAX_NODES = 1 << 48  # more than any machine holds 8 bytes each of
 
-COLUMN_OPTIONS = frozenset({"src_column", "dst_column", "weight_column", "compact_ids"})
+COLUMN_OPTIONS = frozenset({"src_column", "dst_column", "weight_column", "compact_ids", "first_id"})
 TEXT_OPTIONS = frozenset({"delimiter", "header", "string_ids", "quoted_newlines", "comment"})
 RAW_OPTIONS = frozenset({"feature_dim", "feature_dtype", "num_labelled"})
 TREE_OPTIONS = frozenset({"label", "relations", "mean_features"})
@@ -167,6 +167,7 @@ class ImportOptions:
         None, "Character that begins a comment on any line. Default: # and % before the first edge.", "CHAR|none",
         panel=_TABLE, parse=_character(NO_COMMENT))
     compact_ids: bool = option(False, "Make sparse ids dense, in ascending order.", panel=_TABLE)
+    first_id: int = option(0, "The id of the first node, where ids do not begin at 0.", "N", panel=_TABLE, parse=_count)
     self_loops: str = option(
         "keep", "Self loops; add: where a node has none.", "keep|remove|add", panel=_CHANGE,
         parse=_one_of("keep", "remove", "add"))
@@ -215,6 +216,7 @@ class ImportKeywords(TypedDict, total=False):
     quoted_newlines: bool
     comment: str | None
     compact_ids: bool
+    first_id: int
     self_loops: str | None
     reverse_edges: bool
     deduplicate: bool

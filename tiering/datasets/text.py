@@ -279,8 +279,8 @@ class ColumnParser:
         if width > MAX_COLUMNS:
             raise InputError(f"{path}: expected at most {MAX_COLUMNS} columns, found more; check --delimiter")
         self.path, self.syntax, self.columns, self.width, self.named = path, syntax, columns, width, named
-        self.comments = self.first = 0
-        """Comments left out so far; number of the first line, if it is data that might be a header."""
+        self.comments = self.first = self.first_id = 0
+        """Comments left out so far; number of the first line, if it is data that might be a header; least id."""
 
     def parse(self, block: TextBlock) -> dict[str, Any]:
         """Return the columns of a block as numpy arrays, names as pyarrow arrays; empty if it has no records."""
@@ -301,6 +301,11 @@ class ColumnParser:
         if not self.named and (b"x" in text or b"X" in text) and _HEX.search(text):  # pyarrow reads 0x1F as 31
             self._find_damage(block)
         columns = {name: table.column(str(i)) for name, i in self.columns.items()}
+        ids = (
+            [] if self.named or not self.first_id else [table.column(str(self.columns[end])) for end in ("src", "dst")]
+        )
+        if any(pa.compute.min(column).as_py() < self.first_id for column in ids):
+            self._find_damage(block)
         names = ("src", "dst") if self.named else ()
         return {name: column if name in names else column.to_numpy() for name, column in columns.items()}
 
@@ -352,6 +357,9 @@ class ColumnParser:
                     remark = remark or ("; if this line is a header, say --header" if number == self.first else "")
                     problem = f"line {number}: expected {wanted}, found {quoted(fields[i])}"
                     raise InputError(f"{self.path}: {problem}; {remedy}{remark}")
+                if name != "weight" and not self.named and int(fields[i]) < self.first_id:
+                    problem = f"line {number}: expected ids from {self.first_id} (--first-id), found {fields[i]}"
+                    raise InputError(f"{self.path}: {problem}; correct the line or the option")
 
 
 def _fits(text: str, name: str) -> bool:

@@ -97,7 +97,7 @@ def _find_start(path: Path, context: ImportContext) -> tuple[TextBlock, ColumnPa
         start, more = find_data(path, first.after(len(record) + 1), leading, not newlines)
         comments += more
         _require_edges(len(start.raw), path, comments)
-    parser.comments, parser.first = comments, 0 if header else start.line
+    parser.comments, parser.first, parser.first_id = comments, 0 if header else start.line, options.first_id
     return start, parser
 
 

@@ -228,5 +228,5 @@ def _largest_in_footers(files: Sequence[Path], columns: Mapping[str, str]) -> La
                 if known.min < 0 or known.max >= 2**63:
                     return None
                 place = f"{file}: row group {number}: {end} id {known.max}"
-                largest = max(largest, LargestId(int(known.max), place), key=lambda one: one.id)
+                largest = largest.merge(LargestId(int(known.max), place, int(known.min)))
     return largest
