@@ -17,7 +17,7 @@ from refusals import refused
 import tiering
 from tiering.artifacts.document import MANIFEST
 from tiering.datasets import name_ids, open_dataset
-from tiering.datasets.name_ids import NameIds
+from tiering.datasets.name_ids import NameIds, decode_numbers
 from tiering.datasets.scratch import Scratch
 from tiering.errors import FormatError, MissingError
 from tiering.memory import parse_memory
@@ -44,12 +44,23 @@ def test_ids_are_places_among_the_sorted_names(edges, block, run_bytes, range_by
         for place, end in enumerate(("src", "dst")):
             encoded = [edge[place].encode() for edge in edges[first : first + block]]
             ids.append(end, pa.array(encoded, pa.large_binary()))
-    src, dst, table = ids.finish()
+    ends, table = ids.finish()
     expected = by_name([name for edge in edges for name in edge])
     assert [table.encoded(k).decode() for k in range(len(table))] == expected
-    assert [(expected[u], expected[v]) for u, v in zip(src, dst, strict=True)] == edges
+    assert [(expected[u], expected[v]) for u, v in zip(ends["src"], ends["dst"], strict=True)] == edges
     assert [table.position(name.encode()) for name in expected] == list(range(len(expected)))
     assert table.position(b"\0") is None and table.position(b"\xff") is None
+
+
+@given(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=9), min_size=1, max_size=4))
+def test_whole_numbers_sort_as_numbers_in_any_number_of_columns(columns):
+    ids = NameIds(Scratch(None, parse_memory("8GiB")), list(map(str, range(len(columns)))), run_bytes=1, range_bytes=1)
+    for name, values in enumerate(columns):
+        ids.append(str(name), pa.array(values, pa.int64()))
+    found, table = ids.finish()
+    numbers = decode_numbers(table)
+    assert numbers.tolist() == sorted({value for values in columns for value in values})
+    assert [numbers[found[str(name)]].tolist() for name in range(len(columns))] == columns
 
 
 def write_text(path: Path) -> dict[str, Any]:

@@ -23,7 +23,8 @@ MAJOR = 1
 # minor versions that this package writes; each is the first whose manifests are sealed
 MINORS = {"graph": 1, "features": 1, "scores": 2, "order": 1, "names": 0, "layout": 2}
 KINDS = tuple(MINORS)
-SUPPORTED_FEATURES = frozenset({"first", "edge_tables"})  # names allowed in ``requires``; any other is refused
+# Names allowed in ``requires``; any other is refused.
+SUPPORTED_FEATURES = frozenset({"first", "edge_tables", "table_order"})
 MAX_MANIFEST_BYTES = 4 * 1024 * 1024
 _MOST_PROBLEMS = 100  # problems that are listed of one manifest: a foreign one has as many as it has lines
 _MOST_WORDS = 200  # characters of a problem: the schema's own messages quote what they object to

@@ -78,7 +78,8 @@ class EdgeSink:
         names = None
         columns = self.finish_columns()
         if self._names is not None:
-            columns["src"], columns["dst"], names = self._names.finish()
+            ends, names = self._names.finish()
+            columns.update(ends)
         return describe_edges(self.path, columns, self.largest, self._context, num_nodes, names)
 
 

@@ -1,14 +1,14 @@
 """Names of nodes become ids 0, 1, 2... in ascending order of their UTF-8 bytes, out of core.
 
 Names are sorted in runs, each with the names of some edges once; then the runs are merged range by range of names. Ends
-of edges are positions in runs until ids are known. Temporary disk: 16 bytes per edge twice, and the names of each run;
-memory: a fraction of the budget left.
+of edges are positions in runs until ids are known. Whole numbers are names of 8 bytes, which sort as the numbers do.
+Temporary disk: 16 bytes per edge twice, and the names of each run; memory: a fraction of the budget left.
 """
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,52 +24,58 @@ RUN_SHARE, RANGE_SHARE = 24, 16
 """Divisors of the budget for the names of a run, and of a range: copies, hashes and positions come on top."""
 SMALLEST, LARGEST_RUN = 8 << 20, 512 << 20
 NAME_BYTES = 40  # memory of a name in addition to its bytes where it is sorted
+_SIGN = np.uint64(1 << 63)
 _SAMPLES = 16  # names that are looked at for each range, to cut ranges of like size
 
 
 class NameIds:
-    """A sorter of the names of edges' ends: blocks of names in, ids and the names in the order of ids out."""
+    """A sorter of columns of names: blocks of names in, ids and the names in the order of ids out.
 
-    def __init__(self, scratch: Scratch, *, run_bytes: int | None = None, range_bytes: int | None = None) -> None:
+    `columns` are by default the ends of edges; `sorters` is the number of those that share the budget.
+    """
+
+    def __init__(
+        self, scratch: Scratch, columns: Sequence[str] = ("src", "dst"), sorters: int = 1, *,
+        run_bytes: int | None = None, range_bytes: int | None = None,
+    ) -> None:  # fmt: skip
         self._scratch = scratch
         left = scratch.budget.left()
-        self._run_bytes = run_bytes or min(LARGEST_RUN, max(SMALLEST, left // RUN_SHARE))
+        self._run_bytes = run_bytes or min(LARGEST_RUN, max(SMALLEST, left // RUN_SHARE // sorters))
         self._range_bytes = range_bytes or max(SMALLEST, left // RANGE_SHARE)
-        self._pending: dict[str, list[Any]] = {"src": [], "dst": []}
+        self._pending: dict[str, list[Any]] = {column: [] for column in columns}
         self._pending_bytes = 0
-        self._places = {end: scratch.growing_file(np.int64) for end in self._pending}
+        self._places = {column: scratch.growing_file(np.int64) for column in columns}
         self._ends, self._bytes = scratch.growing_file(np.int64), scratch.growing_file(np.uint8)
         self._ends.append(np.zeros(1, np.int64))
         self._runs = [0]
 
-    def append(self, end: str, names: Any, where: str = "", first: int = 0) -> None:
-        """Add the names, pyarrow text, of one end of the next edges; `where` and `first` are for messages."""
+    def append(self, column: str, names: Any, where: str = "", first: int = 0) -> None:
+        """Add pyarrow text or whole numbers to a column; `where` and `first`, the first row, are for messages."""
         for array in names.chunks if isinstance(names, pa.ChunkedArray) else [names]:
             encoded = _encode(array, where, first)
             first += len(array)
-            self._pending[end].append(encoded)
+            self._pending[column].append(encoded)
             self._pending_bytes += encoded.nbytes + NAME_BYTES * len(encoded)
         if self._pending_bytes >= self._run_bytes:
-            lengths = [sum(map(len, arrays)) for arrays in self._pending.values()]
-            if lengths[0] == lengths[1]:
-                self._sort_run()
+            self._sort_run()
 
     def _sort_run(self) -> None:
         names = pa.concat_arrays([array for arrays in self._pending.values() for array in arrays])
-        first = self._runs[-1]
+        first, at = self._runs[-1], 0
         distinct, ranks = _sorted(names)
         ranks += first
-        at = sum(map(len, self._pending["src"]))
-        self._places["src"].append(ranks[:at])
-        self._places["dst"].append(ranks[at:])
+        for column, arrays in self._pending.items():
+            size = sum(map(len, arrays))
+            self._places[column].append(ranks[at : at + size])
+            at += size
         offsets, data = _buffers(distinct)
         self._ends.append(offsets[1:] + self._bytes.count)
         self._bytes.append(data)
         self._runs.append(first + len(distinct))
-        self._pending, self._pending_bytes = {"src": [], "dst": []}, 0
+        self._pending, self._pending_bytes = {column: [] for column in self._pending}, 0
 
-    def finish(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], NameTable]:
-        """Return ids of the sources and of the destinations, and the names."""
+    def finish(self) -> tuple[dict[str, npt.NDArray[np.int64]], NameTable]:
+        """Return the ids of each column, and the names."""
         if self._pending_bytes:
             self._sort_run()
         runs = NameTable(self._ends.finish(), self._bytes.finish())
@@ -86,8 +92,8 @@ class NameIds:
             ends, text = _buffers(distinct)
             offsets.append(ends[1:] + data.count)
             data.append(text)
-        src, dst = (self._ids(ids, file.finish()) for file in self._places.values())
-        return src, dst, NameTable(offsets.finish(), data.finish())
+        columns = {column: self._ids(ids, file.finish()) for column, file in self._places.items()}
+        return columns, NameTable(offsets.finish(), data.finish())
 
     def _ids(self, ids: npt.NDArray[np.int64], places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         out = self._scratch.array(places.shape[0], np.int64)
@@ -124,6 +130,10 @@ def is_text(kind: Any) -> bool:
 
 def _encode(names: Any, where: str, first: int) -> Any:
     """Return names as ``large_binary``; refuse those that are missing, empty or not UTF-8."""
+    if pa.types.is_integer(names.type):
+        words = (names.cast(pa.int64()).to_numpy().view(np.uint64) ^ _SIGN).astype(">u8")
+        buffers = [None, pa.py_buffer(np.arange(0, 8 * len(names) + 1, 8)), pa.py_buffer(words)]
+        return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(names), buffers)
     if pa.types.is_dictionary(names.type):
         names = names.dictionary_decode()
     try:
@@ -136,6 +146,11 @@ def _encode(names: Any, where: str, first: int) -> Any:
         kind = "an empty name" if names[row].is_valid else "null"
         raise InputError(f"{where}: expected a name in each row, found {kind} at edge {first + row}; fill or remove it")
     return names.cast(pa.large_string()).cast(pa.large_binary())
+
+
+def decode_numbers(table: NameTable) -> npt.NDArray[np.int64]:
+    """Return the whole numbers that are the names of a table."""
+    return (table.data.view(">u8").astype(np.uint64) ^ _SIGN).view(np.int64)
 
 
 def _sorted(names: Any) -> tuple[Any, npt.NDArray[np.int64]]:

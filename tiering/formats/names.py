@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.artifact import Artifact
-from tiering.artifacts.manifest import Problem, array_problems
+from tiering.artifacts.manifest import Problem, array_problems, mismatch
 from tiering.description import Part, Table
 from tiering.errors import MissingError, quoted
 from tiering.formats.order import Order
@@ -20,10 +20,21 @@ from tiering.units import format_count
 
 @dataclass(frozen=True)
 class NameTable:
-    """Distinct names in ascending order of their UTF-8 bytes: name k is ``data[offsets[k]:offsets[k + 1]]``."""
+    """Distinct names in ascending order of their UTF-8 bytes: name k is ``data[offsets[k]:offsets[k + 1]]``.
+
+    It is the name of node k, or, where nodes have another order, of node ``ids[k]``: that of node i is ``ranks[i]``.
+    """
 
     offsets: npt.NDArray[np.int64]
     data: npt.NDArray[np.uint8]
+    ids: npt.NDArray[np.int64] | None = None
+    ranks: npt.NDArray[np.int64] | None = None
+
+    @property
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays by the names of their files."""
+        arrays = {"offsets": self.offsets, "bytes": self.data, "ids": self.ids, "ranks": self.ranks}
+        return {name: array for name, array in arrays.items() if array is not None}
 
     def __len__(self) -> int:
         return int(self.offsets.shape[0]) - 1
@@ -38,20 +49,29 @@ class NameTable:
         return at if at < len(self) and self.encoded(at) == encoded else None
 
 
+TABLE_ORDER = "table_order"
+"""Name in ``requires`` of names whose nodes are not in ascending order."""
+_FILES = {"offsets": "int64", "bytes": "uint8", "ids": "int64", "ranks": "int64"}  # in the order of `NameTable`
+
+
 class Names(Artifact):
-    """Names of the nodes of those types that have some. Original ids number them in ascending order."""
+    """Names of the nodes of those types that have some, and their original ids."""
 
     kind = "names"
 
     def table(self, node_type: str | None = None) -> NameTable:
         """Return the names of a type by original id, mapped read-only."""
         folder = f"nodes/{self._resolve_type(node_type)}"
-        return NameTable(self.manifest.array(f"{folder}/offsets"), self.manifest.array(f"{folder}/bytes"))
+        files = [f"{folder}/{name}" for name in _FILES]
+        return NameTable(*(self.manifest.array(file) for file in files if file in self.manifest.files))
 
     def _body_problems(self) -> Iterator[Problem]:
         for node_type in self.node_types:
-            for name, dtype in (("offsets", "int64"), ("bytes", "uint8")):
+            ordered = any(f"nodes/{node_type}/{name}" in self.manifest.files for name in ("ids", "ranks"))
+            for name, dtype in list(_FILES.items())[: None if ordered else 2]:
                 yield from array_problems(self.manifest, f"nodes/{node_type}/{name}", None, [dtype])
+            if ordered and TABLE_ORDER not in self.manifest.requires:
+                yield mismatch("requires", repr(TABLE_ORDER), "none")
 
     def _structure_problems(self) -> Iterator[Problem]:
         for node_type in self.node_types:
@@ -61,6 +81,8 @@ class Names(Artifact):
                 yield Problem(where, f"expected 0 .. {size}, found {offsets[0]} .. {offsets[-1]}", "value")
             elif not (rises := np.diff(offsets) > 0).all():
                 yield Problem(where, f"expected offsets that rise, found none at node {np.argmin(rises)}", "value")
+            elif table.ids is not None and table.ranks is not None and not _are_inverse(table.ids, table.ranks, table):
+                yield Problem(f"nodes/{node_type}/ranks", "expected the inverse of ids, found other values", "value")
 
     def _content_problems(self, threads: int) -> Iterator[Problem]:
         import pyarrow as pa
@@ -82,6 +104,12 @@ class Names(Artifact):
         return [Table("Names", ("type", "nodes"), rows)]
 
 
+def _are_inverse(ids: npt.NDArray[np.int64], ranks: npt.NDArray[np.int64], table: NameTable) -> bool:
+    if not len(ids) == len(ranks) == len(table) or ((ranks < 0) | (ranks >= len(table))).any():
+        return False
+    return np.array_equal(ids[ranks], np.arange(len(table)))
+
+
 class NodeNames:
     """Names of the nodes of one type by the ids of a graph, which are ranks where it is reordered."""
 
@@ -100,7 +128,8 @@ class NodeNames:
                 f"names: expected ids 0..{len(self) - 1} of {self._type}, found {wanted[np.argmax(outside)]}"
             )
         old = wanted if self._order is None else self._order.new_to_old(self._type)[wanted]
-        return [self._table.encoded(int(one)).decode() for one in old]
+        ranks = old if self._table.ranks is None else self._table.ranks[old]
+        return [self._table.encoded(int(one)).decode() for one in ranks]
 
     def find(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
         """Return the ids in the graph, int64 of shape (names,), of nodes with these names; a binary search for each."""
@@ -109,4 +138,5 @@ class NodeNames:
             name = names[positions.index(None)]
             raise MissingError(f"names: no node of type {self._type} is called {quoted(name)}")
         ids = np.array(positions, np.int64)
+        ids = ids if self._table.ids is None else self._table.ids[ids]
         return ids if self._order is None else self._order.old_to_new(self._type)[ids].astype(np.int64)

@@ -20,6 +20,7 @@ from tiering.errors import InputError, TieringError
 from tiering.formats.dataset import ColumnIds, Dataset, EdgeData, FeatureStream, GraphSoFar, NodeData, fingerprint
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph, relation_folder
+from tiering.formats.names import TABLE_ORDER
 from tiering.formats.shape import value_bytes
 from tiering.graph.bucket_sort import write_by_buckets
 from tiering.graph.plan import SIZES, ImportPlan, RelationPlan, SortSizes, copied_entries, plan_import
@@ -303,9 +304,10 @@ def _write_names(writer: ArtifactWriter, dataset: Dataset) -> None:
         return
     part = writer.part("names", "names")
     for node_type, table in tables.items():
-        part.put(f"nodes/{node_type}/offsets", table.offsets)
-        part.put(f"nodes/{node_type}/bytes", table.data)
-    part.commit({"node_types": list(tables)}, {"stage": "import"})
+        for name, array in table.arrays.items():
+            part.put(f"nodes/{node_type}/{name}", array)
+    requires = (TABLE_ORDER,) if any(table.ids is not None for table in tables.values()) else ()
+    part.commit({"node_types": list(tables)}, {"stage": "import"}, requires)
 
 
 def _external(dataset: Dataset, table: FeatureTable, checksum_threads: int) -> External:

@@ -252,7 +252,7 @@ class ImportPlan:
     def _name_bytes(self) -> int:
         """Return the bytes of the names of nodes."""
         tables = [data.names for data in self.dataset.nodes.values() if data.names is not None]
-        return sum(table.offsets.nbytes + table.data.nbytes for table in tables)
+        return sum(array.nbytes for table in tables for array in table.arrays.values())
 
     def _nodes(self) -> StepEstimate:
         """Return the step of labels, splits, names and other arrays of the nodes; the manifests."""
