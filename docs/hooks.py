@@ -61,6 +61,18 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     return re.sub(r"^%options ([\w.]+)\.(\w+)%$", lambda found: options_table(*found.groups()), markdown, flags=re.M)
 
 
+def on_page_content(html: str, **_: Any) -> str:
+    """Keep names in one piece in the cells of tables, and flags in text; ``|`` needs no backslash in a cell of HTML."""
+    html = re.sub(r"<code>--[^<]*", keep_names, html)
+    cells = re.compile(r"<td.*?</td>", re.S)
+    return cells.sub(lambda cell: re.sub(r">[^<]+", keep_names, cell[0].replace("\\|", "|")), html)
+
+
+def keep_names(text: re.Match[str]) -> str:
+    """Mark names such as ``--no-header`` and ``ogbn-products``, which site.css keeps on one line."""
+    return re.sub(r"--[\w-]+|[\w.]+(?:[-/][\w.]+)+", r'<span class="name">\g<0></span>', text[0])
+
+
 def options_table(module: str, name: str) -> str:
     """The options of a dataclass as a table: keyword, flag, default, what it does."""
     table = getattr(import_module(module), name)
