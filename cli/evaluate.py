@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from tiering.artifacts.overlap import refuse_overlap
 from tiering.errors import CapabilityError, InputError, MissingError
-from tiering.evaluation import plot as draw
-from tiering.evaluation.result import evaluation_tables, notes_on
-from tiering.evaluation.run import TIERS, EvaluationOptions
-from tiering.formats.graph import Graph
-from tiering.formats.scores import Scores
-from tiering.layout import parse_capacities
+from tiering.evaluation.options import TIERS, EvaluationOptions
 from tiering.options import options_of
-from tiering.pipeline import doctor, evaluate_scores
-from tiering.readahead.disk_speed import DiskSpeed
-from tiering.sampling import SamplingOptions
+from tiering.sampling.options import SamplingOptions
 from tiering.units import parse_bytes, parse_fanouts, parse_threads
 
 from .options import Call, Common, GraphArgument, Group, Seed, Train, flag, takes
 from .output import note, print_json, print_line, print_parts
+
+if TYPE_CHECKING:
+    from tiering.readahead.disk_speed import DiskSpeed
 
 _FANOUTS = options_of(SamplingOptions)["fanouts"]
 _PLOT_FORMATS = (".png", ".svg", ".pdf")
@@ -54,6 +49,13 @@ def evaluate_command(
 
     Several --fanouts give one table each, and --plot draws their depths next to each other.
     """
+    from tiering.evaluation import plot as draw
+    from tiering.evaluation.result import evaluation_tables, notes_on
+    from tiering.formats.graph import Graph
+    from tiering.formats.scores import Scores
+    from tiering.layout.tiers import parse_capacities
+    from tiering.pipeline import evaluate_scores
+
     if plot is not None:
         _check_plot(plot, [graph, *(scores or [])])
     asked: dict[str, Any] = {**call.collect(EvaluationOptions), **call.collect(SamplingOptions)}
@@ -112,12 +114,17 @@ def _parse_ssd_model(model: str) -> DiskSpeed | str:
     folder = Path(model.removeprefix(_MEASURED))
     if not model.startswith(_MEASURED) or not folder.is_dir():
         raise InputError(f"--ssd-model: expected a file, or {_MEASURED} and a directory of the disk, found {model!r}")
+    from tiering.pipeline import doctor
+    from tiering.readahead.disk_speed import DiskSpeed
+
     figures = doctor.measure_disk(folder, 1 << 30, 2.0)
     return DiskSpeed(figures["reads_per_second"], figures["bytes_per_second"])
 
 
 def _check_plot(plot: Path, reads: list[Path]) -> None:
     """Refuse a plot that would fail after minutes of sampling, and a file in an artifact that is read."""
+    from tiering.artifacts.overlap import refuse_overlap
+
     refuse_overlap(plot.absolute(), reads)
     if plot.suffix.lower() not in _PLOT_FORMATS:
         raise InputError(f"--plot {plot}: expected a file name ending in {', '.join(_PLOT_FORMATS)}")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, Field, dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import click
 
@@ -19,7 +20,6 @@ from tiering.units import parse_threads
 from .output import print_artifact, print_estimate
 from .parameters import COMMON, Command, make_parameter
 
-A = TypeVar("A")
 MEMORY = Option("Memory to stay within, such as 8GiB or 50%; page cache is free.", "SIZE|auto", COMMON)
 
 
@@ -68,12 +68,16 @@ class Group:
 
     def parameters(self) -> list[click.Parameter]:
         """Return them as parameters of a command."""
-        kinds, known = get_type_hints(self.table), options_of(self.table)
+        known = options_of(self.table)
         chosen = [field for field in fields(self.table) if field.name in (self.names or known)]
-        return [_parameter(field.name, kinds[field.name], field.default, known[field.name]) for field in chosen]
+        # Only types that are the command line's too: others may need modules that take time to load.
+        plain = {"__annotations__": {f.name: f.type for f in chosen if known[f.name].cli is None}}
+        kinds = get_type_hints(type("Plain", (), plain), vars(sys.modules[self.table.__module__]))
+        return [_parameter(field, kinds.get(field.name), known[field.name]) for field in chosen]
 
 
-def _parameter(name: str, kind: Any, default: Any, entry: Option) -> click.Parameter:
+def _parameter(field: Field[Any], kind: Any, entry: Option) -> click.Parameter:
+    name, default = field.name, field.default
     if entry.cli is not None:
         kind, default = entry.cli, entry.cli_default
     checks: Any = {"callback": lambda ctx, param, value: parse_threads(value)} if name == "threads" else {}
@@ -112,17 +116,19 @@ class Call:
             return None
         return ClusterOptions(**given)
 
-    def run_stage(self, estimate: Callable[..., Any], make: Callable[..., A], *args: Any, **asked: Any) -> A | None:
-        """Run a stage, print its artifact and return it; or print what it would take."""
+    def run_stage(self, estimate: str, make: str, *args: Any, **asked: Any) -> Any:
+        """Run a stage by functions of the pipeline, print its artifact and return it; or print what it would take."""
+        from tiering import pipeline
+
         asked |= {"threads": self.threads, "memory": self.memory}
         if "executor" in self.values:
             asked["cluster"] = self.cluster()
         if self.dry_run:
-            print_estimate(estimate(*args, **asked), self.json)
+            print_estimate(getattr(pipeline, estimate)(*args, **asked), self.json)
             return None
         if "no_verify" in self.values:
             asked["verify"] = not self.no_verify
-        artifact = make(*args, force=self.force, **asked)
+        artifact = getattr(pipeline, make)(*args, force=self.force, **asked)
         print_artifact(artifact, self.json)
         return artifact
 

@@ -30,14 +30,10 @@ def import_command(
     ] = False,
 ) -> None:
     """Import a dataset as a graph: adjacency by destination, labels, splits. Features stay where they are."""
-    from tiering import pipeline
-
     options = call.collect(ImportOptions)
     if checksum_features:
         options["checksum_features"] = True
-    graph = call.run_stage(
-        pipeline.estimate_import, pipeline.import_graph, source, out, format=format_, edge_ids=edge_ids, **options
-    )
+    graph = call.run_stage("estimate_import", "import_graph", source, out, format=format_, edge_ids=edge_ids, **options)
     for warning in [] if graph is None else graph.manifest.body["changes"].get("warnings", []):
         note(f"note: {warning}")
 

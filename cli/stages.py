@@ -5,18 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from tiering import pipeline
 from tiering.layout.options import LayoutOptions
 from tiering.run.options import ClusterOptions
-from tiering.sampling import SamplingOptions
-from tiering.scores.plan import AUTO, AUTO_HELP, METHODS
-from tiering.scores.request import ScoreOptions
+from tiering.sampling.options import SamplingOptions
+from tiering.scores.options import AUTO, AUTO_HELP, HELP, ScoreOptions
 from tiering.units import format_seconds
 
 from .options import MEMORY, STAGE, Call, Common, GraphArgument, Group, Out, Seed, Train, argument, flag, takes
 from .output import print_estimate, print_json, print_table
 
-_METHOD = " ".join(f"{name}: {method.help}" for name, method in METHODS.items()) + f" {AUTO}: {AUTO_HELP}"
+_METHOD = " ".join(f"{name}: {text}" for name, text in HELP.items()) + f" {AUTO}: {AUTO_HELP}"
 _FROM = (
     "Your own scores instead of a method: a .npy file of one finite number of 0 or more per node, in original ids; "
     "TYPE=FILE, repeated, where several types have features."
@@ -32,7 +30,7 @@ def score_command(
     call: Call,
     graph: GraphArgument,
     out: Out,
-    method: Annotated[str, flag(_METHOD, "--method", metavar="|".join((AUTO, *METHODS)), default=True)] = AUTO,
+    method: Annotated[str, flag(_METHOD, "--method", metavar="|".join((AUTO, *HELP)), default=True)] = AUTO,
     from_: Annotated[list[str] | None, flag(_FROM, "--from", metavar="[TYPE=]FILE")] = None,
     train: Train = None,
     seed: Seed = 0,
@@ -42,7 +40,7 @@ def score_command(
     given = {**call.collect(ScoreOptions), **call.collect(SamplingOptions), "scores": from_, "train": train}
     if "seed" in call.standing:
         given["seed"] = seed
-    call.run_stage(pipeline.estimate_score, pipeline.score_graph, graph, out, method=method, **given)
+    call.run_stage("estimate_score", "score_graph", graph, out, method=method, **given)
 
 
 @takes(*STAGE)
@@ -58,7 +56,7 @@ def reorder_command(
 ) -> None:
     """Renumber the nodes by score, hottest first: adjacency, labels, splits, edge data, and the way back."""
     asked = {"first": first, "features": features}
-    call.run_stage(pipeline.estimate_reorder, pipeline.reorder_graph, graph, scores, out, **asked)
+    call.run_stage("estimate_reorder", "reorder_graph", graph, scores, out, **asked)
 
 
 @takes(Group(LayoutOptions), *STAGE)
@@ -75,7 +73,7 @@ def layout_command(
     With --adjacency-cache, the GPU's memory is shared with the hottest adjacency lists.
     """
     options = call.collect(LayoutOptions)
-    call.run_stage(pipeline.estimate_layout, pipeline.layout, reordered, out, scores=scores, **options)
+    call.run_stage("estimate_layout", "layout", reordered, out, scores=scores, **options)
 
 
 @takes(Group(Common))
@@ -88,7 +86,7 @@ def export_command(
     ] = False,
 ) -> None:
     """Write adjacency, features, labels and splits as .npy files for other programs."""
-    call.run_stage(pipeline.estimate_export, pipeline.export_layout, layout, out, original_order=original_order)
+    call.run_stage("estimate_export", "export_layout", layout, out, original_order=original_order)
 
 
 @takes(Group(ClusterOptions), Group(Common, ("threads", "no_verify", "dry_run", "json")))
@@ -101,6 +99,8 @@ def run_command(
     force: Annotated[bool, flag("Redo every step.", "--force")] = False,
 ) -> None:
     """Run the whole chain from one file. Finished steps are kept: started again, it goes on where it stopped."""
+    from tiering import pipeline
+
     asked = {"threads": call.threads, "memory": memory, "force": force, "cluster": call.cluster()}
     if call.dry_run:
         print_estimate(pipeline.estimate_run(config, **asked), call.json)

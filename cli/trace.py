@@ -7,9 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-from tiering.loader import open_layout
 from tiering.loader.options import MemoryOptions, PipelineOptions, ReadOptions, SeedOptions
-from tiering.sampling import SamplingOptions
+from tiering.sampling.options import SamplingOptions
 
 from .options import Call, Common, Group, Seed, argument, flag, takes
 from .output import print_json, print_line
@@ -26,6 +25,8 @@ def trace_command(
     seed: Seed = 0,
 ) -> None:
     """Replay epochs of the loader without a model: how fast batches come, from where, and what that is bound by."""
+    from tiering.loader import open_layout
+
     asked = {name: value for table in _TABLES for name, value in call.collect(table).items()}
     found = []
     with open_layout(layout) as opened:

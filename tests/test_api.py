@@ -52,13 +52,14 @@ def test_keywords_that_editors_know_are_those_that_are_taken() -> None:
 
     from tiering.datasets.generated import Recipe
     from tiering.datasets.options import ImportKeywords, ImportOptions
-    from tiering.evaluation.run import EvaluationKeywords, EvaluationOptions, evaluate
+    from tiering.evaluation.options import EvaluationKeywords, EvaluationOptions
+    from tiering.evaluation.run import evaluate
     from tiering.layout.options import LayoutKeywords, LayoutOptions
     from tiering.loader import options
     from tiering.options import options_of
     from tiering.pipeline.chain import run_config
     from tiering.sampling import SamplingOptions
-    from tiering.scores.request import OPTIONS, ScoreKeywords
+    from tiering.scores.options import OPTIONS, ScoreKeywords
 
     def of(*groups: Any) -> set[str]:
         return {field.name for group in groups for field in fields(group)}

@@ -1,10 +1,12 @@
-"""Checks of arguments that name files, before anything is done with them."""
+"""Checks of arguments that name files, before anything is done with them; names of packages loaded when used."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
+from importlib import import_module
 from typing import Any, TypeVar
 
 from tiering.errors import InputError, MissingError, quoted
@@ -47,3 +49,18 @@ def naming_files(function: F) -> F:
         return function(*args, **named)
 
     return checked  # type: ignore[return-value]
+
+
+def lazy_names(package: str, *modules: str) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a package: names in its ``__all__`` come from the first module that has them."""
+
+    def get(name: str) -> Any:
+        loaded = sys.modules[package]
+        for module in modules if name in loaded.__all__ else ():
+            value = getattr(import_module(f"{package}.{module}"), name, loaded)
+            if value is not loaded:
+                setattr(loaded, name, value)
+                return value
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return get

@@ -13,7 +13,7 @@ from tiering import generate_dataset, pipeline
 from tiering.errors import InputError
 from tiering.evaluation import evaluate
 from tiering.evaluation.cache_order import read_spans
-from tiering.evaluation.run import EvaluationOptions
+from tiering.evaluation.options import EvaluationOptions
 from tiering.formats.layout import SsdRows
 from tiering.layout import parse_capacities
 

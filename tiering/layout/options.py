@@ -8,13 +8,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from tiering.errors import InputError
-from tiering.layout.cost_model import AccessCosts, read_access_costs
-from tiering.layout.tiers import Capacities, parse_capacities, parse_page
 from tiering.options import choice, option
 from tiering.units import Size, parse_size
+
+if TYPE_CHECKING:
+    from tiering.layout.cost_model import AccessCosts
+    from tiering.layout.tiers import Capacities
 
 Pathlike = str | os.PathLike[str]
 
@@ -79,6 +81,9 @@ class LayoutOptions:
     recorded: Mapping[str, Any] = field(init=False)  # the options as the manifest records them
 
     def __post_init__(self) -> None:
+        from tiering.layout.cost_model import AccessCosts, read_access_costs
+        from tiering.layout.tiers import parse_capacities, parse_page
+
         choice("auto", "none")(self.edge_features, "edge features")
         folders, cache = tuple(resolve_directories(self.ssd)), _parse_cache(self.adjacency_cache)
         for name, value in (("access costs: matter", self.access_costs), ("fit: matters", self.fit)):

@@ -4,15 +4,9 @@ From below: `tables` (rows by rank), `batches` (what a loader makes ahead of tra
 ``tiering.open`` returns for a layout); next to them `gpu`, `processes`, `pyg`, `dgl`; `tiered_tensor` is without files.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from tiering.loader.batches.batch import Batch, Block
-from tiering.loader.layout import TieredLayout, open_layout
-from tiering.loader.loader import Loader
-from tiering.loader.processes.peers import PeerGroup
-from tiering.loader.tables.counters import Counters, TierCounters
-from tiering.loader.tables.gather import TieredFeatures
-from tiering.loader.tiered_tensor.tensor import TieredTensor
+from tiering.arguments import lazy_names
 
 __all__ = [
     "Batch",
@@ -26,3 +20,23 @@ __all__ = [
     "TieredTensor",
     "open_layout",
 ]
+
+if TYPE_CHECKING:
+    from tiering.loader.batches.batch import Batch, Block
+    from tiering.loader.layout import TieredLayout, open_layout
+    from tiering.loader.loader import Loader
+    from tiering.loader.processes.peers import PeerGroup
+    from tiering.loader.tables.counters import Counters, TierCounters
+    from tiering.loader.tables.gather import TieredFeatures
+    from tiering.loader.tiered_tensor.tensor import TieredTensor
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        "batches.batch",
+        "layout",
+        "loader",
+        "processes.peers",
+        "tables.counters",
+        "tables.gather",
+        "tiered_tensor.tensor",
+    )

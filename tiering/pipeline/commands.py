@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from tiering.datasets.options import ImportKeywords
-    from tiering.evaluation.run import EvaluationKeywords
+    from tiering.evaluation.options import EvaluationKeywords
     from tiering.layout.options import LayoutKeywords
     from tiering.loader import TieredLayout
     from tiering.sampling.options import Fanouts
-    from tiering.scores.request import ScoreKeywords
+    from tiering.scores.options import ScoreKeywords
 
     class ImportCommand(ImportKeywords, StageKeywords, total=False):
         """Keywords of `import_graph`."""

@@ -16,8 +16,9 @@ from tiering.layout.options import LayoutOptions
 from tiering.memory import parse_memory
 from tiering.options import options_of
 from tiering.pipeline.sources import CHECKSUM_FEATURES
-from tiering.scores.plan import AUTO, METHODS
-from tiering.scores.request import OPTIONS, check_options
+from tiering.scores.options import AUTO, OPTIONS
+from tiering.scores.plan import METHODS
+from tiering.scores.request import check_options
 
 
 @dataclass(frozen=True)

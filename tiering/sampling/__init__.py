@@ -5,16 +5,9 @@ of the calls and the machine do not matter. Random numbers are keyed by the *ori
 graph samples the images of the very same batches.
 """
 
-from tiering.sampling.base import FrontierRule, Sampler, Seeds
-from tiering.sampling.batch import AccessCounts, SampledBatch, SampledEdges
-from tiering.sampling.fanouts import Fanout, resolve_fanouts
-from tiering.sampling.graph import Relation, SampledGraph, checked_weights
-from tiering.sampling.links import LinkedNodes, LinkPlan, Links, NegativeDraws, Negatives, link_nodes
-from tiering.sampling.memory import list_read_bytes, list_read_entries, list_read_places
-from tiering.sampling.neighbor import LayerSampler, NeighborSampler
-from tiering.sampling.options import SAMPLERS, SamplingOptions, make_sampler
-from tiering.sampling.pinsage import RandomWalkSampler
-from tiering.sampling.plan import EpochPlan, batches, epoch_order, runs_of_batches
+from typing import TYPE_CHECKING
+
+from tiering.arguments import lazy_names
 
 __all__ = [
     "SAMPLERS", "AccessCounts", "EpochPlan", "Fanout", "FrontierRule", "LayerSampler", "LinkPlan", "LinkedNodes",
@@ -23,3 +16,31 @@ __all__ = [
     "link_nodes", "list_read_bytes", "list_read_entries", "list_read_places", "make_sampler", "resolve_fanouts",
     "runs_of_batches",
 ]  # fmt: skip
+
+if TYPE_CHECKING:
+    from tiering.sampling.base import FrontierRule, Sampler, Seeds
+    from tiering.sampling.batch import AccessCounts, SampledBatch, SampledEdges
+    from tiering.sampling.fanouts import resolve_fanouts
+    from tiering.sampling.graph import Relation, SampledGraph, checked_weights
+    from tiering.sampling.links import LinkedNodes, LinkPlan, Links, NegativeDraws, Negatives, link_nodes
+    from tiering.sampling.make import make_sampler
+    from tiering.sampling.memory import list_read_bytes, list_read_entries, list_read_places
+    from tiering.sampling.neighbor import LayerSampler, NeighborSampler
+    from tiering.sampling.options import SAMPLERS, Fanout, SamplingOptions
+    from tiering.sampling.pinsage import RandomWalkSampler
+    from tiering.sampling.plan import EpochPlan, batches, epoch_order, runs_of_batches
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        "options",
+        "make",
+        "base",
+        "batch",
+        "fanouts",
+        "graph",
+        "links",
+        "memory",
+        "neighbor",
+        "pinsage",
+        "plan",
+    )

@@ -9,8 +9,7 @@ from typing import Any
 from tiering.artifacts.manifest import named_relations
 from tiering.errors import InputError, quoted
 from tiering.sampling.graph import Relation
-
-Fanout = int | Mapping[Any, int]  # neighbours per node at one hop: one number for all relations, or one per relation
+from tiering.sampling.options import Fanout
 
 
 def resolve_fanouts(relations: Sequence[Relation], fanouts: Sequence[Fanout]) -> list[list[int]]:

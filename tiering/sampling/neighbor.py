@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from tiering.errors import InputError
 from tiering.sampling.base import FrontierRule, Sampler
-from tiering.sampling.fanouts import Fanout
 from tiering.sampling.graph import SampledGraph, checked_weights
-
-DrawRule = Literal["uniform", "replacement", "weighted"]
-DRAW_RULES = ("uniform", "replacement", "weighted")
+from tiering.sampling.options import DRAW_RULES, DrawRule, Fanout
 
 
 class NeighborSampler(Sampler):

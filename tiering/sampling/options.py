@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass
-from typing import Any, TypeAlias, TypedDict, cast
-
-import numpy as np
+from typing import Any, Literal, TypeAlias, TypedDict
 
 from tiering.errors import InputError
 from tiering.options import option
-from tiering.sampling.base import Sampler
-from tiering.sampling.fanouts import Fanout, resolve_fanouts
-from tiering.sampling.graph import SampledGraph
-from tiering.sampling.neighbor import DRAW_RULES, DrawRule, LayerSampler, NeighborSampler
-from tiering.sampling.pinsage import RandomWalkSampler
-from tiering.sampling.plan import key_word, positive_size
 
+DrawRule = Literal["uniform", "replacement", "weighted"]
+DRAW_RULES = ("uniform", "replacement", "weighted")
 SAMPLERS = (*DRAW_RULES, "full", "pinsage", "ladies")  # samplers by name
 
 PANEL = "How training samples"
+Fanout = int | Mapping[Any, int]  # neighbours per node at one hop: one number for all relations, or one per relation
 Fanouts: TypeAlias = str | Sequence[Fanout] | Mapping[Any, Sequence[int]]
 """Fanouts in any form of `tiering.units.parse_fanouts`."""
 
@@ -62,6 +57,8 @@ class SamplingOptions:
     seed: int = 0  # seed of the run, 0 to 2^64 - 1
 
     def __post_init__(self) -> None:
+        from tiering.sampling.plan import key_word, positive_size
+
         if not isinstance(self.sampler, str) or self.sampler not in SAMPLERS:
             raise InputError(f"sampler: expected one of {', '.join(SAMPLERS)}, found {self.sampler!r}")
         if not isinstance(self.frontier, str) or self.frontier not in ("all", "new"):
@@ -86,33 +83,9 @@ class SamplingOptions:
         return {**self.record(), "seed": self.seed}
 
 
-def make_sampler(graph: SampledGraph, options: SamplingOptions) -> Sampler:
-    """Make the sampler that `options` describe; `InputError` if it does not fit the graph."""
-    name, fanouts = options.sampler, options.fanouts
-    every: dict[str, Any] = {"frontier": options.frontier, "seed": options.seed}
-    if name == "pinsage":
-        walks = {name: getattr(options, name) for name in ("num_walks", "walk_length", "restart", "metapaths")}
-        return RandomWalkSampler(graph, fanouts, **walks, **every)
-    if name == "ladies":
-        return LayerSampler(graph, fanouts, **every)
-    if name == "full":
-        _require_whole_lists(graph, fanouts)
-    rule = cast(DrawRule, "uniform" if name == "full" else name)
-    return NeighborSampler(graph, fanouts, rule=rule, **every)
-
-
-def _require_whole_lists(graph: SampledGraph, fanouts: Sequence[Fanout]) -> None:
-    for hop, numbers in enumerate(resolve_fanouts(graph.relations, fanouts)):
-        if bad := [number for number in numbers if number not in (-1, 0)]:
-            raise InputError(
-                f"fanouts of hop {hop}: sampler 'full' takes all neighbours, expected -1 (or 0 to skip a relation), "
-                f"found {bad[0]}; for two hops write -1,-1"
-            )
-
-
 def _key(relation: Any) -> str:
     return relation if isinstance(relation, str) else ":".join(relation)
 
 
 def _plain(number: Any) -> Any:
-    return number.item() if isinstance(number, np.generic) else number
+    return number.item() if hasattr(number, "item") else number

@@ -1,6 +1,13 @@
 """Scores: how often each node's feature row, and each adjacency list, is expected to be read in training."""
 
-from tiering.scores.plan import METHODS, plan_score
-from tiering.scores.score import adjacency_bytes, score_graph
+from typing import TYPE_CHECKING
+
+from tiering.arguments import lazy_names
 
 __all__ = ["METHODS", "adjacency_bytes", "plan_score", "score_graph"]
+
+if TYPE_CHECKING:
+    from tiering.scores.plan import METHODS, plan_score
+    from tiering.scores.score import adjacency_bytes, score_graph
+else:
+    __getattr__ = lazy_names(__name__, "plan", "score")

@@ -9,6 +9,7 @@ from tiering.formats.graph import Graph
 from tiering.formats.shape import SizedGraph
 from tiering.run.grid import Int64Array
 from tiering.scores.counts import in_place
+from tiering.scores.options import HELP
 from tiering.scores.request import HUGE_PAGE, SLACK, MemoryNeed, Method, ScoreColumns, ScoreRequest
 from tiering.units import format_count
 
@@ -38,4 +39,4 @@ def degree_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
     return MemoryNeed(need, need, f"degree: 8 bytes for each of {format_count(graph.num_nodes())} nodes and counters")
 
 
-DEGREE = Method("out-degree.", degree, degree_need)
+DEGREE = Method(HELP["degree"], degree, degree_need)

@@ -24,6 +24,7 @@ from tiering.run.job import Job
 from tiering.run.step import TaskContext
 from tiering.scores.blocks import bin_sums, chosen_values, emit_values, make_blocks, read_lists, sum_out_edges
 from tiering.scores.counts import column_sizes, join_columns
+from tiering.scores.options import HELP
 from tiering.scores.request import HUGE_PAGE, MemoryNeed, Method, ScoreColumns, ScoreRequest
 from tiering.scores.sweeps import node_values, sweep_arguments, sweep_need
 from tiering.units import format_count
@@ -145,10 +146,10 @@ def sweep(context: TaskContext) -> dict[str, list[float]]:
 
 
 RPR = Method(
-    "reverse PageRank.", partial(_compute, _rpr), _rpr_need, ("damping", "teleport", "tolerance"),
+    HELP["rpr"], partial(_compute, _rpr), _rpr_need, ("damping", "teleport", "tolerance"),
     partial(_run_tasks, _rpr),
 )  # fmt: skip
 WRPR = Method(
-    "reverse PageRank weighted to the training nodes.", wrpr, wrpr_need, ("damping", "teleport", "sweeps"),
+    HELP["wrpr"], wrpr, wrpr_need, ("damping", "teleport", "sweeps"),
     partial(_run_tasks, _wrpr), needs_train=True,
 )  # fmt: skip

@@ -24,6 +24,7 @@ from tiering.sampling.memory import batch_bounds
 from tiering.scores.blocks import task_bytes
 from tiering.scores.degree import DEGREE
 from tiering.scores.hybrid import HYBRID
+from tiering.scores.options import AUTO
 from tiering.scores.pagerank import RPR, WRPR
 from tiering.scores.presample import PRESAMPLE, sampling_runs
 from tiering.scores.random import RANDOM
@@ -43,8 +44,6 @@ METHODS: dict[str, Method] = {
     "hybrid": HYBRID,
 }
 """Methods by name, the cheapest first."""
-AUTO = "auto"  # method that stands for the best one for what is known
-AUTO_HELP = "hybrid if --fanouts is given, else wrpr if there are training nodes, else rpr."
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,8 @@ from tiering.scores.counts import (
     sum_counts,
     write_counts,
 )
-from tiering.scores.request import SAMPLING, SLACK, MemoryNeed, Method, ScoreColumns, ScoreRequest, list_nodes
+from tiering.scores.options import HELP, SAMPLING
+from tiering.scores.request import SLACK, MemoryNeed, Method, ScoreColumns, ScoreRequest, list_nodes
 from tiering.units import format_count
 
 COUNTING = (*SAMPLING, "epochs", "first_epoch")  # options of methods that count
@@ -143,6 +144,4 @@ def _run_tasks(job: Job, writer: ArtifactWriter, graph: Graph, request: ScoreReq
     return ScoreColumns({}, reached=reached(request, accesses))
 
 
-PRESAMPLE = Method(
-    "count some sampled epochs.", presample, presample_need, COUNTING, _run_tasks, needs_train=True, counts=True
-)
+PRESAMPLE = Method(HELP["presample"], presample, presample_need, COUNTING, _run_tasks, needs_train=True, counts=True)

@@ -7,6 +7,7 @@ import xxhash
 
 from tiering.formats.graph import Graph
 from tiering.formats.shape import SizedGraph
+from tiering.scores.options import HELP
 from tiering.scores.request import HUGE_PAGE, SLACK, Float64Array, MemoryNeed, Method, ScoreColumns, ScoreRequest
 from tiering.units import format_count
 
@@ -40,4 +41,4 @@ def _uniform(count: int, node_type: str, seed: int) -> Float64Array:
     return scores
 
 
-RANDOM = Method("a baseline.", random, random_need, seeded=True, edges=False)
+RANDOM = Method(HELP["random"], random, random_need, seeded=True, edges=False)
