@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+from tight_memory import tight_loader
 
 from tiering.loader.batches.stats import LoaderStats
 
@@ -49,19 +50,89 @@ def test_a_slow_consumer_is_what_an_epoch_is_bound_by(kit: Any, build: Any) -> N
     assert "bound by: training" in stats.line()
 
 
+NONE = dict.fromkeys(("training", "setup", "sampling", "disk", "copying", "assembling", "conversion"), 0.0)
+
+
 @pytest.mark.parametrize(
     ("seconds", "answer"),
     [
-        ({"waiting": 9.0, "sampling": 4.0, "extraction": 8.0, "disk": 7.0}, "disk"),
-        ({"waiting": 9.0, "sampling": 4.0, "extraction": 8.0, "disk": 1.0}, "copying"),
-        ({"waiting": 9.0, "sampling": 18.0, "extraction": 8.0, "disk": 7.0}, "sampling"),
-        ({"waiting": 0.1, "sampling": 18.0, "extraction": 8.0, "disk": 7.0}, "training"),
+        ({"training": 3.0, "sampling": 4.0, "disk": 7.0, "copying": 1.0}, "disk"),
+        ({"training": 3.0, "sampling": 4.0, "disk": 1.0, "copying": 2.0, "assembling": 3.0}, "assembling"),
+        ({"training": 3.0, "sampling": 4.0, "disk": 1.0, "copying": 6.0}, "copying"),
+        ({"training": 3.0, "sampling": 18.0, "disk": 7.0, "copying": 1.0}, "sampling"),  # two threads sample
+        ({"training": 10.0, "sampling": 18.0, "disk": 7.0, "copying": 1.0}, "training"),
+        ({"training": 7.5, "disk": 5.0, "copying": 3.0}, "disk"),  # one thread reads and copies: 8 s
+        ({"training": 1.0, "conversion": 2.0}, "conversion"),
+        ({"training": 1.0, "setup": 2.0}, "setup"),
+        ({"training": 1.0}, "handover"),
     ],
 )
 def test_what_an_epoch_is_bound_by(seconds: dict[str, float], answer: str) -> None:
     rows = {"gpu": 0, "peer": 0, "cpu": 6, "ssd": 2, "read": 2}
-    stats = LoaderStats(5, rows, 100, {"training": 10.0, "copying": 0.0, **seconds}, 3, 80, None, workers=2)
+    waited = {**dict.fromkeys(("sampling", "disk", "copying", "assembling", "conversion"), 0.0), "handover": 1.5}
+    threads = {"sampling": 2, "extraction": 1, "conversion": 1}
+    stats = LoaderStats(5, rows, 100, {**NONE, **seconds}, waited, 9.0, 3, 80, None, threads)
     assert stats.bound_by == answer
     assert stats.hit_rates["read"] == 0.2
     assert stats.read_per_used == 4.0
     assert f"bound by: {answer}" in stats.table()
+
+
+@pytest.mark.parametrize("slow", ["sampling", "gathering", "conversion", "training"])
+@pytest.mark.parametrize("in_order", [True, False])
+def test_the_parts_add_up_to_the_wall_time(kit: Any, build: Any, monkeypatch: Any, slow: str, in_order: bool) -> None:
+    """Whatever sleeps is found, in its own seconds and in those that training waited for."""
+    pytest.importorskip("torch_geometric")
+    asleep = 0.02
+
+    def sleeper(function: Any) -> Any:
+        return lambda *args, **keywords: (time.sleep(asleep), function(*args, **keywords))[1]
+
+    layout = build(kit.small_graph())
+    rows = layout.features()
+    table = type("Table", (), {"gather": staticmethod(sleeper(rows.gather) if slow == "gathering" else rows.gather)})()
+    loader = layout.pyg_loader(
+        None, [3], batch_size=20, features=table, in_order=in_order,
+        transform=sleeper(lambda batch: batch) if slow == "conversion" else None,
+    )  # fmt: skip
+    if slow == "sampling":
+        monkeypatch.setattr(loader.node_sampler, "sample", sleeper(loader.node_sampler.sample))
+    start = time.perf_counter()
+    for _ in range(2):
+        for _ in loader:
+            time.sleep(asleep if slow == "training" else 0)
+    wall = time.perf_counter() - start
+    stats, stage = loader.stats(), {"gathering": "assembling"}.get(slow, slow)
+    parts = [stats.seconds["training"], stats.seconds["setup"], *stats.waited.values()]
+    assert sum(parts) == pytest.approx(stats.wall, rel=1e-3, abs=1e-3) and stats.wall <= wall
+    assert stats.wall == pytest.approx(wall, rel=0.05, abs=5e-3)
+    assert stats.seconds[stage] >= asleep * 2 * len(loader)
+    assert stats.bound_by == stage
+    assert max(stats.waited, key=lambda name: stats.waited[name]) == stage or slow == "training"
+    assert min(parts) >= 0
+
+
+def test_sampling_ahead_is_counted_where_it_is_done(layout: Any, options: Any, monkeypatch: Any) -> None:
+    """With rows that are read ahead the stage that hands samples on waits; the threads that draw them work."""
+    loader = tight_loader(layout, **{**options, "workers": 1})
+    draw = loader.node_sampler.sample
+    monkeypatch.setattr(loader.node_sampler, "sample", lambda *a, **k: (time.sleep(0.03), draw(*a, **k))[1])
+    assert loader.lookahead is not None
+    for batch in loader:
+        assert batch.x is not None
+    stats = loader.stats()
+    assert stats.seconds["sampling"] >= 0.03 * len(loader)
+    assert stats.bound_by in ("sampling", "setup") and stats.buffer is not None
+    assert stats.seconds["disk"] <= stats.wall
+
+
+def test_an_epoch_that_is_broken_off_and_counted_anew(kit: Any, build: Any) -> None:
+    loader = build(kit.small_graph()).loader(batch_size=20, fanouts=(3,))
+    for place, _ in enumerate(loader):
+        time.sleep(0.02)
+        if place == 1:
+            loader.reset_counters()
+        if place == 3:
+            break
+    stats = loader.stats()
+    assert stats.batches == 2 and 0.04 <= stats.seconds["training"] <= stats.wall < 1

@@ -77,12 +77,12 @@ class Loader(Described):
         """Reads rows of the ssd tier ahead of the batches; ``None`` where all rows lie in memory."""
         self.features = self._find_features()
         """Sources of rows by node type; types without features are absent."""
+        self._times, self._next_epoch = StageTimes(), 0
         self._batches = self._find_source()
         self._check_order()
         if verify:
             graph.finish_reads()  # files that are too large to be compared before they are used
         self._mapped = list(mapped_files(graph))
-        self._times, self._next_epoch = StageTimes(), 0
         if not self._share(len(self._plans[0])):  # nonsense shows now, not in the first epoch
             raise InputError(
                 f"drop_last: {self.targets!r} make fewer batches of {self.batch_size} than there are processes "
@@ -125,6 +125,10 @@ class Loader(Described):
         StageError
             In the consumer's loop, if sampling or extraction fails in the background; its cause is the error itself.
         """
+        with self._times.epoch():
+            yield from self._run_epoch(epoch)
+
+    def _run_epoch(self, epoch: int) -> Iterator[Any]:
         plan, batches = self._plans.pop(epoch, None) or self.targets.plan(epoch), self._batches
         order = self._share(len(plan))
         ahead = int(self.options.pipeline.workers + self.options.pipeline.prefetch)
@@ -167,7 +171,7 @@ class Loader(Described):
         """
         ahead = self.lookahead
         buffer = None if ahead is None or ahead.buffer is None else ahead.buffer.counters()
-        return collect(self._times, self.counters(), buffer, int(self.options.pipeline.workers))
+        return collect(self._times, self.counters(), buffer)
 
     def _find_features(self) -> dict[str, FeatureSource]:
         """Return one source of rows for each node type that has features."""
@@ -247,8 +251,8 @@ class Loader(Described):
         sampler, workers = self._gpu_sampler or self.node_sampler, int(pipeline.workers)
         common = sampler, self.features, labels, self.node_type, workers, self.lookahead, self._edge_positions
         if device is None:
-            return HostBatches(*common, adapter, own, pipeline.in_order)
-        return GpuBatches(*common, adapter, own, device)
+            return HostBatches(*common, adapter, own, self._times, pipeline.in_order)
+        return GpuBatches(*common, adapter, own, self._times, device)
 
     def _check_order(self) -> None:
         """Say, where batches are to come as they are ready, that something makes them one after the other."""

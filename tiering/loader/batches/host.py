@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tiering.loader.batches.batch import Batch, EdgeRows, about_targets, rows_of_edges, sampled_batch
 from tiering.loader.batches.lookahead import Lookahead, PrefetchSampler, sampling_stage
-from tiering.loader.batches.pipeline import PipelineStage
+from tiering.loader.batches.pipeline import PipelineStage, StageTimes
 from tiering.loader.batches.targets import Plan
 from tiering.loader.options import FeatureSource
 from tiering.loader.tables.gather import HostRows
@@ -37,13 +37,15 @@ class BatchMaker:
     edge_positions: bool
     adapter: Adapter | None
     edge_rows: EdgeRows  # sources of `Batch.edge_features`
+    times: StageTimes
 
     def sample(self, plan: Plan, epoch: int, batch: int) -> SampledBatch:
         """Sample a batch of the plan on the host."""
-        sampled: SampledBatch = self.sampler.sample(
-            plan[batch], epoch=epoch, batch=batch, positions=self.edge_positions
-        )
-        return sampled
+        with self.times.work("sampling"):
+            sampled: SampledBatch = self.sampler.sample(
+                plan[batch], epoch=epoch, batch=batch, positions=self.edge_positions
+            )
+            return sampled
 
 
 @dataclass

@@ -358,6 +358,7 @@ def sampling_stage(
     """Begin an epoch: yield the stage, which returns place in `order` and sampled batch, and what samples ahead."""
     with nullcontext() if lookahead is None else lookahead.epoch(epoch, order, whole, draw) as ahead:
         if ahead is None:
-            yield PipelineStage("sampling", lambda place: (place, draw(order[place])), workers), None
+            yield PipelineStage("sampling", lambda place: (place, draw(order[place])), workers, counted=False), None
         else:
-            yield PipelineStage("sampling", lambda place: (place, ahead.sample(place)), workers, ahead.abort), ahead
+            stage = PipelineStage("sampling", lambda place: (place, ahead.sample(place)), workers, False, ahead.abort)
+            yield stage, ahead

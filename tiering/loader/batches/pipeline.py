@@ -4,35 +4,88 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 from tiering.errors import CapabilityError, TieringError
 from tiering.loader.process import ForkLock
 
+Span = tuple[str, float, float]  # a stage, and when it worked on an item
+
 
 @dataclass
 class StageTimes:
-    """Seconds of a loader's stages and of its consumer; several threads may update them."""
+    """Seconds of a loader's stages and of its consumer; several threads may update them.
+
+    The consumer's time is cut where it asks for a batch and gets one: `spent` adds up to the wall time of its epochs.
+    """
 
     batches: int = 0  # batches handed over
-    consumer: float = 0.0  # seconds of training, between a batch handed over and the next asked for
-    starved: float = 0.0  # seconds that the consumer waited for batches
+    spent: dict[str, float] = field(default_factory=dict)  # seconds of ``training``, ``waiting`` and ``setup``
+    waited: dict[str, float] = field(default_factory=dict)  # of ``waiting`` by the stage that the batch was in
     busy: dict[str, float] = field(default_factory=dict)  # seconds of work by stage, over all its threads
+    threads: dict[str, int] = field(default_factory=dict)  # threads by stage
+    _epochs: int = 0  # running
+    _ended: float = 0.0  # wall seconds of epochs that have ended
+    _begun: float = 0.0
+    _mark: float = field(default_factory=time.perf_counter)
     _lock: ForkLock = field(default_factory=ForkLock, repr=False)
 
-    def add(self, stage: str, seconds: float) -> None:
-        """Count work of a stage."""
+    @contextmanager
+    def epoch(self) -> Iterator[None]:
+        """Count the wall time of an epoch."""
         with self._lock:
-            self.busy[stage] = self.busy.get(stage, 0.0) + seconds
+            if not self._epochs:
+                self._begun = self._mark = time.perf_counter()
+            self._epochs += 1
+        try:
+            yield
+        finally:
+            self.lap("setup")
+            with self._lock:
+                self._epochs -= 1
+                self._ended += 0.0 if self._epochs else self._mark - self._begun
+
+    @property
+    def wall(self) -> float:
+        """Wall seconds of epochs."""
+        return self._ended + (time.perf_counter() - self._begun if self._epochs else 0.0)
+
+    def lap(self, what: str) -> tuple[float, float]:
+        """Count the consumer's time since the last call; return when it began and ended."""
+        with self._lock:
+            before, self._mark = self._mark, time.perf_counter()
+            self.spent[what] = self.spent.get(what, 0.0) + self._mark - before
+            return before, self._mark
+
+    @contextmanager
+    def work(self, stage: str) -> Iterator[None]:
+        """Count work of a stage."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.busy[stage] = self.busy.get(stage, 0.0) + time.perf_counter() - start
+
+    def hand_over(self, spans: Sequence[Span]) -> None:
+        """Count a batch that the consumer has waited for until now, by the stages that worked on it meanwhile."""
+        asked, ready = self.lap("waiting")
+        parts = {stage: max(0.0, min(end, ready) - max(begin, asked)) for stage, begin, end in spans}
+        parts["handover"] = ready - asked - sum(parts.values())
+        self.batches += 1
+        for stage, seconds in parts.items():
+            self.waited[stage] = self.waited.get(stage, 0.0) + seconds
 
     def reset(self) -> None:
         """Begin again at zero."""
         with self._lock:
-            self.batches, self.consumer, self.starved, self.busy = 0, 0.0, 0.0, {}
+            self.batches, self.spent, self.waited, self.busy = 0, {}, {}, {}
+            self._ended, self._begun = 0.0, time.perf_counter()
+            self._mark = self._begun
 
 
 @dataclass(frozen=True)
@@ -42,6 +95,7 @@ class PipelineStage:
     name: str
     run: Callable[[Any], Any]  # makes an item of that of the stage before, the first stage of the item's number
     workers: int = 1  # items in this stage at the same time
+    counted: bool = True  # whether `run` is all work; else it counts its work by itself
     abort: Callable[[], None] | None = None  # makes a waiting `run` return, once no item is wanted any more
 
 
@@ -69,30 +123,28 @@ def run_stages(
     process = os.getpid()
     times = StageTimes() if times is None else times
     pools = [ThreadPoolExecutor(stage.workers, thread_name_prefix=f"tiering-{stage.name}") for stage in stages]
-    waiting: deque[Future[Any]] = deque()
+    waiting: dict[Future[Any], list[Span]] = {}  # in order
+    times.threads = {stage.name: stage.workers for stage in stages}
     started = 0
+    times.lap("setup")
     try:
         while started < count or waiting:
             while started < count and len(waiting) < max(1, ahead):
                 # Every stage has the item queued and waits for the one before; all keep the order: no deadlock.
                 previous: Any = started
+                spans: list[Span] = []
                 for stage, pool in zip(stages, pools, strict=True):
-                    previous = pool.submit(_run, stage, previous, f"{what} {started}", times)
-                waiting.append(previous)
+                    previous = pool.submit(_run, stage, previous, f"{what} {started}", times, spans)
+                waiting[previous] = spans
                 started += 1
-            asked = time.perf_counter()
-            if in_order:
-                ready = waiting.popleft()
-            else:
-                ready = next(iter(wait(waiting, return_when=FIRST_COMPLETED).done))
-                waiting.remove(ready)
+            ready = next(iter(waiting if in_order else wait(waiting, return_when=FIRST_COMPLETED).done))
             item = ready.result()
-            handed = time.perf_counter()
-            times.starved += handed - asked
-            times.batches += 1
-            yield item
+            times.hand_over(waiting.pop(ready))
+            try:
+                yield item
+            finally:
+                times.lap("training")
             del item, ready
-            times.consumer += time.perf_counter() - handed
             if os.getpid() != process:
                 raise CapabilityError(f"{what}: begun by another process, of which this is a fork; begin it anew")
     finally:
@@ -106,12 +158,13 @@ def run_stages(
                 pool.shutdown(wait=True)
 
 
-def _run(stage: PipelineStage, item: Any, what: str, times: StageTimes) -> Any:
+def _run(stage: PipelineStage, item: Any, what: str, times: StageTimes, spans: list[Span]) -> Any:
     value = item.result() if isinstance(item, Future) else item
     start = time.perf_counter()
     try:
-        return stage.run(value)
+        with times.work(stage.name) if stage.counted else nullcontext():
+            return stage.run(value)
     except Exception as error:
         raise StageError(what, stage.name, error) from error
     finally:
-        times.add(stage.name, time.perf_counter() - start)
+        spans.append((stage.name, start, time.perf_counter()))

@@ -10,7 +10,7 @@ from tiering.description import Described, Line, Part, Table
 from tiering.loader.batches.pipeline import StageTimes
 from tiering.units import format_bytes, format_count, format_share
 
-_WAITED = 0.05  # of the time: up to this, waiting of training does not count as waiting for the loader
+_EXTRACTION = ("disk", "copying", "assembling")  # what the threads that extract batches do, one after the other
 
 
 @dataclass(frozen=True)
@@ -25,16 +25,22 @@ class LoaderStats(Described):
     bytes: int
     """Bytes of these rows."""
     seconds: dict[str, float]
-    """Seconds of ``training`` (the consumer works) and ``waiting`` (for a batch); of the background's ``sampling`` and
-    ``extraction``, over their threads; of extraction ``copying`` and ``disk`` (waiting for reads)."""
+    """Seconds of each stage's own work, over its threads: ``training`` (the consumer), ``setup`` (before the first
+    batch and after the last), ``sampling``; of extraction ``disk`` (waiting for reads), ``copying`` rows and
+    ``assembling`` (all else, such as labels, and rows of tables that count nothing); ``conversion`` for PyG or DGL."""
+    waited: dict[str, float]
+    """Seconds that training waited, by the stage that the batch was in; ``handover``: in none. With ``training`` and
+    ``setup`` these add up to `wall`."""
+    wall: float
+    """Wall seconds of the epochs."""
     reads: int
     """Read requests to stripe files."""
     read_bytes: int
     """Bytes of these requests."""
     buffer: dict[str, Any] | None
     """Counters of the buffer in front of the ssd tier; ``None`` where there is none."""
-    workers: int
-    """Threads that sample."""
+    threads: dict[str, int]
+    """Threads of ``sampling``, ``extraction`` and ``conversion``."""
 
     @property
     def hit_rates(self) -> dict[str, float]:
@@ -50,19 +56,16 @@ class LoaderStats(Described):
 
     @property
     def bound_by(self) -> str:
-        """The bound of an epoch's time: ``training``, ``disk``, ``copying`` or ``sampling``; ``nothing`` yet."""
-        seconds = self.seconds
-        whole = seconds["training"] + seconds["waiting"]
-        if not self.batches or not whole:
+        """The bound of an epoch's time: the stage whose threads were busy longest; of extraction, its longest part.
+
+        One of the stages in `seconds`, or ``handover``; ``nothing`` yet.
+        """
+        if not self.batches:
             return "nothing"
-        if seconds["waiting"] < _WAITED * whole:
-            return "training"
-        stages = {
-            "sampling": seconds["sampling"] / self.workers,
-            "disk": seconds["disk"],
-            "copying": seconds["extraction"] - seconds["disk"],
-        }
-        return max(stages, key=lambda stage: stages[stage])
+        busy = {stage: self.seconds[stage] for stage in ("training", "setup", "sampling", "conversion")}
+        busy |= {"extraction": sum(self.seconds[part] for part in _EXTRACTION), "handover": self.waited["handover"]}
+        stage = max(busy, key=lambda stage: busy[stage] / self.threads.get(stage, 1))
+        return stage if stage != "extraction" else max(_EXTRACTION, key=lambda part: self.seconds[part])
 
     def as_dict(self) -> dict[str, Any]:
         """Return all statistics, JSON types only."""
@@ -71,11 +74,11 @@ class LoaderStats(Described):
 
     def line(self) -> str:
         """Return one line for people."""
-        whole = max(1e-9, self.seconds["training"] + self.seconds["waiting"])
+        whole, waited = max(1e-9, self.wall), sum(self.waited.values())
         held = 1.0 - self.hit_rates["read"]
         return (
             f"{format_bytes(self.bytes / whole)}/s of rows, {held:.1%} held, read {format_bytes(self.read_bytes)} "
-            f"({self.read_per_used:.1f} of what was used), waited {self.seconds['waiting'] / whole:.0%}, "
+            f"({self.read_per_used:.1f} of what was used), waited {waited / whole:.0%}, "
             f"bound by: {self.bound_by}"
         )
 
@@ -83,28 +86,38 @@ class LoaderStats(Described):
         """Return a table for people."""
         lines = [f"{'rows from':<10}{'rows':>14}{'share':>9}"]
         lines += [f"{place:<10}{format_count(n):>14}{self.hit_rates[place]:>9.1%}" for place, n in self.rows.items()]
-        lines += [f"{name:<10}{seconds:>12.3f} s" for name, seconds in self.seconds.items()]
+        lines.append(f"{'spent on':<12}{'own, s':>12}{'threads':>9}{'of wall, s':>12}")
+        lines += [f"{stage:<12}{own:>12}{threads:>9}{wall:>12}" for stage, own, threads, wall in self._stages()]
         return "\n".join([*lines, *self._sums()])
 
     def describe(self) -> list[Part]:
         """Return what `table` says."""
         total = sum(self.rows.values())
         rows = [(place, format_count(count), format_share(count, total)) for place, count in self.rows.items()]
-        seconds = [(name, f"{spent:.3f}") for name, spent in self.seconds.items()]
-        tables = Table("Rows", ("from", "rows", "share"), rows), Table("Time", ("spent on", "seconds"), seconds)
+        columns = ("spent on", "own seconds", "threads", "of wall time")
+        tables = Table("Rows", ("from", "rows", "share"), rows), Table("Time", columns, self._stages())
         return [*tables, *map(Line, self._sums())]
+
+    def _of_wall(self) -> dict[str, float]:
+        """Return the parts of the wall time by stage."""
+        return {**{stage: self.seconds[stage] for stage in ("training", "setup")}, **self.waited}
+
+    def _stages(self) -> list[tuple[str, str, str, str]]:
+        threads = self.threads | dict.fromkeys(_EXTRACTION, self.threads.get("extraction", 1))
+        own = {stage: f"{seconds:.3f}" for stage, seconds in self.seconds.items()}
+        return [(s, own.get(s, ""), str(threads.get(s, "")), f"{wall:.3f}") for s, wall in self._of_wall().items()]
 
     def _sums(self) -> list[str]:
         amounts = (
             f"{format_count(self.batches)} batches, {format_bytes(self.bytes)} of rows; "
             f"{format_count(self.reads)} reads, {format_bytes(self.read_bytes)}, {self.read_per_used:.2f} x those used"
         )
-        return [amounts, f"bound by: {self.bound_by}"]
+        total = sum(self._of_wall().values())
+        times = f"wall time {self.wall:.3f} s, of which {total:.3f} s are accounted for above"
+        return [amounts, times, f"bound by: {self.bound_by}"]
 
 
-def collect(
-    times: StageTimes, tables: Mapping[str, Mapping[str, Any]], buffer: dict[str, Any] | None, workers: int
-) -> LoaderStats:
+def collect(times: StageTimes, tables: Mapping[str, Mapping[str, Any]], buffer: dict[str, Any] | None) -> LoaderStats:
     """Return the statistics from the counters of the stages, of each table (`Counters.as_dict`) and of the buffer."""
     rows = dict.fromkeys(("gpu", "peer", "cpu", "ssd", "read"), 0)
     nbytes = reads = read_bytes = read_rows = 0
@@ -121,8 +134,17 @@ def collect(
         read_rows, disk = read_rows + buffer["rows_read"], disk + buffer["wait_seconds"]
     rows["read"] = min(read_rows, rows["ssd"])
     rows["ssd"] -= rows["read"]
-    seconds = {
-        "training": times.consumer, "waiting": times.starved, "sampling": times.busy.get("sampling", 0.0),
-        "extraction": times.busy.get("extraction", 0.0), "copying": copying, "disk": disk,
+    extraction = times.busy.get("extraction", 0.0)
+    copying = min(copying, extraction)
+    disk = min(disk, extraction - copying)  # tables that loaders share count for all of them
+    parts = {"disk": disk, "copying": copying, "assembling": extraction - copying - disk}
+    waited, share = times.waited, times.waited.get("extraction", 0.0) / max(extraction, 1e-12)
+    waits = {
+        "sampling": waited.get("sampling", 0.0), **{part: share * seconds for part, seconds in parts.items()},
+        "conversion": waited.get("conversion", 0.0), "handover": waited.get("handover", 0.0),
     }  # fmt: skip
-    return LoaderStats(times.batches, rows, nbytes, seconds, reads, read_bytes, buffer, workers)
+    seconds = {stage: times.spent.get(stage, 0.0) for stage in ("training", "setup")}
+    seconds |= {"sampling": times.busy.get("sampling", 0.0), **parts, "conversion": times.busy.get("conversion", 0.0)}
+    return LoaderStats(
+        times.batches, rows, nbytes, seconds, waits, times.wall, reads, read_bytes, buffer, dict(times.threads)
+    )

@@ -232,9 +232,10 @@ class GpuBatches(BatchMaker):
             sampler, seeds = self.sampler, plan[index]
             if not isinstance(sampler, GpuSampler):
                 return self.sample(plan, epoch, index)
-            batch, ready = sampler.sample(seeds, epoch=epoch, batch=index)
-            batch = replace(batch, seed_type=self.seed_type)
-            return GpuSample(batch, ready, seeds[self.seed_type], sampler.fetch_ids(batch, types) if types else {})
+            with self.times.work("sampling"):
+                batch, ready = sampler.sample(seeds, epoch=epoch, batch=index)
+                batch = replace(batch, seed_type=self.seed_type)
+                return GpuSample(batch, ready, seeds[self.seed_type], sampler.fetch_ids(batch, types) if types else {})
 
         workers = 1 if isinstance(self.sampler, GpuSampler) else self.workers
         with sampling_stage(self.lookahead, epoch, order, len(plan), draw, workers) as (sampling, ahead):

@@ -38,7 +38,7 @@ class Counters:
     copy_seconds: float = 0.0
     """Wall time of copying rows from memory."""
     read_seconds: float = 0.0
-    """Wall time from the first read of a gather to its last arrival; copies overlap it."""
+    """Wall time of gathers that waited for reads, after the copies that overlap them."""
 
     def __post_init__(self) -> None:
         self._lock = ForkLock()
@@ -57,7 +57,7 @@ class Counters:
             self.ssd_reads += stats.reads
             self.ssd_read_bytes += stats.read_bytes
             self.ssd_reads_in_place += stats.direct_reads
-            self.read_seconds += stats.read_nanoseconds * 1e-9
+            self.read_seconds += max(0, stats.read_nanoseconds - stats.copy_nanoseconds) * 1e-9
 
     def add_tally(self, rows: Sequence[int], row_bytes: int, gathers: int) -> None:
         """Count gathers by a GPU: rows by tier. Their time is unknown: one kernel serves all tiers."""
