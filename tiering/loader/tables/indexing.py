@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     import torch
 
 
-def index_rows(index: Any, shape: Sequence[int], gather: Callable[[torch.Tensor], torch.Tensor], what: str) -> Any:
+def index_rows(
+    index: Any, shape: Sequence[int], gather: Callable[[torch.Tensor], torch.Tensor], what: str
+) -> torch.Tensor:
     """Return ``tensor[index]`` of a tensor of `shape` whose rows `gather` returns by their numbers.
 
     Rows that the first entry of `index` names are read; where it is ``...`` or ``None``, all rows.
@@ -38,8 +40,8 @@ def index_rows(index: Any, shape: Sequence[int], gather: Callable[[torch.Tensor]
             if others or ids.dim() != 1:
                 position = torch.arange(ids.numel()).view(ids.shape) if ids.dim() else 0
             ids = _from_start(ids.reshape(-1), shape[0], what)
-    rows = gather(ids)
-    return rows[(position, *others)] if others or not isinstance(position, slice) else rows
+    where = (position, *others)
+    return gather(ids)[where] if others or not isinstance(position, slice) else gather(ids)
 
 
 def _slice_ids(index: slice, count: int, what: str) -> torch.Tensor:
