@@ -72,8 +72,9 @@ def test_a_page_runs(workplace, tiering_cli, capfd, page, words):
         pytest.importorskip("dgl")
     for _, *arguments in commands(docs / ("pyg.md" if page == "dgl.md" else page)):
         tiering_cli(*arguments).ok()
+    names: dict[str, object] = {}
     for code in blocks("python", docs / page):
-        exec(compile(code, page, "exec"), {})  # noqa: S102 - our own page
+        exec(compile(code, page, "exec"), names)  # noqa: S102 - our own page
     assert re.search(words, capfd.readouterr().out, re.DOTALL)
 
 

@@ -108,3 +108,83 @@ def test_weighted_and_repeated_draws(kit, build):
 def test_arguments_that_make_no_sense(kit, build, options, words):
     with pytest.raises(InputError, match=words):
         build(kit.small_graph()).dgl_loader(**{**OPTIONS, **options})
+
+
+def edge_data(kit, make):
+    """Return a dataset with edge ids, and the relation of its links."""
+    data = getattr(kit, make)(images=2, edge_ids=True)
+    return data, ("node", "to", "node") if make == "small_graph" else ("author", "writes", "paper")
+
+
+@pytest.mark.parametrize("make", ["small_graph", "hetero_graph"])
+@pytest.mark.parametrize("chosen", ["ids", "pairs", "all"])
+def test_batches_of_edges_are_those_of_dgl(kit, build, make, chosen):
+    """Edges are those of the source, negatives as of Uniform(2), the types of graphs those of DGL's sampler."""
+    (data, relation), k = edge_data(kit, make), 2
+    layout, (src, dst) = build(data), data.edges[relation]
+    ids = np.random.default_rng(3).permutation(len(src))[:70]
+    indices = {"ids": torch.tensor(ids), "pairs": (src[ids], dst[ids]), "all": None}[chosen]
+    loader = layout.dgl_link_loader(
+        [3, 4], indices={relation: indices}, negative_sampler=dgl.dataloading.negative_sampler.Uniform(k),
+        batch_size=32, shuffle=False,
+    )  # fmt: skip
+    graph = dgl.heterograph({r: tuple(map(torch.tensor, ends)) for r, ends in data.edges.items()})
+    sampler = dgl.dataloading.as_edge_prediction_sampler(
+        dgl.dataloading.NeighborSampler([3, 4]), negative_sampler=dgl.dataloading.negative_sampler.Uniform(k)
+    )
+    seen = []
+    for inputs, pairs, negatives, blocks in loader:
+        nodes = [pairs.nodes[t].data[dgl.NID] for t in relation[::2]]
+        places = pairs.edges[relation].data[dgl.EID]
+        source = ids[places] if chosen == "pairs" else places.numpy()
+        seen += source.tolist()
+        for graph_of, ends in ((pairs, (src[source], dst[source])), (negatives, (src[source].repeat(k), None))):
+            found = graph_of.edges(etype=relation)
+            for side, expected in enumerate(ends):
+                if expected is not None:
+                    np.testing.assert_array_equal(nodes[side][found[side]], expected)
+        if chosen != "pairs":
+            np.testing.assert_array_equal(pairs.edges[relation].data["weight"], data.weights[relation][source])
+        model = sampler.sample(graph, {relation: torch.tensor(source)})
+        for own, theirs in zip((pairs, negatives), model[1:3], strict=True):
+            assert own.canonical_etypes == theirs.canonical_etypes and own.ntypes == theirs.ntypes
+            assert {r: own.num_edges(r) for r in own.canonical_etypes} == {
+                r: theirs.num_edges(r) for r in theirs.canonical_etypes
+            }
+        for t in blocks[-1].dsttypes:  # the model's output of a node is that of the pair graph's
+            assert torch.equal(blocks[-1].dstnodes[t].data[dgl.NID], pairs.nodes[t].data[dgl.NID])
+            assert pairs.num_nodes(t) == negatives.num_nodes(t)
+        assert set(by_type(inputs, "node")) == set(graph.ntypes) if make == "hetero_graph" else True
+    assert sorted(seen) == (list(range(len(src))) if chosen == "all" else sorted(ids.tolist()))
+    assert chosen == "all" or seen == ids.tolist()
+
+
+def test_batches_of_edges_without_negatives_and_with_pairs_of_any_nodes(kit, build):
+    layout = build(kit.small_graph())
+    inputs, pairs, blocks = next(iter(layout.dgl_link_loader(batch_size=16)))
+    assert pairs.num_edges() == 16 and dgl.EID not in pairs.edata and len(blocks) == 2
+    assert torch.equal(blocks[0].srcdata[dgl.NID], inputs)
+    for sampler, count in (({"mode": "binary", "amount": 2}, 32), ("binary", 16), (3, 48), ({"mode": "triplet"}, 16)):
+        _, _, negatives, _ = next(iter(layout.dgl_link_loader(negative_sampler=sampler, batch_size=16)))
+        assert negatives.num_edges() == count
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"indices": torch.arange(3)}, r"were not kept; import with --edge-ids, or pass the edges as \(sources"),
+        ({"indices": ([1], [300])}, "indices: destinations: entry 0 is 300"),
+        ({"indices": ([1, 2], [3])}, "of one length"),
+        ({"indices": {"to": [0], "from": [0]}}, "edges of one relation, .* found 2; make a loader for each"),
+        ({"exclude": "self"}, r"dgl_link_loader\(exclude=...\): expected None, found 'self': leave edges"),
+        ({"reverse_eids": torch.arange(3)}, r"dgl_link_loader\(reverse_eids=...\): expected None"),
+        ({"negative_sampler": dgl.dataloading.negative_sampler.GlobalUniform(2)}, "found GlobalUniform; mode 'binary'"),
+        ({"negative_sampler": "some"}, "expected mode binary or triplet"),
+    ],
+)
+def test_edges_that_make_no_sense(kit, build, options, words):
+    with pytest.raises(InputError, match=words):
+        build(kit.small_graph()).dgl_link_loader(**options)
+    edges = {"indices": torch.tensor([2, 3000])}
+    with pytest.raises(InputError, match="indices: entry 1 is 3000, the id of no edge of node:to:node"):
+        build(kit.small_graph(edge_ids=True)).dgl_link_loader(**edges)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from tiering.artifacts.manifest import Relation
-from tiering.errors import InputError
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.loader.adapters import AdaptedBatches, choose_sampler, edge_names, require_library
 from tiering.loader.keywords import PYG, PYG_LINKS, adopt
 from tiering.loader.loader import Loader
 from tiering.loader.options import LoaderOptions, OriginalIds, ReadOptions, group_keywords
-from tiering.loader.original_ids import NodeIds
 from tiering.loader.pyg.inputs import InputLinks, find_input_nodes, make_negatives
 from tiering.sampling import SamplingOptions
 from tiering.units import parse_fanouts

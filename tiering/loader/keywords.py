@@ -64,6 +64,8 @@ DGL = {
     "output_device": Foreign(becomes=lambda device: {} if device is None else {"device": device}),
 }  # fmt: skip
 """Keywords of ``dgl.dataloading.DataLoader`` and its samplers by name."""
+DGL_LINKS = {**DGL, **dict.fromkeys(("reverse_eids", "reverse_etypes"), DGL["exclude"])}
+"""In addition those of ``as_edge_prediction_sampler``."""
 
 
 def adopt(call: str, table: Mapping[str, Foreign], options: Mapping[str, Any]) -> dict[str, Any]:

@@ -118,7 +118,7 @@ class LinkOptions:
     negatives: Negatives | None = None
     """Negative pairs to draw in addition."""
     order: Any = None
-    """Order of the links without `pairs`, as positions in the relation's ``indices``."""
+    """Links without `pairs`, in order, as positions in the relation's ``indices``; ``None``: all."""
 
 
 @dataclass(frozen=True)

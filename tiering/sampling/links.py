@@ -96,14 +96,16 @@ class Links:
         cls, relation: Relation, indptr: IdArray, indices: npt.NDArray[Any], num_src: int,
         ids_of: IdsOf = lambda node_type, ids: ids, order: IdArray | None = None,
     ) -> Links:  # fmt: skip
-        """Return all edges of a relation; the place of one is where it stands in `indices`, or in `order` of those."""
+        """Return all edges of a relation, or those at the positions `order`; places are in `indices`, or in it."""
 
         def pairs(places: IdArray) -> Pairs:
             places = places if order is None else order[places]
             dst = np.searchsorted(indptr, places, side="right") - 1
             return indices[places].astype(np.int64), dst.astype(np.int64)
 
-        return cls(relation, int(indices.size), pairs, (num_src, int(indptr.size) - 1), ids_of)
+        return cls(
+            relation, int(indices.size if order is None else order.size), pairs, (num_src, int(indptr.size) - 1), ids_of
+        )
 
     @classmethod
     def of_ids(

@@ -8,10 +8,9 @@ from typing import Any
 import dgl
 import torch
 
-from tiering.loader.adapters import EDGE_IDS, AdaptedBatches, Adapter, BatchSource
+from tiering.loader.adapters import EDGE_IDS, AdaptedBatches, Adapter, BatchSource, Lookup
 from tiering.loader.batches.batch import Batch, Block
-
-Triple = tuple[Any, Any, list[Any]]  # input nodes, output nodes (tensors, or tensors by type), and one block per layer
+from tiering.loader.pyg.inputs import InputLinks
 
 
 class DglAdapter(Adapter):
@@ -21,7 +20,7 @@ class DglAdapter(Adapter):
         super().__init__(holds, source, splits=False)
         self._feature_name, self._label_name = feature_name, label_name
 
-    def convert(self, batch: Batch) -> Triple:
+    def convert(self, batch: Batch) -> tuple[Any, ...]:
         """Return DGL's batch."""
         ids = {t: known.original_ids(batch.nodes[t]) for t, known in self.nodes.items()}
         layers = batch.blocks()
@@ -62,3 +61,45 @@ class DglAdapter(Adapter):
     def _plain(self, nodes: dict[str, torch.Tensor]) -> Any:
         """Return a tensor where there is one type, else tensors by type."""
         return next(iter(nodes.values())) if self.homogeneous else nodes
+
+
+class DglLinkAdapter(DglAdapter):
+    """A converter to input nodes, the graph of the links, that of negative pairs if these are drawn, and blocks.
+
+    Nodes of both graphs are those whose output the blocks make. Edges have data as those of blocks have; of links
+    named by their ends ``dgl.EID`` are positions in the list.
+    """
+
+    def __init__(self, holds: AdaptedBatches, source: BatchSource, links: InputLinks, **names: str) -> None:
+        super().__init__(holds, source, **names)
+        self._relation, no_edges = links.relation, links.pairs is not None
+        self._positions = None if links.order is None else Lookup(links.order, source.device, mapped=True)
+        self._attributes = None if no_edges else self.edges.get(links.relation)
+        self._numbered = no_edges
+
+    def convert(self, batch: Batch) -> tuple[Any, ...]:
+        """Return DGL's batch."""
+        inputs, _, blocks = super().convert(batch)
+        links, places = batch.links, batch.input_id
+        assert links is not None and places is not None
+        pairs = self._graph(blocks[-1], links.src[: links.count], links.dst[: links.count])
+        data = {EDGE_IDS: places} if self._numbered else {}
+        if self._attributes is not None:
+            data = self._attributes(places if self._positions is None else self._positions(places))
+        for name, values in data.items():
+            pairs.edges[self._relation].data[dgl.EID if name == EDGE_IDS else name] = values
+        if links.dst_negative is not None:
+            src, dst = links.src.repeat_interleave(links.dst_negative.shape[1]), links.dst_negative.flatten()
+        else:
+            src, dst = links.src[links.count :], links.dst[links.count :]
+        negatives = [self._graph(blocks[-1], src, dst)] if len(src) else []
+        return (inputs, pairs, *negatives, blocks)
+
+    def _graph(self, block: Any, src: torch.Tensor, dst: torch.Tensor) -> Any:
+        """Return a graph of the graph's types, with edges of the links' relation, over the nodes of the batch."""
+        edges = dict.fromkeys([*self.edges, self._relation], (src[:0], src[:0])) | {self._relation: (src, dst)}
+        counts = {t: block.num_dst_nodes(t) for relation in edges for t in relation[::2]}
+        graph = dgl.heterograph(edges, counts)
+        for t in counts:
+            graph.nodes[t].data[dgl.NID] = block.dstnodes[t].data[dgl.NID]
+        return graph

@@ -51,7 +51,7 @@ class InputLinks:
     input_id: Ids | None = None  # ``None``: positions among the links
 
     @classmethod
-    def find(cls, graph: Graph, links: Any) -> InputLinks:
+    def find(cls, graph: Graph, links: Any, what: str = "edge_label_index") -> InputLinks:
         """Return the links between original ids, or all edges: of a relation, (relation, pairs) or pairs."""
         relation = None
         if isinstance(links, str) or (isinstance(links, Sequence) and all(isinstance(part, str) for part in links)):
@@ -61,7 +61,7 @@ class InputLinks:
         resolved = find_link_type(graph, relation, edges=links is None)
         if links is not None:
             ends = zip(resolved[::2], links, ("sources", "destinations"), strict=True)
-            ranks = [NodeIds(graph).ranks(t, ids, f"edge_label_index: {what}") for t, ids, what in ends]
+            ranks = [NodeIds(graph).ranks(t, ids, f"{what}: {end}") for t, ids, end in ends]
             return cls(resolved, np.stack(ranks))
         if (ids := graph.edge_data(resolved).get(EDGE_IDS)) is None:
             return cls(resolved)
