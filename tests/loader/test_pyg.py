@@ -278,3 +278,19 @@ def test_what_scripts_ask_a_dataset_for(kit, build):
     assert pickle.loads(pickle.dumps(plain.num_classes)) == 3
     loader = plain.pyg_loader("train", batch_size=7)
     assert len(loader.dataset) == plain.split("train").size
+
+
+@pytest.mark.parametrize("options", [{}, {"memory": "tiers"}, {"window": 2}])
+def test_a_loader_called_with_positions_gives_their_batch(kit, build, options):
+    data = kit.small_graph(images=2, edge_ids=True)
+    layout = build(data)
+    loader = layout.pyg_loader(None, [4, 3], batch_size=32, **options)
+    batch = loader([5, 0, 7])
+    assert batch.n_id[:3].tolist() == batch.input_id.tolist() == [5, 0, 7]
+    assert_of_source(data, layout, batch)
+    assert sum(batch.batch_size for batch in loader) == 300
+    links = layout.pyg_link_loader([2], neg_sampling="binary", batch_size=8)
+    batch = links(torch.tensor([6, 2]))
+    assert batch.input_id.tolist() == [6, 2] and batch.edge_label.tolist() == [1, 1, 0, 0]
+    ends = batch.n_id[batch.edge_label_index[:, :2]].numpy()
+    np.testing.assert_array_equal(ends, np.stack(data.edges["node", "to", "node"])[:, [6, 2]])

@@ -382,3 +382,17 @@ def test_stores_and_sampler_of_a_graph_of_one_type_as_hetero_data(kit, build):
         assert torch.equal(
             batch["node", "node"].edge_weight, torch.from_numpy(data.weights[LOOP])[batch["node", "node"].e_id]
         )
+
+
+def test_links_over_the_stores_are_the_edges_of_the_source(kit, build):
+    data = kit.hetero_graph(edge_ids=True)
+    layout = build(data)
+    stores, ends = layout.pyg_stores(), np.stack(data.edges[WRITES])
+    row, col, _ = stores[1].coo([WRITES])
+    np.testing.assert_array_equal(torch.stack((row[WRITES], col[WRITES])).numpy(), ends)
+    for named in (WRITES, (WRITES, None)):
+        links = LinkLoader(stores, layout.pyg_sampler([2]), named, batch_size=50, shuffle=True)
+        batch = next(iter(links))
+        for end, t in enumerate(WRITES[::2]):
+            ids = batch[t].n_id[batch[WRITES].edge_label_index[end]].numpy()
+            np.testing.assert_array_equal(ids, ends[end][batch[WRITES].input_id.numpy()])

@@ -20,17 +20,19 @@ from tiering.loader.batches.host import HostBatches
 from tiering.loader.batches.lookahead import Lookahead
 from tiering.loader.batches.pipeline import StageTimes, run_stages
 from tiering.loader.batches.stats import LoaderStats, collect
-from tiering.loader.batches.targets import LinkTargets, NodeTargets, Targets
+from tiering.loader.batches.targets import LinkTargets, NodeTargets, Plan, Targets
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
 from tiering.loader.memory import check_mapped, decide_memory, mapped_files
 from tiering.loader.options import FeatureSource, LoaderOptions
+from tiering.loader.original_ids import as_array
 from tiering.loader.process import require_torch, warn_once
 from tiering.loader.processes.machine import find_rank, host_group
 from tiering.loader.processes.peers import find_group
 from tiering.loader.tables.gather import FeatureRows, TieredFeatures
 from tiering.progress import progress
 from tiering.sampling import SampledBatch, make_sampler
+from tiering.sampling.plan import id_array
 
 if TYPE_CHECKING:
     from tiering.loader.layout import TieredLayout
@@ -125,12 +127,18 @@ class Loader(Described):
         StageError
             In the consumer's loop, if sampling or extraction fails in the background; its cause is the error itself.
         """
+        plan = self._plans.pop(epoch, None) or self.targets.plan(epoch)
         with self._times.epoch():
-            yield from self._run_epoch(epoch)
+            yield from self._run(plan, epoch, self._share(len(plan)))
 
-    def _run_epoch(self, epoch: int) -> Iterator[Any]:
-        plan, batches = self._plans.pop(epoch, None) or self.targets.plan(epoch), self._batches
-        order = self._share(len(plan))
+    def __call__(self, index: Any) -> Any:
+        """Return the batch of the seeds or links at positions, as PyG's loaders do, with the epoch 0 and number 0."""
+        (batch,) = self._run(self.targets.plan(0, id_array(as_array(index), "positions")), 0, [0])
+        return batch
+
+    def _run(self, plan: Plan, epoch: int, order: list[int]) -> Iterator[Any]:
+        """Yield the batches of a plan whose numbers `order` says."""
+        batches = self._batches
         ahead = int(self.options.pipeline.workers + self.options.pipeline.prefetch)
         with batches.stages(plan, epoch, order) as (first, *rest):
 

@@ -179,14 +179,18 @@ class LinkPlan:
         negatives: Negatives | None = None,
         drop_last: bool = False,
         shuffle: bool = True,
+        order: IdArray | None = None,  # places of the links, of an epoch by default
     ) -> None:
         self.epoch = epoch
         self._links, self._seed = links, seed
         self._batch_size = size = positive_size(batch_size)
-        self._count = links.count // size if drop_last else -(-links.count // size)
+        total = links.count if order is None else order.size
+        self._count = total // size if drop_last else -(-total // size)
         if not self._count:
             raise InputError(f"drop_last: {links.count} links make no batch of {size}; use a smaller batch size")
-        self._order = epoch_order(links.count, seed, epoch) if shuffle else np.arange(links.count)
+        if order is None:
+            order = epoch_order(links.count, seed, epoch) if shuffle else np.arange(links.count)
+        self._order = order
         self._draws = None if negatives is None else NegativeDraws(negatives, links.num_nodes)
 
     def __len__(self) -> int:

@@ -10,7 +10,7 @@ from tiering.artifacts.manifest import Relation, named_relations
 from tiering.errors import InputError
 from tiering.formats.graph import Graph, checked_lists, checked_split
 from tiering.loader.options import LinkOptions, SeedOptions
-from tiering.loader.original_ids import NodeIds, as_array
+from tiering.loader.original_ids import Ids, NodeIds, as_array
 from tiering.sampling import EpochPlan, LinkPlan, Links, SamplingOptions, batches
 from tiering.units import format_count
 
@@ -46,11 +46,14 @@ class NodeTargets:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def plan(self, epoch: int) -> EpochPlan:
-        """Return the batches of an epoch."""
-        options, sampling = self._options, self._sampling
+    def plan(self, epoch: int, places: Ids | None = None) -> EpochPlan:
+        """Return the batches of an epoch, or with `places` one batch of the seeds there."""
+        options, sampling, seeds = self._options, self._sampling, {self.node_type: self.ids}
+        if places is not None:
+            ends = np.array([0, places.size])
+            return EpochPlan(epoch, seeds, {self.node_type: places}, {self.node_type: ends})
         return batches(
-            {self.node_type: self.ids}, sampling.batch_size, epoch,
+            seeds, sampling.batch_size, epoch,
             seed=sampling.seed, drop_last=options.drop_last, shuffle=options.shuffle,
         )  # fmt: skip
 
@@ -82,12 +85,12 @@ class LinkTargets:
     def __len__(self) -> int:
         return self.links.count
 
-    def plan(self, epoch: int) -> LinkPlan:
-        """Return the batches of an epoch."""
-        options, sampling = self._options, self._sampling
+    def plan(self, epoch: int, places: Ids | None = None) -> LinkPlan:
+        """Return the batches of an epoch, or with `places` one batch of the links there."""
+        options, size = self._options, self._sampling.batch_size if places is None else places.size
         return LinkPlan(
-            self.links, sampling.batch_size, epoch,
-            seed=sampling.seed, negatives=self._negatives, drop_last=options.drop_last, shuffle=options.shuffle,
+            self.links, size, epoch, seed=self._sampling.seed, negatives=self._negatives, order=places,
+            drop_last=options.drop_last, shuffle=options.shuffle,
         )  # fmt: skip
 
     def __repr__(self) -> str:

@@ -19,6 +19,7 @@ from tiering.loader.original_ids import Ids, NodeIds
 from tiering.loader.pyg.batch import PYG_NAMES
 
 _HOST = DeviceOptions()
+CSC = EdgeLayout.CSC
 _MASK = "_mask"
 _PIECE = 1 << 22  # edges renumbered at a time
 
@@ -171,26 +172,40 @@ class TieredFeatureStore(_OverLayout, FeatureStore):  # type: ignore[misc] # PyG
 
 
 class TieredGraphStore(_OverLayout, GraphStore):  # type: ignore[misc] # PyG has no types
-    """A layout's relations in PyG's CSC: ``(row, colptr)``, int64; by ``original`` ids each request renumbers."""
+    """A layout's relations in PyG's CSC: ``(row, colptr)``, int64; by ``original`` ids each request renumbers.
+
+    Where the import kept ids of edges also as COO in the order of the source, which takes 32 bytes of memory per edge.
+    """
 
     def get_all_edge_attrs(self) -> list[EdgeAttr]:
         """Return new attributes of all relations, with the numbers of nodes of their types."""
         graph, alone = self._graph, self._alone
         return [
-            EdgeAttr(None if alone else r, EdgeLayout.CSC, True, (graph.num_nodes(r[0]), graph.num_nodes(r[2])))
+            EdgeAttr(None if alone else r, layout, layout == CSC, (graph.num_nodes(r[0]), graph.num_nodes(r[2])))
             for r in graph.relations
+            for layout in self._layouts(r)
         ]
+
+    def _layouts(self, relation: Relation) -> list[EdgeLayout]:
+        """Return the forms of a relation: the order of the source (COO) needs the ids of its edges."""
+        kept = self._ids.kind == "original" and EDGE_IDS in self._graph.edge_data(relation)
+        return [CSC, EdgeLayout.COO] if kept else [CSC]
 
     def _get_edge_index(self, edge_attr: EdgeAttr) -> tuple[torch.Tensor, torch.Tensor]:
         edge_type = edge_attr.edge_type
         relation = self._graph.relation(None if edge_type is None else tuple(edge_type))
-        if edge_attr.layout != EdgeLayout.CSC:
+        if edge_attr.layout not in self._layouts(relation):
             layout = edge_attr.layout.value
             raise InputError(
                 f"{relation_key(relation)}: adjacency is stored as csc, found a request for {layout}; "
                 f"graph_store.{layout}() converts it"
             )
         indptr, indices = checked_lists(self._graph, relation)
+        if edge_attr.layout == EdgeLayout.COO:
+            order = np.argsort(self._graph.edge_data(relation)[EDGE_IDS], kind="stable")
+            row = self._ids.from_ranks(relation[0], indices[order].astype(np.int64))
+            col = self._ids.from_ranks(relation[2], np.searchsorted(indptr, order, side="right") - 1)
+            return torch.from_numpy(row), torch.from_numpy(col)
         if self._ids.kind == "rank":
             return torch.from_numpy(indices.astype(np.int64)), torch.from_numpy(indptr.copy())
         return self._renumbered(relation, indptr, indices)
