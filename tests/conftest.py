@@ -40,7 +40,7 @@ os.fsync = os.fdatasync = lambda file: None
 
 LOADED_LATER = ("torch.distributed", "jsonschema", "tqdm", "rich.table", "rich.progress")
 EXTRA = re.compile(
-    r"(ptx|loader/gpu|benchmarks)/|.*/test_(ray|cut_off)\w*\.py|.*dgl\w*\.py|test_(cuda|examples|notebooks|site)\.py"
+    r"(ptx|loader/gpu|benchmarks)/|.*/test_(ray|cut_off|pygs_own)\w*\.py|.*dgl\w*\.py|test_(cuda|examples|notebooks|site)\.py"
 )
 """Test files that need what `make test` leaves out: the simulated GPU, compiled kernels, Ray, DGL, a browser."""
 
