@@ -127,8 +127,8 @@ class Loader(Described):
         StageError
             In the consumer's loop, if sampling or extraction fails in the background; its cause is the error itself.
         """
-        plan = self._plans.pop(epoch, None) or self.targets.plan(epoch)
         with self._times.epoch():
+            plan = self._plans.pop(epoch, None) or self.targets.plan(epoch)
             yield from self._run(plan, epoch, self._share(len(plan)))
 
     def __call__(self, index: Any) -> Any:
