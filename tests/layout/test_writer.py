@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import tempfile
 from pathlib import Path
 
@@ -86,12 +85,12 @@ def test_same_bytes_for_any_number_of_threads(reordered, tmp_path):
     assert trees[0] == trees[1] == trees[2]
 
 
-def test_no_features_no_tiers(tmp_path, caplog):
+def test_no_features_no_tiers(tmp_path):
     toy = toy_dataset(tmp_path / "data", 2, featureless=1)
     *_, reordered = chain(toy, tmp_path)
-    with caplog.at_level(logging.WARNING):
-        layout = write_layout(reordered, tmp_path / "layout", gpu="1GiB", ssd=[tmp_path / "ssd"])
-    assert "no features; tier sizes are ignored" in caplog.text
+    with pytest.raises(InputError, match=r"sizes of tiers are for features.*--random-features DIM"):
+        write_layout(reordered, tmp_path / "layout", gpu="1GiB", ssd=[tmp_path / "ssd"])
+    layout = write_layout(reordered, tmp_path / "layout")
     assert layout.num_images == 0
     assert not (tmp_path / "ssd").exists()
     assert layout.feature_types == []

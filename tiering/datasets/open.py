@@ -13,7 +13,8 @@ import xxhash
 from tiering.artifacts.storage import entries, file_exists, is_folder
 from tiering.datasets.import_context import ImportContext, Reader
 from tiering.datasets.named_arrays import NamedArrays
-from tiering.datasets.options import FORMAT_OPTIONS, ImportOptions, given_options
+from tiering.datasets.options import FORMAT_OPTIONS, RANDOM_OPTIONS, ImportOptions, given_options
+from tiering.datasets.random_nodes import add_random
 from tiering.datasets.readers import edge_list, frameworks, graphbolt, igb, npy, ogb, parquet
 from tiering.datasets.scratch import Scratch, chunks
 from tiering.datasets.specs import find_spec, locate_files
@@ -165,7 +166,8 @@ def _open(context: ImportContext, read: Callable[[], Dataset]) -> Dataset:
         if options.split not in (None, OFFICIAL) and "splits" not in context.notes:
             raise InputError(f"--split: no node type of {source} has labels to split; leave the option out")
         transform(dataset, context)
-        for name in ("num_nodes", "feature_dim", "feature_dtype"):
+        add_random(dataset, context)
+        for name in ("num_nodes", "feature_dim", "feature_dtype", *sorted(RANDOM_OPTIONS)):
             for node_type in getattr(options, name).by_type:
                 if node_type not in dataset.nodes:
                     known = ", ".join(dataset.nodes)

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypedDict, TypeVar
 from tiering.errors import InputError, quoted
 from tiering.formats.features import FEATURE_DTYPES
 from tiering.options import option, parse_options, spell_flag
+from tiering.units import parse_size
 
 T = TypeVar("T")
 Parser = Callable[[Any, str], T]  # from a loose value, and the option's name for messages, to the checked value
@@ -21,6 +22,7 @@ COLUMN_OPTIONS = frozenset({"src_column", "dst_column", "weight_column", "compac
 TEXT_OPTIONS = frozenset({"delimiter", "header", "string_ids", "quoted_newlines", "comment"})
 RAW_OPTIONS = frozenset({"feature_dim", "feature_dtype", "num_labelled"})
 TREE_OPTIONS = frozenset({"label", "relations", "mean_features"})
+RANDOM_OPTIONS = frozenset({"random_features", "random_labels", "random_train"})
 FORMAT_OPTIONS = COLUMN_OPTIONS | TEXT_OPTIONS | RAW_OPTIONS | TREE_OPTIONS  # the others mean something for all formats
 
 
@@ -70,6 +72,13 @@ def node_count(value: Any, what: str) -> int:
     return number
 
 
+def _percent(value: Any, what: str) -> float:
+    fraction = parse_size(value, what).fraction
+    if not fraction:
+        raise InputError(f"{what}: expected a percentage above 0%, such as 1%, found {quoted(value)}")
+    return fraction
+
+
 def _character(*words: str) -> Parser[str]:
     def parse(value: Any, what: str) -> str:
         text = {"tab": "\t", "\\t": "\t", " ": "space"}.get(str(value), str(value))
@@ -116,6 +125,7 @@ def _one_of(*choices: str) -> Parser[str]:
 
 _NO_VALUE: PerType[Any] = PerType()
 _SHAPE, _TABLE, _CHANGE = "Headerless files, labels, splits", "Edge lists and parquet", "Change the edges"
+_RANDOM = "Graphs without features"
 
 
 def _text(value: Any, what: str) -> str:
@@ -154,6 +164,16 @@ class ImportOptions:
         None, "Make splits of these fractions of the labelled nodes, or by a rule.", "A,B,C|igb|mlperf|official",
         panel=_SHAPE, cli=str | None, parse=_split)
     split_seed: int = option(0, "Seed of --split.", "N", panel=_SHAPE, parse=_count)
+    random_features: PerType[int] = option(
+        _NO_VALUE, "Make features of D random values, where there are none.", "D|TYPE=D,..", panel=_RANDOM,
+        cli=str | None, parse=_per_type(lambda value, what: _count(value, what, 1)))
+    random_labels: PerType[int] = option(
+        _NO_VALUE, "Make random labels of K classes.", "K|TYPE=K,..", panel=_RANDOM, cli=str | None,
+        parse=_per_type(lambda value, what: _count(value, what, 1)))
+    random_train: PerType[float] = option(
+        _NO_VALUE, "Make a random split train of this part of the nodes.", "1%|TYPE=1%,..", panel=_RANDOM,
+        cli=str | None, parse=_per_type(_percent))
+    seed: int = option(0, "Seed of what is random.", "N", panel=_RANDOM, parse=_count)
     src_column: str | None = option(None, "Column of the edges' sources.", "NAME|INDEX", panel=_TABLE, parse=_text)
     dst_column: str | None = option(None, "Column of the edges' destinations.", "NAME|INDEX", panel=_TABLE, parse=_text)
     weight_column: str | None = option(None, "Column of edge weights.", "NAME|INDEX", panel=_TABLE, parse=_text)
@@ -207,6 +227,10 @@ class ImportKeywords(TypedDict, total=False):
     relations: str | Sequence[str] | None
     split: str | tuple[float, float, float] | None
     split_seed: int | None
+    random_features: int | str | Mapping[str, int] | None
+    random_labels: int | str | Mapping[str, int] | None
+    random_train: str | Mapping[str, str] | None
+    seed: int
     src_column: str | int | None
     dst_column: str | int | None
     weight_column: str | int | None

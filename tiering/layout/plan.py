@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tiering.artifacts.file_writer import appending_memory
+from tiering.errors import InputError
 from tiering.formats.feature_rows import CHUNK_BYTES
 from tiering.formats.features import FeatureTable
 from tiering.formats.layout import EDGE_TABLES, MEMORY_TIERS, SUM_BYTES, TIERS, SsdRows, TypeLayout, image_bytes
@@ -22,8 +22,6 @@ from tiering.reorder.rows.tasks import task_bytes
 from tiering.run.carrier import Carrier
 from tiering.run.plan import StageEstimate, StepEstimate, base_memory
 from tiering.units import Size, format_count
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -188,9 +186,12 @@ def _entries(tables: Mapping[str, FeatureTable], ranges: Any, page_bytes: int) -
 
 def _place_rows(source: LayoutInput, capacities: Capacities, options: LayoutOptions) -> LayoutPlan:
     """Place every table by `plan_tiers`; `capacities` are those of rows: the gpu tier without adjacency lists."""
-    if not source.tables and (capacities.gpu or capacities.peer or capacities.ssd):
-        _log.warning(
-            "%s: the graph has no features; tier sizes are ignored, the layout holds adjacency alone", source.place
+    own = capacities.cpu is not None and capacities.cpu.text != "auto"
+    if not source.tables and (capacities.gpu or capacities.peer or capacities.ssd or own):
+        raise InputError(
+            f"{source.place}: sizes of tiers are for features, which the graph does not have; import it with "
+            "--random-features DIM --random-labels K --random-train 1%, or leave the sizes out: then the layout holds "
+            "adjacency alone"
         )
     ranges = plan_tiers(source.rows, capacities) if source.tables else {}
     entries = _entries(source.tables, ranges, options.page_bytes)

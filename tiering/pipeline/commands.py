@@ -95,7 +95,7 @@ def import_graph(
             recorded["content"] = dataset.notes["content"]
         return importer.build_graph(
             dataset, out, edge_ids=edge_ids, checksum_features=bool(given.get(CHECKSUM_FEATURES)), options=recorded,
-            seed=int(given.get("split_seed") or 0) if given.get("split") else None, threads=run.threads,
+            seed=int(given.get("split_seed") or 0) if given.get("split") else given.get("seed"), threads=run.threads,
             memory=run.memory, force=run.force, carrier=carrier,
         )  # fmt: skip
 

@@ -1,0 +1,74 @@
+"""Random features, labels and training nodes for graphs that have none, such as crawls.
+
+Numbers come from the streams of `tiering generate`, keyed by seed, node type and block: a node has the same
+whatever the memory. Features are noise of variance 1; each class has as many nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.datasets.generated import EDGE_BLOCK, FEATURE_BLOCK, KeyedPermutation, Population
+from tiering.datasets.import_context import ImportContext
+from tiering.datasets.options import RANDOM_OPTIONS
+from tiering.datasets.scratch import chunks
+from tiering.errors import InputError
+from tiering.formats.dataset import Dataset, FeatureStream, GraphSoFar, NodeData
+from tiering.formats.features import LABEL_VALUES
+from tiering.options import spell_flag
+
+_MEMORY = 32 * FEATURE_BLOCK  # bytes that a block of features takes while it is made
+
+
+def add_random(dataset: Dataset, context: ImportContext) -> None:
+    """Add what options ``random_features``, ``random_labels``, ``random_train`` ask for; refuse what is there."""
+    options = context.options
+    if options.seed and not RANDOM_OPTIONS & set(context.notes["options"]):
+        raise InputError(
+            f"--seed: is for {', '.join(map(spell_flag, sorted(RANDOM_OPTIONS)))}; --split has --split-seed"
+        )
+    for stream, (node_type, nodes) in enumerate(sorted(dataset.nodes.items())):
+        present = {
+            "features": nodes.features is not None,
+            "labels": nodes.labels is not None or LABEL_VALUES in nodes.extra,
+            "train": bool(nodes.splits),
+        }
+        asked = {what: getattr(options, f"random_{what}").get(node_type) for what in present}
+        for what in [what for what, value in asked.items() if value is not None and present[what]]:
+            raise InputError(
+                f"--random-{what}: node type {node_type} of {context.notes['source']} has "
+                f"{'splits' if what == 'train' else what} already; leave the option out, or name types as TYPE=..."
+            )
+        made = {what: value for what, value in asked.items() if value is not None}
+        if made:
+            _add_to_type(nodes, made, stream, context)
+            context.notes.setdefault("random", {})[node_type] = {**made, "seed": options.seed}
+
+
+def _add_to_type(nodes: NodeData, asked: dict[str, Any], stream: int, context: ImportContext) -> None:
+    count, seed = nodes.num_nodes, context.options.seed
+    population = Population(count, asked.get("labels", 1), seed, stream)
+    if "features" in asked:
+        nodes.features = _make_features(population, asked["features"])
+    if "labels" in asked:
+        nodes.labels, nodes.num_classes = context.scratch.array(count, np.int64), asked["labels"]
+        for part in chunks(count, EDGE_BLOCK):
+            nodes.labels[part] = population.community_of_ids(np.arange(part.start, part.stop))
+    if "train" in asked and count:
+        size = max(1, int(count * asked["train"]))
+        nodes.splits["train"] = np.sort(KeyedPermutation(count, (seed, 3, stream)).forward(np.arange(size)))
+
+
+def _make_features(population: Population, dim: int) -> FeatureStream:
+    step = max(1, FEATURE_BLOCK // dim)
+
+    def pieces(begin: int, _: GraphSoFar) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        for block in range(begin // step, -(-population.size // step)):
+            rows = slice(block * step, min(population.size, (block + 1) * step))
+            yield rows.start, population.features(block, rows, dim, 0.0)
+
+    return FeatureStream(population.size, dim, "float32", pieces, "random", _MEMORY)
