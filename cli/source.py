@@ -21,8 +21,8 @@ _FORMATS = f"auto, {', '.join(READERS)}."
 @takes(Group(ImportOptions), Group(ClusterOptions), Group(Common, ("memory", "threads", "force", "dry_run", "json")))
 def import_command(
     call: Call,
-    source: Annotated[Path, argument("SRC", "Dataset: a directory or file.")],
     out: Out,
+    source: Annotated[Path | None, argument("SRC", "Dataset: a directory or file; not needed with --relation.")] = None,
     format_: Annotated[str, flag(_FORMATS, "--format", metavar="NAME", default=True)] = "auto",
     edge_ids: Annotated[bool, flag("Keep each edge's position in SRC: 8 bytes each.", "--edge-ids")] = False,
     checksum_features: Annotated[

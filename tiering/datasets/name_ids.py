@@ -150,7 +150,8 @@ def _encode(names: Any, where: str, first: int) -> Any:
 
 def decode_numbers(table: NameTable) -> npt.NDArray[np.int64]:
     """Return the whole numbers that are the names of a table."""
-    return (table.data.view(">u8").astype(np.uint64) ^ _SIGN).view(np.int64)
+    numbers: npt.NDArray[np.int64] = (table.data.view(">u8").astype(np.uint64) ^ _SIGN).view(np.int64)
+    return numbers
 
 
 def _sorted(names: Any) -> tuple[Any, npt.NDArray[np.int64]]:

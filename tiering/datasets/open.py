@@ -13,9 +13,9 @@ import xxhash
 from tiering.artifacts.storage import entries, file_exists, is_folder
 from tiering.datasets.import_context import ImportContext, Reader
 from tiering.datasets.named_arrays import NamedArrays
-from tiering.datasets.options import FORMAT_OPTIONS, RANDOM_OPTIONS, ImportOptions, given_options
+from tiering.datasets.options import FORMAT_OPTIONS, OPTIONS, RANDOM_OPTIONS, TABLE_OPTIONS, ImportOptions, given_options
 from tiering.datasets.random_nodes import add_random
-from tiering.datasets.readers import edge_list, frameworks, graphbolt, igb, npy, ogb, parquet
+from tiering.datasets.readers import edge_list, frameworks, graphbolt, igb, npy, ogb, parquet, tables
 from tiering.datasets.scratch import Scratch, chunks
 from tiering.datasets.specs import find_spec, locate_files
 from tiering.datasets.splits import OFFICIAL
@@ -36,6 +36,7 @@ READERS: dict[str, Reader] = {
     "graphbolt": graphbolt.READER,
     "pyg": frameworks.PYG_READER,
     "dgl": frameworks.DGL_READER,
+    "tables": tables.READER,
     "parquet": parquet.READER,
     "mtx": edge_list.MTX_READER,
     "edgelist": edge_list.READER,
@@ -127,7 +128,11 @@ def open_dataset(
         path = locate_files(spec, Path(path))
         parsed = ImportOptions.parse({**spec.options, **given})
         format = spec.format if format == "auto" else format  # noqa: A001
-    chosen = detect_format(path) if format == "auto" else format
+    chosen = format
+    if format == "auto":
+        chosen = "tables" if any(table.files for table in parsed.relation) else detect_format(path)
+        asked = [name for name in TABLE_OPTIONS if getattr(parsed, name) != OPTIONS[name]]
+        chosen = "tables" if chosen in ("edgelist", "parquet") and asked else chosen
     if chosen not in READERS:
         hint = "; docs/importing.md has the two commands that import a crawl" if chosen == "webgraph" else ""
         raise InputError(f"--format: expected auto, {', '.join(READERS)}, found {chosen!r}{hint}")

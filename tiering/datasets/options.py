@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Generic, TypedDict, TypeVar
 
+from tiering.datasets.table_specs import TableSpec, parse_tables
 from tiering.errors import InputError, quoted
 from tiering.formats.features import FEATURE_DTYPES
 from tiering.options import option, parse_options, spell_flag
@@ -23,7 +24,10 @@ TEXT_OPTIONS = frozenset({"delimiter", "header", "string_ids", "quoted_newlines"
 RAW_OPTIONS = frozenset({"feature_dim", "feature_dtype", "num_labelled"})
 TREE_OPTIONS = frozenset({"label", "relations", "mean_features"})
 RANDOM_OPTIONS = frozenset({"random_features", "random_labels", "random_train"})
-FORMAT_OPTIONS = COLUMN_OPTIONS | TEXT_OPTIONS | RAW_OPTIONS | TREE_OPTIONS  # the others mean something for all formats
+TABLE_OPTIONS = frozenset({"relation", "nodes", "id_column", "features", "type_column", "edge_data", "unknown_ids"})
+FORMAT_OPTIONS = (
+    COLUMN_OPTIONS | TEXT_OPTIONS | RAW_OPTIONS | TREE_OPTIONS | TABLE_OPTIONS
+)  # the others mean something for all formats
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,7 @@ SPLIT_RULES: Mapping[str, tuple[float, ...]] = {"official": (), "igb": (0.6, 0.2
 
 def _split(value: Any, what: str) -> str | tuple[float, float, float]:
     if isinstance(value, str) and re.fullmatch(r"\s*[A-Za-z]\w*\s*", value):
-        return _one_of(*SPLIT_RULES, "or fractions such as 0.6,0.2,0.2")(value.strip().lower(), what)
+        return one_of(*SPLIT_RULES, "or fractions such as 0.6,0.2,0.2")(value.strip().lower(), what)
     return split_fractions(value, what)
 
 
@@ -114,7 +118,9 @@ def split_fractions(value: Any, what: str) -> tuple[float, float, float]:
     return (parts[0], parts[1], parts[2])
 
 
-def _one_of(*choices: str) -> Parser[str]:
+def one_of(*choices: str) -> Parser[str]:
+    """Return a parser of one of some words."""
+
     def parse(value: Any, what: str) -> str:
         if str(value) not in choices:
             raise InputError(f"{what}: expected one of {', '.join(choices)}, found {value!r}")
@@ -125,11 +131,26 @@ def _one_of(*choices: str) -> Parser[str]:
 
 _NO_VALUE: PerType[Any] = PerType()
 _SHAPE, _TABLE, _CHANGE = "Headerless files, labels, splits", "Edge lists and parquet", "Change the edges"
-_RANDOM = "Graphs without features"
+_RANDOM, _TYPED = "Graphs without features", "Tables of several types"
 
 
 def _text(value: Any, what: str) -> str:
     return str(value)
+
+
+def _texts(value: Any, what: str) -> tuple[str, ...]:
+    return tuple(value.split(",") if isinstance(value, str) else map(str, value))
+
+
+def _texts_by_type(value: Any, what: str) -> PerType[tuple[str, ...]]:
+    """Return lists by type: ``a,b`` for all, or ``movie=a,b,user=c``."""
+    if isinstance(value, str) and "=" in value.split(",")[0]:
+        lists: dict[str, list[str]] = {}
+        for token in value.split(","):
+            name, is_type, column = token.rpartition("=")
+            lists.setdefault(name if is_type else list(lists)[-1], []).append(column)
+        value = lists
+    return _per_type(_texts)(value, what)
 
 
 # fmt: off
@@ -148,10 +169,10 @@ class ImportOptions:
         parse=_per_type(lambda value, what: _count(value, what, 1)))
     feature_dtype: PerType[str] = option(
         _NO_VALUE, "Its dtype: float32, float16, bfloat16..", "NAME|TYPE=NAME,..", panel=_SHAPE, cli=str | None,
-        parse=_per_type(_one_of(*FEATURE_DTYPES)))
-    label: str = option(
-        "19", "Which of IGB's label files.", "19|2K", panel=_SHAPE,
-        parse=lambda value, what: _one_of("19", "2K")(str(value).upper(), what))
+        parse=_per_type(one_of(*FEATURE_DTYPES)))
+    label: PerType[str] = option(
+        _NO_VALUE, "Which of IGB's label files; column of labels in tables of nodes.", "19|2K|[TYPE=]COLUMN",
+        panel=_SHAPE, cli=str | None, parse=_per_type(_text))
     num_labelled: int | None = option(None, "Only the first N nodes have labels.", "N", panel=_SHAPE, parse=_count)
     mean_features: PerType[str] = option(
         _NO_VALUE, "Features of a type: the mean of its neighbours' along a relation, in this order.",
@@ -159,7 +180,7 @@ class ImportOptions:
     relations: tuple[str, ...] = option(
         (), "Import only these relations (directory names, or source, name and destination).", "SRC:NAME:DST,..",
         panel=_SHAPE, cli=str | None,
-        parse=lambda value, _: tuple(value.split(",") if isinstance(value, str) else value))
+        parse=_texts)
     split: str | tuple[float, float, float] | None = option(
         None, "Make splits of these fractions of the labelled nodes, or by a rule.", "A,B,C|igb|mlperf|official",
         panel=_SHAPE, cli=str | None, parse=_split)
@@ -188,9 +209,29 @@ class ImportOptions:
         panel=_TABLE, parse=_character(NO_COMMENT))
     compact_ids: bool = option(False, "Make sparse ids dense, in ascending order.", panel=_TABLE)
     first_id: int = option(0, "The id of the first node, where ids do not begin at 0.", "N", panel=_TABLE, parse=_count)
+    relation: tuple[TableSpec, ...] = option(
+        (), "Table of edges between two types; repeatable. Columns may follow: FILE:SRC,DST,weight=W,data=C,type=T.",
+        "SRC:NAME:DST=FILE", panel=_TYPED, cli=list[str] | None, parse=parse_tables)
+    nodes: tuple[TableSpec, ...] = option(
+        (), "Table of the nodes of a type, in the order of their ids; repeatable. Or FILE:ID,features=A,B,label=C.",
+        "TYPE=FILE", panel=_TYPED, cli=list[str] | None, parse=parse_tables)
+    id_column: PerType[str] = option(
+        _NO_VALUE, "Column of the ids of nodes.", "[TYPE=]NAME|INDEX", panel=_TYPED, cli=str | None,
+        flags=("--id", "--id-column"), parse=_per_type(_text))
+    features: PerType[tuple[str, ...]] = option(
+        _NO_VALUE, "Columns of the features of nodes, as float32.", "[TYPE=]NAME,NAME,..", panel=_TYPED,
+        cli=str | None, parse=_texts_by_type)
+    type_column: str | None = option(
+        None, "Column of the edges' types: each of its values is a relation.", "NAME|INDEX", panel=_TYPED, parse=_text)
+    edge_data: tuple[str, ...] = option(
+        (), "Columns of numbers or times (as seconds since 1970) that are kept as edge data.", "NAME,NAME,..",
+        panel=_TYPED, cli=str | None, parse=_texts)
+    unknown_ids: str = option(
+        "error", "Edges with an id that the table of nodes lacks, or with none; add: the node, with features of 0.",
+        "error|add|drop", panel=_TYPED, parse=one_of("error", "add", "drop"))
     self_loops: str = option(
         "keep", "Self loops; add: where a node has none.", "keep|remove|add", panel=_CHANGE,
-        parse=_one_of("keep", "remove", "add"))
+        parse=one_of("keep", "remove", "add"))
     reverse_edges: bool = option(
         False, "Add each edge reversed; between two types, as relation rev_NAME.", panel=_CHANGE,
         flags=("--reverse-edges", "--add-reverse"))
@@ -209,6 +250,7 @@ class ImportOptions:
             if name not in OPTIONS:
                 raise InputError(f"option {name}: unknown; sources take {', '.join(OPTIONS)}")
         values = {name: value for name, value in raw.items() if value is not None}
+        values = {_canonical_name(name, value): value for name, value in values.items()}
         folder = {"work_dir": values.pop("work_dir")} if "work_dir" in values else {}
         return cls(**folder, **parse_options(cls, values, spell_flag))
 
@@ -221,10 +263,10 @@ class ImportKeywords(TypedDict, total=False):
     num_nodes: int | str | Mapping[str, int] | None
     feature_dim: int | str | Mapping[str, int] | None
     feature_dtype: str | Mapping[str, str] | None
-    label: str | None
+    label: str | Mapping[str, str] | None
     num_labelled: int | None
     mean_features: str | Mapping[str, str] | None
-    relations: str | Sequence[str] | None
+    relations: str | Sequence[str] | Mapping[str | tuple[str, str, str], Any] | None
     split: str | tuple[float, float, float] | None
     split_seed: int | None
     random_features: int | str | Mapping[str, int] | None
@@ -241,6 +283,13 @@ class ImportKeywords(TypedDict, total=False):
     comment: str | None
     compact_ids: bool
     first_id: int
+    relation: str | Sequence[str] | Mapping[str | tuple[str, str, str], Any] | None
+    nodes: str | Sequence[str] | Mapping[str, Any] | None
+    id_column: str | Mapping[str, str] | None
+    features: str | Sequence[str] | Mapping[str, Sequence[str]] | None
+    type_column: str | int | None
+    edge_data: str | Sequence[str] | None
+    unknown_ids: str | None
     self_loops: str | None
     reverse_edges: bool
     deduplicate: bool
@@ -254,7 +303,19 @@ OPTIONS = {entry.name: entry.default for entry in fields(ImportOptions)}  # opti
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the loose options that differ from their defaults, JSON-ready, for the record."""
     return {
-        name: value if isinstance(value, (bool, int, float, str, dict)) else list(value)
+        _canonical_name(name, value): value if isinstance(value, (bool, int, float, str)) else _plain(value)
         for name, value in options.items()
         if value is not None and name != "work_dir" and value != OPTIONS.get(name)
     }
+
+
+def _canonical_name(name: str, value: Any) -> str:
+    """Return the name of an option: relations with tables are option ``relation``, names of some ``relations``."""
+    return "relation" if name == "relations" and isinstance(value, Mapping) else name
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of lists, and mappings whose keys are text: those of relations with colons."""
+    if isinstance(value, Mapping):
+        return {key if isinstance(key, str) else ":".join(key): _plain(one) for key, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, (list, tuple)) else value

@@ -134,7 +134,7 @@ def _as_csv(token: re.Match[bytes]) -> bytes:
     return token[1] or (b'"' + token[2].replace(b'"', b'""') + b'"' if token[2] else b" ")
 
 
-def guess_delimiter(sample: bytes, named: bool, newlines: bool, where: str) -> str:
+def guess_delimiter(sample: bytes, named: bool, newlines: bool, where: str, narrow: bool = False) -> str:
     """Return the delimiter that most of the first lines have; blanks separate numbers only: names may hold them."""
     plain = re.sub(rb'"[^"]*(?:"|\Z)' if newlines else rb'"[^"\n]*"', b"", sample)
 
@@ -155,6 +155,8 @@ def guess_delimiter(sample: bytes, named: bool, newlines: bool, where: str) -> s
     marks += [mark for mark in "\t,;|"[not named :] if mark.encode() in plain.split(b"\n")[0]]
     if not marks and not named and len(first.split()) >= 2:
         return BLANK
+    if not marks and narrow:
+        return ","
     if not marks:
         what, blanks = ("names", ", such as space where no name holds one") if named else ("ids", "")
         raise InputError(
@@ -306,8 +308,7 @@ class ColumnParser:
         )
         if any(pa.compute.min(column).as_py() < self.first_id for column in ids):
             self._find_damage(block)
-        names = ("src", "dst") if self.named else ()
-        return {name: column if name in names else column.to_numpy() for name, column in columns.items()}
+        return {name: col if pa.types.is_string(col.type) else col.to_numpy() for name, col in columns.items()}
 
     def _parse_whole(self, text: bytes, block: TextBlock) -> pa.Table:
         """Return the table of a text; `InputError` names the damaged line."""

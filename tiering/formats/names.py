@@ -33,6 +33,7 @@ class NameTable:
     @property
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays by the names of their files."""
+        arrays: dict[str, npt.NDArray[Any] | None]
         arrays = {"offsets": self.offsets, "bytes": self.data, "ids": self.ids, "ranks": self.ranks}
         return {name: array for name, array in arrays.items() if array is not None}
 

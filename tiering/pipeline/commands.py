@@ -32,7 +32,14 @@ from tiering.formats.user_arrays import Train, UserValues
 from tiering.layout import LayoutOptions
 from tiering.layout.inputs import LayoutInput
 from tiering.memory import parse_memory
-from tiering.pipeline.sources import CHECKSUM_FEATURES, import_options, open_source, plan_source, scratch_of
+from tiering.pipeline.sources import (
+    CHECKSUM_FEATURES,
+    import_options,
+    open_source,
+    plan_source,
+    scratch_of,
+    table_files,
+)
 from tiering.pipeline.stage import Pathlike, StageKeywords, StageRun, reading, refuse_reordered
 from tiering.run.plan import Estimate
 from tiering.units import parse_fanouts, parse_threads
@@ -61,8 +68,8 @@ P = ParamSpec("P")
 
 
 def import_graph(
-    source: Pathlike | Any,
-    out: Pathlike,
+    source: Pathlike | Any = None,
+    out: Pathlike | None = None,
     format: str = "auto",  # noqa: A002 - the name the command line has
     *,
     edge_ids: bool = False,
@@ -74,9 +81,10 @@ def import_graph(
     ----------
     source
         File or directory; or a graph in memory: PyG's `Data` or `HeteroData`, or a `DGLGraph`; its features are copied.
+        None is needed where `relations` maps ``(source, name, destination)`` to tables, and `nodes` types.
     format
         ``auto``, ``npy``, ``csc``, ``csr``, ``igb``, ``edgelist``, ``mtx``, ``parquet``,
-        ``ogb``, ``npz``, ``pyg``, ``dgl`` or ``graphbolt``.
+        ``tables``, ``ogb``, ``npz``, ``pyg``, ``dgl`` or ``graphbolt``.
     edge_ids
         Keep each edge's position in the input.
     **options
@@ -84,8 +92,14 @@ def import_graph(
         whole, and a checksum is recorded of each block of 64 MiB, which stages and `tiering check --full` compare;
         without, 64 samples of 64 KiB are. Of every stage: ``threads``, ``memory``, ``force``, ``cluster``.
     """
+    if out is None:
+        raise InputError("out: expected the directory of the graph to write, found none; name it")
     run, given = StageRun.split(out, options)
-    run.check_output([source], around=scratch_of(given))
+    tables = table_files(given)
+    if source is None and not tables:
+        raise InputError("source: expected a dataset, or tables as relations and nodes, found none; name it")
+    source = tables[0] if source is None else source
+    run.check_output([source, tables], around=scratch_of(given))
     if run.dry_run:
         stage, shape = plan_source(run, source, format, edge_ids, given)
         return run.estimate(stage, shape=shape)  # type: ignore[no-any-return]

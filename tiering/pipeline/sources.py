@@ -24,8 +24,16 @@ if TYPE_CHECKING:
     from tiering.datasets.specs import DatasetSpec
 
 CHECKSUM_FEATURES = "checksum_features"  # option of an import that is not the source's
-PARSED = ("edgelist", "mtx", "npz", "parquet", "dgl")
+PARSED = ("edgelist", "mtx", "npz", "parquet", "tables", "dgl")
 """Formats that are read as a whole when they are opened, by a dry run into temporary files without names."""
+
+
+def table_files(options: Mapping[str, Any]) -> list[str]:
+    """Return the files of the tables that options name."""
+    from tiering.datasets.options import ImportOptions
+
+    parsed = ImportOptions.parse({name: options.get(name) for name in ("relation", "relations", "nodes")})
+    return [file for table in (*parsed.relation, *parsed.nodes) for file in table.files]
 
 
 def scratch_of(options: Mapping[str, Any]) -> list[tuple[Path, str]]:

@@ -38,7 +38,9 @@ from tiering.progress import note
 _FIELDS, _SYMMETRIES = ("pattern", "real", "integer"), ("general", "symmetric")  # of matrices
 SUFFIXES = (".txt", ".csv", ".tsv", ".edges", ".edgelist", ".el")
 Change = Callable[[dict[str, Any]], dict[str, Any]]  # of columns by name
-_NUMERIC = re.compile(r"\"?[+-]?(\.?\d.*|nan|inf|infinity)", re.IGNORECASE | re.DOTALL)
+# Function from the syntax and the fields of the first record to a parser, and whether that record is a header.
+MakeParser = Callable[[TextSyntax, list[str]], tuple[ColumnParser, bool]]
+NUMERIC = re.compile(r"\"?[+-]?(\.?\d.*|nan|inf|infinity)", re.IGNORECASE | re.DOTALL)
 
 
 def read_text(path: Path, context: ImportContext) -> EdgeSink:
@@ -47,7 +49,7 @@ def read_text(path: Path, context: ImportContext) -> EdgeSink:
     context.record_file(path)
     if is_mtx(path):
         raise InputError(f"{path}: expected edges, found a Matrix Market file, which counts from 1; give --format mtx")
-    start, parser = _find_start(path, context)
+    start, parser = find_start(path, context.options, lambda syntax, line: _make_parser(path, syntax, line, context))
     sink = EdgeSink(path, context, weighted="weight" in parser.columns, named=parser.named)
     read_edges(start, parser, sink)
     return sink
@@ -65,14 +67,20 @@ def read_edges(start: TextBlock, parser: ColumnParser, sink: EdgeSink, change: C
     _require_edges(sink.rows, path, parser.comments)
 
 
-def _is_edge_list(path: Path) -> bool:
+def is_edge_list(path: Path) -> bool:
+    """Return whether a file has a suffix of text and is not numpy's."""
     named = any(suffix.lower() in SUFFIXES for suffix in path.suffixes[-2:])
     return named and read_start(path, 6) != b"\x93NUMPY"
 
 
-def _find_start(path: Path, context: ImportContext) -> tuple[TextBlock, ColumnParser]:
-    """Return the first line of data, and a parser for the delimiter, header and columns that the first lines have."""
-    options, newlines = context.options, context.options.quoted_newlines
+def find_start(
+    path: Path, options: ImportOptions, make: MakeParser, *, narrow: bool = False
+) -> tuple[TextBlock, ColumnParser]:
+    """Return the first line of data, and a parser for the delimiter, header and columns that the first lines have.
+
+    A text may have one column if it is `narrow`.
+    """
+    newlines = options.quoted_newlines
     comment = (options.comment or "").replace(NO_COMMENT, "")
     # A name may begin with any character: then the one that the user says is the only one that begins comments.
     names = options.string_ids or options.src_column is not None or options.dst_column is not None
@@ -82,7 +90,7 @@ def _find_start(path: Path, context: ImportContext) -> tuple[TextBlock, ColumnPa
     start, comments = find_data(path, TextBlock(b""), leading, not newlines)
     _require_edges(len(start.raw), path, comments)
     sample, _ = TextSyntax("\t", comment=comment).without_comments(start.raw)
-    delimiter = options.delimiter or guess_delimiter(sample, options.string_ids, newlines, str(path))
+    delimiter = options.delimiter or guess_delimiter(sample, options.string_ids, newlines, str(path), narrow)
     syntax = TextSyntax(delimiter, newlines, comment)
     if newlines and not syntax.quotes:
         raise InputError(
@@ -92,7 +100,7 @@ def _find_start(path: Path, context: ImportContext) -> tuple[TextBlock, ColumnPa
     first = next(read_blocks(path, "reading edges", start, syntax)) if newlines else start
     _, record = next(syntax.records(first.raw, first.line))
     syntax.refuse_open_quote(record, path, first.line)
-    parser, header = _make_parser(path, syntax, syntax.fields(record), context)
+    parser, header = make(syntax, syntax.fields(record))
     if header:
         start, more = find_data(path, first.after(len(record) + 1), leading, not newlines)
         comments += more
@@ -139,7 +147,7 @@ def _has_header(fields: list[str], options: ImportOptions) -> bool:
     if options.string_ids:
         return find_end_names(fields) is not None
     ends = [position if column is None else int(column[:9]) for position, column in enumerate(asked)]
-    return not any(_NUMERIC.fullmatch(fields[end]) for end in ends if end < len(fields))
+    return not any(NUMERIC.fullmatch(fields[end]) for end in ends if end < len(fields))
 
 
 def _open_matrix(path: Path, context: ImportContext) -> Dataset:
@@ -218,7 +226,7 @@ def _add_reversed(columns: dict[str, Any]) -> dict[str, Any]:
 READER = Reader(
     lambda path, context: read_text(path, context).finish(),
     COLUMN_OPTIONS | TEXT_OPTIONS,
-    file=Detector(f"text ({', '.join(SUFFIXES)}, also .gz)", _is_edge_list),
+    file=Detector(f"text ({', '.join(SUFFIXES)}, also .gz)", is_edge_list),
 )
 MTX_READER = Reader(
     _open_matrix,

@@ -17,7 +17,7 @@ from tiering.datasets.edges import EdgeReader, read_edge_folder
 from tiering.datasets.import_context import Detector, ImportContext, Reader
 from tiering.datasets.neighbor_means import add_neighbor_means
 from tiering.datasets.nodes import NodeFiles, make_dataset, read_node_folder
-from tiering.datasets.options import RAW_OPTIONS, TREE_OPTIONS, node_count
+from tiering.datasets.options import RAW_OPTIONS, TREE_OPTIONS, node_count, one_of
 from tiering.datasets.specs import known_specs
 from tiering.datasets.splits import OFFICIAL, SplitArray, read_torch_split, read_torch_splits
 from tiering.errors import InputError, MissingError
@@ -93,7 +93,7 @@ def open_tree(tree: Path, context: ImportContext, sign: str, read_edges: EdgeRea
         if is_folder(folder):
             labels = [entry.name for entry in entries(folder) if entry.match("node_label*.npy")]
             if arrays.labels is None and labels:
-                wanted = f"node_label_{context.options.label}.npy or node_label.npy"
+                wanted = f"node_label_{_label_name(node_type, context)}.npy or node_label.npy"
                 found = f"expected {wanted}, found {', '.join(labels)}"
                 raise MissingError(f"{folder}: {found}; choose with --label 19 or 2K")
             context.record_ignored(entries(folder))
@@ -127,8 +127,13 @@ def _choose(tree: Path, wanted: tuple[str, ...], sign: str) -> dict[Path, tuple[
     return {folder: parsed for folder, parsed in folders.items() if folder in chosen}
 
 
+def _label_name(node_type: str, context: ImportContext) -> str:
+    """Return which of the label files option ``label`` asks for."""
+    return one_of("19", "2K")((context.options.label.get(node_type) or "19").upper(), "--label")
+
+
 def _node_files(folder: Path, size: str, stated: dict[str, int], context: ImportContext) -> NodeFiles:
-    node_type, label, origin = folder.name, context.options.label, None
+    node_type, label, origin = folder.name, _label_name(folder.name, context), None
     if node_type in stated:
         meta = folder.parent / META_FILE
         origin = str(meta if meta.is_file() else folder.parent.parent / TORCH_META), stated[node_type]

@@ -60,7 +60,7 @@ def _open_parquet(path: Path, context: ImportContext) -> Dataset:
         with progress(sum(rows), "reading edges", "edge", scale=True) as bar:
             for file in files:
                 where = {content: f"{file}: column {column}" for content, column in chosen.items()}
-                for _, batch in _batches(file, list(chosen.values())):
+                for _, batch in read_batches(file, list(chosen.values())):
                     columns = {content: batch.column(column) for content, column in chosen.items()}
                     for content in columns if not named else ["weight"] * ("weight" in columns):
                         columns[content] = _numbers(columns[content], where[content], sink.rows, content)
@@ -82,11 +82,13 @@ READER = Reader(
     _open_parquet,
     takes=COLUMN_OPTIONS,
     directory=Detector("*.parquet (parquet)", lambda path: bool(_files_inside(path))),
-    file=Detector(
-        f"parquet ({', '.join(SUFFIXES)})",
-        lambda path: read_start(path, 4) == b"PAR1" or path.suffix.lower() in SUFFIXES,
-    ),
+    file=Detector(f"parquet ({', '.join(SUFFIXES)})", lambda path: is_parquet(path)),
 )
+
+
+def is_parquet(path: Path) -> bool:
+    """Return whether a file is parquet, by its first bytes or its name."""
+    return read_start(path, 4) == b"PAR1" or path.suffix.lower() in SUFFIXES
 
 
 def _describe(files: list[Path], context: ImportContext) -> tuple[dict[str, str], list[int], bool]:
@@ -94,7 +96,7 @@ def _describe(files: list[Path], context: ImportContext) -> tuple[dict[str, str]
     chosen: dict[str, str] = {}
     rows, named = [], False
     for file in files:
-        with _open(file) as table:
+        with open_file(file) as table:
             names = list(table.schema_arrow.names)
             if file == files[0]:
                 chosen = {
@@ -155,7 +157,9 @@ class ParquetColumn:
             first = last - rows
             if begin >= last or end <= first:
                 continue
-            for row, batch in _batches(Path(name), [self.column], max(begin - first, 0), min(end, last) - first, rows):
+            for row, batch in read_batches(
+                Path(name), [self.column], max(begin - first, 0), min(end, last) - first, rows
+            ):
                 where = f"{name}: column {self.column}"
                 part = _numbers(batch.column(self.column), where, first + row, self.held).astype(self.dtype, copy=False)
                 check_values(part, where, first + row, self.held)
@@ -163,7 +167,8 @@ class ParquetColumn:
         return values
 
 
-def _open(file: Path) -> Any:
+def open_file(file: Path) -> Any:
+    """Return the file, open; `InputError` if it is damaged."""
     try:
         return pa_parquet.ParquetFile(file, buffer_size=BUFFER_BYTES, page_checksum_verification=True)
     except _DAMAGES as error:
@@ -171,11 +176,11 @@ def _open(file: Path) -> Any:
         raise InputError(f"{file}: {what}; get the file again") from error
 
 
-def _batches(
+def read_batches(
     file: Path, columns: list[str], begin: int = 0, end: int | None = None, rows: int | None = None
 ) -> Iterator[tuple[int, Any]]:
     """Yield rows [begin, end), by default all, as first row and piece; `rows`: of the file when it was described."""
-    with _open(file) as table:
+    with open_file(file) as table:
         found = table.metadata.num_rows
         if rows not in (None, found):
             what = f"expected {rows} rows, as when it was opened, found {found}"
@@ -217,7 +222,7 @@ def _largest_in_footers(files: Sequence[Path], columns: Mapping[str, str]) -> La
     """Return the largest id of both ends by the files' footers; ``None`` if they do not state it. Cost: the footers."""
     largest = LargestId()
     for file in files:
-        with _open(file) as table:
+        with open_file(file) as table:
             groups = [table.metadata.row_group(group) for group in range(table.num_row_groups)]
         for number, group in enumerate(groups):
             chunks = {(chunk := group.column(at)).path_in_schema: chunk for at in range(group.num_columns)}

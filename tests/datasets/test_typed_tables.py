@@ -1,0 +1,264 @@
+"""Tables of edges and nodes of several types: ids by table, classes, edge data, Neo4j's headers, GraphStorm's JSON."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pa_parquet
+import pytest
+
+import tiering
+from cli.main import main
+from tiering.datasets import name_ids, table_files
+from tiering.errors import InputError, MissingError
+
+RATES = ("user", "rates", "movie")
+RATINGS = [(3, 7, 4.0, 964), (3, 2, 3.5, 981), (9, 2, 5.0, 982), (9, 3, 1.0, 983), (9, 3, 1.0, 983)]
+MOVIES = [
+    (7, "Heat, 1995", 1995.0, "Crime"),
+    (2, "Jumanji", 1996.0, "Kids"),
+    (5, "Up", 2009.0, ""),
+    (3, "It", 0.5, "Kids"),
+]
+
+
+def write(path: Path, columns: str, rows: list[tuple[Any, ...]], change: Any = lambda name, value: value) -> Path:
+    """Write rows as the suffix says; `change` converts the values of a column."""
+    names = columns.split(",")
+    values = {name: [change(name, row[k]) for row in rows] for k, name in enumerate(names)}
+    if path.suffix == ".parquet":
+        pa_parquet.write_table(pa.table(values), path, row_group_size=2)
+        return path
+    text = io.StringIO()
+    csv.writer(text, delimiter="\t" if ".tsv" in path.name else ",").writerows(
+        [names, *zip(*values.values(), strict=True)]
+    )
+    path.write_bytes(gzip.compress(text.getvalue().encode()) if path.suffix == ".gz" else text.getvalue().encode())
+    return path
+
+
+def edges_of(graph: Any, relation: tuple[str, str, str]) -> list[tuple[Any, ...]]:
+    """Return edges by ids of the source, with edge data, sorted."""
+
+    def ids(node_type: str) -> Any:
+        if (names := graph.names(node_type)) is not None:
+            return names.of(range(len(names)))
+        file = f"nodes/{node_type}/original_id"
+        has = file in graph.manifest.files
+        return graph.manifest.array(file).tolist() if has else list(range(graph.num_nodes(node_type)))
+
+    sources, targets = ids(relation[0]), ids(relation[2])
+    indptr, indices = graph.csc(relation)
+    folder = f"relations/{'__'.join(relation)}"
+    entry = next(e for e in graph.manifest.body["relations"] if (e["src"], e["name"], e["dst"]) == relation)
+    data = [graph.manifest.array(f"{folder}/{name}").tolist() for name in sorted(entry["edge_data"])]
+    pairs = [(sources[u], targets[v]) for v in range(len(targets)) for u in indices[indptr[v] : indptr[v + 1]]]
+    return sorted((*pair, *values) for pair, *values in zip(pairs, *data, strict=True))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv.gz", "parquet"])
+@pytest.mark.parametrize("text", [False, True])
+def test_ids_follow_the_table_of_nodes_through_every_stage(tmp_path, monkeypatch, suffix, text):
+    monkeypatch.setattr(name_ids, "SMALLEST", 1)
+    monkeypatch.setattr(name_ids, "RUN_SHARE", 1 << 60)
+
+    def change(name: str, value: Any) -> Any:
+        return f"{name[0]}{value}" if text and name.endswith("Id") else value
+
+    source = tmp_path / "tables"
+    source.mkdir()
+    write(source / f"ratings.{suffix}", "userId,movieId,rating,time", RATINGS, change)
+    write(source / f"movies.{suffix}", "movieId,title,year,genre", MOVIES, change)
+    common = ["--memory", "1GiB", "--features", "year", "--label", "genre", "--edge-data", "time,rating"]
+    tables = ["--relation", f"user:rates:movie=ratings.{suffix}", "--nodes", f"movie=movies.{suffix}", *common]
+    assert main(["import", str(source), "--out", str(tmp_path / "g"), *tables, "--split", "1,0,0"]) == 0
+    graph = tiering.open(tmp_path / "g")
+    expected = sorted((change("userId", u), change("movieId", m), r, t) for u, m, r, t in RATINGS)
+    assert edges_of(graph, RATES) == expected
+    assert graph.manifest.array("nodes/movie/label").tolist() == [0, 1, -1, 1]
+    assert graph.manifest.body["changes"]["classes"] == {"movie": ["Crime", "Kids"]}
+    assert graph.feature_table("movie").open().tolist() == [[row[2]] for row in MOVIES]
+    order = [change("movieId", row[0]) for row in MOVIES]
+    if text:
+        assert graph.names("movie").of(range(4)) == order
+        assert graph.names("movie").find(["m2", "m7"]).tolist() == [1, 0]
+    else:
+        assert graph.manifest.array("nodes/movie/original_id").tolist() == order
+    tiering.score_graph(graph, tmp_path / "s", "degree")
+    reordered = tiering.reorder_graph(graph, tmp_path / "s", tmp_path / "r")
+    assert edges_of(reordered, RATES) == expected
+    with tiering.write_layout(reordered, tmp_path / "l", cpu="100%") as layout:
+        batch = next(iter(layout.pyg_loader("train", [5], batch_size=3)))
+        assert sorted(batch["movie"].x.flatten().tolist()) == sorted(row[2] for row in MOVIES if row[3])
+        assert batch[RATES].edge_index.shape[1] == len(RATINGS)
+    assert graph.problems("full") == reordered.problems("full") == []
+
+
+def test_python_takes_mappings_and_gives_the_same_graph(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "ratings.csv", "userId,movieId,rating,time", RATINGS)
+    write(tmp_path / "movies.parquet", "movieId,title,year,genre", MOVIES)
+    short = tiering.import_graph(
+        relations={RATES: "ratings.csv:userId,movieId,weight=rating,data=time"},
+        nodes={"movie": "movies.parquet:movieId,features=year,label=genre"},
+        out="a",
+    )
+    long = tiering.import_graph(
+        relations={
+            RATES: {"file": Path("ratings.csv"), "src": "userId", "dst": "1", "weight": "rating", "data": ["time"]}
+        },
+        nodes={"movie": {"file": ["movies.parquet"], "id": "movieId", "features": ["year"], "label": "genre"}},
+        out="b",
+    )
+    assert edges_of(short, RATES) == edges_of(long, RATES) == sorted((u, m, t, r) for u, m, r, t in RATINGS)
+    assert short.manifest.body["node_types"] == long.manifest.body["node_types"]
+
+
+def test_types_in_a_column_are_relations_in_the_order_of_their_edges(tmp_path, monkeypatch):
+    monkeypatch.setattr("tiering.datasets.scratch.CHUNK", 3)
+    draw = random.Random(1)
+    rows = [(draw.randrange(9), f"/r/{draw.randrange(3)}", draw.randrange(9), k) for k in range(50)]
+    path = write(tmp_path / "hrt.tsv", "head,rel,tail,when", rows)
+    graph = tiering.import_graph(path, tmp_path / "g", type_column="rel", edge_data="when")
+    assert graph.num_nodes("node") == len({end for row in rows for end in (row[0], row[2])})
+    for name in sorted({row[1] for row in rows}):
+        relation = ("node", name.strip("/").replace("/", "_"), "node")
+        assert edges_of(graph, relation) == sorted((h, t, w) for h, r, t, w in rows if r == name)
+    assert graph.manifest.body["changes"]["relation_names"]["r_0"] == "/r/0"
+
+
+def test_unknown_ids_are_refused_added_or_dropped(tmp_path, capsys):
+    write(tmp_path / "r.parquet", "user,movie", [("a", "x"), ("b", "new"), ("a", "y"), (None, "x")])
+    write(tmp_path / "m.csv", "id,f,label", [("y", 1.0, "A"), ("x", 2.0, "B"), ("w", 3.0, "A")])
+    options = {"relations": {RATES: tmp_path / "r.parquet"}, "nodes": {"movie": tmp_path / "m.csv"}}
+    options |= {"features": ["f"], "label": "label"}
+    with pytest.raises(InputError, match=r"an id at both ends of each edge, found none at row 3 and 0 more"):
+        tiering.import_graph(out=tmp_path / "g", **options)
+    dropped = tiering.import_graph(out=tmp_path / "d", unknown_ids="drop", **options)
+    assert edges_of(dropped, RATES) == [("a", "x"), ("a", "y")]
+    assert dropped.names("movie").of(range(3)) == ["y", "x", "w"]
+    assert any("2 edges of user:rates:movie" in text for text in dropped.manifest.body["changes"]["warnings"])
+    write(tmp_path / "r.parquet", "user,movie", [("a", "x"), ("b", "new"), ("a", "y")])
+    with pytest.raises(
+        InputError, match=r"movie that .*m.csv has, found 1 of 3 edges without, the first 'new' at row 1"
+    ):
+        tiering.import_graph(out=tmp_path / "g", **options)
+    added = tiering.import_graph(out=tmp_path / "a", unknown_ids="add", **options)
+    assert added.names("movie").of(range(4)) == ["y", "x", "w", "new"]
+    assert added.feature_table("movie").open().tolist() == [[1.0], [2.0], [3.0], [0.0]]
+    assert added.manifest.array("nodes/movie/label").tolist() == [0, 1, 0, -1]
+    assert "1 nodes of movie were added" in capsys.readouterr().err
+    for graph in (dropped, added):
+        assert graph.problems("full") == []
+
+
+def test_neo4j_headers_make_types_and_relations(tmp_path):
+    source = tmp_path / "neo4j"
+    source.mkdir()
+    write(
+        source / "p.csv",
+        "personId:ID(Person),name,born:int,:LABEL",
+        [("k", "Keanu", 1964, "Actor"), ("l", "L", 1961, "A")],
+    )
+    write(source / "m.csv", "movieId:ID(Movie),title,:LABEL", [("tt2", "The Matrix", "Movie"), ("tt1", "Up", "Movie")])
+    roles = [("k", "Neo", "tt2", "ACTED IN"), ("l", "", "tt1", "PRODUCED"), ("l", "", "tt2", "ACTED IN")]
+    write(source / "roles.csv", ":START_ID(Person),role,:END_ID(Movie),:TYPE", roles)
+    graph = tiering.import_graph(source, tmp_path / "g", features={"Person": ["born"]})
+    assert edges_of(graph, ("Person", "ACTED_IN", "Movie")) == [("k", "tt2"), ("l", "tt2")]
+    assert edges_of(graph, ("Person", "PRODUCED", "Movie")) == [("l", "tt1")]
+    assert graph.names("Movie").of([0, 1]) == ["tt2", "tt1"]
+    assert graph.feature_table("Person").open().tolist() == [[1964.0], [1961.0]]
+    write(source / "all.csv", ":START_ID,:END_ID", [("k", "tt2")])
+    one = tiering.import_graph(source / "all.csv", tmp_path / "one")
+    assert edges_of(one, ("node", "all", "node")) == [("k", "tt2")]
+
+
+def test_graphstorm_configuration(tmp_path):
+    write(tmp_path / "r.parquet", "u,m,score", [("a", 1, 0.5), ("b", 0, 1.5)])
+    write(tmp_path / "m0.csv", "title,x,genre", [("X", 1.0, 3)])
+    write(tmp_path / "m1.csv", "title,x,genre", [("Y", 2.0, 0)])
+    movie = {"node_type": "movie", "files": ["m*.csv"], "format": {"name": "csv"}}
+    movie |= {
+        "features": [{"feature_col": "x", "transform": {"name": "rank_gauss"}}],
+        "labels": [{"label_col": "genre"}],
+    }
+    edge = {"relation": list(RATES), "files": "r.parquet", "source_id_col": "u", "dest_id_col": "m"}
+    edge["features"] = [{"feature_col": "score"}]
+    (tmp_path / "c.json").write_text(json.dumps({"nodes": [{**movie, "node_id_col": "title"}], "edges": [edge]}))
+    with pytest.raises(InputError, match="expected ids of movie that"):
+        tiering.import_graph(tmp_path / "c.json", tmp_path / "g")
+    write(tmp_path / "r.parquet", "u,m,score", [("a", "Y", 0.5), ("b", "X", 1.5)])
+    graph = tiering.import_graph(tmp_path / "c.json", tmp_path / "g")
+    assert edges_of(graph, RATES) == [("a", "Y", 0.5), ("b", "X", 1.5)]
+    assert graph.manifest.array("nodes/movie/label").tolist() == [3, 0]
+    assert "transforms are not applied: x" in graph.manifest.body["changes"]["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["2", "3"], [2, 3]),
+        (["2", "3.5"], [2.0, 3.5]),
+        (["1970-01-02", "1970-01-01 00:00:07"], [86400, 7]),
+        (["1970-01-01T00:00:09Z", "1970-01-01T00:00:01.5Z"], [9, 1]),
+        (pa.array([1500, 7], pa.timestamp("ms")), [1, 0]),
+        (pa.array([True, False]), [1, 0]),
+        (pa.array([1, None]), [1.0, None]),
+    ],
+)
+def test_numbers_and_times(values, expected):
+    array = values if isinstance(values, pa.Array) else pa.array(values)
+    read = table_files.read_numbers(array, "c", 0)
+    assert read.dtype.name == ("float64" if any(isinstance(value, float) for value in expected) else "int64")
+    assert [None if value != value else value for value in read.tolist()] == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"relations": {("a", "b"): "r.csv"}}, "expected SRC:NAME:DST=FILE"),
+        ({"relations": {RATES: "s.csv"}}, "s.csv: no such file"),
+        (
+            {"relations": {RATES: "r.csv"}, "src_column": "u"},
+            "column of destinations of user:rates:movie, found u, i, n, t",
+        ),
+        ({"relations": {RATES: "r.csv:u,x"}}, "x: no such column; there are: u, i, n, t"),
+        ({"relations": {RATES: "r.csv:u,i"}, "weight_column": "w"}, "--weight-column w: no table has this column"),
+        ({"relations": {RATES: "r.csv:u,i,data=t"}}, "expected a number or a time, found 'x' at row 1"),
+        ({"relations": {RATES: "r.csv:n,i"}}, "found 'b' at row 1; correct it, or say --string-ids if"),
+        (
+            {"relations": {RATES: "r.csv:u,i"}, "nodes": {"movie": "m.csv"}, "id_column": "u"},
+            "expected each id once, found 1",
+        ),
+        ({"relations": {RATES: {"file": "r.csv", "source": "u"}}}, "expected src, dst, .* or file, found 'source'"),
+        ({"relations": {RATES: "r.csv:u,i"}, "compact_ids": True}, "--compact-ids: has no meaning for format tables"),
+        ({"relations": {RATES: "r.csv:u,i"}, "features": {"movie": ["n"]}}, "--features n: no table has this column"),
+        ({"nodes": {"movie": "m.csv"}}, "expected"),
+    ],
+)
+def test_refusals_name_the_file_and_what_settles_it(tmp_path, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    Path("r.csv").write_text("u,i,n,t\n1,1,1,1\n2,2,b,x\n")
+    Path("m.csv").write_text("u\n1\n2\n1\n")
+    with pytest.raises((InputError, MissingError), match=message):
+        tiering.import_graph(out="g", **options)
+    assert not Path("g").exists()
+
+
+def test_damaged_order_of_names_is_found(tmp_path):
+    write(tmp_path / "r.csv", "user,movie", [("a", "x"), ("b", "y")])
+    write(tmp_path / "m.csv", "id", [("y",), ("x",)])
+    tiering.import_graph(relations={RATES: tmp_path / "r.csv"}, nodes={"movie": tmp_path / "m.csv"}, out=tmp_path / "g")
+    file = tmp_path / "g/names/nodes/movie/ranks"
+    ranks = np.memmap(file, np.int64, "r+")
+    ranks[0] = 0
+    ranks.flush()
+    assert any("expected the inverse of ids" in str(problem) for problem in tiering.check(tmp_path / "g", "structure"))
