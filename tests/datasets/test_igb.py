@@ -51,6 +51,7 @@ def test_label_choice(igb_dir: Path) -> None:
     assert labels.tolist() == [7, 8, 9, 10]
     (igb_dir / "paper/node_label_2K.npy").unlink()
     refused(r"expected node_label_2K.npy .*found node_label_19.npy; choose", igb_dir, label="2K", error=MissingError)
+    refused("--label: expected one of 19, 2K, found .20.", igb_dir, label="20")
 
 
 def test_counts_from_everywhere(igb_dir: Path) -> None:

@@ -7,6 +7,8 @@ import gzip
 import io
 import json
 import random
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -262,3 +264,43 @@ def test_damaged_order_of_names_is_found(tmp_path):
     ranks[0] = 0
     ranks.flush()
     assert any("expected the inverse of ids" in str(problem) for problem in tiering.check(tmp_path / "g", "structure"))
+
+
+def test_the_page_runs(tmp_path, monkeypatch, repository):
+    monkeypatch.chdir(tmp_path)
+    page = (repository / "docs/importing.md").read_text()
+    section = re.search(r"^## Tables of several types.*?(?=^## )", page, re.MULTILINE | re.DOTALL)[0]
+    for name, text in re.findall(r"^`([\w.]+)`:\n\n```csv\n(.*?)^```$", section, re.MULTILINE | re.DOTALL):
+        Path(name).write_text(text)
+    (commands,) = re.findall(r"^```bash\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    for command in commands.splitlines():
+        assert main(shlex.split(command)[1:]) == 0
+    (code,) = re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    exec(compile(code, "importing.md", "exec"), {})  # noqa: S102 - our own page
+    for name in ("ratings", "movies"):
+        assert edges_of(tiering.open(name), RATES)[0][:2] == (3, 2)
+    assert tiering.open("movies").num_nodes("user") == 2
+    assert tiering.open("from-python").manifest.array("nodes/movie/original_id").tolist() == [7, 2, 5]
+
+
+def test_row_numbers_are_ids_and_stated_numbers_of_nodes_are_kept(tmp_path):
+    path = write(tmp_path / "review.parquet", "customer,stars", [(4, 1.5), (0, 2.0), (4, 0.5)])
+    options = {"relations": {("review", "by", "customer"): f"{path}:#,customer"}, "weight_column": "stars"}
+    graph = tiering.import_graph(out=tmp_path / "g", num_nodes={"customer": 6}, **options)
+    assert (graph.num_nodes("review"), graph.num_nodes("customer")) == (3, 6)
+    assert edges_of(graph, ("review", "by", "customer")) == [(0, 4, 1.5), (1, 0, 2.0), (2, 4, 0.5)]
+    with pytest.raises(InputError, match=r"--num-nodes says 4, ids 0..3, but id 4 occurs"):
+        tiering.import_graph(out=tmp_path / "h", num_nodes={"customer": 4}, **options)
+
+
+def test_lists_are_features(tmp_path):
+    lists = pa.array([[1.0, 2.0], [3.0, 4.0]])
+    for k, kind in enumerate([lists.type, pa.list_(pa.float32(), 2), pa.large_list(pa.int64())]):
+        pa_parquet.write_table(pa.table({"id": ["b", "a"], "x": [9, 8], "e": lists.cast(kind)}), tmp_path / "n.parquet")
+        write(tmp_path / "e.csv", "user,movie", [("u", "a")])
+        tables = {"relations": {RATES: tmp_path / "e.csv"}, "nodes": {"movie": tmp_path / "n.parquet"}}
+        graph = tiering.import_graph(out=tmp_path / f"g{k}", features="x,e", **tables)
+        assert graph.feature_table("movie").open().tolist() == [[9.0, 1.0, 2.0], [8.0, 3.0, 4.0]]
+    pa_parquet.write_table(pa.table({"id": ["b", "a"], "e": [[1.0], [2.0, 3.0]]}), tmp_path / "n.parquet")
+    with pytest.raises(InputError, match=r"expected lists of one length, found lengths \[1, 2\]"):
+        tiering.import_graph(out=tmp_path / "h", features="e", **tables)
