@@ -13,7 +13,14 @@ import xxhash
 from tiering.artifacts.storage import entries, file_exists, is_folder
 from tiering.datasets.import_context import ImportContext, Reader
 from tiering.datasets.named_arrays import NamedArrays
-from tiering.datasets.options import FORMAT_OPTIONS, OPTIONS, RANDOM_OPTIONS, TABLE_OPTIONS, ImportOptions, given_options
+from tiering.datasets.options import (
+    FORMAT_OPTIONS,
+    OPTIONS,
+    RANDOM_OPTIONS,
+    TABLE_OPTIONS,
+    ImportOptions,
+    given_options,
+)
 from tiering.datasets.random_nodes import add_random
 from tiering.datasets.readers import edge_list, frameworks, graphbolt, igb, npy, ogb, parquet, tables
 from tiering.datasets.scratch import Scratch, chunks
