@@ -6,6 +6,7 @@ Reports have options of their own (``python -m benchmarks scale --help``) and wr
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -47,6 +48,7 @@ BENCHMARKS = {
 """By name: a function of `Sizes`, loaded when it runs (those for GPUs import torch), and what is compared with what."""
 REPORTS = {
     "stages": ("against", "stages and kernels against another checkout's, or against --no-verify"),
+    "startup": ("startup", "start-up of commands against another checkout's, on 100 nodes"),
     "imports": ("imports", "every reader of the import against the disk; writes a table of docs/datasets.md"),
     "scale": ("scale", "how time grows; writes docs/internals/scale.md"),
     "loader": ("loader", "epochs of the loader in little memory, against memory maps"),
@@ -128,4 +130,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has what it wanted: `... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 141
+    sys.exit(code)

@@ -9,6 +9,9 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from unicodedata import combining, east_asian_width
+
+import click
 
 from tiering.description import Fields, Line, Part, Table
 from tiering.progress import note as note
@@ -16,8 +19,6 @@ from tiering.progress import printable as printable
 
 if TYPE_CHECKING:
     from tiering.run.plan import Estimate
-
-_WIDTH = 150  # columns where standard output is no terminal: wide enough that tables do not wrap in a log
 
 
 def print_json(document: Any) -> None:
@@ -33,21 +34,24 @@ def print_line(text: str) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, left: int = 1) -> None:
     """Print a table below a title, if there is one; the first `left` columns are aligned left, the others right."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=SIMPLE_HEAD, show_edge=False)
-    for index, name in enumerate(columns):
-        table.add_column(Text(printable(name)), justify="left" if index < left else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(printable(str(value))) for value in row))
-    screen = Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else _WIDTH)
+    lines = [[printable(str(value)) for value in row] for row in (columns, *rows)]
+    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
     if title:
-        screen.print(Text(printable(title), style="bold"))
-    screen.print(table)
+        click.secho(printable(title), bold=True)
+    for number, line in enumerate(lines):
+        cells = []
+        for index, (text, width) in enumerate(zip(line, widths, strict=True)):
+            blanks = " " * (width - _width(text))
+            cells.append(text + blanks if index < left else blanks + text)
+        print_line(f" {'   '.join(cells)}".rstrip())
+        if number == 0:
+            print_line("─" * (sum(widths) + 3 * len(widths) - 1))
     print_line("")
+
+
+def _width(text: str) -> int:
+    """Return the columns of a terminal that a text takes."""
+    return sum(0 if combining(c) else 1 + (east_asian_width(c) in "WF") for c in text)
 
 
 def print_fields(fields: Mapping[str, object]) -> None:

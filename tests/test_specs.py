@@ -7,13 +7,16 @@ import filecmp
 import importlib.util
 import json
 import shutil
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
 from sealed import edit_manifest
 
-from tiering.artifacts.document import KINDS, document_problems, schema
+from tiering.artifacts.document import KINDS, _plain_schema, _validator, document_problems, schema
+from tiering.artifacts.schema_check import fits
 from tiering.errors import FormatError
 from tiering.formats.registry import check_artifact, open_artifact
 
@@ -137,3 +140,28 @@ def test_paths_cannot_leave_the_artifact():
     for name in ("../x", "a/../../x"):
         bad = {"ssd-0": {"path": name, "bytes": 0, "digest": "xxh3-64-sampled:" + "0" * 16}}
         assert document_problems({**document, "external": bad})
+
+
+ODD = (None, True, 0, -1, 1, 1.0, 2**70, "", "a:b:c", "no such", [], [1, 1], ["a", "a"], {}, {"a": {}})
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.name)
+def test_the_quick_check_says_what_jsonschema_says(path):
+    """Each member of an example in turn is another value, missing, and beside an unknown one."""
+    document = json.loads((path / "manifest.json").read_text())
+    kind = document["format"].removeprefix("tiering.")
+    verdicts = set()
+    for where in _paths(document):
+        for value in (*ODD, KeyError):
+            damaged = copy.deepcopy(document)
+            parent = reduce(getitem, where[:-1], damaged)
+            parent |= {where[-1] if value != "no such" else "unknown": value}
+            if value is KeyError:
+                del parent[where[-1]]
+            verdicts.add(quick := fits(damaged, _plain_schema(kind)))
+            assert quick == (next(_validator(kind).iter_errors(damaged), None) is None), (where, value)
+    assert fits(document, _plain_schema(kind)) and verdicts == {True, False}
+
+
+def test_keywords_that_the_quick_check_does_not_know_are_left_to_jsonschema():
+    assert not fits({}, {"patternProperties": {}})

@@ -15,6 +15,7 @@ from tiering.arguments import nameable
 from tiering.artifacts.checksum import digest_bytes
 from tiering.artifacts.manifest import External, FileEntry, Manifest, Problem, body_problem, raise_problems
 from tiering.artifacts.open_directory import OpenDirectory
+from tiering.artifacts.schema_check import fits
 from tiering.artifacts.storage import storage_errors
 from tiering.errors import FormatError, MissingError
 
@@ -102,8 +103,12 @@ def _validator(kind: str) -> Any:
 
     # JSON schema takes 10.0 for a whole number; Python would go on with a float.
     whole = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
-    strict = validators.extend(Draft202012Validator, type_checker=whole)
-    return strict(_without_references(schema(kind), kind))
+    return validators.extend(Draft202012Validator, type_checker=whole)(_plain_schema(kind))
+
+
+@lru_cache
+def _plain_schema(kind: str) -> Any:
+    return _without_references(schema(kind), kind)
 
 
 def _without_references(part: Any, kind: str) -> Any:
@@ -140,6 +145,8 @@ def document_problems(document: Any, kind: str | None = None, data: bytes | None
 
 def schema_problems(document: Any, name: str) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with a document by the schema of that name: where, and what."""
+    if fits(document, _plain_schema(name)):
+        return
     for error in islice(_validator(name).iter_errors(document), _MOST_PROBLEMS):
         yield _short(".".join(str(part) for part in error.absolute_path)) or "document", _short(error.message)
 

@@ -1,23 +1,26 @@
 """The stages, composed: a function for each command, and its dry run; the whole chain from one file. No algorithms."""
 
-from tiering.arguments import naming_files
-from tiering.artifacts.storage import storage_errors
-from tiering.pipeline.chain import estimate_run, run_chain, run_config
-from tiering.pipeline.commands import (
-    estimate_export,
-    estimate_import,
-    estimate_layout,
-    estimate_reorder,
-    estimate_score,
-    evaluate_scores,
-    export_layout,
-    import_graph,
-    layout,
-    reorder_graph,
-    score_graph,
-    write_layout,
-)
-from tiering.pipeline.sources import estimate_spec
+from typing import TYPE_CHECKING, Any
+
+from tiering.arguments import lazy_names, naming_files
+
+if TYPE_CHECKING:
+    from tiering.pipeline.chain import estimate_run, run_chain, run_config
+    from tiering.pipeline.commands import (
+        estimate_export,
+        estimate_import,
+        estimate_layout,
+        estimate_reorder,
+        estimate_score,
+        evaluate_scores,
+        export_layout,
+        import_graph,
+        layout,
+        reorder_graph,
+        score_graph,
+        write_layout,
+    )
+    from tiering.pipeline.sources import estimate_spec
 
 __all__ = [
     "estimate_export", "estimate_import", "estimate_layout", "estimate_reorder", "estimate_run", "estimate_score",
@@ -25,5 +28,13 @@ __all__ = [
     "reorder_graph", "run_chain", "run_config", "score_graph", "write_layout",
 ]  # fmt: skip
 
-for _name in __all__:
-    globals()[_name] = naming_files(storage_errors()(globals()[_name]))
+if not TYPE_CHECKING:
+    _load = lazy_names(__name__, "commands", "sources", "chain")
+
+    def __getattr__(name: str) -> Any:
+        """Load a command when it is asked for, with what each has around it."""
+        function = _load(name)
+        from tiering.artifacts.storage import storage_errors
+
+        globals()[name] = naming_files(storage_errors()(function))
+        return globals()[name]

@@ -20,8 +20,6 @@ from tiering import scores as scoring
 from tiering.artifacts.reader import uncached_bytes
 from tiering.artifacts.storage import disk_of
 from tiering.errors import InputError
-from tiering.evaluation import Evaluation, named_scores
-from tiering.exports import Export, ExportPlan
 from tiering.formats.feature_rows import checked_tables
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
@@ -29,8 +27,7 @@ from tiering.formats.registry import open_artifact
 from tiering.formats.scores import Scores
 from tiering.formats.shape import GraphShape
 from tiering.formats.user_arrays import Train, UserValues
-from tiering.layout import LayoutOptions
-from tiering.layout.inputs import LayoutInput
+from tiering.layout.options import LayoutOptions
 from tiering.memory import parse_memory
 from tiering.pipeline.sources import (
     CHECKSUM_FEATURES,
@@ -48,7 +45,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from tiering.datasets.options import ImportKeywords
+    from tiering.evaluation import Evaluation
     from tiering.evaluation.options import EvaluationKeywords
+    from tiering.exports import Export
     from tiering.layout.options import LayoutKeywords
     from tiering.loader import TieredLayout
     from tiering.sampling.options import Fanouts
@@ -188,7 +187,7 @@ def evaluate_scores(
     run = StageRun("", verify=verify)
     base, *judged = [run.open(graph, Graph), *(run.open(one, Scores) for one in scores)]
     with reading(base, *judged):
-        result = evaluation.evaluate(base, named_scores(base, judged), parse_fanouts(fanouts), **options)
+        result = evaluation.evaluate(base, evaluation.named_scores(base, judged), parse_fanouts(fanouts), **options)
         for artifact in (base, *judged):
             artifact.finish_reads()
     return result
@@ -286,6 +285,8 @@ def layout(
     run, sizes = StageRun.split(out, settings)
     if options is not None and sizes:
         raise TypeError(f"layout: expected LayoutOptions or keywords, found both ({', '.join(sizes)}); give one")
+    from tiering.layout.inputs import LayoutInput
+
     asked, base = LayoutOptions(**sizes) if options is None else options, run.open(graph, Graph)
     known = None if scores is None else run.open(scores, Scores)
     read = (base,) if known is None else (base, known)
@@ -327,7 +328,7 @@ def export_layout(
         raise InputError("cluster: an export is not cut into tasks; leave it out")
     run.check_output([artifact])
     if run.dry_run:
-        plan = ExportPlan(artifact, original_order, parse_memory(run.memory), parse_threads(run.threads))
+        plan = exports.ExportPlan(artifact, original_order, parse_memory(run.memory), parse_threads(run.threads))
         return run.estimate(plan.stage(run.path))  # type: ignore[no-any-return]
     if run.verify:
         artifact.verify_reads()

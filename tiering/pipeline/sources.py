@@ -15,7 +15,6 @@ from tiering.artifacts.storage import nearest_folder
 from tiering.errors import InputError
 from tiering.formats.dataset import Dataset
 from tiering.formats.shape import GraphShape
-from tiering.graph.plan import least_memory, plan_import
 from tiering.memory import parse_memory
 from tiering.pipeline.stage import Pathlike, StageRun
 from tiering.run.plan import StageEstimate, StepEstimate
@@ -101,6 +100,8 @@ def plan_source(
             labels = [node.labels for node in dataset.nodes.values() if node.labels is not None]
             arrays = [*labels, *(array for edges in dataset.edges for array in edges.arrays)]
             opening = StepEstimate("files", "read once", 0, sum(array.nbytes for array in arrays))
+        from tiering.graph.plan import plan_import
+
         plan = plan_import(dataset, parse_memory(run.memory), edge_ids=edge_ids, out=run.path, carrier=carrier)
         stage = plan.stage(run.path)
     return replace(stage, steps=(opening, *stage.steps)), plan.shape
@@ -121,6 +122,8 @@ def estimate_spec(source: DatasetSpec) -> tuple[GraphShape, int] | None:
 
     try:
         with make_sized_dataset(source, Path()) as dataset:
+            from tiering.graph.plan import least_memory
+
             return GraphShape.of_dataset(dataset), least_memory(dataset)
     except InputError:
         return None
