@@ -8,6 +8,7 @@ Signals are handled before anything is loaded that takes time.
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
@@ -17,6 +18,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from tiering import arguments as words
 from tiering import progress
 from tiering.arguments import check_names, check_working_directory
 from tiering.errors import BudgetError, InputError, MissingError
@@ -34,10 +36,17 @@ _loading = True  # there is no work yet that a signal would have to stop in orde
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command (arguments without the program's name, by default those of the process); returns the exit code.
 
-    Nothing is raised for an error of the user or the machine: it is one line on standard error, with the traceback
-    before it if ``--debug`` stands anywhere or ``TIERING_DEBUG`` is set.
+    Nothing is raised for an error of the user or the machine: it is one line on standard error, of JSON if ``--json``
+    was asked for, with the traceback before it if ``--debug`` stands anywhere or ``TIERING_DEBUG`` is set.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    words.flags = {}
+    try:
+        return _run(list(sys.argv[1:] if argv is None else argv))
+    finally:
+        words.flags = None
+
+
+def _run(arguments: list[str]) -> int:
     debug = "--debug" in arguments or os.environ.get("TIERING_DEBUG", "") not in ("", "0")
     arguments = [argument for argument in arguments if argument != "--debug"]
     progress.kept.clear()
@@ -46,7 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_working_directory()
         check_names(*arguments)
     except (BudgetError, InputError, MissingError) as error:  # nothing that tells errors apart can be loaded either
-        progress.note(f"error: {error}")
+        message = f"error: {error}"
+        progress.note(_as_json(error, 1, message) if "--json" in arguments else message)
         return error.exit_code
     try:
         code = _invoke(arguments)
@@ -67,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 message += f"; what is finished is kept, go on with: {shlex.join(['tiering', *arguments])}"
         if message:
             with suppress(OSError):  # a terminal that hung up
-                progress.note(message)
+                progress.note(_as_json(error, code, message) if "--json" in arguments else message)
         return code
 
 
@@ -111,13 +121,19 @@ def describe_error(error: BaseException) -> tuple[int, str]:
         detail = f" ({text})" if text else ""
         return 1, f"error: out of memory{detail}; use a smaller input or a machine with more memory"
     if isinstance(error, (TieringError, OSError)) and not isinstance(error, InternalError):
-        return getattr(error, "exit_code", 1), f"error: {text or kind}"
+        return getattr(error, "exit_code", 1), f"error: {words.name_flags(text) or kind}"
     if isinstance(error, RefusedError):
         return 1, f"error: {text}; an input is damaged: run `tiering check --full` on each"
     return INTERNAL, (
         f"internal error: {kind}: {text or kind}; "
         "this is a bug in tiering: run again with --debug and report what it prints"
     )
+
+
+def _as_json(error: BaseException, code: int, message: str) -> str:
+    """Return the error as one line of JSON."""
+    kind = type(error).__name__
+    return json.dumps({"error": {"type": kind, "message": message.removeprefix("error: "), "exit_code": code}})
 
 
 def one_line(text: str) -> str:
