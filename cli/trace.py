@@ -43,11 +43,15 @@ def trace_command(
             choice = None if loader.lookahead is None else loader.lookahead.choice
             found.append({"epoch": epoch, "seconds": seconds, "first_batch": first, **stats.as_dict()})
             found[-1]["choice"] = None if choice is None else asdict(choice)
+            depth = loader.queue_depth
+            found[-1]["queue_depth"] = None if depth is None else asdict(depth)
             if call.json:
                 continue
             print_line(f"epoch {epoch}: {seconds:.3f} s, {seconds / max(1, count):.5f} s a batch, first {first:.3f} s")
             if choice is not None:
                 print_line(f"look-ahead: {choice}; {choice.seconds:.5f} s of reading a batch foreseen")
+            if depth is not None:
+                print_line(f"ssd: {depth}")
             for line in stats.table().splitlines():
                 print_line(line)
     if call.json:

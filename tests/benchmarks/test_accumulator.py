@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from benchmarks.accumulator import SubmissionModel, merged_batches
 from tiering.errors import InputError
+from tiering.readahead.disk_speed import DiskSpeed, QueueDepth
 
 OPTANE = SubmissionModel(1.5e6, 11e-6, 25e-6, 5e-6)
 LATENCIES = st.floats(0, 1e-3)
@@ -50,6 +51,28 @@ def test_figures_of_the_paper():
     assert (least, OPTANE.reads(0.95)) == (855, 1169)
     samsung = SubmissionModel(7e5, 324e-6, 25e-6, 5e-6)
     assert samsung.reads(0.95) == math.ceil(19 * Fraction(7 * 354, 10))
+
+
+def kept_in_flight(model: SubmissionModel, depth: int, reads: int = 20_000) -> float:
+    """Share of the peak, by events: as many reads are always in flight, each begun when one has been answered."""
+    free, done, now = 0.0, [0.0] * depth, 0.0
+    for _ in range(reads):
+        now = heapq.heappop(done)
+        free = max(free, now) + 1 / model.reads_per_second
+        heapq.heappush(done, free + model.latency)
+    return reads / max(done) / model.reads_per_second
+
+
+@pytest.mark.parametrize("depth", [1, 40, 128, 200, 227, 400])
+@pytest.mark.parametrize(("reads", "latency"), [(7e5, 324e-6), (1.5e6, 11e-6), (1e6, 100e-6)])
+def test_the_loaders_depth_keeps_disks_busy(reads, latency, depth):
+    """Reads in flight by Little's law are those that the accumulator's disks could answer in their latency."""
+    model, disk = SubmissionModel(reads, latency - 1 / reads), DiskSpeed(reads, 1e10, latency)
+    assert kept_in_flight(model, depth) == pytest.approx(disk.peak_share(depth), rel=0.03)
+    chosen = QueueDepth.choose("auto", disk, 1)
+    assert kept_in_flight(model, chosen.depth) == pytest.approx(1, rel=0.03)
+    samsung = QueueDepth.choose("auto", DiskSpeed(7e5, 1e10, 324e-6), 1)
+    assert samsung.depth == math.ceil(SubmissionModel(7e5, 324e-6).idle) == 227
 
 
 @given(MODELS, st.floats(1e-3, 0.999))

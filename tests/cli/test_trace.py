@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tiering import native
 from tiering.cli.main import main
 
 
@@ -48,6 +49,24 @@ def test_what_is_printed(layout: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "bound by: " in out
 
 
+def test_reads_in_flight_are_those_of_the_disk(layout: Path, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+    """By its model 227 keep a Samsung 980 Pro busy; the file of the layout is read with so many."""
+    opened = []
+    plain = native.SsdReader
+    monkeypatch.setattr(native, "SsdReader", lambda *given: (opened.append(given[3]), plain(*given))[1])
+    (tmp_path / "disk.json").write_text('{"reads_per_second": 700000, "bytes_per_second": 6.5e9, "latency": 324e-6}')
+    model = ["--ssd-model", str(tmp_path / "disk.json"), "--batch-size", "50", "--memory", "tiers"]
+    for more, depth, share in (([], 227, 1.0), (["--depth", "128"], 128, 0.564)):
+        opened.clear()
+        capsys.readouterr()
+        assert main(["trace", str(layout), *model, *more, "--json"]) == 0
+        (epoch,) = json.loads(capsys.readouterr().out)["epochs"]
+        assert epoch["queue_depth"]["depth"] == depth and opened == [depth]
+        assert epoch["queue_depth"]["peak_share"] == pytest.approx(share, abs=1e-3)
+    assert main(["trace", str(layout), *model, "--depth", "128"]) == 0
+    assert "128 reads in flight for each stripe file (asked for): 56% of the disks' peak" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -56,6 +75,8 @@ def test_what_is_printed(layout: Path, capsys: pytest.CaptureFixture[str]) -> No
         (["--memory", "much"], "memory"),
         (["--engine", "aio"], "engine: expected one of auto, io_uring, threads, found 'aio'"),
         (["--split", "no"], "split"),
+        (["--depth", "many"], "depth: expected auto or a whole number of at least 1, found 'many'"),
+        (["--depth", "0"], "depth: expected 1 to 4096 reads in flight"),
         (["--ssd-model", "missing.json"], "missing.json"),
         (["--ssd-model", "missing.json", "--memory", "tiers"], "missing.json"),
     ],

@@ -12,7 +12,17 @@ import pytest
 from tiering.artifacts.storage import ALIGNMENT
 from tiering.errors import FormatError, InputError, StorageError
 from tiering.readahead import disk_speed
-from tiering.readahead.disk_speed import CACHE, MEASURED, DiskSpeed, large_reads, measure, read_speed, speed_of
+from tiering.readahead.disk_speed import (
+    CACHE,
+    MEASURED,
+    DiskSpeed,
+    QueueDepth,
+    known_speed,
+    large_reads,
+    measure,
+    read_speed,
+    speed_of,
+)
 
 
 @pytest.fixture
@@ -77,7 +87,7 @@ def test_a_file_without_the_figures_is_refused(tmp_path, content):
 
 
 @pytest.mark.parametrize("figure", ["0", "-1", "NaN", "Infinity"])
-@pytest.mark.parametrize("name", ["reads_per_second", "bytes_per_second"])
+@pytest.mark.parametrize("name", ["reads_per_second", "bytes_per_second", "latency"])
 def test_figures_that_no_disk_has_are_refused(tmp_path, figure, name):
     path = tmp_path / "disk.json"
     path.write_text(json.dumps({"reads_per_second": 1, "bytes_per_second": 1} | {name: float(figure)}))
@@ -126,6 +136,7 @@ def test_measuring(image):
     before = len(list(Path("/proc/self/fd").iterdir()))
     found = measure([image, image], 0.02)
     assert found.reads_per_second > 0 and found.bytes_per_second > 0 and found.gap >= 0
+    assert found.latency is not None and found.latency * found.reads_per_second > 0.99
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
@@ -143,3 +154,32 @@ def test_a_read_that_ends_early_is_refused(image):
     assert large_reads([str(image)], image.stat().st_size, 0.01) > 0
     with pytest.raises(StorageError, match=r"image: ends at byte .*: the file was truncated"):
         large_reads([str(image)], 4 * image.stat().st_size, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("asked", "speed", "drives", "depth", "share", "words"),
+    [
+        ("auto", (7e5, 6e9, 324e-6), 1, 227, 1.0, "700,000 reads/s x 324 us = 227 for each of 1"),
+        (128, (7e5, 6e9, 324e-6), 1, 128, 0.564, "asked for"),
+        ("auto", (2.8e6, 6e9, 324e-6), 4, 227, 1.0, "= 227 for each of 4"),
+        ("auto", (1e5, 6e9, 1e-4), 1, 128, 1.0, "= 10 for each of 1, at least 128"),
+        ("auto", (2e6, 6e9, 4e-4), 1, 256, 0.32, "= 800 for each of 1, at most 256"),
+        ("auto", (7e5, 6e9), 1, 128, None, "the default, because the latency of the disks is not known"),
+        ("auto", None, 2, 128, None, "the default"),
+        (7, None, 2, 7, None, "asked for"),
+    ],
+)
+def test_reads_in_flight_follow_from_latency_and_rate(asked, speed, drives, depth, share, words):
+    found = QueueDepth.choose(asked, None if speed is None else DiskSpeed(*speed), drives)
+    assert found.depth == depth and words in found.reason
+    assert found.peak_share == (share if share is None else pytest.approx(share, abs=1e-3))
+    assert f"{depth} reads in flight for each stripe file" in str(found)
+    assert (f"{share:.0%} of the disks' peak" in str(found)) if share is not None else "peak" not in str(found)
+
+
+def test_a_model_may_have_a_latency(tmp_path, image, measurements):
+    path = tmp_path / "disk.json"
+    path.write_text('{"reads_per_second": 7e5, "bytes_per_second": 6e9, "latency": 324e-6}')
+    assert read_speed(path) == DiskSpeed(7e5, 6e9, 324e-6)
+    assert known_speed([image], tmp_path) is None and not measurements
+    assert speed_of([image], MEASURED, tmp_path) == known_speed([image], tmp_path) == DiskSpeed(1, 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,7 @@ class SsdReading:
         """Return the JSON form."""
         scores = {name: [entry.to_json() for entry in entries] for name, entries in self.scores.items()}
         batches = {"batches": self.batches, "counted_batches": self.counted}
-        return {"ssd_model": asdict(self.speed), **batches, "scores": scores}
+        return {"ssd_model": self.speed.as_dict(), **batches, "scores": scores}
 
 
 @dataclass(frozen=True)

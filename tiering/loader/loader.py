@@ -24,13 +24,15 @@ from tiering.loader.batches.targets import LinkTargets, NodeTargets, Plan, Targe
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
 from tiering.loader.memory import check_mapped, decide_memory, mapped_files
-from tiering.loader.options import FeatureSource, LoaderOptions
+from tiering.loader.options import FeatureSource, LoaderOptions, ReadOptions
 from tiering.loader.original_ids import as_array
 from tiering.loader.process import require_torch, warn_once
 from tiering.loader.processes.machine import find_rank, host_group
 from tiering.loader.processes.peers import find_group
 from tiering.loader.tables.gather import FeatureRows, TieredFeatures
+from tiering.loader.tables.ssd import find_depth
 from tiering.progress import progress
+from tiering.readahead.disk_speed import QueueDepth
 from tiering.sampling import SampledBatch, make_sampler
 from tiering.sampling.plan import id_array
 
@@ -183,7 +185,7 @@ class Loader(Described):
 
     def _find_features(self) -> dict[str, FeatureSource]:
         """Return one source of rows for each node type that has features."""
-        features, artifact, reading = self.options.features, self.layout.artifact, self.options.reading
+        features, artifact, reading = self.options.features, self.layout.artifact, self._reading()
         if features is None:
             return {}
         if features == "memory":
@@ -214,6 +216,23 @@ class Loader(Described):
         self.lookahead = Lookahead(artifact, tables_read, self.options, decision, self.layout.buffers, drives)
         return rows
 
+    def _reading(self) -> ReadOptions:
+        """Return the options of reading, with the depth that a model of the disks asks for."""
+        reading, speed = self.options.reading, self.options.memory.speed
+        if speed is None or speed.latency is None:
+            return reading
+        return replace(reading, depth=find_depth(self.layout.artifact, reading, speed).depth)
+
+    @property
+    def queue_depth(self) -> QueueDepth | None:
+        """Reads in flight for each stripe file; ``None`` where no rows are read from them, or not yet."""
+        tables = [*self.features.values(), *self.edge_features.values()]
+        if self.lookahead is not None:
+            return self.lookahead.depth
+        if not any(isinstance(rows, FeatureRows) and rows.reader is not None for rows in tables):
+            return None
+        return find_depth(self.layout.artifact, self.options.reading, self.options.memory.speed)
+
     def _find_edge_features(self) -> EdgeRows:
         """Return the tables of edges' features, if batches or the adapter take them."""
         artifact, asked = self.layout.artifact, self.options.pipeline.edge_features
@@ -225,7 +244,7 @@ class Loader(Described):
             )
         if not asked and EDGE_FEATURES not in self._edge_names:
             return {}
-        where, reading = self.options.device, self.options.reading
+        where, reading = self.options.device, self._reading()
         group = host_group(where.peers, self.rank)
         return {r: self.layout.open_table(relation_key(r), reading, where, group=group) for r in relations}
 

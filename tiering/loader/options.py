@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict
 
 import numpy as np
 
-from tiering import native
 from tiering.errors import InputError
 from tiering.options import option
-from tiering.readahead.disk_speed import MEASURED, read_speed
+from tiering.readahead.disk_speed import MEASURED, DiskSpeed, read_speed
 from tiering.sampling import Negatives, SamplingOptions
 from tiering.sampling.options import SamplingKeywords
 from tiering.units import parse_device, parse_fanouts
@@ -43,8 +42,12 @@ class ReadOptions:
     GPU ``bam``, which reads `drives` by itself."""
     drives: tuple[str, ...] = ()
     """With engine ``bam``: drives that hold the stripe files, in their order, such as ``/dev/libnvm0``."""
-    depth: int = native.DEFAULT_DEPTH
-    """SSD reads in flight at most: the default saturates one NVMe SSD."""
+    depth: int | str = option(
+        "auto", "Reads in flight for each stripe file.", "N|auto", cli=str,
+        from_cli=lambda text: int(text) if text.isdigit() else text,
+    )  # fmt: skip
+    """Reads in flight for each stripe file, at most. ``auto``: the disks' reads per second times the latency of one
+    read, of ``ssd_model`` or as measured, 128 to 256; 128 where these are not known."""
     direct: str = "auto"
     """O_DIRECT reads: ``auto``, ``on`` or ``off``."""
     threads: int | str | None = "auto"
@@ -57,6 +60,8 @@ class ReadOptions:
         drives: Any = self.drives
         drives = [drives] if isinstance(drives, str | Path) else drives
         object.__setattr__(self, "drives", tuple(map(str, drives)))
+        if self.depth != "auto" and (isinstance(self.depth, bool) or not isinstance(self.depth, int | np.integer)):
+            raise InputError(f"depth: expected auto or a whole number of at least 1, found {self.depth!r}")
         if (self.engine == "bam") != bool(self.drives):
             raise InputError(
                 f"drives: expected with engine='bam', and only there, one for each stripe file, found {self.drives!r} "
@@ -170,16 +175,21 @@ class MemoryOptions:
     )  # fmt: skip
     """Batches whose rows are read together, in the order of their pages; ``auto``: chosen by simulation."""
     ssd_model: Any = option(None, "Speed of the disks, as doctor --json finds it.", "FILE", cli=Path | None)
-    """JSON file with ``reads_per_second`` and ``bytes_per_second`` of the disks, as of ``tiering doctor --json``;
-    measured by default."""
+    """JSON file with ``reads_per_second``, ``bytes_per_second`` and perhaps ``latency`` (seconds) of the disks, as of
+    ``tiering doctor --json``; measured by default."""
 
     def __post_init__(self) -> None:
-        if self.ssd_model and str(self.ssd_model) != MEASURED:
-            read_speed(Path(self.ssd_model))  # also where nothing will be read ahead
+        _ = self.speed  # an error also where nothing will be read ahead
         if self.window == "auto":
             return
         if isinstance(self.window, bool) or not isinstance(self.window, (int, np.integer)) or self.window < 1:
             raise InputError(f"window: expected auto or a whole number of at least 1, found {self.window!r}")
+
+    @property
+    def speed(self) -> DiskSpeed | None:
+        """The model of the disks in `ssd_model`; ``None``: they are measured."""
+        measured = not self.ssd_model or str(self.ssd_model) == MEASURED
+        return None if measured else read_speed(Path(self.ssd_model))
 
 
 @dataclass(frozen=True)
@@ -220,7 +230,7 @@ class RowKeywords(TypedDict, total=False):
 
     engine: str
     drives: Sequence[str]
-    depth: int
+    depth: int | str
     direct: str
     threads: int | str | None
     verify: bool

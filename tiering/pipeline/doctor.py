@@ -21,7 +21,7 @@ from tiering import cuda, native
 from tiering.artifacts.storage import ALIGNMENT, disk_free, storage_errors, write_all
 from tiering.errors import InputError, MissingError, TieringError
 from tiering.memory import available_memory, total_memory
-from tiering.readahead.disk_speed import DEPTH, large_reads, random_reads
+from tiering.readahead.disk_speed import DiskSpeed, QueueDepth, large_reads, peak_reads, random_reads
 from tiering.units import format_bytes
 
 _PIECE = 1 << 20  # the size of the file is a multiple of it, and no less
@@ -105,8 +105,9 @@ def _disk(folder: Path, size: int, seconds: float) -> Diagnosis:
         return Diagnosis(name, "cannot be measured", error=error)
     direct = "O_DIRECT" if figures["direct"] else "no O_DIRECT: read through the page cache, which may answer"
     text = (
-        f"{direct}; {figures['reads_per_second']:,.0f} random reads of 4 KiB per second ({figures['engine']}, "
-        f"{DEPTH} in flight), {format_bytes(figures['bytes_per_second'])}/s in large ones; "
+        f"{direct}; {figures['reads_per_second']:,.0f} random reads of 4 KiB per second ({figures['engine']}), "
+        f"{1e6 * figures['latency']:,.0f} us for one alone; the loader's {figures['depth']} in flight reach "
+        f"{figures['peak_share']:.0%} of that; {format_bytes(figures['bytes_per_second'])}/s in large ones; "
         f"{format_bytes(figures['free'])} free"
     )
     advice = (
@@ -132,12 +133,16 @@ def measure_disk(folder: Path, size: int, seconds: float) -> dict[str, Any]:
         fill_random(fd, size)
         # The file has no name: it is opened again through the descriptor.
         path = f"/proc/self/fd/{fd}"
-        reader = native.SsdReader([path], ALIGNMENT, "auto", DEPTH, "auto")
-        reads = random_reads(reader, size, seconds)
+        peak, latency = peak_reads([path], size, seconds)
+        large = large_reads([path], size, seconds)
+        depth = QueueDepth.choose("auto", DiskSpeed(peak, large, latency), 1).depth
+        reader = native.SsdReader([path], ALIGNMENT, "auto", depth, "auto")
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        reads = random_reads(reader, size, seconds)
+        peak = max(peak, reads)
         return {
-            "reads_per_second": reads, "free": free, "size": size,
-            "bytes_per_second": large_reads([path], size, seconds),
+            "reads_per_second": peak, "latency": latency, "depth": depth, "peak_share": reads / peak,
+            "bytes_per_second": large, "free": free, "size": size,
             "engine": reader.engine, "direct": reader.direct, "why": reader.note,
         }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The speed of the disks of an ssd tier: the two figures by which reading is planned."""
+"""The speed of the disks of an ssd tier, by which reading is planned, and how many reads are in flight for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,9 @@ from tiering.units import format_bytes
 
 MEASURED = "measured"  # instead of a file: measure the disks, or take their cached figures
 CACHE = ".tiering-disks.json"  # file next to a layout with the measured figures by device
-DEPTH = 128  # random reads in flight, as of the loader
+DEPTH = native.DEFAULT_DEPTH  # random reads in flight for each stripe file, at least, unless fewer are asked for
+_MOST_DEPTH = 256  # as many as the loader's staging memory has room for, each of `MAX_READ`
+PROBE_DEPTH = 1024  # random reads in flight that find a disk's peak
 MAX_READ = 256 << 10  # bytes of the loader's longest read
 _STREAMS, _MOST_STREAMS = 32, 128  # large reads in flight, as of the loader: for each stripe file, and in all
 _SECONDS = 0.3  # seconds of a loader's measurement of each figure
@@ -34,10 +36,19 @@ class DiskSpeed:
 
     reads_per_second: float  # random reads of 4 KiB, many in flight
     bytes_per_second: float  # of random reads of `MAX_READ`, many in flight
+    latency: float | None = None  # seconds of one random read of 4 KiB, alone in flight; None: not known
 
     def seconds(self, reads: float, nbytes: float) -> float:
         """Return the time of `reads` requests of `nbytes` in all."""
         return math.hypot(reads * self._request, nbytes / self.bytes_per_second)
+
+    def peak_share(self, in_flight: float) -> float | None:
+        """Return the fraction of the peak that so many reads in flight reach at most; ``None``: not known."""
+        return None if self.latency is None else min(1.0, in_flight / (self.reads_per_second * self.latency))
+
+    def as_dict(self) -> dict[str, float]:
+        """Return the known figures, as a model's file has them."""
+        return {name: figure for name, figure in asdict(self).items() if figure is not None}
 
     @property
     def gap(self) -> int:
@@ -51,14 +62,50 @@ class DiskSpeed:
         return math.sqrt(max(0.0, read**2 - bytes_of_it**2))
 
     def __str__(self) -> str:
-        return f"{self.reads_per_second:,.0f} random reads/s, {format_bytes(self.bytes_per_second)}/s in large reads"
+        alone = "" if self.latency is None else f", {1e6 * self.latency:,.0f} us for one alone"
+        large = f"{format_bytes(self.bytes_per_second)}/s in large reads"
+        return f"{self.reads_per_second:,.0f} random reads/s{alone}, {large}"
+
+
+@dataclass(frozen=True)
+class QueueDepth:
+    """Random reads in flight for each stripe file, at most, and why; `peak_share`: as of `DiskSpeed.peak_share`."""
+
+    depth: int
+    reason: str
+    peak_share: float | None = None
+
+    @classmethod
+    def choose(cls, asked: int | str, speed: DiskSpeed | None, drives: int) -> QueueDepth:
+        """Return the depth asked for; ``auto``: reads per second times latency (Little's law), as far as known.
+
+        At least `DEPTH`, because most disks take longer for each of many reads than for one alone.
+        """
+        if asked != "auto":
+            chosen, reason = int(asked), "asked for"
+        elif speed is None or speed.latency is None:
+            chosen, reason = DEPTH, "the default, because the latency of the disks is not known"
+        else:
+            needed = math.ceil(speed.reads_per_second * speed.latency / drives - 1e-9)
+            chosen = min(_MOST_DEPTH, max(DEPTH, needed))
+            bound = "" if chosen == needed else ", at least" if chosen > needed else ", at most"
+            reason = f"{speed.reads_per_second:,.0f} reads/s x {1e6 * speed.latency:,.0f} us"
+            reason += f" = {needed:,} for each of {drives}" + (bound and f"{bound} {chosen}")
+        return cls(chosen, reason, None if speed is None else speed.peak_share(chosen * drives))
+
+    def __str__(self) -> str:
+        share = "" if self.peak_share is None else f": {self.peak_share:.0%} of the disks' peak"
+        return f"{self.depth:,} reads in flight for each stripe file ({self.reason}){share}"
 
 
 _UNKNOWN = DiskSpeed(100_000, 1e9)  # where no stripe file has a whole block to read
 
 
 def read_speed(path: Path) -> DiskSpeed:
-    """Read the model in a JSON file: ``reads_per_second`` and ``bytes_per_second``, as of ``tiering doctor --json``."""
+    """Read the model in a JSON file, as of ``tiering doctor --json``.
+
+    It has ``reads_per_second`` and ``bytes_per_second``, and may have ``latency`` (seconds).
+    """
     with storage_errors(path):
         text = path.read_bytes()
     try:
@@ -73,9 +120,12 @@ def read_speed(path: Path) -> DiskSpeed:
 
 def _speed_in(document: Any) -> DiskSpeed:
     speed = DiskSpeed(float(document["reads_per_second"]), float(document["bytes_per_second"]))
-    if not all(math.isfinite(figure) and figure > 0 for figure in vars(speed).values()):
+    if document.get("latency") is not None:
+        speed = replace(speed, latency=float(document["latency"]))
+    if not all(math.isfinite(figure) and figure > 0 for figure in speed.as_dict().values()):
         raise InputError(
-            f"reads_per_second and bytes_per_second: expected more than 0 and no infinity, found {vars(speed)}"
+            "reads_per_second, bytes_per_second and latency: expected more than 0 and no infinity, found "
+            f"{speed.as_dict()}"
         )
     return speed
 
@@ -84,26 +134,41 @@ def speed_of(images: Sequence[Path], model: str | Path, folder: Path) -> DiskSpe
     """Return the model in a file; ``measured``: that of these devices, measured now or cached in `folder`."""
     if str(model) != MEASURED:
         return read_speed(Path(model))
+    speed, known, key = _cached(images, folder)
+    if speed is not None:
+        return speed
+    speed = measure(images)
+    with contextlib.suppress(OSError):  # nobody needs the cache
+        with tempfile.NamedTemporaryFile("w", dir=folder, prefix=CACHE, delete=False) as file:
+            json.dump({**known, key: speed.as_dict()}, file, indent=1)
+        Path(file.name).replace(folder / CACHE)
+    return speed
+
+
+def known_speed(images: Sequence[Path], folder: Path) -> DiskSpeed | None:
+    """Return the figures of these devices that `speed_of` has measured before; ``None`` without any."""
+    return _cached(images, folder)[0]
+
+
+def _cached(images: Sequence[Path], folder: Path) -> tuple[DiskSpeed | None, dict[str, Any], str]:
+    """Return the figures of these devices in the folder's cache, all of it, and their key there."""
     devices = set()
     for image in images:
         with storage_errors(image):
             number = image.stat().st_dev
         devices.add(f"{os.major(number)}:{os.minor(number)}")
-    cache, key = folder / CACHE, "+".join(sorted(devices))
-    known: dict[str, Any] = {}
-    with contextlib.suppress(OSError, KeyError, ValueError, TypeError, InputError):  # not written here: measured anew
-        known = dict(json.loads(cache.read_bytes()))
-        return _speed_in(known[key])
-    speed = measure(images)
-    with contextlib.suppress(OSError):  # nobody needs the cache
-        with tempfile.NamedTemporaryFile("w", dir=folder, prefix=CACHE, delete=False) as file:
-            json.dump({**known, key: asdict(speed)}, file, indent=1)
-        Path(file.name).replace(cache)
-    return speed
+    known, key = dict[str, Any](), "+".join(sorted(devices))
+    with contextlib.suppress(OSError, KeyError, ValueError, TypeError, AttributeError, InputError):  # measured anew
+        known = dict(json.loads((folder / CACHE).read_bytes()))
+        return _speed_in(known[key]), known, key
+    return None, known, key
 
 
 def measure(images: Sequence[Path], seconds: float = _SECONDS) -> DiskSpeed:
-    """Measure random reads of all stripe files at once, first of 4 KiB, then of `MAX_READ`. Cost: `seconds` twice."""
+    """Measure random reads of all stripe files at once: of 4 KiB many and one at a time, and of `MAX_READ`.
+
+    Cost: `seconds` for each.
+    """
     sizes = {}
     for image in images:
         with storage_errors(image):
@@ -112,13 +177,23 @@ def measure(images: Sequence[Path], seconds: float = _SECONDS) -> DiskSpeed:
     if not paths:
         return _UNKNOWN
     size = min(sizes[path] for path in paths)
-    reads = random_reads(native.SsdReader(paths, ALIGNMENT, "auto", DEPTH, "auto"), size * len(paths), seconds)
-    return DiskSpeed(reads, large_reads(paths, size, seconds))
+    reads, latency = peak_reads(paths, size * len(paths), seconds)
+    return DiskSpeed(reads, large_reads(paths, size, seconds), latency)
 
 
-def random_reads(reader: native.SsdReader, size: int, seconds: float) -> float:
+def peak_reads(paths: Sequence[str], size: int, seconds: float) -> tuple[float, float]:
+    """Return the random reads of 4 KiB per second at the disks' peak, and the seconds of one alone."""
+    depths = min(4096, PROBE_DEPTH * len(paths)), 1
+    peak, alone = (
+        random_reads(native.SsdReader(list(paths), ALIGNMENT, "auto", depth, "auto"), size, seconds, 20 * depth)
+        for depth in depths
+    )
+    return max(peak, alone), 1 / alone
+
+
+def random_reads(reader: native.SsdReader, size: int, seconds: float, batch: int = 20_000) -> float:
     """Return the pages of 4 KiB per second of the gather that training uses; `size`: bytes of the reader's files."""
-    return _gather_pages(reader, ALIGNMENT, max(1, size // ALIGNMENT), 20_000, seconds)[0]
+    return _gather_pages(reader, ALIGNMENT, max(1, size // ALIGNMENT), batch, seconds)[0]
 
 
 def large_reads(paths: Sequence[str], size: int, seconds: float) -> float:

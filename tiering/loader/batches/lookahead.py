@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -30,6 +30,7 @@ from tiering.loader.processes.client import BufferClient, ClientEpoch
 from tiering.loader.processes.machine import Key
 from tiering.loader.processes.server import BufferServer
 from tiering.loader.tables.gather import FeatureRows
+from tiering.loader.tables.ssd import find_depth
 from tiering.loader.tables.ssd_buffer import SsdBuffer, buffer_name
 from tiering.readahead.config import (
     KNOWN_SHARE,
@@ -41,7 +42,7 @@ from tiering.readahead.config import (
     divide_slots,
     max_known,
 )
-from tiering.readahead.disk_speed import MAX_READ, MEASURED, DiskSpeed, speed_of
+from tiering.readahead.disk_speed import DEPTH, MAX_READ, MEASURED, DiskSpeed, QueueDepth, speed_of
 from tiering.units import format_bytes, format_count, parse_threads
 
 if TYPE_CHECKING:
@@ -200,8 +201,10 @@ class Lookahead:
         self._threads, self._buffers, self._lock = parse_threads(options.reading.threads), buffers, ForkLock()
         self.choice: ReadaheadConfig | None = None
         self.speed: DiskSpeed | None = None
+        self.depth: QueueDepth | None = None
         self.buffer: RowsAhead | None = None
-        """The chosen configuration, the model of the disks, and the buffer; ``None`` before the first epoch."""
+        """The chosen configuration, the model of the disks, reads in flight, and the buffer; ``None`` before the first
+        epoch."""
         self._known = int(KNOWN_SHARE * decision.budget.left())
         self._kept_bytes = self._known if decision.kept_bytes is None else min(decision.kept_bytes, self._known)
         machine, page_locked = decision.machine, options.device.index is not None
@@ -288,6 +291,7 @@ class Lookahead:
         else:  # the stripe files may be gone where drives hold them
             images = layout.image_places if self._drives is None else []
             self.speed = speed_of(images, model, layout.path.absolute().parent)
+        self.depth = find_depth(layout, self._options.reading, self.speed)
         with ThreadPoolExecutor(1, thread_name_prefix="tiering-trial") as pool:  # a thread that works on a GPU is ours
             samples, rows = pool.submit(self._sample_trial, order, draw).result()
         sizes: dict[int, int] = {}
@@ -301,14 +305,15 @@ class Lookahead:
         self.choice = choose_config(tables, pools, rows, self.speed, windows, most, tables.thinning)
         if buffer is None:
             shared = self._decision.machine is not None
-            buffer = SsdBuffer(layout, self._features, tables, pools, self._options.reading, shared, self._drives)
+            reading = replace(self._options.reading, depth=self.depth.depth)
+            buffer = SsdBuffer(layout, self._features, tables, pools, reading, shared, self._drives)
             self._buffers[self._key] = buffer
         self.buffer = buffer
         _log.info(
-            "%s: buffer of %s for rows of the ssd tier (%s), %s; disks: %s; estimate: %.4f s of reading a batch",
+            "%s: buffer of %s for rows of the ssd tier (%s), %s; disks: %s; %s; estimate: %.4f s of reading a batch",
             layout.path, format_bytes(buffer.nbytes),
             ", ".join(f"{format_count(slots)} of {row_bytes} bytes" for row_bytes, slots in pools),
-            self.choice, self.speed, self.choice.seconds,
+            self.choice, self.speed, self.depth, self.choice.seconds,
         )  # fmt: skip
         return samples
 
@@ -318,7 +323,7 @@ class Lookahead:
         processes = 1 if decision.machine is None else decision.machine.size
         nodes = max(sum(ids.size for ids in s.nodes.values()) for s in samples.values())
         edges = max(sum(e.src.size for hop in s.hops for e in hop.values()) for s in samples.values())
-        depth = int(self._options.reading.depth)
+        depth = DEPTH if self.depth is None else self.depth.depth
         fixed = sum((
             decision.output_bytes,
             processes * (2 * decision.workers + 2) * (48 * nodes + 16 * edges),  # samplers

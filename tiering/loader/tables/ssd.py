@@ -18,12 +18,13 @@ from tiering.loader.options import ReadOptions
 from tiering.loader.process import warn_once
 from tiering.loader.tables.resident import SharedBlock, get_or_fill, is_cached, load_rows
 from tiering.readahead.config import SsdTables
-from tiering.readahead.disk_speed import MAX_READ
+from tiering.readahead.disk_speed import DEPTH, MAX_READ, DiskSpeed, QueueDepth, known_speed
 
 if TYPE_CHECKING:
     from tiering.loader.processes.peers import PeerGroup
 
 _PRELOAD_BYTES = 64 * 1024 * 1024
+_MOST_IN_FLIGHT = 4096  # of one reader, as the engines have it
 
 
 def open_images(layout: Layout, entry: TypeLayout, reading: ReadOptions) -> native.SsdReader | None:
@@ -40,16 +41,24 @@ def open_images(layout: Layout, entry: TypeLayout, reading: ReadOptions) -> nati
                 f"{display_path(path)}: ssd image {index} of {layout.path} needs at least {needed} bytes, "
                 f"found {path.stat().st_size}; make the layout again"
             )
-    return open_reader(layout.image_places, layout.page_bytes, reading)
+    return open_reader(layout.image_places, layout.page_bytes, reading, find_depth(layout, reading).depth)
 
 
-def open_reader(images: Sequence[Path], page_bytes: int, reading: ReadOptions) -> native.SsdReader:
-    """Open files or block devices, in stripe order, for random reads."""
-    engine, direct = reading.engine, reading.direct
+def find_depth(layout: Layout, reading: ReadOptions, speed: DiskSpeed | None = None) -> QueueDepth:
+    """Return the reads in flight for each stripe file, by the speed of the disks or what was measured before."""
+    places = [path for path in layout.image_places if path.exists()]
+    if speed is None and reading.depth == "auto" and reading.engine != "bam":
+        speed = known_speed(places, layout.path.absolute().parent)
+    return QueueDepth.choose(reading.depth, speed, max(1, layout.num_images))
+
+
+def open_reader(images: Sequence[Path], page_bytes: int, reading: ReadOptions, depth: int = DEPTH) -> native.SsdReader:
+    """Open files or block devices, in stripe order, for random reads, `depth` in flight for each."""
+    engine, direct, depth = reading.engine, reading.direct, min(_MOST_IN_FLIGHT, depth * len(images))
     if engine == "io_uring" and (reason := native.uring_unavailable()):
         raise CapabilityError(f"engine io_uring: {reason}; engine='threads' works everywhere")
     try:
-        reader = native.SsdReader([str(path) for path in images], page_bytes, engine, int(reading.depth), direct)
+        reader = native.SsdReader([str(path) for path in images], page_bytes, engine, depth, direct)
     except RefusedError as error:
         raise InputError(str(error)) from None
     except OSError as error:
@@ -73,9 +82,10 @@ def open_row_buffer(
     With engine ``bam`` nothing is opened: a GPU reads its drives into slots in its own memory.
     """
     images = layout.images if reading.engine == "bam" else layout.image_places
+    depth = find_depth(layout, reading).depth
     buffer = native.RowBuffer(
         tables.rows, tables.begins, tables.page_bytes, list(map(str, images)), list(pools),
-        arena, reading.engine, reading.direct, int(reading.depth), MAX_READ, [] if checks is None else checks.arrays,
+        arena, reading.engine, reading.direct, depth, MAX_READ, [] if checks is None else checks.arrays,
     )  # fmt: skip
     warn_of_fallback(buffer)
     return buffer
