@@ -80,21 +80,14 @@ class InputLinks:
         if labels is None:
             return None
         if self.pairs is None and self.order is None:
-            raise InputError(
-                "edge_label: expected the links that it labels, edge_label_index, in the same order, or a graph whose "
-                "import kept the order of its edges (--edge-ids)"
-            )
+            raise InputError("edge_label: expected the links that it labels, edge_label_index, or import --edge-ids")
         if negatives is not None and negatives.triplets:
             raise InputError("edge_label: triplets have no labels; leave it out, or draw negatives in mode binary")
         label, places = torch.as_tensor(labels), self.input_id
-        count = len(self.order) if self.order is not None else self.pairs.shape[1]  # type: ignore[union-attr]
-        if places is not None and not 0 <= places.min(initial=0) <= places.max(initial=-1) < len(label):
-            raise InputError(
-                f"edge_label: expected a label for each edge of the source, found {len(label)} for edges "
-                f"{places.min()} .. {places.max()}; -1 are edges that the import added"
-            )
-        if places is None and len(label) != count:
-            raise InputError(f"edge_label: expected one label for each of {count} links, found {len(label)}")
+        count = (self.pairs[0] if self.order is None else self.order).size  # type: ignore[index]
+        if len(label) != count if places is None else not 0 <= places.min() <= places.max() < len(label):
+            ids = "" if places is None else f" with the edge ids {places.min()} .. {places.max()}"
+            raise InputError(f"edge_label: expected one label for each of {count} links{ids}, found {len(label)}")
         label = label if places is None else label[torch.from_numpy(places)]
         return label + 1 if negatives is not None and label.min() == 0 else label
 
