@@ -148,7 +148,7 @@ def test_sparse_ids(tmp_path: Path) -> None:
         ("0,1,w\n", {"weight_column": 2}, "line 1: expected a weight, found 'w'"),
         ("0,1,-3\n", {"weight_column": 2}, "weights of 0 or more, found -3.0 at edge 0"),
         ("0\0 1\n", {}, "expected text, found binary data"),
-        ("0 1\n", {"feature_dim": 3}, "--feature-dim: has no meaning for format edgelist; it is for igb, npy, csc"),
+        ("0 1\n", {"feature_dim": 3}, "--feature-dim: has no meaning for one file; give the directory"),
     ],
 )
 def test_bad_text(tmp_path: Path, text: str, options: dict[str, Any], message: str) -> None:

@@ -176,7 +176,7 @@ def test_comments_are_said_by_the_import_its_dry_run_tasks_and_chains(tmp_path: 
     (tmp_path / "e.csv").write_text('# head\n0,1,"a\nb"\n# between\n1,2,x\n')
     (tmp_path / "chain.toml").write_text(
         '[dataset]\npath = "e.csv"\ncomment = "#"\nquoted_newlines = true\n[score]\nmethod = "degree"\n'
-        '[layout]\ncpu = "100%"\n[output]\ndir = "chain"\n'
+        '[layout]\n[output]\ndir = "chain"\n'
     )
     asked = ("import", tmp_path / "e.csv", "--out", tmp_path / "g", "--quoted-newlines", "--comment", "#", "--force")
     for command in (

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tiering.datasets.edges import LargestId, check_weights, find_largest_id
 from tiering.datasets.import_context import NODE, RELATION, ImportContext
 from tiering.datasets.name_ids import NameIds
-from tiering.datasets.nodes import NodeArrays, make_dataset
+from tiering.datasets.nodes import make_dataset, read_arrays_beside
 from tiering.datasets.options import MAX_NODES, ImportOptions
 from tiering.datasets.scratch import chunks, mark_changes
 from tiering.errors import InputError, StorageError
@@ -93,7 +93,7 @@ def describe_edges(
 ) -> Dataset:
     """Return the dataset of columns of edges: count the nodes, and make ids dense if option ``compact_ids`` asks."""
     edges = EdgeData(RELATION, columns.pop("src"), columns.pop("dst"), where=str(path), data=columns)
-    arrays, extra = NodeArrays(), {}
+    arrays, extra = read_arrays_beside(edges, context), {}
     if names is not None:
         for option in ("compact_ids", "first_id"):
             if getattr(context.options, option):
@@ -110,8 +110,9 @@ def describe_edges(
         context.notes["compact_ids"] = {"nodes": int(ids.size), "largest": int(ids[-1]) if ids.size else None}
     else:
         arrays.largest = largest
-        _check_sparse(edges, largest, context)
-    dataset = make_dataset(path.name.split(".")[0], {NODE: arrays}, [edges], context)
+        if not arrays.counts:
+            _check_sparse(edges, largest, context)
+    dataset = make_dataset((context.folder or path).name.split(".")[0], {NODE: arrays}, [edges], context)
     dataset.nodes[NODE].names, dataset.nodes[NODE].extra = names, {**extra, **dataset.nodes[NODE].extra}
     return dataset
 

@@ -80,6 +80,8 @@ def add_edge_values(edges: EdgeData, content: str, column: SourceArray, context:
         check_weights(values, column.where)
     if content == "id":
         edges.edge_ids = values.astype(np.int64, copy=False)
+    elif content in edges.data:
+        raise InputError(f"{column.where}: the edges have a {content} of their own; leave one of the two out")
     else:
         edges.data[content] = values
 

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from tiering.artifacts.manifest import External
+from tiering.artifacts.storage import is_folder
 from tiering.datasets.options import ImportOptions
 from tiering.datasets.scratch import Scratch
 from tiering.datasets.specs import DatasetSpec
+from tiering.errors import MissingError
 from tiering.formats.dataset import Dataset, fingerprint
 from tiering.formats.npy_file import refuse_archives
 from tiering.progress import note
@@ -30,7 +32,18 @@ class ImportContext:
     in_place: bool = False  # whether columns may stay in files of which only ranges can be read: see EdgeData.decode
     notes: dict[str, Any] = field(default_factory=dict)  # the record, see Dataset.notes: inferred, warnings, splits...
     files: dict[str, External] = field(default_factory=dict)
+    folder: Path | None = None  # the directory that was given, whose numpy files go with one file of edges
     known: set[Path] = field(default_factory=set)  # files and directories looked into: others are recorded as ignored
+
+    def choose_file(self, path: Path, find: Callable[[Path], list[Path]], what: str) -> Path:
+        """Return a file, or the only one that `find` returns of a directory, whose arrays are the graph's then."""
+        if not is_folder(path):
+            return path
+        if len(files := find(path)) != 1:
+            names = ", ".join(file.name for file in files[:8]) or "none"
+            raise MissingError(f"{path}: expected one file of {what}, found {names}; give the path of one")
+        self.folder = path
+        return files[0]
 
     def record_file(self, path: Path) -> None:
         """Record a source file."""
@@ -55,7 +68,7 @@ class ImportContext:
         if folders and self.format == "parquet":
             note(f"note: not imported: {', '.join(folders)}; read are the parquet files in the directory itself")
         arrays = [str(path) for path in unused if path.suffix == ".npy" and not path.match("node_label_*")]
-        if arrays and self.format in ("npy", "csc", "csr", "npz", "igb"):
+        if arrays and self.format in ("npy", "csc", "csr", "npz", "igb", "parquet", "mtx", "edgelist"):
             note(
                 f"note: not imported: {', '.join(arrays)}; read are node_feat.npy, node_label.npy, train_idx.npy, "
                 "val_idx.npy, test_idx.npy of nodes, edge_feat.npy, edge_weight.npy, edge_type.npy, edge_id.npy of "

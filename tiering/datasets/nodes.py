@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.manifest import storage_dtype
-from tiering.artifacts.storage import file_exists, open_raw, require_file
+from tiering.artifacts.storage import entries, file_exists, open_raw, require_file
 from tiering.datasets.arrays import SourceArray
-from tiering.datasets.edges import LargestId, find_largest_id, require_node_memory
-from tiering.datasets.import_context import ImportContext
-from tiering.datasets.options import node_count
+from tiering.datasets.edges import EDGE_FILES, LargestId, find_largest_id, read_edge_values, require_node_memory
+from tiering.datasets.import_context import NODE, ImportContext
+from tiering.datasets.options import RAW_OPTIONS, node_count
 from tiering.datasets.scratch import chunks, first_wrong, rows_of_chunk
-from tiering.datasets.splits import SplitArray, check_splits, make_splits, makes_splits, read_split_files
+from tiering.datasets.splits import SPLIT_FILES, SplitArray, check_splits, make_splits, makes_splits, read_split_files
 from tiering.errors import InputError
 from tiering.formats.dataset import Dataset, EdgeData, FeatureStream, NodeData, as_lists
 from tiering.formats.features import LABEL_VALUES, FeatureTable
@@ -28,6 +29,7 @@ from tiering.options import spell_flag
 from tiering.progress import note
 
 COUNT_FILE = "num_nodes.txt"
+LABEL_NAMES = ("node_label.npy", "node_labels.npy")
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,25 @@ def read_node_folder(files: NodeFiles, context: ImportContext) -> NodeArrays:
             require_file(path, f"features, because {spell_flag(option)} is given for {files.node_type}")
     arrays.counts += [] if stated is None else [stated]
     return arrays
+
+
+def read_arrays_beside(edges: EdgeData, context: ImportContext) -> NodeArrays:
+    """Return the node arrays in the directory of a file of edges, and read those along the edges.
+
+    If not the directory but the file was given, its neighbours are not read, and named on standard error.
+    """
+    if (folder := context.folder) is not None:
+        read_edge_values(folder, edges, context)
+        arrays = read_node_folder(NodeFiles(folder, NODE, LABEL_NAMES), context)
+        context.record_ignored(entries(folder))
+        return arrays
+    if ignored := sorted(RAW_OPTIONS & set(context.notes["options"])):
+        raise InputError(f"{spell_flag(ignored[0])}: has no meaning for one file; give the directory with the features")
+    file = Path(context.notes["source"])
+    names = ("node_feat.npy", *LABEL_NAMES, *chain(*SPLIT_FILES.values()), *EDGE_FILES)
+    if present := [name for name in names if (file.parent / name).exists()]:
+        note(f"note: {file}: not imported: {', '.join(present)} next to it; give the directory to import them too")
+    return NodeArrays()
 
 
 def _find_labels(files: NodeFiles, context: ImportContext) -> LabelArray | None:

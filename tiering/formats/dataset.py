@@ -95,7 +95,7 @@ class EdgeData:
         """Decode such columns: replace them by arrays, mapped or in memory."""
         if self.decode is not None:
             columns, self.decode = self.decode(), None
-            self.src, self.dst, self.data = columns.pop("src"), columns.pop("dst"), columns
+            self.src, self.dst, self.data = columns.pop("src"), columns.pop("dst"), {**self.data, **columns}
 
     @property
     def num_edges(self) -> int:

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from tiering.artifacts.storage import require_file
+from tiering.artifacts.storage import entries, require_file
 from tiering.datasets.edge_sink import EdgeSink, choose_columns, find_end_names
 from tiering.datasets.import_context import Detector, ImportContext, Reader
-from tiering.datasets.options import COLUMN_OPTIONS, NO_COMMENT, TEXT_OPTIONS, ImportOptions, node_count
+from tiering.datasets.options import COLUMN_OPTIONS, NO_COMMENT, RAW_OPTIONS, TEXT_OPTIONS, ImportOptions, node_count
 from tiering.datasets.text import (
     BANNER,
     BLANK,
@@ -36,6 +36,7 @@ from tiering.formats.npy_file import read_start
 from tiering.progress import note
 
 _FIELDS, _SYMMETRIES = ("pattern", "real", "integer"), ("general", "symmetric")  # of matrices
+_NO_EDGES = re.compile(r"(readme|licen[cs]e|meta|num_nodes\.)", re.IGNORECASE)  # beginnings of names of other texts
 SUFFIXES = (".txt", ".csv", ".tsv", ".edges", ".edgelist", ".el")
 Change = Callable[[dict[str, Any]], dict[str, Any]]  # of columns by name
 # Function from the syntax and the fields of the first record to a parser, and whether that record is a header.
@@ -70,7 +71,7 @@ def read_edges(start: TextBlock, parser: ColumnParser, sink: EdgeSink, change: C
 def is_edge_list(path: Path) -> bool:
     """Return whether a file has a suffix of text and is not numpy's."""
     named = any(suffix.lower() in SUFFIXES for suffix in path.suffixes[-2:])
-    return named and read_start(path, 6) != b"\x93NUMPY"
+    return named and path.is_file() and read_start(path, 6) != b"\x93NUMPY"
 
 
 def find_start(
@@ -151,12 +152,13 @@ def _has_header(fields: list[str], options: ImportOptions) -> bool:
 
 
 def _open_matrix(path: Path, context: ImportContext) -> Dataset:
+    path = context.choose_file(path, _matrices_inside, "Matrix Market")
     require_file(path, "a Matrix Market file")
     context.record_file(path)
     field, symmetry = _read_banner(path)
     start, _ = find_data(path, TextBlock(b""), b"[ \t]*%", strict=True)
     line = start.raw.split(b"\n", 1)[0]
-    nodes, entries = _parse_size(path, start.line, line.decode(errors="replace").strip())
+    nodes, size = _parse_size(path, start.line, line.decode(errors="replace").strip())
     width, asked = 2 if field == "pattern" else 3, context.options.weight_column
     if asked is not None and (asked not in ("value", "2") or width == 2):
         has = "this one has no values: leave it out" if width == 2 else "say value"
@@ -178,10 +180,10 @@ def _open_matrix(path: Path, context: ImportContext) -> Dataset:
         return read if symmetry == "general" else _add_reversed(read)
 
     read_edges(start.after(len(line) + 1), parser, sink, shift_ids)
-    if taken != entries:
-        what = f"expected {entries} entries as its header says, found {taken}"
+    if taken != size:
+        what = f"expected {size} entries as its header says, found {taken}"
         raise InputError(f"{path}: {what}; was a download interrupted?")
-    context.notes["matrix"] = {"field": field, "symmetry": symmetry, "entries": entries}
+    context.notes["matrix"] = {"field": field, "symmetry": symmetry, "entries": size}
     if width > len(columns):
         context.notes["matrix"]["ignored_columns"] = ["value"]
     return sink.finish(nodes)
@@ -204,35 +206,48 @@ def _parse_size(path: Path, line: int, text: str) -> tuple[int, int]:
     if not re.fullmatch(r"\d{1,18}\s+\d{1,18}\s+\d{1,18}", text):
         problem = f"line {line}: expected numbers of rows, columns and entries, found {quoted(text)}"
         raise InputError(f"{path}: {problem}; was a download interrupted?")
-    rows, columns, entries = map(int, text.split())
+    rows, columns, size = map(int, text.split())
     if rows != columns:
         raise InputError(
             f"{path}: line {line}: expected a square matrix, of which a row and a column are a node, found {rows} x "
             f"{columns}; write edges between two types of nodes as format igb or csr"
         )
-    return node_count(rows, f"{path}: line {line}"), entries
+    return node_count(rows, f"{path}: line {line}"), size
 
 
 def _add_reversed(columns: dict[str, Any]) -> dict[str, Any]:
     """Return each entry, and after one off the diagonal its reverse."""
     loops = columns["src"] == columns["dst"]
-    entries = np.repeat(np.arange(loops.size), np.where(loops, 1, 2))
-    reverse = np.diff(entries, prepend=-1) == 0
-    twice = {name: values[entries] for name, values in columns.items()}
+    twice_each = np.repeat(np.arange(loops.size), np.where(loops, 1, 2))
+    reverse = np.diff(twice_each, prepend=-1) == 0
+    twice = {name: values[twice_each] for name, values in columns.items()}
     src, dst = twice["src"], twice["dst"]
     return {**twice, "src": np.where(reverse, dst, src), "dst": np.where(reverse, src, dst)}
 
 
+def _texts_inside(folder: Path) -> list[Path]:
+    """Return the texts of a directory that may hold its edges: of other names than .txt, if there are any."""
+    texts = [file for file in entries(folder) if is_edge_list(file) and not _NO_EDGES.match(file.name)]
+    return [file for file in texts if ".txt" not in file.suffixes] or texts
+
+
+def _matrices_inside(folder: Path) -> list[Path]:
+    return [file for file in entries(folder) if _is_named_mtx(file) and file.is_file()]
+
+
+def _is_named_mtx(path: Path) -> bool:
+    return ".mtx" in [suffix.lower() for suffix in path.suffixes[-2:]]
+
+
 READER = Reader(
-    lambda path, context: read_text(path, context).finish(),
-    COLUMN_OPTIONS | TEXT_OPTIONS,
+    lambda path, context: read_text(context.choose_file(path, _texts_inside, "edges"), context).finish(),
+    COLUMN_OPTIONS | TEXT_OPTIONS | RAW_OPTIONS,
+    directory=Detector("one text of edges", lambda path: bool(_texts_inside(path))),
     file=Detector(f"text ({', '.join(SUFFIXES)}, also .gz)", is_edge_list),
 )
 MTX_READER = Reader(
     _open_matrix,
-    frozenset({"weight_column"}),
-    file=Detector(
-        "a Matrix Market file (.mtx, also .gz)",
-        lambda path: ".mtx" in [suffix.lower() for suffix in path.suffixes[-2:]] or is_mtx(path),
-    ),
+    RAW_OPTIONS | {"weight_column"},
+    directory=Detector("one .mtx", lambda path: bool(_matrices_inside(path))),
+    file=Detector("a Matrix Market file (.mtx, also .gz)", lambda path: _is_named_mtx(path) or is_mtx(path)),
 )

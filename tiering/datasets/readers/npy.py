@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.manifest import Relation, id_bytes
-from tiering.artifacts.storage import entries, file_exists, is_folder
+from tiering.artifacts.storage import entries, file_exists
 from tiering.datasets.archives import open_npz, require_member
 from tiering.datasets.arrays import SourceArray
 from tiering.datasets.edges import EdgeReader, read_edge_folder, read_edge_values
 from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
-from tiering.datasets.nodes import NodeArrays, NodeFiles, make_dataset, read_node_folder
+from tiering.datasets.nodes import LABEL_NAMES, NodeFiles, make_dataset, read_arrays_beside, read_node_folder
 from tiering.datasets.options import RAW_OPTIONS, TREE_OPTIONS, node_count
 from tiering.datasets.readers.igb import find_tree, open_tree
 from tiering.datasets.scratch import chunks
@@ -31,17 +31,14 @@ from tiering.formats.dataset import ColumnIds, Dataset, EdgeData
 from tiering.options import spell_flag
 
 Array = npt.NDArray[Any]
-LABEL_NAMES = ("node_label.npy", "node_labels.npy")
 INDPTR, INDICES = "indptr.npy", "indices.npy"
 _LAYOUTS = ("coo", "csr", "csc")  # of sparse matrices
 
 
-def open_folder(
-    path: Path, context: ImportContext, read_edges: EdgeReader, stated_count: tuple[str, int] | None = None
-) -> Dataset:
+def open_folder(path: Path, context: ImportContext, read_edges: EdgeReader) -> Dataset:
     """Return one graph of one node type and relation, whose edges `read_edges` reads from the folder."""
     edges = read_edges(path, RELATION, context, False)
-    arrays = read_node_folder(NodeFiles(path, NODE, LABEL_NAMES, stated_count=stated_count), context)
+    arrays = read_node_folder(NodeFiles(path, NODE, LABEL_NAMES), context)
     context.record_ignored(entries(path))
     return make_dataset(path.name, {NODE: arrays}, [edges], context)
 
@@ -126,19 +123,11 @@ READER = Reader(
 
 
 def _open_matrix(path: Path, context: ImportContext) -> Dataset:
-    folder = path if is_folder(path) else None
-    matrices = _find_matrices(path) if folder else [path]
-    if len(matrices) != 1:
-        names = ", ".join(file.name for file in matrices) or "none"
-        raise MissingError(f"{path}: expected one file of scipy.sparse.save_npz, found {names}; give the path of one")
-    edges, count = _read_matrix(matrices[0], context)
-    stated = f"{matrices[0]}: shape", count
-    if folder:
-        read_edge_values(folder, edges, context)
-        return open_folder(folder, context, lambda *_: edges, stated)
-    if ignored := sorted(RAW_OPTIONS & set(context.notes["options"])):
-        raise InputError(f"{spell_flag(ignored[0])}: has no meaning for one file; give the directory with the features")
-    return make_dataset(path.stem, {NODE: NodeArrays(counts=[stated])}, [edges], context)
+    file = context.choose_file(path, _find_matrices, "scipy.sparse.save_npz")
+    edges, count = _read_matrix(file, context)
+    arrays = read_arrays_beside(edges, context)
+    arrays.counts.append((f"{file}: shape", count))
+    return make_dataset(path.stem if file == path else path.name, {NODE: arrays}, [edges], context)
 
 
 def _read_matrix(path: Path, context: ImportContext) -> tuple[EdgeData, int]:

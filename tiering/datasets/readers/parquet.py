@@ -23,7 +23,7 @@ from tiering.datasets.edge_sink import DTYPES, EdgeSink, check_values
 from tiering.datasets.edges import LargestId
 from tiering.datasets.import_context import Detector, ImportContext, Reader, one_line
 from tiering.datasets.name_ids import is_text
-from tiering.datasets.options import COLUMN_OPTIONS
+from tiering.datasets.options import COLUMN_OPTIONS, RAW_OPTIONS
 from tiering.datasets.scratch import CHUNK
 from tiering.errors import InputError
 from tiering.formats.dataset import Dataset
@@ -50,8 +50,7 @@ def _open_parquet(path: Path, context: ImportContext) -> Dataset:
     chosen, rows, named = _describe(files, context)
     for file in files:
         context.record_file(file)
-    if folder:
-        context.record_ignored(entries(path))
+    context.folder = path if folder else None
     if sum(rows) == 0:
         raise InputError(f"{path}: expected edges, found none in {', '.join(file.name for file in files[:8])}")
 
@@ -80,7 +79,7 @@ def _open_parquet(path: Path, context: ImportContext) -> Dataset:
 
 READER = Reader(
     _open_parquet,
-    takes=COLUMN_OPTIONS,
+    takes=COLUMN_OPTIONS | RAW_OPTIONS,
     directory=Detector("*.parquet (parquet)", lambda path: bool(_files_inside(path))),
     file=Detector(f"parquet ({', '.join(SUFFIXES)})", lambda path: is_parquet(path)),
 )
