@@ -19,7 +19,8 @@ import pytest
 
 import tiering
 from cli.main import main
-from tiering.datasets import name_ids, table_files
+from tiering.datasets import name_ids
+from tiering.datasets.table_files import Column, read_numbers
 from tiering.errors import InputError, MissingError
 
 RATES = ("user", "rates", "movie")
@@ -109,8 +110,12 @@ def test_python_takes_mappings_and_gives_the_same_graph(tmp_path, monkeypatch):
     write(tmp_path / "ratings.csv", "userId,movieId,rating,time", RATINGS)
     write(tmp_path / "movies.parquet", "movieId,title,year,genre", MOVIES)
     short = tiering.import_graph(
-        relations={RATES: "ratings.csv:userId,movieId,weight=rating,data=time"},
-        nodes={"movie": "movies.parquet:movieId,features=year,label=genre"},
+        relations={RATES: "ratings.csv:userId,movieId"},
+        nodes={"movie": "movies.parquet:movieId"},
+        weight_column="rating",
+        edge_data="time",
+        features="movie=year",
+        label="genre",
         out="a",
     )
     long = tiering.import_graph(
@@ -142,7 +147,7 @@ def test_unknown_ids_are_refused_added_or_dropped(tmp_path, capsys):
     write(tmp_path / "m.csv", "id,f,label", [("y", 1.0, "A"), ("x", 2.0, "B"), ("w", 3.0, "A")])
     options = {"relations": {RATES: tmp_path / "r.parquet"}, "nodes": {"movie": tmp_path / "m.csv"}}
     options |= {"features": ["f"], "label": "label"}
-    with pytest.raises(InputError, match=r"an id at both ends of each edge, found none at row 3 and 0 more"):
+    with pytest.raises(InputError, match=r"an id at both ends of each edge, found none at row 3; fill"):
         tiering.import_graph(out=tmp_path / "g", **options)
     dropped = tiering.import_graph(out=tmp_path / "d", unknown_ids="drop", **options)
     assert edges_of(dropped, RATES) == [("a", "x"), ("a", "y")]
@@ -218,7 +223,7 @@ def test_graphstorm_configuration(tmp_path):
 )
 def test_numbers_and_times(values, expected):
     array = values if isinstance(values, pa.Array) else pa.array(values)
-    read = table_files.read_numbers(array, "c", 0)
+    read = read_numbers(Column("c", array, "c", 0))
     assert read.dtype.name == ("float64" if any(isinstance(value, float) for value in expected) else "int64")
     assert [None if value != value else value for value in read.tolist()] == expected
 
@@ -234,7 +239,7 @@ def test_numbers_and_times(values, expected):
         ),
         ({"relations": {RATES: "r.csv:u,x"}}, "x: no such column; there are: u, i, n, t"),
         ({"relations": {RATES: "r.csv:u,i"}, "weight_column": "w"}, "--weight-column w: no table has this column"),
-        ({"relations": {RATES: "r.csv:u,i,data=t"}}, "expected a number or a time, found 'x' at row 1"),
+        ({"relations": {RATES: "r.csv:u,i"}, "edge_data": "t"}, "expected a number or a time, found 'x' at row 1"),
         ({"relations": {RATES: "r.csv:n,i"}}, "found 'b' at row 1; correct it, or say --string-ids if"),
         (
             {"relations": {RATES: "r.csv:u,i"}, "nodes": {"movie": "m.csv"}, "id_column": "u"},

@@ -210,10 +210,10 @@ class ImportOptions:
     compact_ids: bool = option(False, "Make sparse ids dense, in ascending order.", panel=_TABLE)
     first_id: int = option(0, "The id of the first node, where ids do not begin at 0.", "N", panel=_TABLE, parse=_count)
     relation: tuple[TableSpec, ...] = option(
-        (), "Table of edges between two types; repeatable. Columns may follow: FILE:SRC,DST,weight=W,data=C,type=T.",
+        (), "Table of edges between two types; repeatable. Its columns of ids may follow: FILE:SRC,DST.",
         "SRC:NAME:DST=FILE", panel=_TYPED, cli=list[str] | None, parse=parse_tables)
     nodes: tuple[TableSpec, ...] = option(
-        (), "Table of the nodes of a type, in the order of their ids; repeatable. Or FILE:ID,features=A,B,label=C.",
+        (), "Table of the nodes of a type, in the order of their ids; repeatable. Or FILE:ID.",
         "TYPE=FILE", panel=_TYPED, cli=list[str] | None, parse=parse_tables)
     id_column: PerType[str] = option(
         _NO_VALUE, "Column of the ids of nodes.", "[TYPE=]NAME|INDEX", panel=_TYPED, cli=str | None,
@@ -242,6 +242,11 @@ class ImportOptions:
     def changes_edges(self) -> bool:
         """Whether edges are added or removed."""
         return self.self_loops != "keep" or self.reverse_edges or self.deduplicate
+
+    @property
+    def is_untyped(self) -> bool:
+        """Whether no option names a table."""
+        return not (self.relation or self.nodes)
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> ImportOptions:

@@ -52,13 +52,18 @@ class ColumnChooser:
                 elif column not in known:
                     raise InputError(f"{file.path}: {column}: no such column; there are: {listed}")
             chosen[role] = chosen[role] or _find_usual(role, spec, file.names)
-            if role in _IDS and not chosen[role] and len(file.names) == 2 and role != "id" and not file.header:
-                chosen[role] = [file.names[("src", "dst").index(role)]]
-            if role in _IDS and len(chosen[role]) != 1:
+        used = {name for names in chosen.values() for name in names}
+        free = [name for name in file.names if name not in used]
+        if len(free) == 2 and not (file.header or chosen.get("src", free) or chosen["dst"]):
+            certain = file.is_sure or any(name in by_place for name in used)
+            chosen |= {"src": free[:1], "dst": free[1:]} if certain else {}
+        for role in _IDS.keys() & chosen.keys():
+            if len(chosen[role]) != 1:
                 form = "TYPE=FILE:ID" if role == "id" else "SRC:NAME:DST=FILE:SRC,DST"
+                header = "" if file.header else " (a header? then say --header, else --no-header)"
                 raise InputError(
-                    f"{file.path}: expected a column of {_IDS[role]} of {spec.described}, found {listed}"
-                    f"{'' if file.header else ' (no header)'}; name it with {spell_flag(_OPTIONS[role])}, or as {form}"
+                    f"{file.path}: expected a column of {_IDS[role]} of {spec.described}, found "
+                    f"{', '.join(file.first)[:500]}{header}; name it with {spell_flag(_OPTIONS[role])}, or as {form}"
                 )
         return chosen
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,20 +35,23 @@ class TableFile:
     def __init__(self, path: Path, context: ImportContext, is_header: Callable[[list[str]], bool]) -> None:
         """`is_header` says of the first line of a text whether it names columns, unless an option does."""
         self.path, self.names, self.header = path, [""], True
+        self.is_sure = True  # whether a first line of data cannot be a header
         require_file(path, "a table")
         context.record_file(path)
         self._parquet = parquet.is_parquet(path)
         if self._parquet:
             with parquet.open_file(path) as file:
                 self._schema = file.schema_arrow
-            self.names = list(self._schema.names)
+            self.names = self.first = list(self._schema.names)
             return
         options = replace(context.options, string_ids=True, src_column=None, dst_column=None)
 
-        def make(syntax: TextSyntax, fields: list[str]) -> tuple[ColumnParser, bool]:
-            self.header = is_header(fields) if options.header is None else options.header
-            self.names = fields if self.header else list(map(str, range(len(fields))))
-            return ColumnParser(path, syntax, {}, len(fields), named=True), self.header
+        def make(syntax: TextSyntax, first: list[str], second: list[str]) -> tuple[ColumnParser, bool]:
+            numbers = [any(map(edge_list.NUMERIC.fullmatch, fields)) for fields in (first, second)]
+            self.header = is_header(first) or numbers == [False, True] if options.header is None else options.header
+            self.is_sure = self.header or numbers[0] or options.header is not None
+            self.names, self.first = first if self.header else list(map(str, range(len(first)))), first
+            return ColumnParser(path, syntax, {}, len(first), named=True), self.header
 
         self._start, self._parser = edge_list.find_start(path, options, make, narrow=True)
 
@@ -63,11 +66,15 @@ class TableFile:
         position = find_once(column, self.names, str(self.path))
         return position < len(fields) and _WHOLE.fullmatch(fields[position]) is None
 
-    def pieces(self, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield the number of a piece's first row, and its columns as pyarrow arrays."""
+    def pieces(self, columns: Sequence[str]) -> Iterator[tuple[int, int, dict[str, Any]]]:
+        """Yield the number of a piece's first row, its rows, and its columns as pyarrow arrays."""
         positions = {name: find_once(name, self.names, str(self.path)) for name in columns if name != ROW}
         for row, rows, table in self._read_parquet(positions) if self._parquet else self._read_text(positions):
-            yield row, {name: pa.array(range(row, row + rows)) if name == ROW else table[name] for name in columns}
+            yield (
+                row,
+                rows,
+                {name: pa.array(range(row, row + rows)) if name == ROW else table[name] for name in columns},
+            )
 
     def _read_parquet(self, positions: dict[str, int]) -> Iterator[tuple[int, int, dict[str, Any]]]:
         for row, batch in parquet.read_batches(self.path, list(positions)):
@@ -85,62 +92,78 @@ class TableFile:
             note(f"note: {self.path}: lines left out as comments: {self._parser.comments}")
 
 
-def read_ids(array: Any, named: bool, where: str, row: int) -> Any:
+class Column(NamedTuple):
+    """A piece of a column, the number of its first row, and where it comes from, for messages."""
+
+    name: str
+    array: Any
+    where: str
+    row: int
+
+    def refuse(self, wrong: Any, expected: str, remedy: str) -> None:
+        """Raise an error that names the first row of a pyarrow mask, if it has one."""
+        if count := wrong.true_count:
+            row = self.row + pc.index(wrong, True).as_py()
+            more = f" and {count - 1} more" if count > 1 else ""
+            raise InputError(f"{self.where}: expected {expected}, found none at row {row}{more}; {remedy}")
+
+    def text(self) -> Any:
+        """Return the text without blanks around it, null where it is empty; ``None`` if the column is no text."""
+        array = self.array.dictionary_decode() if pa.types.is_dictionary(self.array.type) else self.array
+        if not is_text(array.type):
+            return None
+        array = pc.utf8_trim_whitespace(array)
+        return pc.if_else(pc.equal(array, ""), pa.scalar(None, array.type), array)
+
+    def convert(self, kinds: Sequence[Any], expected: str, remedy: str = "correct it, or name another column") -> Any:
+        """Return the values as the first of some types that holds them all; an error names the first row without."""
+        text, problem = self.text(), ""
+        array = self.array if text is None else text
+        for kind in kinds:
+            try:
+                return array.cast(kind)
+            except (pa.ArrowException, NotImplementedError) as error:
+                problem = str(error)
+        for k in range(len(array) if len(array) > 1 else 0):
+            self._replace(array=array[k : k + 1], row=self.row + k).convert(kinds, expected, remedy)
+        found = quoted(str(array[0])) if len(array) == 1 else f"values of several kinds ({problem[:80]})"
+        raise InputError(f"{self.where}: expected {expected}, found {found} at row {self.row}; {remedy}")
+
+
+def read_ids(column: Column, named: bool) -> Any:
     """Return ids as text, or int64; null where there is none."""
-    text = _as_text(array)
-    if text is None:
-        whole = _convert(array, (pa.int64(),), "a whole number as id", where, row)
-        return whole.cast(pa.string()) if named else whole
-    if named:
+    if named and (text := column.text()) is not None:
         return text
     remedy = "correct it, or say --string-ids if ids are names"
-    return _convert(pc.utf8_trim_whitespace(text), (pa.int64(),), "a whole number as id", where, row, remedy)
+    whole = column.convert((pa.int64(),), "a whole number as id", remedy)
+    return whole.cast(pa.string()) if named else whole
 
 
-def read_numbers(array: Any, where: str, row: int) -> npt.NDArray[Any]:
+def read_numbers(column: Column) -> npt.NDArray[Any]:
     """Return numbers as int64, or float64 with NaN where there is none; times as seconds since 1970."""
-    text = _as_text(array)
-    if text is not None:
-        array = _convert(
-            pc.utf8_trim_whitespace(text), (pa.int64(), pa.float64(), *_TIMES), "a number or a time", where, row
-        )
-    if pa.types.is_temporal(array.type):
-        array = array.cast(pa.timestamp("us")).cast(pa.timestamp("s"), safe=False).cast(pa.int64())
-    elif pa.types.is_boolean(array.type):
+    array = column.array
+    if pa.types.is_boolean(array.type):
         array = array.cast(pa.int8())
-    kind = pa.int64() if pa.types.is_integer(array.type) and not array.null_count else pa.float64()
-    values: npt.NDArray[Any] = _convert(array, (kind,), "numbers", where, row).to_numpy(zero_copy_only=False)
+    elif not pa.types.is_integer(array.type):
+        kinds = () if pa.types.is_temporal(array.type) else (pa.int64(), pa.float64())
+        array = column.convert((*kinds, *_TIMES), "a number or a time")
+    if pa.types.is_temporal(array.type):
+        array = array.cast(pa.timestamp("s"), safe=False).cast(pa.int64())
+    whole = pa.types.is_integer(array.type) and not array.null_count
+    values: npt.NDArray[Any] = array.cast(pa.int64() if whole else pa.float64()).to_numpy(zero_copy_only=False)
     return values
 
 
-def _as_text(array: Any) -> Any:
-    """Return an array of text without empty ones, which are null; ``None`` if it holds something else."""
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    if not is_text(array.type):
-        return None
-    return pc.if_else(pc.equal(array, ""), pa.scalar(None, array.type), array)
-
-
-def _convert(
-    array: Any,
-    kinds: Sequence[Any],
-    wanted: str,
-    where: str,
-    row: int,
-    remedy: str = "correct it, or name another column",
-) -> Any:
-    """Return an array as the first of some types that holds all values; names the first row that none holds."""
-    problem = ""
-    for kind in kinds:
-        try:
-            return array.cast(kind)
-        except (pa.ArrowException, NotImplementedError) as error:
-            problem = str(error)
-    for k in range(len(array) if len(array) > 1 else 0):
-        _convert(array[k : k + 1], kinds, wanted, where, row + k, remedy)
-    found = quoted(str(array[0])) if len(array) == 1 else f"values of different kinds ({problem[:80]})"
-    raise InputError(f"{where}: expected {wanted}, found {found} at row {row}; {remedy}")
+def read_rows(column: Column) -> npt.NDArray[np.float64]:
+    """Return a column of numbers, or of lists of one length, as (rows, values)."""
+    if "list" not in str(column.array.type):
+        return read_numbers(column).astype(np.float64)[:, None]
+    lengths = pc.unique(pc.list_value_length(column.array)).to_pylist()
+    if len(lengths) != 1 or not lengths[0]:
+        problem = f"expected lists of one length, found lengths {lengths[:5]} from row {column.row} on"
+        raise InputError(f"{column.where}: {problem}; pad them")
+    values = read_numbers(column._replace(array=column.array.flatten()))
+    return values.astype(np.float64).reshape(len(column.array), -1)
 
 
 class NumberColumn:
@@ -169,15 +192,15 @@ class ClassColumn:
         self._codes, self._what = scratch.growing_file(np.int64), what
         self._positions: dict[str, int] = {}
 
-    def append(self, array: Any, where: str) -> None:
+    def append(self, column: Column) -> None:
         """Add values at the end; `InputError` if too many are distinct."""
-        text = _as_text(array)
-        encoded = (_as_text(array.cast(pa.string())) if text is None else text).dictionary_encode()
+        text = column.text()
+        encoded = (column.convert((pa.string(),), "text or numbers") if text is None else text).dictionary_encode()
         distinct = encoded.dictionary.to_pylist()
         codes = [self._positions.setdefault(value, len(self._positions)) for value in distinct]
         if len(self._positions) > _MOST_CLASSES:
             problem = f"expected at most {_MOST_CLASSES} distinct {self._what}, found more"
-            raise InputError(f"{where}: {problem}; name another column")
+            raise InputError(f"{column.where}: {problem}; name another column")
         self._codes.append(np.array([*codes, -1])[encoded.indices.fill_null(len(codes)).to_numpy()])
 
     def finish(self) -> tuple[npt.NDArray[np.int64], list[str]]:

@@ -65,6 +65,14 @@ def number_nodes(numbering: Numbering, column: str | None, context: ImportContex
         numbering.names = known if order is None else _names_by_table(numbering, order)
         return
     values = decode_numbers(known)
+    if (
+        asked is None
+        and context.options.is_untyped
+        and values.size
+        and values[0] >= 0
+        and values[-1] < 16 * values.size
+    ):
+        asked = int(values[-1]) + 1  # ids of one plain table stay as they are
     if order is None and asked is not None:
         for value in [values[-1], values[0]] if values.size else []:
             if not 0 <= value < asked:
@@ -75,6 +83,10 @@ def number_nodes(numbering: Numbering, column: str | None, context: ImportContex
     values = values if order is None else _gather(values, order, context)
     if any((values[part] != np.arange(part.start, part.stop)).any() for part in chunks(values.size)):
         numbering.extra = {"original_id": values}
+        order_of = "in ascending order" if order is None else "in the order of the table"
+        note(
+            f"note: {numbering.where}: {numbering.node_type} is numbered {order_of}; original_id holds the source's ids"
+        )
 
 
 def _order_by_table(numbering: Numbering, ranks: Ids, context: ImportContext) -> Ids:

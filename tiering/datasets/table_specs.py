@@ -1,7 +1,6 @@
 """Tables of nodes and edges as users describe them: on the command line, in Python, Neo4j's headers, GraphStorm's JSON.
 
-``user:rates:movie=ratings.csv:userId,movieId,weight=rating,data=time`` is a table of edges, and
-``movie=movies.parquet:movieId,features=year,length,label=genre`` one of nodes.
+``user:rates:movie=ratings.csv:userId,movieId`` is a table of edges, ``movie=movies.parquet:movieId`` one of nodes.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from tiering.errors import InputError, quoted
 
 EDGE_ROLES = ("src", "dst", "weight", "type", "data")
 NODE_ROLES = ("id", "features", "label")
-LISTS = ("data", "features")  # roles of any number of columns
 NEO4J_ROLES = {"ID": "id", "START_ID": "src", "END_ID": "dst", "TYPE": "type", "LABEL": "label"}
 _NEO4J = re.compile(
     r"(?P<name>[^:]*):(?:(?P<role>ID|START_ID|END_ID|TYPE|LABEL|IGNORE)|[a-z]+(?:\{.*\})?(?:\[\])?)"
@@ -55,33 +53,22 @@ class TableSpec:
             raise InputError(f"{what}: expected {form}, found {quoted(str(owner))}")
         spec = cls(parts if edges else parts[0], (), {})  # type: ignore[arg-type]
         columns: dict[str, tuple[str, ...]] = {}
+        files: Sequence[Any] = [file for file in _as_list(table) if file]
         if isinstance(table, Mapping):
-            columns = {str(role): tuple(_as_list(one)) for role, one in table.items()}
+            columns = {str(role): _as_list(one) for role, one in table.items()}
             files = columns.pop("file", columns.pop("files", ()))
-        elif isinstance(table, (str, os.PathLike)):
-            path, _, named = os.fspath(table).partition(":") if not Path(table).exists() else (os.fspath(table), "", "")
-            columns, files = spec._split(named, what), (path,) if path else ()
-        else:
-            files = tuple(table)
-        for role in columns.keys() - set(spec.roles):
-            raise InputError(
-                f"{what}: {spec.described}: expected {', '.join(spec.roles)} or file, found {quoted(role)}"
-            )
-        return cls(spec.owner, tuple(map(os.fspath, files)), columns)
-
-    def _split(self, text: str, what: str) -> dict[str, tuple[str, ...]]:
-        columns: dict[str, tuple[str, ...]] = {}
-        free, role = list(self.roles[: self.roles.index("dst" if "dst" in self.roles else "id") + 1]), ""
-        for token in text.split(",") if text else ():
-            key, is_role, column = token.partition("=")
-            if is_role and key in self.roles:
-                role = key
-            elif role in LISTS or free:
-                role, column = role if role in LISTS else free.pop(0), token
-            else:
-                raise InputError(f"{what}: {self.described}: expected ROLE=COLUMN, found {quoted(token)}")
-            columns[role] = (*columns.get(role, ()), column)
-        return columns
+        elif len(files) == 1 and not Path(files[0]).exists():
+            path, colon, named = files[0].partition(":")
+            roles = spec.roles[: 2 if edges else 1]
+            if colon and named.count(",") + 1 != len(roles):
+                form = "FILE:SRC,DST" if edges else "FILE:ID"
+                raise InputError(f"{what}: {spec.described}: expected {form}, found {quoted(files[0])}")
+            files = [path] if path else []
+            columns = {role: (name,) for role, name in zip(roles, named.split(","), strict=True)} if colon else {}
+        if wrong := sorted(columns.keys() - set(spec.roles)):
+            expected = f"expected {', '.join(spec.roles)} or file, found {quoted(wrong[0])}"
+            raise InputError(f"{what}: {spec.described}: {expected}")
+        return cls(spec.owner, tuple(files), columns)
 
 
 def parse_tables(value: Any, what: str) -> tuple[TableSpec, ...]:
@@ -157,8 +144,9 @@ ROW = "#"
 """Name of the column that numbers the rows of any table: 0, 1, 2..."""
 
 
-def _as_list(value: Any) -> list[str]:
-    return [os.fspath(value)] if isinstance(value, (str, os.PathLike)) else list(value)
+def _as_list(value: Any) -> tuple[str, ...]:
+    many = isinstance(value, (list, tuple))
+    return tuple(os.fspath(one) if isinstance(one, os.PathLike) else str(one) for one in (value if many else (value,)))
 
 
 def clean_name(text: str) -> str:

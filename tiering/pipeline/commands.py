@@ -96,7 +96,7 @@ def import_graph(
     run, given = StageRun.split(out, options)
     tables = table_files(given)
     if source is None and not tables:
-        raise InputError("source: expected a dataset, or tables as relations and nodes, found none; name it")
+        raise InputError("source: expected a dataset, or tables of edges (--relation), found none; name it")
     source = tables[0] if source is None else source
     run.check_output([source, tables], around=scratch_of(given))
     if run.dry_run:

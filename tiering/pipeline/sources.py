@@ -28,11 +28,11 @@ PARSED = ("edgelist", "mtx", "npz", "parquet", "tables", "dgl")
 
 
 def table_files(options: Mapping[str, Any]) -> list[str]:
-    """Return the files of the tables that options name."""
+    """Return the files of the tables that options name, those of edges first."""
     from tiering.datasets.options import ImportOptions
 
     parsed = ImportOptions.parse({name: options.get(name) for name in ("relation", "relations", "nodes")})
-    return [file for table in (*parsed.relation, *parsed.nodes) for file in table.files]
+    return [file for table in (*parsed.relation, *parsed.nodes) for file in table.files] if parsed.relation else []
 
 
 def scratch_of(options: Mapping[str, Any]) -> list[tuple[Path, str]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,8 @@ _FIELDS, _SYMMETRIES = ("pattern", "real", "integer"), ("general", "symmetric") 
 _NO_EDGES = re.compile(r"(readme|licen[cs]e|meta|num_nodes\.)", re.IGNORECASE)  # beginnings of names of other texts
 SUFFIXES = (".txt", ".csv", ".tsv", ".edges", ".edgelist", ".el")
 Change = Callable[[dict[str, Any]], dict[str, Any]]  # of columns by name
-# Function from the syntax and the fields of the first record to a parser, and whether that record is a header.
-MakeParser = Callable[[TextSyntax, list[str]], tuple[ColumnParser, bool]]
+# Function from the syntax and the fields of the first two records to a parser, and whether the first is a header.
+MakeParser = Callable[[TextSyntax, list[str], list[str]], tuple[ColumnParser, bool]]
 NUMERIC = re.compile(r"\"?[+-]?(\.?\d.*|nan|inf|infinity)", re.IGNORECASE | re.DOTALL)
 
 
@@ -50,7 +51,9 @@ def read_text(path: Path, context: ImportContext) -> EdgeSink:
     context.record_file(path)
     if is_mtx(path):
         raise InputError(f"{path}: expected edges, found a Matrix Market file, which counts from 1; give --format mtx")
-    start, parser = find_start(path, context.options, lambda syntax, line: _make_parser(path, syntax, line, context))
+    start, parser = find_start(
+        path, context.options, lambda syntax, first, _: _make_parser(path, syntax, first, context)
+    )
     sink = EdgeSink(path, context, weighted="weight" in parser.columns, named=parser.named)
     read_edges(start, parser, sink)
     return sink
@@ -99,9 +102,9 @@ def find_start(
             "on their line; leave it out, or name the --delimiter"
         )
     first = next(read_blocks(path, "reading edges", start, syntax)) if newlines else start
-    _, record = next(syntax.records(first.raw, first.line))
+    (_, record), second = islice(chain(syntax.records(first.raw, first.line), [(0, b"")]), 2)
     syntax.refuse_open_quote(record, path, first.line)
-    parser, header = make(syntax, syntax.fields(record))
+    parser, header = make(syntax, syntax.fields(record), syntax.fields(second[1]))
     if header:
         start, more = find_data(path, first.after(len(record) + 1), leading, not newlines)
         comments += more

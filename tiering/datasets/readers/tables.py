@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from tiering.artifacts.manifest import Relation
@@ -30,7 +29,7 @@ from tiering.datasets.options import COLUMN_OPTIONS, TABLE_OPTIONS, TEXT_OPTIONS
 from tiering.datasets.readers import edge_list, parquet
 from tiering.datasets.scratch import GrowingFile, chunks, mark_changes
 from tiering.datasets.table_columns import ColumnChooser
-from tiering.datasets.table_files import ClassColumn, NumberColumn, TableFile, read_ids, read_numbers
+from tiering.datasets.table_files import ClassColumn, Column, NumberColumn, TableFile, read_ids, read_numbers, read_rows
 from tiering.datasets.table_numbers import Numbering, number_nodes
 from tiering.datasets.table_specs import (
     TableSpec,
@@ -71,12 +70,21 @@ class _Table:
         owner = self.spec.owner
         return [("id", owner)] if isinstance(owner, str) else [("src", owner[0]), ("dst", owner[2])]
 
-    def pieces(self) -> Iterator[tuple[TableFile, dict[str, list[str]], int, dict[str, Any]]]:
-        """Yield each piece of all files: its file, columns by role, first row, columns by name."""
+    def pieces(self) -> Iterator[tuple[int, dict[str, list[Column]]]]:
+        """Yield rows and columns by role of each piece of all files."""
         for file, columns in self.files:
-            wanted = list(dict.fromkeys(name for names in columns.values() for name in names))
-            for row, piece in file.pieces(wanted):
-                yield file, columns, row, piece
+            for row, rows, piece in file.pieces([name for names in columns.values() for name in names]):
+                made = {
+                    role: [Column(name, piece[name], f"{file.path}: column {name}", row) for name in names]
+                    for role, names in columns.items()
+                }
+                yield rows, made
+
+    def add_classes(self, columns: list[Column], what: str, context: ImportContext) -> None:
+        """Add labels, or types of edges, if there is such a column."""
+        for column in columns:
+            self.classes = self.classes or ClassColumn(context.scratch, what)
+            self.classes.append(column)
 
 
 def _open_tables(path: Path, context: ImportContext) -> Dataset:
@@ -123,10 +131,12 @@ def _find_tables(path: Path, context: ImportContext) -> list[_Table]:
         context.record_file(path)
         for warning in warnings:
             context.warn(warning)
-    elif not options.relation and path.is_dir():
-        specs = neo4j_tables({file: neo4j_header(file) for file in filter(_is_table, entries(path))})
     elif not options.relation:
-        specs = neo4j_tables({path: neo4j_header(path)}) or [*options.nodes, TableSpec(RELATION, (), {})]
+        texts = filter(_is_table, entries(path)) if path.is_dir() else [path]
+        specs += neo4j_tables({text: neo4j_header(text) for text in texts})
+        specs += [TableSpec(RELATION, (), {})] if len(specs) == len(options.nodes) and not path.is_dir() else []
+    if not any(isinstance(spec.owner, tuple) for spec in specs):
+        raise InputError(f"{path}: expected tables of edges, found none; name them with --relation SRC:NAME:DST=FILE")
     chooser, tables = ColumnChooser(options), []
     for spec in specs:
         is_header = partial(chooser.is_header, spec=spec)
@@ -180,74 +190,47 @@ def _report(table: _Table, context: ImportContext) -> None:
 
 def _read_nodes(table: _Table, k: int, sorters: dict[str, NameIds], named: set[str], context: ImportContext) -> None:
     [(_, node_type)] = table.ends()
-    for file, columns, row, piece in table.pieces():
-        where = f"{file.path}: column {columns['id'][0]}"
-        ids = read_ids(piece[columns["id"][0]], node_type in named, where, row)
-        if ids.null_count:
-            at = row + pc.index(ids.is_null(), True).as_py()
-            raise InputError(f"{where}: expected an id in each row, found none at row {at}; fill or remove it")
-        sorters[node_type].append(f"{k} id", ids, where, row)
-        table.count += len(ids)
-        if columns["label"]:
-            table.classes = table.classes or ClassColumn(context.scratch, "labels")
-            table.classes.append(piece[columns["label"][0]], f"{file.path}: column {columns['label'][0]}")
+    for rows, columns in table.pieces():
+        [column] = columns["id"]
+        ids = read_ids(column, node_type in named)
+        column.refuse(ids.is_null(), "an id in each row", "fill or remove it")
+        sorters[node_type].append(f"{k} id", ids, column.where, column.row)
+        table.count += rows
+        table.add_classes(columns["label"], "labels", context)
         if columns["features"]:
-            rows = [_feature_columns(piece[name], f"{file.path}: column {name}", row) for name in columns["features"]]
-            block = np.concatenate(rows, axis=1, dtype=np.float32, casting="same_kind")
+            block = np.concatenate([read_rows(one) for one in columns["features"]], axis=1).astype(np.float32)
             table.rows = table.rows or context.scratch.growing_file(np.float32)
             table.dim = table.dim or block.shape[1]
             if block.shape[1] != table.dim:
-                problem = (
-                    f"expected {table.dim} values of features in each row, found {block.shape[1]} from row {row} on"
-                )
-                raise InputError(f"{file.path}: {problem}; correct it")
+                problem = f"expected {table.dim} values of features, found {block.shape[1]} from row {column.row} on"
+                raise InputError(f"{column.where}: {problem}; give all rows as many")
             table.rows.append(block.reshape(-1))
             table.lacking += int(np.isnan(block).any(axis=1).sum())
 
 
-def _feature_columns(array: Any, where: str, row: int) -> npt.NDArray[Any]:
-    """Return a column of numbers, or of lists of one length, as (rows, values)."""
-    if not (
-        pa.types.is_list(array.type) or pa.types.is_large_list(array.type) or pa.types.is_fixed_size_list(array.type)
-    ):
-        return read_numbers(array, where, row).astype(np.float64)[:, None]
-    values = read_numbers(array.flatten(), where, row).astype(np.float64)
-    lengths = pc.unique(pc.list_value_length(array)).to_pylist()
-    if len(lengths) != 1 or not lengths[0]:
-        raise InputError(
-            f"{where}: expected lists of one length, found lengths {lengths[:5]} from row {row} on; pad them"
-        )
-    return values.reshape(len(array), -1)
-
-
 def _read_edges(table: _Table, k: int, sorters: dict[str, NameIds], named: set[str], context: ImportContext) -> None:
-    for file, columns, row, piece in table.pieces():
-        ends = {}
-        for role, node_type in table.ends():
-            ends[role] = read_ids(
-                piece[columns[role][0]], node_type in named, f"{file.path}: column {columns[role][0]}", row
-            )
-        keep = pc.and_(ends["src"].is_valid(), ends["dst"].is_valid())
-        if lacking := len(keep) - keep.true_count:
-            if context.options.unknown_ids != "drop":
-                at = row + pc.index(keep, False).as_py()
-                what = f"expected an id at both ends of each edge, found none at row {at} and {lacking - 1} more"
-                raise InputError(f"{file.path}: {what}; fill them, or say --unknown-ids drop")
-            table.lacking += lacking
-            ends = {role: ids.filter(keep) for role, ids in ends.items()}
-            piece = {name: column.filter(keep) for name, column in piece.items()}
-        for role, node_type in table.ends():
-            sorters[node_type].append(f"{k} {role}", ends[role], f"{file.path}: column {columns[role][0]}", row)
-        if columns["type"]:
-            table.classes = table.classes or ClassColumn(context.scratch, "types of edges")
-            table.classes.append(piece[columns["type"][0]], f"{file.path}: column {columns['type'][0]}")
-        for name in [*columns["weight"], *columns["data"]]:
-            values = read_numbers(piece[name], f"{file.path}: column {name}", row)
-            key = "weight" if name in columns["weight"] else clean_name(strip_type(name))
-            if key == "weight":
-                check_weights(values, f"{file.path}: column {name}", row)
+    for rows, columns in table.pieces():
+        ends = [(f"{k} {role}", node_type, columns[role][0]) for role, node_type in table.ends()]
+        ids = [read_ids(column, node_type in named) for _, node_type, column in ends]
+        keep = pc.and_(*(one.is_valid() for one in ids))
+        if context.options.unknown_ids != "drop":
+            ends[0][2].refuse(pc.invert(keep), "an id at both ends of each edge", "fill it, or say --unknown-ids drop")
+        elif keep.true_count < rows:
+            table.lacking += rows - keep.true_count
+            ids = [one.filter(keep) for one in ids]
+            columns = {
+                role: [one._replace(array=one.array.filter(keep)) for one in some] for role, some in columns.items()
+            }
+        for (key, node_type, column), one in zip(ends, ids, strict=True):
+            sorters[node_type].append(key, one, column.where, column.row)
+        table.add_classes(columns["type"], "types of edges", context)
+        for column in [*columns["weight"], *columns["data"]]:
+            values = read_numbers(column)
+            if column in columns["weight"]:
+                check_weights(values, column.where, column.row)
+            key = "weight" if column in columns["weight"] else clean_name(strip_type(column.name))
             table.numbers.setdefault(key, NumberColumn(context.scratch)).append(values)
-        table.count += len(ends["src"])
+        table.count += len(ids[0])
 
 
 def _make_nodes(table: _Table | None, numbering: Numbering, context: ImportContext) -> NodeArrays:
@@ -280,7 +263,7 @@ def _make_labels(table: _Table, added: int, context: ImportContext) -> npt.NDArr
             values = np.nan_to_num(values, nan=-1).astype(np.int64)
     except ValueError:
         classes = sorted(texts)
-        values = np.append([classes.index(text) for text in texts], -1)
+        values = np.append(np.searchsorted(np.array(classes, object), np.array(texts, object)), -1)
         context.notes.setdefault("classes", {})[table.spec.described] = classes
         listed = ", ".join(f"{k} {name}" for k, name in enumerate(classes[:8]))
         note(f"note: {table.where}: {len(classes)} classes: {listed}{', ...' if len(classes) > 8 else ''}")
