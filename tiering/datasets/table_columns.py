@@ -54,10 +54,11 @@ class ColumnChooser:
             chosen[role] = chosen[role] or _find_usual(role, spec, file.names)
         used = {name for names in chosen.values() for name in names}
         free = [name for name in file.names if name not in used]
-        if len(free) == 2 and not (file.header or chosen.get("src", free) or chosen["dst"]):
+        placed = len(file.names) == 2 if file.header else len(free) == 2
+        if placed and "src" in chosen and not (chosen["src"] or chosen["dst"]):
             certain = file.is_sure or any(name in by_place for name in used)
             chosen |= {"src": free[:1], "dst": free[1:]} if certain else {}
-        for role in _IDS.keys() & chosen.keys():
+        for role in [role for role in _IDS if role in chosen]:
             if len(chosen[role]) != 1:
                 form = "TYPE=FILE:ID" if role == "id" else "SRC:NAME:DST=FILE:SRC,DST"
                 header = "" if file.header else " (a header? then say --header, else --no-header)"

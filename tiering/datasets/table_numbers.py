@@ -83,10 +83,8 @@ def number_nodes(numbering: Numbering, column: str | None, context: ImportContex
     values = values if order is None else _gather(values, order, context)
     if any((values[part] != np.arange(part.start, part.stop)).any() for part in chunks(values.size)):
         numbering.extra = {"original_id": values}
-        order_of = "in ascending order" if order is None else "in the order of the table"
-        note(
-            f"note: {numbering.where}: {numbering.node_type} is numbered {order_of}; original_id holds the source's ids"
-        )
+        how = "in ascending order" if order is None else "in the order of their table"
+        note(f"note: ids of {numbering.node_type} are numbered {how}; original_id holds those of the source")
 
 
 def _order_by_table(numbering: Numbering, ranks: Ids, context: ImportContext) -> Ids:
