@@ -46,7 +46,7 @@ class _CellLine:
 
     encoding = "utf-8"  # bars are drawn with its blocks
     cell: int | None = None  # number of the cell that shows the line
-    shown: Any = None
+    output: Any = None
 
     def write(self, text: str) -> None:
         """Show a line; what only moves the cursor is nothing to show."""
@@ -56,9 +56,9 @@ class _CellLine:
             return
         cell = get_ipython().execution_count
         if cell == self.cell:
-            self.shown.update({"text/plain": line}, raw=True)
+            self.output.update({"text/plain": line}, raw=True)
         else:
-            self.cell, self.shown = cell, display.display({"text/plain": line}, raw=True, display_id=True)
+            self.cell, self.output = cell, display.display({"text/plain": line}, raw=True, display_id=True)
 
 
 _LINE = _CellLine()

@@ -113,7 +113,7 @@ def test_never_replaces_what_is_no_artifact(config: Path) -> None:
         ("[dataset]\nformat = 'npy'\n", r"\[dataset\] path"),
         ("[score]\ndepth = 3\n", r"unknown \[score\] key depth; known are method, from, train, seed, epochs"),
         ("[score]\nepochs = 0\n", r"\[score\] epochs: expected a whole number from 1"),
-        ("[dataset]\npath = 'tiny'\nnodes = 4\n", r"unknown \[dataset\] key nodes; known are path, format"),
+        ("[dataset]\npath = 'tiny'\nnodez = 4\n", r"unknown \[dataset\] key nodez; known are path, format"),
     ],
 )
 def test_bad_configurations(config: Path, text: str, message: str) -> None:

@@ -229,9 +229,9 @@ def _styles(result: Curves, names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 def _style(index: int, count: int, color: Any) -> dict[str, Any]:
     """Return the style of one of `count` lines; where lines coincide, the markers of each stand at other places."""
-    marks: dict[str, Any] = {"marker": _MARKERS[index % len(_MARKERS)], "markersize": 6.5, "markeredgecolor": "white"}
-    marks |= {"markeredgewidth": 0.6, "markevery": (_SPACING * (index + 0.5) / count, _SPACING)}
-    return {"color": color, "linestyle": _DASHES[index % len(_DASHES)], "linewidth": 1.6, **marks}
+    markers: dict[str, Any] = {"marker": _MARKERS[index % len(_MARKERS)], "markersize": 6.5, "markeredgecolor": "white"}
+    markers |= {"markeredgewidth": 0.6, "markevery": (_SPACING * (index + 0.5) / count, _SPACING)}
+    return {"color": color, "linestyle": _DASHES[index % len(_DASHES)], "linewidth": 1.6, **markers}
 
 
 def _draw_line(axes: Any, x: Any, y: Any, name: str, style: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What a layout is made of: rows to place and how hot they are, and adjacency lists that a GPU may hold in their place.
+"""Input of a layout: rows to place and how hot they are, and adjacency lists that a GPU may hold in their place.
 
 All that planning asks of the graph and of its scores is read here.
 """
