@@ -92,7 +92,7 @@ def test_no_command_prints_help(tiering_cli):
     ("arguments", "words"),
     [
         (["conquer"], ["conquer", "tiering --help"]),
-        (["import"], ["SRC", "tiering import --help"]),
+        (["import"], ["--out", "tiering import --help"]),
         (["import", "x"], ["--out"]),
         (["score", "g", "--out", "s", "--seed", "red"], ["--seed"]),
         (["score", "g", "--out", "s", "--colour", "red"], ["--colour"]),
