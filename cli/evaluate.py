@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tiering.errors import CapabilityError, InputError, MissingError
+from tiering.errors import InputError
 from tiering.evaluation.options import TIERS, EvaluationOptions
 from tiering.options import options_of
 from tiering.sampling.options import SamplingOptions
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from tiering.readahead.disk_speed import DiskSpeed
 
 _FANOUTS = options_of(SamplingOptions)["fanouts"]
-_PLOT_FORMATS = (".png", ".svg", ".pdf")
 _MEASURED = "measured:"
 
 
@@ -49,15 +47,18 @@ def evaluate_command(
 
     Several --fanouts give one table each, and --plot draws their depths next to each other.
     """
-    from tiering.evaluation import plot as draw
+    from tiering.artifacts.overlap import refuse_overlap
+    from tiering.evaluation.figures import open_figure
+    from tiering.evaluation.figures import plot as draw
     from tiering.evaluation.result import evaluation_tables, notes_on
     from tiering.formats.graph import Graph
     from tiering.formats.scores import Scores
     from tiering.layout.tiers import parse_capacities
     from tiering.pipeline import evaluate_scores
 
-    if plot is not None:
-        _check_plot(plot, [graph, *(scores or [])])
+    if plot is not None:  # refused before minutes of sampling
+        refuse_overlap(plot.absolute(), [graph, *(scores or [])])
+        open_figure(plot)
     asked: dict[str, Any] = {**call.collect(EvaluationOptions), **call.collect(SamplingOptions)}
     for name, parse in (("ssd_model", _parse_ssd_model), ("shares", _parse_shares), ("row_bytes", _parse_row_bytes)):
         if name in asked:
@@ -90,14 +91,11 @@ def evaluate_command(
 
 def _parse_shares(text: str) -> list[float]:
     """Return the capacities in ``1%,5%,0.1``."""
-    shares = []
-    for part in text.split(","):
-        number = part.strip().removesuffix("%")
-        try:
-            shares.append(float(number) / (100 if number != part.strip() else 1))
-        except ValueError:
-            raise InputError(f"--shares: expected shares such as 1%,5%,20%, found {part!r}") from None
-    return shares
+    parts = text.replace(" ", "").split(",")
+    try:
+        return [float(part.removesuffix("%")) / (100 if part.endswith("%") else 1) for part in parts]
+    except ValueError:
+        raise InputError(f"--shares: expected shares such as 1%,5%,20%, found {text!r}") from None
 
 
 def _parse_row_bytes(text: str) -> int | dict[str, int]:
@@ -119,16 +117,3 @@ def _parse_ssd_model(model: str) -> DiskSpeed | str:
 
     figures = doctor.measure_disk(folder, 1 << 30, 2.0)
     return DiskSpeed(figures["reads_per_second"], figures["bytes_per_second"])
-
-
-def _check_plot(plot: Path, reads: list[Path]) -> None:
-    """Refuse a plot that would fail after minutes of sampling, and a file in an artifact that is read."""
-    from tiering.artifacts.overlap import refuse_overlap
-
-    refuse_overlap(plot.absolute(), reads)
-    if plot.suffix.lower() not in _PLOT_FORMATS:
-        raise InputError(f"--plot {plot}: expected a file name ending in {', '.join(_PLOT_FORMATS)}")
-    if not plot.absolute().parent.is_dir():
-        raise MissingError(f"--plot {plot}: the directory {plot.absolute().parent} does not exist; make it first")
-    if find_spec("matplotlib") is None:
-        raise CapabilityError("--plot needs matplotlib: pip install matplotlib")

@@ -45,8 +45,7 @@ class _CellLine:
     """A file of which a notebook's cell shows, as one of its outputs, the last line that was written."""
 
     encoding = "utf-8"  # bars are drawn with its blocks
-    cell: int | None = None  # number of the cell that shows the line
-    output: Any = None
+    output: tuple[int | None, Any] = None, None  # number of the cell that shows the line, and its output
 
     def write(self, text: str) -> None:
         """Show a line; what only moves the cursor is nothing to show."""
@@ -54,11 +53,10 @@ class _CellLine:
 
         if not (line := text.replace("\x1b[A", "").strip()):
             return
-        cell = get_ipython().execution_count
-        if cell == self.cell:
-            self.output.update({"text/plain": line}, raw=True)
+        if (cell := get_ipython().execution_count) == self.output[0]:
+            self.output[1].update({"text/plain": line}, raw=True)
         else:
-            self.cell, self.output = cell, display.display({"text/plain": line}, raw=True, display_id=True)
+            self.output = cell, display.display({"text/plain": line}, raw=True, display_id=True)
 
 
 _LINE = _CellLine()

@@ -13,7 +13,7 @@ from tiering.evaluation import ORACLE, evaluate
 from tiering.evaluation.figures import (
     _draw_line,
     _draw_many,
-    _set_log_ticks,
+    _set_ticks,
     _styles,
     draw_cumulative,
     draw_depths,
@@ -106,7 +106,7 @@ def test_a_short_axis_has_plain_numbers(begin, end):
 
     axes = Figure().subplots()
     axes.set(yscale="log", ylim=(begin, end))
-    _set_log_ticks(axes.yaxis, "{x:g}")
+    _set_ticks(axes.yaxis, "{x:g}")
     axes.figure.canvas.draw()
     ticks = axes.yaxis.get_majorticklabels() + axes.yaxis.get_minorticklabels()
     shown = [text.get_text() for text in ticks if begin <= text.get_position()[1] <= end and text.get_text()]

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tiering.errors import CapabilityError, InputError
+from tiering.errors import CapabilityError, InputError, MissingError
 from tiering.evaluation.cache_order import ORACLE, FloatArray, IntArray
 from tiering.progress import printable
 
@@ -106,26 +106,34 @@ def plot(results: Curves | Sequence[Curves], path: str | os.PathLike[str]) -> Pa
     two for each, named by fanouts, and for each score all of them in one panel. The ending of `path` (``.png``,
     ``.svg``, ``.pdf``) chooses the format: `InputError` for another one, `CapabilityError` without matplotlib.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-        from matplotlib.layout_engine import ConstrainedLayoutEngine
-    except ImportError as error:
-        raise CapabilityError("plots need matplotlib: pip install 'tiering[plot]'") from error
-    path = Path(path)
     many = list(results) if isinstance(results, Sequence) else [results]
     if not many:
         raise InputError("plot: expected results, found none")
-    figure = Figure(layout=ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08))
-    formats = FigureCanvasAgg(figure).get_supported_filetypes()
-    if path.suffix.lower().lstrip(".") not in formats:
-        raise InputError(f"{path}: expected a file name ending in one of {', '.join(sorted(formats))}")
+    path = Path(path)
+    figure = open_figure(path)
     if len(many) == 1:
         draw_evaluation(figure, many[0])
     else:
         _draw_many(figure, many)
     figure.savefig(path, dpi=150)
     return path
+
+
+def open_figure(path: Path) -> Any:
+    """Return an empty figure for a file; refuse a name, or a machine, that it cannot be written with."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
+    except ImportError as error:
+        raise CapabilityError("plots need matplotlib: pip install 'tiering[plot]'") from error
+    figure = Figure(layout=ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08))
+    formats = FigureCanvasAgg(figure).get_supported_filetypes()
+    if path.suffix.lower().lstrip(".") not in formats:
+        raise InputError(f"{path}: expected a file name ending in one of {', '.join(f'.{f}' for f in sorted(formats))}")
+    if not path.absolute().parent.is_dir():
+        raise MissingError(f"{path}: the directory {path.absolute().parent} does not exist; make it first")
+    return figure
 
 
 def draw_frequency(axes: Any, result: Curves) -> None:
@@ -137,8 +145,9 @@ def draw_frequency(axes: Any, result: Curves) -> None:
         per_row = np.diff(served[chosen]) * result.accesses / np.maximum(np.diff(rows[chosen]), 1)
         ranks = 100 * rows[chosen][1:] / max(result.num_rows, 1)
         _draw_line(axes, ranks, np.where(per_row > 0, per_row / len(result.epochs), np.nan), name, style)
-    _logarithmic(axes, result, 1e-2, yscale="log", xlabel="rank of the row, by score", ylabel="reads per row and epoch")
-    _set_log_ticks(axes.yaxis, "{x:g}")
+    axes.set(yscale="log")
+    _logarithmic(axes, result, 1e-2, xlabel="rank of the row, by score", ylabel="reads per row and epoch")
+    _set_ticks(axes.yaxis, "{x:g}")
 
 
 def draw_cumulative(axes: Any, result: Curves, names: Sequence[str] = ()) -> None:
@@ -167,9 +176,8 @@ def draw_hit_rates(axes: Any, result: Curves, names: Sequence[str] = ()) -> None
         if name in result.bands:
             low, high = 100 * result.bands[name][1:].T
             axes.fill_between(capacity, low, high, color=style["color"], alpha=0.25, linewidth=0)
-    unit = f"{_unit(result)} in the fast tier"
-    _logarithmic(axes, result, 1e-1, ylim=(0, _TOP), xlabel=unit, ylabel="reads served (hit rate)")
-    axes.yaxis.set_major_formatter(_PERCENT)
+    axes.set(ylim=(0, _TOP))
+    _logarithmic(axes, result, 1e-1, xlabel=f"{_unit(result)} in the fast tier", ylabel="reads served (hit rate)")
 
 
 def draw_evaluation(figure: Any, result: Curves) -> None:
@@ -217,14 +225,11 @@ def _draw_panels(figure: Any, panels: Sequence[_Panel], rows: int, columns: int,
 
 
 def _styles(result: Curves, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return line styles by name; the oracle, pale and broad, comes first so that it shows below the others.
-
-    `names` are the scores of the whole figure, where it shows several results: a score looks the same in each.
-    """
+    """Return styles by name, the same in all panels of `names`; the oracle, pale and broad, lies below the others."""
     names = [name for name in names or result.hit_rates if name != ORACLE]
-    styles = {name: _style(i, len(names), _COLOURS[i % len(_COLOURS)]) for i, name in enumerate(names)}
-    own = {name: style for name, style in styles.items() if name in result.hit_rates}
-    return {ORACLE: {"color": "0.72", "linewidth": 4.5, "solid_capstyle": "butt"}, **own}
+    looks = {name: _style(i, len(names), _COLOURS[i % len(_COLOURS)]) for i, name in enumerate(names)}
+    oracle = {"color": "0.72", "linewidth": 4.5, "solid_capstyle": "butt"}
+    return {ORACLE: oracle, **{name: look for name, look in looks.items() if name in result.hit_rates}}
 
 
 def _style(index: int, count: int, color: Any) -> dict[str, Any]:
@@ -245,19 +250,12 @@ def plain_label(name: str) -> str:
     return printable(name).replace("$", r"\$")
 
 
-def _decorate(axes: Any) -> None:
-    """Draw a light grid behind the lines, and no frame above and to the right."""
-    axes.grid(True, which="major", color="0.88", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def _set_log_ticks(axis: Any, text: str) -> None:
-    """Label powers of ten, in plain numbers; on an axis of less than two decades 1, 2 and 5 of each, or what fits."""
+def _set_ticks(axis: Any, text: str) -> None:
+    """Label ticks by plain numbers; a logarithmic axis below two decades has 1, 2 and 5 of each, or what fits."""
     from matplotlib.ticker import LogLocator
 
     low, high = sorted(axis.get_view_interval())
-    if high < 100 * low:
+    if axis.get_scale() == "log" and high < 100 * low:
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(text)
     axis.set_minor_formatter("")
@@ -270,17 +268,23 @@ def _points(result: Curves, name: str, first: int) -> tuple[Any, Any]:
 
 def _linear(axes: Any, result: Curves) -> None:
     axes.set(xlim=(0, 100), ylim=(0, _TOP), xticks=range(0, 101, 25), yticks=range(0, 101, 25))
-    axes.set(xlabel=f"{_unit(result)}, in the order of the score", ylabel="reads, cumulative")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(_PERCENT)
-    _decorate(axes)
+    _decorate(axes, xlabel=f"{_unit(result)}, in the order of the score", ylabel="reads, cumulative")
 
 
-def _logarithmic(axes: Any, result: Curves, begin: float, **more: Any) -> None:
+def _logarithmic(axes: Any, result: Curves, begin: float, **labels: str) -> None:
     """Format axes whose x axis is logarithmic, from `begin` percent or one row on."""
-    axes.set(xscale="log", xlim=(min(max(100 / max(result.num_rows, 1), begin), 50), 100), **more)
-    _set_log_ticks(axes.xaxis, _PERCENT)
-    _decorate(axes)
+    axes.set(xscale="log", xlim=(min(max(100 / max(result.num_rows, 1), begin), 50), 100))
+    _decorate(axes, **labels)
+
+
+def _decorate(axes: Any, **labels: str) -> None:
+    """Label axes in percent, with a light grid behind the lines and no frame above and to the right."""
+    axes.set(**labels)
+    axes.grid(True, which="major", color="0.88", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    for axis in (axes.xaxis, axes.yaxis):
+        _set_ticks(axis, _PERCENT)
 
 
 def _unit(result: Curves) -> str:
