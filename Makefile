@@ -54,14 +54,13 @@ slow-test:
 test-extra: $(VENV)/.simulator browser
 	@$(BIN)/python -m pytest -n $$(( ($$(nproc) * 3 + 1) / 2 )) --dist worksteal -m "(slow or extra) and not long"
 
-# Sanitized builds take what the other tests leave of the processors.
+# Sanitized builds take what the other tests leave of the processors; what follows leaves none, and prints when it ends.
 test-all:
 	@$(MAKE) test
 	@mkdir -p build; nice -n 19 $(MAKE) cpp-build >build/cpp-build.log 2>&1 & build=$$!; $(MAKE) test-extra || exit 1; \
 	  wait $$build || { cat build/cpp-build.log; exit 1; }
-	@$(MAKE) gates
-	@$(MAKE) cpp-test
-	@$(MAKE) cuda GPUS=75 # the oldest generation there is code for: later ones can do all that it can
+	@# GPUS: the oldest generation there is code for; later ones can do all that it can
+	@$(MAKE) -j3 --output-sync=target gates cpp-test cuda GPUS=75
 
 # Campaigns by name, all without names: make long-test NAMES="kills flips" COUNT=20 SEED=7. Each ends within 45 minutes and
 # prints a line of counts, which is a row of the table in docs/reliability.md.

@@ -173,7 +173,7 @@ LACKS = {
 @pytest.mark.parametrize("lack", LACKS)
 def test_a_node_that_joins_later_and_cannot_run_tasks_is_left_out(driver, plain, tmp_path, lack):
     (tmp_path / "sitecustomize.py").write_text(LACKS[lack][0])
-    asked = hold(tmp_path / "held", "cut-0", "cut-1", "cut-2", "cut-3", "cut-4", "cut-5", seconds=4)
+    asked = hold(tmp_path / "held", "cut-0", "cut-1", "cut-2", "cut-3", "cut-4", "cut-5")
     more = {"environment": {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parent.parent / 'support'}"}, "hold": asked}
     found = driver.ask("joined_later", store=tmp_path / "store", **more).answer()
     assert (found.get("text"), found.get("digest"), found.get("run"), found.get("retried")) == (None, plain, ALL, 0)

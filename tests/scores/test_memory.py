@@ -43,8 +43,8 @@ def made_rmat(folder, scale, num_edges):
 
 @pytest.fixture(scope="module")
 def rmat(tmp_path_factory):
-    """2^21 nodes and 40 M edges: 160 MB of edges, in pieces of 1 M."""
-    return made_rmat(tmp_path_factory.mktemp("rmat"), 21, 40_000_000)
+    """2^20 nodes and 30 M edges: 120 MB of edges, in pieces of 1 M."""
+    return made_rmat(tmp_path_factory.mktemp("rmat"), 20, 30_000_000)
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +161,7 @@ def test_heterogeneous(typed, tmp_path, method, peak_memory):
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_below_the_minimum_says_how_much_it_needs(rmat, tmp_path, method):
     given = {**options_of(method), "train": "1%", **({"tolerance": 1e-3} if method == "rpr" else {})}
-    with pytest.raises(BudgetError, match=r"2,097,152 nodes.* give --memory \d+MiB or more") as told:
+    with pytest.raises(BudgetError, match=r"1,048,576 nodes.* give --memory \d+MiB or more") as told:
         score_graph(rmat, method, tmp_path / "out", memory=own_memory() + 4 * MIB, **given)
     assert not list(tmp_path.iterdir())
     enough = int(str(told.value).split("--memory ")[1].split("MiB")[0])

@@ -253,20 +253,20 @@ class _Program:
             self.cluster.remove_node(node)
 
     def joined_later(self, environment: Mapping[str, str], store: str, hold: Mapping[str, Any]) -> dict[str, Any]:
-        """Run a job during which one more node comes, of another environment, when the first of its tasks is held."""
-        with ThreadPoolExecutor(1) as pool:
-            running = pool.submit(self._run_and_note, store, hold)
+        """Run a job during which one more node comes, of another environment: its tasks are held until a note on it."""
+        with ThreadPoolExecutor(1) as pool, redirect_stderr(io.StringIO()) as said:
+            running = pool.submit(self.run, store, hold)
             cluster_jobs.held(Path(hold["folder"]), hold["tasks"][0])
             node = self.cluster.add_node(**_NODE, env_vars=environment)
             try:
-                Path(hold["folder"], f"{hold['tasks'][0]}.go").touch()
-                return running.result()
+                end = time.monotonic() + 40
+                while "is left out" not in said.getvalue() and time.monotonic() < end:
+                    time.sleep(0.05)
+                for task in hold["tasks"]:
+                    Path(hold["folder"], f"{task}.go").touch()
+                return {**running.result(), "said": said.getvalue()}
             finally:
                 self.cluster.remove_node(node)
-
-    def _run_and_note(self, store: str, hold: Mapping[str, Any]) -> dict[str, Any]:
-        with redirect_stderr(io.StringIO()) as said:
-            return {**self.run(store, hold), "said": said.getvalue()}
 
     def lose_head(self, store: str, hold: Mapping[str, Any]) -> dict[str, Any]:
         """Run a job whose cluster loses its head while a task is held."""
