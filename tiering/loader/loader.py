@@ -135,7 +135,8 @@ class Loader(Described):
 
     def __call__(self, index: Any) -> Any:
         """Return the batch of the seeds or links at positions, as PyG's loaders do, with the epoch 0 and number 0."""
-        (batch,) = self._run(self.targets.plan(0, id_array(as_array(index), "positions")), 0, [0])
+        with self._times.epoch():
+            (batch,) = self._run(self.targets.plan(0, id_array(as_array(index), "positions")), 0, [0])
         return batch
 
     def _run(self, plan: Plan, epoch: int, order: list[int]) -> Iterator[Any]:

@@ -46,9 +46,8 @@ def open_images(layout: Layout, entry: TypeLayout, reading: ReadOptions) -> nati
 
 def find_depth(layout: Layout, reading: ReadOptions, speed: DiskSpeed | None = None) -> QueueDepth:
     """Return the reads in flight for each stripe file, by the speed of the disks or what was measured before."""
-    places = [path for path in layout.image_places if path.exists()]
-    if speed is None and reading.depth == "auto" and reading.engine != "bam":
-        speed = known_speed(places, layout.path.absolute().parent)
+    if speed is None and reading.depth == "auto" and reading.engine != "bam":  # whose drives hold the stripe files
+        speed = known_speed(layout.image_places, layout.path.absolute().parent)
     return QueueDepth.choose(reading.depth, speed, max(1, layout.num_images))
 
 
