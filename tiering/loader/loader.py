@@ -284,15 +284,14 @@ class Loader(Described):
 
     def _check_order(self) -> None:
         """Say, where batches are to come as they are ready, that something makes them one after the other."""
-        if self.options.pipeline.in_order:
-            return
-        hindrances = {
-            "rows of the ssd tier are read ahead in that order; memory='tiers' reads for each batch by itself":
-                self.lookahead is not None,
-            "a GPU makes one after the other": self.options.device.index is not None,
-            "one thread makes them; give workers of 2 or more": self.options.pipeline.workers == 1,
-        }  # fmt: skip
-        for hindrance in [why for why, holds in hindrances.items() if holds][:1]:
+        hindrance = (
+            "rows of the ssd tier are read ahead in that order; memory='tiers' reads for each batch by itself"
+            if self.lookahead is not None
+            else "a GPU makes one after the other" if self.options.device.index is not None
+            else "one thread makes them; give workers of 2 or more" if self.options.pipeline.workers == 1
+            else ""
+        )  # fmt: skip
+        if hindrance and not self.options.pipeline.in_order:
             warn_once(f"in_order=False has no effect: batches come in order, because {hindrance}")
 
     def describe(self) -> list[Part]:

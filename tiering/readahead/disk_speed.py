@@ -9,7 +9,7 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ MEASURED = "measured"  # instead of a file: measure the disks, or take their cac
 CACHE = ".tiering-disks.json"  # file next to a layout with the measured figures by device
 DEPTH = native.DEFAULT_DEPTH  # random reads in flight for each stripe file, at least, unless fewer are asked for
 _MOST_DEPTH = 256  # as many as the loader's staging memory has room for, each of `MAX_READ`
-PROBE_DEPTH = 1024  # random reads in flight that find a disk's peak
+_PROBED = 1024  # random reads in flight that find a disk's peak
 MAX_READ = 256 << 10  # bytes of the loader's longest read
 _STREAMS, _MOST_STREAMS = 32, 128  # large reads in flight, as of the loader: for each stripe file, and in all
 _SECONDS = 0.3  # seconds of a loader's measurement of each figure
@@ -88,9 +88,9 @@ class QueueDepth:
         else:
             needed = math.ceil(speed.reads_per_second * speed.latency / drives - 1e-9)
             chosen = min(_MOST_DEPTH, max(DEPTH, needed))
-            bound = "" if chosen == needed else ", at least" if chosen > needed else ", at most"
-            reason = f"{speed.reads_per_second:,.0f} reads/s x {1e6 * speed.latency:,.0f} us"
-            reason += f" = {needed:,} for each of {drives}" + (bound and f"{bound} {chosen}")
+            bound = "" if chosen == needed else f", at {'least' if chosen > needed else 'most'} {chosen}"
+            figures = f"{speed.reads_per_second:,.0f} reads/s x {1e6 * speed.latency:,.0f} us"
+            reason = f"{figures} = {needed:,} for each of {drives}{bound}"
         return cls(chosen, reason, None if speed is None else speed.peak_share(chosen * drives))
 
     def __str__(self) -> str:
@@ -102,10 +102,7 @@ _UNKNOWN = DiskSpeed(100_000, 1e9)  # where no stripe file has a whole block to 
 
 
 def read_speed(path: Path) -> DiskSpeed:
-    """Read the model in a JSON file, as of ``tiering doctor --json``.
-
-    It has ``reads_per_second`` and ``bytes_per_second``, and may have ``latency`` (seconds).
-    """
+    """Read the model in a JSON file: the fields of `DiskSpeed`, as of ``tiering doctor --json``."""
     with storage_errors(path):
         text = path.read_bytes()
     try:
@@ -119,9 +116,9 @@ def read_speed(path: Path) -> DiskSpeed:
 
 
 def _speed_in(document: Any) -> DiskSpeed:
-    speed = DiskSpeed(float(document["reads_per_second"]), float(document["bytes_per_second"]))
-    if document.get("latency") is not None:
-        speed = replace(speed, latency=float(document["latency"]))
+    reads, nbytes = float(document["reads_per_second"]), float(document["bytes_per_second"])
+    latency = document.get("latency")
+    speed = DiskSpeed(reads, nbytes, None if latency is None else float(latency))
     if not all(math.isfinite(figure) and figure > 0 for figure in speed.as_dict().values()):
         raise InputError(
             "reads_per_second, bytes_per_second and latency: expected more than 0 and no infinity, found "
@@ -183,11 +180,9 @@ def measure(images: Sequence[Path], seconds: float = _SECONDS) -> DiskSpeed:
 
 def peak_reads(paths: Sequence[str], size: int, seconds: float) -> tuple[float, float]:
     """Return the random reads of 4 KiB per second at the disks' peak, and the seconds of one alone."""
-    depths = min(4096, PROBE_DEPTH * len(paths)), 1
-    peak, alone = (
-        random_reads(native.SsdReader(list(paths), ALIGNMENT, "auto", depth, "auto"), size, seconds, 20 * depth)
-        for depth in depths
-    )
+    depths = {1: 20, min(4096, _PROBED * len(paths)): 20_000}  # and reads of a gather
+    readers = ((native.SsdReader(list(paths), ALIGNMENT, "auto", depth, "auto"), n) for depth, n in depths.items())
+    alone, peak = (random_reads(reader, size, seconds, batch) for reader, batch in readers)
     return max(peak, alone), 1 / alone
 
 

@@ -11,6 +11,7 @@ from tiering.loader.batches.pipeline import StageTimes
 from tiering.units import format_bytes, format_count, format_share
 
 _EXTRACTION = ("disk", "copying", "assembling")  # what the threads that extract batches do, one after the other
+_BACKGROUND = ("sampling", *_EXTRACTION, "conversion")
 
 
 @dataclass(frozen=True)
@@ -138,13 +139,10 @@ def collect(times: StageTimes, tables: Mapping[str, Mapping[str, Any]], buffer: 
     copying = min(copying, extraction)
     disk = min(disk, extraction - copying)  # tables that loaders share count for all of them
     parts = {"disk": disk, "copying": copying, "assembling": extraction - copying - disk}
-    waited, share = times.waited, times.waited.get("extraction", 0.0) / max(extraction, 1e-12)
-    waits = {
-        "sampling": waited.get("sampling", 0.0), **{part: share * seconds for part, seconds in parts.items()},
-        "conversion": waited.get("conversion", 0.0), "handover": waited.get("handover", 0.0),
-    }  # fmt: skip
-    seconds = {stage: times.spent.get(stage, 0.0) for stage in ("training", "setup")}
-    seconds |= {"sampling": times.busy.get("sampling", 0.0), **parts, "conversion": times.busy.get("conversion", 0.0)}
-    return LoaderStats(
-        times.batches, rows, nbytes, seconds, waits, times.wall, reads, read_bytes, buffer, dict(times.threads)
-    )
+    share = times.waited.get("extraction", 0.0) / max(extraction, 1e-12)
+    spent = {**times.spent, **times.busy, **parts}
+    seconds = {stage: spent.get(stage, 0.0) for stage in ("training", "setup", *_BACKGROUND)}
+    waited = {**times.waited, **{part: share * own for part, own in parts.items()}}
+    waits = {stage: waited.get(stage, 0.0) for stage in (*_BACKGROUND, "handover")}
+    threads = dict(times.threads)
+    return LoaderStats(times.batches, rows, nbytes, seconds, waits, times.wall, reads, read_bytes, buffer, threads)

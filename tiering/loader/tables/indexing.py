@@ -48,12 +48,12 @@ def _slice_ids(index: slice, count: int, what: str) -> torch.Tensor:
     import torch
 
     try:
-        begin, end, step = index.indices(count)
+        numbers = range(count)[index]
     except (TypeError, ValueError) as error:
         raise InputError(f"{what}: {index}: expected whole numbers ({error})") from None
-    if step < 0:
+    if numbers.step < 0:
         raise InputError(f"{what}: {index}: expected a step of more than 0, as of torch tensors")
-    return torch.arange(begin, max(begin, end), step)
+    return torch.arange(numbers.start, max(numbers.start, numbers.stop), numbers.step)
 
 
 def _as_tensor(index: Any, what: str) -> torch.Tensor:
