@@ -245,7 +245,7 @@ def _is_named_mtx(path: Path) -> bool:
 READER = Reader(
     lambda path, context: read_text(context.choose_file(path, _texts_inside, "edges"), context).finish(),
     COLUMN_OPTIONS | TEXT_OPTIONS | RAW_OPTIONS,
-    directory=Detector("one text of edges", lambda path: bool(_texts_inside(path))),
+    directory=Detector("a text of edges", lambda p: bool(_texts_inside(p)) and not (p / "indptr.npy").exists()),
     file=Detector(f"text ({', '.join(SUFFIXES)}, also .gz)", is_edge_list),
 )
 MTX_READER = Reader(
