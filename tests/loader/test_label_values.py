@@ -11,6 +11,7 @@ import torch
 
 import tiering
 from tiering.datasets import scratch
+from tiering.errors import InputError
 
 NODES = 90
 RANDOM = np.random.default_rng(3)
@@ -127,3 +128,21 @@ def test_numpy_files_hold_values_and_masks(tmp_path: Path, capfd: Any, monkeypat
     assert not np.isnan(NAN.numpy()[graph.split("train")]).any() and graph.split("train").size == 30
     np.save(folder / "node_label.npy", (np.arange(NODES) % 4).astype(np.float32))  # whole numbers: classes, as in IGB
     assert tiering.import_graph(folder, tmp_path / "c").num_classes() == 4
+
+
+def test_types_of_a_tree_of_numpy_files_have_them(tmp_path: Path) -> None:
+    tree = tmp_path / "data/processed"
+    values = {"paper": LABELS["multi-label"].numpy(), "author": LABELS["float"].numpy()}
+    for node_type, labels in values.items():
+        (tree / node_type).mkdir(parents=True)
+        np.save(tree / node_type / "node_label.npy", labels)
+        np.save(tree / node_type / "train_mask.npy", MASKS.numpy())
+    (tree / "author__writes__paper").mkdir()
+    np.save(tree / "author__writes__paper/edge_index.npy", EDGES.numpy())
+    graph = tiering.import_graph(tree.parent, tmp_path / "graph", memory="1GiB")
+    for node_type, labels in values.items():
+        np.testing.assert_array_equal(graph.labels(node_type), labels)
+        np.testing.assert_array_equal(graph.split("train-4", node_type), np.flatnonzero(MASKS[:, 4]))
+    np.save(tree / "author/node_label_19.npy", values["author"])  # IGB's own
+    with pytest.raises(InputError, match=r"node_label_19\.npy: expected labels 0, 1, 2"):
+        tiering.import_graph(tree.parent, tmp_path / "other")

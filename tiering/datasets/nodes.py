@@ -194,10 +194,8 @@ def _find_labels(files: NodeFiles, context: ImportContext) -> LabelArray | None:
         return None
     if is_npy(path) or files.usual_dim is None:
         column = SourceArray.open_npy(path, "one label per node", context)
-        rows, classes = (
-            column.array.shape[0] if column.array.ndim else None,
-            "whole" if files.usual_dim is None else "all",
-        )
+        rows = column.array.shape[0] if column.array.ndim else None
+        classes = "all" if path.name.startswith("node_label_") else "whole"  # IGB's own files hold classes
         return LabelArray(str(path), lambda _: column.labels(), rows, files.label_prefixes, classes)
     context.record_file(path)
     said = context.options.num_labelled
