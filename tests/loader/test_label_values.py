@@ -80,6 +80,17 @@ def test_every_loader_delivers_labels_as_they_were(make: Any, kind: str) -> None
             assert features.get_tensor_size(group_name=None, attr_name=name, index=None) == tuple(whole.shape)
 
 
+@pytest.mark.parametrize("kind", ["NaN", "one column", "0 and 1", "boolean", "classes"])
+def test_a_gpu_delivers_the_same(gpu: Any, make: Any, kind: str) -> None:
+    labels, masks = LABELS[kind], torch.from_numpy(RANDOM.random((NODES, 70)) < 0.5)  # more than a word has bits
+    with make(data(labels, train_mask=masks)) as layout:
+        for batch in layout.pyg_loader("train-69", num_neighbors=[3, 2], batch_size=16, device="cuda"):
+            equal(batch.y, labels[batch.n_id])
+            equal(batch.train_mask, masks[batch.n_id])
+        for native in layout.loader("train-69", fanouts=[3, 2], batch_size=16, device="cuda"):
+            equal(native.y, labels[layout.new_to_old()[native.seeds]])
+
+
 def test_dgl_batches_and_exports_have_them(make: Any, tmp_path: Path) -> None:
     dgl = pytest.importorskip("dgl")
     graph = dgl.graph((EDGES[0], EDGES[1]), num_nodes=NODES)
