@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiering.datasets.generated import EDGE_BLOCK, FEATURE_BLOCK, KeyedPermutation, Population
+from tiering.datasets.generated import FEATURE_BLOCK, KeyedPermutation, Population
 from tiering.datasets.import_context import ImportContext
 from tiering.datasets.options import RANDOM_OPTIONS
 from tiering.datasets.scratch import chunks
@@ -32,19 +32,16 @@ def add_random(dataset: Dataset, context: ImportContext) -> None:
             f"--seed: is for {', '.join(map(spell_flag, sorted(RANDOM_OPTIONS)))}; --split has --split-seed"
         )
     for stream, (node_type, nodes) in enumerate(sorted(dataset.nodes.items())):
-        present = {
-            "features": nodes.features is not None,
-            "labels": nodes.labels is not None or LABEL_VALUES in nodes.extra,
-            "train": bool(nodes.splits),
-        }
+        has_labels = nodes.labels is not None or LABEL_VALUES in nodes.extra
+        present = {"features": nodes.features is not None, "labels": has_labels, "train": bool(nodes.splits)}
         asked = {what: getattr(options, f"random_{what}").get(node_type) for what in present}
-        for what in [what for what, value in asked.items() if value is not None and present[what]]:
-            raise InputError(
-                f"--random-{what}: node type {node_type} of {context.notes['source']} has "
-                f"{'splits' if what == 'train' else what} already; leave the option out, or name types as TYPE=..."
-            )
-        made = {what: value for what, value in asked.items() if value is not None}
-        if made:
+        for what, is_there in present.items():
+            if asked[what] is not None and is_there:
+                raise InputError(
+                    f"--random-{what}: node type {node_type} of {context.notes['source']} has "
+                    f"{'splits' if what == 'train' else what} already; leave the option out, or name types as TYPE=..."
+                )
+        if made := {what: value for what, value in asked.items() if value is not None}:
             _add_to_type(nodes, made, stream, context)
             context.notes.setdefault("random", {})[node_type] = {**made, "seed": options.seed}
 
@@ -56,7 +53,7 @@ def _add_to_type(nodes: NodeData, asked: dict[str, Any], stream: int, context: I
         nodes.features = _make_features(population, asked["features"])
     if "labels" in asked:
         nodes.labels, nodes.num_classes = context.scratch.array(count, np.int64), asked["labels"]
-        for part in chunks(count, EDGE_BLOCK):
+        for part in chunks(count):
             nodes.labels[part] = population.community_of_ids(np.arange(part.start, part.stop))
     if "train" in asked and count:
         size = max(1, int(count * asked["train"]))
