@@ -49,7 +49,7 @@ def test_columns_weights_and_leading_blanks(tmp_path: Path) -> None:
         (b'"src","dst","what, why"\n"0","1","a"\n"1","2","b, c"\n', {}, [(0, 1), (1, 2)]),
         (b"x,0,1\ny,1,2\n", {"src_column": 1, "dst_column": 2}, [(0, 1), (1, 2)]),
         (b",src,dst\n0,5,6\n1,6,5\n", {}, [(5, 6), (6, 5)]),
-        (b"info,inflow\n0,1\n", {}, [(0, 1)]),
+        (b"info,inflow\n0,1\n", {"src_column": 0, "dst_column": 1}, [(0, 1)]),
         (b"src,dst,hash\n0,1,0xFF\n1,2,0x1\n", {}, [(0, 1), (1, 2)]),
         (b"007,1\r\n1,2\r", {}, [(7, 1), (1, 2)]),
         (b"a,a,b\n9,0,1\n", {"src_column": 1, "dst_column": "b"}, [(0, 1)]),
@@ -64,9 +64,9 @@ def test_odd_texts_that_are_fine(tmp_path: Path, text: bytes, options: Any, edge
 
 
 def test_a_line_taken_for_a_header_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for header, said in (("from to", False), ("who whom", True)):
+    for header, said in (("from to", False), ("who_1 who_2", True)):
         open_dataset(write(tmp_path / "e.txt", f"{header}\n0 1\n"), num_nodes=2).close()
-        assert ("is taken for a header: 'who whom' (else: --no-header)" in capsys.readouterr().err) == said
+        assert ("is taken for a header: 'who_1 who_2' (else: --no-header)" in capsys.readouterr().err) == said
 
 
 def test_more_parquet_files_than_may_be_open(tmp_path: Path) -> None:
@@ -126,6 +126,42 @@ def test_sparse_ids(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "ends"),
+    [
+        ("id,label,age\n3,1,20\n", "src-column id --dst-column age .* a table of nodes is --nodes TYPE="),
+        ("userId,movieId\n3,3\n", "one kind of nodes, --relation user:to:movie=.*csv:userId,movieId if of two"),
+        ("post,user,time\n3,3,9\n", "--relation post:to:user="),
+        ("3\t1\t20\n", "found 3 columns without names; say --src-column 0 --dst-column 1 "),
+        ("% bip weighted\n1 2 1\n", "bipartite graph of KONECT; say --relation left:to:right=.*:0,1"),
+        ("timestamp,author_id,paper_id\n9,3,1\n", "--relation author:to:paper="),
+    ],
+)
+def test_columns_that_may_be_anything_are_refused(tmp_path: Path, text: str, ends: str) -> None:
+    refused(ends, write(tmp_path / "e.csv", text))
+    if "," in text:
+        pa_parquet.write_table(pa.table({name: [3] for name in text.split("\n")[0].split(",")}), tmp_path / "e.parquet")
+        refused(ends.split("csv")[0].split("found")[0], tmp_path / "e.parquet")
+
+
+@pytest.mark.parametrize(
+    ("text", "edge"),
+    [
+        ("time,FromNodeId,ToNodeId\n7,1,2\n", (1, 2)),
+        ("node_1,node_2\n1,2\n", (1, 2)),
+        ("citedPaper,citingPaper,n\n2,1,5\n", (1, 2)),
+        ("head,rel,tail\n1,7,2\n", (1, 2)),
+        ("1 2 0.5\n", (1, 2)),
+        ("% asym positive\n% 1 2 2\n1 2 1 77\n", (1, 2)),
+        ("# FromNodeId\tToNodeId\tSign\n1\t2\t-1\n", (1, 2)),
+        ("likes,1,2\n", (1, 2)),
+    ],
+)
+def test_columns_that_names_comments_or_values_tell(tmp_path: Path, text: str, edge: tuple[int, int]) -> None:
+    with open_dataset(write(tmp_path / "e.csv", text)) as data:
+        assert (data.edges[0].src.tolist(), data.edges[0].dst.tolist()) == ([edge[0]], [edge[1]])
+
+
+@pytest.mark.parametrize(
     ("text", "options", "message"),
     [
         ("", {}, "expected edges, found none"),
@@ -135,7 +171,7 @@ def test_sparse_ids(tmp_path: Path) -> None:
         ("0 1\n1.5 2\n", {}, "line 2: expected a whole number as source id, found '1.5'"),
         ("0,1\n1,\n", {}, "line 2: expected a whole number as destination id, found ''"),
         ("0 1\n1 2 3\n", {}, "line 2: expected 2 fields, found 3: '1 2 3'"),
-        ("1 2 9\n3  4\n", {"num_nodes": 10}, "line 2: expected 3 fields, found 2"),
+        ("1 2 9\n3  4\n", {"num_nodes": 10, "dst_column": 1}, "line 2: expected 3 fields, found 2"),
         ("a,b\n0,1\n\nc,2\n", {}, "line 4: expected a whole number as source id, found 'c'"),
         ("0 1\n99999999999999999999 2\n", {}, "line 2: expected a whole number as source id"),
         ("0 1\n-1 2\n", {}, r"edge 1: source id -1 is negative"),

@@ -166,6 +166,8 @@ def generate_text(rng: random.Random) -> GeneratedText:
     """Make one text file of edges at random, and what an import must make of it."""
     draft = _draft(rng)
     options: dict[str, Any] = {"string_ids": True} if draft.named else {"num_nodes": NODES}
+    if draft.width > 2 and (draft.named or draft.comment is None):
+        options["dst_column"] = 1
     if not draft.guessed:
         options["delimiter"] = _DELIMITERS[draft.delimiter]
     if draft.newlines:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,18 @@ ENDS = {"src": "source", "dst": "destination"}
 DTYPES = {"src": "<i8", "dst": "<i8", "weight": "<f8"}  # content of a column of edges -> its dtype after it was read
 _END_NAMES = (
     ("src", "dst"), ("source", "target"), ("source", "destination"), ("from", "to"), ("head", "tail"), ("u", "v"),
+    ("subject", "object"), ("start", "end"), ("citing", "cited"), ("follower", "followee"), ("follower", "followed"),
+    ("sender", "receiver"), ("sender", "recipient"), ("origin", "destination"), ("parent", "child"), ("row", "col"),
+    ("h", "t"), ("caller", "callee"), ("src", "dest"), ("src", "target"), ("s", "t"), ("src", "tgt"),
+    ("source", "dest"), ("source", "sink"), ("from", "dest"), ("who", "whom"),
 )  # fmt: skip
+"""Words by which the names of two columns differ that are ends of edges: ``src,dst``, ``FromNodeId,ToNodeId``."""
+_NUMBERED = (("1", "2"), ("0", "1"), ("a", "b"), ("i", "j"), ("x", "y"))  # the same, of the first two columns only
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_VALUES = re.compile(
+    r"|unnamed: 0|index|(edge_?)?(weight|type|label|time|timestamp|date|year|rating|score|value|sign|count)", re.I
+)
+"""Names of columns that are no ids: an index without name, weights, times."""
 _SPARSE = 8
 _TABLE_FACTOR = 16
 
@@ -153,38 +165,81 @@ def _find_positions(ids: npt.NDArray[np.int64], column: npt.NDArray[Any], contex
     return out
 
 
-def choose_columns(columns: Sequence[str], options: ImportOptions, where: str) -> dict[str, int]:
-    """Return positions of ``src``, ``dst`` and perhaps ``weight``; columns without names go by "0", "1"..."""
+def choose_columns(
+    columns: Sequence[str], options: ImportOptions, where: str, ids: Callable[[int], bool] = lambda _: True
+) -> dict[str, int]:
+    """Return positions of ``src``, ``dst`` and perhaps ``weight``; columns without names go by "0", "1"...
+
+    `ids`: function that returns whether a column may hold ids, if names do not say so.
+    """
     if len(columns) < 2:
         raise InputError(f"{where}: expected two or more columns (source, destination), found {len(columns)}")
     names = [name.strip().lower() for name in columns]
-    wanted = {"src": options.src_column, "dst": options.dst_column, "weight": options.weight_column}
-    chosen = {"src": 0, "dst": 1}
-    pair = find_end_names(names)
-    if pair is not None and (wanted["src"] is None or wanted["dst"] is None):
-        chosen = {end: find_once(name, names, where) for end, name in zip(chosen, pair, strict=True)}
-    if "weight" in names and wanted["weight"] is None:
+    chosen: dict[str, int] = {}
+    if "weight" in names and options.weight_column is None:
         chosen["weight"] = find_once("weight", names, where)
-    for end, name in wanted.items():
+    for role in ("src", "dst", "weight"):
+        name = getattr(options, f"{role}_column")
         if name in columns:
-            chosen[end] = find_once(str(name), columns, where)
+            chosen[role] = find_once(str(name), columns, where)
         elif name is not None and name.isdecimal() and len(name) < 10 and int(name) < len(columns):
-            chosen[end] = int(name)
+            chosen[role] = int(name)
         elif name is not None:
-            known = ", ".join(columns)[:500]
-            raise InputError(f"{where}: --{end}-column {name[:80]}: no such column; there are: {known}")
+            listed = ", ".join(columns)[:500]
+            raise InputError(f"{where}: --{role}-column {name[:80]}: no such column; there are: {listed}")
+    if not {"src", "dst"} <= chosen.keys():
+        chosen = {**_find_ends(columns, chosen, where, ids), **chosen}
     if chosen["src"] == chosen["dst"]:
         raise InputError(f"{where}: source and destination are the same column {chosen['src']}; name two")
     if chosen.get("weight") in (chosen["src"], chosen["dst"]):
         problem = f"expected ids and weights in columns of their own, found column {chosen['weight']} to be both"
         raise InputError(f"{where}: {problem}; name them with --src-column, --dst-column and --weight-column")
-    return chosen
+    return {role: chosen[role] for role in ("src", "dst", "weight") if role in chosen}
 
 
-def find_end_names(columns: Sequence[str]) -> tuple[str, str] | None:
-    """Return the names of the columns of sources and destinations, if they have usual ones."""
+def _find_ends(
+    columns: Sequence[str], chosen: Mapping[str, int], where: str, ids: Callable[[int], bool]
+) -> dict[str, int]:
+    """Return positions of the ends that are not chosen: by names, or the only columns there are; refuse a guess."""
+    plain = all(name.isdecimal() for name in columns)
+    pair = find_end_names(columns) or (None if plain else find_end_names(columns, _NUMBERED))
     names = [name.strip().lower() for name in columns]
-    return next((pair for pair in _END_NAMES if pair[0] in names and pair[1] in names), None)
+    if pair is not None:
+        return {end: find_once(name.strip().lower(), names, where) for end, name in zip(ENDS, pair, strict=True)}
+    others = [k for k in range(len(columns)) if k not in chosen.values()]
+    free = [k for k in others if (ids(k) or len(others) == 2 if plain else not _VALUES.fullmatch(columns[k]))]
+    lacking = [end for end in ENDS if end not in chosen]
+    if plain and len(lacking) == 1:
+        return {"src": 0, "dst": 1}
+    if len(free) == len(lacking) and (plain or len(lacking) == 1):
+        return dict(zip(lacking, free, strict=True))
+    listed, (src, dst) = ", ".join(columns)[:500], free[:2] if len(free) > 1 else (0, 1)
+    found = f"{len(columns)} columns without names" if plain else listed
+    types = [] if plain else ["".join(_split_words(columns[k], "id")) or "node" for k in (src, dst)]
+    owner = ":to:".join(types) if len({*types}) == 2 else "SRC:NAME:DST"
+    raise InputError(
+        f"{where}: expected to know the columns of both ends, as src,dst or source,target say, found {found}; say "
+        f"--src-column {columns[src]} --dst-column {columns[dst]} if both are ids of one kind of nodes, "
+        f"--relation {owner}={where}:{columns[src]},{columns[dst]} if of two kinds"
+        f"{f'; a table of nodes is --nodes TYPE={where}' if 'id' in names else ''}"
+    )
+
+
+def find_end_names(columns: Sequence[str], pairs: Sequence[tuple[str, str]] = _END_NAMES) -> tuple[str, str] | None:
+    """Return the columns of sources and destinations, if their names differ as those of ends do."""
+    words = [_split_words(name) for name in columns]
+    for first, second in pairs:
+        for k, word in enumerate(words if pairs is not _NUMBERED else words[:1]):
+            if word.count(first) == 1:
+                other = tuple(second if part == first else part for part in word)
+                if other in (words if pairs is not _NUMBERED else words[1:2]):
+                    return columns[k], columns[words.index(other)]
+    return None
+
+
+def _split_words(name: str, left_out: str = "") -> tuple[str, ...]:
+    """Return the words of a name in lower case: ``from node id`` of ``FromNodeId``, but for one."""
+    return tuple(word.lower() for word in _WORD.findall(name) if word.lower() != left_out)
 
 
 def find_once(column: str, columns: Sequence[str], where: str) -> int:

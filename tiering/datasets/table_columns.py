@@ -96,5 +96,5 @@ def _find_usual(role: str, spec: TableSpec, names: Sequence[str]) -> list[str]:
         return [name for name in names if name.lower() == "id"] or usual_columns(names, owner)
     place, pair = ("src", "dst").index(role), find_end_names(names)
     if pair is not None:
-        return [name for name in names if name.lower() == pair[place]]
+        return [name for name in names if name.lower() == pair[place].lower()]
     return usual_columns(names, owner[2 * place]) if owner[0] != owner[2] else []

@@ -42,6 +42,7 @@ SUFFIXES = (".txt", ".csv", ".tsv", ".edges", ".edgelist", ".el")
 Change = Callable[[dict[str, Any]], dict[str, Any]]  # of columns by name
 # Function from the syntax and the fields of the first two records to a parser, and whether the first is a header.
 MakeParser = Callable[[TextSyntax, list[str], list[str]], tuple[ColumnParser, bool]]
+_WHOLE = re.compile(r"[+-]?\d+")
 NUMERIC = re.compile(r"\"?[+-]?(\.?\d.*|nan|inf|infinity)", re.IGNORECASE | re.DOTALL)
 
 
@@ -72,8 +73,9 @@ def read_edges(start: TextBlock, parser: ColumnParser, sink: EdgeSink, change: C
 
 
 def is_edge_list(path: Path) -> bool:
-    """Return whether a file has a suffix of text and is not numpy's."""
+    """Return whether a file has a suffix of text, or a name of KONECT's, and is not numpy's."""
     named = any(suffix.lower() in SUFFIXES for suffix in path.suffixes[-2:])
+    named = named or path.name.startswith("out.")
     return named and path.is_file() and read_start(path, 6) != b"\x93NUMPY"
 
 
@@ -120,7 +122,12 @@ def _make_parser(
     options, width = context.options, len(fields)
     header = _has_header(fields, options)
     names = fields if header else list(map(str, range(width)))
-    columns = choose_columns(names, options, str(path))
+    stated = _states_ends(path, context)
+
+    def may_hold_ids(k: int) -> bool:
+        return k < 2 if stated else options.string_ids or _WHOLE.fullmatch(fields[k]) is not None
+
+    columns = choose_columns(names, options, str(path), may_hold_ids)
     shown_as = fields if header else range(width)
     named = any(column and not column.isdecimal() for column in (options.src_column, options.dst_column))
     if header and not named and options.header is None and find_end_names(fields) is None:
@@ -133,6 +140,27 @@ def _make_parser(
         **({"ignored_columns": unused} if unused else {}),
     }
     return ColumnParser(path, syntax, columns, width, options.string_ids), header
+
+
+def _states_ends(path: Path, context: ImportContext) -> bool:
+    """Return whether comments say that the first columns are the ends: KONECT's first line, SNAP's ``# From To``.
+
+    A bipartite graph of KONECT's is refused: its two columns count nodes of two kinds.
+    """
+    block = next(read_blocks(path, "reading the header", strict=False), TextBlock(b""))
+    comments = re.match(rb"(?:[#%][^\n]*\n)*", block.raw[:10_000])
+    lines = (comments[0] if comments else b"").decode(errors="replace").splitlines()
+    konect = re.match(r"%\s*(sym|asym|bip)\b", lines[0]) if lines else None
+    if konect and konect[1] == "bip" and context.options.src_column is None:
+        problem = "expected edges between nodes of one kind, found a bipartite graph of KONECT"
+        raise InputError(f"{path}: {problem}; say --relation left:to:right={path}:0,1")
+    if konect and konect[1] == "sym" and not context.options.reverse_edges:
+        context.warn(f"{path}: the graph is undirected, each edge is there once; --reverse-edges adds the other way")
+    return konect is not None or any(_names_ends(line.strip("#% ").split()) for line in lines)
+
+
+def _names_ends(fields: list[str]) -> bool:
+    return len(fields) > 1 and find_end_names(fields) == (fields[0], fields[1])
 
 
 def _require_edges(size: int, path: Path, comments: int) -> None:
