@@ -139,6 +139,6 @@ def test_run_goes_on_where_it_stopped(tiering_cli, tmp_path, tiny_dataset):
     assert "was there" in found.out and "all" in found.out
     assert found.err.splitlines()[1] == f"[2/4] score: {tmp_path}/out/scores was there"
     lines = tiering_cli("run", tmp_path / "chain.toml", "--force").ok().err.splitlines()
-    assert lines[5] == f"[3/4] reorder: making {tmp_path}/out/reordered"
+    assert f"[3/4] reorder: making {tmp_path}/out/reordered" in lines
     assert re.fullmatch(r"\[4/4\] layout: done in [\d.]+ s, [\d.]+ KiB, [\d.]+ [KM]?i?B/s", lines[-1])
     tiering_cli("check", tmp_path / "out/layout", "--full").ok()

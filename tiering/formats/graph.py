@@ -22,9 +22,10 @@ from tiering.artifacts.manifest import (
     relation_key,
     valid_name,
 )
-from tiering.description import Part, Table
+from tiering.description import Fields, Part, Table
 from tiering.errors import FormatError, MissingError, RefusedError
 from tiering.formats.features import EDGE_FEATURES, LABEL_VALUES, Features, FeatureTable, edge_feature_shape
+from tiering.formats.import_record import describe_import
 from tiering.formats.names import Names, NodeNames
 from tiering.formats.order import Order
 from tiering.units import format_bytes, format_count
@@ -313,8 +314,10 @@ class Graph(Artifact):
             (key, format_count(entry["edges"]), ", ".join(entry["edge_data"]) or "-")
             for key, entry in summary["relations"].items()
         ]
+        read = describe_import(summary, summary["provenance"].get("inputs", {})) if not summary["reordered"] else {}
         ids = "ranks of an order" if summary["reordered"] else "original ids"
         return [
+            *([Fields(read)] if read else []),
             Table(f"Nodes ({ids})", ("type", "nodes", "classes", "splits", "features"), nodes),
             Table("Edges", ("relation", "edges", "edge data"), relations),
         ]

@@ -22,6 +22,7 @@ from tiering.artifacts.storage import disk_of
 from tiering.errors import InputError
 from tiering.formats.feature_rows import checked_tables
 from tiering.formats.graph import Graph
+from tiering.formats.import_record import describe_import
 from tiering.formats.layout import Layout
 from tiering.formats.registry import open_artifact
 from tiering.formats.scores import Scores
@@ -38,6 +39,7 @@ from tiering.pipeline.sources import (
     table_files,
 )
 from tiering.pipeline.stage import Pathlike, StageKeywords, StageRun, reading, refuse_reordered
+from tiering.progress import note
 from tiering.run.plan import Estimate
 from tiering.units import parse_fanouts, parse_threads
 
@@ -106,11 +108,15 @@ def import_graph(
     with run.carrier() as carrier, open_source(run, source, format, given, in_place=carrier is not None) as dataset:
         if "content" in dataset.notes:
             recorded["content"] = dataset.notes["content"]
-        return importer.build_graph(
+        built = importer.build_graph(
             dataset, out, edge_ids=edge_ids, checksum_features=bool(given.get(CHECKSUM_FEATURES)), options=recorded,
             seed=int(given.get("split_seed") or 0) if given.get("split") else given.get("seed"), threads=run.threads,
             memory=run.memory, force=run.force, carrier=carrier,
         )  # fmt: skip
+    summary = built.summary()
+    for topic, words in describe_import(summary, summary["provenance"]["inputs"]).items():
+        note(f"{topic}: {words}")
+    return built
 
 
 def score_graph(

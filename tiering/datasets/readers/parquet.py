@@ -106,6 +106,8 @@ def _describe(files: list[Path], context: ImportContext) -> tuple[dict[str, str]
             _check_columns(file, table.schema_arrow, chosen, named)
             rows.append(table.metadata.num_rows)
     context.notes["columns"] = chosen
+    if unused := [name for name in names if name not in chosen.values()]:
+        context.notes["ignored_columns"] = unused
     return chosen, rows, named
 
 

@@ -1,0 +1,94 @@
+"""The record of an import in words: what was read as what, what was not read, what was changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+_ENDS = {  # format -> which values are the ends of an edge, where no columns are chosen
+    "mtx": "an entry's row is the source, its column the destination",
+    "npz": "an entry's row is the source, its column the destination",
+    "csc": "indices hold the sources of each node's edges in",
+    "csr": "indices hold the destinations of each node's edges out",
+    "igb": "edge_index holds source, destination",
+    "npy": "edge_index holds source, destination",
+    "ogb": "edge_index or edge.csv.gz holds source, destination",
+    "pyg": "edge_index holds source, destination",
+    "graphbolt": "edges hold source, destination",
+}
+_ROLES = {"src": "source", "dst": "destination"}
+_SHOWN = 8
+
+
+def describe_import(summary: Mapping[str, Any], inputs: Iterable[str]) -> dict[str, str]:
+    """Return what an import read, by topic, from a graph's summary and the source files; tables by their own names."""
+    changes = summary["changes"]
+    if "format" not in changes:
+        return {}
+    source = Path(changes["source"])
+    inside = [path.relative_to(source) for path in map(Path, inputs) if path.is_relative_to(source)]
+    names = sorted(str(path) for path in inside if path.parts)
+    files = f" ({_listed(names)})" if names else ""
+    text, tables = changes.get("text", {}), changes.get("tables", [])
+    columns = text.get("columns") or changes.get("columns")
+    header = {True: "; the first line is a header", False: "; no header"}.get(text.get("header"), "")
+    ends = f"{_columns(columns)}{header}" if columns else "" if tables else _ENDS.get(changes["format"], "")
+    topics = {"read": f"{changes['format']} {source}{files}", "edges": ends, "attributes": _attributes(summary)}
+    for table in tables:
+        topics[f"table {table['table']}"] = f"{_listed(table['files'])}: {_columns(table['columns'])}"
+    unread = [*text.get("ignored_columns", []), *changes.get("ignored_columns", [])]
+    unread += [column for table in tables for column in table["ignored_columns"]]
+    unread += changes.get("matrix", {}).get("ignored_columns", [])
+    topics["not read"] = "; ".join(
+        f"{what} {_listed(map(str, values))}"
+        for what, values in (
+            ("columns", unread),
+            ("files", [Path(file).name for file in changes.get("ignored_files", [])]),
+            ("arrays", changes.get("ignored_arrays", [])),
+        )
+        if values
+    )
+    topics["guessed"] = _listed(
+        f"{what} {guess.get('value', guess) if isinstance(guess, dict) else guess}"
+        for what, guess in changes.get("inferred", {}).items()
+    )
+    topics["changed"] = "; ".join(_changes(changes))
+    return {topic: words for topic, words in topics.items() if words}
+
+
+def _columns(columns: Mapping[str, Any]) -> str:
+    roles = sorted(columns, key=lambda role: (list(_ROLES).index(role) if role in _ROLES else len(_ROLES), role))
+    named = {role: columns[role] if isinstance(columns[role], list) else [columns[role]] for role in roles}
+    return ", ".join(f"{_ROLES.get(role, role)} {_listed(map(str, names))}" for role, names in named.items())
+
+
+def _attributes(summary: Mapping[str, Any]) -> str:
+    parts = []
+    for node_type, entry in summary["node_types"].items():
+        features = entry["features"]
+        parts += [] if features is None else [f"features of {node_type} ({features['dim']} {features['dtype']})"]
+        parts += [] if entry["classes"] is None else [f"labels of {node_type}"]
+        parts += [f"splits of {node_type} ({_listed(entry['splits'])})"] if entry["splits"] else []
+    parts += [f"{_listed(r['edge_data'])} of {key}" for key, r in summary["relations"].items() if r["edge_data"]]
+    return ", ".join(parts) or "none"
+
+
+def _changes(changes: Mapping[str, Any]) -> Iterable[str]:
+    for step in changes.get("changes", []):
+        yield f"{step['step']} of {step['relation']}: {step['edges_before']} edges became {step['edges_after']}"
+    if "names" in changes:
+        yield f"{changes['names']['nodes']} names numbered in ascending order"
+    if "compact_ids" in changes:
+        yield f"{changes['compact_ids']['nodes']} ids made dense"
+    if first := changes.get("options", {}).get("first_id"):
+        yield f"ids less {first}"
+    if changes.get("matrix", {}).get("symmetry") == "symmetric":
+        yield "mirrored edges of a symmetric matrix added"
+    for node_type, made in changes.get("random", {}).items():
+        yield f"random {_listed(key for key in made if key != 'seed')} of {node_type}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = list(names)
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
