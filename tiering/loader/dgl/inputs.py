@@ -28,7 +28,7 @@ def find_edges(graph: Graph, indices: Any) -> InputLinks:
         )
     ((relation, edges),) = by_relation.items()
     if isinstance(edges, tuple) or getattr(edges, "ndim", 1) == 2:
-        if len(edges) != 2 or len(edges[0]) != len(edges[1]):
+        if len(edges) != 2 or np.shape(edges[0]) != np.shape(edges[1]):
             raise InputError("indices: expected edge ids, or (sources, destinations) of one length")
         relation = graph.relation(relation) if relation is None else relation
         return InputLinks.find(graph, (relation, tuple(edges)), "indices")
@@ -47,8 +47,8 @@ def choose_edges(graph: Graph, links: InputLinks, ids: Any) -> InputLinks:
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise InputError(f"indices: expected edge ids, whole numbers of one dimension, found {ids.dtype} {ids.shape}")
     known = np.arange(links.order.size) if links.input_id is None else links.input_id  # rising
-    places = np.minimum(np.searchsorted(known, ids), known.size - 1)
-    if (wrong := np.flatnonzero(known[places] != ids)).size:
+    places = np.searchsorted(known, ids)
+    if (wrong := np.flatnonzero(np.append(known, -1)[places] != ids)).size:
         raise InputError(f"indices: entry {wrong[0]} is {ids[wrong[0]]}, the id of no edge of {label} of {graph.path}")
     return replace(links, order=links.order[places], input_id=ids.astype(np.int64))
 
