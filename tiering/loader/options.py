@@ -43,7 +43,7 @@ class ReadOptions:
     drives: tuple[str, ...] = ()
     """With engine ``bam``: drives that hold the stripe files, in their order, such as ``/dev/libnvm0``."""
     depth: int | str = option(
-        "auto", "Reads in flight for each stripe file.", "N|auto", cli=str,
+        "auto", "Reads in flight for each stripe file.", "N|auto", cli=str, cli_default="auto",
         from_cli=lambda text: int(text) if text.isdigit() else text,
     )  # fmt: skip
     """Reads in flight for each stripe file, at most. ``auto``: the disks' reads per second times the latency of one
