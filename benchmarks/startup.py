@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -61,7 +62,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     given = parser.parse_args(argv)
     chosen = {n: line for n, line in COMMANDS.items() if not given.rows or any(part in n for part in given.rows)}
-    results, heads = [], ["", "CPU s here", "there", "here / there", "wall s here", "there"]
+    results: list[dict[str, Any]] = []
+    heads = ["", "CPU s here", "there", "here / there", "wall s here", "there"]
     try:
         sides = {"ours": Path(sys.executable), "theirs": find_python(given.against)}
         with tempfile.TemporaryDirectory() as name:

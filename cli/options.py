@@ -84,7 +84,7 @@ def _parameter(field: Field[Any], kind: Any, entry: Option) -> click.Parameter:
     checks: Any = {"callback": lambda ctx, param, value: parse_threads(value)} if name == "threads" else {}
     return make_parameter(
         name, kind, default, text=entry.help, flags=entry.flags, panel=entry.panel, metavar=entry.metavar,
-        show=default not in (None, False, MISSING), **checks,
+        parse=entry.parse, show=default not in (None, False, MISSING), **checks,
     )  # fmt: skip
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import click
 
-from tiering.options import match_word, spell_flag, words_of
+from tiering.errors import InputError
+from tiering.options import Parse, match_word, spell_flag, words_of
 
 ARGUMENTS, OPTIONS, COMMON = "Arguments", "Options", "Common options"
 _METAVARS = {int: "N", float: "X", Path: "PATH"}
@@ -56,11 +58,15 @@ class Text(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
     name = "text"
 
-    def __init__(self, metavar: str | None) -> None:
-        self._metavar = metavar
+    def __init__(self, metavar: str | None, parse: Parse | None = None) -> None:
+        self._metavar, self._parse = metavar, parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the text, a word as its help spells it."""
+        if self._parse is not None:  # what the option knows itself is recorded as it was typed
+            with suppress(InputError):
+                self._parse(value, "")
+                return value
         return match_word(value, self._metavar)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
@@ -72,7 +78,7 @@ class Text(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 def make_parameter(
     name: str, kind: Any, default: Any, *, text: str, flags: tuple[str, ...] = (), least: float | None = None,
-    show: bool = False, argument: bool = False, metavar: str | None = None, **settings: Any,
+    show: bool = False, argument: bool = False, metavar: str | None = None, parse: Parse | None = None, **settings: Any,
 ) -> click.Parameter:  # fmt: skip
     """Return the parameter of a command: an argument, or an option that is required if it has no default."""
     kinds = (kind,) if get_origin(kind) in (None, list) else get_args(kind)
@@ -84,18 +90,18 @@ def make_parameter(
     if plain is bool:
         return Option(names, help=text, is_flag=True, show_default=False, **settings)
     settings["metavar"] = metavar or _METAVARS.get(plain)
-    settings["type"] = _type(plain, least, metavar)
+    settings["type"] = _type(plain, least, Text(metavar, parse))
     if argument:
         return Argument(name, text, **settings)
     return Option(names, help=text, multiple=many, show_default=show, **settings)
 
 
-def _type(plain: type, least: Any, metavar: str | None) -> Any:
+def _type(plain: type, least: Any, text: Text) -> Any:
     if plain is int:
         return click.INT if least is None else click.IntRange(min=least)
     if plain is float:
         return click.FLOAT if least is None else click.FloatRange(min=least)
-    return click.Path(path_type=Path) if plain is Path else Text(metavar)
+    return click.Path(path_type=Path) if plain is Path else text
 
 
 def write_sections(formatter: click.HelpFormatter, sections: dict[str, list[tuple[str, str]]]) -> None:

@@ -20,8 +20,8 @@ flags: dict[str, str] | None = None
 """Flags of the command that runs by keyword; ``None`` where the caller is Python."""
 _FLAG = re.compile(r"""(?<![^\s('"])--([a-z][a-z-]*)(?: (auto\b|[A-Z]{2,}|\d(?:[^\s;:)]*[^\s;:),.])?))?""")
 _KEYWORDS = {
-    "from": "scores", "no-verify": "verify=False", "no-header": "header=False", "executor": "cluster",
-    "metapath": "metapaths",
+    "from": "scores", "no-verify": "verify=False", "no-header": "header=False", "force": "force=True",
+    "executor": "cluster", "metapath": "metapaths",
 }  # fmt: skip
 """Keywords whose flags are others."""
 
@@ -32,7 +32,9 @@ def name_keywords(text: str) -> str:
     def spell(match: re.Match[str]) -> str:
         name, value = match.groups()
         keyword = _KEYWORDS.get(name, name.replace("-", "_"))
-        return keyword if value is None else f"{keyword}={value}" if value.isupper() else f'{keyword}="{value}"'
+        if value is None:
+            return f"`{keyword}`" if match.start() else keyword
+        return f"{keyword}={value}" if value.isupper() else f'{keyword}="{value}"'
 
     return "`".join(part if k % 2 else _FLAG.sub(spell, part) for k, part in enumerate(text.split("`")))
 

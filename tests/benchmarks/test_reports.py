@@ -17,6 +17,18 @@ from tiering.errors import MissingError
 
 
 @pytest.mark.long
+def test_start_up_beside_another_checkout(tmp_path, capsys):
+    out = tmp_path / "figures.json"
+    asked = ["startup", "help", "info", "--against", sys.executable, "--repeats", "1", "--json", str(out)]
+    assert program.main(asked) == 0
+    results = json.loads(out.read_text())["results"]
+    assert [each["name"] for each in results] == ["score --help", "--help", "info"]
+    assert all(0.1 < each["cpu_ratio"] < 10 for each in results)
+    assert (
+        program.main(["startup", "--against", str(tmp_path)]) == 1 and "expected a checkout" in capsys.readouterr().err
+    )
+
+
 @pytest.mark.parametrize(
     ("parts", "cost"),
     [

@@ -109,7 +109,7 @@ SAMPLED = ["--method", "hybrid", "--fanouts", "3,2"]
     [
         (["--method", "best"], ["best", "auto, random, degree"]),
         (["--fanouts", "3,x"], ["fanouts", "'x'"]),
-        ([*SAMPLED, "--prior-weight", "nan"], ["prior weight", "nan"]),
+        ([*SAMPLED, "--prior-weight", "nan"], ["--prior-weight", "nan"]),
         ([*SAMPLED, "--frontier", "old"], ["frontier", "old"]),
         ([*SAMPLED, "--sampler", "weighted"], ["weight"]),
         ([*SAMPLED, "--sampler", "full"], ["-1"]),

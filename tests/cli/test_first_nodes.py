@@ -169,7 +169,7 @@ def test_nodes_that_cannot_come_first(tiering_cli, scored, tmp_path, ids, words)
         reorder = ("reorder", graph, "--scores", scores, "--first", tmp_path / "first.npy", "--out", tmp_path / "r")
         tiering_cli(*reorder, *more).refused("first.npy", *words)
     assert not (tmp_path / "r").exists()
-    with pytest.raises(InputError, match=r"--first: .* has no node type author"):
+    with pytest.raises(InputError, match=r"^first: .* has no node type author"):
         tiering.reorder_graph(graph, scores, out=tmp_path / "r", first={"author": [1]})
 
 

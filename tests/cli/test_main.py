@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tiering
-from tiering.errors import InputError, InternalError, RefusedError
+from tiering.errors import BudgetError, ExistsError, InputError, InternalError, MissingError, RefusedError
 
 COMMANDS = ["import", "generate", "score", "evaluate", "reorder", "layout", "run", "check", "info", "doctor"]
 
@@ -215,3 +215,67 @@ def test_warnings_of_an_import_are_printed(tiering_cli, tmp_path):
         np.save(data / f"{split}_idx.npy", np.array([0, 1]))
     made = tiering_cli("import", data, "--out", tmp_path / "graph").ok()
     assert "note: " in made.err and "2 nodes are in both train and val" in made.err
+
+
+def test_errors_under_json_are_one_line_of_json_on_standard_error(tiering_cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for arguments, kind, code in (
+        (["info", "nowhere", "--json"], "MissingError", 1),
+        (["score", "--json"], "MissingParameter", 2),
+        (["score", "g", "--json", "--out", "s", "--colour", "red"], "NoSuchOption", 2),
+    ):
+        result = tiering_cli(*arguments)
+        assert result.code == code and result.out == ""
+        error = json.loads(result.err)["error"]
+        assert (error["type"], error["exit_code"]) == (kind, code) and not error["message"].startswith("error")
+
+
+def test_errors_name_options_as_the_caller_spells_them(tiering_cli, tmp_path, tiny_dataset):
+    graph, out = tmp_path / "graph", tmp_path / "out"
+    tiering.import_graph(tiny_dataset, graph)
+    for options, flag, keyword in (
+        ({"memory": "1MiB"}, r"error: --memory: .*; give --memory \d+MiB or more", r'^memory: .*give memory="\d+MiB"'),
+        ({"fanouts": "5", "batch_size": 0}, "error: --batch-size: expected", "^batch size: expected"),
+        ({"scores": tiny_dataset / "node_feat.npy", "method": "vip"}, r"\(--from\)|one score", "`scores`|one score"),
+    ):
+        words = {"scores": "from"}
+        spelt = [w for n, v in options.items() for w in (f"--{words.get(n, n).replace('_', '-')}", str(v))]
+        assert re.search(flag, tiering_cli("score", graph, "--out", out, *spelt).refused())
+        with pytest.raises(InputError if "memory" not in options else BudgetError, match=keyword):
+            tiering.score_graph(graph, out, **options)
+    with pytest.raises(ExistsError, match="give `force=True` to replace it, or another `out`"):
+        tiering.import_graph(tiny_dataset, graph)
+    with pytest.raises(MissingError, match=r"^spec nothing: no such dataset.*`tiering datasets` lists them"):
+        tiering.import_graph(tiny_dataset, out, spec="nothing")
+
+
+def test_an_artifact_of_another_kind_is_called_what_it_is(tiering_cli, chain):
+    for command in (
+        f"reorder {chain}/graph --scores {chain}/graph",
+        f"layout {chain}/reordered --scores {chain}/graph",
+    ):
+        words = "expected a scores artifact, found a graph artifact; name the output of `tiering score`"
+        tiering_cli(*command.split(), "--out", chain / "new").refused(words)
+
+
+@pytest.mark.parametrize("name", ["CSV", "csv", "Text", "EdgeList", "SNAP"])
+def test_formats_go_by_the_names_that_people_have(tiering_cli, tmp_path, name):
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n1,2\n")
+    tiering_cli("import", tmp_path / "edges.csv", "--format", name, "--out", tmp_path / "g").ok()
+    assert tiering.open(tmp_path / "g").num_edges() == 2
+
+
+def test_words_of_options_are_taken_in_any_case(tiering_cli, chain):
+    plain = tiering_cli("score", chain / "graph", "--method", "rpr", "--teleport", "train", "--out", chain / "a").ok()
+    asked = ["--method", "RPR", "--teleport", "Train", "--memory", "AUTO", "--threads", "Auto"]
+    loud = tiering_cli("score", chain / "graph", *asked, "--out", chain / "b").ok()
+    assert plain.out.split("digest")[1] == loud.out.split("digest")[1]
+
+
+def test_ids_beyond_the_nodes_say_what_counted_these(tiering_cli, tiny_dataset, tmp_path):
+    np.save(tiny_dataset / "train_idx.npy", [3, 250])
+    tiering_cli("import", tiny_dataset, "--out", tmp_path / "g").refused(
+        "found 250", "40 nodes as", "node_feat.npy says"
+    )
+    np.save(tiny_dataset / "edge_index.npy", [[0, 250], [1, 2]])
+    tiering_cli("import", tiny_dataset, "--out", tmp_path / "g").refused("250", "40 nodes as", "node_feat.npy says")

@@ -99,7 +99,7 @@ def test_types_with_features_must_be_named_others_need_not(tiering_cli, typed, t
         np.testing.assert_array_equal(scores.values(node_type), np.load(tmp_path / f"{node_type}.npy"))
     tiering_cli("reorder", typed, "--scores", tmp_path / "scores", "--out", tmp_path / "reordered").ok()
     tiering_cli("layout", tmp_path / "reordered", "--gpu", "10%", "--out", tmp_path / "layout").ok()
-    with pytest.raises(InputError, match=r"--from: .* has no node type venue; types: author, fos"):
+    with pytest.raises(InputError, match=r"^scores: .* has no node type venue; types: author, fos"):
         tiering.score_graph(typed, out=tmp_path / "no", scores={"venue": [1.0]})
 
 

@@ -109,7 +109,9 @@ def test_an_import_whose_input_changed_is_refused(tmp_path, kind, monkeypatch):
     for name in inputs:
         before = Path(name).stat()
         os.utime(name, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
-        with pytest.raises(InputError, match=f"^{name}: changed since a run that left .*graph unfinished .*--force"):
+        with pytest.raises(
+            InputError, match=f"^{name}: changed since a run that left .*graph unfinished .*`force=True`"
+        ):
             pipeline.import_graph(source, tmp_path / "graph")
         os.utime(name, ns=(before.st_atime_ns, before.st_mtime_ns))
     pipeline.import_graph(source, tmp_path / "graph")

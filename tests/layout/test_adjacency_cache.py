@@ -110,7 +110,7 @@ def test_through_the_command_line(tiering_cli, tmp_path, request, kind, mode):
 def test_memory_below_the_least(one, tmp_path):
     graph, scores = Graph.open(one.reordered), Scores.open(one.scores)
     asked = {"gpu": "9%", "adjacency_cache": "auto", "scores": scores, "memory": own_memory() + 1000}
-    with pytest.raises(BudgetError, match=r"memory: adjacency cache: .* 3,000 adjacency lists need .* give --memory"):
+    with pytest.raises(BudgetError, match=r"memory: adjacency cache: .* 3,000 adjacency lists need .* give memory=."):
         write_layout(graph, tmp_path / "out", **asked)
 
 
@@ -151,7 +151,7 @@ def test_bad_input(tiering_cli, one, many, tmp_path):
     (tmp_path / "bad.json").write_text("{}")
     for arguments, words in (
         ((*good,), ("scores: matter only where memory is shared", "--adjacency-cache auto")),
-        (("--access-costs", tmp_path / "bad.json"), ("access costs: matter only where memory is shared",)),
+        (("--access-costs", tmp_path / "bad.json"), ("--access-costs: matter only where memory is shared",)),
         (("--gpu", "9%", "--adjacency-cache", "auto"), ("adjacency cache: auto needs the scores", "--scores S")),
         ((*good[2:], "--adjacency-cache", "auto"), ("adjacency cache: expected memory to divide", "--gpu SIZE")),
         ((*auto, many.scores), ("of another graph than", "tiering reorder")),

@@ -138,7 +138,9 @@ def document_problems(document: Any, kind: str | None = None, data: bytes | None
     if problem := _version_problem(document, actual, data):
         return [problem]
     if kind is not None and actual != kind:
-        return [Problem(MANIFEST, f"expected a {kind} artifact, found a {actual} artifact", "version")]
+        verb = {"graph": "import", "order": "reorder"}.get(kind, kind).removesuffix("s")
+        text = f"expected a {kind} artifact, found a {actual} artifact; name the output of `tiering {verb}`"
+        return [Problem(MANIFEST, text, "kind")]
     problems = [body_problem(place, text, "schema") for place, text in schema_problems(document, actual)]
     return problems or list(_entry_problems(document))
 

@@ -220,7 +220,8 @@ def verified(array: AnyArray, verifier: Verifier) -> AnyArray:
 class Problem:
     """One thing wrong with an artifact, `where`: a file, or a manifest location such as ``manifest.json: relations.0``.
 
-    `kind` is ``json``, ``schema``, ``version``, ``missing``, ``size``, ``value``, ``checksum`` or ``external``.
+    `kind` is ``json``, ``schema``, ``version``, ``missing``, ``size``, ``value``, ``checksum``, ``kind`` or
+    ``external``.
     """
 
     where: str
@@ -245,6 +246,8 @@ class InvalidArtifactError(FormatError):
 
 def raise_problems(path: Path, problems: list[Problem]) -> None:
     """Raise one `FormatError` naming all `problems`, if there are any."""
+    if [problem.kind for problem in problems] == ["kind"]:
+        raise InvalidArtifactError(f"{path}: {problems[0].message}", problems)
     if problems:
         lines = "; ".join(map(str, problems[:5]))
         more = f" (and {len(problems) - 5} more)" if len(problems) > 5 else ""

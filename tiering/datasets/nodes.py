@@ -62,12 +62,12 @@ def make_dataset(name: str, arrays: Mapping[str, NodeArrays], edges: list[EdgeDa
 
 
 def _make_nodes(node_type: str, arrays: NodeArrays, edges: list[EdgeData], context: ImportContext) -> NodeData:
-    count = _count_nodes(node_type, arrays, edges, context)
-    nodes = NodeData(count, arrays.features)
+    count, counted_by = _count_nodes(node_type, arrays, edges, context)
+    nodes = NodeData(count, arrays.features, counted_by=counted_by)
     if arrays.labels is not None:
         _add_labels(nodes, node_type, arrays.labels, context)
     labelled = _mark_labelled(nodes, context)
-    nodes.splits = {name: split.ids(count) for name, split in arrays.splits.items()}
+    nodes.splits = {name: split.ids(count, nodes.counted_by) for name, split in arrays.splits.items()}
     if makes_splits(labelled, context):
         if nodes.splits:
             context.notes["splits_replaced"] = sorted(Path(split.where).name for split in arrays.splits.values())
@@ -81,8 +81,11 @@ def _make_nodes(node_type: str, arrays: NodeArrays, edges: list[EdgeData], conte
     return nodes
 
 
-def _count_nodes(node_type: str, arrays: NodeArrays, edges: list[EdgeData], context: ImportContext) -> int:
-    """Return the number that all statements agree on; else rows of labels and masks, else the largest id + 1."""
+def _count_nodes(node_type: str, arrays: NodeArrays, edges: list[EdgeData], context: ImportContext) -> tuple[int, str]:
+    """Return the number that all statements agree on; else rows of labels and masks, else the largest id + 1.
+
+    And what says so.
+    """
     asked, labels = context.options.num_nodes.get(node_type), arrays.labels
     counts = [] if asked is None else [("--num-nodes", asked)]
     ends = [(edge, edge.src, "source") for edge in edges if edge.relation[0] == node_type]
@@ -114,7 +117,7 @@ def _count_nodes(node_type: str, arrays: NodeArrays, edges: list[EdgeData], cont
         )
         context.record_guess(f"{node_type} num_nodes", {"value": count, "from": "largest id + 1"})
     require_node_memory(node_type, count, origin, edges, context)
-    return count
+    return count, counts[0][0] if counts else f"the largest id of the edges, {count - 1},"
 
 
 def _require_ids_below(count: int, origin: str, largest: LargestId) -> None:

@@ -49,6 +49,11 @@ READERS: dict[str, Reader] = {
     "edgelist": edge_list.READER,
 }
 """Format -> reader, in the order of detection: a tree may hold files of other formats, and text looks like any."""
+ALIASES = {
+    **dict.fromkeys(("csv", "tsv", "txt", "text", "edge-list", "snap"), "edgelist"), "numpy": "npy", "pt": "pyg",
+    "scipy": "npz", "pq": "parquet", "igbh": "igb", "matrixmarket": "mtx",
+}  # fmt: skip
+"""Other names that people have for formats."""
 HASHED_BYTES = 8 << 20
 STANDARD_INPUT = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
@@ -119,7 +124,8 @@ def open_dataset(
     Dataset
         Close it when done: it may own temporary files.
     """
-    parsed, given = ImportOptions.parse(options), given_options(options)
+    parsed, given, format = ImportOptions.parse(options), given_options(options), format.lower()  # noqa: A001
+    format = ALIASES.get(format, format)  # noqa: A001
     if not isinstance(path, (str, os.PathLike)):
         chosen = _find_library(path)
         if format not in ("auto", chosen):

@@ -45,7 +45,7 @@ class SplitArray(NamedTuple):
     where: str
     is_mask: bool = False  # True if the dataset calls it a mask
 
-    def ids(self, num_nodes: int) -> Ids:
+    def ids(self, num_nodes: int, counted_by: str = "") -> Ids:
         """Return the node ids, int64, each once and in range; whole numbers are a mask if each is 0 or 1."""
         values, found = self.values, f"found {self.values.dtype} {self.values.shape}"
         if self.is_mask and values.dtype.kind != "b":
@@ -60,7 +60,7 @@ class SplitArray(NamedTuple):
             raise InputError(f"{self.where}: {problem}; correct it, or write node ids instead")
         if values.dtype.kind == "b":
             return np.flatnonzero(values).astype(np.int64)
-        return check_ids(values, num_nodes, self.where)
+        return check_ids(values, num_nodes, self.where, counted_by)
 
 
 def read_split(split: str, column: SourceArray, is_mask: bool) -> dict[str, SplitArray]:

@@ -72,6 +72,11 @@ class NodeData:
     splits: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     names: NameTable | None = None  # names of the nodes, where the source has names in the place of ids
     extra: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    counted_by: str = ""  # what says that there are so many: a file or an option
+
+    def describe_count(self) -> str:
+        """Return the number of nodes, and what says so."""
+        return f"{self.num_nodes} nodes" + (f" as {self.counted_by} says" if self.counted_by else "")
 
 
 @dataclass

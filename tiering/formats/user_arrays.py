@@ -61,11 +61,15 @@ def _train_by_type(graph: SizedGraph, train: Train, seed: int) -> dict[str, tupl
             raise InputError(f"train: expected TYPE=FILE.npy or TYPE=PERCENT separated by commas, found {train!r}")
         train = pairs
     if isinstance(train, Mapping):
-        return {t: (_ids(graph, t, value, seed), f"train set of {t!r}") for t, value in train.items()}
+        return {t: (_ids(graph, t, value, seed), _name(t, value)) for t, value in train.items()}
     if isinstance(train, str) and not train.strip().endswith("%"):
         _require_file(Path(train))  # before a type is asked for that would not help
     node_type = _only_type(graph)
-    return {node_type: (_ids(graph, node_type, train, seed), f"train set of {node_type!r}")}
+    return {node_type: (_ids(graph, node_type, train, seed), _name(node_type, train))}
+
+
+def _name(node_type: str, train: Any) -> str:
+    return f"train set of {node_type!r}" + (f", {train}" if isinstance(train, (str, os.PathLike)) else "")
 
 
 def _only_type(graph: SizedGraph) -> str:
@@ -105,17 +109,18 @@ def _checked(graph: SizedGraph, node_type: str, ids: np.ndarray[Any, Any], where
         return np.empty(0, np.int64)
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise InputError(f"{where}: expected whole numbers of shape (n,), found {ids.dtype} of shape {ids.shape}")
-    return np.ascontiguousarray(check_ids(ids, graph.num_nodes(node_type), where))
+    return np.ascontiguousarray(check_ids(ids, graph.num_nodes(node_type), where, str(graph.path)))
 
 
-def check_ids(values: np.ndarray[Any, Any], count: int, where: str) -> IdArray:
+def check_ids(values: np.ndarray[Any, Any], count: int, where: str, counted_by: str = "") -> IdArray:
     """Return node ids as int64; refuse one outside 0..`count` - 1, and repeats. Ascending ids take no memory."""
     ids: IdArray = values.astype(np.int64, copy=False)  # those above 2^63 turn negative
     if ids.size and (ids.min() < 0 or ids.max() >= count):
         outside = np.flatnonzero((ids < 0) | (ids >= count))
+        origin = f"; {count} nodes as {counted_by} says" if counted_by else ""
         raise InputError(
             f"{where}: expected ids 0..{count - 1}, found {values[outside[0]]} at position {outside[0]} "
-            f"({outside.size} out of range); correct them, or check that they belong to this graph"
+            f"({outside.size} out of range{origin}); correct them, or check that they belong to this graph"
         )
     if all(np.all(np.diff(ids[start : start + _STEP + 1]) > 0) for start in range(0, ids.size, _STEP)):
         return ids

@@ -223,11 +223,10 @@ def _edge_errors(dataset: Dataset, edges: EdgeData) -> Iterator[None]:
     except TieringError:
         raise
     except ValueError as error:
-        source, _, destination = edges.relation
+        counts = dict.fromkeys(f"{name} has {dataset.nodes[name].describe_count()}" for name in edges.relation[::2])
         raise InputError(
             f"{edges.where or dataset.name}: relation {relation_key(edges.relation)}: {error} "
-            f"({source} has {dataset.nodes[source].num_nodes} nodes, {destination} has "
-            f"{dataset.nodes[destination].num_nodes}); give the right --num-nodes, or repair the file"
+            f"({', '.join(counts)}); give the right --num-nodes, or repair the file"
         ) from error
 
 

@@ -45,11 +45,11 @@ class LayoutOptions:
 
     gpu: str | int | None = option(
         None, "Rows every GPU holds: 8GiB, 3% of all feature bytes, auto: the rest; with --adjacency-cache lists too.",
-        "SIZE", cli=str | None,
+        "SIZE|auto", cli=str | None,
     )  # fmt: skip
     peer: str | None = option(None, "Rows interleaved over P GPUs, SIZE on each: 4x8GiB.", "PxSIZE")
     cpu: str | int | None = option(
-        None, "Rows in host memory: 64GiB, 20%. Default: all that is left if no --ssd.", "SIZE", cli=str | None
+        None, "Rows in host memory: 64GiB, 20%. Default: all that is left if no --ssd.", "SIZE|auto", cli=str | None
     )
     ssd: Sequence[Pathlike] = option(
         (), "Directory of a stripe file; once for each SSD. The rest of the rows goes there, page by page.", "DIR",
