@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -44,12 +45,13 @@ def spend(python: Path, folder: Path, line: str) -> tuple[float, float]:
     """Run a command; return the processors' time and the wall time in seconds."""
     command = [str(python), "-m", "tiering.cli", *line.split()]
     begin = time.perf_counter()
-    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    said = b"" if process.stderr is None else process.stderr.read()
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    with process.stderr or nullcontext() as stream:
+        said = stream.read() if stream else ""
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise InternalError(f"{line}: {said.decode(errors='replace').strip()}")
+        raise InternalError(f"{line}: {said.strip()}")
     return usage.ru_utime + usage.ru_stime, time.perf_counter() - begin
 
 
