@@ -30,7 +30,6 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _DASHES = ("-", "--", "-.", (0, (1, 1)), (0, (7, 3)), (0, (4, 1, 1, 1, 1, 1)))
 _MARKERS = "os^Dv>X"  # one more than colours: of seven lines, too, no two look alike
 _SPACING = 0.24  # between the markers of a line, as a fraction of the panel's diagonal
-_PERCENT = "{x:g}%"  # format of tick labels
 _TOP = 102  # percent where an axis ends: a line at 100 is not cut in half
 
 
@@ -147,7 +146,7 @@ def draw_frequency(axes: Any, result: Curves) -> None:
         _draw_line(axes, ranks, np.where(per_row > 0, per_row / len(result.epochs), np.nan), name, style)
     axes.set(yscale="log")
     _logarithmic(axes, result, 1e-2, xlabel="rank of the row, by score", ylabel="reads per row and epoch")
-    _set_ticks(axes.yaxis, "{x:g}")
+    _set_ticks(axes.yaxis, "")
 
 
 def draw_cumulative(axes: Any, result: Curves, names: Sequence[str] = ()) -> None:
@@ -250,14 +249,15 @@ def plain_label(name: str) -> str:
     return printable(name).replace("$", r"\$")
 
 
-def _set_ticks(axis: Any, text: str) -> None:
+def _set_ticks(axis: Any, unit: str) -> None:
     """Label ticks by plain numbers; a logarithmic axis below two decades has 1, 2 and 5 of each, or what fits."""
     from matplotlib.ticker import LogLocator
 
     low, high = sorted(axis.get_view_interval())
     if axis.get_scale() == "log" and high < 100 * low:
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter(text)
+    number = partial(np.format_float_positional, precision=6, fractional=False, trim="-")
+    axis.set_major_formatter(lambda value, _: number(value) + unit)
     axis.set_minor_formatter("")
 
 
@@ -284,7 +284,7 @@ def _decorate(axes: Any, **labels: str) -> None:
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     for axis in (axes.xaxis, axes.yaxis):
-        _set_ticks(axis, _PERCENT)
+        _set_ticks(axis, "%")
 
 
 def _unit(result: Curves) -> str:
