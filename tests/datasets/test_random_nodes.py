@@ -94,7 +94,7 @@ def test_sizes_of_tiers_need_features(crawl: Path, tmp_path: Path, tiering_cli: 
     ranked, out = tmp_path / "plain-ranked", ("--out", tmp_path / "layout")
     for sizes in (["--cpu", "1GiB"], ["--gpu", "10%"], ["--ssd", tmp_path / "ssd"], ["--peer", "2x1MiB"]):
         result = tiering_cli("layout", ranked, *sizes, *out).refused("sizes of tiers are for features, which the graph")
-        assert "--random-features DIM --random-labels K --random-train 1%" in result
+        assert "--random-features DIM, --random-labels CLASSES and --random-train 1%" in result
     assert not (tmp_path / "layout").exists() and not (tmp_path / "ssd").exists()
     tiering_cli("layout", ranked, *out).ok()
     tiering_cli("layout", tmp_path / "random-ranked", "--cpu", "10%", "--ssd", tmp_path / "ssd", *out, "--force").ok()

@@ -190,8 +190,8 @@ def _place_rows(source: LayoutInput, capacities: Capacities, options: LayoutOpti
     if not source.tables and (capacities.gpu or capacities.peer or capacities.ssd or own):
         raise InputError(
             f"{source.place}: sizes of tiers are for features, which the graph does not have; import it with "
-            "--random-features DIM --random-labels K --random-train 1%, or leave the sizes out: then the layout holds "
-            "adjacency alone"
+            "--random-features DIM, --random-labels CLASSES and --random-train 1%, or leave the sizes out: then the "
+            "layout holds adjacency alone"
         )
     ranges = plan_tiers(source.rows, capacities) if source.tables else {}
     entries = _entries(source.tables, ranges, options.page_bytes)
