@@ -36,7 +36,10 @@ def describe_import(summary: Mapping[str, Any], inputs: Iterable[str]) -> dict[s
     ends = f"{_columns(columns)}{header}" if columns else "" if tables else _ENDS.get(changes["format"], "")
     topics = {"read": f"{changes['format']} {source}{files}", "edges": ends, "attributes": _attributes(summary)}
     for table in tables:
-        topics[f"table {table['table']}"] = f"{_listed(table['files'])}: {_columns(table['columns'])}"
+        end = "" if table["header"] else "; no header"
+        topics[f"table {table['table']}"] = f"{_listed(table['files'])}: {_columns(table['columns'])}{end}"
+    for node_type, classes in changes.get("classes", {}).items():
+        topics[f"classes of {node_type}"] = _listed(f"{k} {name}" for k, name in enumerate(classes))
     unread = [*text.get("ignored_columns", []), *changes.get("ignored_columns", [])]
     unread += [column for table in tables for column in table["ignored_columns"]]
     unread += changes.get("matrix", {}).get("ignored_columns", [])

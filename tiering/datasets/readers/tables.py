@@ -43,7 +43,6 @@ from tiering.datasets.text import read_blocks
 from tiering.errors import InputError, MissingError, quoted
 from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.npy_file import read_start
-from tiering.progress import note
 
 
 @dataclass
@@ -143,7 +142,7 @@ def _find_tables(path: Path, context: ImportContext) -> list[_Table]:
         paths = [file for name in spec.files for file in _find_files(name, path)] or [path]
         files = [TableFile(file, context, is_header) for file in paths]
         tables.append(_Table(spec, [(file, chooser.choose(spec, file)) for file in files]))
-        _report(tables[-1], context)
+        _record(tables[-1], context)
     chooser.refuse_unseen()
     if path.is_dir():
         context.record_ignored(entries(path))
@@ -176,16 +175,13 @@ def neo4j_header(path: Path) -> list[str]:
     return columns if {"id", "src", "dst"} & set(neo4j_columns(columns)) else []
 
 
-def _report(table: _Table, context: ImportContext) -> None:
-    """Record which columns of a table are read and which are not, and say so."""
+def _record(table: _Table, context: ImportContext) -> None:
+    """Record which columns of a table are read and which are not."""
     file, columns = table.files[0]
     used = {role: names for role, names in columns.items() if names}
     unused = [name for name in file.names if not any(name in names for names in used.values())]
     entry = {"table": table.spec.described, "files": [str(one.path) for one, _ in table.files], "columns": used}
     context.notes.setdefault("tables", []).append({**entry, "header": file.header, "ignored_columns": unused})
-    read = ", ".join(f"{role} {' '.join(names)}" for role, names in used.items())
-    rest = f"not read: {', '.join(unused)}" if unused else "all columns read"
-    note(f"note: {table.where}: {table.spec.described}: {read}; {rest}{'' if file.header else '; no header'}")
 
 
 def _read_nodes(table: _Table, k: int, sorters: dict[str, NameIds], named: set[str], context: ImportContext) -> None:
@@ -265,8 +261,6 @@ def _make_labels(table: _Table, added: int, context: ImportContext) -> npt.NDArr
         classes = sorted(texts)
         values = np.append(np.searchsorted(np.array(classes, object), np.array(texts, object)), -1)
         context.notes.setdefault("classes", {})[table.spec.described] = classes
-        listed = ", ".join(f"{k} {name}" for k, name in enumerate(classes[:8]))
-        note(f"note: {table.where}: {len(classes)} classes: {listed}{', ...' if len(classes) > 8 else ''}")
     out = context.scratch.array(codes.size + added, values.dtype)
     for part in chunks(codes.size):
         out[part] = values[codes[part]]
