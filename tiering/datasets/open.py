@@ -11,6 +11,7 @@ import numpy as np
 import xxhash
 
 from tiering.artifacts.storage import entries, file_exists, is_folder
+from tiering.datasets.arrays import is_sparse
 from tiering.datasets.import_context import ImportContext, Reader
 from tiering.datasets.named_arrays import NamedArrays
 from tiering.datasets.options import (
@@ -27,6 +28,7 @@ from tiering.datasets.scratch import Scratch, chunks
 from tiering.datasets.specs import find_spec, locate_files
 from tiering.datasets.splits import OFFICIAL
 from tiering.datasets.transforms import transform
+from tiering.datasets.unread import refuse_unread
 from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset
 from tiering.formats.npy_file import read_start, refuse_archive, refuse_archives
@@ -72,6 +74,7 @@ def detect_format(path: str | os.PathLike[str]) -> str:
             "list of in-neighbours for each destination, --format csr if there is a list of targets for each source"
         )
     wanted = [detector.description for detector in detectors.values() if detector is not None]
+    refuse_unread([path, *(entries(path) if directory else ())])
     if directory:
         refuse_archives(entries(path))
         names = [entry.name for entry in entries(path)]
@@ -108,7 +111,8 @@ def open_dataset(
     Parameters
     ----------
     path
-        File or directory; or a graph in memory: PyG's `Data` or `HeteroData`, or a `DGLGraph`.
+        File or directory; or a graph in memory: PyG's `Data` or `HeteroData`, a `DGLGraph`; or a square
+        sparse matrix of scipy or torch, entry (i, j) of which is the edge i -> j.
     format
         ``auto``, or a name in `READERS`.
     memory
@@ -203,6 +207,8 @@ def _open_in_memory(graph: Any, context: ImportContext) -> Dataset:
     target = NamedArrays(name, f"the {name}", Path(name), context.scratch)
     if context.format == "dgl":
         frameworks.add_dgl_graph(graph, target)
+    elif context.format == "npz":
+        frameworks.add_matrix(graph, target)
     else:
         frameworks.add_pyg_graph(graph.to_dict(), target)
     dataset = target.make_dataset(context)
@@ -223,7 +229,9 @@ def _find_library(graph: Any) -> str:
             return "pyg"
         if library == "dgl" and kind.__name__ == "DGLGraph":
             return "dgl"
+    if is_sparse(graph):
+        return "npz"
     raise InputError(
-        f"source: expected a path, or a graph of PyG (Data, HeteroData) or DGL (DGLGraph), found "
+        f"source: expected a path, a graph of PyG (Data, HeteroData) or DGL (DGLGraph), or a sparse matrix, found "
         f"{type(graph).__module__}.{type(graph).__qualname__}; give one of them"
     )

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tiering.artifacts.manifest import relation_key
-from tiering.artifacts.storage import file_exists, is_folder
+from tiering.artifacts.storage import entries, file_exists, is_folder
 from tiering.datasets.arrays import SourceArray, is_sparse
 from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader, one_line
 from tiering.datasets.named_arrays import NAMED_OPTIONS, NamedArrays, NamedNodes
@@ -158,6 +158,7 @@ PYG_READER = Reader(
 
 
 def _open_dgl(path: Path, context: ImportContext) -> Dataset:
+    folder, path = path, context.choose_file(path, _dgl_files_inside, "dgl.save_graphs")
     if not _is_dgl_file(path):
         raise InputError(f"{path}: expected a file of dgl.save_graphs, found another; name another --format")
     needed, budget = path.stat().st_size, context.scratch.budget
@@ -171,6 +172,8 @@ def _open_dgl(path: Path, context: ImportContext) -> Dataset:
     if len(graphs) != 1:
         raise InputError(f"{path}: expected one graph, found {len(graphs)}; save the one meant with save_graphs")
     context.record_file(path)
+    if folder != path:
+        context.record_ignored(entries(folder))
     target = NamedArrays(path.stem, str(path), path, context.scratch)
     add_dgl_graph(graphs[0], target)
     target.ignored += [f"{path}: {name} of the file" for name in labels]
@@ -191,6 +194,27 @@ def add_dgl_graph(graph: Any, target: NamedArrays) -> None:
         src, dst = (SourceArray.convert(ids, where, target.path, target.scratch) for ids in ends)
         target.columns += [src, dst]
         target.edges.append((EdgeData(renamed, src.array, dst.array, where), target.wrap(arrays, key)))
+
+
+def add_matrix(matrix: Any, target: NamedArrays) -> None:
+    """Add a square sparse matrix of scipy, torch or torch_sparse to `target`: entry (i, j) is the edge i -> j."""
+    if hasattr(matrix, "to_torch_sparse_coo_tensor"):
+        matrix = matrix.to_torch_sparse_coo_tensor()
+    shape = tuple(matrix.shape)
+    if len(shape) != 2 or shape[0] != shape[1]:
+        problem = f"expected a square matrix, of which a row and a column are a node, found shape {shape}"
+        raise InputError(f"{target.where}: {problem}; write edges between two types of nodes as HeteroData")
+    if hasattr(matrix, "tocoo"):
+        matrix = matrix.tocoo()
+        ends, values = (matrix.row, matrix.col), matrix.data
+    else:
+        matrix = matrix.detach().to_sparse_coo()  # entries that are there twice stay so
+        ends, values = tuple(matrix._indices()), matrix._values()
+    src, dst = (SourceArray.convert(ids, f"{target.where}: indices", target.path, target.scratch) for ids in ends)
+    target.columns += [src, dst]
+    target.nodes[NODE] = NamedNodes({}, shape[0])
+    target.edges.append((EdgeData(RELATION, src.array, dst.array, target.where), {}))
+    target.ignored += [f"{target.where}: values of entries"] if bool((values != 1).any()) else []
 
 
 def _load(path: Path) -> tuple[list[Any], dict[str, Any]]:
@@ -214,4 +238,13 @@ def _is_dgl_file(path: Path) -> bool:
     return read_start(path, len(DGL_MAGIC)) == DGL_MAGIC
 
 
-DGL_READER = Reader(_open_dgl, NAMED_OPTIONS, file=Detector("a file of dgl.save_graphs (dgl)", _is_dgl_file))
+def _dgl_files_inside(folder: Path) -> list[Path]:
+    return [file for file in entries(folder) if file.is_file() and _is_dgl_file(file)]
+
+
+DGL_READER = Reader(
+    _open_dgl,
+    NAMED_OPTIONS,
+    directory=Detector("one file of dgl.save_graphs", lambda path: bool(_dgl_files_inside(path))),
+    file=Detector("a file of dgl.save_graphs (dgl)", _is_dgl_file),
+)

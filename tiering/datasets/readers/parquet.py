@@ -39,7 +39,11 @@ _DAMAGES = (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, Overflo
 
 
 def _files_inside(path: Path) -> list[Path]:
-    return [entry for entry in entries(path) if entry.suffix.lower() in SUFFIXES and file_exists(entry, _WHAT)]
+    """Return the files of a directory; where there are none, those of partitions (``key=value``) or of ``data``."""
+    visible = [entry for entry in entries(path) if not entry.name.startswith((".", "_"))]
+    files = [entry for entry in visible if entry.suffix.lower() in SUFFIXES and file_exists(entry, _WHAT)]
+    inner = [entry for entry in visible if entry.is_dir() and ("=" in entry.name or entry.name == "data")]
+    return files or [file for folder in inner for file in _files_inside(folder)]
 
 
 def _open_parquet(path: Path, context: ImportContext) -> Dataset:
@@ -50,7 +54,11 @@ def _open_parquet(path: Path, context: ImportContext) -> Dataset:
     chosen, rows, named = _describe(files, context)
     for file in files:
         context.record_file(file)
+        context.known.update(file.parents)
     context.folder = path if folder else None
+    keys = {part.partition("=")[0]: None for file in files for part in file.relative_to(path).parts[:-1] if "=" in part}
+    if unread := [*context.notes.get("ignored_columns", []), *keys]:
+        context.notes["ignored_columns"] = unread
     if sum(rows) == 0:
         raise InputError(f"{path}: expected edges, found none in {', '.join(file.name for file in files[:8])}")
 
