@@ -13,7 +13,6 @@ import re
 import sys
 import tempfile
 from base64 import b64decode, b64encode
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,8 @@ import nbformat
 
 NOTEBOOKS = sorted((Path(__file__).resolve().parents[2] / "notebooks").glob("*.ipynb"))
 PNG = "image/png"
-_WORK = re.compile(re.escape(tempfile.gettempdir()) + r"/tiering-[a-z]+-\w+/?")
+_DATA = os.environ.get("TIERING_DATA", "../../shared/data").rstrip("/") + "/"
+_WORK = re.compile(rf"{re.escape(tempfile.gettempdir())}/tiering-[a-z]+-\w+/?|{re.escape(_DATA)}")
 _COLOURS = 160
 
 
@@ -36,9 +36,10 @@ def run_notebook(notebook: Any, folder: Path) -> None:
 
 
 def output_kinds(cell: Any) -> list[tuple[str, ...]]:
-    """Return the type of each output of a cell, with its stream or its MIME types."""
-    kinds = [(out.output_type, out.get("name", ""), *sorted(out.get("data", {}))) for out in cell.get("outputs", [])]
-    return [kind for kind, _ in groupby(kinds)]
+    """Return the streams of a cell, whose texts come when they come, then the MIME types of each other output."""
+    outputs = cell.get("outputs", [])
+    streams = sorted({(out.output_type, out.name) for out in outputs if "name" in out})
+    return streams + [(out.output_type, "", *sorted(out.get("data", {}))) for out in outputs if "name" not in out]
 
 
 def tidy(output: Any) -> None:
