@@ -289,3 +289,12 @@ def test_detection_says_what_it_looked_for(tmp_path: Path) -> None:
 )
 def test_bad_options(npy_dir: Path, options: dict[str, Any], message: str) -> None:
     refused(message, npy_dir, **options)
+
+
+def test_a_first_line_of_names_that_may_be_a_header_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "e.csv", "user_id,friend_id\nann,bob\n")
+    refused("whether the first line is a header, found 'user_id friend_id'; say --header", path, string_ids=True)
+    with open_dataset(path, string_ids=True, header=True, src_column="user_id", dst_column="friend_id") as data:
+        assert data.edges[0].num_edges == 1
+    with open_dataset(path, string_ids=True, header=False) as data:
+        assert data.edges[0].num_edges == 2

@@ -43,6 +43,7 @@ Change = Callable[[dict[str, Any]], dict[str, Any]]  # of columns by name
 # Function from the syntax and the fields of the first two records to a parser, and whether the first is a header.
 MakeParser = Callable[[TextSyntax, list[str], list[str]], tuple[ColumnParser, bool]]
 _WHOLE = re.compile(r"[+-]?\d+")
+_COLUMN_NAME = re.compile(r"[A-Za-z_]*(_id|Id|ID|_name|Name|_key)|(?i:id|name|user|item|node)")
 NUMERIC = re.compile(r"\"?[+-]?(\.?\d.*|nan|inf|infinity)", re.IGNORECASE | re.DOTALL)
 
 
@@ -120,7 +121,7 @@ def _make_parser(
 ) -> tuple[ColumnParser, bool]:
     """Return a parser of the columns, chosen by the fields of the first record, and whether that is a header."""
     options, width = context.options, len(fields)
-    header = _has_header(fields, options)
+    header = _has_header(fields, options, path)
     names = fields if header else list(map(str, range(width)))
     stated = _states_ends(path, context)
 
@@ -169,7 +170,7 @@ def _require_edges(size: int, path: Path, comments: int) -> None:
         raise InputError(f"{path}: expected edges, found none{besides}; was a download interrupted?")
 
 
-def _has_header(fields: list[str], options: ImportOptions) -> bool:
+def _has_header(fields: list[str], options: ImportOptions, path: Path) -> bool:
     """Return whether the first line is a header: no id looks like a number; of names, it has usual names of columns."""
     if options.header is not None:
         return options.header
@@ -177,7 +178,10 @@ def _has_header(fields: list[str], options: ImportOptions) -> bool:
     if any(column and not column.isdecimal() for column in asked):
         return True
     if options.string_ids:
-        return find_end_names(fields) is not None
+        if (ends := find_end_names(fields)) is None and all(map(_COLUMN_NAME.fullmatch, fields[:2])):
+            problem = f"expected to know whether the first line is a header, found {quoted(' '.join(fields[:2]))}"
+            raise InputError(f"{path}: {problem}; say --header and name --src-column and --dst-column, or --no-header")
+        return ends is not None
     ends = [position if column is None else int(column[:9]) for position, column in enumerate(asked)]
     return not any(NUMERIC.fullmatch(fields[end]) for end in ends if end < len(fields))
 
