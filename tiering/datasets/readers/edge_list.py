@@ -178,10 +178,10 @@ def _has_header(fields: list[str], options: ImportOptions, path: Path) -> bool:
     if any(column and not column.isdecimal() for column in asked):
         return True
     if options.string_ids:
-        if (ends := find_end_names(fields)) is None and all(map(_COLUMN_NAME.fullmatch, fields[:2])):
+        if (pair := find_end_names(fields)) is None and all(map(_COLUMN_NAME.fullmatch, fields[:2])):
             problem = f"expected to know whether the first line is a header, found {quoted(' '.join(fields[:2]))}"
             raise InputError(f"{path}: {problem}; say --header and name --src-column and --dst-column, or --no-header")
-        return ends is not None
+        return pair is not None
     ends = [position if column is None else int(column[:9]) for position, column in enumerate(asked)]
     return not any(NUMERIC.fullmatch(fields[end]) for end in ends if end < len(fields))
 
