@@ -267,3 +267,56 @@ def test_the_same_from_archives(proteins, tmp_path, dtype):
     refused(r"edge_feat: expected 90 rows, .* found", root)
     np.savez(root / "raw/data.npz", edge_feat=np.asfortranarray(rows), **data)
     refused("edge_feat: expected rows that lie together", root)
+
+
+MAG = {"author": 40, "field_of_study": 7, "institution": 5, "paper": 60}
+TRIPLETS = [("author", "affiliated_with", "institution"), ("paper", "cites", "paper"), ("paper", "has_topic", "author")]
+
+
+@pytest.fixture
+def mag(tmp_path: Path) -> Path:
+    """ogbn-mag in small, as it is downloaded."""
+    folder, random = tmp_path / "ogbn_mag", np.random.default_rng(0)
+
+    def put(name: str, rows: Any) -> None:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        lines = "".join(",".join(map(str, np.atleast_1d(row))) + "\n" for row in rows)
+        (folder / name).write_bytes(gzip.compress(lines.encode()))
+
+    put("raw/num-node-dict.csv.gz", [list(MAG), list(MAG.values())])
+    put("raw/triplet-list.csv.gz", TRIPLETS)
+    for src, name, dst in TRIPLETS:
+        pairs = np.stack((random.integers(0, MAG[src], 90), random.integers(0, MAG[dst], 90)), axis=1)
+        put(f"raw/relations/{src}___{name}___{dst}/edge.csv.gz", pairs)
+        put(f"raw/relations/{src}___{name}___{dst}/num-edge-list.csv.gz", [90])
+    put("raw/node-feat/paper/node-feat.csv.gz", random.random((60, 4)).round(4))
+    put("raw/node-feat/paper/node_year.csv.gz", random.integers(2010, 2020, 60))
+    put("raw/node-label/paper/node-label.csv.gz", random.integers(0, 9, 60))
+    put("split/time/nodetype-has-split.csv.gz", [list(MAG), [node_type == "paper" for node_type in MAG]])
+    for name, ids in (("train", range(30)), ("valid", range(30, 45)), ("test", range(45, 60))):
+        put(f"split/time/paper/{name}.csv.gz", ids)
+    return folder
+
+
+def test_types_and_relations_in_folders_of_their_own(mag, tmp_path):
+    graph = tiering.import_graph(mag, tmp_path / "graph", edge_ids=True)
+    assert {node_type: graph.num_nodes(node_type) for node_type in graph.node_types} == MAG
+    for src, name, dst in TRIPLETS:
+        pairs = np.loadtxt(mag / f"raw/relations/{src}___{name}___{dst}/edge.csv.gz", dtype=int, delimiter=",")
+        indptr, indices = graph.csc((src, name, dst))
+        found = np.stack((indices, np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))), axis=1)
+        assert np.array_equal(found, pairs[np.argsort(pairs[:, 1], kind="stable")])
+    rows = np.loadtxt(mag / "raw/node-feat/paper/node-feat.csv.gz", dtype=np.float32, delimiter=",")
+    assert np.array_equal(rows_of(graph, "paper"), rows)
+    labels = np.loadtxt(mag / "raw/node-label/paper/node-label.csv.gz", dtype=int)
+    assert np.array_equal(graph.labels("paper"), labels) and np.array_equal(
+        graph.split("val", "paper"), np.arange(30, 45)
+    )
+    assert [Path(name).name for name in graph.summary()["changes"]["ignored_files"]] == ["node_year.csv.gz"]
+
+    edges = mag / "raw/relations/paper___cites___paper/edge.csv.gz"
+    edges.write_bytes(gzip.compress(gzip.decompress(edges.read_bytes()).replace(b"\n", b"1\n", 1)))
+    with pytest.raises(InputError, match=r"edge.csv.gz: relation paper:cites:paper: edge 0: .* is outside 0\.\.59"):
+        tiering.import_graph(mag, tmp_path / "wrong")
+    (mag / "raw/triplet-list.csv.gz").write_bytes(b"paper,cites")
+    refused("expected types as packed text", mag)

@@ -1,12 +1,14 @@
-"""Format ``ogb``: node datasets of the Open Graph Benchmark as they are downloaded, of one node type and relation.
+"""Format ``ogb``: node datasets of the Open Graph Benchmark as they are downloaded.
 
 Large ones (papers100M) have ``raw/data.npz`` and ``raw/node-label.npz`` with deflated arrays; small ones text,
-``raw/edge.csv.gz``, ``node-feat.csv.gz``... Nothing of this can be mapped: it is unpacked once, features
-of nodes into the graph that is written.
+``raw/edge.csv.gz``, ``node-feat.csv.gz``..., those of several types (ogbn-mag) in a folder for each type and relation,
+which ``raw/triplet-list.csv.gz`` lists. Nothing of this can be mapped: it is unpacked once, features of nodes into the
+graph that is written.
 """
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.storage import entries, file_exists, is_folder
+from tiering.artifacts.storage import entries, file_exists, is_folder, require_file
 from tiering.datasets.archives import PackedRows, open_npz, open_packed_text, require_member
 from tiering.datasets.arrays import SourceArray
 from tiering.datasets.edge_sink import EdgeSink
@@ -28,35 +30,68 @@ from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.features import EDGE_FEATURES
 from tiering.progress import note
 
-DATA, LABELS, EDGES = "data.npz", "node-label.npz", "edge.csv.gz"
+DATA, LABELS, EDGES, TRIPLETS = "data.npz", "node-label.npz", "edge.csv.gz", "triplet-list.csv.gz"
 READ = ("num_nodes_list", "num_edges_list", "edge_index", "node_feat", "edge_feat", "node_label")
 
 
 def _find_raw(path: Path) -> Path | None:
     raw = path / "raw"
-    return raw if is_folder(raw) and any(file_exists(raw / name, "a graph") for name in (DATA, EDGES)) else None
+    return (
+        raw if is_folder(raw) and any(file_exists(raw / name, "a graph") for name in (DATA, EDGES, TRIPLETS)) else None
+    )
 
 
 def _open_ogb(path: Path, context: ImportContext) -> Dataset:
     raw = _find_raw(path)
     if raw is None:
         raise MissingError(f"{path}: expected raw/{DATA} or raw/{EDGES}, found neither; check the path")
-    files: _Archive | _Texts = _Archive(raw, context) if file_exists(raw / DATA, "a graph") else _Texts(raw, context)
+    if file_exists(raw / TRIPLETS, "a graph"):
+        arrays, edges = _read_typed(path, raw, context)
+    else:
+        packed = file_exists(raw / DATA, "a graph")
+        files: _Archive | _Texts = _Archive(raw, context) if packed else _Texts(raw, context, _read_count(raw, context))
+        arrays, edges = {NODE: _read_nodes(path, raw, NODE, files, context)}, [_read_relation(raw, files, context)]
+    context.record_ignored(entries(raw))
+    return make_dataset(path.name, arrays, edges, context)
+
+
+def _read_typed(path: Path, raw: Path, context: ImportContext) -> tuple[dict[str, NodeArrays], list[EdgeData]]:
+    """Read the nodes of each type and the edges of each relation from folders of their own."""
+    counts, triplets = (_read_table(raw / name, context) for name in ("num-node-dict.csv.gz", TRIPLETS))
+    arrays, per_type = {}, [raw / "node-feat", raw / "node-label"]
+    context.known |= {raw / "relations", *per_type}
+    for node_type, number in zip(counts[0], counts[1], strict=True):
+        arrays[node_type] = _read_nodes(path, raw, node_type, _Texts(raw, context, int(number), node_type), context)
+        context.record_ignored(
+            file for folder in per_type if is_folder(folder / node_type) for file in entries(folder / node_type)
+        )
+    edges = []
+    for src, name, dst in triplets:
+        folder = raw / "relations" / f"{src}___{name}___{dst}"
+        edges.append(replace(_read_relation(folder, _Texts(folder, context), context), relation=(src, name, dst)))
+        context.record_ignored(entries(folder))
+    return arrays, edges
+
+
+def _read_nodes(path: Path, raw: Path, node_type: str, files: _Archive | _Texts, context: ImportContext) -> NodeArrays:
     arrays = NodeArrays(counts=[(str(raw), files.num_nodes)])
     if (features := files.rows("node_feat")) is not None:
         arrays.features = features.stream(files.num_nodes)
     if (labels := files.rows("node_label")) is not None:
         rows = labels
         arrays.labels = LabelArray(rows.where, lambda count: rows.read(count, context.scratch))
+    if context.options.split in (None, OFFICIAL):
+        arrays.splits = _read_splits(path, node_type, files.num_nodes, context)
+    return arrays
+
+
+def _read_relation(raw: Path, files: _Archive | _Texts, context: ImportContext) -> EdgeData:
     edges = files.read_edges()
     if (values := files.rows("edge_feat")) is not None:
         table = values.read(edges.num_edges, context.scratch)
         column = SourceArray(values.where, table, str(table.dtype), raw, numpy_file=True)
         add_edge_values(edges, EDGE_FEATURES, column, context)
-    if context.options.split in (None, OFFICIAL):
-        arrays.splits = _read_splits(path, files.num_nodes, context)
-    context.record_ignored(entries(raw))
-    return make_dataset(path.name, {NODE: arrays}, [edges], context)
+    return edges
 
 
 class _Archive:
@@ -111,19 +146,17 @@ class _Archive:
 
 
 class _Texts:
-    def __init__(self, raw: Path, context: ImportContext) -> None:
-        self._context, self._raw = context, raw
-        path = raw / "num-node-list.csv.gz"
-        counts = _read_numbers(path, "the number of nodes", 2, context)
-        if counts.size != 1:
-            raise InputError(f"{path}: expected one number, of one graph, found {counts.size} or more")
-        self.num_nodes = int(counts[0])
+    """Texts of a folder; those of a type's nodes in ``node-feat/TYPE`` and the like, where there are several types."""
+
+    def __init__(self, raw: Path, context: ImportContext, num_nodes: int = 2**62, node_type: str | None = None) -> None:
+        self._context, self._raw, self._type, self.num_nodes = context, raw, node_type, num_nodes
 
     def rows(self, name: str) -> PackedRows | None:
-        path = self._raw / f"{name.replace('_', '-')}.csv.gz"
-        if not file_exists(path, what := {"node_label": "labels"}.get(name, "features")):
+        name = name.replace("_", "-")
+        path = self._raw / ("" if self._type is None else f"{name}/{self._type}") / f"{name}.csv.gz"
+        if not file_exists(path, what := {"node-label": "labels"}.get(name, "features")):
             return None
-        rows = open_packed_text(path, what, "float64" if name == "node_label" else "float32", self._context)
+        rows = open_packed_text(path, what, "float64" if name == "node-label" else "float32", self._context)
         return rows if rows.dim == 1 else replace(rows, dtype=np.dtype(np.float32))  # float64 is for single labels
 
     def read_edges(self) -> EdgeData:
@@ -150,6 +183,24 @@ class _Texts:
         return EdgeData(RELATION, columns["src"], columns["dst"], str(path))
 
 
+def _read_count(raw: Path, context: ImportContext) -> int:
+    path = raw / "num-node-list.csv.gz"
+    counts = _read_numbers(path, "the number of nodes", 2, context)
+    if counts.size != 1:
+        raise InputError(f"{path}: expected one number, of one graph, found {counts.size} or more")
+    return int(counts[0])
+
+
+def _read_table(path: Path, context: ImportContext) -> list[list[str]]:
+    """Return the fields of each line of a small packed text."""
+    require_file(path, "types")
+    context.record_file(path)
+    try:
+        return [line.split(",") for line in gzip.decompress(path.read_bytes()).decode().split()]
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: expected types as packed text ({error}); get the file again") from error
+
+
 def _read_numbers(path: Path, what: str, most: int, context: ImportContext) -> npt.NDArray[Any]:
     rows = open_packed_text(path, what, "int64", context)
     if rows.dim != 1:
@@ -163,7 +214,7 @@ def _read_numbers(path: Path, what: str, most: int, context: ImportContext) -> n
     return np.concatenate(parts)
 
 
-def _read_splits(path: Path, count: int, context: ImportContext) -> dict[str, SplitArray]:
+def _read_splits(path: Path, node_type: str, count: int, context: ImportContext) -> dict[str, SplitArray]:
     folder = path / "split"
     if not is_folder(folder):
         return {}
@@ -173,9 +224,11 @@ def _read_splits(path: Path, count: int, context: ImportContext) -> dict[str, Sp
         raise InputError(f"{folder}: expected the folder of one scheme, found {names}; leave one, or give --split")
     if file_exists(packed := schemes[0] / "split_dict.pt", "splits"):
         return read_torch_splits(packed, context)
-    splits = {}
+    of_type, splits = schemes[0] / node_type, {}
+    if file_exists(schemes[0] / "nodetype-has-split.csv.gz", "splits") and not is_folder(of_type):
+        return {}
     for theirs, ours in OGB_SPLITS.items():
-        file = schemes[0] / f"{theirs}.csv.gz"
+        file = (of_type if is_folder(of_type) else schemes[0]) / f"{theirs}.csv.gz"
         splits[ours] = SplitArray(_read_numbers(file, f"node ids of {theirs}", count, context), str(file))
     return splits
 
@@ -183,5 +236,5 @@ def _read_splits(path: Path, count: int, context: ImportContext) -> dict[str, Sp
 READER = Reader(
     _open_ogb,
     frozenset(),
-    directory=Detector(f"raw/{DATA} or raw/{EDGES} (ogb)", lambda path: _find_raw(path) is not None),
+    directory=Detector(f"raw/{DATA}, raw/{EDGES} or raw/{TRIPLETS} (ogb)", lambda path: _find_raw(path) is not None),
 )
