@@ -22,38 +22,33 @@ def index_rows(
     """
     import torch
 
-    first, *others = (index or (...,)) if isinstance(index, tuple) else (index,)
+    count, (first, *others) = shape[0], (index or (...,)) if isinstance(index, tuple) else (index,)
     if first is None or first is Ellipsis:
-        return gather(torch.arange(shape[0]))[index]
-    position: Any = slice(None)  # of the rows among those read
+        return gather(torch.arange(count))[index]
     if isinstance(first, slice):
-        ids = _slice_ids(first, shape[0], what)
-    else:
-        ids = _as_tensor(first, what)
-        if ids.dtype == torch.bool:
-            if ids.shape != torch.Size(shape)[: ids.dim()]:
-                expected = f"expected a mask of shape ({shape[0]},), one for each row"
-                raise InputError(f"{what}: ids: {expected}, found {tuple(ids.shape)}")
-            mask, ids = ids, ids.reshape(shape[0], -1).any(1).nonzero().view(-1)
-            position = mask[ids] if mask.dim() > 1 else torch.arange(len(ids)) if others else position
-        else:
-            if others or ids.dim() != 1:
-                position = torch.arange(ids.numel()).view(ids.shape) if ids.dim() else 0
-            ids = _from_start(ids.reshape(-1), shape[0], what)
-    where = (position, *others)
-    return gather(ids)[where] if others or not isinstance(position, slice) else gather(ids)
-
-
-def _slice_ids(index: slice, count: int, what: str) -> torch.Tensor:
-    import torch
-
-    try:
-        numbers = range(count)[index]
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{what}: {index}: expected whole numbers ({error})") from None
-    if numbers.step < 0:
-        raise InputError(f"{what}: {index}: expected a step of more than 0, as of torch tensors")
-    return torch.arange(numbers.start, max(numbers.start, numbers.stop), numbers.step)
+        try:
+            start, stop, step = first.indices(count)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{what}: {first}: expected whole numbers ({error})") from None
+        if step < 0:
+            raise InputError(f"{what}: {first}: expected a step of more than 0, as of torch tensors")
+        return gather(torch.arange(start, max(start, stop), step))[(slice(None), *others)]
+    ids = _as_tensor(first, what)
+    if ids.dtype == torch.bool:
+        if ids.shape != torch.Size(shape)[: ids.dim()]:
+            expected = f"expected a mask of shape ({count},), one for each row"
+            raise InputError(f"{what}: ids: {expected}, found {tuple(ids.shape)}")
+        ids, *columns = ids.nonzero(as_tuple=True)
+        others = [*columns, *others]
+    wrong = (ids.reshape(-1) < -count) | (ids.reshape(-1) >= count)
+    if bool(wrong.any()):
+        at = int(wrong.nonzero()[0])
+        raise InputError(f"{what}: ids[{at}] is {int(ids.reshape(-1)[at])}, outside {-count}..{count - 1}")
+    ids = ids + count * (ids < 0)  # these count from the end
+    if ids.dim() == 1 and not others:
+        return gather(ids)
+    rows, positions = ids.unique(return_inverse=True)
+    return gather(rows)[(positions.cpu(), *others)]
 
 
 def _as_tensor(index: Any, what: str) -> torch.Tensor:
@@ -61,11 +56,9 @@ def _as_tensor(index: Any, what: str) -> torch.Tensor:
     import torch
 
     try:
-        if isinstance(index, torch.Tensor):
-            found = index.detach()
-        else:
-            array = np.array(index)
-            found = torch.from_numpy(array.astype(np.int64) if isinstance(index, list) and not array.size else array)
+        empty = isinstance(index, list) and not index
+        array = index if isinstance(index, torch.Tensor) else np.array(index, np.int64 if empty else None)
+        found = torch.from_numpy(array) if isinstance(array, np.ndarray) else array.detach()
         if found.layout == torch.strided and found.device.type != "meta":
             if found.dtype == torch.bool and found.dim():
                 return found
@@ -75,14 +68,3 @@ def _as_tensor(index: Any, what: str) -> torch.Tensor:
     except (TypeError, ValueError, RuntimeError) as error:  # text, objects, lists of unequal lengths
         kind = f"{type(index).__name__} ({error})"
     raise InputError(f"{what}: ids: expected int32 or int64, a mask or a slice, found {kind}")
-
-
-def _from_start(ids: torch.Tensor, count: int, what: str) -> torch.Tensor:
-    """Return ids of which those below 0 count from the end; `InputError` where one is out of range."""
-    if not ids.numel():
-        return ids
-    low, high = map(int, ids.aminmax())
-    if low < -count or high >= count:
-        at = int(((ids < -count) | (ids >= count)).nonzero()[0])
-        raise InputError(f"{what}: ids[{at}] is {int(ids[at])}, outside {-count}..{count - 1}")
-    return ids if low >= 0 else ids + count * (ids < 0)
