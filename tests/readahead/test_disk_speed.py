@@ -17,7 +17,7 @@ from tiering.readahead.disk_speed import (
     MEASURED,
     DiskSpeed,
     QueueDepth,
-    known_speed,
+    cached_speed,
     large_reads,
     measure,
     read_speed,
@@ -181,5 +181,5 @@ def test_a_model_may_have_a_latency(tmp_path, image, measurements):
     path = tmp_path / "disk.json"
     path.write_text('{"reads_per_second": 7e5, "bytes_per_second": 6e9, "latency": 324e-6}')
     assert read_speed(path) == DiskSpeed(7e5, 6e9, 324e-6)
-    assert known_speed([image], tmp_path) is None and not measurements
-    assert speed_of([image], MEASURED, tmp_path) == known_speed([image], tmp_path) == DiskSpeed(1, 1)
+    assert cached_speed([image], tmp_path)[0] is None and not measurements
+    assert speed_of([image], MEASURED, tmp_path) == cached_speed([image], tmp_path)[0] == DiskSpeed(1, 1)

@@ -10,7 +10,7 @@ import os
 import resource
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from tiering import cuda, native
 from tiering.artifacts.storage import ALIGNMENT, disk_free, storage_errors, write_all
 from tiering.errors import InputError, MissingError, TieringError
 from tiering.memory import available_memory, total_memory
-from tiering.readahead.disk_speed import DiskSpeed, QueueDepth, large_reads, peak_reads, random_reads
+from tiering.readahead.disk_speed import QueueDepth, measure, random_reads
 from tiering.units import format_bytes
 
 _PIECE = 1 << 20  # the size of the file is a multiple of it, and no less
@@ -132,18 +132,16 @@ def measure_disk(folder: Path, size: int, seconds: float) -> dict[str, Any]:
         os.posix_fallocate(fd, 0, size)
         fill_random(fd, size)
         # The file has no name: it is opened again through the descriptor.
-        path = f"/proc/self/fd/{fd}"
-        peak, latency = peak_reads([path], size, seconds)
-        large = large_reads([path], size, seconds)
-        depth = QueueDepth.choose("auto", DiskSpeed(peak, large, latency), 1).depth
-        reader = native.SsdReader([path], ALIGNMENT, "auto", depth, "auto")
+        path = Path(f"/proc/self/fd/{fd}")
+        speed = measure([path], seconds)
+        depth = QueueDepth.choose("auto", speed, 1).depth
+        reader = native.SsdReader([str(path)], ALIGNMENT, "auto", depth, "auto")
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         reads = random_reads(reader, size, seconds)
-        peak = max(peak, reads)
+        peak = max(speed.reads_per_second, reads)
         return {
-            "reads_per_second": peak, "latency": latency, "depth": depth, "peak_share": reads / peak,
-            "bytes_per_second": large, "free": free, "size": size,
-            "engine": reader.engine, "direct": reader.direct, "why": reader.note,
+            **asdict(speed), "reads_per_second": peak, "depth": depth, "peak_share": reads / peak,
+            "free": free, "size": size, "engine": reader.engine, "direct": reader.direct, "why": reader.note,
         }  # fmt: skip
 
 

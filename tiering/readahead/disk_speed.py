@@ -109,29 +109,25 @@ def read_speed(path: Path) -> DiskSpeed:
         return _speed_in(json.loads(text))
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FormatError(
             f"{path}: expected a JSON object with numbers reads_per_second and bytes_per_second ({error!r})"
         ) from None
 
 
 def _speed_in(document: Any) -> DiskSpeed:
-    reads, nbytes = float(document["reads_per_second"]), float(document["bytes_per_second"])
-    latency = document.get("latency")
-    speed = DiskSpeed(reads, nbytes, None if latency is None else float(latency))
-    if not all(math.isfinite(figure) and figure > 0 for figure in speed.as_dict().values()):
-        raise InputError(
-            "reads_per_second, bytes_per_second and latency: expected more than 0 and no infinity, found "
-            f"{speed.as_dict()}"
-        )
-    return speed
+    names = ("reads_per_second", "bytes_per_second", *(["latency"] if document.get("latency") is not None else []))
+    figures = {name: float(document[name]) for name in names}
+    if not all(math.isfinite(figure) and figure > 0 for figure in figures.values()):
+        raise InputError(f"{', '.join(names)}: expected more than 0 and no infinity, found {figures}")
+    return DiskSpeed(**figures)
 
 
 def speed_of(images: Sequence[Path], model: str | Path, folder: Path) -> DiskSpeed:
     """Return the model in a file; ``measured``: that of these devices, measured now or cached in `folder`."""
     if str(model) != MEASURED:
         return read_speed(Path(model))
-    speed, known, key = _cached(images, folder)
+    speed, known, key = cached_speed(images, folder)
     if speed is not None:
         return speed
     speed = measure(images)
@@ -142,13 +138,8 @@ def speed_of(images: Sequence[Path], model: str | Path, folder: Path) -> DiskSpe
     return speed
 
 
-def known_speed(images: Sequence[Path], folder: Path) -> DiskSpeed | None:
-    """Return the figures of these devices that `speed_of` has measured before; ``None`` without any."""
-    return _cached(images, folder)[0]
-
-
-def _cached(images: Sequence[Path], folder: Path) -> tuple[DiskSpeed | None, dict[str, Any], str]:
-    """Return the figures of these devices in the folder's cache, all of it, and their key there."""
+def cached_speed(images: Sequence[Path], folder: Path) -> tuple[DiskSpeed | None, dict[str, Any], str]:
+    """Return the figures that `speed_of` has measured of these devices, if any, the folder's cache, and their key."""
     devices = set()
     for image in images:
         with storage_errors(image):
@@ -162,10 +153,7 @@ def _cached(images: Sequence[Path], folder: Path) -> tuple[DiskSpeed | None, dic
 
 
 def measure(images: Sequence[Path], seconds: float = _SECONDS) -> DiskSpeed:
-    """Measure random reads of all stripe files at once: of 4 KiB many and one at a time, and of `MAX_READ`.
-
-    Cost: `seconds` for each.
-    """
+    """Measure random reads of all files at once, `seconds` for each: of 4 KiB, one and many, and of `MAX_READ`."""
     sizes = {}
     for image in images:
         with storage_errors(image):
@@ -174,16 +162,10 @@ def measure(images: Sequence[Path], seconds: float = _SECONDS) -> DiskSpeed:
     if not paths:
         return _UNKNOWN
     size = min(sizes[path] for path in paths)
-    reads, latency = peak_reads(paths, size * len(paths), seconds)
-    return DiskSpeed(reads, large_reads(paths, size, seconds), latency)
-
-
-def peak_reads(paths: Sequence[str], size: int, seconds: float) -> tuple[float, float]:
-    """Return the random reads of 4 KiB per second at the disks' peak, and the seconds of one alone."""
     depths = {1: 20, min(4096, _PROBED * len(paths)): 20_000}  # and reads of a gather
-    readers = ((native.SsdReader(list(paths), ALIGNMENT, "auto", depth, "auto"), n) for depth, n in depths.items())
-    alone, peak = (random_reads(reader, size, seconds, batch) for reader, batch in readers)
-    return max(peak, alone), 1 / alone
+    readers = ((native.SsdReader(paths, ALIGNMENT, "auto", depth, "auto"), n) for depth, n in depths.items())
+    alone, peak = (random_reads(reader, size * len(paths), seconds, batch) for reader, batch in readers)
+    return DiskSpeed(max(peak, alone), large_reads(paths, size, seconds), 1 / alone)
 
 
 def random_reads(reader: native.SsdReader, size: int, seconds: float, batch: int = 20_000) -> float:

@@ -18,7 +18,7 @@ from tiering.loader.options import ReadOptions
 from tiering.loader.process import warn_once
 from tiering.loader.tables.resident import SharedBlock, get_or_fill, is_cached, load_rows
 from tiering.readahead.config import SsdTables
-from tiering.readahead.disk_speed import DEPTH, MAX_READ, DiskSpeed, QueueDepth, known_speed
+from tiering.readahead.disk_speed import DEPTH, MAX_READ, DiskSpeed, QueueDepth, cached_speed
 
 if TYPE_CHECKING:
     from tiering.loader.processes.peers import PeerGroup
@@ -47,7 +47,7 @@ def open_images(layout: Layout, entry: TypeLayout, reading: ReadOptions) -> nati
 def find_depth(layout: Layout, reading: ReadOptions, speed: DiskSpeed | None = None) -> QueueDepth:
     """Return the reads in flight for each stripe file, by the speed of the disks or what was measured before."""
     if speed is None and reading.depth == "auto" and reading.engine != "bam":  # whose drives hold the stripe files
-        speed = known_speed(layout.image_places, layout.path.absolute().parent)
+        speed, *_ = cached_speed(layout.image_places, layout.path.absolute().parent)
     return QueueDepth.choose(reading.depth, speed, max(1, layout.num_images))
 
 
@@ -81,10 +81,10 @@ def open_row_buffer(
     With engine ``bam`` nothing is opened: a GPU reads its drives into slots in its own memory.
     """
     images = layout.images if reading.engine == "bam" else layout.image_places
-    depth = find_depth(layout, reading).depth
     buffer = native.RowBuffer(
         tables.rows, tables.begins, tables.page_bytes, list(map(str, images)), list(pools),
-        arena, reading.engine, reading.direct, depth, MAX_READ, [] if checks is None else checks.arrays,
+        arena, reading.engine, reading.direct, find_depth(layout, reading).depth, MAX_READ,
+        [] if checks is None else checks.arrays,
     )  # fmt: skip
     warn_of_fallback(buffer)
     return buffer
