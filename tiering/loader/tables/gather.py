@@ -14,7 +14,7 @@ from tiering.formats.layout import MEMORY_TIERS, TIERS, Layout, TypeLayout
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import require_torch, warn_once
 from tiering.loader.tables.counters import Counters
-from tiering.loader.tables.indexing import index_rows
+from tiering.loader.tables.indexing import IndexedRows
 from tiering.loader.tables.resident import SharedBlock, load_rows
 from tiering.loader.tables.ssd import PageChecks, describe, make_table, open_images, preload_ssd_rows, warn_of_fallback
 from tiering.units import format_bytes, format_count, parse_threads
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _DEFAULT = ReadOptions()
 
 
-class FeatureRows:
+class FeatureRows(IndexedRows):
     """A table of rows of one node type, gathered by rank. Use it as a context manager, or call `close`."""
 
     def __init__(self, where: str, entry: TypeLayout, reader: native.SsdReader | None = None) -> None:
@@ -51,9 +51,6 @@ class FeatureRows:
         """Engine that reads the ssd tier; ``None`` where that tier is empty."""
         return None if self.reader is None else self.reader.engine
 
-    def __len__(self) -> int:
-        return self._entry.num_nodes
-
     def placement(self) -> dict[str, dict[str, Any]]:
         """Return ``ranks`` (half-open), ``rows``, ``bytes`` and ``where`` (where the rows really are) of each tier."""
         where = {tier: self._place(tier) if self._entry.rows(tier) else "empty" for tier in TIERS}
@@ -62,17 +59,6 @@ class FeatureRows:
     def reset_counters(self) -> None:
         """Begin counting again at zero."""
         self.counters.reset()
-
-    def gather(self, ids: Any, out: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the rows of `ids`, in request order."""
-        raise NotImplementedError
-
-    def __getitem__(self, index: Any) -> torch.Tensor:
-        """Return rows as a torch tensor of all would: by number, slice, ids, mask; negative ones from the end."""
-        require_torch()
-        return index_rows(index, self.shape, self.gather, self._what)
-
-    __iter__ = None  # it would gather row by row
 
     def close(self) -> None:
         """Free memory and descriptors. Gathers that are under way end first; later ones raise."""
@@ -104,12 +90,6 @@ class FeatureRows:
             f"{self._what}: no memory to gather {format_count(rows)} rows ({format_bytes(rows * self.row_bytes)}); "
             "gather fewer ids at a time"
         )
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class HostRows(FeatureRows):

@@ -2,53 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tiering.errors import InputError
+from tiering.loader.process import require_torch
 
 if TYPE_CHECKING:
     import torch
+    from typing_extensions import Self
 
 
-def index_rows(
-    index: Any, shape: Sequence[int], gather: Callable[[torch.Tensor], torch.Tensor], what: str
-) -> torch.Tensor:
-    """Return ``tensor[index]`` of a tensor of `shape` whose rows `gather` returns by their numbers.
+class IndexedRows:
+    """Rows that are indexed as those of one tensor. Use them as a context manager, or call `close`."""
 
-    Rows that the first entry of `index` names are read; where it is ``...`` or ``None``, all rows.
-    """
-    import torch
+    shape: Sequence[int]
+    _what: str  # the rows in messages
 
-    count, (first, *others) = shape[0], (index or (...,)) if isinstance(index, tuple) else (index,)
-    if first is None or first is Ellipsis:
-        return gather(torch.arange(count))[index]
-    if isinstance(first, slice):
-        try:
-            start, stop, step = first.indices(count)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{what}: {first}: expected whole numbers ({error})") from None
-        if step < 0:
-            raise InputError(f"{what}: {first}: expected a step of more than 0, as of torch tensors")
-        return gather(torch.arange(start, max(start, stop), step))[(slice(None), *others)]
-    ids = _as_tensor(first, what)
-    if ids.dtype == torch.bool:
-        if ids.shape != torch.Size(shape)[: ids.dim()]:
-            expected = f"expected a mask of shape ({count},), one for each row"
-            raise InputError(f"{what}: ids: {expected}, found {tuple(ids.shape)}")
-        ids, *columns = ids.nonzero(as_tuple=True)
-        others = [*columns, *others]
-    wrong = (ids.reshape(-1) < -count) | (ids.reshape(-1) >= count)
-    if bool(wrong.any()):
-        at = int(wrong.nonzero()[0])
-        raise InputError(f"{what}: ids[{at}] is {int(ids.reshape(-1)[at])}, outside {-count}..{count - 1}")
-    ids = ids + count * (ids < 0)  # these count from the end
-    if ids.dim() == 1 and not others:
-        return gather(ids)
-    rows, positions = ids.unique(return_inverse=True)
-    return gather(rows)[(positions.cpu(), *others)]
+    def gather(self, ids: Any, out: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the rows of `ids`, in request order."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Free memory and descriptors."""
+        raise NotImplementedError
+
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        """Return ``tensor[index]`` as of a tensor of all rows: by number, slice, ids, mask; negative ones from the end.
+
+        Rows that the first entry of `index` names are read; where it is ``...`` or ``None``, all rows.
+        """
+        require_torch()
+        import torch
+
+        count, (first, *others) = self.shape[0], (index or (...,)) if isinstance(index, tuple) else (index,)
+        if first is None or first is Ellipsis:
+            return self.gather(torch.arange(count))[index]
+        if isinstance(first, slice):
+            try:
+                start, stop, step = first.indices(count)
+            except (TypeError, ValueError) as error:
+                raise InputError(f"{self._what}: {first}: expected whole numbers ({error})") from None
+            if step < 0:
+                raise InputError(f"{self._what}: {first}: expected a step of more than 0, as of torch tensors")
+            return self.gather(torch.arange(start, max(start, stop), step))[(slice(None), *others)]
+        ids = _as_tensor(first, self._what)
+        if ids.dtype == torch.bool:
+            if ids.shape != torch.Size(self.shape)[: ids.dim()]:
+                expected = f"expected a mask of shape ({count},), one for each row"
+                raise InputError(f"{self._what}: ids: {expected}, found {tuple(ids.shape)}")
+            ids, *columns = ids.nonzero(as_tuple=True)
+            others = [*columns, *others]
+        wrong = (ids.reshape(-1) < -count) | (ids.reshape(-1) >= count)
+        if bool(wrong.any()):
+            at = int(wrong.nonzero()[0])
+            raise InputError(f"{self._what}: ids[{at}] is {int(ids.reshape(-1)[at])}, outside {-count}..{count - 1}")
+        ids = ids + count * (ids < 0)  # these count from the end
+        if ids.dim() == 1 and not others:
+            return self.gather(ids)
+        rows, positions = ids.unique(return_inverse=True)
+        return self.gather(rows)[(positions.cpu(), *others)]
+
+    __iter__ = None  # it would gather row by row
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def _as_tensor(index: Any, what: str) -> torch.Tensor:

@@ -10,7 +10,7 @@ from tiering.loader.gpu import device as gpu_device
 from tiering.loader.process import require_torch, warn_once
 from tiering.loader.tables.counters import Counters
 from tiering.loader.tables.gather import HostRows, as_ids, check_out
-from tiering.loader.tables.indexing import index_rows
+from tiering.loader.tables.indexing import IndexedRows
 from tiering.loader.tiered_tensor.gpu import GpuTensorRows, upload_table
 from tiering.loader.tiered_tensor.source import WHAT, SourceTensor, TensorPlacement, count_rows, parse_order, place_rows
 from tiering.units import parse_device, parse_threads
@@ -44,7 +44,7 @@ class HostTensorRows(HostRows):
         return f"{self._file} (mapped)" if tier == "ssd" and self._file is not None else "host memory"
 
 
-class TieredTensor:
+class TieredTensor(IndexedRows):
     """Rows of a tensor over several memories; `tiering.tiered` makes it. ``t[index]`` is ``tensor[index]`` on `device`.
 
     Use as a context manager, or call `close`; safe from several threads. Forked workers gather from the memory of their
@@ -62,7 +62,7 @@ class TieredTensor:
 
         self._placement, self._source = placement, placement.source
         self._rows: HostTensorRows | GpuTensorRows | None = rows
-        self._table = table  # position of each row; none: its number
+        self._what, self._table = WHAT, table  # position of each row; none: its number
         self.shape = torch.Size(self._source.shape)
         self.dtype: torch.dtype = self._source.dtype
         self.device: torch.device = device
@@ -100,15 +100,6 @@ class TieredTensor:
             rows.take(positions, out.detach().view(-1).view(torch.uint8).view(len(out), self._source.row_bytes))
             return out
         return rows.take(positions, None).view(self.dtype).view(len(wanted), *self.shape[1:])
-
-    def __getitem__(self, index: Any) -> torch.Tensor:
-        """Return ``tensor[index]``, on `device`: by number, slice, ids, mask; negative ones count from the end."""
-        return index_rows(index, self.shape, self.gather, WHAT)
-
-    __iter__ = None  # it would gather row by row
-
-    def __len__(self) -> int:
-        return self.shape[0]
 
     @property
     def counters(self) -> Counters:
@@ -152,12 +143,6 @@ class TieredTensor:
         if checked:
             return self._table[ids].to(torch.int64)
         return torch.where(wrong, -1, self._table[ids.clamp(0, len(self) - 1)].to(torch.int64))
-
-    def __enter__(self) -> TieredTensor:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise CapabilityError(
