@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
-from unicodedata import combining, east_asian_width
 
 import click
 
-from tiering.description import Fields, Line, Part, Table
+from tiering.description import Fields, Part, Table, to_text
 from tiering.progress import note as note
 from tiering.progress import printable as printable
 
@@ -34,43 +34,17 @@ def print_line(text: str) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, left: int = 1) -> None:
     """Print a table below a title, if there is one; the first `left` columns are aligned left, the others right."""
-    lines = [[printable(str(value)) for value in row] for row in (columns, *rows)]
-    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
-    if title:
-        click.secho(printable(title), bold=True)
-    for number, line in enumerate(lines):
-        cells = []
-        for index, (text, width) in enumerate(zip(line, widths, strict=True)):
-            blanks = " " * (width - _width(text))
-            cells.append(text + blanks if index < left else blanks + text)
-        print_line(f" {'   '.join(cells)}".rstrip())
-        if number == 0:
-            print_line("─" * (sum(widths) + 3 * len(widths) - 1))
-    print_line("")
-
-
-def _width(text: str) -> int:
-    """Return the columns of a terminal that a text takes."""
-    return sum(0 if combining(c) else 1 + (east_asian_width(c) in "WF") for c in text)
+    print_parts([Table(title, columns, list(rows), left)])
 
 
 def print_fields(fields: Mapping[str, object]) -> None:
     """Print names and values in two columns."""
-    width = max((len(name) for name in fields), default=0)
-    for name, value in fields.items():
-        print_line(f"{name:<{width}}  {value}")
-    print_line("")
+    print_parts([Fields(fields)])
 
 
 def print_parts(parts: Sequence[Part]) -> None:
     """Print a description; a terminal shows no plots."""
-    for part in parts:
-        if isinstance(part, Table):
-            print_table(part.title, part.columns, part.rows, left=part.left)
-        elif isinstance(part, Fields):
-            print_fields(part.values)
-        elif isinstance(part, Line):
-            print_line(part.text)
+    click.echo(to_text(parts, partial(click.style, bold=True)), nl=False)
 
 
 def print_artifact(artifact: Any, as_json: bool) -> None:

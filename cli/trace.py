@@ -11,7 +11,7 @@ from tiering.loader.options import MemoryOptions, PipelineOptions, ReadOptions, 
 from tiering.sampling.options import SamplingOptions
 
 from .options import Call, Common, Group, Seed, argument, flag, takes
-from .output import print_json, print_line
+from .output import print_json, print_line, print_parts
 
 _TABLES = (SeedOptions, MemoryOptions, ReadOptions, PipelineOptions, SamplingOptions)
 
@@ -52,7 +52,6 @@ def trace_command(
                 print_line(f"look-ahead: {choice}; {choice.seconds:.5f} s of reading a batch foreseen")
             if depth is not None:
                 print_line(f"ssd: {depth}")
-            for line in stats.table().splitlines():
-                print_line(line)
+            print_parts(stats.describe())
     if call.json:
         print_json({"layout": str(layout), "epochs": found})

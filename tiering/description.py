@@ -8,11 +8,12 @@ light and dark themes; plots are on white.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from io import StringIO
 from typing import Any, TypeAlias
+from unicodedata import combining, east_asian_width
 
 from tiering.progress import printable
 
@@ -61,6 +62,37 @@ class Described:
 
     def _repr_html_(self) -> str:
         return to_html(self.describe())
+
+
+def to_text(parts: Sequence[Part], title: Callable[[str], str] = str) -> str:
+    """Return `parts` as lines of text, without plots; `title` styles the titles of tables."""
+    return "".join(f"{line}\n" for part in parts for line in _lines(part, title))
+
+
+def _lines(part: Part, title: Callable[[str], str]) -> Iterator[str]:
+    if isinstance(part, Line):
+        yield printable(part.text)
+    elif isinstance(part, Fields):
+        width = max(map(len, part.values), default=0)
+        yield from (printable(f"{name:<{width}}  {value}") for name, value in part.values.items())
+        yield ""
+    elif isinstance(part, Table):
+        rows = [[printable(str(value)) for value in row] for row in (part.columns, *part.rows)]
+        widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
+        yield from [title(printable(part.title))] if part.title else []
+        for number, row in enumerate(rows):
+            blanks = [" " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)]
+            padded = enumerate(zip(row, blanks, strict=True))
+            cells = [cell + blank if index < part.left else blank + cell for index, (cell, blank) in padded]
+            yield f" {'   '.join(cells)}".rstrip()
+            if number == 0:
+                yield "─" * (sum(widths) + 3 * len(widths) - 1)
+        yield ""
+
+
+def _width(text: str) -> int:
+    """Return the columns of a terminal that a text takes."""
+    return sum(0 if combining(c) else 1 + (east_asian_width(c) in "WF") for c in text)
 
 
 def to_html(parts: Sequence[Part]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tiering.description import Described, Line, Part, Table
+from tiering.description import Described, Line, Part, Table, to_text
 from tiering.loader.batches.pipeline import StageTimes
 from tiering.units import format_bytes, format_count, format_share
 
@@ -84,38 +84,27 @@ class LoaderStats(Described):
         )
 
     def table(self) -> str:
-        """Return a table for people."""
-        lines = [f"{'rows from':<10}{'rows':>14}{'share':>9}"]
-        lines += [f"{place:<10}{format_count(n):>14}{self.hit_rates[place]:>9.1%}" for place, n in self.rows.items()]
-        lines.append(f"{'spent on':<12}{'own, s':>12}{'threads':>9}{'of wall, s':>12}")
-        lines += [f"{stage:<12}{own:>12}{threads:>9}{wall:>12}" for stage, own, threads, wall in self._stages()]
-        return "\n".join([*lines, *self._sums()])
+        """Return what `describe` says, as text."""
+        return to_text(self.describe()).rstrip()
 
     def describe(self) -> list[Part]:
-        """Return what `table` says."""
-        total = sum(self.rows.values())
+        """Return tables of the rows by source and of the time by stage, and sums."""
+        total, share = sum(self.rows.values()), self.read_per_used
         rows = [(place, format_count(count), format_share(count, total)) for place, count in self.rows.items()]
-        columns = ("spent on", "own seconds", "threads", "of wall time")
-        tables = Table("Rows", ("from", "rows", "share"), rows), Table("Time", columns, self._stages())
-        return [*tables, *map(Line, self._sums())]
-
-    def _of_wall(self) -> dict[str, float]:
-        """Return the parts of the wall time by stage."""
-        return {**{stage: self.seconds[stage] for stage in ("training", "setup")}, **self.waited}
-
-    def _stages(self) -> list[tuple[str, str, str, str]]:
         threads = self.threads | dict.fromkeys(_EXTRACTION, self.threads.get("extraction", 1))
         own = {stage: f"{seconds:.3f}" for stage, seconds in self.seconds.items()}
-        return [(s, own.get(s, ""), str(threads.get(s, "")), f"{wall:.3f}") for s, wall in self._of_wall().items()]
-
-    def _sums(self) -> list[str]:
+        of_wall = {**{stage: self.seconds[stage] for stage in ("training", "setup")}, **self.waited}
+        times = [(s, own.get(s, ""), threads.get(s, ""), f"{seconds:.3f}") for s, seconds in of_wall.items()]
         amounts = (
             f"{format_count(self.batches)} batches, {format_bytes(self.bytes)} of rows; "
-            f"{format_count(self.reads)} reads, {format_bytes(self.read_bytes)}, {self.read_per_used:.2f} x those used"
+            f"{format_count(self.reads)} reads, {format_bytes(self.read_bytes)}, {share:.2f} x those used"
         )
-        total = sum(self._of_wall().values())
-        times = f"wall time {self.wall:.3f} s, of which {total:.3f} s are accounted for above"
-        return [amounts, times, f"bound by: {self.bound_by}"]
+        accounted = f"wall time {self.wall:.3f} s, of which {sum(of_wall.values()):.3f} s are accounted for above"
+        return [
+            Table("Rows", ("from", "rows", "share"), rows),
+            Table("Time", ("spent on", "own seconds", "threads", "of wall time"), times),
+            *map(Line, (amounts, accounted, f"bound by: {self.bound_by}")),
+        ]
 
 
 def collect(times: StageTimes, tables: Mapping[str, Mapping[str, Any]], buffer: dict[str, Any] | None) -> LoaderStats:
@@ -123,6 +112,8 @@ def collect(times: StageTimes, tables: Mapping[str, Mapping[str, Any]], buffer: 
     rows = dict.fromkeys(("gpu", "peer", "cpu", "ssd", "read"), 0)
     nbytes = reads = read_bytes = read_rows = 0
     copying = disk = 0.0
+    if buffer is not None:
+        reads, read_bytes, read_rows, disk = (buffer[n] for n in ("reads", "read_bytes", "rows_read", "wait_seconds"))
     for counters in tables.values():
         for tier, served in counters["tiers"].items():
             rows[tier] += served["rows"]
@@ -130,9 +121,6 @@ def collect(times: StageTimes, tables: Mapping[str, Mapping[str, Any]], buffer: 
         reads, read_bytes = reads + counters["ssd_reads"], read_bytes + counters["ssd_read_bytes"]
         read_rows += counters["tiers"]["ssd"]["rows"] if counters["ssd_reads"] else 0
         copying, disk = copying + counters["copy_seconds"], disk + counters["read_seconds"]
-    if buffer is not None:
-        reads, read_bytes = reads + buffer["reads"], read_bytes + buffer["read_bytes"]
-        read_rows, disk = read_rows + buffer["rows_read"], disk + buffer["wait_seconds"]
     rows["read"] = min(read_rows, rows["ssd"])
     rows["ssd"] -= rows["read"]
     extraction = times.busy.get("extraction", 0.0)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tiering.description import Line, Table, to_text
 from tiering.formats.layout import TIERS
 from tiering.loader.process import ForkLock
 from tiering.units import format_bytes, format_count
@@ -85,13 +86,10 @@ class Counters:
 
     def table(self) -> str:
         """Return a table for people: one line per tier."""
-        lines = [f"{'tier':<6}{'rows':>14}{'share':>9}{'bytes':>12}"]
-        for (name, tier), share in zip(self.tiers.items(), self.hit_rates().values(), strict=True):
-            lines.append(f"{name:<6}{format_count(tier.rows):>14}{share:>9.1%}{format_bytes(tier.bytes):>12}")
-        lines.append(f"copied from memory: {self.copy_seconds:.3f} s")
+        shares = self.hit_rates()
+        rows = [(t, format_count(n.rows), f"{shares[t]:.1%}", format_bytes(n.bytes)) for t, n in self.tiers.items()]
+        lines = [f"copied from memory: {self.copy_seconds:.3f} s"]
         if self.ssd_reads:
-            lines.append(
-                f"ssd reads: {format_count(self.ssd_reads)} ({format_bytes(self.ssd_read_bytes)}), "
-                f"{self.read_seconds:.3f} s in addition to copying"
-            )
-        return "\n".join(lines)
+            reads = f"ssd reads: {format_count(self.ssd_reads)} ({format_bytes(self.ssd_read_bytes)})"
+            lines.append(f"{reads}, {self.read_seconds:.3f} s in addition to copying")
+        return to_text([Table("", ("tier", "rows", "share", "bytes"), rows), *map(Line, lines)]).rstrip()
