@@ -40,11 +40,9 @@ def trace_command(
                 if count == batches:
                     break
             seconds, stats = time.perf_counter() - start, loader.stats()
-            choice = None if loader.lookahead is None else loader.lookahead.choice
-            found.append({"epoch": epoch, "seconds": seconds, "first_batch": first, **stats.as_dict()})
-            found[-1]["choice"] = None if choice is None else asdict(choice)
-            depth = loader.queue_depth
-            found[-1]["queue_depth"] = None if depth is None else asdict(depth)
+            choice, depth = None if loader.lookahead is None else loader.lookahead.choice, loader.queue_depth
+            plans = {"choice": choice and asdict(choice), "queue_depth": depth and asdict(depth)}
+            found.append({"epoch": epoch, "seconds": seconds, "first_batch": first, **stats.as_dict(), **plans})
             if call.json:
                 continue
             print_line(f"epoch {epoch}: {seconds:.3f} s, {seconds / max(1, count):.5f} s a batch, first {first:.3f} s")

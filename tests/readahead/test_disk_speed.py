@@ -14,14 +14,13 @@ from tiering.errors import FormatError, InputError, StorageError
 from tiering.readahead import disk_speed
 from tiering.readahead.disk_speed import (
     CACHE,
-    MEASURED,
     DiskSpeed,
     QueueDepth,
     cached_speed,
     large_reads,
     measure,
+    measured_speed,
     read_speed,
-    speed_of,
 )
 
 
@@ -66,8 +65,7 @@ def test_a_small_read_takes_what_was_measured():
 def test_a_file_says_it(tmp_path):
     path = tmp_path / "disk.json"
     path.write_text('{"reads_per_second": 5, "bytes_per_second": 70.5, "engine": "io_uring"}')
-    assert speed_of([], path, tmp_path) == speed_of([], str(path), tmp_path) == DiskSpeed(5.0, 70.5)
-    assert not (tmp_path / CACHE).exists()
+    assert read_speed(path) == DiskSpeed(5.0, 70.5)
     with pytest.raises(StorageError, match=r"none\.json: No such file"):
         read_speed(tmp_path / "none.json")
 
@@ -98,13 +96,13 @@ def test_figures_that_no_disk_has_are_refused(tmp_path, figure, name):
 def test_what_was_measured_is_kept_by_device(image, tmp_path, measurements):
     other = {"9:9": {"reads_per_second": 5.0, "bytes_per_second": 6.0}}
     (tmp_path / CACHE).write_text(json.dumps(other))
-    first = speed_of([image], MEASURED, tmp_path)
+    first = measured_speed([image], tmp_path)
     number = image.stat().st_dev
     key = f"{os.major(number)}:{os.minor(number)}"
     assert json.loads((tmp_path / CACHE).read_text()) == {
         **other, key: {"reads_per_second": 1, "bytes_per_second": 1}
     }  # fmt: skip
-    assert speed_of([image, image], MEASURED, tmp_path) == first == DiskSpeed(1, 1)
+    assert measured_speed([image, image], tmp_path) == first == DiskSpeed(1, 1)
     assert measurements == [[image]]
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(CACHE)] == [CACHE]
 
@@ -115,20 +113,20 @@ def test_what_was_measured_is_kept_by_device(image, tmp_path, measurements):
      b'{"KEY": {"reads_per_second": 1}}', b'{"KEY": 7}', b'{"KEY": null}'],
 )  # fmt: skip
 def test_a_cache_that_makes_no_sense_is_measured_anew(image, tmp_path, measurements, content):
-    speed_of([image], MEASURED, tmp_path)
+    measured_speed([image], tmp_path)
     [key] = json.loads((tmp_path / CACHE).read_text())
     (tmp_path / CACHE).write_bytes(content.replace(b"KEY", key.encode()))
-    assert speed_of([image], MEASURED, tmp_path) == DiskSpeed(2, 2)
-    assert speed_of([image], MEASURED, tmp_path) == DiskSpeed(2, 2)
+    assert measured_speed([image], tmp_path) == DiskSpeed(2, 2)
+    assert measured_speed([image], tmp_path) == DiskSpeed(2, 2)
 
 
 def test_a_directory_that_cannot_be_written_is_no_error_and_an_image_that_is_gone_is_named(
     image, tmp_path, measurements
 ):
     for beside in (tmp_path / "none", image):
-        assert speed_of([image], MEASURED, beside) in (DiskSpeed(1, 1), DiskSpeed(2, 2))
+        assert measured_speed([image], beside) in (DiskSpeed(1, 1), DiskSpeed(2, 2))
     with pytest.raises(StorageError, match="gone: No such file"):
-        speed_of([tmp_path / "gone"], MEASURED, tmp_path)
+        measured_speed([tmp_path / "gone"], tmp_path)
 
 
 def test_measuring(image):
@@ -182,4 +180,4 @@ def test_a_model_may_have_a_latency(tmp_path, image, measurements):
     path.write_text('{"reads_per_second": 7e5, "bytes_per_second": 6e9, "latency": 324e-6}')
     assert read_speed(path) == DiskSpeed(7e5, 6e9, 324e-6)
     assert cached_speed([image], tmp_path)[0] is None and not measurements
-    assert speed_of([image], MEASURED, tmp_path) == cached_speed([image], tmp_path)[0] == DiskSpeed(1, 1)
+    assert measured_speed([image], tmp_path) == cached_speed([image], tmp_path)[0] == DiskSpeed(1, 1)

@@ -9,17 +9,9 @@ from typing import TYPE_CHECKING
 from tiering.arguments import lazy_names
 
 __all__ = [
-    "Batch",
-    "Block",
-    "Counters",
-    "Loader",
-    "PeerGroup",
-    "TierCounters",
-    "TieredFeatures",
-    "TieredLayout",
-    "TieredTensor",
-    "open_layout",
-]
+    "Batch", "Block", "Counters", "Loader", "PeerGroup", "TierCounters", "TieredFeatures", "TieredLayout",
+    "TieredTensor", "open_layout",
+]  # fmt: skip
 
 if TYPE_CHECKING:
     from tiering.loader.batches.batch import Batch, Block
@@ -31,12 +23,6 @@ if TYPE_CHECKING:
     from tiering.loader.tiered_tensor.tensor import TieredTensor
 else:
     __getattr__ = lazy_names(
-        __name__,
-        "batches.batch",
-        "layout",
-        "loader",
-        "processes.peers",
-        "tables.counters",
-        "tables.gather",
+        __name__, "batches.batch", "layout", "loader", "processes.peers", "tables.counters", "tables.gather",
         "tiered_tensor.tensor",
-    )
+    )  # fmt: skip

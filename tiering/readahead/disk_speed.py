@@ -123,10 +123,8 @@ def _speed_in(document: Any) -> DiskSpeed:
     return DiskSpeed(**figures)
 
 
-def speed_of(images: Sequence[Path], model: str | Path, folder: Path) -> DiskSpeed:
-    """Return the model in a file; ``measured``: that of these devices, measured now or cached in `folder`."""
-    if str(model) != MEASURED:
-        return read_speed(Path(model))
+def measured_speed(images: Sequence[Path], folder: Path) -> DiskSpeed:
+    """Return the model of these devices, measured now or cached in `folder`."""
     speed, known, key = cached_speed(images, folder)
     if speed is not None:
         return speed
@@ -139,7 +137,7 @@ def speed_of(images: Sequence[Path], model: str | Path, folder: Path) -> DiskSpe
 
 
 def cached_speed(images: Sequence[Path], folder: Path) -> tuple[DiskSpeed | None, dict[str, Any], str]:
-    """Return the figures that `speed_of` has measured of these devices, if any, the folder's cache, and their key."""
+    """Return the figures of these devices in the folder's cache, if any, all of the cache, and their key there."""
     devices = set()
     for image in images:
         with storage_errors(image):

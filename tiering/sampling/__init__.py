@@ -31,16 +31,6 @@ if TYPE_CHECKING:
     from tiering.sampling.plan import EpochPlan, batches, epoch_order, runs_of_batches
 else:
     __getattr__ = lazy_names(
-        __name__,
-        "options",
-        "make",
-        "base",
-        "batch",
-        "fanouts",
-        "graph",
-        "links",
-        "memory",
-        "neighbor",
-        "pinsage",
+        __name__, "options", "make", "base", "batch", "fanouts", "graph", "links", "memory", "neighbor", "pinsage",
         "plan",
-    )
+    )  # fmt: skip

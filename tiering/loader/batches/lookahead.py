@@ -9,7 +9,7 @@ import os
 import threading
 import time
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -42,7 +42,7 @@ from tiering.readahead.config import (
     divide_slots,
     max_known,
 )
-from tiering.readahead.disk_speed import DEPTH, MAX_READ, MEASURED, DiskSpeed, QueueDepth, speed_of
+from tiering.readahead.disk_speed import MAX_READ, DiskSpeed, measured_speed
 from tiering.units import format_bytes, format_count, parse_threads
 
 if TYPE_CHECKING:
@@ -201,10 +201,9 @@ class Lookahead:
         self._threads, self._buffers, self._lock = parse_threads(options.reading.threads), buffers, ForkLock()
         self.choice: ReadaheadConfig | None = None
         self.speed: DiskSpeed | None = None
-        self.depth: QueueDepth | None = None
+        self.depth = find_depth(layout, options.reading, options.memory.speed)
         self.buffer: RowsAhead | None = None
-        """The chosen configuration, the model of the disks, reads in flight, and the buffer; ``None`` before the first
-        epoch."""
+        """The chosen configuration, the model of the disks, reads in flight, the buffer; till the first epoch none."""
         self._known = int(KNOWN_SHARE * decision.budget.left())
         self._kept_bytes = self._known if decision.kept_bytes is None else min(decision.kept_bytes, self._known)
         machine, page_locked = decision.machine, options.device.index is not None
@@ -285,19 +284,18 @@ class Lookahead:
     def _prepare(self, order: Sequence[int], draw: Draw) -> dict[int, Sampled]:
         """Sample some batches, choose a configuration, and make the buffer. Returns the samples by place in `order`."""
         layout, tables, memory = self._layout, self.tables, self._options.memory
-        model = memory.ssd_model or MEASURED
-        if self._drives is not None and str(model) == MEASURED:
+        if memory.speed is not None:
+            self.speed = memory.speed
+        elif self._drives is not None:  # the stripe files may be gone
             self.speed = self._drives.speed
-        else:  # the stripe files may be gone where drives hold them
-            images = layout.image_places if self._drives is None else []
-            self.speed = speed_of(images, model, layout.path.absolute().parent)
+        else:
+            self.speed = measured_speed(layout.image_places, layout.path.absolute().parent)
         self.depth = find_depth(layout, self._options.reading, self.speed)
         with ThreadPoolExecutor(1, thread_name_prefix="tiering-trial") as pool:  # a thread that works on a GPU is ours
             samples, rows = pool.submit(self._sample_trial, order, draw).result()
-        sizes: dict[int, int] = {}
+        sizes = Counter[int]()
         for batch in rows:
-            for row_bytes, count in tables.row_bytes_of(batch).items():
-                sizes[row_bytes] = sizes.get(row_bytes, 0) + count
+            sizes.update(tables.row_bytes_of(batch))
         buffer = self._buffers.get(self._key)
         pools = self._new_pools(samples, sizes) if buffer is None else buffer.pools
         most = max_known(self._decision.budget.left(), rows, tables.thinning)
@@ -323,11 +321,10 @@ class Lookahead:
         processes = 1 if decision.machine is None else decision.machine.size
         nodes = max(sum(ids.size for ids in s.nodes.values()) for s in samples.values())
         edges = max(sum(e.src.size for hop in s.hops for e in hop.values()) for s in samples.values())
-        depth = DEPTH if self.depth is None else self.depth.depth
         fixed = sum((
             decision.output_bytes,
             processes * (2 * decision.workers + 2) * (48 * nodes + 16 * edges),  # samplers
-            native.buffer_staging_bytes(tables.rows, tables.page_bytes, tables.images, depth, MAX_READ),
+            native.buffer_staging_bytes(tables.rows, tables.page_bytes, tables.images, self.depth.depth, MAX_READ),
             native.lookahead_state_bytes(tables.num_rows, 0),
         ))  # fmt: skip
         to_come = 3 * KNOWN_SHARE  # a share of all memory for batches to come
@@ -362,8 +359,5 @@ def sampling_stage(
 ) -> Iterator[tuple[PipelineStage, PrefetchSampler | None]]:
     """Begin an epoch: yield the stage, which returns place in `order` and sampled batch, and what samples ahead."""
     with nullcontext() if lookahead is None else lookahead.epoch(epoch, order, whole, draw) as ahead:
-        if ahead is None:
-            yield PipelineStage("sampling", lambda place: (place, draw(order[place])), workers, counted=False), None
-        else:
-            stage = PipelineStage("sampling", lambda place: (place, ahead.sample(place)), workers, False, ahead.abort)
-            yield stage, ahead
+        sample, abort = (lambda place: draw(order[place]), None) if ahead is None else (ahead.sample, ahead.abort)
+        yield PipelineStage("sampling", lambda place: (place, sample(place)), workers, False, abort), ahead

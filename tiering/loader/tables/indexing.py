@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -37,33 +37,46 @@ class IndexedRows:
         require_torch()
         import torch
 
-        count, (first, *others) = self.shape[0], (index or (...,)) if isinstance(index, tuple) else (index,)
+        first, *others = (index or (...,)) if isinstance(index, tuple) else (index,)
         if first is None or first is Ellipsis:
-            return self.gather(torch.arange(count))[index]
+            return self.gather(torch.arange(len(self)))[index]
         if isinstance(first, slice):
-            try:
-                start, stop, step = first.indices(count)
-            except (TypeError, ValueError) as error:
-                raise InputError(f"{self._what}: {first}: expected whole numbers ({error})") from None
-            if step < 0:
-                raise InputError(f"{self._what}: {first}: expected a step of more than 0, as of torch tensors")
-            return self.gather(torch.arange(start, max(start, stop), step))[(slice(None), *others)]
-        ids = _as_tensor(first, self._what)
-        if ids.dtype == torch.bool:
-            if ids.shape != torch.Size(self.shape)[: ids.dim()]:
-                expected = f"expected a mask of shape ({count},), one for each row"
-                raise InputError(f"{self._what}: ids: {expected}, found {tuple(ids.shape)}")
-            ids, *columns = ids.nonzero(as_tuple=True)
-            others = [*columns, *others]
-        wrong = (ids.reshape(-1) < -count) | (ids.reshape(-1) >= count)
-        if bool(wrong.any()):
-            at = int(wrong.nonzero()[0])
-            raise InputError(f"{self._what}: ids[{at}] is {int(ids.reshape(-1)[at])}, outside {-count}..{count - 1}")
-        ids = ids + count * (ids < 0)  # these count from the end
-        if ids.dim() == 1 and not others:
-            return self.gather(ids)
-        rows, positions = ids.unique(return_inverse=True)
-        return self.gather(rows)[(positions.cpu(), *others)]
+            rows, position = self._slice_ids(first), cast("Any", slice(None))
+        else:
+            ids = _as_tensor(first, self._what)
+            if ids.dtype == torch.bool:
+                if ids.shape != torch.Size(self.shape)[: ids.dim()]:
+                    expected = f"expected a mask of shape ({len(self)},), one for each row"
+                    raise InputError(f"{self._what}: ids: {expected}, found {tuple(ids.shape)}")
+                ids, *columns = ids.nonzero(as_tuple=True)
+                others = [*columns, *others]
+            ids = self._from_start(ids)
+            if ids.dim() == 1 and not others:
+                return self.gather(ids)
+            rows, position = torch.unique(ids, return_inverse=True)
+            position = position.cpu()
+        where = (position, *others)
+        return self.gather(rows)[where]
+
+    def _slice_ids(self, index: slice) -> torch.Tensor:
+        import torch
+
+        try:
+            start, stop, step = index.indices(len(self))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{self._what}: {index}: expected whole numbers ({error})") from None
+        if step < 0:
+            raise InputError(f"{self._what}: {index}: expected a step of more than 0, as of torch tensors")
+        return torch.arange(start, max(start, stop), step)
+
+    def _from_start(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return ids of which those below 0 count from the end; `InputError` where one is out of range."""
+        count, flat = len(self), ids.reshape(-1)
+        wrong = ((flat < -count) | (flat >= count)).nonzero()
+        if len(wrong):
+            at = int(wrong[0])
+            raise InputError(f"{self._what}: ids[{at}] is {int(flat[at])}, outside {-count}..{count - 1}")
+        return ids + count * (ids < 0)
 
     __iter__ = None  # it would gather row by row
 
