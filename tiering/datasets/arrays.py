@@ -77,13 +77,7 @@ class SourceArray:
 
     def compact_rows(self, scratch: Scratch) -> npt.NDArray[Any]:
         """Return `rows` in the array's own shape, one behind the other, in a copy if they lie otherwise."""
-        rows: npt.NDArray[Any] = self.rows()[0].reshape(self.array.shape)
-        if rows.flags.c_contiguous:
-            return rows
-        out = scratch.array(rows.shape, rows.dtype)
-        for part in chunks(rows.shape[0]):
-            out[part] = rows[part]
-        return out
+        return scratch.compact(self.rows()[0].reshape(self.array.shape))
 
     def features(self) -> FeatureTable | FeatureStream:
         """Return node features where they lie, or as rows to be copied into the graph."""

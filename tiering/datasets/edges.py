@@ -29,13 +29,12 @@ EDGE_FILES = {  # files with one value or row per edge -> what they hold; of two
     "edge_feat.npy": EDGE_FEATURES,
 }
 
-
 # Function that reads the edges of a relation from its folder; if the last is true, an array of shape (2, 2) is (E, 2).
 EdgeReader = Callable[[Path, Relation, ImportContext, bool], EdgeData]
 
 
 def read_edge_folder(folder: Path, relation: Relation, context: ImportContext, pairs: bool) -> EdgeData:
-    """Map ``edge_index.npy``, (2, E) or (E, 2), and `EDGE_FILES` next to it; shape (2, 2) is (E, 2) with `pairs`."""
+    """Map ``edge_index.npy``, (2, E) or (E, 2); shape (2, 2) is (E, 2) with `pairs`."""
     index = SourceArray.open_npy(path := folder / "edge_index.npy", "edges of shape (2, E) or (E, 2)", context)
     array = index.array
     if array.dtype.str not in ("<i4", "<i8"):
@@ -48,9 +47,7 @@ def read_edge_folder(folder: Path, relation: Relation, context: ImportContext, p
     else:
         pairs = array.shape[1] == 2
     src, dst = array.T if pairs else array
-    edges = EdgeData(relation, src, dst, where=str(path))
-    read_edge_values(folder, edges, context)
-    return edges
+    return EdgeData(relation, src, dst, where=str(path))
 
 
 def read_edge_values(folder: Path, edges: EdgeData, context: ImportContext) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +82,7 @@ def _make_nodes(node_type: str, arrays: NodeArrays, edges: list[EdgeData], conte
 
 
 def _count_nodes(node_type: str, arrays: NodeArrays, edges: list[EdgeData], context: ImportContext) -> tuple[int, str]:
-    """Return the number that all statements agree on; else rows of labels and masks, else the largest id + 1.
-
-    And what says so.
-    """
+    """Return the number that all statements, else labels and masks say, else the largest id + 1; and its source."""
     asked, labels = context.options.num_nodes.get(node_type), arrays.labels
     counts = [] if asked is None else [("--num-nodes", asked)]
     ends = [(edge, edge.src, "source") for edge in edges if edge.relation[0] == node_type]
@@ -201,11 +198,19 @@ def _find_labels(files: NodeFiles, context: ImportContext) -> LabelArray | None:
         classes = "all" if path.name.startswith("node_label_") else "whole"  # IGB's own files hold classes
         return LabelArray(str(path), lambda _: column.labels(), rows, files.label_prefixes, classes)
     context.record_file(path)
-    said = context.options.num_labelled
-    shorter = () if said is None else (said,)
 
     def open_values(count: int) -> npt.NDArray[Any]:
-        return _open_headerless_labels(path, (count, *files.label_prefixes.get(count, ()), *shorter))
+        """Map the file as float32 or int64: its size says which, of one of the numbers of rows that it may have."""
+        rows = (count, *files.label_prefixes.get(count, ()), *filter(None, [context.options.num_labelled]))
+        size = path.stat().st_size
+        for number, dtype in product(rows, map(np.dtype, ("<f4", "<i8"))):
+            if size == number * dtype.itemsize:
+                return open_raw(path, dtype, (number,))
+        raise InputError(
+            f"{path}: has no numpy header, and its {size} bytes are not {count} labels of float32 "
+            f"({count * 4} bytes) or int64 ({count * 8} bytes); get the file again, or, if only the first nodes "
+            "have labels, say so with --num-labelled"
+        )
 
     return LabelArray(str(path), open_values, None, files.label_prefixes, "all")
 
@@ -243,7 +248,8 @@ def _add_labels(nodes: NodeData, node_type: str, labels: LabelArray, context: Im
         if infinite is not None:
             found = f"expected finite labels, or NaN for none, found inf at row {infinite}"
             raise InputError(f"{where}: {found}; correct it, or write NaN there")
-        nodes.extra[LABEL_VALUES] = _copy_values(values, context)
+        unsigned = values.dtype.kind == "u" and values.dtype.itemsize > 1  # torch has few of these
+        nodes.extra[LABEL_VALUES] = context.scratch.compact(values, np.int64 if unsigned else None)
         context.notes.setdefault("label_values", {})[node_type] = f"{values.dtype} {values.shape}"
         if labels.classes == "whole" and column.ndim == 1:
             found = f"{column[row]} at row {row} is no class (0, 1, 2..., NaN or -1 for none)"
@@ -254,28 +260,15 @@ def _add_labels(nodes: NodeData, node_type: str, labels: LabelArray, context: Im
         raise InputError(f"{where}: {problem}; correct it, or write -1 there")
     out = context.scratch.array(num_nodes, np.int64)
     out[used:] = -1
-    largest = -1
     for part in chunks(used):
         out[part] = _replace_nan(column[part])
-        largest = max(largest, int(out[part].max()))
-    nodes.labels, nodes.num_classes = out, largest + 1
+    nodes.labels, nodes.num_classes = out, int(out.max(initial=-1)) + 1
 
 
 def _are_no_classes(block: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     block = _replace_nan(block)
-    wrong: npt.NDArray[np.bool_] = (block < -1) | (block > 2**31 - 1)
-    return wrong | (block != np.floor(block)) if block.dtype.kind == "f" else wrong
-
-
-def _copy_values(values: npt.NDArray[Any], context: ImportContext) -> npt.NDArray[Any]:
-    """Return labels as a graph holds them, in a copy unless they lie so; torch has few unsigned types."""
-    dtype = np.dtype(np.int64) if values.dtype.kind == "u" and values.dtype.itemsize > 1 else values.dtype
-    if values.flags.c_contiguous and values.dtype == dtype:
-        return values
-    out = context.scratch.array(values.shape, dtype)
-    for part in chunks(values.shape[0], rows_of_chunk(values)):
-        out[part] = values[part]
-    return out
+    wrong: npt.NDArray[np.bool_] = (block < -1) | (block > 2**31 - 1) | (block != np.floor(block))
+    return wrong
 
 
 def _mark_labelled(nodes: NodeData, context: ImportContext) -> npt.NDArray[np.bool_] | None:
@@ -286,22 +279,8 @@ def _mark_labelled(nodes: NodeData, context: ImportContext) -> npt.NDArray[np.bo
     marks = context.scratch.array(nodes.num_nodes, bool)
     for part in chunks(nodes.num_nodes, rows_of_chunk(values)):
         known = values[part] >= 0 if nodes.labels is not None else values[part] == values[part]
-        marks[part] = known.any(1) if known.ndim == 2 else known
+        marks[part] = known.reshape(len(known), -1).any(1)
     return marks
-
-
-def _open_headerless_labels(path: Path, rows: tuple[int, ...]) -> npt.NDArray[Any]:
-    """Map a label file without numpy header as float32 or int64: its size says which, of one of the numbers `rows`."""
-    size = path.stat().st_size
-    for count in rows:
-        for dtype in (np.dtype("<f4"), np.dtype("<i8")):
-            if size == count * dtype.itemsize:
-                return open_raw(path, dtype, (count,))
-    raise InputError(
-        f"{path}: has no numpy header, and its {size} bytes are not {rows[0]} labels of float32 "
-        f"({rows[0] * 4} bytes) or int64 ({rows[0] * 8} bytes); get the file again, or, if only the first nodes "
-        "have labels, say so with --num-labelled"
-    )
 
 
 def _replace_nan(block: npt.NDArray[Any]) -> npt.NDArray[Any]:

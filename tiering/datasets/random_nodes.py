@@ -34,16 +34,16 @@ def add_random(dataset: Dataset, context: ImportContext) -> None:
     for stream, (node_type, nodes) in enumerate(sorted(dataset.nodes.items())):
         has_labels = nodes.labels is not None or LABEL_VALUES in nodes.extra
         present = {"features": nodes.features is not None, "labels": has_labels, "train": bool(nodes.splits)}
-        asked = {what: getattr(options, f"random_{what}").get(node_type) for what in present}
-        for what, is_there in present.items():
-            if asked[what] is not None and is_there:
-                raise InputError(
-                    f"--random-{what}: node type {node_type} of {context.notes['source']} has "
-                    f"{'splits' if what == 'train' else what} already; leave the option out, or name types as TYPE=..."
-                )
-        if made := {what: value for what, value in asked.items() if value is not None}:
-            _add_to_type(nodes, made, stream, context)
-            context.notes.setdefault("random", {})[node_type] = {**made, "seed": options.seed}
+        values = {what: getattr(options, f"random_{what}").get(node_type) for what in present}
+        asked = {what: value for what, value in values.items() if value is not None}
+        for what in (what for what in asked if present[what]):
+            raise InputError(
+                f"--random-{what}: node type {node_type} of {context.notes['source']} has "
+                f"{'splits' if what == 'train' else what} already; leave the option out, or name types as TYPE=..."
+            )
+        if asked:
+            _add_to_type(nodes, asked, stream, context)
+            context.notes.setdefault("random", {})[node_type] = {**asked, "seed": options.seed}
 
 
 def _add_to_type(nodes: NodeData, asked: dict[str, Any], stream: int, context: ImportContext) -> None:

@@ -104,6 +104,15 @@ class Scratch:
             os.posix_fallocate(file.fileno(), 0, nbytes)
             return np.memmap(file, dtype, "r+", 0, shape)
 
+    def compact(self, values: npt.NDArray[Any], dtype: npt.DTypeLike = None) -> npt.NDArray[Any]:
+        """Return values of `dtype`, by default their own, one behind the other: in a copy if they lie otherwise."""
+        if values.flags.c_contiguous and dtype in (None, values.dtype):
+            return values
+        out = self.array(values.shape, dtype or values.dtype)
+        for part in chunks(values.shape[0], rows_of_chunk(values)):
+            out[part] = values[part]
+        return out
+
     def growing_file(self, dtype: npt.DTypeLike) -> GrowingFile:
         """Return a raw file to append to."""
         self._growing.append(GrowingFile(self._folder, self._file(), dtype))

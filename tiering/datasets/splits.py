@@ -119,19 +119,15 @@ def check_splits(
     splits: dict[str, Ids], labelled: Mask | None, num_nodes: int, where: str, context: ImportContext
 ) -> None:
     """Record overlaps between splits, of several masks those of one number, and split nodes without a label."""
-    names = {name: name.partition("-")[2] for name in splits}
-    for number in dict.fromkeys(names.values()):
-        seen = np.zeros(num_nodes, np.uint8)
-        together = [name for name, own in names.items() if own in (number, "")]
-        for i, name in enumerate(together):
-            for bit, other in enumerate(together[:i]):
-                both = int(np.count_nonzero(seen[splits[name]] & (1 << bit)))
-                if both and (number == "" or names[name] + names[other]):
-                    context.warn(f"{where}: {both} nodes are in both {other} and {name}")
-            seen[ids := splits[name]] |= 1 << i
-            without = 0 if labelled is None else ids.size - int(np.count_nonzero(labelled[ids]))
-            if without and names[name] == number:
-                context.warn(f"{where}: {without} of {ids.size} nodes in {name} have no label")
+    for i, (name, ids) in enumerate(splits.items()):
+        inside, number = np.zeros(num_nodes, bool), name.partition("-")[2]
+        inside[ids] = True
+        for other in list(splits)[:i]:
+            together = number == "" or other.partition("-")[2] in (number, "")
+            if together and (both := int(np.count_nonzero(inside[splits[other]]))):
+                context.warn(f"{where}: {both} nodes are in both {other} and {name}")
+        if labelled is not None and (without := ids.size - int(np.count_nonzero(labelled[ids]))):
+            context.warn(f"{where}: {without} of {ids.size} nodes in {name} have no label")
 
 
 def makes_splits(labelled: Mask | None, context: ImportContext) -> bool:

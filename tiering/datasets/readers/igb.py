@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.artifacts.storage import entries, file_exists, is_folder
-from tiering.datasets.edges import EdgeReader, read_edge_folder
+from tiering.datasets.edges import EdgeReader, read_edge_folder, read_edge_values
 from tiering.datasets.import_context import Detector, ImportContext, Reader
 from tiering.datasets.neighbor_means import add_neighbor_means
 from tiering.datasets.nodes import NodeFiles, make_dataset, read_node_folder
@@ -77,6 +77,7 @@ def open_tree(tree: Path, context: ImportContext, sign: str, read_edges: EdgeRea
     edges = []
     for folder, (relation, pairs) in _choose(tree, context.options.relations, sign).items():
         edges.append(read_edges(folder, relation, context, pairs))
+        read_edge_values(folder, edges[-1], context)
         context.known.add(folder)
         context.record_ignored(entries(folder))
     types = sorted({t for edge in edges for t in (edge.relation[0], edge.relation[2])})

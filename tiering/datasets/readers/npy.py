@@ -20,9 +20,9 @@ from tiering.artifacts.manifest import Relation, id_bytes
 from tiering.artifacts.storage import entries, file_exists
 from tiering.datasets.archives import open_npz, require_member
 from tiering.datasets.arrays import SourceArray
-from tiering.datasets.edges import EdgeReader, read_edge_folder, read_edge_values
+from tiering.datasets.edges import EdgeReader, read_edge_folder
 from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
-from tiering.datasets.nodes import LABEL_NAMES, NodeFiles, make_dataset, read_arrays_beside, read_node_folder
+from tiering.datasets.nodes import make_dataset, read_arrays_beside
 from tiering.datasets.options import RAW_OPTIONS, TREE_OPTIONS, node_count
 from tiering.datasets.readers.igb import find_tree, open_tree
 from tiering.datasets.scratch import chunks
@@ -37,10 +37,8 @@ _LAYOUTS = ("coo", "csr", "csc")  # of sparse matrices
 
 def open_folder(path: Path, context: ImportContext, read_edges: EdgeReader) -> Dataset:
     """Return one graph of one node type and relation, whose edges `read_edges` reads from the folder."""
-    edges = read_edges(path, RELATION, context, False)
-    arrays = read_node_folder(NodeFiles(path, NODE, LABEL_NAMES), context)
-    context.record_ignored(entries(path))
-    return make_dataset(path.name, {NODE: arrays}, [edges], context)
+    context.folder, edges = path, read_edges(path, RELATION, context, False)
+    return make_dataset(path.name, {NODE: read_arrays_beside(edges, context)}, [edges], context)
 
 
 def find_lists(path: Path) -> Path | None:
@@ -71,9 +69,7 @@ def _read_lists(folder: Path, relation: Relation, context: ImportContext, _: boo
     offsets = SourceArray.open_npy(folder / INDPTR, what := "offsets of lists", context)
     indptr = offsets.numbers(what, "iu", "whole numbers")
     ends = list_ends(indptr, indices, folder / INDPTR, context, by_source=by_source)
-    edges = EdgeData(relation, *ends, where=str(path))
-    read_edge_values(folder, edges, context)
-    return edges
+    return EdgeData(relation, *ends, where=str(path))
 
 
 def list_ends(
