@@ -60,7 +60,7 @@ def evaluate_command(
         refuse_overlap(plot.absolute(), [graph, *(scores or [])])
         open_figure(plot)
     asked: dict[str, Any] = {**call.collect(EvaluationOptions), **call.collect(SamplingOptions)}
-    for name, parse in (("ssd_model", _parse_ssd_model), ("shares", _parse_shares), ("row_bytes", _parse_row_bytes)):
+    for name, parse in (("ssd_model", _parse_ssd_model), ("row_bytes", _parse_row_bytes)):
         if name in asked:
             asked[name] = parse(asked[name])
     base, judged = Graph.open(graph), [Scores.open(path) for path in scores or []]
@@ -87,15 +87,6 @@ def evaluate_command(
     if plot is not None:
         draw(results, plot)
         note(f"plot: {plot}")
-
-
-def _parse_shares(text: str) -> list[float]:
-    """Return the capacities in ``1%,5%,0.1``."""
-    parts = text.replace(" ", "").split(",")
-    try:
-        return [float(part.removesuffix("%")) / (100 if part.endswith("%") else 1) for part in parts]
-    except ValueError:
-        raise InputError(f"--shares: expected shares such as 1%,5%,20%, found {text!r}") from None
 
 
 def _parse_row_bytes(text: str) -> int | dict[str, int]:

@@ -288,7 +288,7 @@ REFUSALS = {
     "no tier for the rest": (["--gpu", "10%", "--cpu", "10%"], ["no tier", "ssd"]),
     "block": (["--block", "8KiB"], ["block", "up to the page", "4 KiB"]),
     "row bytes text": (["--row-bytes", "node=big"], ["big"]),
-    "memory without a disk": (["--rows-in-memory", "1KiB"], ["ssd model"]),
+    "memory without a disk": (["--rows-in-memory", "1KiB"], ["--ssd-model"]),
     "no model": (["--rows-in-memory", "1KiB", "--ssd-model", "nowhere.json"], ["nowhere.json"]),
     "a directory as model": (["--rows-in-memory", "1KiB", "--ssd-model", "/"], ["/", "directory"]),
     "measured where": (["--rows-in-memory", "1KiB", "--ssd-model", "measured"], ["measured:", "'measured'"]),

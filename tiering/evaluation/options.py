@@ -26,7 +26,13 @@ SHARES = (0.01, 0.02, 0.05, 0.10, 0.20, 0.40)
 MAX_SHARES = 50
 
 
-def _parse_shares(shares: Sequence[float], name: str) -> Sequence[float]:
+def _parse_shares(shares: Sequence[float] | str, name: str) -> Sequence[float]:
+    if isinstance(shares, str):
+        parts = shares.replace(" ", "").split(",")
+        try:
+            shares = [float(part.removesuffix("%")) / (100 if part.endswith("%") else 1) for part in parts]
+        except ValueError:
+            raise InputError(f"{name}: expected shares such as 1%,5%,20%, found {shares!r}") from None
     if not 1 <= len(shares) <= MAX_SHARES:
         raise InputError(f"{name}: expected 1 to {MAX_SHARES} capacities, found {len(shares)}")
     if bad := [share for share in shares if not 0 <= share <= 1]:
@@ -75,7 +81,7 @@ class EvaluationOptions:
     def __post_init__(self) -> None:
         from tiering.layout.tiers import parse_page
 
-        parse_options(type(self), vars(self))
+        vars(self).update(parse_options(type(self), vars(self)))
         page, block = parse_page(self.page), parse_bytes(self.block, "block")
         if not 1 <= block <= page or block & (block - 1):
             raise InputError(
