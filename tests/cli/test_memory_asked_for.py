@@ -53,7 +53,8 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "permuted": "reorder graph --scores scores --features",
         "layout": f"layout reordered --cpu 10% --ssd {folder}/images",
     }.items():
-        assert run(folder, line, "--out", str(folder / name)) == (0, "")
+        code, errors = run(folder, line, "--out", str(folder / name))
+        assert code == 0, errors
     return folder
 
 
@@ -86,7 +87,7 @@ def test_one_figure_suffices(chain: Path, tmp_path: Path, name: str) -> None:
     figures = []
     for refused, message in said:
         assert refused == 1, message
-        told = re.fullmatch(r"error: memory: .* found 1MiB \(1 MiB\); give --memory (\d+)MiB or more", message)
+        told = re.fullmatch(r"error: --memory: .* found 1MiB \(1 MiB\); give --memory (\d+)MiB or more", message)
         assert told is not None, message
         figures.append(int(told[1]))
     assert abs(figures[0] - figures[1]) <= 2, "a dry run asks for the same"

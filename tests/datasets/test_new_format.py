@@ -42,9 +42,9 @@ def test_a_new_format_is_detected_imported_checked_and_named(tmp_path, monkeypat
     np.testing.assert_array_equal(indptr, [0, 2, 5, 6, 6])
     np.testing.assert_array_equal(np.sort(indices[2:5]), [0, 0, 2])
     assert graph.splits() == ["train", "val", "test"]
-    with pytest.raises(InputError, match=r"tiny\.json: expected 5 nodes of type node as in --num-nodes, found 4"):
+    with pytest.raises(InputError, match=r"tiny\.json: expected 5 nodes of type node as in `num_nodes`, found 4"):
         tiering.import_graph(path, tmp_path / "wrong", num_nodes=5)
-    with pytest.raises(InputError, match="--header: has no meaning for format json; it is for"):
+    with pytest.raises(InputError, match="header: has no meaning for format json; it is for"):
         tiering.import_graph(path, tmp_path / "wrong", header=True)
     (tmp_path / "notes.md").write_text("x")
     with pytest.raises(InputError, match=r"looked for .*a graph in JSON \(\.json\)"):

@@ -74,7 +74,7 @@ LISTS = {"indptr": np.array([0, 1, 2, 2]), "indices": np.array([1, 2])}
         ({"row": ENDS["row"]}, "expected an array col"),
         ({**LISTS, "format": np.array("csr"), "indptr": np.array([0, 1, 2])}, "expected 4 offsets"),
         ({**LISTS, "format": np.array("csr"), "indptr": np.array([0, 2, 1, 2])}, "expected offsets that never fall"),
-        ({**ENDS, "row": np.array([0, 3])}, "num-nodes, or repair the file"),
+        ({**ENDS, "row": np.array([0, 3])}, "num_nodes`, or repair the file"),
         ({**ENDS, "row": np.array([0, -1])}, "repair the file"),
     ],
 )

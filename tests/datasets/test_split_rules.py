@@ -88,7 +88,7 @@ def test_the_rule_is_recorded(papers, tmp_path, tiering_cli):
     ).ok()
     changes = tiering_cli("info", tmp_path / "g", "--json").ok().json["changes"]
     assert changes["splits"] == {"made": "mlperf", "of": 700}
-    assert changes["options"] == {"split": "mlperf", "self_loops": "remove", "reverse_edges": True}
+    assert changes["options"] == {"split": "MLPerf", "self_loops": "remove", "reverse_edges": True}
 
 
 @pytest.mark.parametrize(

@@ -240,7 +240,7 @@ def test_numbers_and_times(values, expected):
         ({"relations": {RATES: "r.csv:u,x"}}, "x: no such column; there are: u, i, n, t"),
         ({"relations": {RATES: "r.csv:u,i"}, "weight_column": "w"}, "weight_column w: no table has this column"),
         ({"relations": {RATES: "r.csv:u,i"}, "edge_data": "t"}, "expected a number or a time, found 'x' at row 1"),
-        ({"relations": {RATES: "r.csv:n,i"}}, "found 'b' at row 1; correct it, or say string_ids if"),
+        ({"relations": {RATES: "r.csv:n,i"}}, "found 'b' at row 1; correct it, or say `string_ids` if"),
         (
             {"relations": {RATES: "r.csv:u,i"}, "nodes": {"movie": "m.csv"}, "id_column": "u"},
             "expected each id once, found 1",
@@ -294,7 +294,7 @@ def test_row_numbers_are_ids_and_stated_numbers_of_nodes_are_kept(tmp_path):
     graph = tiering.import_graph(out=tmp_path / "g", num_nodes={"customer": 6}, **options)
     assert (graph.num_nodes("review"), graph.num_nodes("customer")) == (3, 6)
     assert edges_of(graph, ("review", "by", "customer")) == [(0, 4, 1.5), (1, 0, 2.0), (2, 4, 0.5)]
-    with pytest.raises(InputError, match=r"num_nodes says 4, ids 0..3, but id 4 occurs"):
+    with pytest.raises(InputError, match=r"`num_nodes` says 4, ids 0..3, but id 4 occurs"):
         tiering.import_graph(out=tmp_path / "h", num_nodes={"customer": 4}, **options)
 
 

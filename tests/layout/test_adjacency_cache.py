@@ -152,8 +152,8 @@ def test_bad_input(tiering_cli, one, many, tmp_path):
     for arguments, words in (
         ((*good,), ("scores: matter only where memory is shared", "--adjacency-cache auto")),
         (("--access-costs", tmp_path / "bad.json"), ("--access-costs: matter only where memory is shared",)),
-        (("--gpu", "9%", "--adjacency-cache", "auto"), ("adjacency cache: auto needs the scores", "--scores S")),
-        ((*good[2:], "--adjacency-cache", "auto"), ("adjacency cache: expected memory to divide", "--gpu SIZE")),
+        (("--gpu", "9%", "--adjacency-cache", "auto"), ("--adjacency-cache: auto needs the scores", "--scores S")),
+        ((*good[2:], "--adjacency-cache", "auto"), ("--adjacency-cache: expected memory to divide", "--gpu SIZE")),
         ((*auto, many.scores), ("of another graph than", "tiering reorder")),
         (
             (*auto, tmp_path / "other"),

@@ -132,7 +132,7 @@ def test_force_replaces_the_images_too(reordered, tmp_path):
     disk, other = tmp_path / "ssd", tmp_path / "other"
     first = write_layout(reordered, tmp_path / "layout", ssd=[disk])
     old = first.images[0]
-    with pytest.raises(ExistsError, match="--force"):
+    with pytest.raises(ExistsError, match="force=True"):
         write_layout(reordered, tmp_path / "layout", gpu="10%", ssd=[disk])
     assert old.exists()
     same = write_layout(reordered, tmp_path / "layout", ssd=[disk], force=True)

@@ -97,7 +97,7 @@ def test_a_window_of_many_columns_stays_within_its_budget(tmp_path, peak_memory)
 
 def test_too_little_memory(tmp_path):
     graph, scores = big_graph(tmp_path, 1_000_000, 18)
-    with pytest.raises(BudgetError, match=r"ranking nodes of type 'node' in pieces need .* give --memory \d+MiB"):
+    with pytest.raises(BudgetError, match=r"ranking nodes of type 'node' in pieces need .* give memory=\"\d+MiB"):
         pipeline.reorder_graph(graph, scores, tmp_path / "out", memory=own_memory() + 4 * MIB)
     sizes, before = Sizes(scores=1 << 12, min_ranked=1 << 12), own_memory()
     with pytest.raises(BudgetError, match=r"262,144 columns, 262,144 sources, .* give --memory \d+MiB") as told:

@@ -28,7 +28,7 @@ def test_a_chain(tiering_cli, tiny_dataset, tmp_path):
     [
         (["--shards", "3"], ["--shards", "--executor"]),
         (["--executor", "local", "--shards", "0"], ["shards", "1 to 65536", "0"]),
-        (["--executor", "local", "--task-memory", "1MiB"], ["task memory", "64MiB"]),
+        (["--executor", "local", "--task-memory", "1MiB"], ["--task-memory", "64MiB"]),
         (["--executor", "slurm"], ["executor", "local or ray", "slurm"]),
         (["--executor", "local", "--address", "auto"], ["address", "ray"]),
         (["--executor", "local", "--store", "ftp://host/a"], ["store", "ftp"]),
