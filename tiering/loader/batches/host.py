@@ -42,10 +42,8 @@ class BatchMaker:
     def sample(self, plan: Plan, epoch: int, batch: int) -> SampledBatch:
         """Sample a batch of the plan on the host."""
         with self.times.work("sampling"):
-            sampled: SampledBatch = self.sampler.sample(
-                plan[batch], epoch=epoch, batch=batch, positions=self.edge_positions
-            )
-            return sampled
+            options = {"epoch": epoch, "batch": batch, "positions": self.edge_positions}
+            return self.sampler.sample(plan[batch], **options)  # type: ignore[no-any-return]
 
 
 @dataclass

@@ -66,17 +66,10 @@ class GpuSampler:
         reads_host = any(columns < counts(r[2]) for r, columns in self.columns.items())
         with cuda.device_errors(f"{graph.path}: sampling on {device.name}"):
             options = (
-                device.index,
-                [counts(t) for t in sampler.node_types],
-                self._adjacency.relations,
-                sampler.fanouts,
-                sampler.frontier == "new",
-                sampler.rule,
-                self._adjacency.keys,
-                sampler.seed,
-                edge_positions,
+                device.index, [counts(t) for t in sampler.node_types], self._adjacency.relations, sampler.fanouts,
+                sampler.frontier == "new", sampler.rule, self._adjacency.keys, sampler.seed, edge_positions,
                 auto_sms(device, reads_host) if sms is None else sms,
-            )
+            )  # fmt: skip
             self._native = cuda.with_room(lambda: cuda.Sampler(*options))
         self._seeds = {t: PinnedBuffer(device.index, np.int64, f"seeds of type {t!r}") for t in sampler.node_types}
         self._fetched = PinnedBuffer(device.index, np.int64, f"{graph.path}: ids of a batch")
@@ -244,10 +237,7 @@ class GpuBatches(BatchMaker):
                 tables = {t: source for t, source in self.features.items() if isinstance(source, GpuFeatures)}
                 slots = GpuSlots(self.lookahead.buffer, tables, self.device)
             try:
-                yield [
-                    sampling,
-                    PipelineStage("extraction", lambda drawn: self._extract(drawn[0], drawn[1], plan, slots)),
-                ]
+                yield [sampling, PipelineStage("extraction", lambda drawn: self._extract(*drawn, plan, slots))]
             finally:
                 if slots is not None:  # other rows may be read into slots that a kernel still reads
                     try:
