@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -87,12 +88,8 @@ class EdgeSink:
 
     def finish(self, num_nodes: int | None = None) -> Dataset:
         """Return the dataset of the columns; `num_nodes` as the file states it, if it does."""
-        names = None
-        columns = self.finish_columns()
-        if self._names is not None:
-            ends, names = self._names.finish()
-            columns.update(ends)
-        return describe_edges(self.path, columns, self.largest, self._context, num_nodes, names)
+        ends, names = ({}, None) if self._names is None else self._names.finish()
+        return describe_edges(self.path, self.finish_columns() | ends, self.largest, self._context, num_nodes, names)
 
 
 def describe_edges(
@@ -166,11 +163,11 @@ def _find_positions(ids: npt.NDArray[np.int64], column: npt.NDArray[Any], contex
 
 
 def choose_columns(
-    columns: Sequence[str], options: ImportOptions, where: str, ids: Callable[[int], bool] = lambda _: True
+    columns: Sequence[str], options: ImportOptions, where: str, ids: Sequence[object] = ()
 ) -> dict[str, int]:
     """Return positions of ``src``, ``dst`` and perhaps ``weight``; columns without names go by "0", "1"...
 
-    `ids`: function that returns whether a column may hold ids, if names do not say so.
+    `ids`: whether each of those may hold ids, by default all.
     """
     if len(columns) < 2:
         raise InputError(f"{where}: expected two or more columns (source, destination), found {len(columns)}")
@@ -188,7 +185,7 @@ def choose_columns(
             listed = ", ".join(columns)[:500]
             raise InputError(f"{where}: --{role}-column {name[:80]}: no such column; there are: {listed}")
     if not {"src", "dst"} <= chosen.keys():
-        chosen = {**_find_ends(columns, chosen, where, ids), **chosen}
+        chosen = {**_find_ends(columns, chosen, where, ids or [True] * len(columns)), **chosen}
     if chosen["src"] == chosen["dst"]:
         raise InputError(f"{where}: source and destination are the same column {chosen['src']}; name two")
     if chosen.get("weight") in (chosen["src"], chosen["dst"]):
@@ -197,17 +194,15 @@ def choose_columns(
     return {role: chosen[role] for role in ("src", "dst", "weight") if role in chosen}
 
 
-def _find_ends(
-    columns: Sequence[str], chosen: Mapping[str, int], where: str, ids: Callable[[int], bool]
-) -> dict[str, int]:
+def _find_ends(columns: Sequence[str], chosen: Mapping[str, int], where: str, ids: Sequence[object]) -> dict[str, int]:
     """Return positions of the ends that are not chosen: by names, or the only columns there are; refuse a guess."""
     plain = all(name.isdecimal() for name in columns)
-    pair = find_end_names(columns) or (None if plain else find_end_names(columns, _NUMBERED))
+    pair = find_end_names(columns) or (None if plain else find_end_names(columns[:2], _NUMBERED))
     names = [name.strip().lower() for name in columns]
     if pair is not None:
         return {end: find_once(name.strip().lower(), names, where) for end, name in zip(ENDS, pair, strict=True)}
     others = [k for k in range(len(columns)) if k not in chosen.values()]
-    free = [k for k in others if (ids(k) or len(others) == 2 if plain else not _VALUES.fullmatch(columns[k]))]
+    free = [k for k in others if (ids[k] or len(others) == 2 if plain else not _VALUES.fullmatch(columns[k]))]
     lacking = [end for end in ENDS if end not in chosen]
     if plain and len(lacking) == 1:
         return {"src": 0, "dst": 1}
@@ -227,13 +222,11 @@ def _find_ends(
 
 def find_end_names(columns: Sequence[str], pairs: Sequence[tuple[str, str]] = _END_NAMES) -> tuple[str, str] | None:
     """Return the columns of sources and destinations, if their names differ as those of ends do."""
-    words = [_split_words(name) for name in columns]
-    for first, second in pairs:
-        for k, word in enumerate(words if pairs is not _NUMBERED else words[:1]):
-            if word.count(first) == 1:
-                other = tuple(second if part == first else part for part in word)
-                if other in (words if pairs is not _NUMBERED else words[1:2]):
-                    return columns[k], columns[words.index(other)]
+    words = {_split_words(name): name for name in reversed(columns)}
+    for (first, second), (word, name) in product(pairs, reversed(words.items())):
+        other = tuple(second if part == first else part for part in word)
+        if word.count(first) == 1 and other in words:
+            return name, words[other]
     return None
 
 

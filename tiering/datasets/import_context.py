@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tiering.artifacts.manifest import External
-from tiering.artifacts.storage import is_folder
+from tiering.artifacts.storage import entries, is_folder
 from tiering.datasets.options import ImportOptions
 from tiering.datasets.scratch import Scratch
 from tiering.datasets.specs import DatasetSpec
@@ -19,6 +19,14 @@ from tiering.progress import note
 
 NODE = "node"
 RELATION = (NODE, "to", NODE)  # node type and relation of datasets that have one of each
+
+
+FileFinder = Callable[[Path], list[Path]]  # function that returns the files of a format inside a directory
+
+
+def files_that(match: Callable[[Path], bool]) -> FileFinder:
+    """Return the finder of files that `match`."""
+    return lambda folder: [path for path in entries(folder) if path.is_file() and match(path)]
 
 
 @dataclass
@@ -35,7 +43,7 @@ class ImportContext:
     folder: Path | None = None  # the directory that was given, whose numpy files go with one file of edges
     known: set[Path] = field(default_factory=set)  # files and directories looked into: others are recorded as ignored
 
-    def choose_file(self, path: Path, find: Callable[[Path], list[Path]], what: str) -> Path:
+    def choose_file(self, path: Path, find: FileFinder, what: str) -> Path:
         """Return a file, or the only one that `find` returns of a directory, whose arrays are the graph's then."""
         if not is_folder(path):
             return path
@@ -81,7 +89,7 @@ class Detector:
     """A test that recognises datasets of a format by their files."""
 
     description: str  # the files in words, for the message when no dataset is recognised
-    matches: Callable[[Path], bool]  # function that returns whether an existing directory, or file, is of the format
+    matches: Callable[[Path], object]  # function that returns whether an existing directory, or file, is of the format
 
 
 @dataclass(frozen=True)

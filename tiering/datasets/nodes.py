@@ -98,13 +98,18 @@ def _count_nodes(node_type: str, arrays: NodeArrays, edges: list[EdgeData], cont
             problem = f"expected {counts[0][1]} nodes of type {node_type} as in {counts[0][0]}, found {number}"
             raise InputError(f"{origin}: {problem}; correct one of the two")
     if counts:
-        count = counts[0][1]
-        _require_ids_below(count, counts[0][0], arrays.largest or LargestId())
-        origin = f"{counts[0][0]}: says that there are {count}; correct it if there are not"
+        (stated_by, count), largest = counts[0], arrays.largest or LargestId()
+        if largest.id >= count:
+            cure = "correct one of the two, or make sparse ids dense with --compact-ids"
+            cure = "give --first-id 1 if the ids begin at 1" if (largest.smallest, largest.id) == (1, count) else cure
+            problem = f"{stated_by} says {count}, ids 0..{count - 1}, but id {largest.id} occurs"
+            raise InputError(f"{largest.where}: {problem}; {cure}")
+        origin = f"{stated_by}: says that there are {count}; correct it if there are not"
     else:
         each = (find_largest_id(ids, edge.where, end) for edge, ids, end in ends)
         largest = arrays.largest or reduce(LargestId.merge, each)
         count, begin = largest.id + 1, largest.smallest
+        stated_by = f"the largest id of the edges, {largest.id},"
         if count and begin:
             cure = f"if the ids begin there, give --first-id {begin} (text and parquet), or subtract {begin} from them"
             context.warn(f"{largest.where}: the smallest id is {begin}, node 0 has no edges; {cure}")
@@ -114,16 +119,7 @@ def _count_nodes(node_type: str, arrays: NodeArrays, edges: list[EdgeData], cont
         )
         context.record_guess(f"{node_type} num_nodes", {"value": count, "from": "largest id + 1"})
     require_node_memory(node_type, count, origin, edges, context)
-    return count, counts[0][0] if counts else f"the largest id of the edges, {count - 1},"
-
-
-def _require_ids_below(count: int, origin: str, largest: LargestId) -> None:
-    """Refuse ids that are not among `count` nodes, a number from `origin`."""
-    if largest.id >= count:
-        problem = f"{origin} says {count}, ids 0..{count - 1}, but id {largest.id} occurs"
-        cure = "correct one of the two, or make sparse ids dense with --compact-ids"
-        cure = "give --first-id 1 if the ids begin at 1" if (largest.smallest, largest.id) == (1, count) else cure
-        raise InputError(f"{largest.where}: {problem}; {cure}")
+    return count, stated_by
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,8 @@ class NameTable:
     @property
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays by the names of their files."""
-        arrays: dict[str, npt.NDArray[Any] | None]
-        arrays = {"offsets": self.offsets, "bytes": self.data, "ids": self.ids, "ranks": self.ranks}
-        return {name: array for name, array in arrays.items() if array is not None}
+        arrays = zip(_FILES, (self.offsets, self.data, self.ids, self.ranks), strict=True)
+        return {name: array for name, array in arrays if array is not None}
 
     def __len__(self) -> int:
         return int(self.offsets.shape[0]) - 1

@@ -112,7 +112,7 @@ class Lookup:
 
 
 class NodeAttributes:
-    """Original ids, labels and, on request, splits (1 byte per node for up to 8) of the nodes of one type, by rank.
+    """Original ids, labels and, on request, splits (1 byte per node for 8) of the nodes of one type, by rank.
 
     Splits ``train-0``, ``train-1``... are one mask ``train`` of several columns, as the source had them.
     """
@@ -128,19 +128,18 @@ class NodeAttributes:
         self._labels = None if labels is None else Lookup(labels, device, mapped=not self._classes)
         names = graph.splits(node_type) if splits else []
         self.masks: dict[str, list[int]] = {}  # name of a mask -> its bits, one for each column
-        masks = np.zeros((count if names else 0, -(-len(names) // 63)), np.uint8 if len(names) <= 8 else np.int64)
+        masks = np.zeros((count if names else 0, -(-len(names) // 8)), np.uint8)
         for k, split in enumerate(names):
-            masks[checked_split(graph, split, node_type), k // 63] |= masks.dtype.type(1 << k % 63)
+            masks[checked_split(graph, split, node_type), k // 8] |= np.uint8(1 << k % 8)
             name, _, number = split.rpartition("-")
             self.masks.setdefault(name if number.isdecimal() else split, []).append(k)
         self._masks = Lookup(masks, device)
         table = graph.feature_table(node_type)
-        self.flat = table is not None and table.ndim == 1
-        """Whether features are one number for each node, and come without a second dimension."""
+        self._flat = table is not None and table.ndim == 1
 
     def features(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return feature rows in the shape of the source."""
-        return rows.squeeze(1) if self.flat else rows
+        """Return feature rows in the shape of the source, which may be one number for each node."""
+        return rows.squeeze(1) if self._flat else rows
 
     def original_ids(self, ranks: torch.Tensor) -> torch.Tensor:
         """Return the ids of the source, int64."""
@@ -156,7 +155,7 @@ class NodeAttributes:
         import torch
 
         found = self._masks(ranks) if self.masks else ranks
-        columns = {name: [has_bit(found[:, k // 63], k % 63) for k in bits] for name, bits in self.masks.items()}
+        columns = {name: [has_bit(found[:, k // 8], k % 8) for k in bits] for name, bits in self.masks.items()}
         return {name: masks[0] if len(masks) == 1 else torch.stack(masks, 1) for name, masks in columns.items()}
 
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tiering.artifacts.storage import entries, require_file
+from tiering.artifacts.storage import require_file
 from tiering.datasets.edge_sink import EdgeSink, choose_columns, find_end_names
-from tiering.datasets.import_context import Detector, ImportContext, Reader
+from tiering.datasets.import_context import Detector, ImportContext, Reader, files_that
 from tiering.datasets.options import COLUMN_OPTIONS, NO_COMMENT, RAW_OPTIONS, TEXT_OPTIONS, ImportOptions, node_count
 from tiering.datasets.text import (
     BANNER,
@@ -124,11 +124,8 @@ def _make_parser(
     header = _has_header(fields, options, path)
     names = fields if header else list(map(str, range(width)))
     stated = _states_ends(path, context)
-
-    def may_hold_ids(k: int) -> bool:
-        return k < 2 if stated else options.string_ids or _WHOLE.fullmatch(fields[k]) is not None
-
-    columns = choose_columns(names, options, str(path), may_hold_ids)
+    ids = [k < 2 if stated else options.string_ids or _WHOLE.fullmatch(field) for k, field in enumerate(fields)]
+    columns = choose_columns(names, options, str(path), ids)
     shown_as = fields if header else range(width)
     named = any(column and not column.isdecimal() for column in (options.src_column, options.dst_column))
     if header and not named and options.header is None and find_end_names(fields) is None:
@@ -149,19 +146,16 @@ def _states_ends(path: Path, context: ImportContext) -> bool:
     A bipartite graph of KONECT's is refused: its two columns count nodes of two kinds.
     """
     block = next(read_blocks(path, "reading the header", strict=False), TextBlock(b""))
-    comments = re.match(rb"(?:[#%][^\n]*\n)*", block.raw[:10_000])
-    lines = (comments[0] if comments else b"").decode(errors="replace").splitlines()
+    text = block.raw[:10_000].decode(errors="replace").split("\n")
+    lines = list(takewhile(lambda line: line.startswith(("#", "%")), text))
     konect = re.match(r"%\s*(sym|asym|bip)\b", lines[0]) if lines else None
     if konect and konect[1] == "bip" and context.options.src_column is None:
         problem = "expected edges between nodes of one kind, found a bipartite graph of KONECT"
         raise InputError(f"{path}: {problem}; say --relation left:to:right={path}:0,1")
     if konect and konect[1] == "sym" and not context.options.reverse_edges:
         context.warn(f"{path}: the graph is undirected, each edge is there once; --reverse-edges adds the other way")
-    return konect is not None or any(_names_ends(line.strip("#% ").split()) for line in lines)
-
-
-def _names_ends(fields: list[str]) -> bool:
-    return len(fields) > 1 and find_end_names(fields) == (fields[0], fields[1])
+    titles = [line.strip("#% ").split() for line in lines]
+    return konect is not None or any(find_end_names(title) == tuple(title[:2]) for title in titles)
 
 
 def _require_edges(size: int, path: Path, comments: int) -> None:
@@ -187,7 +181,7 @@ def _has_header(fields: list[str], options: ImportOptions, path: Path) -> bool:
 
 
 def _open_matrix(path: Path, context: ImportContext) -> Dataset:
-    path = context.choose_file(path, _matrices_inside, "Matrix Market")
+    path = context.choose_file(path, files_that(_is_named_mtx), "Matrix Market")
     require_file(path, "a Matrix Market file")
     context.record_file(path)
     field, symmetry = _read_banner(path)
@@ -262,12 +256,8 @@ def _add_reversed(columns: dict[str, Any]) -> dict[str, Any]:
 
 def _texts_inside(folder: Path) -> list[Path]:
     """Return the texts of a directory that may hold its edges: of other names than .txt, if there are any."""
-    texts = [file for file in entries(folder) if is_edge_list(file) and not _NO_EDGES.match(file.name)]
+    texts = files_that(lambda file: is_edge_list(file) and not _NO_EDGES.match(file.name))(folder)
     return [file for file in texts if ".txt" not in file.suffixes] or texts
-
-
-def _matrices_inside(folder: Path) -> list[Path]:
-    return [file for file in entries(folder) if _is_named_mtx(file) and file.is_file()]
 
 
 def _is_named_mtx(path: Path) -> bool:
@@ -277,12 +267,12 @@ def _is_named_mtx(path: Path) -> bool:
 READER = Reader(
     lambda path, context: read_text(context.choose_file(path, _texts_inside, "edges"), context).finish(),
     COLUMN_OPTIONS | TEXT_OPTIONS | RAW_OPTIONS,
-    directory=Detector("a text of edges", lambda p: bool(_texts_inside(p)) and not (p / "indptr.npy").exists()),
+    directory=Detector("a text of edges", lambda p: _texts_inside(p) and not (p / "indptr.npy").exists()),
     file=Detector(f"text ({', '.join(SUFFIXES)}, also .gz)", is_edge_list),
 )
 MTX_READER = Reader(
     _open_matrix,
     RAW_OPTIONS | {"weight_column"},
-    directory=Detector("one .mtx", lambda path: bool(_matrices_inside(path))),
+    directory=Detector("one .mtx", files_that(_is_named_mtx)),
     file=Detector("a Matrix Market file (.mtx, also .gz)", lambda path: _is_named_mtx(path) or is_mtx(path)),
 )

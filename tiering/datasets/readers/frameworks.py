@@ -19,7 +19,7 @@ import numpy as np
 from tiering.artifacts.manifest import relation_key
 from tiering.artifacts.storage import entries, file_exists, is_folder
 from tiering.datasets.arrays import SourceArray, is_sparse
-from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader, one_line
+from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader, files_that, one_line
 from tiering.datasets.named_arrays import NAMED_OPTIONS, NamedArrays, NamedNodes
 from tiering.errors import BudgetError, CapabilityError, InputError, MissingError, quoted
 from tiering.formats.dataset import Dataset, EdgeData
@@ -158,7 +158,7 @@ PYG_READER = Reader(
 
 
 def _open_dgl(path: Path, context: ImportContext) -> Dataset:
-    folder, path = path, context.choose_file(path, _dgl_files_inside, "dgl.save_graphs")
+    folder, path = path, context.choose_file(path, files_that(_is_dgl_file), "dgl.save_graphs")
     if not _is_dgl_file(path):
         raise InputError(f"{path}: expected a file of dgl.save_graphs, found another; name another --format")
     needed, budget = path.stat().st_size, context.scratch.budget
@@ -238,13 +238,9 @@ def _is_dgl_file(path: Path) -> bool:
     return read_start(path, len(DGL_MAGIC)) == DGL_MAGIC
 
 
-def _dgl_files_inside(folder: Path) -> list[Path]:
-    return [file for file in entries(folder) if file.is_file() and _is_dgl_file(file)]
-
-
 DGL_READER = Reader(
     _open_dgl,
     NAMED_OPTIONS,
-    directory=Detector("one file of dgl.save_graphs", lambda path: bool(_dgl_files_inside(path))),
+    directory=Detector("one file of dgl.save_graphs", files_that(_is_dgl_file)),
     file=Detector("a file of dgl.save_graphs (dgl)", _is_dgl_file),
 )

@@ -48,13 +48,8 @@ class DataFile:
         return SourceArray.convert(value, str(self.path), self.path, context.scratch)
 
 
-@dataclass(frozen=True)
-class NodeSet:
-    """The part of a split that is of one node type."""
-
-    split: str
-    node_type: str
-    files: dict[str, DataFile]  # seeds (in older versions seed_nodes), labels... -> file
+NodeSet = tuple[str, str, dict[str, DataFile]]
+"""A split, a node type, and the files of its nodes: seeds (in older versions seed_nodes), labels..."""
 
 
 @dataclass
@@ -112,28 +107,27 @@ def _add_sets(target: NamedArrays, meta: Metadata, context: ImportContext) -> No
     """Add splits and labels of the first task whose seeds are nodes; a node outside all sets has no label."""
     for number, task in enumerate(meta.tasks):
         chosen = []
-        for entry in task:
-            file = next((entry.files[name] for name in SEEDS if name in entry.files), None)
-            column = None if file is None else file.read(f"the {entry.split} nodes of {entry.node_type}", context)
+        for split, node_type, files in task:
+            file = next((files[name] for name in SEEDS if name in files), None)
+            column = None if file is None else file.read(f"the {split} nodes of {node_type}", context)
             if column is not None and column.array.ndim == 1:
                 column.numbers("node ids", "iu", "node ids as whole numbers")
-                chosen.append((entry, column))
+                target.nodes.setdefault(node_type, NamedNodes()).arrays[f"{split}_idx"] = column
+                chosen.append((node_type, files.get(LABELS), column))
         if not chosen:
             continue
         if ignored := [other for other in range(len(meta.tasks)) if other != number]:
             context.notes["ignored_tasks"] = ignored
-        for entry, column in chosen:
-            target.nodes.setdefault(entry.node_type, NamedNodes()).arrays[f"{entry.split}_idx"] = column
-        for node_type in {entry.node_type for entry, _ in chosen}:
-            _add_labels(target.nodes[node_type], [pair for pair in chosen if pair[0].node_type == node_type], context)
+        for node_type in {node_type for node_type, *_ in chosen}:
+            labelled = [(file, seeds) for other, file, seeds in chosen if other == node_type and file is not None]
+            _add_labels(target.nodes[node_type], labelled, context)
         return
     if meta.tasks:
         context.warn(f"{meta.path}: none of its {len(meta.tasks)} tasks has nodes as seeds; there are no splits")
 
 
-def _add_labels(nodes: NamedNodes, sets: list[tuple[NodeSet, SourceArray]], context: ImportContext) -> None:
-    """Add labels of the nodes of all sets, -1 for the others; labels among the features come first."""
-    labelled = [(entry.files[LABELS], seeds) for entry, seeds in sets if LABELS in entry.files]
+def _add_labels(nodes: NamedNodes, labelled: list[tuple[DataFile, SourceArray]], context: ImportContext) -> None:
+    """Add the labels in files of the nodes of sets, -1 for the others; labels among the features come first."""
     if not labelled or any(name in nodes.arrays for name in ("y", "label", LABELS)):
         return
     highest = max((int(seeds.array.max(initial=-1)) for _, seeds in labelled), default=-1)
@@ -177,7 +171,7 @@ def _read_metadata(path: Path) -> Metadata:
             meta.tasks.append([])
             for split, part in [(split, part) for split, key in SETS.items() for part in task.get(key) or []]:
                 files = {file.name: file for file in (_entry(data, root) for data in part["data"])}
-                meta.tasks[-1].append(NodeSet(split, str(part.get("type") or NODE), files))
+                meta.tasks[-1].append((split, str(part.get("type") or NODE), files))
     except InputError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -217,9 +211,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def _relation(text: Any) -> Relation:
     """Return ``src:name:dst``; that of homogeneous graphs if there is none."""
-    if text is None:
-        return RELATION
-    parts = str(text).split(":")
+    parts = RELATION if text is None else str(text).split(":")
     if len(parts) != 3 or not all(parts):
         raise ValueError(f"an edge type {quoted(text)}, expected src:name:dst")
     return (parts[0], parts[1], parts[2])

@@ -86,7 +86,8 @@ def open_tree(tree: Path, context: ImportContext, sign: str, read_edges: EdgeRea
         folder = tree / node_type
         if not is_folder(folder) and os.path.lexists(folder):
             raise InputError(f"{folder}: expected the directory of {node_type} nodes, found a file; move it away")
-        arrays = read_node_folder(_node_files(folder, size, stated, context), context)
+        files = _node_files(folder, size, stated, context)
+        arrays = read_node_folder(files, context)
         if arrays.labels is not None and not arrays.splits and context.options.split in (None, OFFICIAL):
             arrays.splits = _read_torch_splits(tree, context)
         nodes[node_type] = arrays
@@ -94,8 +95,7 @@ def open_tree(tree: Path, context: ImportContext, sign: str, read_edges: EdgeRea
         if is_folder(folder):
             labels = [entry.name for entry in entries(folder) if entry.match("node_label*.npy")]
             if arrays.labels is None and labels:
-                wanted = f"node_label_{_label_name(node_type, context)}.npy or node_label.npy"
-                found = f"expected {wanted}, found {', '.join(labels)}"
+                found = f"expected {' or '.join(files.label_names)}, found {', '.join(labels)}"
                 raise MissingError(f"{folder}: {found}; choose with --label 19 or 2K")
             context.record_ignored(entries(folder))
     context.record_ignored(entries(tree))
@@ -128,13 +128,9 @@ def _choose(tree: Path, wanted: tuple[str, ...], sign: str) -> dict[Path, tuple[
     return {folder: parsed for folder, parsed in folders.items() if folder in chosen}
 
 
-def _label_name(node_type: str, context: ImportContext) -> str:
-    """Return which of the label files option ``label`` asks for."""
-    return one_of("19", "2K")((context.options.label.get(node_type) or "19").upper(), "--label")
-
-
 def _node_files(folder: Path, size: str, stated: dict[str, int], context: ImportContext) -> NodeFiles:
-    node_type, label, origin = folder.name, _label_name(folder.name, context), None
+    node_type, origin = folder.name, None
+    label = one_of("19", "2K")((context.options.label.get(node_type) or "19").upper(), "--label")
     if node_type in stated:
         meta = folder.parent / META_FILE
         origin = str(meta if meta.is_file() else folder.parent.parent / TORCH_META), stated[node_type]

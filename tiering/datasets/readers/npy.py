@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.manifest import Relation, id_bytes
-from tiering.artifacts.storage import entries, file_exists
+from tiering.artifacts.storage import file_exists
 from tiering.datasets.archives import open_npz, require_member
 from tiering.datasets.arrays import SourceArray
 from tiering.datasets.edges import EdgeReader, read_edge_folder
-from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
+from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader, files_that
 from tiering.datasets.nodes import make_dataset, read_arrays_beside
 from tiering.datasets.options import RAW_OPTIONS, TREE_OPTIONS, node_count
 from tiering.datasets.readers.igb import find_tree, open_tree
@@ -119,7 +119,7 @@ READER = Reader(
 
 
 def _open_matrix(path: Path, context: ImportContext) -> Dataset:
-    file = context.choose_file(path, _find_matrices, "scipy.sparse.save_npz")
+    file = context.choose_file(path, files_that(_is_matrix), "scipy.sparse.save_npz")
     edges, count = _read_matrix(file, context)
     arrays = read_arrays_beside(edges, context)
     arrays.counts.append((f"{file}: shape", count))
@@ -157,19 +157,12 @@ def _read_matrix(path: Path, context: ImportContext) -> tuple[EdgeData, int]:
 def _is_matrix(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
-            return {"format.npy", "shape.npy", "data.npy"} <= set(archive.namelist())
+            return path.suffix == ".npz" and {"format.npy", "shape.npy", "data.npy"} <= set(archive.namelist())
     except (zipfile.BadZipFile, OSError):
         return False
 
 
-def _find_matrices(folder: Path) -> list[Path]:
-    return [path for path in entries(folder) if path.suffix == ".npz" and _is_matrix(path)]
-
-
 _NPZ = "a file of scipy.sparse.save_npz (npz)"
 NPZ_READER = Reader(
-    _open_matrix,
-    RAW_OPTIONS,
-    directory=Detector(_NPZ, lambda path: bool(_find_matrices(path))),
-    file=Detector(_NPZ, lambda path: path.suffix == ".npz" and _is_matrix(path)),
+    _open_matrix, RAW_OPTIONS, directory=Detector(_NPZ, files_that(_is_matrix)), file=Detector(_NPZ, _is_matrix)
 )
