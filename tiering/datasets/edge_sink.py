@@ -93,13 +93,9 @@ class EdgeSink:
 
 
 def describe_edges(
-    path: Path,
-    columns: dict[str, Any],
-    largest: LargestId,
-    context: ImportContext,
-    num_nodes: int | None = None,
-    names: NameTable | None = None,
-) -> Dataset:
+    path: Path, columns: dict[str, Any], largest: LargestId, context: ImportContext,
+    num_nodes: int | None = None, names: NameTable | None = None,
+) -> Dataset:  # fmt: skip
     """Return the dataset of columns of edges: count the nodes, and make ids dense if option ``compact_ids`` asks."""
     edges = EdgeData(RELATION, columns.pop("src"), columns.pop("dst"), where=str(path), data=columns)
     arrays, extra = read_arrays_beside(edges, context), {}

@@ -22,12 +22,11 @@ from tiering.datasets.options import (
     ImportOptions,
     given_options,
 )
-from tiering.datasets.random_nodes import add_random
 from tiering.datasets.readers import edge_list, frameworks, graphbolt, igb, npy, ogb, parquet, tables
 from tiering.datasets.scratch import Scratch, chunks
 from tiering.datasets.specs import find_spec, locate_files
 from tiering.datasets.splits import OFFICIAL
-from tiering.datasets.transforms import transform
+from tiering.datasets.transforms import add_random, transform
 from tiering.datasets.unread import refuse_unread
 from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset

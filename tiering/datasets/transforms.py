@@ -1,15 +1,16 @@
-"""Changes to the edges that the user asks for at import: none happens unasked, each is recorded with its counts.
+"""Changes that the user asks for at import: to the edges, and random arrays of nodes; each is recorded.
 
 They run in a fixed order: remove self loops, add reverse edges, remove duplicates, add self loops. Weights, types, ids
 and features go with their edges: a reverse edge has those of the edge it reverses, an added self loop has weight 1,
-type -1, id -1 and features of 0. Cost: one pass each, new columns in memory or temporary files.
+type -1, id -1 and features of 0. Cost: one pass each, new columns in memory or temporary files. Random features are
+noise of variance 1, each class has as many nodes: from the streams of `tiering generate`, by seed, type and block.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,14 @@ import numpy.typing as npt
 
 from tiering.artifacts.manifest import relation_key
 from tiering.datasets.edges import find_largest_id
+from tiering.datasets.generated import FEATURE_BLOCK, KeyedPermutation, Population
 from tiering.datasets.import_context import ImportContext
+from tiering.datasets.options import RANDOM_OPTIONS
 from tiering.datasets.scratch import GrowingFile, chunks, mark_changes, rows_of_chunk
 from tiering.errors import InputError
-from tiering.formats.dataset import Dataset, EdgeData
-from tiering.formats.features import EDGE_FEATURES
+from tiering.formats.dataset import Dataset, EdgeData, FeatureStream, GraphSoFar
+from tiering.formats.features import EDGE_FEATURES, LABEL_VALUES
+from tiering.options import spell_flag
 
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
@@ -29,6 +33,7 @@ NewColumn = tuple[npt.DTypeLike, Iterator[Array]]  # dtype of a column, and its 
 # Edges that `_deduplicate` sorts at a time, by the budget, and the memory that each takes.
 SMALLEST_BUCKET, LARGEST_BUCKET, BYTES_PER_EDGE = 1 << 14, 1 << 24, 64
 MAX_BUCKETS = 256  # three open files each
+_MEMORY = 32 * FEATURE_BLOCK  # bytes that a block of random features takes while it is made
 _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)  # spread the list of a hub over buckets
 
 
@@ -197,3 +202,46 @@ def _find_firsts(src: Array, dst: Array, num_src: int) -> Array:
     pair += src
     order = np.argsort(pair, kind="stable")
     return order[mark_changes(pair[order])]
+
+
+def add_random(dataset: Dataset, context: ImportContext) -> None:
+    """Add what options ``random_features``, ``random_labels``, ``random_train`` ask for; refuse what is there."""
+    options = context.options
+    if options.seed and not RANDOM_OPTIONS & set(context.notes["options"]):
+        flags = ", ".join(map(spell_flag, sorted(RANDOM_OPTIONS)))
+        raise InputError(f"--seed: is for {flags}; --split has --split-seed")
+    for stream, (node_type, nodes) in enumerate(sorted(dataset.nodes.items())):
+        has_labels = nodes.labels is not None or LABEL_VALUES in nodes.extra
+        present = {"features": nodes.features is not None, "labels": has_labels, "train": bool(nodes.splits)}
+        values = {what: getattr(options, f"random_{what}").get(node_type) for what in present}
+        asked = {what: value for what, value in values.items() if value is not None}
+        if wrong := [what for what in asked if present[what]]:
+            raise InputError(
+                f"--random-{wrong[0]}: node type {node_type} of {context.notes['source']} has "
+                f"{'splits' if wrong[0] == 'train' else wrong[0]} already; leave the option out, or name types as "
+                "TYPE=..."
+            )
+        if not asked:
+            continue
+        context.notes.setdefault("random", {})[node_type] = {**asked, "seed": options.seed}
+        count = nodes.num_nodes
+        population = Population(count, asked.get("labels", 1), options.seed, stream)
+        if "features" in asked:
+            nodes.features = _make_features(population, asked["features"])
+        if "labels" in asked:
+            nodes.labels, nodes.num_classes = context.scratch.array(count, np.int64), asked["labels"]
+            for part in chunks(count):
+                nodes.labels[part] = population.community_of_ids(np.arange(part.start, part.stop))
+        if "train" in asked and count:
+            ids = np.arange(max(1, int(count * asked["train"])))
+            nodes.splits["train"] = np.sort(KeyedPermutation(count, (options.seed, 3, stream)).forward(ids))
+
+
+def _make_features(population: Population, dim: int) -> FeatureStream:
+    step = max(1, FEATURE_BLOCK // dim)
+
+    def pieces(begin: int, _: GraphSoFar) -> Iterator[tuple[int, Array]]:
+        for rows in islice(chunks(population.size, step), begin // step, None):
+            yield rows.start, population.features(rows.start // step, rows, dim, 0.0)
+
+    return FeatureStream(population.size, dim, "float32", pieces, "random", _MEMORY)

@@ -163,13 +163,9 @@ class EdgeAttributes:
     """Edge data of one relation by position in its ``indices``; features that lie in the tiers come from `features`."""
 
     def __init__(
-        self,
-        graph: Graph,
-        relation: Relation,
-        device: Device | None,
-        names: Collection[str],
+        self, graph: Graph, relation: Relation, device: Device | None, names: Collection[str],
         features: FeatureSource | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         import torch
 
         data, self._sources = graph.edge_data(relation), dict[str, Callable[[torch.Tensor], torch.Tensor]]()

@@ -73,14 +73,9 @@ def _read_lists(folder: Path, relation: Relation, context: ImportContext, _: boo
 
 
 def list_ends(
-    indptr: Array,
-    indices: Array,
-    path: Path,
-    context: ImportContext,
-    *,
-    by_source: bool = False,
-    count: int | None = None,
-) -> tuple[Array, Array]:
+    indptr: Array, indices: Array, path: Path, context: ImportContext, *,
+    by_source: bool = False, count: int | None = None,
+) -> tuple[Array, Array]:  # fmt: skip
     """Return both ends of edges in lists of `indices`, one as `ColumnIds`; `path` is that of the offsets."""
     where = str(path) if path.name == INDPTR else f"{path}: indptr"
     if indptr.shape[0] == 0 or count not in (None, indptr.shape[0] - 1):
