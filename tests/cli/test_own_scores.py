@@ -161,7 +161,7 @@ def plain_random(node_type, node, seed):
 
 
 def test_random_scores_are_those_of_plain_python(tiering_cli, typed, tmp_path, monkeypatch):
-    monkeypatch.setattr("tiering.scores.random.CHUNK", 7)
+    monkeypatch.setattr("tiering.scores.direct.CHUNK", 7)
     random = ("score", typed, "--method", "random")
     for seed, threads in ((0, 1), (5, 2)):
         tiering_cli(*random, "--seed", seed, "--threads", threads, "--out", tmp_path / "s", "--force").ok()

@@ -22,15 +22,13 @@ from tiering.run.plan import StageEstimate, StepEstimate, base_memory
 from tiering.sampling import SamplingOptions, make_sampler, resolve_fanouts
 from tiering.sampling.memory import batch_bounds
 from tiering.scores.blocks import task_bytes
-from tiering.scores.degree import DEGREE
+from tiering.scores.direct import DEGREE, RANDOM, USER_SCORES, read_user_scores
 from tiering.scores.hybrid import HYBRID
 from tiering.scores.options import AUTO
 from tiering.scores.pagerank import RPR, WRPR
 from tiering.scores.presample import PRESAMPLE, sampling_runs
-from tiering.scores.random import RANDOM
 from tiering.scores.request import MemoryNeed, Method, ScoreRequest, TrainSet, check_options, list_nodes
 from tiering.scores.sweeps import past_the_cache, scratch_bytes
-from tiering.scores.user_scores import USER_SCORES, read_user_scores
 from tiering.scores.vip import VIP
 from tiering.units import parse_threads
 
