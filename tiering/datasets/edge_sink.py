@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from tiering.datasets.edges import LargestId, check_weights, find_largest_id
 from tiering.datasets.import_context import NODE, RELATION, ImportContext
-from tiering.datasets.name_ids import NameIds
+from tiering.datasets.name_ids import NameIds, decode_numbers
 from tiering.datasets.nodes import make_dataset, read_arrays_beside
 from tiering.datasets.options import MAX_NODES, ImportOptions
-from tiering.datasets.scratch import chunks, mark_changes
 from tiering.errors import InputError, StorageError
 from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.names import NameTable
@@ -40,7 +40,6 @@ _VALUES = re.compile(
 )
 """Names of columns that are no ids: an index without name, weights, times."""
 _SPARSE = 8
-_TABLE_FACTOR = 16
 
 
 def check_values(values: npt.NDArray[Any], where: str, first: int, content: str) -> LargestId:
@@ -52,24 +51,23 @@ def check_values(values: npt.NDArray[Any], where: str, first: int, content: str)
 
 
 class EdgeSink:
-    """Columns ``src``, ``dst`` and, if `weighted`, ``weight``, in temporary files; ids are numbers, or names."""
+    """Columns ``src``, ``dst`` and, if `weighted`, ``weight``, in temporary files; names and sparse ids are sorted."""
 
     def __init__(self, path: Path, context: ImportContext, *, weighted: bool = False, named: bool = False) -> None:
         self.path, self.rows, self.largest = path, 0, LargestId()
         self._context = context
-        self._names = NameIds(context.scratch) if named else None
-        contents = ([] if named else list(ENDS)) + ["weight"] * weighted
+        self._named, self._names = named, NameIds(context.scratch) if named or context.options.compact_ids else None
+        contents = ([] if self._names is not None else list(ENDS)) + ["weight"] * weighted
         self._files = {content: context.scratch.growing_file(DTYPES[content]) for content in contents}
 
     def append(self, columns: Mapping[str, Any], where: Mapping[str, str] | None = None) -> None:
         """Add a block of edges, all of its columns; `where` each comes from, for messages: by default the path."""
         for content, values in columns.items():
             place = str(self.path) if where is None else where[content]
-            if self._names is not None and content in ENDS:
+            if self._names is not None and self._named and content in ENDS:
                 self._names.append(content, values, place, self.rows)
                 continue
-            file = self._files[content]
-            values = values.astype(file.dtype, copy=False)
+            values = values.astype(DTYPES[content], copy=False)
             if content in ENDS and (first_id := self._context.options.first_id):
                 if (wrong := np.flatnonzero(values < first_id)).size:
                     found = f"edge {self.rows + wrong[0]}: {ENDS[content]} id {values[wrong[0]]}"
@@ -77,7 +75,10 @@ class EdgeSink:
                 values = values - first_id
             self.largest = self.largest.merge(check_values(values, place, self.rows, content))
             try:
-                file.append(values)
+                if self._names is not None and content in ENDS:
+                    self._names.append(content, pa.array(values))
+                else:
+                    self._files[content].append(values)
             except StorageError as error:
                 raise StorageError(error.errno, f"{place}: after {self.rows} edges: {error}") from error
         self.rows += len(columns["src"])
@@ -89,14 +90,16 @@ class EdgeSink:
     def finish(self, num_nodes: int | None = None) -> Dataset:
         """Return the dataset of the columns; `num_nodes` as the file states it, if it does."""
         ends, names = ({}, None) if self._names is None else self._names.finish()
-        return describe_edges(self.path, self.finish_columns() | ends, self.largest, self._context, num_nodes, names)
+        ids, names = (None, names) if names is None or self._named else (decode_numbers(names), None)
+        columns = self.finish_columns() | ends
+        return describe_edges(self.path, columns, self.largest, self._context, num_nodes, names, ids)
 
 
 def describe_edges(
     path: Path, columns: dict[str, Any], largest: LargestId, context: ImportContext,
-    num_nodes: int | None = None, names: NameTable | None = None,
+    num_nodes: int | None = None, names: NameTable | None = None, ids: npt.NDArray[np.int64] | None = None,
 ) -> Dataset:  # fmt: skip
-    """Return the dataset of columns of edges: count the nodes, and make ids dense if option ``compact_ids`` asks."""
+    """Return the dataset of columns of edges: count the nodes; `ids`: the original ones, if they were made dense."""
     edges = EdgeData(RELATION, columns.pop("src"), columns.pop("dst"), where=str(path), data=columns)
     arrays, extra = read_arrays_beside(edges, context), {}
     if names is not None:
@@ -107,9 +110,7 @@ def describe_edges(
         context.notes["names"] = {"nodes": len(names), "bytes": int(names.data.shape[0]), "ids": "ascending by name"}
     elif num_nodes is not None:
         arrays.counts.append((str(path), num_nodes))
-    elif context.options.compact_ids:
-        ids = _find_distinct_ids(edges, context)
-        edges.src, edges.dst = (_find_positions(ids, column, context) for column in (edges.src, edges.dst))
+    elif ids is not None:
         arrays.counts.append((f"{path}: ids that occur (with --compact-ids others do not exist)", int(ids.size)))
         extra = {"original_id": ids}
         context.notes["compact_ids"] = {"nodes": int(ids.size), "largest": int(ids[-1]) if ids.size else None}
@@ -134,37 +135,10 @@ def _check_sparse(edges: EdgeData, largest: LargestId, context: ImportContext) -
         )
 
 
-def _find_distinct_ids(edges: EdgeData, context: ImportContext) -> npt.NDArray[np.int64]:
-    """Return the ids that occur, ascending. Memory: 24 bytes per distinct id, and a quarter of the budget left."""
-    step = max(1 << 20, min(1 << 24, context.scratch.budget.left() // 128))
-    ids: npt.NDArray[np.int64] = np.empty(0, np.int64)
-    for column in (edges.src, edges.dst):
-        for part in chunks(column.shape[0], step):
-            # Sorting is 20 times faster here than numpy.unique, which hashes.
-            new = np.sort(column[part])
-            both = np.sort(np.concatenate([ids, new[mark_changes(new)]]))
-            ids = both[mark_changes(both)]
-    return ids
-
-
-def _find_positions(ids: npt.NDArray[np.int64], column: npt.NDArray[Any], context: ImportContext) -> npt.NDArray[Any]:
-    out = context.scratch.array(column.shape[0], np.int64)
-    table = None
-    if ids.size and int(ids[-1]) < _TABLE_FACTOR * ids.size < 2**31:
-        table = np.zeros(int(ids[-1]) + 1, np.int32)
-        table[ids] = np.arange(ids.size, dtype=np.int32)
-    for part in chunks(column.shape[0]):
-        out[part] = np.searchsorted(ids, column[part]) if table is None else table[column[part]]
-    return out
-
-
 def choose_columns(
     columns: Sequence[str], options: ImportOptions, where: str, ids: Sequence[object] = ()
 ) -> dict[str, int]:
-    """Return positions of ``src``, ``dst`` and perhaps ``weight``; columns without names go by "0", "1"...
-
-    `ids`: whether each of those may hold ids, by default all.
-    """
+    """Return positions of ``src``, ``dst``, perhaps ``weight``; without names columns are "0"..., ends where `ids`."""
     if len(columns) < 2:
         raise InputError(f"{where}: expected two or more columns (source, destination), found {len(columns)}")
     names = [name.strip().lower() for name in columns]
