@@ -10,7 +10,8 @@ import pytest
 from refusals import refused
 
 import tiering
-from tiering.datasets import scratch, transforms
+from tiering.datasets import scratch
+from tiering.datasets.generated import Population
 
 NODES = 3000
 ALL = {"random_features": 24, "random_labels": 7, "random_train": "1%"}
@@ -43,9 +44,9 @@ def test_nodes_get_random_values(crawl: Path, tmp_path: Path, monkeypatch: Any) 
     for one, other in zip(again, arrays(tiering.import_graph(crawl, tmp_path / "c", **ALL, seed=6)), strict=True):
         assert one.shape != other.shape or not np.array_equal(one, other)
     monkeypatch.setattr(scratch, "CHUNK", 100)
-    stream = transforms._make_features(transforms.Population(NODES, 1, 5, 0), 24)
+    population = Population(NODES, 1, 5, 0)
     for begin in (0, 1, 2999):  # an import that goes on
-        first, piece = next(iter(stream.pieces(begin, None)))
+        first, piece = next(population.feature_blocks(24, 0.0, begin))
         np.testing.assert_array_equal(rows[first : first + len(piece)], piece)
         assert first <= begin
     np.testing.assert_array_equal(arrays(tiering.import_graph(crawl, tmp_path / "d", **ALL, seed=5))[1], labels)

@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,14 @@ class Population:
         means = signs.reshape(self.communities, dim) * np.float32(signal / math.sqrt(dim))
         values += means[self.community_of_ids(np.arange(rows.start, rows.stop))]
         return values
+
+    def feature_blocks(
+        self, dim: int, signal: float, first: int = 0, _: Any = None
+    ) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+        """Yield the first id and the features of each block, from that of row `first` on."""
+        step = max(1, FEATURE_BLOCK // dim)
+        for rows in islice(chunks(self.size, step), first // step, None):
+            yield rows.start, self.features(rows.start // step, rows, dim, signal)
 
 
 def draw_edges(source: Population, target: Population, stream: int, block: int, count: int, homophily: float) -> Ids:
@@ -306,10 +315,7 @@ def _write(recipe: Recipe, tree: Path, bar: Any) -> None:
     for name, population in populations.items():
         if name not in recipe.featureless:
             shape = (population.size, recipe.dim)
-            rows = (
-                narrow_rows(population.features(block, part, recipe.dim, SIGNAL), recipe.dtype)
-                for block, part in enumerate(chunks(population.size, max(1, FEATURE_BLOCK // recipe.dim)))
-            )
+            rows = (narrow_rows(values, recipe.dtype) for _, values in population.feature_blocks(recipe.dim, SIGNAL))
             _save(tree / name / "node_feat.npy", DTYPES[recipe.dtype], shape, rows, bar)
     papers = populations["paper"]
     ranges = (np.arange(part.start, part.stop) for part in chunks(papers.size, EDGE_BLOCK))

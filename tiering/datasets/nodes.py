@@ -165,10 +165,7 @@ def read_node_folder(files: NodeFiles, context: ImportContext) -> NodeArrays:
 
 
 def read_arrays_beside(edges: EdgeData, context: ImportContext) -> NodeArrays:
-    """Return the node arrays in the directory of a file of edges, and read those along the edges.
-
-    If not the directory but the file was given, its neighbours are not read, and named on standard error.
-    """
+    """Return the node arrays in the directory of a file of edges, and read those along them; next to a file say so."""
     if (folder := context.folder) is not None:
         read_edge_values(folder, edges, context)
         arrays = read_node_folder(NodeFiles(folder, NODE, LABEL_NAMES), context)

@@ -104,7 +104,7 @@ class Scratch:
             os.posix_fallocate(file.fileno(), 0, nbytes)
             return np.memmap(file, dtype, "r+", 0, shape)
 
-    def compact(self, values: npt.NDArray[Any], dtype: npt.DTypeLike = None) -> npt.NDArray[Any]:
+    def compact(self, values: npt.NDArray[Any], dtype: npt.DTypeLike | None = None) -> npt.NDArray[Any]:
         """Return values of `dtype`, by default their own, one behind the other: in a copy if they lie otherwise."""
         if values.flags.c_contiguous and dtype in (None, values.dtype):
             return values

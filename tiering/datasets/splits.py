@@ -47,20 +47,16 @@ class SplitArray(NamedTuple):
 
     def ids(self, num_nodes: int, counted_by: str = "") -> Ids:
         """Return the node ids, int64, each once and in range; whole numbers are a mask if each is 0 or 1."""
-        values, found = self.values, f"found {self.values.dtype} {self.values.shape}"
-        if self.is_mask and values.dtype.kind != "b":
-            if values.shape[0] != num_nodes or first_wrong(values, lambda b: (b != 0) & (b != 1)) is not None:
-                raise InputError(
-                    f"{self.where}: expected a boolean mask, or 0 or 1 for each of {num_nodes} nodes, {found}; correct "
-                    "it, or if these are node ids, name them idx in the place of mask"
-                )
-            values = values.astype(bool)
-        if values.dtype.kind == "b" and values.shape[0] != num_nodes:
-            problem = f"expected a mask of {num_nodes} values, one per node, {found}"
-            raise InputError(f"{self.where}: {problem}; correct it, or write node ids instead")
-        if values.dtype.kind == "b":
-            return np.flatnonzero(values).astype(np.int64)
-        return check_ids(values, num_nodes, self.where, counted_by)
+        values = self.values
+        if not self.is_mask and values.dtype.kind != "b":
+            return check_ids(values, num_nodes, self.where, counted_by)
+        if values.shape[0] != num_nodes or first_wrong(values, lambda b: (b != 0) & (b != 1)) is not None:
+            raise InputError(
+                f"{self.where}: expected a mask of {num_nodes} values, a boolean or 0 or 1 for each node, found "
+                f"{values.dtype} {values.shape}; correct it, or if these are node ids, name them idx in the place of "
+                "mask"
+            )
+        return np.flatnonzero(values).astype(np.int64)
 
 
 def read_split(split: str, column: SourceArray, is_mask: bool) -> dict[str, SplitArray]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import chain, islice
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from tiering.datasets.import_context import ImportContext
 from tiering.datasets.options import RANDOM_OPTIONS
 from tiering.datasets.scratch import GrowingFile, chunks, mark_changes, rows_of_chunk
 from tiering.errors import InputError
-from tiering.formats.dataset import Dataset, EdgeData, FeatureStream, GraphSoFar
+from tiering.formats.dataset import Dataset, EdgeData, FeatureStream
 from tiering.formats.features import EDGE_FEATURES, LABEL_VALUES
 from tiering.options import spell_flag
 
@@ -33,7 +34,6 @@ NewColumn = tuple[npt.DTypeLike, Iterator[Array]]  # dtype of a column, and its 
 # Edges that `_deduplicate` sorts at a time, by the budget, and the memory that each takes.
 SMALLEST_BUCKET, LARGEST_BUCKET, BYTES_PER_EDGE = 1 << 14, 1 << 24, 64
 MAX_BUCKETS = 256  # three open files each
-_MEMORY = 32 * FEATURE_BLOCK  # bytes that a block of random features takes while it is made
 _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)  # spread the list of a hub over buckets
 
 
@@ -227,7 +227,8 @@ def add_random(dataset: Dataset, context: ImportContext) -> None:
         count = nodes.num_nodes
         population = Population(count, asked.get("labels", 1), options.seed, stream)
         if "features" in asked:
-            nodes.features = _make_features(population, asked["features"])
+            pieces = partial(population.feature_blocks, asked["features"], 0.0)
+            nodes.features = FeatureStream(count, asked["features"], "float32", pieces, "random", 32 * FEATURE_BLOCK)
         if "labels" in asked:
             nodes.labels, nodes.num_classes = context.scratch.array(count, np.int64), asked["labels"]
             for part in chunks(count):
@@ -235,13 +236,3 @@ def add_random(dataset: Dataset, context: ImportContext) -> None:
         if "train" in asked and count:
             ids = np.arange(max(1, int(count * asked["train"])))
             nodes.splits["train"] = np.sort(KeyedPermutation(count, (options.seed, 3, stream)).forward(ids))
-
-
-def _make_features(population: Population, dim: int) -> FeatureStream:
-    step = max(1, FEATURE_BLOCK // dim)
-
-    def pieces(begin: int, _: GraphSoFar) -> Iterator[tuple[int, Array]]:
-        for rows in islice(chunks(population.size, step), begin // step, None):
-            yield rows.start, population.features(rows.start // step, rows, dim, 0.0)
-
-    return FeatureStream(population.size, dim, "float32", pieces, "random", _MEMORY)

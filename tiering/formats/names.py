@@ -81,7 +81,10 @@ class Names(Artifact):
                 yield Problem(where, f"expected 0 .. {size}, found {offsets[0]} .. {offsets[-1]}", "value")
             elif not (rises := np.diff(offsets) > 0).all():
                 yield Problem(where, f"expected offsets that rise, found none at node {np.argmin(rises)}", "value")
-            elif table.ids is not None and table.ranks is not None and not _are_inverse(table.ids, table.ranks, table):
+            elif (ids := table.ids) is not None and not (
+                np.array_equal(ranks := np.argsort(ids), table.arrays["ranks"])
+                and np.array_equal(ids[ranks], np.arange(len(table)))
+            ):
                 yield Problem(f"nodes/{node_type}/ranks", "expected the inverse of ids, found other values", "value")
 
     def _content_problems(self, threads: int) -> Iterator[Problem]:
@@ -102,12 +105,6 @@ class Names(Artifact):
     def _describe_content(self, summary: Mapping[str, Any]) -> list[Part]:
         rows = [(name, format_count(entry["nodes"])) for name, entry in summary["node_types"].items()]
         return [Table("Names", ("type", "nodes"), rows)]
-
-
-def _are_inverse(ids: npt.NDArray[np.int64], ranks: npt.NDArray[np.int64], table: NameTable) -> bool:
-    if not len(ids) == len(ranks) == len(table) or ((ranks < 0) | (ranks >= len(table))).any():
-        return False
-    return np.array_equal(ids[ranks], np.arange(len(table)))
 
 
 class NodeNames:

@@ -112,10 +112,7 @@ class Lookup:
 
 
 class NodeAttributes:
-    """Original ids, labels and, on request, splits (1 byte per node for 8) of the nodes of one type, by rank.
-
-    Splits ``train-0``, ``train-1``... are one mask ``train`` of several columns, as the source had them.
-    """
+    """Original ids, labels and, on request, splits (1 byte per node for 8) of the nodes of one type, by rank."""
 
     def __init__(self, graph: Graph, node_type: str, device: Device | None, splits: bool) -> None:
         keys, labels, count = graph.node_keys(node_type), checked_labels(graph, node_type), graph.num_nodes(node_type)
@@ -127,7 +124,7 @@ class NodeAttributes:
         self._original = None if keys is None else Lookup(keys, device)
         self._labels = None if labels is None else Lookup(labels, device, mapped=not self._classes)
         names = graph.splits(node_type) if splits else []
-        self.masks: dict[str, list[int]] = {}  # name of a mask -> its bits, one for each column
+        self.masks: dict[str, list[int]] = {}  # mask -> bits of its columns, ``train-0``... of ``train``
         masks = np.zeros((count if names else 0, -(-len(names) // 8)), np.uint8)
         for k, split in enumerate(names):
             masks[checked_split(graph, split, node_type), k // 8] |= np.uint8(1 << k % 8)

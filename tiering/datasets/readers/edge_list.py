@@ -75,18 +75,14 @@ def read_edges(start: TextBlock, parser: ColumnParser, sink: EdgeSink, change: C
 
 def is_edge_list(path: Path) -> bool:
     """Return whether a file has a suffix of text, or a name of KONECT's, and is not numpy's."""
-    named = any(suffix.lower() in SUFFIXES for suffix in path.suffixes[-2:])
-    named = named or path.name.startswith("out.")
+    named = path.name.startswith("out.") or any(suffix.lower() in SUFFIXES for suffix in path.suffixes[-2:])
     return named and path.is_file() and read_start(path, 6) != b"\x93NUMPY"
 
 
 def find_start(
     path: Path, options: ImportOptions, make: MakeParser, *, narrow: bool = False
 ) -> tuple[TextBlock, ColumnParser]:
-    """Return the first line of data, and a parser for the delimiter, header and columns that the first lines have.
-
-    A text may have one column if it is `narrow`.
-    """
+    """Return the first line of data, and a parser as the first lines are; a text of one column may be if `narrow`."""
     newlines = options.quoted_newlines
     comment = (options.comment or "").replace(NO_COMMENT, "")
     # A name may begin with any character: then the one that the user says is the only one that begins comments.
@@ -141,10 +137,7 @@ def _make_parser(
 
 
 def _states_ends(path: Path, context: ImportContext) -> bool:
-    """Return whether comments say that the first columns are the ends: KONECT's first line, SNAP's ``# From To``.
-
-    A bipartite graph of KONECT's is refused: its two columns count nodes of two kinds.
-    """
+    """Return whether comments, as KONECT's first line and SNAP's ``# From To``, say that the first columns are ends."""
     block = next(read_blocks(path, "reading the header", strict=False), TextBlock(b""))
     text = block.raw[:10_000].decode(errors="replace").split("\n")
     lines = list(takewhile(lambda line: line.startswith(("#", "%")), text))

@@ -98,10 +98,7 @@ class LinkTargets:
 
 
 def find_link_type(graph: Graph, named: Any, edges: bool) -> Relation:
-    """Return the relation of links; unless they are the graph's own `edges` it need not be one of the graph's.
-
-    A pair of types without a relation is named ``to``, as in PyG.
-    """
+    """Return the relation of links; if not the graph's own `edges`, any of its types, by default called ``to``."""
     types = tuple(named) if isinstance(named, (tuple, list)) else ()
     other = len(types) in (2, 3) and not edges and not named_relations(graph.relations, types)
     if other and {types[0], types[-1]} <= set(graph.node_types):
