@@ -84,7 +84,7 @@ VALUES: tuple[tuple[str, str, np.ndarray[Any, Any], str], ...] = (
     ("labels beyond", "node_label.npy", np.full(NODES, 2.0**40), "1099511627776"),
     ("labels of no row", "node_label.npy", np.zeros((0, 2, 1), I64), "(0, 2, 1)"),
     ("a split of two columns", "train_idx.npy", np.arange(4).reshape(2, 2), "(2, 2)"),
-    ("a mask of two columns", "val_idx.npy", np.ones((NODES // 2, 2), bool), "(4, 2)"),
+    ("a mask of two columns", "val_idx.npy", np.ones((NODES // 2, 2), bool), "column 0: expected a mask of 8"),
 )
 
 

@@ -23,7 +23,7 @@ TEXTS: dict[str, tuple[bytes, str]] = {
     "utf-16": ("0,1\n1,2\n".encode("utf-16"), "UTF-16"),
     "carriage returns only": (b"0,1\r1,2\r2,3\r", "line"),
     "mixed line ends": (b"0,1\n1,2\r2,3\n", "line 2"),
-    "ragged, short": (b"0,1,2\n1,2\n", "line 2"),
+    "ragged, short": (b"0,1,0.5\n1,2\n", "line 2"),
     "latin-1 id": (b"0,1\n\xe9,2\n", "line 2"),
     "id in a first line": (b"0,b\n1,2\n", "line 1"),
     "fraction": (b"0,1\n1.5,2\n", "line 2"),
