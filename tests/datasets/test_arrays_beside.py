@@ -107,5 +107,7 @@ def test_two_files_of_edges_or_two_weights_are_refused(tmp_path: Path) -> None:
     (folder / "edge_weight.npy").unlink()
     WRITERS["edges.csv"](folder)
     refused(
-        r"toy: expected one file of edges, found a\.csv, edges\.csv; give the path of one", folder, error=MissingError
+        r"toy: expected one file of edges, found a\.csv, edges\.csv; .* as --relation .* --nodes",
+        folder,
+        error=MissingError,
     )

@@ -134,6 +134,12 @@ def test_sparse_ids(tmp_path: Path) -> None:
         ("3\t1\t20\n", "found 3 columns without names; say --src-column 0 --dst-column 1 "),
         ("% bip weighted\n1 2 1\n", "bipartite graph of KONECT; say --relation left:to:right=.*:0,1"),
         ("timestamp,author_id,paper_id\n9,3,1\n", "--relation author:to:paper="),
+        ("user_id,item_id,start_time,end_time\n1,2,3,4\n", "--relation user:to:item=.*csv:user_id,item_id if of two"),
+        ("x,y,z\n1,2,3\n", "--src-column x .*; types of edges in a column: --type-column"),
+        (
+            "n4\tm1\nn3\tm2\n",
+            "expected whole numbers as ids, found 'n4 m1', 'n3 m2'; if ids are names, say --string-ids",
+        ),
     ],
 )
 def test_columns_that_may_be_anything_are_refused(tmp_path: Path, text: str, ends: str) -> None:
@@ -148,6 +154,8 @@ def test_columns_that_may_be_anything_are_refused(tmp_path: Path, text: str, end
     [
         ("time,FromNodeId,ToNodeId\n7,1,2\n", (1, 2)),
         ("node_1,node_2\n1,2\n", (1, 2)),
+        ("src_index,dst_index,Source Label,Target Label\n1,2,3,4\n", (1, 2)),
+        ("Source Label,Target Label,Source,Target\n3,4,1,2\n", (1, 2)),
         ("citedPaper,citingPaper,n\n2,1,5\n", (1, 2)),
         ("head,rel,tail\n1,7,2\n", (1, 2)),
         ("1 2 0.5\n", (1, 2)),

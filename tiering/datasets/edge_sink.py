@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +32,12 @@ _END_NAMES = (
     ("source", "dest"), ("source", "sink"), ("from", "dest"), ("who", "whom"),
 )  # fmt: skip
 """Words by which the names of two columns differ that are ends of edges: ``src,dst``, ``FromNodeId,ToNodeId``."""
-_NUMBERED = (("1", "2"), ("0", "1"), ("a", "b"), ("i", "j"), ("x", "y"))  # the same, of the first two columns only
+_NUMBERED = (("1", "2"), ("0", "1"), ("a", "b"), ("i", "j"))  # the same, of the first two columns only
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_VALUES = re.compile(
-    r"|unnamed: 0|index|(edge_?)?(weight|type|label|time|timestamp|date|year|rating|score|value|sign|count)", re.I
-)
-"""Names of columns that are no ids: an index without name, weights, times."""
+_VALUES = {
+    "weight", "type", "label", "time", "timestamp", "date", "year", "rating", "score", "value", "sign", "count",
+}  # fmt: skip
+"""Last words of names of columns that are no ids: weights, times."""
 _SPARSE = 8
 
 
@@ -172,7 +171,7 @@ def _find_ends(columns: Sequence[str], chosen: Mapping[str, int], where: str, id
     if pair is not None:
         return {end: find_once(name.strip().lower(), names, where) for end, name in zip(ENDS, pair, strict=True)}
     others = [k for k in range(len(columns)) if k not in chosen.values()]
-    free = [k for k in others if (ids[k] or len(others) == 2 if plain else not _VALUES.fullmatch(columns[k]))]
+    free = [k for k in others if (ids[k] or len(others) == 2 if plain else not _is_value(columns[k]))]
     lacking = [end for end in ENDS if end not in chosen]
     if plain and len(lacking) == 1:
         return {"src": 0, "dst": 1}
@@ -186,18 +185,27 @@ def _find_ends(columns: Sequence[str], chosen: Mapping[str, int], where: str, id
         f"{where}: expected to know the columns of both ends, as src,dst or source,target say, found {found}; say "
         f"--src-column {columns[src]} --dst-column {columns[dst]} if both are ids of one kind of nodes, "
         f"--relation {owner}={where}:{columns[src]},{columns[dst]} if of two kinds"
+        f"{'; types of edges in a column: --type-column' if len(columns) > 2 else ''}"
         f"{f'; a table of nodes is --nodes TYPE={where}' if 'id' in names else ''}"
     )
 
 
 def find_end_names(columns: Sequence[str], pairs: Sequence[tuple[str, str]] = _END_NAMES) -> tuple[str, str] | None:
     """Return the columns of sources and destinations, if their names differ as those of ends do."""
-    words = {_split_words(name): name for name in reversed(columns)}
-    for (first, second), (word, name) in product(pairs, reversed(words.items())):
-        other = tuple(second if part == first else part for part in word)
-        if word.count(first) == 1 and other in words:
-            return name, words[other]
+    words = [() if _is_value(name) else _split_words(name) for name in columns]
+    for first, second in pairs:
+        for k, word in enumerate(words if pairs is not _NUMBERED else words[:1]):
+            if word.count(first) == 1:
+                other = tuple(second if part == first else part for part in word)
+                if other in (words if pairs is not _NUMBERED else words[1:2]):
+                    return columns[k], columns[words.index(other)]
     return None
+
+
+def _is_value(name: str) -> bool:
+    """Return whether a column holds no ids by its name: an index of rows, weights, times (``start_time``)."""
+    words = _split_words(name)
+    return name.strip().lower() in ("", "index", "unnamed: 0") or (words[-1:] or ("",))[0] in _VALUES
 
 
 def _split_words(name: str, left_out: str = "") -> tuple[str, ...]:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from tiering.datasets.import_context import one_line
+from tiering.datasets.unread import refuse_unread
 from tiering.errors import InputError, quoted
 from tiering.formats.npy_file import read_start
 from tiering.progress import progress
@@ -248,6 +249,7 @@ def _blocks(file: BinaryIO, path: Path, line: int, syntax: TextSyntax) -> Iterat
             break
         what = next((what for magic, what in _OTHERS.items() if first and data.startswith(magic)), "")
         if what:
+            refuse_unread([path])
             advice = "unpack or convert it first, or choose its --format"
             raise InputError(f"{path}: expected text, found {what}; {advice}")
         first = False

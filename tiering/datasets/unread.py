@@ -9,7 +9,7 @@ from tiering.errors import InputError
 
 _NETWORKX = (
     "import networkx as nx, scipy.sparse; scipy.sparse.save_npz('edges.npz', "
-    "nx.to_scipy_sparse_array(nx.read_{name}({path!r})))"
+    "nx.to_scipy_sparse_array(nx.read_{name}({path!r}), weight=None))"
 )
 _PANDAS = "import pandas; pandas.read_{name}({path!r}).to_parquet('edges.parquet')"
 _ARROW = (
@@ -27,6 +27,7 @@ _TRIPLES = (
     'awk \'{{print $1 "\\t" $2 "\\t" $3}}\' {path} > triples.tsv, then tiering import '
     "--relation node:rel:node=triples.tsv --src-column 0 --type-column 1 --dst-column 2 --no-header"
 )
+_RDF = "import rdflib; rdflib.Graph().parse({path!r}).serialize('triples.nt', format='nt'), then import triples.nt"
 _CONVERSIONS = {  # suffix of a file or directory -> what it is, how to convert it, and the name that this fills in
     ".graphml": ("GraphML", _NETWORKX, "graphml"),
     ".gml": ("GML", _NETWORKX, "gml"),
@@ -62,10 +63,27 @@ _CONVERSIONS = {  # suffix of a file or directory -> what it is, how to convert 
     ),
     ".pkl": ("a pickle", "import pickle, tiering; tiering.import_graph(pickle.load(open({path!r}, 'rb')), 'G')", ""),
     ".nt": ("triples of RDF", _TRIPLES, ""),
+    ".ttl": ("RDF", _RDF, ""),
+    ".rdf": ("RDF", _RDF, ""),
+    ".owl": ("RDF", _RDF, ""),
+    ".dot": ("Graphviz", _NETWORKX.replace("read_", "nx_pydot.read_"), "dot"),
+    ".avro": (
+        "Avro",
+        "import fastavro, pyarrow as pa, pyarrow.parquet; pyarrow.parquet.write_table(pa.Table.from_pylist(list("
+        "fastavro.reader(open({path!r}, 'rb')))), 'edges.parquet')",
+        "",
+    ),
+    ".safetensors": (
+        "safetensors",
+        "import numpy, safetensors.numpy; numpy.save('edge_index.npy', "
+        "safetensors.numpy.load_file({path!r})['edge_index']), with the name of its array",
+        "",
+    ),
     ".graph": ("a BV graph (WebGraph)", "webgraph to arcs {stem} | gzip -1 > edges.tsv.gz", ""),
     ".zip": ("a zip archive", "unzip {path} -d data", ""),
     ".tar": ("a tar archive", "mkdir data && tar -xf {path} -C data", ""),
     ".tgz": ("a tar archive", "mkdir data && tar -xf {path} -C data", ""),
+    ".rar": ("a rar archive", "unrar x {path} data/", ""),
     ".7z": ("a 7z archive", "7z x {path} -odata", ""),
     ".bz2": ("bzip2 data", "bunzip2 -k {path}", ""),
     ".xz": ("xz data", "unxz -k {path}", ""),

@@ -44,7 +44,7 @@ def describe_import(summary: Mapping[str, Any], inputs: Iterable[str]) -> dict[s
     unread += [column for table in tables for column in table["ignored_columns"]]
     unread += changes.get("matrix", {}).get("ignored_columns", [])
     topics["not read"] = "; ".join(
-        f"{what} {_listed(map(str, values))}"
+        f"{what} {_listed(str(value) or '(unnamed)' for value in values)}"
         for what, values in (
             ("columns", unread),
             ("files", [Path(file).name for file in changes.get("ignored_files", [])]),

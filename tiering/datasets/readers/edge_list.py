@@ -54,7 +54,7 @@ def read_text(path: Path, context: ImportContext) -> EdgeSink:
     if is_mtx(path):
         raise InputError(f"{path}: expected edges, found a Matrix Market file, which counts from 1; give --format mtx")
     start, parser = find_start(
-        path, context.options, lambda syntax, first, _: _make_parser(path, syntax, first, context)
+        path, context.options, lambda syntax, *two: _make_parser(path, syntax, two[0], two[1], context)
     )
     sink = EdgeSink(path, context, weighted="weight" in parser.columns, named=parser.named)
     read_edges(start, parser, sink)
@@ -113,18 +113,23 @@ def find_start(
 
 
 def _make_parser(
-    path: Path, syntax: TextSyntax, fields: list[str], context: ImportContext
+    path: Path, syntax: TextSyntax, fields: list[str], second: list[str], context: ImportContext
 ) -> tuple[ColumnParser, bool]:
-    """Return a parser of the columns, chosen by the fields of the first record, and whether that is a header."""
+    """Return a parser of the columns, chosen by the fields of the first records, and whether the first is a header."""
     options, width = context.options, len(fields)
     header = _has_header(fields, options, path)
     names = fields if header else list(map(str, range(width)))
     stated = _states_ends(path, context)
     ids = [k < 2 if stated else options.string_ids or _WHOLE.fullmatch(field) for k, field in enumerate(fields)]
+    named = any(column and not column.isdecimal() for column in (options.src_column, options.dst_column))
+    guessed = header and not named and options.header is None and find_end_names(fields) is None
+    if guessed and not options.string_ids and any(second) and not any(map(_WHOLE.fullmatch, second)):
+        found = f"found {quoted(' '.join(fields))}, {quoted(' '.join(second))}"
+        advice = "if ids are names, say --string-ids, and --header if the first line is one, else --no-header"
+        raise InputError(f"{path}: expected whole numbers as ids, {found}; {advice}")
     columns = choose_columns(names, options, str(path), ids)
     shown_as = fields if header else range(width)
-    named = any(column and not column.isdecimal() for column in (options.src_column, options.dst_column))
-    if header and not named and options.header is None and find_end_names(fields) is None:
+    if guessed:
         note(f"note: {path}: the first line is taken for a header: {quoted(' '.join(fields))} (else: --no-header)")
     unused = [shown_as[i] for i in range(width) if i not in columns.values()]
     context.notes["text"] = {

@@ -237,7 +237,10 @@ class GpuBatches(BatchMaker):
                 tables = {t: source for t, source in self.features.items() if isinstance(source, GpuFeatures)}
                 slots = GpuSlots(self.lookahead.buffer, tables, self.device)
             try:
-                yield [sampling, PipelineStage("extraction", lambda drawn: self._extract(*drawn, plan, slots))]
+                yield [
+                    sampling,
+                    PipelineStage("extraction", lambda drawn: self._extract(drawn[0], drawn[1], plan, slots)),
+                ]
             finally:
                 if slots is not None:  # other rows may be read into slots that a kernel still reads
                     try:
