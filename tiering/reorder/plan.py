@@ -15,7 +15,6 @@ from tiering.formats.shape import EdgeShape, GraphShape, SizedGraph
 from tiering.memory import Budget
 from tiering.reorder.adjacency import RelabelSizes
 from tiering.reorder.arrays import SIZES, NodeWindows
-from tiering.reorder.nodes import inverse_kept
 from tiering.reorder.rank import nodes_per_run, sort_bytes
 from tiering.reorder.rows import minimum_memory, plan_rows
 from tiering.reorder.rows.tasks import tables_task_bytes
@@ -51,6 +50,12 @@ def reorder_steps(
         yield ReorderStep("nodes", name)
     if tables:
         yield cut("features", "", tables_task_bytes(tables))
+
+
+def inverse_kept(num_types: int, nbytes: int, budget: Budget) -> int:
+    """Return the bytes of an inverse order that stay in memory when it is made: all `nbytes`, or none."""
+    # Relations of several types take turns: each reads its own.
+    return nbytes if num_types == 1 and 5 * nbytes <= budget.left() else 0
 
 
 def _in_words(windows: int) -> str:

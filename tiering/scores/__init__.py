@@ -7,7 +7,6 @@ from tiering.arguments import lazy_names
 __all__ = ["METHODS", "adjacency_bytes", "plan_score", "score_graph"]
 
 if TYPE_CHECKING:
-    from tiering.scores.plan import METHODS, plan_score
-    from tiering.scores.score import adjacency_bytes, score_graph
+    from tiering.scores.plan import METHODS, adjacency_bytes, plan_score, score_graph
 else:
-    __getattr__ = lazy_names(__name__, "plan", "score")
+    __getattr__ = lazy_names(__name__, "plan")

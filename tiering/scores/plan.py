@@ -1,7 +1,12 @@
-"""The table of methods, and from what a user gave to what will be computed and recorded; nothing is computed here."""
+"""The table of methods; the plan of a score, from what a user gave to what will be recorded; a score as an artifact.
+
+`adjacency_bytes` are the bytes of adjacency that a score predicts sampling to read.
+"""
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -10,27 +15,32 @@ from typing import Any
 import numpy as np
 
 from tiering.artifacts.checksum import digest_bytes
-from tiering.artifacts.manifest import relation_key
+from tiering.artifacts.manifest import Relation, relation_key
 from tiering.artifacts.reader import uncached_bytes
-from tiering.errors import InputError
-from tiering.formats.scores import GIVEN
+from tiering.artifacts.writer import ArtifactWriter
+from tiering.errors import InputError, StorageError
+from tiering.formats.graph import Graph, graph_errors, take_by_rank
+from tiering.formats.scores import GIVEN, Scores
 from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.formats.user_arrays import Train, UserValues, resolve_train
 from tiering.memory import Budget, parse_memory
+from tiering.progress import note
 from tiering.run.carrier import Carrier
 from tiering.run.plan import StageEstimate, StepEstimate, base_memory
-from tiering.sampling import SamplingOptions, make_sampler, resolve_fanouts
+from tiering.sampling import SamplingOptions, list_read_bytes, make_sampler, resolve_fanouts
 from tiering.sampling.memory import batch_bounds
 from tiering.scores.blocks import task_bytes
+from tiering.scores.counts import column_sizes
 from tiering.scores.direct import DEGREE, RANDOM, USER_SCORES, read_user_scores
 from tiering.scores.hybrid import HYBRID
 from tiering.scores.options import AUTO
 from tiering.scores.pagerank import RPR, WRPR
 from tiering.scores.presample import PRESAMPLE, sampling_runs
-from tiering.scores.request import MemoryNeed, Method, ScoreRequest, TrainSet, check_options, list_nodes
+from tiering.scores.request import Float64Array, MemoryNeed, Method, ScoreRequest, TrainSet, check_options, list_nodes
 from tiering.scores.sweeps import past_the_cache, scratch_bytes
 from tiering.scores.vip import VIP
 from tiering.units import parse_threads
+from tiering.version import __version__
 
 METHODS: dict[str, Method] = {
     "random": RANDOM,
@@ -202,3 +212,77 @@ def _notes(name: str, reason: str, unused: Sequence[str], sampling: SamplingOpti
     if sampling is not None and sampling.sampler == "weighted" and name == "vip":
         notes.append("vip knows no edge weights: it takes all neighbours for equally likely")
     return notes
+
+
+def score_graph(
+    graph: Graph,
+    method: str,
+    out: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    carrier: Carrier | None = None,
+    **parameters: Any,
+) -> Scores:
+    """Score every node, large graphs by tasks of `carrier`, as an artifact; parameters: `tiering.score_graph`."""
+    plan = plan_score(graph, method, carrier=carrier, **parameters)
+    if plan.in_process:
+        plan.request.budget.require(plan.need.minimum, plan.need.what)
+    made = {"stage": "score", "options": plan.options, "inputs": plan.inputs, "seed": plan.seed}
+    identity = {**made, "package": __version__}
+    with ArtifactWriter(out, "scores", force=force, identity=identity, reads=(graph,)) as writer:
+        for text in plan.notes:
+            note(f"note: {text}")
+        reached = _write_columns(writer, graph, plan, carrier)
+        body = {
+            "method": plan.name,
+            "graph_digest": graph.digest,
+            "node_types": list(graph.node_types),
+            "columns": ["feature"],
+        }
+        recorded = {**plan.options, **({"reached": reached} if reached else {})}
+        writer.commit(body, {**made, "options": recorded})
+    return Scores.open(writer.out)
+
+
+def _write_columns(writer: ArtifactWriter, graph: Graph, plan: ScorePlan, carrier: Carrier | None) -> dict[str, Any]:
+    """Write the columns unless an earlier run did; return what the method records about itself."""
+    journal = writer.journal
+    known = journal.get("columns")
+    if known is not None and writer.has(*known["files"]):
+        return dict(known["reached"])
+    (features, lists), request = column_sizes(graph), replace(plan.request, scratch=writer.path)
+    try:
+        with graph_errors(graph):
+            if plan.tasks and carrier is not None and plan.method.tasks is not None:
+                columns = plan.method.tasks(carrier.job(writer), writer, graph, request)
+            else:
+                columns = plan.method.compute(graph, request)
+    except StorageError as error:
+        if error.errno != errno.ENOSPC or not plan.in_process:
+            raise
+        text = f"{error.strerror}; make room, or give more memory, so that less goes to disk"
+        raise StorageError(errno.ENOSPC, text) from error
+    for name, values in columns.files().items():
+        writer.put(name, values)
+    names = [*features, *(lists if plan.request.sampling else ())]
+    journal.record("columns", files=names, reached=columns.reached)
+    return columns.reached
+
+
+def adjacency_bytes(graph: Graph, scores: Scores, relation: Relation | str | None = None) -> Float64Array:
+    """Return the expected bytes of each node's in-neighbour list in a relation read per epoch, in the ids of `graph`.
+
+    Predicted reads (the column ``adjacency``) times `tiering.sampling.list_read_bytes`; float64, shape (nodes of the
+    destination type,). `graph` is the one that was scored, or one reordered from it.
+    """
+    resolved = graph.relation(relation)
+    reads = scores.adjacency(resolved)
+    if graph.order is not None:
+        reads = take_by_rank(reads, graph, resolved[2])
+    elif scores.graph_digest != graph.digest:
+        raise InputError(f"{scores.path}: computed on another graph than {graph.path}; score this one")
+    indptr, indices = graph.csc(resolved)
+    sampling, key = scores.manifest.provenance["options"]["sampling"], relation_key(resolved)
+    fanouts = [hop if isinstance(hop, int) else hop[key] for hop in sampling["fanouts"]]
+    nbytes: Float64Array = reads * list_read_bytes(np.diff(indptr), indices.itemsize, sampling["sampler"], fanouts)
+    return nbytes
