@@ -196,7 +196,7 @@ def test_what_is_refused(chain, tmp_path, monkeypatch):
         pipeline.layout(reordered, tmp_path / "out", options)
     monkeypatch.setattr(cuda, "_found", None)
     monkeypatch.setattr(cuda, "_missing", "No module named 'tiering._cuda'")
-    with pytest.raises(CapabilityError, match=r"fit: there must be a GPU .*no CUDA part.*; leave --fit out"):
+    with pytest.raises(CapabilityError, match=r"fit: there must be a GPU .*no CUDA part.*; leave `fit` out"):
         pipeline.layout(reordered, tmp_path / "out", options, scores=scores)
     assert not (tmp_path / "out").exists()
 
@@ -224,5 +224,5 @@ def test_other_samplers_and_links_as_fast_as_memory(gpu, graph, chain, clock, tm
     with pytest.raises(InputError, match="fit: counts the lists that neighbour sampling reads, not those of 'pinsage'"):
         pipeline.layout(by_walks, tmp_path / "out", options, scores=walks)
     monkeypatch.setattr(fit, "time_trial", lambda trial: 1.0 - trial.missed)
-    with pytest.raises(InputError, match=r"no access was slower from host memory .* leave --adjacency-cache and --fit"):
+    with pytest.raises(InputError, match=r"no access was slower from host memory .* leave `adjacency_cache` and `fit`"):
         pipeline.layout(reordered, tmp_path / "out", options, scores=scores)
