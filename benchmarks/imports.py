@@ -97,7 +97,17 @@ def text(folder: Path, share: float, *, matrix: bool = False) -> list[Any]:
 
 def columns(folder: Path, share: float) -> list[Any]:
     """Write edges in parquet."""
-    return _parquet(folder, ([pa.array(end) for end in part] for part in pairs(130_000_000, share, folder)))
+    return _parquet(folder, columns_of(130_000_000, share, folder))
+
+
+def columns_of(edges: int, share: float, folder: Path) -> Iterator[list[Any]]:
+    """Yield parts of random edges as columns."""
+    return ([pa.array(end) for end in part] for part in pairs(edges, share, folder))
+
+
+def typed(folder: Path, share: float) -> list[Any]:
+    """Write a table of edges in parquet, whose ends are of two types."""
+    return [*_parquet(folder, columns_of(30_000_000, share, folder)), "--relation", "user:rates:movie"]
 
 
 def names(folder: Path, share: float) -> list[Any]:
@@ -174,6 +184,7 @@ CASES: Mapping[str, Case] = {
     "mtx": Case(partial(text, matrix=True)),
     "parquet": Case(columns),
     "parquet, 10 M names": Case(names),
+    "tables": Case(typed),
     "pyg": Case(partial(in_frameworks, kind="pyg")),
     "dgl": Case(partial(in_frameworks, kind="dgl"), memory="3GiB"),
     "graphbolt": Case(graphbolt),

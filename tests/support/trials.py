@@ -15,6 +15,9 @@ import tiering
 Tree = dict[str, bytes]
 Rows = dict[str, bytes]
 
+REPORT = tuple(f"{word}: " for word in ("read", "edges", "attributes", "not read", "guessed", "changed"))
+"""Beginnings of the lines of what was imported."""
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -144,7 +147,7 @@ class Trials:
 
 def error_lines(answer: dict[str, Any]) -> list[str]:
     """What a command printed on standard error, without notes and progress."""
-    return [line for line in str(answer["err"]).splitlines() if not line.startswith(("note: ", "["))]
+    return [line for line in str(answer["err"]).splitlines() if not line.startswith(("note: ", "[", *REPORT))]
 
 
 def part_of(tree: Tree, prefix: str) -> Tree:
