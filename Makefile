@@ -87,11 +87,11 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CPP)
 
-# Configures and builds the C++ tests under $$sanitizer, in $$build. Checks of addresses and of undefined behaviour, at every
+# Configures and builds the C++ tests under $$sanitizer, in $$build; ninja takes no jobs from a make that has several. Checks of addresses and of undefined behaviour, at every
 # operation, compile a quarter faster with -Og, and run little slower; those of threads would gain nothing. The core's sources
 # are compiled by folders here, which is sooner, and one by one for the package.
 define SANITIZED_BUILD
-build=build/cpp-$${sanitizer%%,*}; \
+unset MAKEFLAGS; build=build/cpp-$${sanitizer%%,*}; \
 optimize=-Og; [ $$sanitizer != thread ] || optimize=-O1; \
 $(BIN)/cmake -S ext -B $$build -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
   -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_FLAGS="$$optimize -g1" -DTIERING_TESTS=ON -DTIERING_BINDINGS=OFF -DTIERING_WERROR=ON \
@@ -110,7 +110,7 @@ cpp-test: cpp-build
 # In the package's build folder, which has the core already; for GPUS, such as 90, or the GPUs of this machine, or those that
 # servers have where there is none here.
 cuda: $(VENV)/.dev
-	@if command -v nvcc >/dev/null; then \
+	@unset MAKEFLAGS; if command -v nvcc >/dev/null; then \
 	  build=$(PACKAGE_BUILD); \
 	  gpus=$(if $(GPUS),-DCMAKE_CUDA_ARCHITECTURES=$(GPUS),-UCMAKE_CUDA_ARCHITECTURES); \
 	  { $(BIN)/cmake -DTIERING_CUDA=ON -DTIERING_CUDA_TESTS=ON $$gpus $$build && \
