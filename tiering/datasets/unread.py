@@ -23,81 +23,69 @@ _SQLITE = (
 _HDF5 = (
     "import h5py, numpy; numpy.save('edge_index.npy', h5py.File({path!r})['edge_index'][:]), with the name of its array"
 )
+_LANCE = (
+    "import lance, pyarrow.parquet; pyarrow.parquet.write_table(lance.dataset({path!r}).to_table(), 'edges.parquet')"
+)
+_MATLAB = (
+    "import scipy.io, scipy.sparse; scipy.sparse.save_npz('edges.npz', scipy.io.loadmat({path!r})['A'].tocsr()), "
+    "with the name of its matrix"
+)
+_PICKLE = "import pickle, tiering; tiering.import_graph(pickle.load(open({path!r}, 'rb')), 'G')"
+_AVRO = (
+    "import fastavro, pyarrow as pa, pyarrow.parquet; pyarrow.parquet.write_table(pa.Table.from_pylist(list("
+    "fastavro.reader(open({path!r}, 'rb')))), 'edges.parquet')"
+)
+_SAFETENSORS = (
+    "import numpy, safetensors.numpy; numpy.save('edge_index.npy', "
+    "safetensors.numpy.load_file({path!r})['edge_index']), with the name of its array"
+)
 _TRIPLES = (
     'awk \'{{print $1 "\\t" $2 "\\t" $3}}\' {path} > triples.tsv, then tiering import '
     "--relation node:rel:node=triples.tsv --src-column 0 --type-column 1 --dst-column 2 --no-header"
 )
 _RDF = "import rdflib; rdflib.Graph().parse({path!r}).serialize('triples.nt', format='nt'), then import triples.nt"
-_CONVERSIONS = {  # suffix of a file or directory -> what it is, how to convert it, and the name that this fills in
-    ".graphml": ("GraphML", _NETWORKX, "graphml"),
-    ".gml": ("GML", _NETWORKX, "gml"),
-    ".gexf": ("GEXF", _NETWORKX, "gexf"),
-    ".net": ("Pajek", _NETWORKX, "pajek"),
-    ".adjlist": ("adjacency lists in text", _NETWORKX, "adjlist"),
-    ".xlsx": ("a spreadsheet", _PANDAS, "excel"),
-    ".xls": ("a spreadsheet", _PANDAS, "excel"),
-    ".json": ("JSON", _PANDAS, "json"),
-    ".jsonl": ("JSON lines", _PANDAS.replace("({path!r})", "({path!r}, lines=True)"), "json"),
-    ".ndjson": ("JSON lines", _PANDAS.replace("({path!r})", "({path!r}, lines=True)"), "json"),
-    ".orc": ("ORC", _ARROW, "orc"),
-    ".feather": ("Feather", _ARROW, "feather"),
-    ".arrow": ("Arrow", _ARROW, "feather"),
-    ".h5": ("HDF5", _HDF5, ""),
-    ".hdf5": ("HDF5", _HDF5, ""),
-    ".zarr": ("zarr", "import zarr, numpy; numpy.save('edge_index.npy', zarr.open({path!r})['edge_index'][:])", ""),
-    ".lance": (
-        "Lance",
-        "import lance, pyarrow.parquet; pyarrow.parquet.write_table(lance.dataset({path!r}).to_table(), "
-        "'edges.parquet')",
-        "",
-    ),
-    ".sqlite": ("SQLite", _SQLITE, ""),
-    ".sqlite3": ("SQLite", _SQLITE, ""),
-    ".db": ("SQLite", _SQLITE, ""),
-    ".duckdb": ("DuckDB", "duckdb {path} \"copy (select src, dst from edges) to 'edges.parquet'\"", ""),
-    ".mat": (
-        "MATLAB",
-        "import scipy.io, scipy.sparse; scipy.sparse.save_npz('edges.npz', scipy.io.loadmat({path!r})['A'].tocsr()), "
-        "with the name of its matrix",
-        "",
-    ),
-    ".pkl": ("a pickle", "import pickle, tiering; tiering.import_graph(pickle.load(open({path!r}, 'rb')), 'G')", ""),
-    ".nt": ("triples of RDF", _TRIPLES, ""),
-    ".ttl": ("RDF", _RDF, ""),
-    ".rdf": ("RDF", _RDF, ""),
-    ".owl": ("RDF", _RDF, ""),
-    ".dot": ("Graphviz", _NETWORKX.replace("read_", "nx_pydot.read_"), "dot"),
-    ".avro": (
-        "Avro",
-        "import fastavro, pyarrow as pa, pyarrow.parquet; pyarrow.parquet.write_table(pa.Table.from_pylist(list("
-        "fastavro.reader(open({path!r}, 'rb')))), 'edges.parquet')",
-        "",
-    ),
-    ".safetensors": (
-        "safetensors",
-        "import numpy, safetensors.numpy; numpy.save('edge_index.npy', "
-        "safetensors.numpy.load_file({path!r})['edge_index']), with the name of its array",
-        "",
-    ),
-    ".graph": ("a BV graph (WebGraph)", "webgraph to arcs {stem} | gzip -1 > edges.tsv.gz", ""),
-    ".zip": ("a zip archive", "unzip {path} -d data", ""),
-    ".tar": ("a tar archive", "mkdir data && tar -xf {path} -C data", ""),
-    ".tgz": ("a tar archive", "mkdir data && tar -xf {path} -C data", ""),
-    ".rar": ("a rar archive", "unrar x {path} data/", ""),
-    ".7z": ("a 7z archive", "7z x {path} -odata", ""),
-    ".bz2": ("bzip2 data", "bunzip2 -k {path}", ""),
-    ".xz": ("xz data", "unxz -k {path}", ""),
-    ".zst": ("zstd data", "unzstd {path}", ""),
-}
-_SAME = {".pickle": ".pkl", ".gpickle": ".pkl", ".hdf": ".hdf5", ".pajek": ".net", ".db3": ".db", ".ipc": ".arrow"}
+_KINDS = (  # what a file or directory is, its suffixes, how to convert it, and the name that this fills in
+    ("GraphML", ".graphml", _NETWORKX, "graphml"),
+    ("GML", ".gml", _NETWORKX, "gml"),
+    ("GEXF", ".gexf", _NETWORKX, "gexf"),
+    ("Pajek", ".net .pajek", _NETWORKX, "pajek"),
+    ("adjacency lists in text", ".adjlist", _NETWORKX, "adjlist"),
+    ("Graphviz", ".dot", _NETWORKX.replace("read_", "nx_pydot.read_"), "dot"),
+    ("a spreadsheet", ".xlsx .xls", _PANDAS, "excel"),
+    ("JSON", ".json", _PANDAS, "json"),
+    ("JSON lines", ".jsonl .ndjson", _PANDAS.replace("({path!r})", "({path!r}, lines=True)"), "json"),
+    ("ORC", ".orc", _ARROW, "orc"),
+    ("Feather", ".feather", _ARROW, "feather"),
+    ("Arrow", ".arrow .ipc", _ARROW, "feather"),
+    ("HDF5", ".h5 .hdf5 .hdf", _HDF5, ""),
+    ("zarr", ".zarr", "import zarr, numpy; numpy.save('edge_index.npy', zarr.open({path!r})['edge_index'][:])", ""),
+    ("Lance", ".lance", _LANCE, ""),
+    ("SQLite", ".sqlite .sqlite3 .db .db3", _SQLITE, ""),
+    ("DuckDB", ".duckdb", "duckdb {path} \"copy (select src, dst from edges) to 'edges.parquet'\"", ""),
+    ("MATLAB", ".mat", _MATLAB, ""),
+    ("a pickle", ".pkl .pickle .gpickle", _PICKLE, ""),
+    ("triples of RDF", ".nt", _TRIPLES, ""),
+    ("RDF", ".ttl .rdf .owl", _RDF, ""),
+    ("Avro", ".avro", _AVRO, ""),
+    ("safetensors", ".safetensors", _SAFETENSORS, ""),
+    ("a BV graph (WebGraph)", ".graph", "webgraph to arcs {stem} | gzip -1 > edges.tsv.gz", ""),
+    ("a zip archive", ".zip", "unzip {path} -d data", ""),
+    ("a tar archive", ".tar .tgz", "mkdir data && tar -xf {path} -C data", ""),
+    ("a rar archive", ".rar", "unrar x {path} data/", ""),
+    ("a 7z archive", ".7z", "7z x {path} -odata", ""),
+    ("bzip2 data", ".bz2", "bunzip2 -k {path}", ""),
+    ("xz data", ".xz", "unxz -k {path}", ""),
+    ("zstd data", ".zst", "unzstd {path}", ""),
+)
+_BY_SUFFIX = {suffix: kind for kind in _KINDS for suffix in kind[1].split()}
 
 
 def refuse_unread(paths: Iterable[Path]) -> None:
     """Refuse the first of some files or directories whose kind is known and not read; says how to convert it."""
     for path in paths:
         suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
-        suffix = ".tar" if ".tar" in suffixes else _SAME.get(suffix := (suffixes or [""])[-1], suffix)
-        if suffix in _CONVERSIONS:
-            what, command, name = _CONVERSIONS[suffix]
+        suffix = ".tar" if ".tar" in suffixes else (suffixes or [""])[-1]
+        if suffix in _BY_SUFFIX:
+            what, _, command, name = _BY_SUFFIX[suffix]
             convert = command.format(path=str(path), stem=str(path.with_suffix("")), name=name)
             raise InputError(f"{path}: expected a dataset, found {what}, which is not read; convert it: {convert}")
