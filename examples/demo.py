@@ -19,7 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from rich.console import Console
+import click
 from train_graphsage import train
 
 from tiering import generate_dataset, pipeline
@@ -42,15 +42,20 @@ METHODS: dict[str, dict[str, Any]] = {
 """Scores and their options; the last one fills the tiers."""
 TIER_SIZES = {"gpu": "3%", "peer": "2x3%", "cpu": "20%"}
 
-console = Console(highlight=False, width=None if sys.stdout.isatty() else 110)
+DONE = click.style("✓", fg="green")
 
 
 def step(text: str, work: Callable[[], Any]) -> Any:
     """Run one step and say what it did and how long it took."""
     begun = time.perf_counter()
     result = work()
-    console.print(f"[green]✓[/] {text} [dim]{time.perf_counter() - begun:.1f} s[/]")
+    click.echo(f"{DONE} {text} {click.style(f'{time.perf_counter() - begun:.1f} s', dim=True)}")
     return result
+
+
+def rule(title: str) -> None:
+    """Print the title of a part across the screen."""
+    click.echo(f" {title} ".center(80, "─"))
 
 
 def prepare(out: Path, nodes: int, edges: int) -> tuple[Layout, Evaluation]:
@@ -134,7 +139,7 @@ def compare(runs: dict[str, dict[str, Any]]) -> None:
     for what, key in (("batches, bit for bit", "batch_digest"), ("losses", "losses"), ("test accuracy", "test")):
         if tiers[key] != memory[key]:
             raise SystemExit(f"demo failed: {what} differ between tiers and memory: {tiers[key]} and {memory[key]}")
-    console.print("[green]✓[/] from the tiers and from memory: identical batches (bit for bit), losses and accuracy")
+    click.echo(f"{DONE} from the tiers and from memory: identical batches (bit for bit), losses and accuracy")
     if tiers["test"] <= mlp["test"]:
         raise SystemExit(f"demo failed: the GNN ({tiers['test']:.2%}) is no better than the MLP ({mlp['test']:.2%})")
 
@@ -153,22 +158,22 @@ def main(argv: Sequence[str] | None = None) -> None:
     shutil.rmtree(args.out, ignore_errors=True)
     args.out.mkdir(parents=True)
 
-    console.rule("prepare")
+    rule("prepare")
     layout, judged = prepare(args.out, args.nodes, args.edges)
     plot(judged, args.out / "hit_rates.png")
     show_hit_rates(judged)
-    console.rule("train")
+    rule("train")
     runs = train_three(layout.path, args.epochs)
     show_tiers(layout, runs["GraphSAGE from the tiers"]["tiers"])
     show_training(runs)
     compare(runs)
-    console.rule("done")
-    console.print(f"plot        {args.out / 'hit_rates.png'}")
-    console.print(f"layout      {args.out / 'layout'}")
+    rule("done")
+    click.echo(f"plot        {args.out / 'hit_rates.png'}")
+    click.echo(f"layout      {args.out / 'layout'}")
     for image in layout.images:
-        console.print(f"ssd image   {image}", soft_wrap=True)
-    console.print(f"look again  .venv/bin/tiering info {args.out / 'layout'}")
-    console.print(f"train again .venv/bin/python examples/train_graphsage.py {args.out / 'layout'}")
+        click.echo(f"ssd image   {image}")
+    click.echo(f"look again  .venv/bin/tiering info {args.out / 'layout'}")
+    click.echo(f"train again .venv/bin/python examples/train_graphsage.py {args.out / 'layout'}")
 
 
 if __name__ == "__main__":

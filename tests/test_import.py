@@ -1,15 +1,23 @@
-"""Importing beside the sources, which have no compiled core of their own."""
+"""What is imported: beside the sources, which have no compiled core of their own, and of other packages."""
 
 from __future__ import annotations
 
+import ast
+import re
 import shutil
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
 import tiering
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 PACKAGE = Path(tiering.__file__).parent
 
@@ -45,3 +53,20 @@ def test_with_nothing_installed_one_sentence_says_what_to_do(clone: Path) -> Non
     assert done.returncode == 1
     assert "CapabilityError" in done.stderr.splitlines()[-1]
     assert "pip install --no-build-isolation -e ." in done.stderr.splitlines()[-1]
+
+
+def test_only_what_the_package_depends_on_is_imported() -> None:
+    """By the package, the command line and the examples, anywhere in their code."""
+    root = Path(__file__).parents[1]
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    required = [project["dependencies"], *project["optional-dependencies"].values()]
+    names = {re.split(r"[^\w-]", entry)[0].lower().replace("-", "_") for entry in chain(*required)}
+    own = {"tiering", "_native", *(path.stem for path in (root / "examples").glob("*.py"))}
+    others = {"yaml", "IPython", "typing_extensions"}  # pyyaml; where a notebook runs; for type checkers
+    known = names | own | others | set(sys.stdlib_module_names)
+    assert "pyyaml" in names and not {"rich", "typer"} & names
+    for path in chain(*((root / folder).rglob("*.py") for folder in ("tiering", "cli", "examples"))):
+        for node in ast.walk(ast.parse(path.read_text())):
+            found = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            found += [node.module] if isinstance(node, ast.ImportFrom) and not node.level and node.module else []
+            assert {name.split(".")[0] for name in found} <= known, f"{path.relative_to(root)}:{found}"
