@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +167,9 @@ def choose_columns(
 def _find_ends(columns: Sequence[str], chosen: Mapping[str, int], where: str, ids: Sequence[object]) -> dict[str, int]:
     """Return positions of the ends that are not chosen: by names, or the only columns there are; refuse a guess."""
     plain = all(name.isdecimal() for name in columns)
-    pair = find_end_names(columns) or (None if plain else find_end_names(columns[:2], _NUMBERED))
+    pair = find_end_names(columns)
+    if pair is None and not plain and (numbered := find_end_names(columns[:2], _NUMBERED)) == tuple(columns[:2]):
+        pair = numbered
     names = [name.strip().lower() for name in columns]
     if pair is not None:
         return {end: find_once(name.strip().lower(), names, where) for end, name in zip(ENDS, pair, strict=True)}
@@ -193,12 +196,10 @@ def _find_ends(columns: Sequence[str], chosen: Mapping[str, int], where: str, id
 def find_end_names(columns: Sequence[str], pairs: Sequence[tuple[str, str]] = _END_NAMES) -> tuple[str, str] | None:
     """Return the columns of sources and destinations, if their names differ as those of ends do."""
     words = [() if _is_value(name) else _split_words(name) for name in columns]
-    for first, second in pairs:
-        for k, word in enumerate(words if pairs is not _NUMBERED else words[:1]):
-            if word.count(first) == 1:
-                other = tuple(second if part == first else part for part in word)
-                if other in (words if pairs is not _NUMBERED else words[1:2]):
-                    return columns[k], columns[words.index(other)]
+    for (first, second), (k, word) in product(pairs, enumerate(words)):
+        other = tuple(second if part == first else part for part in word)
+        if word.count(first) == 1 and other in words:
+            return columns[k], columns[words.index(other)]
     return None
 
 

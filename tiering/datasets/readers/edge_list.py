@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import Any
@@ -53,9 +54,7 @@ def read_text(path: Path, context: ImportContext) -> EdgeSink:
     context.record_file(path)
     if is_mtx(path):
         raise InputError(f"{path}: expected edges, found a Matrix Market file, which counts from 1; give --format mtx")
-    start, parser = find_start(
-        path, context.options, lambda syntax, *two: _make_parser(path, syntax, two[0], two[1], context)
-    )
+    start, parser = find_start(path, context.options, partial(_make_parser, path, context))
     sink = EdgeSink(path, context, weighted="weight" in parser.columns, named=parser.named)
     read_edges(start, parser, sink)
     return sink
@@ -113,7 +112,7 @@ def find_start(
 
 
 def _make_parser(
-    path: Path, syntax: TextSyntax, fields: list[str], second: list[str], context: ImportContext
+    path: Path, context: ImportContext, syntax: TextSyntax, fields: list[str], second: list[str]
 ) -> tuple[ColumnParser, bool]:
     """Return a parser of the columns, chosen by the fields of the first records, and whether the first is a header."""
     options, width = context.options, len(fields)
