@@ -42,17 +42,18 @@ help:
 demo: $(VENV)/.built
 	@$(BIN)/python examples/demo.py
 
-# One process for each core: each of them collects all tests.
+# Three processes for two cores, as tests wait for disks and for processes that they start.
+PROCESSES = $$(( ($$(nproc) * 3 + 1) / 2 ))
 TESTS ?= not slow and not long and not extra
 test: $(VENV)/.test
-	@$(BIN)/python -m pytest -n $$(nproc) --dist worksteal -m "$(TESTS)"
+	@$(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal -m "$(TESTS)"
 
 slow-test:
 	@$(MAKE) test TESTS="slow and not long and not extra"
 
-# What `make test` leaves out but for the campaigns; three processes for two cores, as they wait for disks and for Ray.
+# What `make test` leaves out but for the campaigns.
 test-extra: $(VENV)/.simulator browser
-	@$(BIN)/python -m pytest -n $$(( ($$(nproc) * 3 + 1) / 2 )) --dist worksteal -m "(slow or extra) and not long"
+	@$(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal -m "(slow or extra) and not long"
 
 # Sanitized builds take what the other tests leave of the processors; what follows leaves none, and prints when it ends.
 test-all:
