@@ -13,7 +13,7 @@ from tiering.run.options import ClusterOptions
 from tiering.units import format_bytes, format_count
 
 from .options import Call, Common, Group, Out, argument, flag, takes
-from .output import note, print_json, print_line, print_table
+from .output import print_json, print_line, print_table
 
 _FORMATS = f"auto, {', '.join(READERS)}."
 
@@ -33,9 +33,7 @@ def import_command(
     options = call.collect(ImportOptions)
     if checksum_features:
         options["checksum_features"] = True
-    graph = call.run_stage("estimate_import", "import_graph", source, out, format=format_, edge_ids=edge_ids, **options)
-    for warning in [] if graph is None else graph.manifest.body["changes"].get("warnings", []):
-        note(f"note: {warning}")
+    call.run_stage("estimate_import", "import_graph", source, out, format=format_, edge_ids=edge_ids, **options)
 
 
 @takes(Group(Recipe), Group(Common, ("force", "json")))

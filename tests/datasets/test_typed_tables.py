@@ -20,7 +20,7 @@ import pytest
 import tiering
 from cli.main import main
 from tiering.datasets import name_ids
-from tiering.datasets.table_files import Column, read_numbers
+from tiering.datasets.table_files import Column
 from tiering.errors import InputError, MissingError
 
 RATES = ("user", "rates", "movie")
@@ -142,29 +142,27 @@ def test_types_in_a_column_are_relations_in_the_order_of_their_edges(tmp_path, m
     assert graph.manifest.body["changes"]["relation_names"]["r_0"] == "/r/0"
 
 
-def test_unknown_ids_are_refused_added_or_dropped(tmp_path, capsys):
-    write(tmp_path / "r.parquet", "user,movie", [("a", "x"), ("b", "new"), ("a", "y"), (None, "x")])
+def test_unknown_ids_are_refused_or_added_and_rows_without_an_end_are_left_out(tmp_path, capsys):
+    rows = [(None, "y", 1), ("a", "x", 2), ("b", "new", 3), ("a", "y", 4), ("c", None, 5)]
+    write(tmp_path / "r.parquet", "user,movie,n", rows)
     write(tmp_path / "m.csv", "id,f,label", [("y", 1.0, "A"), ("x", 2.0, "B"), ("w", 3.0, "A")])
     options = {"relations": {RATES: tmp_path / "r.parquet"}, "nodes": {"movie": tmp_path / "m.csv"}}
-    options |= {"features": ["f"], "label": "label"}
-    with pytest.raises(InputError, match=r"an id at both ends of each edge, found none at row 3; fill"):
-        tiering.import_graph(out=tmp_path / "g", **options)
-    dropped = tiering.import_graph(out=tmp_path / "d", unknown_ids="drop", **options)
-    assert edges_of(dropped, RATES) == [("a", "x"), ("a", "y")]
-    assert dropped.names("movie").of(range(3)) == ["y", "x", "w"]
-    assert any("2 edges of user:rates:movie" in text for text in dropped.manifest.body["changes"]["warnings"])
-    write(tmp_path / "r.parquet", "user,movie", [("a", "x"), ("b", "new"), ("a", "y")])
-    with pytest.raises(
-        InputError, match=r"movie that .*m.csv has, found 1 of 3 edges without, the first 'new' at row 1"
-    ):
+    options |= {"features": ["f"], "label": "label", "edge_data": "n"}
+    message = r"movie that .*m.csv has, found 1 of 3 edges without, the first 'new' at edge 1"
+    with pytest.raises(InputError, match=message):
         tiering.import_graph(out=tmp_path / "g", **options)
     added = tiering.import_graph(out=tmp_path / "a", unknown_ids="add", **options)
+    assert edges_of(added, RATES) == [("a", "x", 2), ("a", "y", 4), ("b", "new", 3)]
     assert added.names("movie").of(range(4)) == ["y", "x", "w", "new"]
     assert added.feature_table("movie").open().tolist() == [[1.0], [2.0], [3.0], [0.0]]
     assert added.manifest.array("nodes/movie/label").tolist() == [0, 1, 0, -1]
-    assert "1 nodes of movie were added" in capsys.readouterr().err
-    for graph in (dropped, added):
-        assert graph.problems("full") == []
+    printed = capsys.readouterr().err
+    assert "1 nodes of movie were added" in printed
+    assert "2 rows lack an id of an end: they are no edges of user:rates:movie" in printed
+    assert added.problems("full") == []
+    write(tmp_path / "r.parquet", "user,movie,n", rows[-1:])
+    with pytest.raises(InputError, match=r"1 rows lack an id of an end.*and there are no others"):
+        tiering.import_graph(out=tmp_path / "g", **options)
 
 
 def test_neo4j_headers_make_types_and_relations(tmp_path):
@@ -223,7 +221,7 @@ def test_graphstorm_configuration(tmp_path):
 )
 def test_numbers_and_times(values, expected):
     array = values if isinstance(values, pa.Array) else pa.array(values)
-    read = read_numbers(Column("c", array, "c", 0))
+    read = Column("c", array, "c", 0).numbers()
     assert read.dtype.name == ("float64" if any(isinstance(value, float) for value in expected) else "int64")
     assert [None if value != value else value for value in read.tolist()] == expected
 

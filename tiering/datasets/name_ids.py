@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tiering.datasets.scratch import Scratch, chunks
+from tiering.datasets.scratch import Scratch
 from tiering.errors import InputError
 from tiering.formats.names import NameTable
 
@@ -92,14 +92,8 @@ class NameIds:
             ends, text = _buffers(distinct)
             offsets.append(ends[1:] + data.count)
             data.append(text)
-        columns = {column: self._ids(ids, file.finish()) for column, file in self._places.items()}
+        columns = {column: self._scratch.gather(ids, file.finish()) for column, file in self._places.items()}
         return columns, NameTable(offsets.finish(), data.finish())
-
-    def _ids(self, ids: npt.NDArray[np.int64], places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        out = self._scratch.array(places.shape[0], np.int64)
-        for part in chunks(places.shape[0]):
-            out[part] = ids[places[part]]
-        return out
 
     def _ranges(self, runs: NameTable) -> Iterator[list[slice]]:
         """Yield slices of all runs that hold the same range of names, range after range."""

@@ -227,8 +227,8 @@ class ImportOptions:
         (), "Columns of numbers or times (as seconds since 1970) that are kept as edge data.", "NAME,NAME,..",
         panel=_TYPED, cli=str | None, parse=_texts)
     unknown_ids: str = option(
-        "error", "Edges with an id that the table of nodes lacks, or with none; add: the node, with features of 0.",
-        "error|add|drop", panel=_TYPED, parse=one_of("error", "add", "drop"))
+        "error", "Edges with an id that the table of nodes lacks; add: the node, with features of 0.", "error|add",
+        panel=_TYPED, parse=one_of("error", "add"))
     self_loops: str = option(
         "keep", "Self loops; add: where a node has none.", "keep|remove|add", panel=_CHANGE,
         parse=one_of("keep", "remove", "add"))

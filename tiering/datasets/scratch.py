@@ -104,6 +104,13 @@ class Scratch:
             os.posix_fallocate(file.fileno(), 0, nbytes)
             return np.memmap(file, dtype, "r+", 0, shape)
 
+    def gather(self, values: npt.NDArray[Any], positions: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the values at some positions."""
+        out = self.array(positions.shape[0], values.dtype)
+        for part in chunks(positions.shape[0]):
+            out[part] = values[positions[part]]
+        return out
+
     def compact(self, values: npt.NDArray[Any], dtype: npt.DTypeLike | None = None) -> npt.NDArray[Any]:
         """Return values of `dtype`, by default their own, one behind the other: in a copy if they lie otherwise."""
         if values.flags.c_contiguous and dtype in (None, values.dtype):

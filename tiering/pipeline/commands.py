@@ -116,6 +116,8 @@ def import_graph(
     summary = built.summary()
     for topic, words in describe_import(summary, summary["provenance"]["inputs"]).items():
         note(f"{topic}: {words}")
+    for warning in built.manifest.body["changes"].get("warnings", []):
+        note(f"note: {warning}")
     return built
 
 

@@ -7,10 +7,10 @@ pass over the files, and for each type a sort on disk as `tiering.datasets.name_
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from glob import glob
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +18,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from tiering.artifacts.manifest import Relation
 from tiering.artifacts.storage import entries
 from tiering.datasets.arrays import SourceArray
 from tiering.datasets.edges import check_weights
 from tiering.datasets.import_context import RELATION, Detector, ImportContext, Reader
-from tiering.datasets.name_ids import NameIds
+from tiering.datasets.name_ids import NameIds, decode_numbers
 from tiering.datasets.nodes import LabelArray, NodeArrays, make_dataset
 from tiering.datasets.options import COLUMN_OPTIONS, TABLE_OPTIONS, TEXT_OPTIONS
 from tiering.datasets.readers import edge_list, parquet
-from tiering.datasets.scratch import GrowingFile, chunks, mark_changes
-from tiering.datasets.table_columns import ColumnChooser
-from tiering.datasets.table_files import ClassColumn, Column, NumberColumn, TableFile, read_ids, read_numbers, read_rows
-from tiering.datasets.table_numbers import Numbering, number_nodes
+from tiering.datasets.scratch import GrowingFile, chunks, first_wrong
+from tiering.datasets.table_files import Column, TableFile, refuse_unknown
 from tiering.datasets.table_specs import (
     TableSpec,
     clean_name,
@@ -42,108 +39,109 @@ from tiering.datasets.table_specs import (
 from tiering.datasets.text import read_blocks
 from tiering.errors import InputError, MissingError, quoted
 from tiering.formats.dataset import Dataset, EdgeData
+from tiering.formats.names import NameTable
 from tiering.formats.npy_file import read_start
+from tiering.progress import note
+
+Ids = npt.NDArray[np.int64]
+_MOST_CLASSES = 100_000
 
 
 @dataclass
 class _Table:
-    """A table with its files, the columns of each by role, and what was read of it so far."""
+    """A table, its files, and what was read of it so far."""
 
     spec: TableSpec
-    files: list[tuple[TableFile, dict[str, list[str]]]]
-    numbers: dict[str, NumberColumn] = field(default_factory=dict)  # weights and edge data
-    classes: ClassColumn | None = None  # labels, or types of edges
-    rows: GrowingFile | None = None  # file of features
+    files: list[TableFile]
+    numbers: dict[str, GrowingFile] = field(default_factory=dict)  # weights and edge data, or features
+    codes: GrowingFile | None = None  # positions of labels, or types of edges, among the distinct ones; -1 for none
+    classes: dict[str, int] = field(default_factory=dict)  # their distinct values
     dim: int = 0
     count: int = 0
-    lacking: int = 0  # rows that were left out because an end is missing
+    lacking: int = 0  # rows that lack a value of a feature, or an end
 
     @property
     def where(self) -> str:
         """The files, for messages."""
-        names = [str(file.path) for file, _ in self.files]
-        return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+        return f"{self.files[0].path}{f' and {len(self.files) - 1} more' if len(self.files) > 1 else ''}"
 
-    def ends(self) -> list[tuple[str, str]]:
-        """Return roles of columns of ids, and the node type of each."""
-        owner = self.spec.owner
-        return [("id", owner)] if isinstance(owner, str) else [("src", owner[0]), ("dst", owner[2])]
+    def key(self, role: str) -> str:
+        """Return a name of a column of ids that no other table's column has."""
+        return f"{self.spec.described} {role}"
 
     def pieces(self) -> Iterator[tuple[int, dict[str, list[Column]]]]:
-        """Yield rows and columns by role of each piece of all files."""
-        for file, columns in self.files:
-            for row, rows, piece in file.pieces([name for names in columns.values() for name in names]):
-                made = {
-                    role: [Column(name, piece[name], f"{file.path}: column {name}", row) for name in names]
-                    for role, names in columns.items()
-                }
-                yield rows, made
+        """Yield the rows and the columns by role of each piece of all files."""
+        return chain.from_iterable(file.pieces() for file in self.files)
 
-    def add_classes(self, columns: list[Column], what: str, context: ImportContext) -> None:
-        """Add labels, or types of edges, if there is such a column."""
-        for column in columns:
-            self.classes = self.classes or ClassColumn(context.scratch, what)
-            self.classes.append(column)
+    def add_classes(self, texts: Any, what: str, where: str, context: ImportContext) -> None:
+        """Add labels, or types of edges; `InputError` if too many are distinct."""
+        encoded = texts.dictionary_encode()
+        codes = [self.classes.setdefault(text, len(self.classes)) for text in encoded.dictionary.to_pylist()]
+        if len(self.classes) > _MOST_CLASSES:
+            problem = f"expected at most {_MOST_CLASSES} distinct {what}, found more"
+            raise InputError(f"{where}: {problem}; name another column")
+        self.codes = self.codes or context.scratch.growing_file(np.int64)
+        self.codes.append(np.array([*codes, -1])[encoded.indices.fill_null(len(codes)).to_numpy()])
+
+    def add_numbers(self, name: str, values: npt.NDArray[Any], context: ImportContext) -> None:
+        """Add values at the end of a column, int64 or float32; float64 once a whole number does not do."""
+        file = self.numbers.get(name) or context.scratch.growing_file(values.dtype)
+        if values.dtype.kind == "f" and file.dtype.kind == "i":
+            whole, file = file.finish(), context.scratch.growing_file(np.float64)
+            for part in chunks(whole.shape[0]):
+                file.append(whole[part])
+        file.append(values)
+        self.numbers[name] = file
 
 
 def _open_tables(path: Path, context: ImportContext) -> Dataset:
     tables = _find_tables(path, context)
-    types = dict.fromkeys(node_type for table in tables for _, node_type in table.ends())
-    owners = [table.spec.owner for table in tables]
-    for owner in owners:
-        if owners.count(owner) > 1:
-            raise InputError(f"{tables[owners.index(owner)].spec.described}: named twice; give all files of it at once")
-    named = {
-        node_type for table in tables for role, node_type in table.ends()
-        if context.options.string_ids or any(file.holds_names(columns[role][0]) for file, columns in table.files)
-    }  # fmt: skip
-    keys: dict[str, list[str]] = {node_type: [] for node_type in types}
-    for k, table in enumerate(tables):
-        for role, node_type in table.ends():
-            keys[node_type].append(f"{k} {role}")
-    sorters = {node_type: NameIds(context.scratch, keys[node_type], len(types)) for node_type in types}
-    for k, table in enumerate(tables):
-        (_read_nodes if isinstance(table.spec.owner, str) else _read_edges)(table, k, sorters, named, context)
-    numbered: dict[str, Numbering] = {}
-    for node_type in types:
-        at = owners.index(node_type) if node_type in owners else None
-        where = f"ids of {node_type} in edges" if at is None else tables[at].where
-        one = Numbering(node_type, where, *sorters[node_type].finish(), node_type in named)
-        number_nodes(one, None if at is None else f"{at} id", context)
-        numbered[node_type] = one
-    related = [(k, table) for k, table in enumerate(tables) if not isinstance(table.spec.owner, str)]
-    edges = [edges for k, table in related for edges in _make_edges(table, k, numbered, context)]
-    nodes = {table.spec.owner: table for table in tables if isinstance(table.spec.owner, str)}
-    arrays = {t: _make_nodes(nodes.get(t), numbered[t], context) for t in sorted(types)}
+    columns: dict[str, list[str]] = {}  # keys of the columns of ids of each node type
+    named: set[str] = set()
+    for table in tables:
+        for role, node_type in table.spec.ends.items():
+            columns.setdefault(node_type, []).append(table.key(role))
+            if context.options.string_ids or any(file.holds_names(role) for file in table.files):
+                named.add(node_type)
+    sorters = {node_type: NameIds(context.scratch, keys, len(columns)) for node_type, keys in columns.items()}
+    for table in tables:
+        (_read_nodes if "id" in table.spec.ends else _read_edges)(table, sorters, named, context)
+    nodes = {table.spec.owner[0]: table for table in tables if "id" in table.spec.ends}
+    numbered = {t: _Numbering(t, nodes.get(t), *sorters[t].finish(), t in named) for t in columns}
+    for numbering in numbered.values():
+        numbering.number(context)
+    edges = [one for table in tables if "src" in table.spec.ends for one in _make_edges(table, numbered, context)]
+    arrays = {t: _make_nodes(numbered[t], context) for t in sorted(columns)}
     dataset = make_dataset(path.name.split(".")[0] or "tables", arrays, edges, context)
-    for node_type, numbering in numbered.items():
-        dataset.nodes[node_type].names = numbering.names
-        dataset.nodes[node_type].extra |= numbering.extra
+    for t, numbering in numbered.items():
+        dataset.nodes[t].names, dataset.nodes[t].extra = numbering.names, dataset.nodes[t].extra | numbering.extra
     return dataset
 
 
 def _find_tables(path: Path, context: ImportContext) -> list[_Table]:
     """Return the tables that the options name, or headers of Neo4j's, or a configuration of GraphStorm."""
     options, specs = context.options, [*context.options.nodes, *context.options.relation]
+    tables: list[_Table] = []
     if not options.relation and path.suffix == ".json":
-        specs, warnings = graphstorm_tables(path)
+        specs = graphstorm_tables(path, context.warn)
         context.record_file(path)
-        for warning in warnings:
-            context.warn(warning)
     elif not options.relation:
         texts = filter(_is_table, entries(path)) if path.is_dir() else [path]
         specs += neo4j_tables({text: neo4j_header(text) for text in texts})
         specs += [TableSpec(RELATION, (), {})] if len(specs) == len(options.nodes) and not path.is_dir() else []
-    if not any(isinstance(spec.owner, tuple) for spec in specs):
+    if not any("src" in spec.ends for spec in specs):
         raise InputError(f"{path}: expected tables of edges, found none; name them with --relation SRC:NAME:DST=FILE")
-    chooser, tables = ColumnChooser(options), []
     for spec in specs:
-        is_header = partial(chooser.is_header, spec=spec)
+        if any(spec.owner == table.spec.owner for table in tables):
+            raise InputError(f"{spec.described}: named twice; give all files of it at once")
         paths = [file for name in spec.files for file in _find_files(name, path)] or [path]
-        files = [TableFile(file, context, is_header) for file in paths]
-        tables.append(_Table(spec, [(file, chooser.choose(spec, file)) for file in files]))
-        _record(tables[-1], context)
-    chooser.refuse_unseen()
+        tables.append(_Table(spec, [TableFile(file, spec, context) for file in paths]))
+        file = tables[-1].files[0]
+        used = {role: names for role, names in file.columns.items() if names}
+        unused = [name for name in file.names if name not in chain(*used.values())]
+        entry = {"table": spec.described, "files": list(map(str, paths)), "columns": used, "header": file.header}
+        context.notes.setdefault("tables", []).append({**entry, "ignored_columns": unused})
+    refuse_unknown(options, [file for table in tables for file in table.files])
     if path.is_dir():
         context.record_ignored(entries(path))
     return tables
@@ -175,159 +173,212 @@ def neo4j_header(path: Path) -> list[str]:
     return columns if {"id", "src", "dst"} & set(neo4j_columns(columns)) else []
 
 
-def _record(table: _Table, context: ImportContext) -> None:
-    """Record which columns of a table are read and which are not."""
-    file, columns = table.files[0]
-    used = {role: names for role, names in columns.items() if names}
-    unused = [name for name in file.names if not any(name in names for names in used.values())]
-    entry = {"table": table.spec.described, "files": [str(one.path) for one, _ in table.files], "columns": used}
-    context.notes.setdefault("tables", []).append({**entry, "header": file.header, "ignored_columns": unused})
-
-
-def _read_nodes(table: _Table, k: int, sorters: dict[str, NameIds], named: set[str], context: ImportContext) -> None:
-    [(_, node_type)] = table.ends()
+def _read_nodes(table: _Table, sorters: dict[str, NameIds], named: set[str], context: ImportContext) -> None:
+    [node_type] = table.spec.owner
     for rows, columns in table.pieces():
         [column] = columns["id"]
-        ids = read_ids(column, node_type in named)
-        column.refuse(ids.is_null(), "an id in each row", "fill or remove it")
-        sorters[node_type].append(f"{k} id", ids, column.where, column.row)
+        ids = column.ids(node_type in named)
+        column.refuse_nulls(ids, "an id in each row")
+        sorters[node_type].append(table.key("id"), ids, column.where, column.row)
         table.count += rows
-        table.add_classes(columns["label"], "labels", context)
+        for label in columns["label"]:
+            table.add_classes(label.strings(), "labels", label.where, context)
         if columns["features"]:
-            block = np.concatenate([read_rows(one) for one in columns["features"]], axis=1).astype(np.float32)
-            table.rows = table.rows or context.scratch.growing_file(np.float32)
+            block = np.concatenate([one.rows() for one in columns["features"]], axis=1).astype(np.float32)
             table.dim = table.dim or block.shape[1]
             if block.shape[1] != table.dim:
                 problem = f"expected {table.dim} values of features, found {block.shape[1]} from row {column.row} on"
                 raise InputError(f"{column.where}: {problem}; give all rows as many")
-            table.rows.append(block.reshape(-1))
+            table.add_numbers("rows", block.reshape(-1), context)
             table.lacking += int(np.isnan(block).any(axis=1).sum())
+    if table.lacking:
+        context.warn(f"{table.where}: {table.lacking} rows lack a value of a feature: it is NaN")
 
 
-def _read_edges(table: _Table, k: int, sorters: dict[str, NameIds], named: set[str], context: ImportContext) -> None:
+def _read_edges(table: _Table, sorters: dict[str, NameIds], named: set[str], context: ImportContext) -> None:
     for rows, columns in table.pieces():
-        ends = [(f"{k} {role}", node_type, columns[role][0]) for role, node_type in table.ends()]
-        ids = [read_ids(column, node_type in named) for _, node_type, column in ends]
-        keep = pc.and_(*(one.is_valid() for one in ids))
-        if context.options.unknown_ids != "drop":
-            ends[0][2].refuse(pc.invert(keep), "an id at both ends of each edge", "fill it, or say --unknown-ids drop")
-        elif keep.true_count < rows:
-            table.lacking += rows - keep.true_count
-            ids = [one.filter(keep) for one in ids]
-            columns = {
-                role: [one._replace(array=one.array.filter(keep)) for one in some] for role, some in columns.items()
-            }
-        for (key, node_type, column), one in zip(ends, ids, strict=True):
-            sorters[node_type].append(key, one, column.where, column.row)
-        table.add_classes(columns["type"], "types of edges", context)
+        ids = {role: columns[role][0].ids(node_type in named) for role, node_type in table.spec.ends.items()}
+        valid = pc.and_(ids["src"].is_valid(), ids["dst"].is_valid())
+        for role, node_type in table.spec.ends.items():
+            column = columns[role][0]
+            sorters[node_type].append(table.key(role), ids[role].filter(valid), column.where, column.row)
+        for column in columns["type"]:
+            types = column.strings()
+            column.refuse_nulls(types, "a type of each edge")
+            table.add_classes(types.filter(valid), "types of edges", column.where, context)
         for column in [*columns["weight"], *columns["data"]]:
-            values = read_numbers(column)
+            values, key = column.numbers(), clean_name(strip_type(column.name))
             if column in columns["weight"]:
                 check_weights(values, column.where, column.row)
-            key = "weight" if column in columns["weight"] else clean_name(strip_type(column.name))
-            table.numbers.setdefault(key, NumberColumn(context.scratch)).append(values)
-        table.count += len(ids[0])
+                key = "weight"
+            table.add_numbers(key, values[valid.to_numpy(zero_copy_only=False)], context)
+        table.count += valid.true_count
+        table.lacking += rows - valid.true_count
+    if table.lacking:
+        text = f"{table.where}: {table.lacking} rows lack an id of an end: they are no edges of {table.spec.described}"
+        if not table.count:
+            raise InputError(f"{text}, and there are no others; name the columns of ids")
+        context.warn(text)
 
 
-def _make_nodes(table: _Table | None, numbering: Numbering, context: ImportContext) -> NodeArrays:
+@dataclass
+class _Numbering:
+    """Ids of the nodes of a type: rows of its table, then the ids that edges alone have, else in ascending order."""
+
+    node_type: str
+    table: _Table | None
+    ranks: Mapping[str, Ids]  # by key of a column of ids: positions among `known`
+    known: NameTable  # ids of the source, ascending
+    is_text: bool
+    count: int = 0
+    ids: Ids | None = None  # of each rank, -1 for none; ``None``: the rank itself
+    names: NameTable | None = None
+    extra: dict[str, Ids] = field(default_factory=dict)
+
+    @property
+    def where(self) -> str:
+        """The table of nodes, or where else their number comes from."""
+        return f"ids of {self.node_type} in edges" if self.table is None else self.table.where
+
+    def number(self, context: ImportContext) -> None:
+        """Set the ids, and names or the node array of original ids."""
+        self.count, asked = len(self.known), context.options.num_nodes.get(self.node_type)
+        order = None if self.table is None else self._order_by_table(self.table, context)
+        if self.is_text:
+            sorted_alike = order is None or self.ids is None or _is_range(self.ids)
+            self.names = self.known if sorted_alike else replace(self.known, ids=self.ids, ranks=order)
+            return
+        values = decode_numbers(self.known)
+        least, most = (int(values[0]), int(values[-1])) if values.size else (0, -1)
+        if asked is None and context.options.is_untyped and least >= 0 and most < 16 * values.size:
+            asked = most + 1  # ids of one plain table stay as they are
+        if order is None and asked is not None:
+            if wrong := [value for value in (most, least) if values.size and not 0 <= value < asked]:
+                problem = f"--num-nodes says {asked}, ids 0..{asked - 1}, but id {wrong[0]} occurs"
+                raise InputError(f"{self.where}: {problem}; correct it, or leave it out")
+            self.ids, self.count = values, asked
+            return
+        values = values if order is None else context.scratch.gather(values, order)
+        if not _is_range(values):
+            self.extra = {"original_id": values}
+            how = "in ascending order" if order is None else "in the order of their table"
+            note(f"note: ids of {self.node_type} are numbered {how}; original_id holds those of the source")
+
+    def _order_by_table(self, table: _Table, context: ImportContext) -> Ids:
+        """Set the ids of ranks by the rows of the table; return the rank of each id."""
+        size, rows, self.count = len(self.known), self.ranks[table.key("id")], table.count
+        self.ids = ids = context.scratch.array(size, np.int64)
+        ids[:] = -1
+        for part in chunks(rows.size):
+            ids[rows[part]] = np.arange(part.start, part.stop)
+        for part in chunks(rows.size):
+            if (twice := ids[rows[part]] != np.arange(part.start, part.stop)).any():
+                row = part.start + int(np.argmax(twice))
+                problem = f"expected each id once, found {self._spell(rows[row])} at row {row} and again later"
+                raise InputError(f"{self.where}: {problem}; remove one of the rows")
+        if size == self.count or context.options.unknown_ids != "add":
+            return rows
+        note(f"note: {self.where}: {size - self.count} nodes of {self.node_type} were added, which edges alone name")
+        order = context.scratch.array(size, np.int64)
+        order[: self.count] = rows
+        for part in chunks(size):
+            wanted = part.start + np.flatnonzero(ids[part] < 0)
+            ids[wanted] = np.arange(self.count, self.count + wanted.size)
+            order[ids[wanted]] = wanted
+            self.count += wanted.size
+        return order
+
+    def find_ids(self, key: str, where: str, context: ImportContext) -> Ids:
+        """Return the ids of a column of edges; `InputError` on those that the table of nodes lacks."""
+        ranks = self.ranks[key]
+        ids = ranks if self.ids is None else context.scratch.gather(self.ids, ranks)
+        if (edge := first_wrong(ids, lambda part: part < 0)) is not None:
+            unknown = sum(int(np.count_nonzero(ids[part] < 0)) for part in chunks(ids.size))
+            raise InputError(
+                f"{where}: expected ids of {self.node_type} that {self.where} has, found {unknown} of {ids.size} "
+                f"edges without, the first {self._spell(ranks[edge])} at edge {edge}; correct a file, or say "
+                "--unknown-ids add"
+            )
+        return ids
+
+    def _spell(self, rank: int) -> str:
+        """Return an id of the source, for messages."""
+        name = self.known.encoded(rank)
+        return repr(name.decode() if self.is_text else int.from_bytes(name, "big") - (1 << 63))
+
+
+def _is_range(values: Ids) -> bool:
+    return all((values[part] == np.arange(part.start, part.stop)).all() for part in chunks(values.size))
+
+
+def _make_nodes(numbering: _Numbering, context: ImportContext) -> NodeArrays:
     """Return number, features and labels of a type; nodes that edges add have features of 0 and no label."""
-    arrays = NodeArrays(counts=[(numbering.where, numbering.count)])
-    if table is None:
-        return arrays
-    added = numbering.count - table.count
-    if table.rows is not None:
-        for _ in range(added):
-            table.rows.append(np.zeros(table.dim, np.float32))
-        rows = table.rows.finish().reshape(-1, table.dim)
+    arrays, table = NodeArrays(counts=[(numbering.where, numbering.count)]), numbering.table
+    if table is not None and "rows" in table.numbers:
+        for _ in range(numbering.count - table.count):
+            table.numbers["rows"].append(np.zeros(table.dim, np.float32))
+        rows = table.numbers["rows"].finish().reshape(-1, table.dim)
         arrays.features = SourceArray(table.where, rows, "float32", Path(table.where)).features()
-        if table.lacking:
-            context.warn(f"{table.where}: {table.lacking} rows lack a value of a feature: it is NaN")
-    if table.classes is not None:
-        labels = _make_labels(table, added, context)
+    if table is not None and table.codes is not None:
+        labels = _make_labels(table.codes.finish(), list(table.classes), numbering, context)
         arrays.labels = LabelArray(table.where, lambda _: labels, numbering.count)
     return arrays
 
 
-def _make_labels(table: _Table, added: int, context: ImportContext) -> npt.NDArray[Any]:
+def _make_labels(codes: Ids, texts: list[str], numbering: _Numbering, context: ImportContext) -> npt.NDArray[Any]:
     """Return numbers as they are, else the position of each text among all, sorted; -1 for none."""
-    assert table.classes is not None
-    codes, texts = table.classes.finish()
     try:
-        numbers = np.array([float(text) for text in texts])
-        values = np.append(numbers, np.nan)
+        values = np.array([*map(float, texts), np.nan])
         if (np.isnan(values) | (values == np.floor(values))).all():
             values = np.nan_to_num(values, nan=-1).astype(np.int64)
     except ValueError:
         classes = sorted(texts)
         values = np.append(np.searchsorted(np.array(classes, object), np.array(texts, object)), -1)
-        context.notes.setdefault("classes", {})[table.spec.described] = classes
-    out = context.scratch.array(codes.size + added, values.dtype)
+        context.notes.setdefault("classes", {})[numbering.node_type] = classes
+    out = context.scratch.array(numbering.count, values.dtype)
+    out[codes.size :] = values[-1]
     for part in chunks(codes.size):
         out[part] = values[codes[part]]
-    out[codes.size :] = values[-1]
     return out
 
 
-def _make_edges(table: _Table, k: int, numbered: dict[str, Numbering], context: ImportContext) -> list[EdgeData]:
+def _make_edges(table: _Table, numbered: dict[str, _Numbering], context: ImportContext) -> list[EdgeData]:
     """Return the edges of a table: one relation, or one for each of the types in a column."""
-    owner: Relation = table.spec.owner  # type: ignore[assignment]
-    columns = {name: column.finish() for name, column in table.numbers.items()}
-    for role, node_type in table.ends():
-        columns[role] = numbered[node_type].find_ids(f"{k} {role}", table.where, context)
-    relations, codes = [owner], None
-    if table.classes is not None:
-        codes, texts = table.classes.finish()
-        if codes.min(initial=0) < 0:
-            row = int(np.argmax(codes < 0))
-            raise InputError(f"{table.where}: expected a type of each edge, found none at row {row}; fill or remove it")
-        relations = [(owner[0], name, owner[2]) for name in _relation_names(texts, table, context)]
-    if context.options.unknown_ids == "drop":
-        known = context.scratch.array(table.count, np.int64)
-        for part in chunks(table.count):
-            inside = (columns["src"][part] >= 0) & (columns["dst"][part] >= 0)
-            known[part] = np.where(inside, 0 if codes is None else codes[part], -1)
-        codes = known
-    bounds = [0, table.count]
-    if codes is not None:
-        columns, bounds = _group(codes, columns, len(relations), context)
-    if dropped := table.lacking + table.count - bounds[-1]:
-        context.warn(f"{table.where}: {dropped} edges of {table.spec.described} without known ends are left out")
+    (source, name, target), names, bounds = table.spec.owner, [table.spec.owner[1]], [0, table.count]
+    columns: dict[str, npt.NDArray[Any]] = {key: file.finish() for key, file in table.numbers.items()}
+    for role, node_type in table.spec.ends.items():
+        columns[role] = numbered[node_type].find_ids(table.key(role), table.where, context)
+    if table.codes is not None:
+        codes, texts = table.codes.finish(), list(table.classes)
+        names = [clean_name(text) for text in texts]
+        for name, text in zip(names, texts, strict=True):
+            if not name or names.count(name) > 1:
+                problem = f"type {quoted(text)}: cannot be told from others as {name!r}; rename it"
+                raise InputError(f"{table.where}: {problem}")
+        if names != texts:
+            context.notes["relation_names"] = dict(zip(names, texts, strict=True))
+        columns, bounds = _group(codes, columns, len(names), context)
     made = []
-    for relation, low, high in zip(relations, bounds, bounds[1:], strict=False):
-        own = {name: column[low:high] for name, column in columns.items()}
-        made.append(EdgeData(relation, own.pop("src"), own.pop("dst"), table.where, own))
+    for name, low, high in zip(names, bounds, bounds[1:], strict=False):
+        own = {key: column[low:high] for key, column in columns.items()}
+        made.append(EdgeData((source, name, target), own.pop("src"), own.pop("dst"), table.where, own))
     return made
 
 
-def _relation_names(texts: list[str], table: _Table, context: ImportContext) -> list[str]:
-    """Return names of relations for the types of edges."""
-    names = [clean_name(text) for text in texts]
-    for name, text in zip(names, texts, strict=True):
-        if not name or names.count(name) > 1:
-            raise InputError(f"{table.where}: type {quoted(text)}: cannot be told from others as {name!r}; rename it")
-    if names != texts:
-        context.notes["relation_names"] = dict(zip(names, texts, strict=True))
-    return names
-
-
 def _group(
-    codes: npt.NDArray[np.int64], columns: dict[str, npt.NDArray[Any]], groups: int, context: ImportContext
+    codes: Ids, columns: dict[str, npt.NDArray[Any]], groups: int, context: ImportContext
 ) -> tuple[dict[str, npt.NDArray[Any]], list[int]]:
-    """Return columns group by group, in their order inside each, and the bounds; codes below 0 are left out."""
-    counts = np.zeros(groups + 1, np.int64)
-    for part in chunks(codes.size):
-        counts += np.bincount(codes[part] + 1, minlength=groups + 1)
-    bounds = np.concatenate([[0], np.cumsum(counts[1:])])
-    out = {name: context.scratch.array(int(bounds[-1]), column.dtype) for name, column in columns.items()}
+    """Return columns group by group, in their order inside each, and the bounds."""
+    counts = sum(np.bincount(codes[part], minlength=groups) for part in chunks(codes.size))
+    bounds = np.append(0, np.cumsum(counts))
+    out = {name: context.scratch.array(codes.size, column.dtype) for name, column in columns.items()}
     ends = bounds[:-1].copy()
     for part in chunks(codes.size):
         order = np.argsort(codes[part], kind="stable")
         own = codes[part][order]
-        order, own = order[own >= 0], own[own >= 0]
-        firsts = np.flatnonzero(mark_changes(own))
-        inside = np.arange(own.size) - np.repeat(firsts, np.diff(np.append(firsts, own.size)))
+        places = ends[own] + np.arange(own.size) - np.searchsorted(own, own)
         for name, column in columns.items():
-            out[name][ends[own] + inside] = column[part][order]
+            out[name][places] = column[part][order]
         ends += np.bincount(own, minlength=groups)
     return out, bounds.tolist()
 
