@@ -20,7 +20,7 @@ from tiering.datasets.import_context import ImportContext
 from tiering.datasets.name_ids import is_text
 from tiering.datasets.options import ImportOptions, PerType
 from tiering.datasets.readers import edge_list, parquet
-from tiering.datasets.table_specs import ROW, TableSpec, as_texts, neo4j_columns, strip_type
+from tiering.datasets.table_specs import ROW, TableSpec, as_texts, neo4j_types, strip_type
 from tiering.datasets.text import ColumnParser, TextSyntax, read_blocks
 from tiering.errors import InputError, quoted
 from tiering.options import spell_flag
@@ -138,7 +138,7 @@ def find_usual(role: str, spec: TableSpec, names: Sequence[str]) -> list[str]:
     """Return the columns that a role may have by their names: one, unless it would be a guess."""
     if role not in _IDS:
         return [name for name in names if name.lower() == "weight"][:1] if role == "weight" else []
-    if role in (header := neo4j_columns(names)):
+    if role in (header := neo4j_types(names)):
         return [header[role][0]]
     if role == "id" and (ids := [name for name in names if name.lower() == "id"]):
         return ids

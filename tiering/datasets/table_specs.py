@@ -90,7 +90,7 @@ def strip_type(column: str) -> str:
     return header["name"] if header and not header["role"] else column
 
 
-def neo4j_columns(columns: Sequence[str]) -> dict[str, tuple[str, str]]:
+def neo4j_types(columns: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Return columns and types of nodes by role, where a header is of Neo4j's import: ``:START_ID(Person)``."""
     headers = [header for header in map(_NEO4J.fullmatch, columns) if header and header["role"] in _NEO4J_ROLES]
     return {_NEO4J_ROLES[one["role"]]: (one[0], clean_name(one["group"] or "") or "node") for one in headers}
@@ -100,7 +100,7 @@ def neo4j_tables(headers: Mapping[Path, Sequence[str]]) -> list[TableSpec]:
     """Return the tables in files with headers of Neo4j's; ids without a group are of one type, ``node``."""
     nodes: dict[str, list[str]] = {}
     relations = []
-    for path, found in ((path, neo4j_columns(header)) for path, header in headers.items()):
+    for path, found in ((path, neo4j_types(header)) for path, header in headers.items()):
         if {"src", "dst"} <= found.keys():
             owner = (found["src"][1], clean_name(path.name.split(".")[0]), found["dst"][1])
             relations.append(TableSpec(owner, (str(path),), {role: (name,) for role, (name, _) in found.items()}))

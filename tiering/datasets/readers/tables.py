@@ -28,14 +28,7 @@ from tiering.datasets.options import COLUMN_OPTIONS, TABLE_OPTIONS, TEXT_OPTIONS
 from tiering.datasets.readers import edge_list, parquet
 from tiering.datasets.scratch import GrowingFile, chunks, first_wrong
 from tiering.datasets.table_files import Column, TableFile, refuse_unknown
-from tiering.datasets.table_specs import (
-    TableSpec,
-    clean_name,
-    graphstorm_tables,
-    neo4j_columns,
-    neo4j_tables,
-    strip_type,
-)  # fmt: skip
+from tiering.datasets.table_specs import TableSpec, clean_name, graphstorm_tables, neo4j_tables, neo4j_types, strip_type
 from tiering.datasets.text import read_blocks
 from tiering.errors import InputError, MissingError, quoted
 from tiering.formats.dataset import Dataset, EdgeData
@@ -107,9 +100,11 @@ def _open_tables(path: Path, context: ImportContext) -> Dataset:
     for table in tables:
         (_read_nodes if "id" in table.spec.ends else _read_edges)(table, sorters, named, context)
     nodes = {table.spec.owner[0]: table for table in tables if "id" in table.spec.ends}
-    numbered = {t: _Numbering(t, nodes.get(t), *sorters[t].finish(), t in named) for t in columns}
-    for numbering in numbered.values():
-        numbering.number(context)
+    numbered: dict[str, _Numbering] = {}
+    for t, sorter in sorters.items():
+        where = nodes[t].where if t in nodes else f"ids of {t} in edges"
+        numbered[t] = _Numbering(t, where, nodes.get(t), *sorter.finish(), t in named)
+        numbered[t].number(context)
     edges = [one for table in tables if "src" in table.spec.ends for one in _make_edges(table, numbered, context)]
     arrays = {t: _make_nodes(numbered[t], context) for t in sorted(columns)}
     dataset = make_dataset(path.name.split(".")[0] or "tables", arrays, edges, context)
@@ -170,7 +165,7 @@ def neo4j_header(path: Path) -> list[str]:
     block = next(read_blocks(path, "reading the header", strict=False), None)
     line = b"" if block is None else block.raw.split(b"\n", 1)[0][:10_000]
     columns = re.split(r"[,;|\t]", line.decode(errors="replace").replace('"', "").strip())
-    return columns if {"id", "src", "dst"} & set(neo4j_columns(columns)) else []
+    return columns if {"id", "src", "dst"} & set(neo4j_types(columns)) else []
 
 
 def _read_nodes(table: _Table, sorters: dict[str, NameIds], named: set[str], context: ImportContext) -> None:
@@ -226,6 +221,7 @@ class _Numbering:
     """Ids of the nodes of a type: rows of its table, then the ids that edges alone have, else in ascending order."""
 
     node_type: str
+    where: str  # the table of nodes, or where else their number comes from
     table: _Table | None
     ranks: Mapping[str, Ids]  # by key of a column of ids: positions among `known`
     known: NameTable  # ids of the source, ascending
@@ -234,11 +230,6 @@ class _Numbering:
     ids: Ids | None = None  # of each rank, -1 for none; ``None``: the rank itself
     names: NameTable | None = None
     extra: dict[str, Ids] = field(default_factory=dict)
-
-    @property
-    def where(self) -> str:
-        """The table of nodes, or where else their number comes from."""
-        return f"ids of {self.node_type} in edges" if self.table is None else self.table.where
 
     def number(self, context: ImportContext) -> None:
         """Set the ids, and names or the node array of original ids."""
@@ -383,17 +374,15 @@ def _group(
     return out, bounds.tolist()
 
 
-def _is_graphstorm(path: Path) -> bool:
-    return path.suffix == ".json" and b'"source_id_col"' in read_start(path, 1 << 20)
+def _is_typed(path: Path) -> bool:
+    if path.is_dir():
+        return any(map(neo4j_header, filter(_is_table, entries(path))))
+    return bool(neo4j_header(path)) or (path.suffix == ".json" and b'"source_id_col"' in read_start(path, 1 << 20))
 
 
 READER = Reader(
     _open_tables,
     (COLUMN_OPTIONS - {"compact_ids", "first_id"}) | TEXT_OPTIONS | TABLE_OPTIONS | {"label"},
-    directory=Detector(
-        "Neo4j's import files (:ID, :START_ID)", lambda path: any(map(neo4j_header, filter(_is_table, entries(path))))
-    ),
-    file=Detector(
-        "a Neo4j import file, a GraphStorm .json", lambda path: _is_graphstorm(path) or bool(neo4j_header(path))
-    ),
+    Detector("Neo4j's import files (:ID, :START_ID)", _is_typed),
+    Detector("a Neo4j import file, a GraphStorm .json", _is_typed),
 )
