@@ -24,7 +24,7 @@ from benchmarks.rmat import rmat_edges
 from tiering import generate_dataset, pipeline
 from tiering.evaluation import ORACLE, evaluate
 from tiering.formats.graph import Graph
-from tiering.layout import parse_capacities
+from tiering.layout.tiers import parse_capacities
 from tiering.sampling import SamplingOptions
 
 REPOSITORY = Path(__file__).resolve().parents[1]

@@ -12,7 +12,7 @@ from tiering.artifacts import manifest, open_directory
 from tiering.artifacts.checksum import Verifier
 from tiering.errors import FormatError
 from tiering.formats.names import NameTable
-from tiering.graph import build_graph
+from tiering.graph.build import build_graph
 
 STAGES = {
     "score": lambda folder, out, **options: pipeline.score_graph(folder / "graph", out, "degree", **options),

@@ -16,7 +16,7 @@ from tiering.artifacts.journal import JOURNAL, Journal
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import FormatError, StorageError
 from tiering.formats.scores import Scores
-from tiering.graph import build_graph
+from tiering.graph.build import build_graph
 
 BLOCK = 4096
 NOTE = "blocks from an earlier run are damaged, and made again"

@@ -16,13 +16,12 @@ from toy_datasets import toy_dataset, tree_bytes
 import tiering
 from tiering.errors import FormatError, InputError
 from tiering.formats.order import Order
-from tiering.graph import build_graph
-from tiering.layout import RankedTable, parse_capacities, plan_tiers
+from tiering.graph.build import build_graph
+from tiering.layout.tiers import RankedTable, parse_capacities, plan_tiers
 from tiering.memory import Budget
-from tiering.reorder import Sizes, read_first
-from tiering.reorder.arrays import SIZES, NodeWindows
-from tiering.reorder.rank import PIECE_BYTES, SORT_SPACE, THREAD_SPACE, NodeOrders
-from tiering.scores import score_graph
+from tiering.reorder.arrays import SIZES, NodeWindows, Sizes
+from tiering.reorder.rank import PIECE_BYTES, SORT_SPACE, THREAD_SPACE, NodeOrders, read_first
+from tiering.scores.plan import score_graph
 
 NODES = 40
 """Of `tiny_dataset`."""

@@ -238,7 +238,7 @@ def test_temporary_files(chain):
 
 def test_stages_guard_their_inputs_too(chain):
     from tiering.formats.graph import Graph
-    from tiering.scores import score_graph
+    from tiering.scores.plan import score_graph
 
     with pytest.raises(InputError, match="which the command reads"):
         score_graph(Graph.open("graph"), "degree", "graph", force=True)

@@ -98,6 +98,6 @@ def test_nothing_is_kept_where_nothing_was_done(tiering_cli, tmp_path, tiny_data
     def interrupt(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tiering.datasets.open_dataset", interrupt)
+    monkeypatch.setattr("tiering.datasets.open.open_dataset", interrupt)
     result = tiering_cli("import", tiny_dataset, "--out", tmp_path / "graph")
     assert (result.code, result.err) == (130, "interrupted\n")

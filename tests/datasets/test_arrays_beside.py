@@ -15,7 +15,7 @@ from refusals import refused
 from scipy import sparse
 
 import tiering
-from tiering.datasets import open_dataset
+from tiering.datasets.open import open_dataset
 from tiering.errors import MissingError
 
 NODES = 50

@@ -17,7 +17,7 @@ import scipy.sparse
 from refusals import refused
 
 import tiering
-from tiering.datasets import open_dataset
+from tiering.datasets.open import open_dataset
 from tiering.errors import InputError
 
 MATRIX = scipy.sparse.coo_array((np.ones(3), ([0, 1, 1], [1, 2, 2])), shape=(4, 4))

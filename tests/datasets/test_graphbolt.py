@@ -13,7 +13,7 @@ from refusals import refused
 
 import tiering
 from tiering.artifacts.manifest import relation_key
-from tiering.datasets import open_dataset
+from tiering.datasets.open import open_dataset
 from tiering.errors import CapabilityError, MissingError
 from tiering.formats.graph import Graph
 

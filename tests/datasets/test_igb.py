@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from tiering.datasets import detect_format, open_dataset
+from tiering.datasets.open import detect_format, open_dataset
 from tiering.datasets.readers import igb as igb_module
 from tiering.datasets.specs import known_specs
 from tiering.errors import MissingError

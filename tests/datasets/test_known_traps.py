@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.replicas import replicate
-from tiering.datasets import open_dataset
+from tiering.datasets.open import open_dataset
 from tiering.errors import MissingError
 
 GIB = 1 << 30

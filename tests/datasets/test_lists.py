@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tiering
-from tiering.datasets import open_dataset
-from tiering.graph import build_graph
+from tiering.datasets.open import open_dataset
+from tiering.graph.build import build_graph
 from tiering.graph.plan import SortSizes
 
 SMALL = SortSizes(min_chunk=16, max_chunk=16, buckets=4, bucket_edges=4, run_records=1, columns=4)

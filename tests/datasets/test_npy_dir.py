@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from refusals import refused
 
-from tiering.datasets import open_dataset
+from tiering.datasets.open import open_dataset
 from tiering.errors import BudgetError, MissingError, StorageError
 from tiering.formats.dataset import fingerprint
 

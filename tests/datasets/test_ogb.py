@@ -16,7 +16,7 @@ from refusals import refused
 
 import tiering
 from benchmarks.replicas import replicate
-from tiering.datasets import detect_format
+from tiering.datasets.open import detect_format
 from tiering.errors import InputError, MissingError
 from tiering.formats.graph import Graph
 

@@ -12,7 +12,7 @@ import pytest
 from refusals import refused
 
 import tiering
-from tiering.datasets import open_dataset
+from tiering.datasets.open import open_dataset
 from tiering.errors import BudgetError, CapabilityError, InputError, MissingError
 
 torch = pytest.importorskip("torch")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from refusals import refused
 
 import tiering
-from tiering.datasets import detect_format, open_dataset
+from tiering.datasets.open import detect_format, open_dataset
 from tiering.errors import InputError, TieringError
 
 DOCS = Path(__file__).resolve().parents[2] / "docs/datasets.md"

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from tiering.datasets import open_dataset
-from tiering.datasets.open import READERS
+from tiering.datasets.open import READERS, open_dataset
 from tiering.datasets.specs import find_spec, known_specs, make_sized_dataset
 from tiering.errors import MissingError, TieringError
 

@@ -10,7 +10,7 @@ import pytest
 from refusals import refused
 
 from tiering import native
-from tiering.datasets import open_dataset
+from tiering.datasets.open import open_dataset
 
 torch = pytest.importorskip("torch")
 

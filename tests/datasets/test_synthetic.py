@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiering import generate_dataset
-from tiering.datasets import generated, open_dataset
+from tiering.datasets import generated
 from tiering.datasets.generated import EDGE_BLOCK, KeyedPermutation
+from tiering.datasets.open import open_dataset
 from tiering.errors import ExistsError, InputError, StorageError
 
 

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from refusals import refused
 
-from tiering.datasets import detect_format, open_dataset
 from tiering.datasets.edge_sink import EdgeSink
+from tiering.datasets.open import detect_format, open_dataset
 from tiering.errors import InputError, MissingError
 
 PAIRS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=30)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from refusals import refused
 
 import tiering.datasets.text as text_blocks
-from tiering.datasets import open_dataset
+from tiering.datasets.open import open_dataset
 from tiering.errors import InputError
 
 Edges = list[tuple[str, str]]

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.rmat import rmat_edges
-from tiering.datasets import open_dataset, scratch, transforms
+from tiering.datasets import scratch, transforms
+from tiering.datasets.open import open_dataset
 from tiering.errors import InputError
 from tiering.memory import own_memory
 

@@ -11,8 +11,8 @@ import pytest
 from refusals import refused
 
 import tiering
-from tiering.datasets import open_dataset
 from tiering.datasets.arrays import dense_array
+from tiering.datasets.open import open_dataset
 from tiering.datasets.scratch import Scratch
 from tiering.errors import BudgetError, InputError
 from tiering.formats.graph import Graph

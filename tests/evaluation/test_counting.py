@@ -10,7 +10,7 @@ from tiering.artifacts.manifest import relation_key
 from tiering.evaluation import counting, evaluate
 from tiering.evaluation.counting import BUCKETS, Bootstrap, ReferenceEpochs
 from tiering.formats.user_arrays import resolve_train
-from tiering.layout import parse_capacities
+from tiering.layout.tiers import parse_capacities
 from tiering.sampling import (
     AccessCounts,
     NeighborSampler,
@@ -20,7 +20,7 @@ from tiering.sampling import (
     list_read_places,
     make_sampler,
 )
-from tiering.scores import score_graph
+from tiering.scores.plan import score_graph
 
 
 def reference(graph, threads, batch_size):

@@ -12,11 +12,11 @@ from tiering.evaluation import evaluate, named_scores
 from tiering.evaluation.cache_order import competing_rows
 from tiering.evaluation.counting import evaluation_memory
 from tiering.formats.dataset import Dataset, EdgeData, NodeData
-from tiering.graph import build_graph
-from tiering.layout import parse_capacities
+from tiering.graph.build import build_graph
+from tiering.layout.tiers import parse_capacities
 from tiering.memory import own_memory
 from tiering.sampling import SamplingOptions
-from tiering.scores import score_graph
+from tiering.scores.plan import score_graph
 
 MIB = 1 << 20
 MARGIN = 4 * MIB

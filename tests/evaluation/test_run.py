@@ -12,10 +12,10 @@ from tiering.errors import InputError
 from tiering.evaluation import evaluate, named_scores
 from tiering.evaluation.run import unseen_epoch
 from tiering.formats.user_arrays import resolve_train
-from tiering.layout import RankedTable, parse_capacities, plan_tiers
-from tiering.reorder import reorder_graph
+from tiering.layout.tiers import RankedTable, parse_capacities, plan_tiers
+from tiering.reorder.graph import reorder_graph
 from tiering.sampling import SamplingOptions
-from tiering.scores import score_graph
+from tiering.scores.plan import score_graph
 
 
 @pytest.fixture(scope="module")

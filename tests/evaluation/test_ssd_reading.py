@@ -29,7 +29,7 @@ from tiering.evaluation.ssd_reading import (
     row_spans,
 )  # fmt: skip
 from tiering.formats.layout import SsdRows
-from tiering.layout import parse_capacities
+from tiering.layout.tiers import parse_capacities
 from tiering.memory import Budget, own_memory
 from tiering.readahead.config import divide_slots
 from tiering.readahead.disk_speed import DiskSpeed

@@ -17,7 +17,7 @@ from generated_text import BLOCK_SIZES, GeneratedText, generate_text
 
 import tiering
 import tiering.datasets.text as text_blocks
-from tiering.datasets import open_dataset
+from tiering.datasets.open import open_dataset
 from tiering.errors import TieringError
 
 Edges = list[tuple[str, str]]

@@ -8,7 +8,7 @@ import pytest
 from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.user_arrays import resolve_train
-from tiering.graph import build_graph
+from tiering.graph.build import build_graph
 
 
 @pytest.fixture

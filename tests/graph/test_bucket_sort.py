@@ -21,7 +21,7 @@ from tiering.artifacts.file_writer import FileWriter
 from tiering.errors import BudgetError
 from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.graph import Graph
-from tiering.graph import build_graph
+from tiering.graph.build import build_graph
 from tiering.graph.plan import SIZES, SortSizes, plan_import
 from tiering.memory import Budget, own_memory, parse_memory
 

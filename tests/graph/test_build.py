@@ -15,7 +15,7 @@ import tiering
 from tiering.errors import InputError
 from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.graph import Graph
-from tiering.graph import build_graph
+from tiering.graph.build import build_graph
 
 
 @settings(max_examples=15)

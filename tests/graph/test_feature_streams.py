@@ -14,7 +14,7 @@ from tiering import pipeline
 from tiering.artifacts import checksum
 from tiering.errors import InputError, StorageError
 from tiering.formats.dataset import Dataset, EdgeData, FeatureStream, GraphSoFar, NodeData
-from tiering.graph import build_graph
+from tiering.graph.build import build_graph
 from tiering.graph.plan import plan_import
 from tiering.memory import Budget
 

@@ -20,10 +20,10 @@ from tiering.errors import BudgetError
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.formats.scores import Scores
-from tiering.graph import build_graph
-from tiering.layout import RankedTable
+from tiering.graph.build import build_graph
 from tiering.layout.adjacency_cache import gpu_budget
 from tiering.layout.inputs import adjacency_lists
+from tiering.layout.tiers import RankedTable
 from tiering.memory import own_memory
 from tiering.pipeline import layout as write_layout
 from tiering.units import Size

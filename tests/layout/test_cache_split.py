@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from tiering.errors import InputError
 from tiering.formats.adjacency_prefix import AdjacencyPrefix, ListBytes
-from tiering.layout import RankedTable, cost_model, parse_capacities, plan_tiers
+from tiering.layout import cost_model
 from tiering.layout.adjacency_cache import HOST, gpu_budget, plan_split
 from tiering.layout.cost_model import AccessCosts, AdjacencyLists, EdgeScores, LowerTiers, split_memory
+from tiering.layout.tiers import RankedTable, parse_capacities, plan_tiers
 from tiering.units import Size
 
 AUTO = Size("auto")

@@ -14,8 +14,8 @@ from toy_datasets import chain, toy_dataset
 from tiering import pipeline
 from tiering.errors import InputError, MissingError
 from tiering.formats.layout import TIERS
-from tiering.layout import LayoutOptions
 from tiering.layout.cost_model import AccessCosts, read_access_costs
+from tiering.layout.options import LayoutOptions
 from tiering.layout.tiers import RankedTable, parse_capacities, parse_page, parse_peer, plan_tiers
 from tiering.units import Size
 

@@ -16,7 +16,7 @@ from toy_datasets import toy_dataset
 import tiering
 from tiering import pipeline
 from tiering.errors import TieringError
-from tiering.graph import build_graph
+from tiering.graph.build import build_graph
 
 ENGINES = ("io_uring", "threads")
 

@@ -18,10 +18,10 @@ from tiering.errors import BudgetError, FormatError
 from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
-from tiering.graph import build_graph
+from tiering.graph.build import build_graph
 from tiering.memory import own_memory
-from tiering.reorder import Sizes, reorder_graph
-from tiering.reorder.arrays import NodeWindows
+from tiering.reorder.arrays import NodeWindows, Sizes
+from tiering.reorder.graph import reorder_graph
 
 MIB = 1 << 20
 

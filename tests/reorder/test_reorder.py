@@ -15,8 +15,8 @@ import tiering
 from tiering import pipeline
 from tiering.errors import InputError
 from tiering.formats.graph import Graph
-from tiering.graph import build_graph
-from tiering.reorder import check_scores
+from tiering.graph.build import build_graph
+from tiering.reorder.rank import check_scores
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from toy_datasets import tree_bytes
 
-from tiering.datasets import open_dataset
+from tiering.datasets.open import open_dataset
 from tiering.datasets.readers.parquet import ParquetColumn
 
 TASKS = ["--executor", "local", "--shards", "4", "--workers", "2"]

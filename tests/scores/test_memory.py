@@ -18,9 +18,9 @@ from benchmarks.rmat import rmat_edges
 from tiering import native, pipeline
 from tiering.errors import BudgetError, StorageError
 from tiering.formats.dataset import Dataset, EdgeData, NodeData
-from tiering.graph import build_graph
+from tiering.graph.build import build_graph
 from tiering.memory import own_memory
-from tiering.scores import METHODS, plan_score, score_graph
+from tiering.scores.plan import METHODS, plan_score, score_graph
 
 MIB = 1 << 20
 MARGIN = 4 * MIB

@@ -12,7 +12,7 @@ import pytest
 import tiering
 from tiering.formats.graph import Graph
 from tiering.formats.shape import SizedGraph
-from tiering.scores import METHODS
+from tiering.scores.plan import METHODS
 from tiering.scores.request import SLACK, MemoryNeed, Method, ScoreColumns, ScoreRequest
 
 

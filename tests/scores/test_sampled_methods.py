@@ -11,9 +11,9 @@ from tiering import pipeline
 from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.features import FeatureTable
-from tiering.graph import build_graph
-from tiering.scores import adjacency_bytes, plan_score, score_graph
+from tiering.graph.build import build_graph
 from tiering.scores.hybrid import FIRST_BIN, GROWTH, UNSEEN, shrink
+from tiering.scores.plan import adjacency_bytes, plan_score, score_graph
 
 WRITES, CITES, SHOWS = ("author", "writes", "paper"), ("paper", "cites", "paper"), ("paper", "in", "venue")
 FANOUTS = [{"writes": 2, "cites": 1, "in": 4}, {"writes": 0, "cites": 1, "in": 4}]

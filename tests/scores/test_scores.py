@@ -15,8 +15,8 @@ from toy_datasets import toy_dataset, tree_bytes
 from tiering.errors import InputError
 from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.user_arrays import resolve_train
-from tiering.graph import build_graph
-from tiering.scores import METHODS, score_graph
+from tiering.graph.build import build_graph
+from tiering.scores.plan import METHODS, score_graph
 
 
 def push(graph, values, damping, restart):

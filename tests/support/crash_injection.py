@@ -256,7 +256,7 @@ def _windows() -> None:
 
 def _buckets() -> None:
     """Relations are made by buckets: half of the records lie in a scratch file, large buckets are scattered twice."""
-    from tiering.graph import build_graph
+    from tiering.graph.build import build_graph
     from tiering.graph.plan import SortSizes
 
     _small_rows()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tiering.datasets import open_dataset
+from tiering.datasets.open import open_dataset
 from tiering.errors import InputError, TieringError
 
 

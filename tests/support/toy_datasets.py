@@ -15,7 +15,7 @@ from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
-from tiering.graph import build_graph
+from tiering.graph.build import build_graph
 from tiering.memory import Budget
 
 TYPES = ("author", "paper", "venue")

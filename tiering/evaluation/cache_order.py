@@ -28,7 +28,7 @@ Score: TypeAlias = "Scores | Mapping[str, npt.ArrayLike]"  # a scores artifact, 
 RowBytes: TypeAlias = int | Mapping[str, int] | None
 """Bytes of a row of the types without features: see `competing_rows`."""
 Ranges: TypeAlias = "dict[str, dict[str, tuple[int, int]]]"
-"""Node type and tier -> half-open range of ranks, as `tiering.layout.plan_tiers` returns them."""
+"""Node type and tier -> half-open range of ranks, as `tiering.layout.tiers.plan_tiers` returns them."""
 
 FEATURES, GIVEN, ASSUMED = "features", "given", "assumed"
 """Source of a row size: the graph's feature table, the caller, none (a row counts as 1 byte)."""

@@ -73,7 +73,7 @@ def evaluate(
     train
         Training nodes, where the graph's own split is not meant: `tiering.formats.user_arrays.resolve_train`.
     tiers
-        Sizes of tiers (`tiering.layout.parse_capacities`), to report what they would move.
+        Sizes of tiers (`tiering.layout.tiers.parse_capacities`), to report what they would move.
     memory
         Memory to stay within (`evaluation_memory`). Where it is short, fewer threads sample; the result is the same,
         but for simulated reading, which has fewer batches then.

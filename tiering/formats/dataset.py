@@ -142,7 +142,7 @@ def as_lists(ids: Any) -> ColumnIds | None:
 
 @dataclass
 class Dataset:
-    """A dataset opened by `tiering.datasets.open_dataset`. Use as a context manager, or call `close`.
+    """A dataset opened by `tiering.datasets.open.open_dataset`. Use as a context manager, or call `close`.
 
     `notes` record what was inferred, chosen, ignored or changed, JSON types; `files` are fingerprints by absolute path.
     """

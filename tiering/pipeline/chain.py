@@ -24,9 +24,9 @@ from tiering.pipeline.config import ChainConfig, read_config
 from tiering.pipeline.sources import import_options, scratch_of
 from tiering.pipeline.stage import StageKeywords, StageRun
 from tiering.progress import kept, note
-from tiering.reorder import first_digests, read_first
+from tiering.reorder.rank import first_digests, read_first
 from tiering.run.plan import Estimate, StageEstimate, base_memory
-from tiering.scores import plan_score
+from tiering.scores.plan import plan_score
 from tiering.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def run_config(path: str | os.PathLike[str], **options: Unpack[StageKeywords]) -
     ----------
     path
         Configuration: sections ``dataset`` (path, format, options of the source), ``score`` (method, from, train, seed,
-        options of `tiering.scores.score_graph`), ``reorder``, ``layout`` (gpu, peer, cpu, ssd, page, adjacency_cache,
+        options of `tiering.score_graph`), ``reorder``, ``layout`` (gpu, peer, cpu, ssd, page, adjacency_cache,
         access_costs, edge_features; an adjacency cache gets the chain's own scores), ``output`` (dir; default: next to
         the file), ``run`` (memory). Paths in it are relative to the file. The artifacts are ``graph``, ``scores``,
         ``reordered`` and ``layout`` in the output directory.

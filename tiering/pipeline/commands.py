@@ -13,10 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec
 
-from tiering import evaluation, exports, reorder
-from tiering import graph as importer
-from tiering import layout as placement
-from tiering import scores as scoring
+from tiering import evaluation
 from tiering.artifacts.reader import uncached_bytes
 from tiering.artifacts.storage import disk_of
 from tiering.errors import InputError
@@ -49,7 +46,7 @@ if TYPE_CHECKING:
     from tiering.datasets.options import ImportKeywords
     from tiering.evaluation import Evaluation
     from tiering.evaluation.options import EvaluationKeywords
-    from tiering.exports import Export
+    from tiering.exports.export import Export
     from tiering.layout.options import LayoutKeywords
     from tiering.loader import TieredLayout
     from tiering.sampling.options import Fanouts
@@ -108,7 +105,9 @@ def import_graph(
     with run.carrier() as carrier, open_source(run, source, format, given, in_place=carrier is not None) as dataset:
         if "content" in dataset.notes:
             recorded["content"] = dataset.notes["content"]
-        built = importer.build_graph(
+        from tiering.graph.build import build_graph
+
+        built = build_graph(
             dataset, out, edge_ids=edge_ids, checksum_features=bool(given.get(CHECKSUM_FEATURES)), options=recorded,
             seed=int(given.get("split_seed") or 0) if given.get("split") else given.get("seed"), threads=run.threads,
             memory=run.memory, force=run.force, carrier=carrier,
@@ -154,6 +153,8 @@ def score_graph(
         `tiering.scores.request.ScoreOptions`. Of every stage: ``threads``, ``memory``, ``force``, ``verify``,
         ``cluster``.
     """
+    from tiering.scores import plan as planning
+
     run, given = StageRun.split(out, options)
     base = run.open(graph, Graph)
     run.check_output([base, scores, train])
@@ -161,11 +162,11 @@ def score_graph(
     asked: dict[str, Any] = {"scores": scores, "train": train, "seed": seed, "threads": run.threads}
     asked |= {"memory": run.memory, **given}
     if run.dry_run:
-        plan = scoring.plan_score(base, method, carrier=run.planner, **asked)
+        plan = planning.plan_score(base, method, carrier=run.planner, **asked)
         stage = plan.stage(base, GraphShape.of(base), run.path)
         return run.estimate(stage, base, prefix="nodes/")  # type: ignore[no-any-return]
     with run.carrier(base) as carrier:
-        return scoring.score_graph(base, method, out, force=run.force, carrier=carrier, **asked)
+        return planning.score_graph(base, method, out, force=run.force, carrier=carrier, **asked)
 
 
 def evaluate_scores(
@@ -224,20 +225,24 @@ def reorder_graph(
     **options
         Of every stage: ``threads``, ``memory``, ``force``, ``verify``, ``cluster``.
     """
+    from tiering.reorder import graph as relabelling
+    from tiering.reorder.plan import ReorderPlan
+    from tiering.reorder.rank import check_scores, read_first
+
     run = StageRun(out, **options)
     base = run.open(graph, Graph)
     known: Any = None if run.dry_run and scores is None else run.open(scores, Scores)
     run.check_output([base, known, first])
     refuse_reordered(base, "reorder")
     if known is not None:
-        reorder.check_scores(base, known)
+        check_scores(base, known)
     if features and isinstance(base, Graph):
         checked_tables(base)
     budget, threads, shape = parse_memory(run.memory), parse_threads(run.threads), GraphShape.of(base)
-    chosen = {} if first is None else reorder.read_first(base, first)
+    chosen = {} if first is None else read_first(base, first)
     values = [] if known is None else [known.values(node_type) for node_type in base.node_types]
     uncached = sum(map(uncached_bytes, values)) / max(1, sum(array.nbytes for array in values))
-    plan = reorder.ReorderPlan(shape, budget, threads, uncached, tuple(chosen))
+    plan = ReorderPlan(shape, budget, threads, uncached, tuple(chosen))
     if run.dry_run:
         compared = (base.part("names"), None if features else base.features) if isinstance(base, Graph) else ()
         sizes = shape.reordered(run.path, features=features)
@@ -245,7 +250,7 @@ def reorder_graph(
     with run.carrier(base, known) as carrier:
         if carrier is None:
             plan.require_memory(features)
-        return reorder.reorder_graph(
+        return relabelling.reorder_graph(
             base, known, out, first=chosen, features=features, threads=threads, memory=budget, force=run.force,
             carrier=carrier,
         )  # fmt: skip
@@ -267,7 +272,7 @@ def write_layout(
         From `reorder_graph`, opened or by path.
     options, **settings
         Sizes one by one, ``gpu="8GiB", cpu="64GiB", ssd=["/nvme0", "/nvme1"]``, or whole:
-        `tiering.layout.LayoutOptions` says which there are. Of every stage: ``threads``, ``memory``, ``force``,
+        `tiering.layout.options.LayoutOptions` says which there are. Of every stage: ``threads``, ``memory``, ``force``,
         ``verify``, ``cluster``.
     scores
         Those that the graph was ordered by: with an adjacency cache, or to place edge features by the reads of
@@ -293,14 +298,16 @@ def layout(
     run, sizes = StageRun.split(out, settings)
     if options is not None and sizes:
         raise TypeError(f"layout: expected LayoutOptions or keywords, found both ({', '.join(sizes)}); give one")
+    from tiering.layout import writer
     from tiering.layout.inputs import LayoutInput
+    from tiering.layout.plan import plan_layout
 
     asked, base = LayoutOptions(**sizes) if options is None else options, run.open(graph, Graph)
     known = None if scores is None else run.open(scores, Scores)
     read = (base,) if known is None else (base, known)
     run.check_output(read, asked.folders)
     if isinstance(base, GraphShape):
-        plan = placement.plan_layout(LayoutInput.expected(base, asked), asked, budget := parse_memory(run.memory))
+        plan = plan_layout(LayoutInput.expected(base, asked), asked, budget := parse_memory(run.memory))
         return run.estimate(plan.stage(run.path, budget, 0, run.planner))  # type: ignore[no-any-return]
     with run.carrier(*read) as carrier:
         if asked.fit is not None:
@@ -308,12 +315,12 @@ def layout(
 
             asked = fit_costs(asked, base, known, run.memory)
         if not run.dry_run:
-            return placement.write_layout(
+            return writer.write_layout(
                 base, out, asked, scores=known, threads=run.threads, memory=run.memory, force=run.force,
                 carrier=carrier,
             )  # fmt: skip
         shape, budget = GraphShape.of(base), parse_memory(run.memory)
-        plan = placement.plan_layout(LayoutInput.of(base, asked, known), asked, budget)
+        plan = plan_layout(LayoutInput.of(base, asked, known), asked, budget)
         copied = 0 if disk_of(base.path) == disk_of(run.path) else shape.graph_bytes() + shape.order_bytes()
         return run.estimate(plan.stage(run.path, budget, copied, run.planner), base)  # type: ignore[no-any-return]
 
@@ -325,7 +332,7 @@ def export_layout(
     original_order: bool = False,
     **options: Unpack[StageKeywords],
 ) -> Export:
-    """Write a layout or graph as ``.npy`` files for other programs; see `tiering.exports.write_export`."""
+    """Write a layout or graph as ``.npy`` files for other programs; see `tiering.exports.export.write_export`."""
     run = StageRun(out, **options)
     artifact: Any = open_artifact(layout) if isinstance(layout, str | os.PathLike) else layout
     artifact = getattr(artifact, "artifact", artifact)  # of a layout that is ready to read
@@ -336,12 +343,16 @@ def export_layout(
         raise InputError("cluster: an export is not cut into tasks; leave it out")
     run.check_output([artifact])
     if run.dry_run:
-        plan = exports.ExportPlan(artifact, original_order, parse_memory(run.memory), parse_threads(run.threads))
+        from tiering.exports.arrays import ExportPlan
+
+        plan = ExportPlan(artifact, original_order, parse_memory(run.memory), parse_threads(run.threads))
         return run.estimate(plan.stage(run.path))  # type: ignore[no-any-return]
     if run.verify:
         artifact.verify_reads()
+    from tiering.exports.export import write_export
+
     with reading(artifact):
-        return exports.write_export(
+        return write_export(
             artifact, out, original_order=original_order, threads=run.threads, memory=run.memory, force=run.force
         )
 

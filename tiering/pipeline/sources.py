@@ -44,7 +44,7 @@ def open_source(
     run: StageRun, source: Pathlike | Any, name: str, options: Mapping[str, Any], *, in_place: bool
 ) -> Dataset:
     """Open the dataset of an import; temporary files go to the disk that has room for the graph."""
-    from tiering.datasets import open_dataset
+    from tiering.datasets.open import open_dataset
 
     given = {"work_dir": nearest_folder(run.path.parent), **options}
     given.pop(CHECKSUM_FEATURES, None)

@@ -72,7 +72,7 @@ def reorder_graph(
 
     The list of a column keeps its order and splits keep theirs, so that a sampler keyed by original ids draws the
     same batches from both graphs. `scores` are stored by rank with the order. Nodes put `first`
-    (`tiering.reorder.read_first`) come before all others of their type. Without `features` the tables stay as the
+    (`tiering.reorder.rank.read_first`) come before all others of their type. Without `features` the tables stay as the
     graph has them, in original order: the layout permutes rows while it places them.
 
     Cost: the entries of a relation are read front to back, once for each window of the result that fits the memory, so

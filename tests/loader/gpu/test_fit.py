@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 import tiering
 from tiering import cuda, pipeline
 from tiering.errors import CapabilityError, InputError
-from tiering.layout import LayoutOptions
+from tiering.layout.options import LayoutOptions
 from tiering.loader.gpu import device as devices
 from tiering.loader.gpu import fit
 from tiering.memory import parse_memory

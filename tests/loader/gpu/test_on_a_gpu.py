@@ -15,7 +15,7 @@ from tight_memory import spare, tight_loader, wide_graph
 
 import tiering
 from tiering import cuda, pipeline
-from tiering.layout import LayoutOptions
+from tiering.layout.options import LayoutOptions
 from tiering.loader.gpu import fit
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("real_gpu")]
