@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, cast
 
 from tiering.errors import InputError
@@ -10,7 +9,7 @@ from tiering.sampling.base import Sampler
 from tiering.sampling.fanouts import resolve_fanouts
 from tiering.sampling.graph import SampledGraph
 from tiering.sampling.neighbor import LayerSampler, NeighborSampler
-from tiering.sampling.options import DrawRule, Fanout, SamplingOptions
+from tiering.sampling.options import DrawRule, SamplingOptions
 from tiering.sampling.pinsage import RandomWalkSampler
 
 
@@ -24,15 +23,11 @@ def make_sampler(graph: SampledGraph, options: SamplingOptions) -> Sampler:
     if name == "ladies":
         return LayerSampler(graph, fanouts, **every)
     if name == "full":
-        _require_whole_lists(graph, fanouts)
+        for hop, numbers in enumerate(resolve_fanouts(graph.relations, fanouts)):
+            if bad := [number for number in numbers if number not in (-1, 0)]:
+                raise InputError(
+                    f"fanouts of hop {hop}: sampler 'full' takes all neighbours, expected -1 (or 0 to skip a "
+                    f"relation), found {bad[0]}; for two hops write -1,-1"
+                )
     rule = cast(DrawRule, "uniform" if name == "full" else name)
     return NeighborSampler(graph, fanouts, rule=rule, **every)
-
-
-def _require_whole_lists(graph: SampledGraph, fanouts: Sequence[Fanout]) -> None:
-    for hop, numbers in enumerate(resolve_fanouts(graph.relations, fanouts)):
-        if bad := [number for number in numbers if number not in (-1, 0)]:
-            raise InputError(
-                f"fanouts of hop {hop}: sampler 'full' takes all neighbours, expected -1 (or 0 to skip a relation), "
-                f"found {bad[0]}; for two hops write -1,-1"
-            )
