@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -306,3 +307,21 @@ def test_a_first_line_of_names_that_may_be_a_header_is_refused(tmp_path: Path) -
         assert data.edges[0].num_edges == 1
     with open_dataset(path, string_ids=True, header=False) as data:
         assert data.edges[0].num_edges == 2
+
+
+def test_names_with_a_column_of_types_name_both_options(tmp_path: Path) -> None:
+    path = write(tmp_path / "kg.csv", "head,rel,tail\na,knows,b\n")
+    refused("if ids are names, say --string-ids, and --type-column rel", path)
+    with open_dataset(path, string_ids=True, type_column="rel") as data:
+        assert [edges.relation for edges in data.edges] == [("node", "knows", "node")]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_columns_of_two_kinds_in_one_space_of_ids_are_noted_once(
+    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, table = tmp_path / f"r.{kind}", pa.table({"userId": [1], "movieId": [1], "src": [1], "dst": [2]})
+    pa_csv.write_csv(table, path) if kind == "csv" else pa_parquet.write_table(table, path)
+    for columns, notes in ((("userId", "movieId"), 1), (("dst", "src"), 0)):
+        open_dataset(path, src_column=columns[0], dst_column=columns[1]).close()
+        assert capsys.readouterr().err.count("--relation user:to:movie=") == notes

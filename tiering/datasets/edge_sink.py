@@ -21,6 +21,7 @@ from tiering.errors import InputError, StorageError
 from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.names import NameTable
 from tiering.options import spell_flag
+from tiering.progress import note
 from tiering.units import format_bytes
 
 ENDS = {"src": "source", "dst": "destination"}
@@ -161,7 +162,19 @@ def choose_columns(
     if chosen.get("weight") in (chosen["src"], chosen["dst"]):
         problem = f"expected ids and weights in columns of their own, found column {chosen['weight']} to be both"
         raise InputError(f"{where}: {problem}; name them with --src-column, --dst-column and --weight-column")
+    src, dst = (columns[chosen[end]] for end in ENDS)
+    relation = _suggest_relation(where, src, dst)
+    named = options.src_column is not None and options.dst_column is not None and not (src + dst).isdecimal()
+    if named and "SRC" not in relation and find_end_names((src, dst), (*_END_NAMES, *_NUMBERED)) is None:
+        note(f"note: {where}: a {src} and an equal {dst} are one node; {relation} if they are of two kinds")
     return {role: chosen[role] for role in ("src", "dst", "weight") if role in chosen}
+
+
+def _suggest_relation(where: str, src: str, dst: str) -> str:
+    """Return the option that makes nodes of two types of two columns: types by the names, if those differ."""
+    types = ["".join(_split_words(name, "id")) or "node" for name in (src, dst)]
+    owner = "SRC:NAME:DST" if types[0] == types[1] or (src + dst).isdecimal() else ":to:".join(types)
+    return f"--relation {owner}={where}:{src},{dst}"
 
 
 def _find_ends(columns: Sequence[str], chosen: Mapping[str, int], where: str, ids: Sequence[object]) -> dict[str, int]:
@@ -182,12 +195,10 @@ def _find_ends(columns: Sequence[str], chosen: Mapping[str, int], where: str, id
         return dict(zip(lacking, free, strict=True))
     listed, (src, dst) = ", ".join(columns)[:500], free[:2] if len(free) > 1 else (0, 1)
     found = f"{len(columns)} columns without names" if plain else listed
-    types = [] if plain else ["".join(_split_words(columns[k], "id")) or "node" for k in (src, dst)]
-    owner = ":to:".join(types) if len({*types}) == 2 else "SRC:NAME:DST"
     raise InputError(
         f"{where}: expected to know the columns of both ends, as src,dst or source,target say, found {found}; say "
         f"--src-column {columns[src]} --dst-column {columns[dst]} if both are ids of one kind of nodes, "
-        f"--relation {owner}={where}:{columns[src]},{columns[dst]} if of two kinds"
+        f"{_suggest_relation(where, columns[src], columns[dst])} if of two kinds"
         f"{'; types of edges in a column: --type-column' if len(columns) > 2 else ''}"
         f"{f'; a table of nodes is --nodes TYPE={where}' if 'id' in names else ''}"
     )

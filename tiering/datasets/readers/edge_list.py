@@ -121,10 +121,15 @@ def _make_parser(
     stated = _states_ends(path, context)
     ids = [k < 2 if stated else options.string_ids or _WHOLE.fullmatch(field) for k, field in enumerate(fields)]
     named = any(column and not column.isdecimal() for column in (options.src_column, options.dst_column))
-    guessed = header and not named and options.header is None and find_end_names(fields) is None
-    if guessed and not options.string_ids and any(second) and not any(map(_WHOLE.fullmatch, second)):
+    pair = find_end_names(fields)
+    guessed = header and not named and options.header is None and pair is None
+    names_follow = len(second) == width and not any(map(_WHOLE.fullmatch, second))
+    if (guessed or pair) and names_follow and not options.string_ids:
         found = f"found {quoted(' '.join(fields))}, {quoted(' '.join(second))}"
-        advice = "if ids are names, say --string-ids, and --header if the first line is one, else --no-header"
+        advice = "if ids are names, say --string-ids"
+        advice += ", and --header if the first line is one, else --no-header" * guessed
+        types = [name for name in fields if name not in (pair or fields)]
+        advice += f", and --type-column {types[0]} if each of its values is a relation" if types else ""
         raise InputError(f"{path}: expected whole numbers as ids, {found}; {advice}")
     columns = choose_columns(names, options, str(path), ids)
     shown_as = fields if header else range(width)
