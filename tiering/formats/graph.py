@@ -314,7 +314,7 @@ class Graph(Artifact):
             (key, format_count(entry["edges"]), ", ".join(entry["edge_data"]) or "-")
             for key, entry in summary["relations"].items()
         ]
-        read = describe_import(summary, summary["provenance"].get("inputs", {})) if not summary["reordered"] else {}
+        read = describe_import(summary, summary["provenance"].get("inputs", {}))
         ids = "ranks of an order" if summary["reordered"] else "original ids"
         return [
             *([Fields(read)] if read else []),
