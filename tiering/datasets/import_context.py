@@ -73,9 +73,6 @@ class ImportContext:
         refuse_archives(unused)
         if unused:
             self.notes.setdefault("ignored_files", []).extend(map(str, unused))
-        folders = [str(path) for path in unused if path.is_dir()]
-        if folders and self.format == "parquet":
-            note(f"note: not imported: {', '.join(folders)}; read are the parquet files in the directory itself")
         arrays = [str(path) for path in unused if path.suffix == ".npy" and not path.match("node_label_*")]
         if arrays and self.format in ("npy", "csc", "csr", "npz", "igb", "parquet", "mtx", "edgelist"):
             note(

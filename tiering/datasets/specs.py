@@ -208,7 +208,16 @@ def locate_files(spec: DatasetSpec, path: Path) -> Path:
             f"{path}: expected {spec.name}, found none of its places {', '.join(repr(r) for r in spec.roots)} with "
             f"its files ({expected[:200]}); give the directory that was downloaded, or another --spec"
         )
-    _check_files(spec, root)
+    for file in spec.files:
+        place = _find_file(root, file)
+        if place is not None and (problem := _find_mismatch(file, place)):
+            advice = _advise_renaming(spec, file, root) or "get the file again, or give another --spec"
+            raise InputError(f"{place}: {problem}; {advice}")
+        if place is None and not file.optional:
+            raise MissingError(
+                f"{root / file.path}: expected {describe_file(file)} of {spec.name}, found nothing; "
+                f"{_advise_renaming(spec, file, root) or 'get the file'}, or see `tiering datasets {spec.name}` for all"
+            )
     if len(spec.files) == 1:
         return _find_file(root, spec.files[0]) or root
     return path if path.is_file() else root
@@ -218,20 +227,6 @@ def _find_file(root: Path, file: SpecFile) -> Path | None:
     """Return the path of a file, under any of its names."""
     paths = (root / name for name in (file.path, *file.alternatives))
     return next((path for path in paths if file_exists(path, file.holds)), None)
-
-
-def _check_files(spec: DatasetSpec, root: Path) -> None:
-    for file in spec.files:
-        path = _find_file(root, file)
-        if path is None and not file.optional:
-            raise MissingError(
-                f"{root / file.path}: expected {describe_file(file)} of {spec.name}, found nothing; "
-                f"{_advise_renaming(spec, file, root) or 'get the file'}, or see `tiering datasets {spec.name}` for all"
-            )
-        problem = None if path is None else _find_mismatch(file, path)
-        if problem:
-            remedy = _advise_renaming(spec, file, root) or "get the file again, or give another --spec"
-            raise InputError(f"{path}: {problem}; {remedy}")
 
 
 def _find_mismatch(file: SpecFile, path: Path) -> str | None:

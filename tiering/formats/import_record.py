@@ -7,14 +7,11 @@ from pathlib import Path
 from typing import Any
 
 _ENDS = {  # format -> which values are the ends of an edge, where no columns are chosen
-    "mtx": "an entry's row is the source, its column the destination",
-    "npz": "an entry's row is the source, its column the destination",
+    **dict.fromkeys(("mtx", "npz"), "an entry's row is the source, its column the destination"),
+    **dict.fromkeys(("igb", "npy", "pyg"), "edge_index holds source, destination"),
+    "ogb": "edge_index or edge.csv.gz holds source, destination",
     "csc": "indices hold the sources of each node's edges in",
     "csr": "indices hold the destinations of each node's edges out",
-    "igb": "edge_index holds source, destination",
-    "npy": "edge_index holds source, destination",
-    "ogb": "edge_index or edge.csv.gz holds source, destination",
-    "pyg": "edge_index holds source, destination",
     "graphbolt": "edges hold source, destination",
 }
 _ROLES = {"src": "source", "dst": "destination"}
