@@ -20,7 +20,7 @@ from benchmarks.pages import describe_machine, show_machine, write_json
 from benchmarks.programs.framework_epoch import SIDES
 from tiering.errors import InternalError, TieringError
 from tiering.loader.layout import TieredLayout
-from tiering.units import format_bytes, parse_fanouts
+from tiering.text.units import format_bytes, parse_fanouts
 
 _PROGRAM = Path(__file__).parent / "programs" / "framework_epoch.py"
 _NATIVE = {"native, for PyG": "native, for PyG", "pyg_loader": "native, for PyG",

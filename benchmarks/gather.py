@@ -17,7 +17,7 @@ from benchmarks.harness import Comparison, Sizes, Work, compare, expect
 from tiering import native
 from tiering.artifacts.storage import aligned_bytes
 from tiering.errors import CapabilityError
-from tiering.units import format_bytes
+from tiering.text.units import format_bytes
 
 ROW_BYTES = (128, 512, 4096)
 LOOP = "C++ loop"

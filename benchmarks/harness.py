@@ -25,7 +25,7 @@ import numpy.typing as npt
 from benchmarks.csc_edges import coo_to_csc
 from benchmarks.rmat import rmat_edges
 from tiering.errors import InternalError
-from tiering.units import parse_bytes, parse_threads
+from tiering.text.units import parse_bytes, parse_threads
 
 Ids: TypeAlias = "npt.NDArray[np.int32] | npt.NDArray[np.int64]"
 Csc: TypeAlias = "tuple[npt.NDArray[np.int64], Ids]"

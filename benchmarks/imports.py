@@ -31,7 +31,7 @@ from benchmarks.pages import describe_machine, keep_results, markdown, put
 from benchmarks.replicas import replicate
 from benchmarks.stages import bench_folder, stage, write_edges, write_rows
 from tiering.formats.graph import Graph
-from tiering.units import format_bytes
+from tiering.text.units import format_bytes
 
 BEGIN, END = "<!-- imports -->", "<!-- imports: end -->"
 _PART = 1 << 22

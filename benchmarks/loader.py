@@ -21,7 +21,7 @@ from benchmarks.pages import describe_machine, show_machine, write_json
 from tiering.errors import InternalError, TieringError
 from tiering.loader.layout import TieredLayout
 from tiering.loader.tables.gather import TieredFeatures
-from tiering.units import parse_bytes, parse_fanouts
+from tiering.text.units import parse_bytes, parse_fanouts
 
 SIDES = ("ours", "tiers", "memmap", "memmap, 16 threads", "memory")
 """The loader in its memory; the same without look-ahead; ``np.memmap[ids]`` as people write it; the best of memory

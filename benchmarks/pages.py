@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from tiering import cuda
-from tiering.units import format_bytes
+from tiering.text.units import format_bytes
 
 _PACKAGES = ("tiering", "numpy", "scipy", "torch", "dgl", "pyarrow")
 _QUERY = ("driver_version", "pcie.link.gen.max", "pcie.link.width.max")

@@ -18,7 +18,7 @@ from tiering.artifacts.storage import ALIGNMENT, reserve, storage_errors
 from tiering.errors import CapabilityError
 from tiering.pipeline.doctor import fill_random
 from tiering.readahead.disk_speed import DEPTH, random_reads
-from tiering.units import format_bytes
+from tiering.text.units import format_bytes
 
 _AMOUNT = 1000
 """Reads that the reported seconds are for."""

@@ -29,7 +29,7 @@ from benchmarks.memory_group import memory_group
 from benchmarks.rmat import rmat_edges
 from tiering.artifacts.storage import ALIGNMENT, aligned_bytes, open_direct, reserve, write_all
 from tiering.errors import CapabilityError, InternalError
-from tiering.units import parse_size
+from tiering.text.units import parse_size
 
 FLOOR = "its input read and its output written, directly"
 STAGES = ("import", "score", "reorder")

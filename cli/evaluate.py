@@ -9,7 +9,7 @@ from tiering.errors import InputError
 from tiering.evaluation.options import TIERS, EvaluationOptions
 from tiering.options import options_of
 from tiering.sampling.options import SamplingOptions
-from tiering.units import parse_bytes, parse_fanouts, parse_threads
+from tiering.text.units import parse_bytes, parse_fanouts, parse_threads
 
 from .options import Call, Common, GraphArgument, Group, Seed, Train, flag, takes
 from .output import note, print_json, print_line, print_parts

@@ -11,7 +11,7 @@ import click
 
 from tiering import __version__
 from tiering.errors import InputError
-from tiering.units import format_bytes, format_count, parse_bytes, parse_size
+from tiering.text.units import format_bytes, format_count, parse_bytes, parse_size
 
 from .options import Call, Common, Group, argument, flag, takes
 from .output import print_artifact, print_fields, print_json, print_line, print_table

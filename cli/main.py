@@ -18,11 +18,11 @@ from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from tiering import arguments as words
-from tiering import progress
-from tiering.arguments import check_names, check_working_directory
 from tiering.errors import BudgetError, InputError, MissingError
 from tiering.memory import require_floor
+from tiering.text import arguments as words
+from tiering.text import progress
+from tiering.text.arguments import check_names, check_working_directory
 
 if TYPE_CHECKING:
     import click

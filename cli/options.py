@@ -12,11 +12,11 @@ from typing import Annotated, Any, get_type_hints
 
 import click
 
-from tiering import arguments
 from tiering.errors import InputError
 from tiering.options import Option, option, options_of, spell_flag
 from tiering.run.options import ClusterOptions
-from tiering.units import parse_threads
+from tiering.text import arguments
+from tiering.text.units import parse_threads
 
 from .output import print_artifact, print_estimate
 from .parameters import COMMON, Command, make_parameter

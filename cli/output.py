@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tiering.description import Fields, Part, Table, to_text
-from tiering.progress import note as note
-from tiering.progress import printable as printable
+from tiering.text.description import Fields, Part, Table, to_text
+from tiering.text.progress import note as note
+from tiering.text.progress import printable as printable
 
 if TYPE_CHECKING:
     from tiering.run.plan import Estimate

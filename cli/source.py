@@ -10,7 +10,7 @@ from tiering.datasets.generated import Recipe, generate_dataset
 from tiering.datasets.open import READERS
 from tiering.datasets.options import ImportOptions
 from tiering.run.options import ClusterOptions
-from tiering.units import format_bytes, format_count
+from tiering.text.units import format_bytes, format_count
 
 from .options import Call, Common, Group, Out, argument, flag, takes
 from .output import print_json, print_line, print_table

@@ -9,7 +9,7 @@ from tiering.layout.options import LayoutOptions
 from tiering.run.options import ClusterOptions
 from tiering.sampling.options import SamplingOptions
 from tiering.scores.options import AUTO, AUTO_HELP, HELP, ScoreOptions
-from tiering.units import format_seconds
+from tiering.text.units import format_seconds
 
 from .options import MEMORY, STAGE, Call, Common, GraphArgument, Group, Out, Seed, Train, argument, flag, takes
 from .output import print_estimate, print_json, print_table

@@ -10,7 +10,7 @@ from pathlib import Path
 from tiering.datasets.specs import DatasetSpec, list_files
 from tiering.pipeline import estimate_run, estimate_spec
 from tiering.run.plan import Estimate
-from tiering.units import format_bytes, format_count, format_seconds
+from tiering.text.units import format_bytes, format_count, format_seconds
 
 MEMORY = "64GiB"
 """Of the machine that pages foresee a job for."""

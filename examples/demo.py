@@ -28,7 +28,7 @@ from tiering.evaluation import Evaluation, evaluate, named_scores, plot
 from tiering.formats.graph import Graph
 from tiering.formats.layout import TIERS, Layout
 from tiering.formats.scores import Scores
-from tiering.units import format_bytes, format_count
+from tiering.text.units import format_bytes, format_count
 
 SEED = 0
 FANOUTS = [10, 10]

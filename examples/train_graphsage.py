@@ -27,7 +27,7 @@ from torch.nn import functional
 import tiering
 from tiering.loader import Batch, Block, Loader, TieredLayout
 from tiering.sampling import SAMPLERS
-from tiering.units import parse_fanouts
+from tiering.text.units import parse_fanouts
 
 Relation = tuple[str, str, str]
 

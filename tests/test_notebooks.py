@@ -81,7 +81,7 @@ def b64_of(file: Any) -> str:
 _CELLS = (
     """
 import tempfile, time, tiering
-from tiering.progress import progress
+from tiering.text.progress import progress
 place = tempfile.TemporaryDirectory()
 data = tiering.generate_dataset(place.name + "/data", nodes=300, edges=2000, dim=4)
 """,
@@ -99,7 +99,7 @@ with progress(3, "counting", "sheep") as bar:
 """,
     """
 import subprocess, sys
-code = "from tiering.progress import progress\\nwith progress(3, 'redirected') as bar: bar.update(3)"
+code = "from tiering.text.progress import progress\\nwith progress(3, 'redirected') as bar: bar.update(3)"
 print(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr or "quiet")
 """,
 )

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tiering.errors import BudgetError, CapabilityError, DeviceError
-from tiering.units import format_bytes
+from tiering.text.units import format_bytes
 
 if TYPE_CHECKING:
     from tiering._cuda import *  # noqa: F403

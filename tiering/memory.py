@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tiering.errors import BudgetError, InputError
-from tiering.units import format_bytes, parse_size
+from tiering.text.units import format_bytes, parse_size
 
 AUTO_SHARE = 0.8  # fraction of the available memory that ``auto`` takes
 _SLACK = 8 << 20  # bytes by which resident memory differs from run to run; added to the memory that messages advise

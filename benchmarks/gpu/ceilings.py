@@ -14,7 +14,7 @@ from benchmarks.gpu.host_memory import PinnedRows, describe_pages
 from benchmarks.gpu.side import GpuSide, empty_rows, gigabytes
 from benchmarks.harness import Sizes, Table
 from tiering import cuda
-from tiering.units import format_bytes
+from tiering.text.units import format_bytes
 
 SIZES = (64 << 10, 1 << 20, 16 << 20, 128 << 20, 1 << 30)
 """Bytes of a copy; those that do not fit into a quarter of ``--size`` are left out."""

@@ -19,7 +19,7 @@ from torch import Tensor
 from tiering import cuda
 from tiering.loader.gpu.device import Device, pinned_address
 from tiering.loader.tables.resident import SharedBlock, anonymous
-from tiering.units import format_bytes
+from tiering.text.units import format_bytes
 
 HUGE, SMALL = "huge", "small"
 _BLOCK = 1 << 26

@@ -21,7 +21,7 @@ from benchmarks.gpu.host_memory import PinnedRows
 from benchmarks.gpu.rows import Gathers, RowTask
 from benchmarks.gpu.side import GpuSide, empty_rows
 from benchmarks.harness import Sizes, Table, Work
-from tiering.units import format_bytes
+from tiering.text.units import format_bytes
 
 HEADS = ["rows", "SMs", "p50 us", "p99 us", "during GEMMs: p50 us", "p99 us", "GEMMs slower by"]
 SHARES = (1, 2, 4)

@@ -24,7 +24,7 @@ from benchmarks.gpu.side import FLOOR, CopiedRows, GpuSide, empty_rows, same_byt
 from benchmarks.harness import Comparison, Sizes, Work, expect
 from tiering import cuda
 from tiering.errors import InputError
-from tiering.units import format_bytes
+from tiering.text.units import format_bytes
 
 ROW_BYTES = (512, 1024, 1536, 2408, 4096)
 ON_A_PAGE = "table on a page"

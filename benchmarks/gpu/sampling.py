@@ -29,7 +29,7 @@ from tiering.formats.adjacency_prefix import INDPTR_BYTES, AdjacencyPrefix, List
 from tiering.formats.layout import Layout
 from tiering.loader.gpu.batches import GpuSampler
 from tiering.sampling import NeighborSampler, SampledBatch, SamplingOptions
-from tiering.units import format_bytes
+from tiering.text.units import format_bytes
 
 SHARES = (0.0, 0.1, 1.0)
 """Fractions of the adjacency's bytes in the memory of the GPU."""

@@ -24,7 +24,7 @@ from benchmarks.harness import Sizes, Spent, Table
 from benchmarks.pages import describe_machine, keep_results, write_json
 from tiering.errors import BudgetError, TieringError
 from tiering.memory import available_memory
-from tiering.units import format_bytes
+from tiering.text.units import format_bytes
 
 SMS = (4, 8, 13, 26, 0)
 THREADS = (256, 1024)

@@ -22,7 +22,7 @@ from benchmarks.gpu.side import GpuSide, empty_rows, layouts
 from benchmarks.harness import Comparison, Sizes, expect
 from tiering.artifacts.storage import storage_errors
 from tiering.errors import InputError
-from tiering.units import format_bytes
+from tiering.text.units import format_bytes
 
 HOST = "the same from host memory"
 FANOUTS = ((2, 2, 2), (5, 5, 5), (10, 10, 10), (25, 10))

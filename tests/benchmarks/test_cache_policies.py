@@ -15,7 +15,7 @@ from tiering.evaluation.cache_order import Rows
 from tiering.evaluation.ssd_reading import POLICIES, ReadingSpec
 from tiering.readahead.config import SsdTables
 from tiering.readahead.disk_speed import DiskSpeed
-from tiering.units import Size
+from tiering.text.units import Size
 
 ROWS = 14
 BATCHES = st.lists(st.sets(st.integers(0, ROWS - 1), min_size=1).map(sorted), min_size=1, max_size=9)

@@ -33,7 +33,7 @@ from tiering.layout.tiers import parse_capacities
 from tiering.memory import Budget, own_memory
 from tiering.readahead.config import divide_slots
 from tiering.readahead.disk_speed import DiskSpeed
-from tiering.units import Size
+from tiering.text.units import Size
 
 SPEED = DiskSpeed(100_000, 1e9)
 ROW_BYTES = st.sampled_from([7, 100, 400, 512, 600, 1536, 2048, 4096, 5732])

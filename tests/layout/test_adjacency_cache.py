@@ -26,7 +26,7 @@ from tiering.layout.inputs import adjacency_lists
 from tiering.layout.tiers import RankedTable
 from tiering.memory import own_memory
 from tiering.pipeline import layout as write_layout
-from tiering.units import Size
+from tiering.text.units import Size
 
 SIZES = "--nodes 3000 --edges 30000 --dim 24 --classes 4 --seed 1"
 FANOUTS = ("--fanouts", "5,5", "--batch-size", 64)

@@ -17,7 +17,7 @@ from tiering.layout import cost_model
 from tiering.layout.adjacency_cache import HOST, gpu_budget, plan_split
 from tiering.layout.cost_model import AccessCosts, AdjacencyLists, EdgeScores, LowerTiers, split_memory
 from tiering.layout.tiers import RankedTable, parse_capacities, plan_tiers
-from tiering.units import Size
+from tiering.text.units import Size
 
 AUTO = Size("auto")
 FANOUT = 3

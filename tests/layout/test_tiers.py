@@ -17,7 +17,7 @@ from tiering.formats.layout import TIERS
 from tiering.layout.cost_model import AccessCosts, read_access_costs
 from tiering.layout.options import LayoutOptions
 from tiering.layout.tiers import RankedTable, parse_capacities, parse_page, parse_peer, plan_tiers
-from tiering.units import Size
+from tiering.text.units import Size
 
 Ranges = dict[str, dict[str, tuple[int, int]]]
 

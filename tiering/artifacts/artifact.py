@@ -17,9 +17,9 @@ from tiering.artifacts.document import read_manifest
 from tiering.artifacts.manifest import CHECKSUMS, External, Manifest, Problem, error_problems, raise_problems
 from tiering.artifacts.open_directory import OpenDirectory
 from tiering.artifacts.storage import storage_errors
-from tiering.description import Described, Fields, Part
 from tiering.errors import BusyError, FormatError, MissingError, StorageError
-from tiering.units import format_bytes
+from tiering.text.description import Described, Fields, Part
+from tiering.text.units import format_bytes
 
 Self = TypeVar("Self", bound="Artifact")
 _SHOWN = 3  # damaged blocks that a problem names

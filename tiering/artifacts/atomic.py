@@ -24,7 +24,7 @@ from tiering.artifacts.journal import JOURNAL, JOURNAL_BEGIN, OUTSIDE, Journal
 from tiering.artifacts.overlap import refuse_foreign, refuse_overlap
 from tiering.artifacts.storage import fsync_directory, make_folders, missing_folders, storage_errors, write_durably
 from tiering.errors import BusyError, ExistsError, FormatError, InputError, MissingError
-from tiering.progress import kept, note
+from tiering.text.progress import kept, note
 
 OWNER = "layout"  # file in a directory outside that names its output
 _TEMPORARY = "temporary "  # prefix of the keys of temporary directories, which count as finished work, unlike others

@@ -15,7 +15,7 @@ import xxhash
 
 from tiering.artifacts.storage import Bytes, open_descriptor, read_all, storage_errors
 from tiering.errors import FormatError
-from tiering.units import parse_threads
+from tiering.text.units import parse_threads
 
 BLOCK_BYTES = 64 * 1024 * 1024
 PREFIX = "xxh3-64-b64m:"

@@ -16,8 +16,8 @@ from tiering.artifacts import checksum
 from tiering.artifacts.journal import Journal
 from tiering.artifacts.storage import ALIGNMENT, Bytes, aligned_bytes, open_direct, reserve, storage_errors, write_all
 from tiering.errors import InternalError
-from tiering.progress import note
-from tiering.units import parse_threads
+from tiering.text.progress import note
+from tiering.text.units import parse_threads
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.errors import InputError, MissingError, StorageError, TieringError
-from tiering.units import format_bytes
+from tiering.text.units import format_bytes
 
 AnyArray = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]

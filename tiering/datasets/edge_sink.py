@@ -21,8 +21,8 @@ from tiering.errors import InputError, StorageError
 from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.names import NameTable
 from tiering.options import spell_flag
-from tiering.progress import note
-from tiering.units import format_bytes
+from tiering.text.progress import note
+from tiering.text.units import format_bytes
 
 ENDS = {"src": "source", "dst": "destination"}
 DTYPES = {"src": "<i8", "dst": "<i8", "weight": "<f8"}  # content of a column of edges -> its dtype after it was read

@@ -18,7 +18,7 @@ from tiering.datasets.scratch import chunks, first_wrong
 from tiering.errors import BudgetError, InputError
 from tiering.formats.dataset import EdgeData
 from tiering.formats.features import EDGE_FEATURES
-from tiering.units import format_bytes
+from tiering.text.units import format_bytes
 
 SMALL_INDPTR = 64 * 1024 * 1024  # bytes that any machine has
 EDGE_FILES = {  # files with one value or row per edge -> what they hold; of two that hold ids, the first counts

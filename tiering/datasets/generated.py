@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiering.arguments import naming_files
 from tiering.artifacts.atomic import OutputDirectory
 from tiering.artifacts.manifest import Relation
 from tiering.artifacts.storage import disk_free, storage_errors
@@ -30,8 +29,9 @@ from tiering.datasets.options import split_fractions
 from tiering.datasets.scratch import chunks
 from tiering.errors import InputError, StorageError
 from tiering.options import option
-from tiering.progress import progress
-from tiering.units import format_bytes
+from tiering.text.arguments import naming_files
+from tiering.text.progress import progress
+from tiering.text.units import format_bytes
 
 Ids = npt.NDArray[np.int64]
 

@@ -15,7 +15,7 @@ from tiering.datasets.specs import DatasetSpec
 from tiering.errors import MissingError
 from tiering.formats.dataset import Dataset, fingerprint
 from tiering.formats.npy_file import refuse_archives
-from tiering.progress import note
+from tiering.text.progress import note
 
 NODE = "node"
 RELATION = (NODE, "to", NODE)  # node type and relation of datasets that have one of each

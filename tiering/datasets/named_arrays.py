@@ -26,7 +26,7 @@ from tiering.datasets.splits import read_split
 from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.features import EDGE_FEATURES
-from tiering.progress import note
+from tiering.text.progress import note
 
 NAMED_OPTIONS = frozenset({"relations", "num_labelled"})  # options of formats that come as named arrays
 FEATURES, LABELS = ("x", "feat", "features"), ("y", "label", "labels")

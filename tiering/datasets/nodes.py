@@ -26,7 +26,7 @@ from tiering.formats.dataset import Dataset, EdgeData, FeatureStream, NodeData, 
 from tiering.formats.features import LABEL_VALUES, FeatureTable
 from tiering.formats.npy_file import is_npy, read_start
 from tiering.options import spell_flag
-from tiering.progress import note
+from tiering.text.progress import note
 
 COUNT_FILE = "num_nodes.txt"
 LABEL_NAMES = ("node_label.npy", "node_labels.npy")

@@ -12,7 +12,7 @@ from tiering.datasets.table_specs import TableSpec, parse_tables
 from tiering.errors import InputError, quoted
 from tiering.formats.features import FEATURE_DTYPES
 from tiering.options import option, parse_options, spell_flag
-from tiering.units import parse_size
+from tiering.text.units import parse_size
 
 T = TypeVar("T")
 Parser = Callable[[Any, str], T]  # from a loose value, and the option's name for messages, to the checked value

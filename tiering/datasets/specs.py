@@ -25,7 +25,7 @@ from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset, EdgeData, FeatureStream, NodeData
 from tiering.formats.features import FeatureTable
 from tiering.formats.npy_file import is_npy, open_npy
-from tiering.units import format_bytes
+from tiering.text.units import format_bytes
 
 FLAGS = ("both_directions",)  # names in DatasetSpec.about whose values are 1 or 0
 

@@ -24,7 +24,7 @@ from tiering.datasets.table_specs import ROW, TableSpec, as_texts, neo4j_types, 
 from tiering.datasets.text import ColumnParser, TextSyntax, read_blocks
 from tiering.errors import InputError, quoted
 from tiering.options import spell_flag
-from tiering.progress import note
+from tiering.text.progress import note
 
 _OPTIONS = {  # role of a column -> option that names it, for every table that has it
     "src": "src_column", "dst": "dst_column", "weight": "weight_column", "type": "type_column", "data": "edge_data",

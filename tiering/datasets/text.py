@@ -20,7 +20,7 @@ from tiering.datasets.import_context import one_line
 from tiering.datasets.unread import refuse_unread
 from tiering.errors import InputError, quoted
 from tiering.formats.npy_file import read_start
-from tiering.progress import progress
+from tiering.text.progress import progress
 
 BLOCK_BYTES = 16 * 1024 * 1024
 _PARSED_BYTES = 1024 * 1024  # bytes of a block that are parsed together; lines are shorter

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from tiering.arguments import lazy_names
+from tiering.text.arguments import lazy_names
 
 __all__ = ["ORACLE", "Evaluation", "evaluate", "named_scores", "plot"]
 

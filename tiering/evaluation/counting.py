@@ -18,7 +18,7 @@ from tiering.memory import Budget
 from tiering.sampling import AccessCounts, EpochPlan, Sampler, SamplingOptions, list_read_bytes, resolve_fanouts
 from tiering.sampling.memory import batch_bytes, sums_bytes
 from tiering.sampling.plan import runs_of_batches
-from tiering.units import format_count
+from tiering.text.units import format_count
 
 BUCKETS = 256  # most buckets of a bucket map: one byte per node
 MAX_GROUPS = 4096

@@ -17,7 +17,7 @@ import numpy as np
 
 from tiering.errors import CapabilityError, InputError, MissingError
 from tiering.evaluation.cache_order import ORACLE, FloatArray, IntArray
-from tiering.progress import printable
+from tiering.text.progress import printable
 
 _LABEL = 28  # characters of the fanouts
 _BINS = 48  # points of the frequency curves

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tiering.errors import InputError
 from tiering.options import option, parse_options, whole
 from tiering.sampling.options import SamplingKeywords
-from tiering.units import format_bytes, parse_bytes
+from tiering.text.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from tiering.evaluation.cache_order import RowBytes

@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from tiering.description import Described, Line, Part, Plot, Table
 from tiering.evaluation.cache_order import ASSUMED, ORACLE, LinkTraffic
 from tiering.evaluation.figures import Curves, Rates, draw_evaluation
 from tiering.evaluation.ssd_reading import STATIC, SsdReading
 from tiering.formats.layout import TIERS
-from tiering.units import format_bytes, format_count, format_share
+from tiering.text.description import Described, Line, Part, Plot, Table
+from tiering.text.units import format_bytes, format_count, format_share
 
 _LINKS = {"gpu_memory": "GPU memory", "peer_link": "peer link", "host_link": "host link", "ssd": "SSD"}
 

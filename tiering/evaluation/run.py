@@ -40,7 +40,7 @@ from tiering.layout.tiers import Capacities
 from tiering.memory import Budget, parse_memory
 from tiering.options import options_of
 from tiering.sampling import Fanout, SamplingOptions, make_sampler
-from tiering.units import parse_threads
+from tiering.text.units import parse_threads
 
 CURVE_POINTS = (110, 90)  # points of a curve: evenly spaced on a logarithmic scale of capacity, and on a linear one
 

@@ -21,10 +21,10 @@ from tiering.evaluation.cache_order import IntArray, Rows, read_spans
 from tiering.evaluation.counting import SLACK, EvaluationMemory, ReferenceEpochs
 from tiering.formats.layout import SsdRows
 from tiering.memory import Budget
-from tiering.progress import progress
 from tiering.readahead.config import ReadaheadConfig, SsdTables, choose_config, divide_slots, max_known
 from tiering.readahead.disk_speed import DiskSpeed, read_speed
-from tiering.units import Size, format_bytes, format_count, parse_size
+from tiering.text.progress import progress
+from tiering.text.units import Size, format_bytes, format_count, parse_size
 
 BLOCK = 4096  # reads begin and end at multiples of this number of bytes
 POLICIES = STATIC, LOOK_AHEAD = ("static", "look-ahead")

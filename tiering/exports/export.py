@@ -10,13 +10,13 @@ from typing import Any
 
 from tiering.artifacts.manifest import relation_key
 from tiering.artifacts.storage import require_space
-from tiering.description import Fields, Part
 from tiering.exports.arrays import Entry, ExportPlan, ExportWriter
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.memory import Budget, parse_memory
-from tiering.progress import progress
-from tiering.units import format_bytes, parse_threads
+from tiering.text.description import Fields, Part
+from tiering.text.progress import progress
+from tiering.text.units import format_bytes, parse_threads
 from tiering.version import __version__
 
 SETS = {"train": "train_set", "val": "validation_set", "test": "test_set"}  # names of the splits in GraphBolt

@@ -14,9 +14,9 @@ from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.checksum import Verifier
 from tiering.artifacts.manifest import Problem, body_problem, storage_dtype
 from tiering.artifacts.storage import open_raw
-from tiering.description import Part, Table
 from tiering.errors import MissingError
-from tiering.units import format_bytes, format_count
+from tiering.text.description import Part, Table
+from tiering.text.units import format_bytes, format_count
 
 FEATURE_DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64")
 LABEL_VALUES = "y"  # node array of labels that are no classes

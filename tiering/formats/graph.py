@@ -22,13 +22,13 @@ from tiering.artifacts.manifest import (
     relation_key,
     valid_name,
 )
-from tiering.description import Fields, Part, Table
 from tiering.errors import FormatError, MissingError, RefusedError
 from tiering.formats.features import EDGE_FEATURES, LABEL_VALUES, Features, FeatureTable, edge_feature_shape
 from tiering.formats.import_record import describe_import
 from tiering.formats.names import Names, NodeNames
 from tiering.formats.order import Order
-from tiering.units import format_bytes, format_count
+from tiering.text.description import Fields, Part, Table
+from tiering.text.units import format_bytes, format_count
 
 
 def relation_folder(relation: Relation) -> str:

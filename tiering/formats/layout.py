@@ -21,11 +21,11 @@ from tiering.artifacts.manifest import (
     relation_key,
     storage_dtype,
 )
-from tiering.description import Fields, Part, Table
 from tiering.errors import MissingError
 from tiering.formats.adjacency_prefix import AdjacencyPrefix, prefix_entry_problems, prefix_problems
 from tiering.formats.graph import Graph
-from tiering.units import format_bytes, format_count, format_share, format_small_seconds
+from tiering.text.description import Fields, Part, Table
+from tiering.text.units import format_bytes, format_count, format_share, format_small_seconds
 
 TIERS = ("gpu", "peer", "cpu", "ssd")  # tiers from hottest to coldest; ranges follow each other in this order
 MEMORY_TIERS = ("gpu", "peer", "cpu")  # tiers whose rows lie in files of the layout's directory

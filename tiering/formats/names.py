@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import Problem, array_problems, mismatch
-from tiering.description import Part, Table
 from tiering.errors import MissingError, quoted
 from tiering.formats.order import Order
-from tiering.units import format_count
+from tiering.text.description import Part, Table
+from tiering.text.units import format_count
 
 
 @dataclass(frozen=True)

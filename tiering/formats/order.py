@@ -9,8 +9,8 @@ import numpy as np
 
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import Problem, array_problems, id_bytes, mismatch
-from tiering.description import Part, Table
-from tiering.units import format_count
+from tiering.text.description import Part, Table
+from tiering.text.units import format_count
 
 FIRST = "first"  # field of the body, and what a reader of it must know
 

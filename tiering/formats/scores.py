@@ -10,10 +10,10 @@ import numpy as np
 
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import Problem, Relation, body_problem, relation_key
-from tiering.description import Part, Table
 from tiering.errors import MissingError
 from tiering.formats.graph import find_relation, relation_folder
-from tiering.units import format_count
+from tiering.text.description import Part, Table
+from tiering.text.units import format_count
 
 GIVEN = "given"  # method of scores that the user has computed
 ADJACENCY = "adjacency"  # name of the column per relation

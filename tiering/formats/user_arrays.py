@@ -15,7 +15,7 @@ from tiering.artifacts.storage import file_exists
 from tiering.errors import InputError, MissingError
 from tiering.formats.npy_file import NpyFile, as_column, open_npy
 from tiering.formats.shape import GraphShape, SizedGraph
-from tiering.units import parse_size
+from tiering.text.units import parse_size
 
 UserValues: TypeAlias = "str | os.PathLike[str] | np.ndarray[Any, Any] | list[Any] | Mapping[str, Any]"
 IdArray: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"

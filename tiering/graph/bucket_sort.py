@@ -24,8 +24,8 @@ from tiering.artifacts.storage import ALIGNMENT, LINE, AnyArray, Bytes, aligned_
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.shape import value_rows
 from tiering.graph.plan import RUN_PADDING, BucketPlan, RelationPlan, line_up
-from tiering.progress import progress
 from tiering.run.grid import Int64Array
+from tiering.text.progress import progress
 
 
 @dataclass

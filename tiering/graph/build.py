@@ -26,10 +26,10 @@ from tiering.graph.bucket_sort import write_by_buckets
 from tiering.graph.plan import SIZES, ImportPlan, RelationPlan, SortSizes, copied_entries, plan_import
 from tiering.graph.tasks import write_relation as write_by_tasks
 from tiering.memory import Budget, parse_memory
-from tiering.progress import progress
 from tiering.run.carrier import Carrier
 from tiering.run.grid import Int64Array
-from tiering.units import parse_threads
+from tiering.text.progress import progress
+from tiering.text.units import parse_threads
 from tiering.version import __version__
 
 

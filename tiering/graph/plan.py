@@ -19,7 +19,7 @@ from tiering.formats.shape import GraphShape, value_bytes
 from tiering.memory import Budget
 from tiering.run.carrier import Carrier
 from tiering.run.plan import StageEstimate, StepEstimate, base_memory
-from tiering.units import format_count
+from tiering.text.units import format_count
 
 RESIDENT_CHUNK = 1 << 21  # most edges of a chunk where all stay in memory
 BUCKETS = 1 << 12  # maximum of buckets: their lines still fit a core's private cache

@@ -29,7 +29,7 @@ from tiering.layout.options import LayoutOptions
 from tiering.layout.tiers import RankedTable, longest_prefix
 from tiering.memory import Budget
 from tiering.run.plan import StepEstimate
-from tiering.units import Size, format_bytes, format_count, format_small_seconds
+from tiering.text.units import Size, format_bytes, format_count, format_small_seconds
 
 HOST = LowerTiers()  # host memory alone
 

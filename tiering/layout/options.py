@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from tiering.errors import InputError
 from tiering.options import choice, option
-from tiering.units import Size, parse_size
+from tiering.text.units import Size, parse_size
 
 if TYPE_CHECKING:
     from tiering.layout.cost_model import AccessCosts

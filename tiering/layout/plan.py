@@ -21,7 +21,7 @@ from tiering.reorder.rows import minimum_memory, plan_rows
 from tiering.reorder.rows.tasks import task_bytes
 from tiering.run.carrier import Carrier
 from tiering.run.plan import StageEstimate, StepEstimate, base_memory
-from tiering.units import Size, format_count
+from tiering.text.units import Size, format_count
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 from tiering.errors import InputError
 from tiering.formats.layout import MEMORY_TIERS, TIERS, peer_rows
-from tiering.units import Size, format_bytes, parse_bytes, parse_size
+from tiering.text.units import Size, format_bytes, parse_bytes, parse_size
 
 MIN_PAGE, MAX_PAGE = 512, 64 * 1024 * 1024
 MOST_PEERS = 16  # GPUs that share a tier at most, as many as the kernels have addresses for (kMostPeers)

@@ -45,14 +45,14 @@ from tiering.layout.inputs import LayoutInput, require_order
 from tiering.layout.options import LayoutOptions
 from tiering.layout.plan import LayoutPlan, plan_layout
 from tiering.memory import Budget, parse_memory
-from tiering.progress import note, progress
 from tiering.reorder.rows import PermutedRows
 from tiering.reorder.rows.tasks import TablePlan, as_pages, locate_rows, make_row_files, write_step
 from tiering.run.carrier import Carrier
 from tiering.run.files import JoinedFile, PartitionRange, join_step, make_files, missing_files, place_files
 from tiering.run.job import Job
 from tiering.run.step import OutputFile
-from tiering.units import parse_threads
+from tiering.text.progress import note, progress
+from tiering.text.units import parse_threads
 from tiering.version import __version__
 
 _PUBLISHING = "publishing images"

@@ -6,7 +6,7 @@ From below: `tables` (rows by rank), `batches` (what a loader makes ahead of tra
 
 from typing import TYPE_CHECKING
 
-from tiering.arguments import lazy_names
+from tiering.text.arguments import lazy_names
 
 __all__ = [
     "Batch", "Block", "Counters", "Loader", "PeerGroup", "TierCounters", "TieredFeatures", "TieredLayout",

@@ -15,7 +15,7 @@ from tiering.loader.loader import Loader
 from tiering.loader.options import LoaderOptions, OriginalIds, ReadOptions, group_keywords
 from tiering.loader.pyg.inputs import InputLinks, find_input_nodes, make_negatives
 from tiering.sampling import SamplingOptions
-from tiering.units import parse_fanouts
+from tiering.text.units import parse_fanouts
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from tiering.artifacts.artifact import VerifyReport
 from tiering.artifacts.manifest import Problem, Relation
-from tiering.description import Described, Part
 from tiering.errors import MissingError
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
@@ -28,6 +27,7 @@ from tiering.loader.tables.gather import TieredFeatures, same_layout
 from tiering.loader.tables.ssd_buffer import SsdBuffer
 from tiering.sampling import Negatives
 from tiering.sampling.options import Fanouts
+from tiering.text.description import Described, Part
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -232,8 +232,8 @@ class TieredLayout(ForPyg, ForDgl, Described):
         split, node_type, seeds, shuffle, drop_last, rank, world_size
             Seeds and their order; see `tiering.loader.options.SeedOptions`.
         fanouts
-            Neighbours per hop, the seeds' own hop first, in any form of `tiering.units.parse_fanouts`. ``pinsage``: how
-            many of the most visited nodes; ``ladies``: nodes per layer.
+            Neighbours per hop, the seeds' own hop first, in forms of `tiering.text.units.parse_fanouts`. ``pinsage``:
+            how many of the most visited nodes; ``ladies``: nodes per layer.
         batch_size, frontier, sampler, seed, num_walks, walk_length, restart, metapaths
             See `tiering.sampling.SamplingOptions`. ``pinsage`` and ``ladies`` give their edges weights.
         features

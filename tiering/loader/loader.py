@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tiering import cuda
 from tiering.artifacts.manifest import relation_key
-from tiering.description import Described, Fields, Part
 from tiering.errors import CapabilityError, InputError
 from tiering.formats.features import EDGE_FEATURES
 from tiering.formats.graph import checked_labels
@@ -31,10 +30,11 @@ from tiering.loader.processes.machine import find_rank, host_group
 from tiering.loader.processes.peers import find_group
 from tiering.loader.tables.gather import FeatureRows, TieredFeatures
 from tiering.loader.tables.ssd import find_depth
-from tiering.progress import progress
 from tiering.readahead.disk_speed import QueueDepth
 from tiering.sampling import SampledBatch, make_sampler
 from tiering.sampling.plan import id_array
+from tiering.text.description import Described, Fields, Part
+from tiering.text.progress import progress
 
 if TYPE_CHECKING:
     from tiering.loader.layout import TieredLayout

@@ -14,7 +14,7 @@ from tiering.options import option
 from tiering.readahead.disk_speed import MEASURED, DiskSpeed, read_speed
 from tiering.sampling import Negatives, SamplingOptions
 from tiering.sampling.options import SamplingKeywords
-from tiering.units import parse_device, parse_fanouts
+from tiering.text.units import parse_device, parse_fanouts
 
 if TYPE_CHECKING:
     import torch

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from tiering.arguments import lazy_names, naming_files
+from tiering.text.arguments import lazy_names, naming_files
 
 if TYPE_CHECKING:
     from tiering.pipeline.chain import estimate_run, run_chain, run_config

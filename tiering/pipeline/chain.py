@@ -23,11 +23,11 @@ from tiering.pipeline.commands import import_graph, layout, reorder_graph, score
 from tiering.pipeline.config import ChainConfig, read_config
 from tiering.pipeline.sources import import_options, scratch_of
 from tiering.pipeline.stage import StageKeywords, StageRun
-from tiering.progress import kept, note
 from tiering.reorder.rank import first_digests, read_first
 from tiering.run.plan import Estimate, StageEstimate, base_memory
 from tiering.scores.plan import plan_score
-from tiering.units import format_bytes, format_seconds
+from tiering.text.progress import kept, note
+from tiering.text.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -36,9 +36,9 @@ from tiering.pipeline.sources import (
     table_files,
 )
 from tiering.pipeline.stage import Pathlike, StageKeywords, StageRun, reading, refuse_reordered
-from tiering.progress import note
 from tiering.run.plan import Estimate
-from tiering.units import parse_fanouts, parse_threads
+from tiering.text.progress import note
+from tiering.text.units import parse_fanouts, parse_threads
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -188,7 +188,7 @@ def evaluate_scores(
     scores
         Scores of the graph; the oracle, which knows the reads, is always there.
     fanouts
-        Neighbours per hop, the seeds' own first, in any form of `tiering.units.parse_fanouts`.
+        Neighbours per hop, the seeds' own first, in any form of `tiering.text.units.parse_fanouts`.
     **options
         Of `tiering.evaluation.evaluate`: ``epochs`` (3), ``shares`` (capacities, 0 to 1), ``tiers``..., and of
         `tiering.sampling.SamplingOptions`: ``batch_size`` (1024 nodes), ``seed`` (0)...

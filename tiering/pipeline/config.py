@@ -10,7 +10,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from tiering.arguments import check_names
 from tiering.errors import InputError, MissingError
 from tiering.layout.options import LayoutOptions
 from tiering.memory import parse_memory
@@ -19,6 +18,7 @@ from tiering.pipeline.sources import CHECKSUM_FEATURES
 from tiering.scores.options import AUTO, OPTIONS
 from tiering.scores.plan import METHODS
 from tiering.scores.request import check_options
+from tiering.text.arguments import check_names
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from tiering.artifacts.storage import ALIGNMENT, disk_free, storage_errors, writ
 from tiering.errors import InputError, MissingError, TieringError
 from tiering.memory import available_memory, total_memory
 from tiering.readahead.disk_speed import QueueDepth, measure, random_reads
-from tiering.units import format_bytes
+from tiering.text.units import format_bytes
 
 _PIECE = 1 << 20  # the size of the file is a multiple of it, and no less
 

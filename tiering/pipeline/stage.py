@@ -19,7 +19,7 @@ from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.memory import Budget
 from tiering.run.carrier import Carrier, ClusterOptions
 from tiering.run.plan import StageEstimate, StepEstimate
-from tiering.units import parse_threads
+from tiering.text.units import parse_threads
 
 A = TypeVar("A", bound=Artifact)
 Pathlike = str | os.PathLike[str]

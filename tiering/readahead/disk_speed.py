@@ -18,7 +18,7 @@ import numpy as np
 from tiering import native
 from tiering.artifacts.storage import ALIGNMENT, aligned_bytes, storage_errors
 from tiering.errors import FormatError, InputError
-from tiering.units import format_bytes
+from tiering.text.units import format_bytes
 
 MEASURED = "measured"  # instead of a file: measure the disks, or take their cached figures
 CACHE = ".tiering-disks.json"  # file next to a layout with the measured figures by device

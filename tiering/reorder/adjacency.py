@@ -20,9 +20,9 @@ from tiering.artifacts.storage import AnyArray, Bytes, open_raw
 from tiering.artifacts.writer import DirectoryWriter
 from tiering.formats.shape import value_bytes, value_rows
 from tiering.memory import Budget
-from tiering.progress import progress
 from tiering.reorder.arrays import SIZES, NodeWindows, Sizes, in_memory, memory_of, rows_of_blocks
-from tiering.units import format_count
+from tiering.text.progress import progress
+from tiering.text.units import format_count
 
 PIECES = 3  # pieces of the entries that are held: two being read, one of another array or copied
 

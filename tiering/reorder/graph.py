@@ -23,7 +23,6 @@ from tiering.formats.order import FIRST
 from tiering.formats.scores import Scores
 from tiering.formats.user_arrays import UserArray
 from tiering.memory import Budget, parse_memory
-from tiering.progress import progress
 from tiering.reorder.adjacency import OldRelation, write_relation
 from tiering.reorder.arrays import SIZES, NodeWindows, Sizes, memory_of
 from tiering.reorder.plan import ReorderStep, inverse_kept, reorder_steps
@@ -33,7 +32,8 @@ from tiering.reorder.rows.tasks import write_tables
 from tiering.reorder.tasks.order import write_order as write_order_by_tasks
 from tiering.reorder.tasks.relabel import write_relation as write_by_tasks
 from tiering.run.carrier import Carrier
-from tiering.units import parse_threads
+from tiering.text.progress import progress
+from tiering.text.units import parse_threads
 from tiering.version import __version__
 
 SPLIT_CHUNK = 1 << 20  # ids of a split that are mapped together

@@ -12,14 +12,14 @@ import xxhash
 
 from tiering.artifacts.atomic import ExternalDirectories
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.progress import note
 from tiering.run.job import Counters, Job, RetryOptions
 from tiering.run.options import ClusterOptions as ClusterOptions
 from tiering.run.pieces import canonical
 from tiering.run.ray import RayExecutor
 from tiering.run.step import LocalExecutor
 from tiering.run.store import Store
-from tiering.units import parse_threads
+from tiering.text.progress import note
+from tiering.text.units import parse_threads
 
 
 class Carrier(AbstractContextManager["Carrier"]):

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.errors import InputError
-from tiering.units import parse_bytes
+from tiering.text.units import parse_bytes
 
 Int64Array = npt.NDArray[np.int64]
 

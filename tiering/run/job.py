@@ -22,13 +22,13 @@ from tiering.artifacts.checksum import split_digests
 from tiering.artifacts.file_writer import damaged_blocks
 from tiering.artifacts.manifest import FileEntry
 from tiering.errors import InternalError
-from tiering.progress import in_log, note, progress
 from tiering.run import pieces
 from tiering.run.grid import Grid
 from tiering.run.pieces import Columns, LostError, ShuffleFile, ShuffleStore, TaskRecord
 from tiering.run.ray import RayExecutor
 from tiering.run.step import Call, ConflictError, LocalExecutor, Outcome, OutputFile, Step, plan_digest, run_attempt
 from tiering.run.store import Store
+from tiering.text.progress import in_log, note, progress
 
 WINDOW = 4  # attempts under way or waiting, per slot of the executor
 REPORT_SECONDS = 60.0  # seconds between two lines in a log on a running step; one more line follows at its end

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from tiering.artifacts.storage import disk_free, disk_of
-from tiering.description import Described, Fields, Line, Part, Table
 from tiering.errors import StorageError
 from tiering.memory import Budget
-from tiering.units import format_bytes, format_seconds
+from tiering.text.description import Described, Fields, Line, Part, Table
+from tiering.text.units import format_bytes, format_seconds
 
 SMALL = 20 << 20
 """Bytes of everything that is small: modules loaded on the way, manifests, stacks, what the allocator keeps."""

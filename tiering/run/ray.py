@@ -19,11 +19,11 @@ from itertools import islice
 from typing import Any
 
 from tiering.errors import CapabilityError, InputError, InternalError, TieringError
-from tiering.progress import note
 from tiering.run.pieces import plan_key
 from tiering.run.step import Call, Outcome, attempt
 from tiering.run.store import Store
-from tiering.units import format_bytes
+from tiering.text.progress import note
+from tiering.text.units import format_bytes
 from tiering.version import __version__
 
 WORKER_BYTES = 256 << 20  # memory of a worker in addition to that of its task: the interpreter, and what it has loaded

@@ -7,7 +7,7 @@ graph samples the images of the very same batches.
 
 from typing import TYPE_CHECKING
 
-from tiering.arguments import lazy_names
+from tiering.text.arguments import lazy_names
 
 __all__ = [
     "SAMPLERS", "AccessCounts", "EpochPlan", "Fanout", "FrontierRule", "LayerSampler", "LinkPlan", "LinkedNodes",

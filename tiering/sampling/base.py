@@ -18,7 +18,7 @@ from tiering.sampling.graph import Relation, SampledGraph, checked_csc, checked_
 from tiering.sampling.options import Fanout
 from tiering.sampling.plan import EpochPlan, id_array, key_word
 from tiering.sampling.plan import batches as cut_batches
-from tiering.units import parse_threads
+from tiering.text.units import parse_threads
 
 Seeds = npt.ArrayLike | Mapping[str, npt.ArrayLike]
 """Node ids: an array where the graph has one node type, else a mapping from node type to array."""

@@ -16,7 +16,7 @@ SAMPLERS = (*DRAW_RULES, "full", "pinsage", "ladies")  # samplers by name
 PANEL = "How training samples"
 Fanout = int | Mapping[Any, int]  # neighbours per node at one hop: one number for all relations, or one per relation
 Fanouts: TypeAlias = str | Sequence[Fanout] | Mapping[Any, Sequence[int]]
-"""Fanouts in any form of `tiering.units.parse_fanouts`."""
+"""Fanouts in any form of `tiering.text.units.parse_fanouts`."""
 
 
 class SamplingKeywords(TypedDict, total=False):

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.errors import InputError
-from tiering.progress import progress
+from tiering.text.progress import progress
 
 IdArray = npt.NDArray[np.int64]
 

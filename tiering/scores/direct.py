@@ -18,7 +18,7 @@ from tiering.run.grid import Int64Array
 from tiering.scores.counts import in_place
 from tiering.scores.options import HELP
 from tiering.scores.request import HUGE_PAGE, SLACK, Float64Array, MemoryNeed, Method, ScoreColumns, ScoreRequest
-from tiering.units import format_count
+from tiering.text.units import format_count
 
 CHUNK = 1 << 18  # nodes whose scores are computed, or read and checked, together
 COUNTED_EDGES = 1 << 25  # edges whose out-degrees are counted together

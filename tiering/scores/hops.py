@@ -22,7 +22,6 @@ from tiering.artifacts.document import open_manifest
 from tiering.artifacts.manifest import id_bytes, relation_key
 from tiering.errors import InputError
 from tiering.formats.graph import Graph, relation_folder
-from tiering.progress import note
 from tiering.run.grid import Grid, Int64Array
 from tiering.run.job import Job
 from tiering.run.step import Step, TaskContext
@@ -33,7 +32,8 @@ from tiering.sampling.plan import batches
 from tiering.scores.blocks import balanced_lists, map_offsets, range_bounds, read_csc
 from tiering.scores.counts import Range, TaskCounts, broadcast_train, read_train, sum_counts, write_counts
 from tiering.scores.request import ScoreRequest
-from tiering.units import format_bytes
+from tiering.text.progress import note
+from tiering.text.units import format_bytes
 
 _HERE = "tiering.scores.hops"
 _RULES = {"uniform": "uniform", "full": "uniform", "replacement": "replacement", "weighted": "weighted"}

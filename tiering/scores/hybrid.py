@@ -23,7 +23,7 @@ from tiering.scores.pagerank import wrpr, wrpr_need
 from tiering.scores.presample import COUNTING, count_by_tasks, count_epochs, presample_need
 from tiering.scores.request import SLACK, Float64Array, MemoryNeed, Method, ScoreColumns, ScoreRequest, list_nodes
 from tiering.scores.vip import SAMPLERS, vip, vip_need
-from tiering.units import format_count
+from tiering.text.units import format_count
 
 FIXED_WEIGHT = 0.25
 """Epochs that the prior counts for where one epoch alone was sampled, which says nothing about noise."""

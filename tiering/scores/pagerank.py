@@ -27,7 +27,7 @@ from tiering.scores.counts import column_sizes, join_columns
 from tiering.scores.options import HELP
 from tiering.scores.request import HUGE_PAGE, MemoryNeed, Method, ScoreColumns, ScoreRequest
 from tiering.scores.sweeps import node_values, sweep_arguments, sweep_need
-from tiering.units import format_count
+from tiering.text.units import format_count
 
 MAX_SWEEPS = 200  # `rpr` stops here even if it has not converged; at d = 0.85 the change has then shrunk by 1e-14
 _HERE = "tiering.scores.pagerank"

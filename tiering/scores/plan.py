@@ -24,7 +24,6 @@ from tiering.formats.scores import GIVEN, Scores
 from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.formats.user_arrays import Train, UserValues, resolve_train
 from tiering.memory import Budget, parse_memory
-from tiering.progress import note
 from tiering.run.carrier import Carrier
 from tiering.run.plan import StageEstimate, StepEstimate, base_memory
 from tiering.sampling import SamplingOptions, list_read_bytes, make_sampler, resolve_fanouts
@@ -39,7 +38,8 @@ from tiering.scores.presample import PRESAMPLE, sampling_runs
 from tiering.scores.request import Float64Array, MemoryNeed, Method, ScoreRequest, TrainSet, check_options, list_nodes
 from tiering.scores.sweeps import past_the_cache, scratch_bytes
 from tiering.scores.vip import VIP
-from tiering.units import parse_threads
+from tiering.text.progress import note
+from tiering.text.units import parse_threads
 from tiering.version import __version__
 
 METHODS: dict[str, Method] = {

@@ -34,7 +34,7 @@ from tiering.scores.counts import (
 )
 from tiering.scores.options import HELP, SAMPLING
 from tiering.scores.request import SLACK, MemoryNeed, Method, ScoreColumns, ScoreRequest, list_nodes
-from tiering.units import format_count
+from tiering.text.units import format_count
 
 COUNTING = (*SAMPLING, "epochs", "first_epoch")  # options of methods that count
 EPOCH_TASKS = 16  # tasks for each epoch: each reads the whole adjacency, and writes all that it has counted

@@ -20,7 +20,7 @@ from tiering.options import parse_options
 from tiering.run.job import Job
 from tiering.sampling.options import SAMPLERS, SamplingOptions
 from tiering.scores.options import OPTIONS, SAMPLING, ScoreOptions
-from tiering.units import parse_fanouts
+from tiering.text.units import parse_fanouts
 
 Float64Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 TrainSet: TypeAlias = "dict[str, np.ndarray[Any, np.dtype[np.int64]]]"

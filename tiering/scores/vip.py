@@ -23,7 +23,7 @@ from tiering.scores.counts import column_sizes, join_columns
 from tiering.scores.options import HELP, SAMPLING
 from tiering.scores.request import HUGE_PAGE, MemoryNeed, Method, ScoreColumns, ScoreRequest, list_nodes
 from tiering.scores.sweeps import node_values, sweep_arguments, sweep_need
-from tiering.units import format_count
+from tiering.text.units import format_count
 
 SAMPLERS = ("uniform", "replacement", "full", "weighted")
 """Samplers the formula knows; ``weighted`` is taken for uniform."""

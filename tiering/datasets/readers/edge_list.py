@@ -35,7 +35,7 @@ from tiering.datasets.text import (
 from tiering.errors import InputError, quoted
 from tiering.formats.dataset import Dataset
 from tiering.formats.npy_file import read_start
-from tiering.progress import note
+from tiering.text.progress import note
 
 _FIELDS, _SYMMETRIES = ("pattern", "real", "integer"), ("general", "symmetric")  # of matrices
 _NO_EDGES = re.compile(r"(readme|licen[cs]e|meta|num_nodes\.)", re.IGNORECASE)  # beginnings of names of other texts

@@ -25,7 +25,7 @@ from tiering.errors import BudgetError, CapabilityError, InputError, MissingErro
 from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.npy_file import read_start
 from tiering.formats.torch_file import StoredObject, read_torch
-from tiering.units import format_bytes
+from tiering.text.units import format_bytes
 
 FILES = ("data.pt", "geometric_data_processed.pt")
 GLOBAL = "_global_store"  # key of the values of a HeteroData that belong to no node type and no relation

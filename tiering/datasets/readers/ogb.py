@@ -28,7 +28,7 @@ from tiering.datasets.splits import OFFICIAL, OGB_SPLITS, SplitArray, read_torch
 from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.features import EDGE_FEATURES
-from tiering.progress import note
+from tiering.text.progress import note
 
 DATA, LABELS, EDGES, TRIPLETS = "data.npz", "node-label.npz", "edge.csv.gz", "triplet-list.csv.gz"
 READ = ("num_nodes_list", "num_edges_list", "edge_index", "node_feat", "edge_feat", "node_label")

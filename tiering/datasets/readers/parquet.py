@@ -28,7 +28,7 @@ from tiering.datasets.scratch import CHUNK
 from tiering.errors import InputError
 from tiering.formats.dataset import Dataset
 from tiering.formats.npy_file import read_start
-from tiering.progress import progress
+from tiering.text.progress import progress
 
 SUFFIXES = (".parquet", ".pq")
 BUFFER_BYTES = 1 << 20

@@ -34,7 +34,7 @@ from tiering.errors import InputError, MissingError, quoted
 from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.names import NameTable
 from tiering.formats.npy_file import read_start
-from tiering.progress import note
+from tiering.text.progress import note
 
 Ids = npt.NDArray[np.int64]
 _MOST_CLASSES = 100_000

@@ -43,7 +43,7 @@ from tiering.readahead.config import (
     max_known,
 )
 from tiering.readahead.disk_speed import MAX_READ, DiskSpeed, measured_speed
-from tiering.units import format_bytes, format_count, parse_threads
+from tiering.text.units import format_bytes, format_count, parse_threads
 
 if TYPE_CHECKING:
     from tiering import cuda

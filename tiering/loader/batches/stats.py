@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tiering.description import Described, Line, Part, Table, to_text
 from tiering.loader.batches.pipeline import StageTimes
-from tiering.units import format_bytes, format_count, format_share
+from tiering.text.description import Described, Line, Part, Table, to_text
+from tiering.text.units import format_bytes, format_count, format_share
 
 _EXTRACTION = ("disk", "copying", "assembling")  # what the threads that extract batches do, one after the other
 _BACKGROUND = ("sampling", *_EXTRACTION, "conversion")

@@ -12,7 +12,7 @@ from tiering.formats.graph import Graph, checked_lists, checked_split
 from tiering.loader.options import LinkOptions, SeedOptions
 from tiering.loader.original_ids import Ids, NodeIds, as_array
 from tiering.sampling import EpochPlan, LinkPlan, Links, SamplingOptions, batches
-from tiering.units import format_count
+from tiering.text.units import format_count
 
 Plan = EpochPlan | LinkPlan  # the batches of an epoch
 

@@ -19,7 +19,7 @@ from tiering.loader.gpu.device import Device, pinned_address
 from tiering.loader.processes.peers import PeerGroup
 from tiering.loader.tables.resident import SharedBlock, get_or_fill, load_rows
 from tiering.sampling import checked_weights
-from tiering.units import parse_threads
+from tiering.text.units import parse_threads
 
 Prefixes = Mapping[Relation, AdjacencyPrefix]  # which lists of each relation lie in the memory of the GPU
 _NO_PART: cuda.Part = (0, 0, 0, 0)

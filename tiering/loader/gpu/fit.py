@@ -29,9 +29,9 @@ from tiering.loader.gpu.batches import GpuSampler
 from tiering.loader.gpu.device import Device, auto_sms
 from tiering.loader.tiered_tensor.tensor import tiered
 from tiering.memory import Budget, parse_memory
-from tiering.progress import note, progress
 from tiering.sampling import NeighborSampler, SamplingOptions, list_read_places, make_sampler
 from tiering.sampling.plan import EpochPlan, batches
+from tiering.text.progress import note, progress
 
 CACHES = (0.0, 1 / 64, 1 / 16, 1 / 4, 1.0)  # sizes of the caches, as fractions of all lists or rows
 BATCHES = 16  # batches of a pass at most

@@ -24,7 +24,7 @@ from tiering.loader.tables.counters import Counters
 from tiering.loader.tables.gather import FeatureRows, as_ids, check_out
 from tiering.loader.tables.ssd import PageChecks, describe, make_table, open_images, preload_ssd_rows, warn_of_fallback
 from tiering.readahead.config import SsdTables
-from tiering.units import parse_threads
+from tiering.text.units import parse_threads
 
 if TYPE_CHECKING:
     import torch

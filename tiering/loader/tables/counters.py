@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tiering.description import Line, Table, to_text
 from tiering.formats.layout import TIERS
 from tiering.loader.process import ForkLock
-from tiering.units import format_bytes, format_count
+from tiering.text.description import Line, Table, to_text
+from tiering.text.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from tiering import native

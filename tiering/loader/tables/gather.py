@@ -17,7 +17,7 @@ from tiering.loader.tables.counters import Counters
 from tiering.loader.tables.indexing import IndexedRows
 from tiering.loader.tables.resident import SharedBlock, load_rows
 from tiering.loader.tables.ssd import PageChecks, describe, make_table, open_images, preload_ssd_rows, warn_of_fallback
-from tiering.units import format_bytes, format_count, parse_threads
+from tiering.text.units import format_bytes, format_count, parse_threads
 
 if TYPE_CHECKING:
     import torch

@@ -15,7 +15,7 @@ from tiering.artifacts.storage import aligned_bytes, display_path, read_all, sto
 from tiering.errors import FormatError, StorageError
 from tiering.loader.process import ForkLock
 from tiering.loader.processes.peers import Fill, PeerGroup
-from tiering.units import format_bytes
+from tiering.text.units import format_bytes
 
 _CHUNK = 32 * 1024 * 1024
 _READERS = 4

@@ -16,7 +16,7 @@ from tiering.loader.gpu.rows import STAGING_BYTES, GpuRows, StagedRows
 from tiering.loader.gpu.tiers import MemoryTiers
 from tiering.loader.tables.resident import SharedBlock
 from tiering.loader.tiered_tensor.source import WHAT, Ids, SourceTensor, TensorPlacement
-from tiering.units import format_bytes
+from tiering.text.units import format_bytes
 
 if TYPE_CHECKING:
     import torch

@@ -21,7 +21,7 @@ from tiering.formats.layout import TIERS, SsdRows, TypeLayout
 from tiering.formats.scores import Scores
 from tiering.loader.tables.resident import anonymous
 from tiering.memory import AUTO_SHARE, available_memory
-from tiering.units import format_bytes, parse_size
+from tiering.text.units import format_bytes, parse_size
 
 if TYPE_CHECKING:
     import torch

@@ -13,7 +13,7 @@ from tiering.loader.tables.gather import HostRows, as_ids, check_out
 from tiering.loader.tables.indexing import IndexedRows
 from tiering.loader.tiered_tensor.gpu import GpuTensorRows, upload_table
 from tiering.loader.tiered_tensor.source import WHAT, SourceTensor, TensorPlacement, count_rows, parse_order, place_rows
-from tiering.units import parse_device, parse_threads
+from tiering.text.units import parse_device, parse_threads
 
 if TYPE_CHECKING:
     import torch

@@ -25,9 +25,9 @@ from tiering.artifacts.storage import ALIGNMENT, LINE, AnyArray, Bytes, aligned_
 from tiering.formats.feature_rows import RowStream, map_rows
 from tiering.formats.features import FeatureTable
 from tiering.memory import Budget
-from tiering.progress import progress
 from tiering.reorder.arrays import SIZES, Rows, Sizes
-from tiering.units import format_bytes
+from tiering.text.progress import progress
+from tiering.text.units import format_bytes
 
 Ids = AnyArray
 

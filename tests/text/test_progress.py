@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tiering import progress as module
-from tiering.progress import in_notebook, progress
+from tiering.text import progress as module
+from tiering.text.progress import in_notebook, progress
 
 
 class Terminal(io.StringIO):

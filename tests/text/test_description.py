@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import tiering
-from tiering.description import Fields, Line, Plot, Table, to_html
 from tiering.evaluation.figures import plain_label
 from tiering.formats.registry import TYPES
+from tiering.text.description import Fields, Line, Plot, Table, to_html
 
 EVIL = "<script>alert(1)</script>&\"'\x1b[2J\u202e"
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tiering.errors import InputError
-from tiering.units import (
+from tiering.text.units import (
     format_bytes,
     format_seconds,
     format_small_seconds,
