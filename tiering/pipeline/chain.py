@@ -43,10 +43,9 @@ MEASURED = ("name", "format", "content", "checksum_features", "reached", "gpu_ti
 
 def run_chain(config: str | os.PathLike[str], **options: Unpack[StageKeywords]) -> TieredLayout:
     """Run the whole chain that a TOML file describes, as `run_config` does; return the layout, ready to read."""
-    import tiering
+    from tiering.loader import TieredLayout
 
-    made: TieredLayout = tiering.open(run_config(config, **options)[-1]["path"])
-    return made
+    return TieredLayout(Layout.open(run_config(config, **options)[-1]["path"]))
 
 
 def run_config(path: str | os.PathLike[str], **options: Unpack[StageKeywords]) -> list[dict[str, Any]]:

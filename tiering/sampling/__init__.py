@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from tiering.sampling.fanouts import resolve_fanouts
     from tiering.sampling.graph import Relation, SampledGraph, checked_weights
     from tiering.sampling.links import LinkedNodes, LinkPlan, Links, NegativeDraws, Negatives, link_nodes
-    from tiering.sampling.make import make_sampler
     from tiering.sampling.memory import list_read_bytes, list_read_entries, list_read_places
     from tiering.sampling.neighbor import LayerSampler, NeighborSampler
     from tiering.sampling.options import SAMPLERS, Fanout, SamplingOptions
     from tiering.sampling.pinsage import RandomWalkSampler
     from tiering.sampling.plan import EpochPlan, batches, epoch_order, runs_of_batches
+    from tiering.sampling.samplers import make_sampler
 else:
     __getattr__ = lazy_names(
-        __name__, "options", "make", "base", "batch", "fanouts", "graph", "links", "memory", "neighbor", "pinsage",
+        __name__, "options", "samplers", "base", "batch", "fanouts", "graph", "links", "memory", "neighbor", "pinsage",
         "plan",
     )  # fmt: skip
