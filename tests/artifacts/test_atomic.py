@@ -11,6 +11,7 @@ from tiering.artifacts.journal import JOURNAL
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import BusyError, ExistsError, InputError, MissingError, StorageError
 from tiering.formats.scores import Scores
+from tiering.version import __version__
 
 BODY = {"method": "m", "graph_digest": "xxh3-128:" + "0" * 32, "node_types": ["node"], "columns": ["feature"]}
 
@@ -34,7 +35,7 @@ def test_an_existing_output_is_kept_without_force_and_replaced_with_it(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["S"]
 
 
-IDENTITY = {"stage": "score", "options": {"method": "m"}, "inputs": {"graph": "xxh3-128:1"}, "package": "1"}
+IDENTITY = {"stage": "score", "options": {"method": "m"}, "inputs": {"graph": "xxh3-128:1"}}
 
 
 def write_two(out, error=None, identity=IDENTITY, **options):
@@ -74,17 +75,18 @@ def test_errors_of_input_and_bugs_leave_nothing(tmp_path, error):
 
 
 @pytest.mark.parametrize(
-    ("identity", "force"),
+    ("identity", "force", "version"),
     [
-        ({**IDENTITY, "options": {"method": "n"}}, False),
-        ({**IDENTITY, "package": "2"}, False),
-        ({**IDENTITY, "inputs": {}}, True),
-        (None, False),
+        ({**IDENTITY, "options": {"method": "n"}}, False, __version__),
+        (IDENTITY, False, "0.0.7"),
+        ({**IDENTITY, "inputs": {}}, True, __version__),
+        (None, False, __version__),
     ],
 )
-def test_another_run_begins_anew(tmp_path, identity, force):
+def test_another_run_begins_anew(tmp_path, monkeypatch, identity, force, version):
     with pytest.raises(KeyboardInterrupt):
         write_two(tmp_path / "S", KeyboardInterrupt())
+    monkeypatch.setattr(atomic, "__version__", version)
     assert write_two(tmp_path / "S", identity=identity, force=force) == [False, False]
     assert [path.name for path in tmp_path.iterdir()] == ["S"]
 

@@ -25,6 +25,7 @@ from tiering.artifacts.overlap import refuse_foreign, refuse_overlap
 from tiering.artifacts.storage import fsync_directory, make_folders, missing_folders, storage_errors, write_durably
 from tiering.errors import BusyError, ExistsError, FormatError, InputError, MissingError
 from tiering.text.progress import kept, note
+from tiering.version import __version__
 
 OWNER = "layout"  # file in a directory outside that names its output
 _TEMPORARY = "temporary "  # prefix of the keys of temporary directories, which count as finished work, unlike others
@@ -36,8 +37,8 @@ class OutputDirectory:
     """A directory being written, in `path`; a context manager that leaves nothing behind on an error.
 
     With an `identity`, JSON types that say what the run computes from what, a run goes on from the `journal` and files
-    of an earlier one. Without `force`, an `out` that exists is refused, and an unfinished one whose inputs changed;
-    with it, the old directory stays until `commit`. `out` may not overlap the inputs `reads`.
+    of an earlier one of this version. Without `force`, an `out` that exists is refused, and an unfinished one whose
+    inputs changed; with it, the old directory stays until `commit`. `out` may not overlap the inputs `reads`.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class OutputDirectory:
             try:
                 self._recover()
                 self._refuse_existing()
-                self.journal = self._begin(None if identity is None else json.loads(json.dumps(dict(identity))))
+                self.journal = self._begin(identity)
             except BaseException:
                 self._release()
                 raise
@@ -112,8 +113,9 @@ class OutputDirectory:
         elif returns:
             self._old.rename(self.out)
 
-    def _begin(self, identity: dict[str, Any] | None) -> Journal:
+    def _begin(self, identity: Mapping[str, Any] | None) -> Journal:
         """Return the journal of an earlier run of the same identity, or begin with an empty directory."""
+        identity = identity if identity is None else json.loads(json.dumps({**identity, "package": __version__}))
         earlier = Journal.reopen(self.path / JOURNAL)
         if earlier is not None and earlier.identity == identity:
             if earlier.done:

@@ -30,7 +30,6 @@ from tiering.run.carrier import Carrier
 from tiering.run.grid import Int64Array
 from tiering.text.progress import progress
 from tiering.text.units import parse_threads
-from tiering.version import __version__
 
 
 def build_graph(
@@ -66,7 +65,7 @@ def build_graph(
     inputs = {str(file): seen.digest for file, seen in sorted(dataset.files.items())}
     provenance = {"stage": "import", "options": recorded, "inputs": inputs, "seed": seed}
     states = {file: file_state(Path(file), sampled) for file, sampled in inputs.items()}
-    identity = {**provenance, "inputs": states, "edge_ids": edge_ids, "package": __version__}
+    identity = {**provenance, "inputs": states, "edge_ids": edge_ids}
     with ArtifactWriter(out, "graph", force=force, identity=identity) as writer:
         plan = plan_import(dataset, budget, edge_ids=edge_ids, sizes=sizes, carrier=carrier)
         relations = []

@@ -53,7 +53,6 @@ from tiering.run.job import Job
 from tiering.run.step import OutputFile
 from tiering.text.progress import note, progress
 from tiering.text.units import parse_threads
-from tiering.version import __version__
 
 _PUBLISHING = "publishing images"
 """Key of the journal, with the token, once all stripe files are whole: from then on they are renamed."""
@@ -90,7 +89,7 @@ def write_layout(
     recorded = {"graph": graph.digest, **({} if scores is None else {"scores": scores.digest})}
     provenance = {"stage": "layout", "options": options.recorded, "inputs": recorded}
     # The graph's digest covers the content of the feature files at the import.
-    identity = {**provenance, "inputs": {**recorded, **table_states(source.tables)}, "package": __version__}
+    identity = {**provenance, "inputs": {**recorded, **table_states(source.tables)}}
     with ArtifactWriter(out, "layout", force=force, identity=identity, reads=(graph, scores)) as writer:
         for text in plan.first:
             note(f"note: {text}")

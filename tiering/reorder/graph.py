@@ -34,7 +34,6 @@ from tiering.reorder.tasks.relabel import write_relation as write_by_tasks
 from tiering.run.carrier import Carrier
 from tiering.text.progress import progress
 from tiering.text.units import parse_threads
-from tiering.version import __version__
 
 SPLIT_CHUNK = 1 << 20  # ids of a split that are mapped together
 
@@ -86,7 +85,7 @@ def reorder_graph(
     tables = checked_tables(graph) if features else {}
     inputs = {"graph": graph.digest, "scores": scores.digest, **first_digests(first)}
     provenance: dict[str, Any] = {"stage": "reorder", "options": {"features": features}, "inputs": inputs}
-    identity = {**provenance, "inputs": {**inputs, **table_states(tables)}, "package": __version__}
+    identity = {**provenance, "inputs": {**inputs, **table_states(tables)}}
     orders = NodeOrders(graph, scores, windows, first)
     with (
         ArtifactWriter(out, "graph", force=force, identity=identity, reads=(graph, scores)) as writer,

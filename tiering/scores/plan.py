@@ -40,7 +40,6 @@ from tiering.scores.sweeps import past_the_cache, scratch_bytes
 from tiering.scores.vip import VIP
 from tiering.text.progress import note
 from tiering.text.units import parse_threads
-from tiering.version import __version__
 
 METHODS: dict[str, Method] = {
     "random": RANDOM,
@@ -228,8 +227,7 @@ def score_graph(
     if plan.in_process:
         plan.request.budget.require(plan.need.minimum, plan.need.what)
     made = {"stage": "score", "options": plan.options, "inputs": plan.inputs, "seed": plan.seed}
-    identity = {**made, "package": __version__}
-    with ArtifactWriter(out, "scores", force=force, identity=identity, reads=(graph,)) as writer:
+    with ArtifactWriter(out, "scores", force=force, identity=made, reads=(graph,)) as writer:
         for text in plan.notes:
             note(f"note: {text}")
         reached = _write_columns(writer, graph, plan, carrier)
