@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import tiering
 from benchmarks.rmat import rmat_edges
 from tiering.datasets import scratch, transforms
 from tiering.datasets.open import open_dataset
@@ -117,3 +118,13 @@ def test_changes_stay_within_the_budget(tmp_path, peak_memory):
             assert peak.bytes < budget
             np.testing.assert_array_equal(dataset.edges[0].src, expected[0])
             np.testing.assert_array_equal(dataset.edges[0].dst, expected[1])
+
+
+def test_edge_ids_are_positions_in_the_source_whatever_changes(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("src,dst\n2,1\n0,0\n2,1\n1,0\n")
+    options = {"self_loops": "add", "reverse_edges": True, "deduplicate": True}
+    graph = tiering.import_graph(tmp_path / "e.csv", tmp_path / "g", edge_ids=True, **options)
+    indptr, indices = graph.csc()
+    edges = zip(indices.tolist(), np.repeat(np.arange(3), np.diff(indptr)).tolist(), strict=True)
+    ids = dict(zip(edges, graph.edge_data()["edge_ids"].tolist(), strict=True))
+    assert ids == {(2, 1): 0, (1, 2): 0, (0, 0): 1, (1, 0): 3, (0, 1): 3, (1, 1): -1, (2, 2): -1}

@@ -103,6 +103,7 @@ def open_dataset(
     *,
     memory: str | int | Budget | None = None,
     in_place: bool = False,
+    edge_ids: bool = False,
     **options: Any,
 ) -> Dataset:
     """Open a dataset of the user's, checked and described, its large arrays left where they are.
@@ -119,6 +120,8 @@ def open_dataset(
     in_place
         Leave columns of numbers in their parquet files, for readers of ranges (`EdgeData.decode`), where the files'
         footers say what has to be known beforehand.
+    edge_ids
+        Let edges that options add or remove keep their positions in the source, as `EdgeData.edge_ids`.
     **options
         See `tiering.datasets.options.ImportOptions`; ``None`` is the default of each.
 
@@ -136,7 +139,7 @@ def open_dataset(
         if parsed.spec is not None:
             raise InputError("--spec: has no meaning for a graph in memory; leave it out")
         context = _begin(chosen, parsed, given, memory, f"{type(path).__module__}.{type(path).__qualname__}")
-        return _open(context, lambda: _open_in_memory(path, context))
+        return _open(context, lambda: _open_in_memory(path, context), edge_ids)
     _is_directory(Path(path))
     spec = None
     if parsed.spec is not None:
@@ -160,7 +163,7 @@ def open_dataset(
     if spec is not None:
         context.spec = spec
         context.notes["spec"] = spec.name
-    return _open(context, lambda: READERS[chosen].open(source, context))
+    return _open(context, lambda: READERS[chosen].open(source, context), edge_ids)
 
 
 def _begin(
@@ -176,7 +179,7 @@ def _begin(
     return context
 
 
-def _open(context: ImportContext, read: Callable[[], Dataset]) -> Dataset:
+def _open(context: ImportContext, read: Callable[[], Dataset], edge_ids: bool) -> Dataset:
     """Return the dataset that `read` returns, changed as the options say; drop temporary files if anything fails."""
     options, source = context.options, context.notes["source"]
     try:
@@ -186,7 +189,7 @@ def _open(context: ImportContext, read: Callable[[], Dataset]) -> Dataset:
             raise InputError(f"{problem}; give fractions such as --split 0.6,0.2,0.2, or a rule")
         if options.split not in (None, OFFICIAL) and "splits" not in context.notes:
             raise InputError(f"--split: no node type of {source} has labels to split; leave the option out")
-        transform(dataset, context)
+        transform(dataset, context, edge_ids)
         add_random(dataset, context)
         for name in ("num_nodes", "feature_dim", "feature_dtype", *sorted(RANDOM_OPTIONS)):
             for node_type in getattr(options, name).by_type:

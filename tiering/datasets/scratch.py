@@ -104,6 +104,13 @@ class Scratch:
             os.posix_fallocate(file.fileno(), 0, nbytes)
             return np.memmap(file, dtype, "r+", 0, shape)
 
+    def positions(self, size: int) -> npt.NDArray[np.int64]:
+        """Return the array 0, 1, 2..."""
+        out = self.array(size, np.int64)
+        for part in chunks(size):
+            out[part] = np.arange(part.start, part.stop)
+        return out
+
     def gather(self, values: npt.NDArray[Any], positions: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the values at some positions."""
         out = self.array(positions.shape[0], values.dtype)

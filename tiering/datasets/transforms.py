@@ -2,8 +2,9 @@
 
 They run in a fixed order: remove self loops, add reverse edges, remove duplicates, add self loops. Weights, types, ids
 and features go with their edges: a reverse edge has those of the edge it reverses, an added self loop has weight 1,
-type -1, id -1 and features of 0. Cost: one pass each, new columns in memory or temporary files. Random features are
-noise of variance 1, each class has as many nodes: from the streams of `tiering generate`, by seed, type and block.
+type -1, id -1 and features of 0; ids are by default positions in the source. Cost: one pass each, new columns in memory
+or temporary files. Random features are noise of variance 1, each class has as many nodes: from the streams of `tiering
+generate`, by seed, type and block.
 """
 
 from __future__ import annotations
@@ -37,8 +38,11 @@ MAX_BUCKETS = 256  # three open files each
 _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)  # spread the list of a hub over buckets
 
 
-def transform(dataset: Dataset, context: ImportContext) -> None:
-    """Apply ``self_loops``, ``reverse_edges`` and ``deduplicate`` to all relations, in place, after a check of ids."""
+def transform(dataset: Dataset, context: ImportContext, edge_ids: bool) -> None:
+    """Apply ``self_loops``, ``reverse_edges`` and ``deduplicate`` to all relations, in place, after a check of ids.
+
+    With `edge_ids` edges without ids of their own get their positions first.
+    """
     options = context.options
     if not options.changes_edges:
         return
@@ -48,6 +52,8 @@ def transform(dataset: Dataset, context: ImportContext) -> None:
             if largest.id >= nodes:
                 outside = f"outside 0..{nodes - 1} ({nodes} {edge.relation[node_type]} nodes)"
                 raise InputError(f"{largest.place} is {outside}; correct the file or --num-nodes")
+        if edge_ids and edge.edge_ids is None:
+            edge.edge_ids = context.scratch.positions(edge.num_edges)
 
     def change(step: str, edges: list[EdgeData], action: Callable[[EdgeData, int, ImportContext], None]) -> None:
         for edge in edges:

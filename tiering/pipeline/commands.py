@@ -84,7 +84,7 @@ def import_graph(
         ``auto``, ``npy``, ``csc``, ``csr``, ``igb``, ``edgelist``, ``mtx``, ``parquet``,
         ``tables``, ``ogb``, ``npz``, ``pyg``, ``dgl`` or ``graphbolt``.
     edge_ids
-        Keep each edge's position in the input.
+        Keep each edge's position in the source: that of the edge it reverses, -1 of an added self loop.
     **options
         Of the source: see `tiering.datasets.options.ImportOptions`. ``checksum_features=True``: feature files are read
         whole, and a checksum is recorded of each block of 64 MiB, which stages and `tiering check --full` compare;
@@ -102,7 +102,10 @@ def import_graph(
         stage, shape = plan_source(run, source, format, edge_ids, given)
         return run.estimate(stage, shape=shape)  # type: ignore[no-any-return]
     recorded = import_options(source, format=format, edge_ids=edge_ids, **given)
-    with run.carrier() as carrier, open_source(run, source, format, given, in_place=carrier is not None) as dataset:
+    with (
+        run.carrier() as carrier,
+        open_source(run, source, format, given, in_place=carrier is not None, edge_ids=edge_ids) as dataset,
+    ):
         if "content" in dataset.notes:
             recorded["content"] = dataset.notes["content"]
         from tiering.graph.build import build_graph

@@ -41,14 +41,14 @@ def scratch_of(options: Mapping[str, Any]) -> list[tuple[Path, str]]:
 
 
 def open_source(
-    run: StageRun, source: Pathlike | Any, name: str, options: Mapping[str, Any], *, in_place: bool
+    run: StageRun, source: Pathlike | Any, name: str, options: Mapping[str, Any], *, in_place: bool, edge_ids: bool
 ) -> Dataset:
     """Open the dataset of an import; temporary files go to the disk that has room for the graph."""
     from tiering.datasets.open import open_dataset
 
     given = {"work_dir": nearest_folder(run.path.parent), **options}
     given.pop(CHECKSUM_FEATURES, None)
-    return open_dataset(source, format=name, memory=run.memory, in_place=in_place, **given)
+    return open_dataset(source, format=name, memory=run.memory, in_place=in_place, edge_ids=edge_ids, **given)
 
 
 def import_options(source: Pathlike | Any, **options: Any) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def plan_source(
 
     carrier, known = run.planner, options.get("spec") is None or Path(source).exists()
     with (
-        open_source(run, source, name, options, in_place=carrier is not None)
+        open_source(run, source, name, options, in_place=carrier is not None, edge_ids=edge_ids)
         if known
         else make_sized_dataset(find_spec(str(options["spec"])), Path(source).absolute(), options.get("split"))
     ) as dataset:
