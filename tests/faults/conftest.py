@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import tempfile
 from pathlib import Path
 
@@ -25,6 +26,17 @@ def watched(tmp_path_factory):
         yield server
 
 
+def write_tables(folder: Path) -> None:
+    """Ratings of movies by users, links of several types between users, and a table of the movies."""
+    luck = random.Random(1)
+    ratings = (f"{luck.randrange(0, 9000, 7)},m{luck.randrange(200)},{luck.random()}" for _ in range(3000))
+    links = (f"{luck.randrange(90)},{luck.choice('abc')},{luck.randrange(90)}" for _ in range(900))
+    movies = (f"m{movie},{luck.random()},{luck.choice('pq')}" for movie in range(200))
+    tables = {"ratings": ("u,m,t", ratings), "links": ("src,how,dst", links), "movies": ("m,x,y", movies)}
+    for name, (header, rows) in tables.items():
+        (folder / f"{name}.csv").write_text("\n".join([header, *rows, ""]))
+
+
 @pytest.fixture(scope="session")
 def inputs(crash_injection, tmp_path_factory):
     """A dataset, and what the first three stages make of it."""
@@ -36,6 +48,7 @@ def inputs(crash_injection, tmp_path_factory):
         "reorder {}/graph --scores {}/scores --out {}/reordered",
     ):
         done(crash_injection.run(*command.replace("{}", str(folder)).split()))
+    write_tables(folder)
     return folder
 
 

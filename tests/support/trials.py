@@ -15,7 +15,7 @@ import tiering
 Tree = dict[str, bytes]
 Rows = dict[str, bytes]
 
-REPORT = tuple(f"{word}: " for word in ("read", "edges", "attributes", "not read", "guessed", "changed"))
+REPORT = (*(f"{word}: " for word in ("read", "edges", "attributes", "not read", "guessed", "changed")), "table ")
 """Beginnings of the lines of what was imported."""
 
 
@@ -32,9 +32,14 @@ class Stage:
 
 
 LAYOUT = "layout {}/reordered --out @/layout --gpu 15% --peer 3x9% --cpu 20% --page 512 --ssd @/disks/a --ssd @/disks/b"
+TABLES = (
+    "import --relation user:rates:movie={}/ratings.csv:u,m --edge-data t --relation user:how:user={}/links.csv "
+    "--type-column how --nodes movie={}/movies.csv:m --features x --label y --out @/graph --edge-ids"
+)
 STAGES = {
     "import": Stage("import {}/data --out @/graph --edge-ids", "graph"),
     "import by buckets": Stage("import {}/data --out @/graph --edge-ids", "graph", "buckets"),
+    "import of tables": Stage(TABLES, "graph", "buckets"),
     "score": Stage("score {}/graph --out @/scores --method presample --fanouts 3,3 --batch-size 64", "scores"),
     "reorder": Stage("reorder {}/graph --scores {}/scores --out @/graph", "graph"),
     "reorder --features": Stage("reorder {}/graph --scores {}/scores --out @/graph --features", "graph"),
