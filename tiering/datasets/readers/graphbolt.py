@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,21 +48,10 @@ class DataFile:
         return SourceArray.convert(value, str(self.path), self.path, context.scratch)
 
 
+Owner = str | Relation  # a node type or a relation
 NodeSet = tuple[str, str, dict[str, DataFile]]
 """A split, a node type, and the files of its nodes: seeds (in older versions seed_nodes), labels..."""
-
-
-@dataclass
-class Metadata:
-    """The content of a ``metadata.yaml``."""
-
-    path: Path
-    name: str
-    nodes: dict[str, int] = field(default_factory=dict)
-    edges: dict[Relation, DataFile] = field(default_factory=dict)
-    node_data: dict[str, dict[str, DataFile]] = field(default_factory=dict)
-    edge_data: dict[Relation, dict[str, DataFile]] = field(default_factory=dict)
-    tasks: list[list[NodeSet]] = field(default_factory=list)
+Tasks = list[list[NodeSet]]
 
 
 def _find_metadata(path: Path) -> Path:
@@ -74,38 +63,39 @@ def _open_graphbolt(path: Path, context: ImportContext) -> Dataset:
     file = _find_metadata(path)
     if not file_exists(file, "metadata"):
         raise MissingError(f"{path}: expected {META} of a GraphBolt OnDiskDataset, found none; check the path")
-    root, meta = file.parent, _read_metadata(file)
-    lacking = [str(edges.path) for edges in meta.edges.values() if not file_exists(edges.path, "edges")]
-    if lacking or not meta.edges:
+    root, (name, counts, edges, data, tasks) = file.parent, _read_metadata(file)
+    lacking = [str(edge_file.path) for edge_file in edges.values() if not file_exists(edge_file.path, "edges")]
+    if lacking or not edges:
         missing = (lacking or ["any edges"])[0]
         raise MissingError(
             f"{root}: expected {missing} as {file} says, found nothing; get the dataset again (what GraphBolt has "
             "preprocessed is not read)"
         )
     context.record_file(file)
-    target = NamedArrays(meta.name, str(root), root, context.scratch, classes="whole")
-    target.nodes = {node_type: NamedNodes(num_nodes=number) for node_type, number in meta.nodes.items()}
-    for relation, edges in meta.edges.items():
-        if edges.format == "csv":
-            columns = read_text(edges.path, context).finish_columns()
+    target = NamedArrays(name, str(root), root, context.scratch, classes="whole")
+    target.nodes = {node_type: NamedNodes(num_nodes=number) for node_type, number in counts.items()}
+    for relation, edge_file in edges.items():
+        if edge_file.format == "csv":
+            columns = read_text(edge_file.path, context).finish_columns()
             src, dst = columns["src"], columns["dst"]
         else:
-            src, dst = target.take_ends(edges.read(f"edges of {relation_key(relation)}", context))
-        arrays = {
-            "edge_weight" if name == "weights" else name: data.read(f"{name} of {relation_key(relation)}", context)
-            for name, data in meta.edge_data.get(relation, {}).items()
+            src, dst = target.take_ends(edge_file.read(f"edges of {relation_key(relation)}", context))
+        target.edges.append((EdgeData(relation, src, dst, str(edge_file.path)), {}))
+    arrays: dict[Owner, dict[str, Any]] = {edge.relation: values for edge, values in target.edges}
+    for owner, files in data.items():
+        values = arrays[owner] if owner in arrays else target.nodes.setdefault(str(owner), NamedNodes()).arrays
+        described = owner if isinstance(owner, str) else relation_key(owner)
+        values |= {
+            "edge_weight" if n == "weights" and owner in arrays else n: f.read(f"{n} of {described}", context)
+            for n, f in files.items()
         }
-        target.edges.append((EdgeData(relation, src, dst, str(edges.path)), arrays))
-    for node_type, entries in meta.node_data.items():
-        arrays = target.nodes.setdefault(node_type, NamedNodes()).arrays
-        arrays |= {name: entry.read(f"{name} of {node_type}", context) for name, entry in entries.items()}
-    _add_sets(target, meta, context)
+    _add_sets(target, file, tasks, context)
     return target.make_dataset(context)
 
 
-def _add_sets(target: NamedArrays, meta: Metadata, context: ImportContext) -> None:
+def _add_sets(target: NamedArrays, path: Path, tasks: Tasks, context: ImportContext) -> None:
     """Add splits and labels of the first task whose seeds are nodes; a node outside all sets has no label."""
-    for number, task in enumerate(meta.tasks):
+    for number, task in enumerate(tasks):
         chosen = []
         for split, node_type, files in task:
             file = next((files[name] for name in SEEDS if name in files), None)
@@ -116,14 +106,14 @@ def _add_sets(target: NamedArrays, meta: Metadata, context: ImportContext) -> No
                 chosen.append((node_type, files.get(LABELS), column))
         if not chosen:
             continue
-        if ignored := [other for other in range(len(meta.tasks)) if other != number]:
+        if ignored := [other for other in range(len(tasks)) if other != number]:
             context.notes["ignored_tasks"] = ignored
         for node_type in {node_type for node_type, *_ in chosen}:
             labelled = [(file, seeds) for other, file, seeds in chosen if other == node_type and file is not None]
             _add_labels(target.nodes[node_type], labelled, context)
         return
-    if meta.tasks:
-        context.warn(f"{meta.path}: none of its {len(meta.tasks)} tasks has nodes as seeds; there are no splits")
+    if tasks:
+        context.warn(f"{path}: none of its {len(tasks)} tasks has nodes as seeds; there are no splits")
 
 
 def _add_labels(nodes: NamedNodes, labelled: list[tuple[DataFile, SourceArray]], context: ImportContext) -> None:
@@ -149,29 +139,30 @@ def _add_labels(nodes: NamedNodes, labelled: list[tuple[DataFile, SourceArray]],
     nodes.arrays[LABELS] = SourceArray(str(path), labels, dtype.name, path)
 
 
-def _read_metadata(path: Path) -> Metadata:
-    """Parse the metadata of a dataset, to whose directory its paths are relative."""
+def _read_metadata(
+    path: Path,
+) -> tuple[str, dict[str, int], dict[Relation, DataFile], dict[Owner, dict[str, DataFile]], Tasks]:
+    """Return the name, numbers of nodes, files of edges, of other arrays, and of tasks, as the metadata says."""
+    counts, edges, data, tasks = {}, {}, {}, []
     values, root = _parse(path), path.parent
     try:
-        meta = Metadata(path, str(values.get("dataset_name") or root.name))
         graph = _mapping(values.get("graph"))
         for node in graph.get("nodes") or []:
             node_type = str(node.get("type") or NODE)
-            meta.nodes[node_type] = node_count(node["num"], f"{path}: num of {node_type}")
+            counts[node_type] = node_count(node["num"], f"{path}: num of {node_type}")
         for edge in graph.get("edges") or []:
-            meta.edges[_relation(edge.get("type"))] = _entry(edge, root)
-        for data in (*(values.get("feature_data") or []), *(graph.get("feature_data") or [])):
+            edges[_relation(edge.get("type"))] = _entry(edge, root)
+        for array in (*(values.get("feature_data") or []), *(graph.get("feature_data") or [])):
             # GraphBolt lists arrays that sampling needs a second time: the first counts.
-            entry = _entry(data, root)
-            if data["domain"] == "node":
-                meta.node_data.setdefault(str(data.get("type") or NODE), {}).setdefault(entry.name, entry)
-            elif data["domain"] == "edge":
-                meta.edge_data.setdefault(_relation(data.get("type")), {}).setdefault(entry.name, entry)
+            file, domain = _entry(array, root), array["domain"]
+            owner = _relation(array.get("type")) if domain == "edge" else str(array.get("type") or NODE)
+            if domain == "node" or owner in edges:
+                data.setdefault(owner, {}).setdefault(file.name, file)
         for task in values.get("tasks") or []:
-            meta.tasks.append([])
+            tasks.append([])
             for split, part in [(split, part) for split, key in SETS.items() for part in task.get(key) or []]:
-                files = {file.name: file for file in (_entry(data, root) for data in part["data"])}
-                meta.tasks[-1].append((split, str(part.get("type") or NODE), files))
+                files = {file.name: file for file in (_entry(array, root) for array in part["data"])}
+                tasks[-1].append((split, str(part.get("type") or NODE), files))
     except InputError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -179,7 +170,7 @@ def _read_metadata(path: Path) -> Metadata:
         raise InputError(
             f"{path}: expected the metadata of a GraphBolt OnDiskDataset, found others ({reason})"
         ) from error
-    return meta
+    return str(values.get("dataset_name") or root.name), counts, edges, data, tasks
 
 
 def _parse(path: Path) -> Mapping[str, Any]:
@@ -187,20 +178,16 @@ def _parse(path: Path) -> Mapping[str, Any]:
     text = read_start(path, LONGEST + 1)
     if len(text) > LONGEST:
         raise InputError(f"{path}: expected at most {LONGEST} bytes of metadata, found more; check the path")
-    if text.lstrip()[:1] == b"{":  # JSON, which YAML contains
-        try:
-            return _mapping(json.loads(text))
-        except (ValueError, TypeError, RecursionError) as error:
-            problem = f"expected metadata, found damaged JSON ({one_line(error)})"
-            raise InputError(f"{path}: {problem}; correct it") from error
+    language = "JSON" if text.lstrip()[:1] == b"{" else "YAML"  # which contains JSON
     try:
-        yaml = importlib.import_module("yaml")
+        parse = json.loads if language == "JSON" else importlib.import_module("yaml").safe_load
     except ImportError as error:
         raise CapabilityError(f"{path}: reading YAML needs PyYAML: pip install 'tiering[graphbolt]'") from error
     try:
-        return _mapping(yaml.safe_load(text))
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        raise InputError(f"{path}: expected metadata, found damaged YAML ({one_line(error)}); correct it") from error
+        return _mapping(parse(text))
+    except Exception as error:  # of either language
+        problem = f"expected metadata, found damaged {language} ({one_line(error)})"
+        raise InputError(f"{path}: {problem}; correct it") from error
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
