@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
-from base64 import b64decode, b64encode
-from io import BytesIO
-from typing import Any
 
 import nbformat
 import pytest
-from kept_notebooks import NOTEBOOKS, PNG, output_kinds, run_notebook, tidy
+from kept_notebooks import NOTEBOOKS, PNG, output_kinds, run_notebook
 
 MAX_BYTES = 400_000  # of a notebook with its outputs: pages on the web show it
 BAR = ("display_data", "", "text/plain")
@@ -56,26 +52,6 @@ def test_notebook_is_kept_as_a_reader_wants_it(path):
     for text in texts:
         assert not re.search(r"/(tmp|home|root|Users|work)/|\\r|\x1b|20\d\d-\d\d-\d\d", text)
     assert not any("execution" in cell.metadata for cell in code) and "version" not in notebook.metadata.language_info
-
-
-def test_kept_outputs_are_tidy(tmp_path):
-    """The notebook's folder goes from texts, and pictures become small ones of the same size."""
-    from PIL import Image
-
-    folder = f"{tempfile.gettempdir()}/tiering-tour-x_1"
-    stream = nbformat.v4.new_output("stream", text=f"{folder}/layout: note\n")
-    tidy(stream)
-    assert stream.text == "layout: note\n"
-    file = BytesIO()
-    Image.effect_noise((90, 60), 80).convert("RGB").save(file, "png")
-    content = nbformat.v4.new_output("display_data", {PNG: b64_of(file), "text/plain": f"<Graph {folder}/graph>"})
-    tidy(content)
-    assert content.data["text/plain"] == "<Graph graph>" and len(content.data[PNG]) < len(b64_of(file))
-    assert Image.open(BytesIO(b64decode(content.data[PNG]))).size == (90, 60)
-
-
-def b64_of(file: Any) -> str:
-    return b64encode(file.getvalue()).decode()
 
 
 _CELLS = (

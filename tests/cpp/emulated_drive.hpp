@@ -231,8 +231,7 @@ class DriveRig {
   std::vector<DriveQueue> queues;
   unsigned long long failure = DriveFailure::kNone;
   uint32_t stop = 0;
-  static inline uint64_t default_patience = 5'000'000'000;
-  uint64_t patience = default_patience;
+  uint64_t patience = 5'000'000'000;
 
   /// `pages`: of all drives; `begin`: number of each queue's first command, a multiple of two rounds.
   explicit DriveRig(const QueueShape& shape, uint32_t block_bytes = 512, int64_t pages = 400, uint32_t begin = 0)

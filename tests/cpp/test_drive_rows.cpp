@@ -160,9 +160,7 @@ void empty_list_asks_for_nothing() {
 
 }  // namespace
 
-/// `argv[1]`: milliseconds of patience, for errors that hang.
-int main(int argc, char** argv) {
-  if (argc > 1) DriveRig::default_patience = std::stoull(argv[1]) * 1'000'000;
+int main() {
   reads_rows({.depth = 8}, {100, 300, 3});
   reads_rows({.drives = 2, .pairs = 2, .depth = 16}, {512, 300, 2, 4096});
   reads_rows({.drives = 3, .pairs = 2, .depth = 4}, {4096, 200});

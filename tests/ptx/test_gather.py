@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import numpy as np
 import pytest
 
@@ -107,3 +109,18 @@ def test_every_kernel(gpu, stream, kernels):
         table = Table(gpu, row_bytes, (1, 1, 1, 1))
         assert np.array_equal(gather(gpu, stream, table, [3, 2, 1, 0]), table.rows[::-1])
     assert gpu.ran == set(kernels["gather_rows"])
+
+
+def test_standard_functions_are_refused_in_device_code(nvcc, repository, tmp_path):
+    """As constexpr functions nvcc would take them, and compile some to nothing."""
+    source = tmp_path / "kernel.cu"
+    shared = "TIERING_SHARED constexpr const int* f(const int* a) { return std::upper_bound(a, a + 3, 1); }"
+    kernel = "__global__ void k(const int* a, const int** out) { *out = f(a); }"
+    source.write_text(f"#include <algorithm>\n#include <tiering/device/qualifiers.hpp>\n{shared}\n{kernel}\n")
+    command = [*nvcc, f"-I{repository}/ext/include", str(source), "-o", str(tmp_path / "kernel.ptx")]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode != 0
+    assert 'calling a constexpr __host__ function("upper_bound")' in refused.stderr
+    options = (repository / "ext" / "cuda" / "CMakeLists.txt").read_text().replace("$<COMMA>", ",")
+    assert nvcc[-1] in options
+    assert "relaxed-constexpr" not in options

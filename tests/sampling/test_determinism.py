@@ -23,12 +23,6 @@ def test_every_part_of_the_key_matters(graph):
     assert draw(epoch=1) == drawn[2]
 
 
-def test_hops_draw_anew(graph):
-    batch = NeighborSampler(graph, [3, 3]).sample(np.arange(100), positions=True)
-    first, second = (hop[graph.relations[0]] for hop in batch.hops)
-    assert first.positions.tolist() != second.positions[: first.positions.size].tolist()
-
-
 def test_golden_batch():
     """Fixed bytes: a change here changes every user's batches and belongs into the changelog."""
     places = np.arange(160)
