@@ -55,6 +55,9 @@ def test_rows_of_a_stream_lie_in_the_graph_and_go_through_reorder_and_layout(tmp
     assert table is not None
     assert table.path == graph.path / "features" / "tables" / "paper"
     np.testing.assert_array_equal(table.open(), PAPERS)
+    alone = tiering.open(graph.path).feature_table("paper")  # of a graph that nobody holds
+    assert alone is not None
+    np.testing.assert_array_equal(alone.open(), PAPERS)
     scores = pipeline.score_graph(graph, tmp_path / "scores", "degree")
     reordered = pipeline.reorder_graph(graph, scores, tmp_path / "reordered")
     kept = reordered.feature_table("paper")

@@ -13,7 +13,7 @@ from tiering.errors import InputError
 from tiering.loader.batches.tensors import tensors_in
 
 dgl = pytest.importorskip("dgl")
-dgl_batches = importlib.import_module("tiering.loader.dgl.batch")
+dgl_batches = importlib.import_module("tiering.loader.dgl")
 
 OPTIONS = {"fanouts": [3, 4], "batch_size": 32, "seed": 7}
 NATIVE = {"fanouts": [4, 3], "batch_size": 32, "seed": 7, "frontier": "all"}
@@ -175,7 +175,7 @@ def test_batches_of_edges_without_negatives_and_with_pairs_of_any_nodes(kit, bui
         ({"indices": torch.arange(3)}, r"were not kept; import with --edge-ids, or pass the edges as \(sources"),
         ({"indices": ([1], [300])}, "indices: destinations: entry 0 is 300"),
         ({"indices": ([1, 2], [3])}, "of one length"),
-        ({"indices": (1, 2)}, "indices: sources: expected original ids, whole numbers of one dimension"),
+        ({"indices": (1, 2)}, "indices: sources: expected original ids of .node., whole numbers of one dimension"),
         ({"indices": {"to": [0], "from": [0]}}, "edges of one relation, .* found 2; make a loader for each"),
         ({"exclude": "self"}, r"dgl_link_loader\(exclude=...\): expected None, found 'self': leave edges"),
         ({"reverse_eids": torch.arange(3)}, r"dgl_link_loader\(reverse_eids=...\): expected None"),

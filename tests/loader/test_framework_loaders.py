@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from importlib.util import find_spec
 
+import numpy as np
 import pytest
 import torch
 
@@ -123,10 +125,19 @@ def test_the_pages_name_every_keyword(repository):
         assert [name for name in table if f"`{name}`" not in text] == [], page
 
 
-def test_no_nodes_named_are_all_nodes(kit, build):
-    layout = build(kit.small_graph())
-    for loader in (layout.loader(None), layout.pyg_loader(input_nodes=None), layout.pyg_loader(None)):
-        assert len(loader.targets) == layout.num_nodes()
+def test_no_nodes_named_are_all_nodes_in_the_order_of_the_source(kit, build):
+    layout, words = build(kit.small_graph()), {"shuffle": False, "batch_size": 7}
+    every = np.arange(layout.num_nodes())
+    ranks = np.concatenate([batch.seeds for batch in layout.loader(None, fanouts=[2], **words)])
+    np.testing.assert_array_equal(ranks, every)  # of this package's own loader that of the layout
+    for first in ({"split": None}, {"input_nodes": None}, {"input_nodes": "node"}):
+        batches = list(layout.pyg_loader(**first, num_neighbors=[2], **words))
+        np.testing.assert_array_equal(np.concatenate([b.n_id[: b.batch_size] for b in batches]), every)
+        np.testing.assert_array_equal(np.concatenate([b.input_id for b in batches]), every)
+    if find_spec("dgl") is not None:
+        for first in ({"split": None}, {"indices": None}, {"indices": {"node": None}}):
+            outputs = [out for _, out, _ in layout.dgl_loader(**first, fanouts=[2], **words)]
+            np.testing.assert_array_equal(np.concatenate(outputs), every)
     assert len(layout.pyg_loader().targets) == layout.split("train").size
     with pytest.raises(InputError, match=r"split: expected its name, found \[15, 10\]; neighbours per hop come second"):
         layout.pyg_loader([15, 10])

@@ -17,9 +17,9 @@ HETERO = ToyGraph({"a": 3, "b": 3}, {("a", "x", "b"): np.array([[0], [1]]), ("b"
     [
         ([0, 1], "mapping from node type"),
         ({"c": [0]}, "no node type 'c'; types: a, b"),
-        ({"a": [0, 3]}, r"entry 1 is 3; expected ids 0 \.\. 2"),
+        ({"a": [0, 3]}, r"entry 1 is 3; expected ids, 0 \.\. 2"),
         ({"a": [-1]}, "entry 0 is -1"),
-        ({"a": [0.5]}, "1-D array of whole numbers, found float64"),
+        ({"a": [0.5]}, "whole numbers of one dimension, found float64"),
         ({"a": [[0]]}, "shape"),
     ],
 )

@@ -152,7 +152,7 @@ def test_weights_and_links_that_do_not_fit():
     ):
         with pytest.raises(InputError, match=words):
             LinkPlan(links, 2, 0, negatives=Negatives(dst_weight=weight))
-    with pytest.raises(InputError, match=r"destination 1 is 7; expected ids 0 \.\. 6"):
+    with pytest.raises(InputError, match=r"destinations: entry 1 is 7; expected ids, 0 \.\. 6"):
         Links.of_ids(BIPARTITE, np.array([0, 1]), np.array([6, 7]), (USERS, ITEMS))
     with pytest.raises(InputError, match="expected at least 1, found 0"):
         Links.of_ids(BIPARTITE, np.empty(0, np.int64), np.empty(0, np.int64), (USERS, ITEMS))

@@ -13,6 +13,7 @@ import numpy as np
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.checksum import Verifier
 from tiering.artifacts.manifest import Problem, body_problem, storage_dtype
+from tiering.artifacts.open_directory import OpenDirectory
 from tiering.artifacts.storage import open_raw
 from tiering.errors import MissingError
 from tiering.text.description import Part, Table
@@ -37,6 +38,7 @@ class FeatureTable:
     ndim: int = 2  # 1: the source has one number for each node, ``dim`` is 1, and frameworks get rows of that shape
     held: str = field(default="", compare=False)  # path that opens the file of an open artifact, even if it was moved
     verifier: Verifier | None = field(default=None, compare=False, repr=False)  # where reads are to be verified
+    owner: OpenDirectory | None = field(default=None, compare=False, repr=False)  # keeps `held` valid
 
     @property
     def place(self) -> str:
@@ -60,7 +62,10 @@ class FeatureTable:
 
     def open(self) -> np.ndarray[Any, Any]:
         """Map the table read-only, shape (rows, dim); ``bfloat16`` comes as ``uint16``."""
-        return open_raw(self.place, storage_dtype(self.dtype), (self.rows, self.dim), self.offset)
+        rows = open_raw(self.place, storage_dtype(self.dtype), (self.rows, self.dim), self.offset)
+        if isinstance(rows, np.memmap):
+            rows.held = self.owner  # type: ignore[attr-defined] # its path is good as long as that is open
+        return rows
 
     def __getitem__(self, index: Any) -> np.ndarray[Any, Any]:
         """Return ``table.open()[index]``."""
@@ -97,6 +102,7 @@ class Features(Artifact):
         return FeatureTable(
             path, entry["rows"], entry["dim"], entry["dtype"], entry["offset"], entry["row_order"],
             entry.get("ndim", 2), manifest.place(name), manifest.verifier(name) if compared else None,
+            manifest.held,
         )  # fmt: skip
 
     def _body_problems(self) -> Iterator[Problem]:

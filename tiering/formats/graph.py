@@ -108,10 +108,12 @@ class Graph(Artifact):
         shape, name = self.edge_feature_shape(relation), f"{relation_folder(relation)}/{EDGE_FEATURES}"
         if shape is None:
             return None
-        held, verifier = self.manifest.place(name), self.manifest.verifier(name) if self.manifest.verify else None
+        manifest = self.manifest
+        verifier = manifest.verifier(name) if manifest.verify else None
         return FeatureTable(
-            self.path / name, self.num_edges(relation), *shape, row_order="rank", held=held, verifier=verifier
-        )
+            self.path / name, self.num_edges(relation), *shape, row_order="rank", held=manifest.place(name),
+            verifier=verifier, owner=manifest.held,
+        )  # fmt: skip
 
     def labels(self, node_type: str | None = None) -> np.ndarray[Any, Any] | None:
         """Return the class of each node, int64 with -1 for none; ``None`` if the type has no labels.

@@ -24,13 +24,12 @@ from tiering.loader.batches.targets import Targets
 from tiering.loader.batches.tensors import as_int64, has_bit
 from tiering.loader.gpu.device import Device
 from tiering.loader.gpu.rows import GpuRows
+from tiering.loader.inputs import EDGE_IDS
 from tiering.loader.options import FeatureSource
 from tiering.sampling import Sampler
 
 if TYPE_CHECKING:
     import torch
-
-EDGE_IDS = "edge_ids"  # edge data with each edge's position in the source, which `import --edge-ids` keeps
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,21 @@
-"""Methods of a layout for users of PyG: loaders, stores and samplers as those of PyG."""
+"""Methods of a layout for users of PyG and DGL: loaders, stores and samplers as those of these libraries."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import dataclasses
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from tiering.artifacts.manifest import Relation
+from tiering.errors import InputError
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
-from tiering.loader.adapters import AdaptedBatches, choose_sampler, edge_names, require_library
-from tiering.loader.keywords import PYG, PYG_LINKS, adopt
+from tiering.loader.adapters import AdaptedBatches, Adapter, choose_sampler, edge_names, require_library
+from tiering.loader.inputs import find_edges, find_links, find_nodes, link_labels, make_negatives
+from tiering.loader.keywords import DGL, DGL_LINKS, PYG, PYG_LINKS, adopt
 from tiering.loader.loader import Loader
 from tiering.loader.options import LoaderOptions, OriginalIds, ReadOptions, group_keywords
-from tiering.loader.pyg.inputs import InputLinks, find_input_nodes, make_negatives
 from tiering.sampling import SamplingOptions
 from tiering.text.units import parse_fanouts
 
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
     from tiering.loader.pyg.stores import TieredFeatureStore, TieredGraphStore
 
 
-class ForPyg:
-    """Methods of `tiering.loader.TieredLayout` for users of PyG, with PyG's keywords.
+class ForFrameworks:
+    """Methods of `tiering.loader.TieredLayout` for users of PyG and DGL, with the keywords of these libraries.
 
     `CapabilityError`: the library is not installed. `InputError`, `MissingError`: an argument does not fit, as of
     `TieredLayout.loader`; ids are none of the source's; no relation has such edge data.
@@ -90,7 +92,7 @@ class ForPyg:
             As PyG's: per hop, the seeds' own first, for all relations or by relation.
         input_nodes
             Seeds instead of a split: **original ids**, a mask over them, a node type, or (type, one of these);
-            ``None``: all nodes. ``seeds`` takes ranks.
+            ``None``: all nodes, in the order of the source. ``seeds`` takes ranks.
         input_id
             What batches call their seeds instead: by default as in PyG ids of a mask, else positions among the seeds.
         replace, weight_attr
@@ -116,12 +118,12 @@ class ForPyg:
         if split is None and input_nodes is ... and words.get("seeds") is None:
             input_nodes = None
         if input_nodes is not ...:
-            words["node_type"], words["seeds"], ids = find_input_nodes(graph, input_nodes, options.get("node_type"))
-            input_id = ids if input_id is None else input_id
-        words |= {"split": split, **sampling_keywords(graph, num_neighbors, replace, weight_attr, words)}
-        names = edge_names(graph, edge_attrs, return_edge_id)
-        batches = AdaptedBatches(partial(PygAdapter, masks=masks, hetero=hetero, input_id=input_id), names, transform)
-        return Loader(self._layout, LoaderOptions.of(features, words, call="pyg_loader"), batches)
+            node_type, words["seeds"], ids = find_nodes(graph, input_nodes, options.get("node_type"), "input_nodes")
+            words["node_type"], input_id = node_type, ids if input_id is None else input_id
+        words |= {"split": split, **pyg_sampling(graph, num_neighbors, replace, weight_attr, words)}
+        adapter = partial(PygAdapter, masks=masks, hetero=hetero, input_id=input_id)
+        asked = LoaderOptions.of(features, words, call="pyg_loader")
+        return self._load(asked, adapter, edge_attrs, return_edge_id, transform)
 
     def pyg_link_loader(
         self,
@@ -164,16 +166,15 @@ class ForPyg:
         require_library("PyG")
         from tiering.loader.pyg.batch import PygAdapter
 
-        graph, given = self.artifact.graph, {**options, "neg_sampling": neg_sampling}
-        words = adopt("pyg_link_loader", PYG_LINKS, given)
-        negatives = make_negatives(words.pop("neg_sampling"))
-        links = InputLinks.find(graph, edge_label_index)
-        words |= sampling_keywords(graph, num_neighbors, replace, weight_attr, words)
-        asked = LoaderOptions.of(features, words, links.options(negatives), "pyg_link_loader")
-        label, input_id = links.label(edge_label, negatives), links.input_id if input_id is None else input_id
+        graph = self.artifact.graph
+        words = adopt("pyg_link_loader", PYG_LINKS, {**options, "neg_sampling": neg_sampling})
+        links = find_links(graph, edge_label_index)
+        links = dataclasses.replace(links, negatives=make_negatives(words.pop("neg_sampling")))
+        words |= pyg_sampling(graph, num_neighbors, replace, weight_attr, words)
+        label, input_id = link_labels(links, edge_label), links.input_id if input_id is None else input_id
         adapter = partial(PygAdapter, masks=masks, hetero=hetero, input_id=input_id, edge_label=label)
-        batches = AdaptedBatches(adapter, edge_names(graph, edge_attrs, return_edge_id), transform)
-        return Loader(self._layout, asked, batches)
+        asked = LoaderOptions.of(features, words, links, "pyg_link_loader")
+        return self._load(asked, adapter, edge_attrs, return_edge_id, transform)
 
     def pyg_stores(
         self, ids: str = "original", *, masks: bool = True, hetero: bool = False, **options: Any
@@ -204,9 +205,8 @@ class ForPyg:
         from tiering.loader.pyg.stores import TieredFeatureStore, TieredGraphStore
 
         (reading,) = group_keywords("pyg_stores", (ReadOptions,), options)
-        return TieredFeatureStore(self._layout, ids, masks, reading, hetero), TieredGraphStore(
-            self._layout, ids, hetero
-        )
+        graphs = TieredGraphStore(self._layout, ids, hetero)
+        return TieredFeatureStore(self._layout, ids, masks, reading, hetero), graphs
 
     def pyg_sampler(
         self,
@@ -237,13 +237,114 @@ class ForPyg:
         require_library("PyG")
         from tiering.loader.pyg.sampler import TieredSampler
 
-        words = sampling_keywords(self.artifact.graph, num_neighbors, replace, weight_attr, {})
+        words = pyg_sampling(self.artifact.graph, num_neighbors, replace, weight_attr, {})
         words["fanouts"] = parse_fanouts(words["fanouts"], "num_neighbors")
         names = edge_names(self.artifact.graph, edge_attrs, None)
         return TieredSampler(self._layout, SamplingOptions(seed=seed, **words), ids, names, hetero)
 
+    def dgl_loader(
+        self,
+        split: str | None = "train",
+        fanouts: Any = (10, 10),
+        *,
+        indices: OriginalIds = ...,
+        replace: bool = False,
+        prob: str | None = None,
+        feature_name: str = "feat",
+        label_name: str = "label",
+        edge_attrs: Collection[str] | None = None,
+        return_edge_id: bool | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        features: Any = "tiers",
+        **options: Unpack[NodeKeywords],
+    ) -> Loader:
+        """Return a loader of batches as ``dgl.dataloading.DataLoader``'s: ``(input nodes, output nodes, blocks)``.
 
-def sampling_keywords(
+        Parameters
+        ----------
+        split, features, batch_size, shuffle, device, memory, ...
+            As of `TieredLayout.loader`.
+        fanouts
+            As DGL's: one per layer, the input layer's first (the reverse of `TieredLayout.loader`'s), for all relations
+            or by relation.
+        indices
+            Seeds instead of a split: **original ids**, by node type where there are several; ``None``: all nodes, in
+            the order of the source. ``seeds`` takes ranks.
+        replace, prob
+            Draw neighbours with replacement; in proportion to the edge data ``weight``.
+        feature_name, label_name
+            Names in ``blocks[0].srcdata`` and ``blocks[-1].dstdata``; ``dgl.NID`` are ids of the source.
+        edge_attrs, return_edge_id, transform
+            As of `pyg_loader`; edges' ids are ``dgl.EID``, edge data keeps its names, such as ``feat``.
+        """
+        require_library("DGL")
+        from tiering.loader.dgl import DglAdapter
+
+        graph, words = self.artifact.graph, adopt("dgl_loader", DGL, options)
+        words |= {"split": split, **dgl_sampling(fanouts, replace, prob, words)}
+        if split is None and indices is ... and words.get("seeds") is None:
+            indices = None
+        if indices is not ...:
+            node_type, words["seeds"], _ = find_nodes(graph, indices, options.get("node_type"), "indices")
+            words["node_type"] = node_type
+        adapter = partial(DglAdapter, feature_name=feature_name, label_name=label_name)
+        asked = LoaderOptions.of(features, words, call="dgl_loader")
+        return self._load(asked, adapter, edge_attrs, return_edge_id, transform)
+
+    def dgl_link_loader(
+        self,
+        fanouts: Any = (10, 10),
+        *,
+        indices: Any = None,
+        negative_sampler: Any = None,
+        replace: bool = False,
+        prob: str | None = None,
+        feature_name: str = "feat",
+        label_name: str = "label",
+        edge_attrs: Collection[str] | None = None,
+        return_edge_id: bool | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        features: Any = "tiers",
+        **options: Unpack[BatchKeywords],
+    ) -> Loader:
+        """Return a loader of batches of edges as of DGL's ``as_edge_prediction_sampler``.
+
+        Batches are ``(input nodes, pair graph, negative graph, blocks)``, without `negative_sampler` three of these.
+
+        Parameters
+        ----------
+        fanouts, replace, prob, feature_name, label_name, edge_attrs, return_edge_id, transform
+            As of `dgl_loader`; the pair graph has edge data and ``dgl.EID`` as blocks have.
+        indices
+            Edges by their ids in the source (``import --edge-ids``), or as (sources, destinations), **original ids**;
+            by relation where there are several: ``{("user", "rates", "item"): ids}``. ``None``: all edges.
+        negative_sampler
+            DGL's ``Uniform(k)``, or k: other destinations for the source of each edge; or what ``negatives`` of
+            `TieredLayout.link_loader` may be. A pure function of the seed, the epoch and the batch.
+        features, batch_size, shuffle, device, memory, ...
+            As of `TieredLayout.link_loader`.
+        """
+        require_library("DGL")
+        from tiering.loader.dgl import DglLinkAdapter, find_negatives
+
+        words = adopt("dgl_link_loader", DGL_LINKS, options)
+        words |= dgl_sampling(fanouts, replace, prob, words)
+        links = find_edges(self.artifact.graph, indices)
+        adapter = partial(DglLinkAdapter, links=links, feature_name=feature_name, label_name=label_name)
+        links = dataclasses.replace(links, negatives=find_negatives(negative_sampler))
+        asked = LoaderOptions.of(features, words, links, "dgl_link_loader")
+        return self._load(asked, adapter, edge_attrs, return_edge_id, transform)
+
+    def _load(
+        self, options: LoaderOptions, adapter: Callable[..., Adapter], edge_attrs: Collection[str] | None,
+        return_edge_id: bool | None, transform: Callable[[Any], Any] | None,
+    ) -> Loader:  # fmt: skip
+        """Return a loader whose batches an adapter converts."""
+        names = edge_names(self.artifact.graph, edge_attrs, return_edge_id)
+        return Loader(self._layout, options, AdaptedBatches(adapter, names, transform))
+
+
+def pyg_sampling(
     graph: Graph, num_neighbors: Any, replace: bool, weight_attr: str | None, options: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the keywords of `SamplingOptions` that say how PyG draws neighbours: a node samples once."""
@@ -251,3 +352,11 @@ def sampling_keywords(
         num_neighbors = num_neighbors.get_values(graph.relations)
     sampler = choose_sampler(options, replace, weight_attr, "weight_attr")
     return {"fanouts": num_neighbors, "frontier": "new", "sampler": sampler}
+
+
+def dgl_sampling(fanouts: Any, replace: bool, prob: str | None, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the keywords of `SamplingOptions` that say how DGL draws neighbours: in every layer anew."""
+    if isinstance(fanouts, (str, bytes)) or not isinstance(fanouts, Sequence) or not fanouts:
+        raise InputError(f"fanouts: expected one entry per layer such as [10, 10], found {fanouts!r}")
+    sampler = choose_sampler(options, replace, prob, "prob")
+    return {"fanouts": list(reversed(fanouts)), "frontier": "all", "sampler": sampler}

@@ -15,8 +15,7 @@ from tiering.artifacts.manifest import Problem, Relation
 from tiering.errors import MissingError
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
-from tiering.loader.dgl.methods import ForDgl
-from tiering.loader.frameworks import ForPyg
+from tiering.loader.frameworks import ForFrameworks
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.rows import GpuFeatures
 from tiering.loader.loader import Loader
@@ -69,7 +68,7 @@ class Count(int):
         return int, (int(self),)
 
 
-class TieredLayout(ForPyg, ForDgl, Described):
+class TieredLayout(ForFrameworks, Described):
     """An open layout. Ids everywhere are ranks; `new_to_old` maps them to the ids of the source.
 
     `csc`, `new_to_old`, `old_to_new` and `labels` are methods of the reordered graph
@@ -230,7 +229,8 @@ class TieredLayout(ForPyg, ForDgl, Described):
         Parameters
         ----------
         split, node_type, seeds, shuffle, drop_last, rank, world_size
-            Seeds and their order; see `tiering.loader.options.SeedOptions`.
+            Seeds and their order; see `tiering.loader.options.SeedOptions`. ``None``: all nodes; with ``shuffle=False``
+            in the order of their ranks, which `pyg_loader` and `dgl_loader` replace by that of the source.
         fanouts
             Neighbours per hop, the seeds' own hop first, in forms of `tiering.text.units.parse_fanouts`. ``pinsage``:
             how many of the most visited nodes; ``ladies``: nodes per layer.

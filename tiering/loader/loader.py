@@ -22,9 +22,9 @@ from tiering.loader.batches.stats import LoaderStats, collect
 from tiering.loader.batches.targets import LinkTargets, NodeTargets, Plan, Targets
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
+from tiering.loader.inputs import as_array
 from tiering.loader.memory import check_mapped, decide_memory, mapped_files
 from tiering.loader.options import FeatureSource, LoaderOptions, ReadOptions
-from tiering.loader.original_ids import as_array
 from tiering.loader.process import require_torch, warn_once
 from tiering.loader.processes.machine import find_rank, host_group
 from tiering.loader.processes.peers import find_group

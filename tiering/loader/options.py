@@ -124,6 +124,8 @@ class LinkOptions:
     """Negative pairs to draw in addition."""
     order: Any = None
     """Links without `pairs`, in order, as positions in the relation's ``indices``; ``None``: all."""
+    input_id: Any = None
+    """Names of the links for PyG's and DGL's adapters; ``None``: their positions."""
 
 
 @dataclass(frozen=True)

@@ -181,16 +181,7 @@ class Sampler:
                 )
             ids = {self.node_types[0]: ids}
         self._check_types(ids, what)
-        lists = []
-        for node_type in self.node_types:
-            label = f"{what} of type {node_type!r}"
-            array = id_array(ids.get(node_type, ()), label)
-            count = self.graph.num_nodes(node_type)
-            if array.size and not 0 <= array.min() <= array.max() < count:
-                at = int(np.flatnonzero((array < 0) | (array >= count))[0])
-                raise InputError(f"{label}: entry {at} is {array[at]}; expected ids 0 .. {count - 1}")
-            lists.append(array)
-        return lists
+        return [id_array(ids.get(t, ()), f"{what} of type {t!r}", self.graph.num_nodes(t)) for t in self.node_types]
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tiering.errors import InputError
 from tiering.sampling.graph import Relation
-from tiering.sampling.plan import IdArray, epoch_order, positive_size
+from tiering.sampling.plan import IdArray, epoch_order, id_array, positive_size
 
 Pairs = tuple[IdArray, IdArray]
 """Sources and destinations."""
@@ -113,10 +113,7 @@ class Links:
         ids_of: IdsOf = lambda node_type, ids: ids,
     ) -> Links:  # fmt: skip
         """Return the links between ids of the graph, in the order given."""
-        for ids, count, what in ((src, num_nodes[0], "source"), (dst, num_nodes[1], "destination")):
-            if ids.size and not 0 <= ids.min() <= ids.max() < count:
-                at = int(np.flatnonzero((ids < 0) | (ids >= count))[0])
-                raise InputError(f"links: {what} {at} is {ids[at]}; expected ids 0 .. {count - 1}")
+        src, dst = id_array(src, "links: sources", num_nodes[0]), id_array(dst, "links: destinations", num_nodes[1])
         return cls(relation, int(src.size), lambda places: (src[places], dst[places]), num_nodes, ids_of)
 
 

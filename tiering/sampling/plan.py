@@ -131,9 +131,14 @@ def positive_size(batch_size: int) -> int:
     return whole_number(batch_size, 1, 2**63, "batch size", ", 1 or more")
 
 
-def id_array(ids: npt.ArrayLike, what: str) -> IdArray:
-    """Return ids as a contiguous int64 array of one dimension; `InputError` names them `what`."""
+def id_array(ids: npt.ArrayLike, what: str, count: int | None = None, meaning: str = "ids") -> IdArray:
+    """Return ids, below `count` if that is known, as a contiguous int64 array; `InputError` names them `what`."""
     array = np.asarray(ids)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise InputError(f"{what}: expected a 1-D array of whole numbers, found {array.dtype} of shape {array.shape}")
-    return np.ascontiguousarray(array, dtype=np.int64)
+        found = f"{array.dtype} of shape {array.shape}"
+        raise InputError(f"{what}: expected {meaning}, whole numbers of one dimension, found {found}")
+    array = np.ascontiguousarray(array, dtype=np.int64)
+    if count is not None and array.size and not 0 <= array.min() <= array.max() < count:
+        at = int(np.flatnonzero((array < 0) | (array >= count))[0])
+        raise InputError(f"{what}: entry {at} is {array[at]}; expected {meaning}, 0 .. {count - 1}")
+    return array

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
-from tiering.artifacts.manifest import Relation, named_relations
 from tiering.errors import InputError
 from tiering.formats.graph import Graph, checked_lists, checked_split
+from tiering.loader.inputs import Ids, NodeIds, as_array, find_link_type, find_node_type
 from tiering.loader.options import LinkOptions, SeedOptions
-from tiering.loader.original_ids import Ids, NodeIds, as_array
 from tiering.sampling import EpochPlan, LinkPlan, Links, SamplingOptions, batches
 from tiering.text.units import format_count
 
@@ -28,11 +27,8 @@ class NodeTargets:
                 f"split: expected its name, found {split!r}; neighbours per hop come second (fanouts=, num_neighbors=)"
             )
         if options.seeds is not None or split is None:
-            if node_type is None and len(graph.node_types) != 1:
-                raise InputError(f"seeds: say which node_type they are; types: {', '.join(graph.node_types)}")
-            node_type, what = node_type or graph.node_types[0], "seeds"
-            everything = options.seeds is None
-            self.ids = np.arange(graph.num_nodes(node_type)) if everything else as_array(options.seeds)
+            node_type, what = find_node_type(graph, node_type, "seeds"), "seeds"
+            self.ids = np.arange(graph.num_nodes(node_type)) if options.seeds is None else as_array(options.seeds)
         else:
             if node_type is None:
                 owners = [known for known in graph.node_types if split in graph.splits(known)]
@@ -78,8 +74,7 @@ class LinkTargets:
                     "links: expected whole numbers of shape (2, links), sources above destinations, found "
                     f"{pairs.dtype} of shape {pairs.shape}"
                 )
-            src, dst = np.ascontiguousarray(pairs, np.int64)
-            self.links = Links.of_ids(relation, src, dst, num_nodes, ids_of)
+            self.links = Links.of_ids(relation, *pairs, num_nodes, ids_of)
         self._options, self._negatives, self._sampling = options, links.negatives, sampling
 
     def __len__(self) -> int:
@@ -95,15 +90,6 @@ class LinkTargets:
 
     def __repr__(self) -> str:
         return f"{':'.join(self.links.relation)}: {format_count(len(self))} links"
-
-
-def find_link_type(graph: Graph, named: Any, edges: bool) -> Relation:
-    """Return the relation of links; if not the graph's own `edges`, any of its types, by default called ``to``."""
-    types = tuple(named) if isinstance(named, (tuple, list)) else ()
-    other = len(types) in (2, 3) and not edges and not named_relations(graph.relations, types)
-    if other and {types[0], types[-1]} <= set(graph.node_types):
-        return types[0], types[1] if len(types) == 3 else "to", types[-1]
-    return graph.relation(named)
 
 
 Targets: TypeAlias = NodeTargets | LinkTargets  # the nodes or links that the batches of a loader are made for

@@ -11,11 +11,11 @@ import torch
 from tiering.artifacts.manifest import Relation
 from tiering.errors import InputError
 from tiering.formats.features import EDGE_FEATURES
-from tiering.loader.adapters import EDGE_IDS, AdaptedBatches, Adapter, BatchSource, Lookup
+from tiering.loader.adapters import AdaptedBatches, Adapter, BatchSource, Lookup
 from tiering.loader.batches.batch import Batch
 from tiering.loader.batches.targets import LinkTargets
 from tiering.loader.batches.tensors import concatenate
-from tiering.loader.original_ids import as_array
+from tiering.loader.inputs import EDGE_IDS, as_array
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData

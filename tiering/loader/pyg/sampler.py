@@ -19,12 +19,10 @@ from torch_geometric.sampler import (
 
 from tiering.artifacts.manifest import Relation
 from tiering.errors import CapabilityError, InputError
-from tiering.loader.adapters import EDGE_IDS, EdgeAttributes
-from tiering.loader.batches.targets import find_link_type
+from tiering.loader.adapters import EdgeAttributes
+from tiering.loader.inputs import EDGE_IDS, Ids, NodeIds, find_link_type, find_node_type, make_negatives
 from tiering.loader.layout import TieredLayout
-from tiering.loader.original_ids import Ids, NodeIds
 from tiering.loader.pyg.batch import PYG_NAMES, edge_label, new_by_hop
-from tiering.loader.pyg.inputs import find_input_type, make_negatives
 from tiering.loader.pyg.stores import BatchNodes, BatchNodesByType, EdgeValues, homogeneous
 from tiering.sampling import Links, NegativeDraws, Negatives, SamplingOptions, link_nodes, make_sampler
 
@@ -86,7 +84,7 @@ class TieredSampler(BaseSampler):  # type: ignore[misc] # PyG has no types
     def sample_from_nodes(self, index: NodeSamplerInput, **kwargs: Any) -> SamplerOutput | HeteroSamplerOutput:
         """Sample around nodes. A node that comes twice counts once, where it came first."""
         _refuse_time(index.time)
-        node_type = find_input_type(self._graph, index.input_type)
+        node_type = find_node_type(self._graph, index.input_type, "input nodes")
         seeds = self._ids.ranks(node_type, index.node, "input nodes")
         input_id = index.input_id
         firsts = np.unique(seeds, return_index=True)[1]

@@ -12,10 +12,10 @@ from torch_geometric.data.graph_store import EdgeLayout
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import CapabilityError, InputError, MissingError
 from tiering.formats.graph import Graph, checked_lists
-from tiering.loader.adapters import EDGE_IDS, NodeAttributes
+from tiering.loader.adapters import NodeAttributes
+from tiering.loader.inputs import EDGE_IDS, Ids, NodeIds
 from tiering.loader.layout import TieredLayout
 from tiering.loader.options import DeviceOptions, ReadOptions
-from tiering.loader.original_ids import Ids, NodeIds
 from tiering.loader.pyg.batch import PYG_NAMES
 
 _HOST = DeviceOptions()
@@ -118,8 +118,9 @@ class TieredFeatureStore(_OverLayout, FeatureStore):  # type: ignore[misc] # PyG
         return tensors
 
     def _get_tensor_size(self, attr: TensorAttr) -> tuple[int, ...] | None:
-        graph, node_type = self._graph, self._group(attr)
-        if node_type not in graph.node_types or attr.attr_name not in self._names(node_type):
+        try:
+            graph, node_type = self._graph, self._type(attr)
+        except MissingError:
             return None
         if attr.index is not None:
             return tuple(self._get_tensor(attr).shape)
@@ -134,17 +135,13 @@ class TieredFeatureStore(_OverLayout, FeatureStore):  # type: ignore[misc] # PyG
         return [*names, *(mask + _MASK for mask in self._attributes[node_type].masks), "n_id"]
 
     def _type(self, attr: TensorAttr) -> str:
-        """Return the node type of an attribute; `MissingError` if there is none, or it has no such tensor."""
-        node_type = self._group(attr)
+        """Return the node type that is named, or the only one; `MissingError` if there is none with such a tensor."""
+        types = self._graph.node_types
+        node_type = types[0] if attr.group_name is None and len(types) == 1 else str(attr.group_name)
         if attr.attr_name not in (names := self._names(node_type)):
             what = f"{self._artifact.path}: node type {node_type!r}"
             raise MissingError(f"{what} has no tensor {attr.attr_name!r}; tensors: {', '.join(names)}")
         return node_type
-
-    def _group(self, attr: TensorAttr) -> str:
-        """Return the node type that is named, or the only one."""
-        types = self._graph.node_types
-        return types[0] if attr.group_name is None and len(types) == 1 else str(attr.group_name)
 
     def _ranks(self, node_type: str, index: Any) -> Ids:
         """Return the ranks of an index in any form of PyG."""

@@ -6,11 +6,16 @@ from collections.abc import Iterable
 from typing import Any
 
 import dgl
+import numpy as np
 import torch
+from dgl.dataloading.negative_sampler import PerSourceUniform
 
-from tiering.loader.adapters import EDGE_IDS, AdaptedBatches, Adapter, BatchSource, Lookup
+from tiering.errors import InputError
+from tiering.loader.adapters import AdaptedBatches, Adapter, BatchSource, Lookup
 from tiering.loader.batches.batch import Batch, Block
-from tiering.loader.pyg.inputs import InputLinks
+from tiering.loader.inputs import EDGE_IDS
+from tiering.loader.options import LinkOptions
+from tiering.sampling import Negatives
 
 
 class DglAdapter(Adapter):
@@ -70,7 +75,7 @@ class DglLinkAdapter(DglAdapter):
     named by their ends ``dgl.EID`` are positions in the list.
     """
 
-    def __init__(self, holds: AdaptedBatches, source: BatchSource, links: InputLinks, **names: str) -> None:
+    def __init__(self, holds: AdaptedBatches, source: BatchSource, links: LinkOptions, **names: str) -> None:
         super().__init__(holds, source, **names)
         self._relation, no_edges = links.relation, links.pairs is not None
         self._positions = None if links.order is None else Lookup(links.order, source.device, mapped=True)
@@ -103,3 +108,17 @@ class DglLinkAdapter(DglAdapter):
         for t in counts:
             graph.nodes[t].data[dgl.NID] = block.dstnodes[t].data[dgl.NID]
         return graph
+
+
+def find_negatives(sampler: Any) -> Negatives | None:
+    """Return the negatives of DGL's ``Uniform(k)``, or a number k for it, or what `Negatives.of` takes."""
+    if isinstance(sampler, PerSourceUniform):
+        sampler = sampler.k
+    if isinstance(sampler, int | np.integer) and not isinstance(sampler, bool):
+        return Negatives("triplet", int(sampler))
+    if callable(sampler):
+        raise InputError(
+            f"negative_sampler: expected Uniform(k), k, a mode or a mapping of both, found {type(sampler).__name__}; "
+            "mode 'binary' draws pairs of any nodes"
+        )
+    return Negatives.of(sampler)

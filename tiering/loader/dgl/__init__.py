@@ -1,1 +1,0 @@
-"""Batches as DGL's loaders make them."""

@@ -1,0 +1,184 @@
+"""Nodes and links as callers name them, mostly by ids of the source, turned into the ranks of a layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.artifacts.manifest import Relation, named_relations
+from tiering.errors import InputError
+from tiering.formats.graph import Graph, checked_range
+from tiering.loader.options import LinkOptions
+from tiering.sampling import Negatives
+from tiering.sampling.plan import id_array
+
+Ids = npt.NDArray[np.int64]
+EDGE_IDS = "edge_ids"  # edge data with each edge's position in the source, which `import --edge-ids` keeps
+_MEANING = {"original": "original ids", "rank": "ranks"}
+
+
+class NodeIds:
+    """A caller's ids of nodes: those of the source (``original``), or ranks (``rank``)."""
+
+    def __init__(self, graph: Graph, kind: str = "original") -> None:
+        if kind not in _MEANING:
+            raise InputError(f"ids: expected original (ids of the source) or rank, found {kind!r}")
+        self.kind = kind
+        """``original`` or ``rank``."""
+        self._graph, self._ordered = graph, graph.order is not None
+
+    def ranks(self, node_type: str, nodes: Any, what: str) -> Ids:
+        """Return the ranks of nodes given by ids, or by a mask over these: torch, NumPy or lists."""
+        array, count = as_array(nodes), self._graph.num_nodes(node_type)
+        if array.dtype == np.bool_:
+            if array.shape != (count,):
+                raise InputError(f"{what}: expected a mask of shape ({count},), one for each node, found {array.shape}")
+            array = np.flatnonzero(array)
+        ids = id_array(array, what, count, f"{_MEANING[self.kind]} of {node_type!r}")
+        return self.to_ranks(node_type, ids) if self.kind == "original" else ids
+
+    def from_ranks(self, node_type: str, ranks: Ids) -> Ids:
+        """Return the caller's ids of ranks."""
+        return self.originals(node_type, ranks) if self.kind == "original" else ranks
+
+    def to_ranks(self, node_type: str, originals: Ids) -> Ids:
+        """Return the ranks of ids of the source, which are not checked."""
+        return self._mapped("old_to_new", node_type, originals)
+
+    def originals(self, node_type: str, ranks: Ids) -> Ids:
+        """Return the ids of the source of ranks, which are not checked."""
+        return self._mapped("new_to_old", node_type, ranks)
+
+    def _mapped(self, name: str, node_type: str, ids: Ids) -> Ids:
+        """Return the entries of a map of the graph's order; `FormatError` if one is no node."""
+        if not self._ordered:
+            return ids
+        nodes = getattr(self._graph, name)(node_type)[ids].astype(np.int64)
+        return checked_range(nodes, self._graph.num_nodes(node_type), self._graph, f"{name} of node type {node_type!r}")
+
+
+def as_array(values: Any) -> npt.NDArray[Any]:
+    """Return a tensor on any device, an array or a list as a NumPy array."""
+    return np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
+
+
+def find_node_type(graph: Graph, node_type: str | None, what: str) -> str:
+    """Return the node type named, or the only one."""
+    types = graph.node_types
+    if node_type is None and len(types) != 1:
+        raise InputError(f"{what}: say which type they are of, as (type, ids) or node_type; types: {', '.join(types)}")
+    return types[0] if node_type is None else node_type
+
+
+def find_nodes(graph: Graph, nodes: Any, node_type: str | None, what: str) -> tuple[str, Ids, Ids | None]:
+    """Return type, ranks and ``input_id`` of seeds: original ids, a mask over them, a type, or type and ids.
+
+    ``None``: all nodes, in the order of the source. ``input_id`` are the ids that a mask chooses; ``None``: positions
+    among the ids.
+    """
+    if isinstance(nodes, Mapping):
+        if len(nodes) != 1:
+            types = ", ".join(graph.node_types)
+            raise InputError(f"{what}: expected ids of one type, as {{type: ids}}, found {len(nodes)}; types: {types}")
+        ((node_type, nodes),) = nodes.items()
+    elif isinstance(nodes, (tuple, list)) and len(nodes) == 2 and isinstance(nodes[0], str):
+        node_type, nodes = nodes
+    elif isinstance(nodes, str):
+        node_type, nodes = nodes, None
+    node_type = find_node_type(graph, node_type, what)
+    ids = as_array(np.arange(graph.num_nodes(node_type)) if nodes is None else nodes)
+    return node_type, NodeIds(graph).ranks(node_type, ids, what), np.flatnonzero(ids) if ids.dtype == np.bool_ else None
+
+
+def find_link_type(graph: Graph, named: Any, edges: bool) -> Relation:
+    """Return the relation of links; if not the graph's own `edges`, any of its types, by default called ``to``."""
+    types = tuple(named) if isinstance(named, (tuple, list)) else ()
+    other = len(types) in (2, 3) and not edges and not named_relations(graph.relations, types)
+    if other and {types[0], types[-1]} <= set(graph.node_types):
+        return types[0], types[1] if len(types) == 3 else "to", types[-1]
+    return graph.relation(named)
+
+
+def find_links(graph: Graph, links: Any, what: str = "edge_label_index") -> LinkOptions:
+    """Return PyG's ``edge_label_index``: links between original ids, or all edges in the order of the source.
+
+    A relation, (relation, pairs) or pairs; ``None``: all edges of the only relation.
+    """
+    relation = None
+    if isinstance(links, str) or (isinstance(links, Sequence) and all(isinstance(part, str) for part in links)):
+        relation, links = links, None
+    elif isinstance(links, Sequence) and len(links) == 2 and isinstance(links[0], (str, tuple)):
+        relation, links = links
+    relation = find_link_type(graph, relation, edges=links is None)
+    if links is not None:
+        ends = zip(relation[::2], links, ("sources", "destinations"), strict=True)
+        return LinkOptions(relation, np.stack([NodeIds(graph).ranks(t, ids, f"{what}: {end}") for t, ids, end in ends]))
+    if (ids := graph.edge_data(relation).get(EDGE_IDS)) is None:
+        return LinkOptions(relation)
+    order = np.argsort(ids, kind="stable")
+    places = ids[order]
+    input_id = None if np.array_equal(places, np.arange(places.size)) else places
+    return LinkOptions(relation, order=order, input_id=input_id)
+
+
+def find_edges(graph: Graph, indices: Any) -> LinkOptions:
+    """Return DGL's ``indices``: ids of edges in the source, (sources, destinations), or ``{relation: one of these}``.
+
+    ``None``: all edges of the relation.
+    """
+    by_relation = indices if isinstance(indices, Mapping) else {None: indices}
+    if len(by_relation) != 1:
+        raise InputError(
+            f"indices: expected edges of one relation, as {{relation: ids}}, found {len(by_relation)}; make a loader "
+            "for each"
+        )
+    ((relation, edges),) = by_relation.items()
+    if isinstance(edges, tuple) or getattr(edges, "ndim", 1) == 2:
+        if len(edges) != 2 or np.shape(edges[0]) != np.shape(edges[1]):
+            raise InputError("indices: expected edge ids, or (sources, destinations) of one length")
+        return find_links(graph, (graph.relation(None) if relation is None else relation, tuple(edges)), "indices")
+    links = find_links(graph, graph.relation(relation))
+    if edges is None:
+        return links
+    label, ids = ":".join(links.relation), id_array(as_array(edges), "indices", meaning="edge ids")
+    if links.order is None:
+        raise InputError(
+            f"indices: ids of edges of {label} were not kept; import with --edge-ids, or pass the edges as "
+            "(sources, destinations), original ids"
+        )
+    known = np.arange(links.order.size) if links.input_id is None else links.input_id  # rising
+    places = np.searchsorted(known, ids)
+    if (wrong := np.flatnonzero(np.append(known, -1)[places] != ids)).size:
+        raise InputError(f"indices: entry {wrong[0]} is {ids[wrong[0]]}, the id of no edge of {label} of {graph.path}")
+    return replace(links, order=links.order[places], input_id=ids)
+
+
+def link_labels(links: LinkOptions, labels: Any) -> Any:
+    """Return ``edge_label`` as a tensor by link; with negatives, classes from 0 on become 1 and more, as in PyG."""
+    import torch
+
+    if labels is None:
+        return None
+    if links.pairs is None and links.order is None:
+        raise InputError("edge_label: expected the links that it labels, edge_label_index, or import --edge-ids")
+    if links.negatives is not None and links.negatives.triplets:
+        raise InputError("edge_label: triplets have no labels; leave it out, or draw negatives in mode binary")
+    label, places = torch.as_tensor(labels), links.input_id
+    count = (links.pairs[0] if links.order is None else links.order).size
+    if len(label) != count if places is None else not 0 <= places.min() <= places.max() < len(label):
+        ids = "" if places is None else f" with the edge ids {places.min()} .. {places.max()}"
+        raise InputError(f"edge_label: expected one label for each of {count} links{ids}, found {len(label)}")
+    label = label if places is None else label[torch.from_numpy(places)]
+    return label + 1 if links.negatives is not None and label.min() == 0 else label
+
+
+def make_negatives(sampling: Any) -> Negatives | None:
+    """Return the negatives of PyG's ``NegativeSampling``, or what `Negatives.of` takes."""
+    if isinstance(sampling, Negatives) or not hasattr(sampling, "src_weight"):
+        return Negatives.of(sampling)
+    weights = [None if weight is None else np.asarray(weight) for weight in (sampling.src_weight, sampling.dst_weight)]
+    return Negatives(sampling.mode.value, float(sampling.amount), *weights)
